@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-# Bounded thread counts, before NumPy or numba is imported: the same on a laptop and on a machine with 64 cores.
+# Bounded thread counts, set before NumPy or numba is imported: the same on a laptop and on 64 cores.
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")
 
@@ -24,8 +24,10 @@ dask.config.set(num_workers=2)
 # No deadline: the first example may compile a kernel. "ci" is reproducible and looks further.
 _COMMON = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("default", max_examples=25, **_COMMON)
-hypothesis.settings.register_profile("ci", max_examples=50, derandomize=True, print_blob=True, **_COMMON)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "default"))
+hypothesis.settings.register_profile("ci", max_examples=50, derandomize=True, **_COMMON)
+hypothesis.settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "default")
+)
 
 
 @pytest.fixture(scope="session")
