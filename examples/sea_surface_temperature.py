@@ -1,11 +1,11 @@
-"""Sea surface temperature of the tropical Pacific as one smooth field: from a chunked store, whole and in two halves.
+"""Sea surface temperature of the tropical Pacific as one smooth field: from one store and from two halves.
 
     python examples/sea_surface_temperature.py [--data FILE.nc] [--figure PATH] [--quick]
 
-A monthly product is written to a chunked Zarr store and opened lazily. Worker processes reduce it to its statistics,
-and one solve gives a field of latitude and longitude (cubic B-splines) and time (two annual harmonics and a quadratic
-trend). The same is done as two institutions would, west and east of 160°W: each saves its statistics, never its data,
-and the merged fit is compared with the pooled one. One figure shows a month of it.
+A monthly product is written to a chunked Zarr store and opened lazily. Worker processes reduce it to its
+statistics, and one solve gives a field of latitude and longitude (cubic B-splines) and time (two annual
+harmonics and a quadratic trend). The same is done as two institutions would, west and east of 160°W: each
+sends statistics, never data, and the merged fit is compared with the pooled one. One figure shows a month.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def figure(sst: xr.DataArray, field: xs.Field, month: np.datetime64, path: Path)
     limits = {"vmin": np.floor(data.quantile(0.01).item()), "vmax": np.ceil(data.max().item())}
     spread = np.ceil(2 * np.abs(residual).quantile(0.995).item()) / 2
 
-    fig, axes = plt.subplots(2, 2, figsize=(12.5, 6.2), layout="constrained", sharex=True, sharey=True)
+    fig, axes = plt.subplots(2, 2, figsize=(12.5, 5.6), layout="constrained", sharex=True, sharey=True)
     (top_left, top_right), (low_left, low_right) = axes
     panel(top_left, data, "a   Data", cmap="turbo", **limits)
     shared = panel(top_right, fit, "b   Fitted field", cmap="turbo", **limits)
