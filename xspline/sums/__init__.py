@@ -1,0 +1,8 @@
+"""Sums: everything that a fit needs from the data, additive over observations. Host NumPy, float64."""
+
+from .factor import Factor as Factor
+from .factor import digest_key as digest_key
+from .gram import Gram as Gram
+from .sums import Sums as Sums
+from .tally import Tally as Tally
+from .window import Window as Window

@@ -1,0 +1,291 @@
+"""Factor: a symmetric matrix over some coefficient axes, stored as the pairs that occur.
+
+For tensor-product features every entry of G = Φᵀ W Φ depends, axis by axis, on an *unordered* pair of
+functions {i, j} = {k, k + o}. A factor stores one number per first index k and offset o of each of its axes:
+a pair array.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .window import Array, Window, add_into, embed, lengths, take, union, whole
+
+if TYPE_CHECKING:
+    from xspline.spaces import Frame
+
+KEY_MODULUS = 1 << 128
+
+
+def digest_key(*parts: bytes | str | NDArray[Any]) -> int:
+    """Key of something identified by `parts`: 128 bits of BLAKE2b, as an integer.
+
+    Keys form a ring, modulo 2**128, that follows the algebra of factors: the key of a sum is the sum of keys,
+    that of a product over different axes their product, and 1 is the key of ones. So equal keys mean the same
+    multiset of contributions, in whatever order they were added. Put the axes among the parts: two factors
+    over different axes that are made of the same numbers need different keys.
+    """
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        for piece in _pieces_of(part):
+            digest.update(len(piece).to_bytes(8, "little"))
+            digest.update(piece)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def _pieces_of(part: bytes | str | NDArray[Any]) -> tuple[bytes, ...]:
+    if isinstance(part, bytes):
+        return (b"bytes", part)
+    if isinstance(part, str):
+        return (b"text", part.encode())
+    array = np.asarray(part)
+    if array.dtype.hasobject:
+        raise TypeError("a key cannot be made from an array of Python objects; pass numbers, text or bytes")
+    native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    return (b"array", native.dtype.str.encode(), repr(array.shape).encode(), native.tobytes())
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """One factor of a term of G.
+
+    Parameters
+    ----------
+    axes : tuple of int
+        Coefficient axes, ascending. Empty: a plain multiplicity, over batch dimensions or pooled ones.
+    window : Window
+        ``(start, length)`` per axis. It holds both members of every pair: an entry whose second member lies
+        past the end of the window is ignored (and stored as zero).
+    pairs : ndarray, float64, [k.., o.., b..]
+        Entry (k, o) is the matrix entry between all multi-indices i, j with {i_a, j_a} = {k_a, k_a + o_a} for
+        each axis a, indices modulo the size on a periodic axis. Entries are *contributions*: they are added,
+        never assigned. Batch extents are 1 (shared) or n.
+    key : int
+        What the factor was made of, see `digest_key`.
+    """
+
+    axes: tuple[int, ...]
+    window: Window
+    pairs: Array
+    key: int
+
+    def __post_init__(self) -> None:
+        count = len(self.axes)
+        if any(a >= b for a, b in itertools.pairwise(self.axes)):
+            raise ValueError(f"the axes of a factor must ascend, got {self.axes}")
+        if len(self.window) != count or self.pairs.ndim < 2 * count:
+            raise ValueError(
+                f"a factor over {count} axes needs {count} windows and at least {2 * count} dimensions of "
+                f"pairs, got {len(self.window)} and {self.pairs.ndim}"
+            )
+        if self.pairs.shape[:count] != lengths(self.window):
+            raise ValueError(f"pairs of shape {self.pairs.shape} do not fit the window {self.window}")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the pair array."""
+        return self.pairs.nbytes
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Number of offsets along each axis."""
+        return self.pairs.shape[len(self.axes) : 2 * len(self.axes)]
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """Extents of the batch axes, 1 where shared."""
+        return self.pairs.shape[2 * len(self.axes) :]
+
+    def sizes(self, frame: Frame) -> tuple[int, ...]:
+        """Number of coefficients along each axis of this factor."""
+        return tuple(frame.sizes[axis] for axis in self.axes)
+
+    def add(self, other: Factor, frame: Frame) -> Factor:
+        """Sum with a factor over the same axes, on the union of both windows; keys add."""
+        return add_factors((self, other), frame)
+
+    def scaled(self, x: float) -> Factor:
+        """The factor times a number; equal factors scaled by equal numbers keep equal keys."""
+        # An odd multiplier is invertible modulo 2**128: different keys stay different.
+        salt = digest_key("scaled", np.asarray(float(x))) | 1
+        return Factor(self.axes, self.window, self.pairs * x, self.key * salt % KEY_MODULUS)
+
+    def with_batch_axes(self, count: int) -> Factor:
+        """The same factor with `count` batch axes, of extent 1, where it had none."""
+        if len(self.batch) == count:
+            return self
+        if self.batch:
+            raise ValueError(f"a factor with {len(self.batch)} batch axes cannot get {count}")
+        return Factor(self.axes, self.window, self.pairs.reshape(self.pairs.shape + (1,) * count), self.key)
+
+    def matvec(self, v: Array, frame: Frame) -> Array:
+        """Product with vectors.
+
+        Parameters
+        ----------
+        v : ndarray, [K.., rest.., b..]
+            All coefficients of the factor's axes first, in order; its batch axes last.
+
+        Returns
+        -------
+        ndarray of the same shape (batch extents of 1 broadcast against those of the factor).
+        """
+        sizes = self.sizes(frame)
+        product = self.apply(take(v, self.window, sizes), frame, range(len(self.axes)))
+        return embed(product, self.window, sizes)
+
+    def apply(self, v: Array, frame: Frame, positions: Sequence[int]) -> Array:
+        """Product with vectors that already lie on the factor's window along the axes `positions` of `v`."""
+        tails = self._tails(frame)
+        for position, tail in zip(positions, tails, strict=True):
+            v = _unroll(v, position, tail)
+        lifted = (1,) * (v.ndim - len(self.batch)) + self.batch
+        out = np.zeros(np.broadcast_shapes(v.shape, lifted))
+        for offset, counts in self._offsets(tails):
+            pairs = self._lifted(offset, counts, v.ndim, positions)
+            for rows, columns in _orientations(offset, counts, v.ndim, positions):
+                out[rows] += pairs * v[columns]
+        for position, tail in zip(positions, tails, strict=True):
+            out = _roll_up(out, position, tail)
+        return out
+
+    def diagonal(self) -> Array:
+        """Entries with i = j, on the window: [k.., b..]."""
+        count = len(self.axes)
+        return self.pairs[(slice(None),) * count + (0,) * count]
+
+    def full(self, frame: Frame) -> Factor:
+        """The same factor over all coefficients of its axes."""
+        sizes = self.sizes(frame)
+        return Factor(self.axes, whole(sizes), embed(self.pairs, self.window, sizes), self.key)
+
+    def to_dense(self, frame: Frame) -> Array:
+        """The matrix, [K.., K.., b..]."""
+        sizes = self.sizes(frame)
+        pairs = self.full(frame)
+        out = np.zeros((*sizes, *sizes, *self.batch))
+        positions = range(len(sizes))
+        tails = pairs._tails(frame)
+        for offset, counts in pairs._offsets(tails):
+            block = pairs.pairs[tuple(slice(n) for n in counts) + offset]
+            first = np.ix_(*(np.arange(n) for n in counts))
+            second = np.ix_(*((np.arange(n) + o) % k for n, o, k in zip(counts, offset, sizes, strict=True)))
+            for flips in _flips(offset):
+                i = tuple(second[a] if flips[a] else first[a] for a in positions)
+                j = tuple(first[a] if flips[a] else second[a] for a in positions)
+                out[i + j] += block
+        return out
+
+    def _tails(self, frame: Frame) -> tuple[int, ...]:
+        """How far pairs reach around the circle: only on a periodic axis that the window covers."""
+        geometry = zip(self.axes, self.window, self.offsets, strict=True)
+        return tuple(
+            offsets - 1 if frame.periodic[axis] and length == frame.sizes[axis] else 0
+            for axis, (_, length), offsets in geometry
+        )
+
+    def _offsets(self, tails: Sequence[int]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Offset vectors, each with the number of first members whose second member is in the window."""
+        extents = lengths(self.window)
+        for offset in np.ndindex(*self.offsets):
+            terms = zip(extents, tails, offset, strict=True)
+            counts = tuple(extent if tail else extent - o for extent, tail, o in terms)
+            if all(count > 0 for count in counts):
+                yield offset, counts
+
+    def _lifted(
+        self, offset: tuple[int, ...], counts: tuple[int, ...], ndim: int, positions: Sequence[int]
+    ) -> Array:
+        """Pairs of one offset, broadcastable against vectors of `ndim` dimensions."""
+        pairs = self.pairs[tuple(slice(count) for count in counts) + offset]
+        shape = [1] * (ndim - len(self.batch)) + list(self.batch)
+        for position, count in zip(positions, counts, strict=True):
+            shape[position] = count
+        # Contiguous: with the offsets last a slice of the pair array visits every cache line, and up to
+        # 2**axes orientations use it.
+        return np.ascontiguousarray(pairs).reshape(shape)
+
+
+def _flips(offset: tuple[int, ...]) -> Iterator[tuple[bool, ...]]:
+    """Orientations of a pair: along every axis with o > 0 either member may be the row."""
+    return itertools.product(*((False, True) if o else (False,) for o in offset))
+
+
+def _orientations(
+    offset: tuple[int, ...], counts: tuple[int, ...], ndim: int, positions: Sequence[int]
+) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    for flips in _flips(offset):
+        rows, columns = [slice(None)] * ndim, [slice(None)] * ndim
+        for position, o, n, flip in zip(positions, offset, counts, flips, strict=True):
+            first, second = slice(0, n), slice(o, o + n)
+            rows[position], columns[position] = (second, first) if flip else (first, second)
+        yield tuple(rows), tuple(columns)
+
+
+def _unroll(v: Array, position: int, tail: int) -> Array:
+    """Repeat the first `tail` entries behind the last, so that a circle reads as a line."""
+    if not tail:
+        return v
+    return np.concatenate([v, v[(slice(None),) * position + (slice(tail),)]], axis=position)
+
+
+def _roll_up(out: Array, position: int, tail: int) -> Array:
+    """Transpose of `_unroll`: add the repeated entries to those that they repeat."""
+    if not tail:
+        return out
+    before = (slice(None),) * position
+    line = out[(*before, slice(out.shape[position] - tail))]
+    line[(*before, slice(tail))] += out[(*before, slice(-tail, None))]
+    return line
+
+
+def add_factors(factors: Sequence[Factor], frame: Frame) -> Factor:
+    """Sum of factors over the same axes, in their order, on the union of their windows; keys add."""
+    first = factors[0]
+    if len(factors) == 1:
+        return first
+    different = next((f for f in factors if f.axes != first.axes), None)
+    if different is not None:
+        raise ValueError(f"factors over the axes {first.axes} and {different.axes} cannot be added")
+    sizes = first.sizes(frame)
+    window = union([f.window for f in factors], sizes, [frame.periodic[axis] for axis in first.axes])
+    batch = np.broadcast_shapes(*(f.batch for f in factors))
+    pairs = np.zeros((*lengths(window), *first.offsets, *batch))
+    for factor in factors:
+        add_into(pairs, window, factor.pairs, factor.window, sizes)
+    return Factor(first.axes, window, pairs, sum(f.key for f in factors) % KEY_MODULUS)
+
+
+def spread(array: Array, axes: Sequence[int], target: Sequence[int], copies: int) -> Array:
+    """Insert axes of extent 1 so that an array over `axes` broadcasts against arrays over `target`.
+
+    `copies` is the number of times that the axes occur (1 for vectors, 2 for pairs); batch axes stay last.
+    """
+    shape: list[int] = []
+    for copy in range(copies):
+        extent = dict(zip(axes, array.shape[copy * len(axes) : (copy + 1) * len(axes)], strict=True))
+        shape += [extent.get(axis, 1) for axis in target]
+    return array.reshape(*shape, *array.shape[copies * len(axes) :])
+
+
+def multiply_factors(factors: Sequence[Factor]) -> Factor:
+    """Product of factors over different axes, as one factor; keys multiply."""
+    if len(factors) == 1:
+        return factors[0]
+    target = tuple(sorted(axis for factor in factors for axis in factor.axes))
+    spans = {axis: span for factor in factors for axis, span in zip(factor.axes, factor.window, strict=True)}
+    pairs, key = None, 1
+    for factor in factors:
+        part = spread(factor.pairs, factor.axes, target, copies=2)
+        pairs = part if pairs is None else pairs * part
+        key = key * factor.key % KEY_MODULUS
+    if pairs is None:
+        raise ValueError("a product needs at least one factor")
+    return Factor(target, tuple(spans[axis] for axis in target), pairs, key)

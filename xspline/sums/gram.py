@@ -1,0 +1,231 @@
+"""Gram: the matrix G = Φᵀ W Φ as a sum of products of factors, closed under +.
+
+A term is a product of factors over a partition of the coefficient axes, and at most one factor without axes,
+a multiplicity over batch dimensions. A full grid is one term of single-axis factors; a static mask is one
+term with a two-axis factor; anything is one term of one factor; no terms are zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .concatenation import concatenate_terms
+from .factor import KEY_MODULUS, Factor, multiply_factors, spread
+from .terms import Axes, Term, check_term, image_of, ordered, outer, term_window, tidy
+from .window import Array, Window, add_into, lengths, take, whole
+
+if TYPE_CHECKING:
+    from xspline.spaces import Frame
+
+
+@dataclass(frozen=True, eq=False)
+class Gram:
+    """Sum of products of factors.
+
+    Parameters
+    ----------
+    terms : tuple of tuples of Factor
+        The factors of each term partition all coefficient axes, with at most one more without axes. Kept with
+        ascending axes, the multiplicity last.
+    batch_ndim : int
+        Number of batch axes that end every pair array.
+    """
+
+    terms: tuple[Term, ...]
+    batch_ndim: int = 0
+
+    def __post_init__(self) -> None:
+        terms = tuple(ordered(term) for term in self.terms)
+        object.__setattr__(self, "terms", terms)
+        for term in terms:
+            check_term(term, terms[0], self.batch_ndim)
+
+    @staticmethod
+    def merge(grams: Sequence[Gram], frame: Frame) -> Gram:
+        """Sum of Grams, deterministic in their order.
+
+        The terms of all operands are collected and swept position by position: terms that agree on every key
+        but one merge by adding that factor, so complementary blocks of a grid become one term again. If the
+        list is then larger than one term on the union window, it is multiplied out to the coarsest common
+        partition.
+        A Gram without batch axes takes those of the others.
+        """
+        batch_ndim = _common_batch_ndim(grams)
+        terms = [term for gram in grams for term in gram.with_batch_axes(batch_ndim).terms]
+        return Gram(tidy(terms, batch_ndim, frame), batch_ndim)
+
+    @staticmethod
+    def concatenate(grams: Sequence[Gram], axis: int, sizes: Sequence[int], frame: Frame) -> Gram:
+        """Blocks that differ along one batch axis, side by side.
+
+        Parameters
+        ----------
+        grams : sequence of Gram
+            One per block, with equal numbers of batch axes.
+        axis : int
+            The batch axis, counted among the batch axes.
+        sizes : sequence of int
+            Extent of each block along it; the pair arrays of a block may have extent 1 there.
+
+        Notes
+        -----
+        A factor stays shared (extent 1) where the keys of all blocks agree. Terms of different blocks with
+        the same partition join factor by factor; a block that lacks a term gets a multiplicity of zeros.
+        """
+        batch_ndim = _common_batch_ndim(grams)
+        if not 0 <= axis < batch_ndim:
+            raise ValueError(f"there are {batch_ndim} batch axes; cannot concatenate along batch axis {axis}")
+        blocks = [gram.with_batch_axes(batch_ndim).terms for gram in grams]
+        return Gram(tidy(concatenate_terms(blocks, axis, sizes, frame), batch_ndim, frame), batch_ndim)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all pair arrays."""
+        return sum(factor.nbytes for term in self.terms for factor in term)
+
+    @property
+    def partitions(self) -> tuple[tuple[Axes, ...], ...]:
+        """For each term the axes of its factors."""
+        return tuple(tuple(factor.axes for factor in term) for term in self.terms)
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """Extents of the batch axes, 1 where all factors are shared."""
+        factors = [factor.batch for term in self.terms for factor in term]
+        return np.broadcast_shapes((1,) * self.batch_ndim, *factors)
+
+    def with_batch_axes(self, count: int) -> Gram:
+        """The same Gram with `count` batch axes, of extent 1, where it had none."""
+        if self.batch_ndim == count:
+            return self
+        return Gram(tuple(tuple(f.with_batch_axes(count) for f in term) for term in self.terms), count)
+
+    def scaled(self, x: float) -> Gram:
+        """The Gram times a number."""
+        return Gram(tuple((term[0].scaled(x), *term[1:]) for term in self.terms), self.batch_ndim)
+
+    def matvec(self, v: Array, frame: Frame) -> Array:
+        """Product with vectors, factor after factor.
+
+        Parameters
+        ----------
+        v : ndarray, [K.., b..]
+            Batch axes of extent 1 broadcast against those of the pairs. If the Gram has fewer batch axes than
+            `v`, they are the last of `v`.
+
+        Returns
+        -------
+        ndarray, [K.., b..]
+        """
+        sizes = frame.sizes
+        lifted = (1,) * (v.ndim - self.batch_ndim) + self.batch
+        out = np.zeros(np.broadcast_shapes(v.shape, lifted))
+        for term in self.terms:
+            window = term_window(term)
+            part = take(v, window, sizes)
+            for factor in term:
+                part = factor.apply(part, frame, factor.axes)
+            add_into(out, whole(sizes), part, window, sizes)
+        return out
+
+    def image(self, vectors: Sequence[Array], window: Window, frame: Frame) -> Array:
+        """Product with the outer product of one vector per axis, on `window`, which holds those of all terms.
+
+        Parameters
+        ----------
+        vectors : sequence of ndarray, [K_j]
+
+        Returns
+        -------
+        ndarray, [k.., b..]
+        """
+        out = np.zeros((*lengths(window), *self.batch))
+        for term in self.terms:
+            product = outer([image_of(factor, vectors, frame) for factor in term], [f.axes for f in term])
+            add_into(out, window, product, term_window(term), frame.sizes)
+        return out
+
+    def diagonal(self, frame: Frame) -> Array:
+        """Entries with i = j: [K.., b..]."""
+        out = np.zeros((*frame.sizes, *self.batch))
+        for term in self.terms:
+            product = outer([factor.diagonal() for factor in term], [f.axes for f in term])
+            add_into(out, whole(frame.sizes), product, term_window(term), frame.sizes)
+        return out
+
+    def one_factor(self, frame: Frame) -> Factor:
+        """Everything multiplied out: one factor over all axes and coefficients, pairs [K.., O.., b..]."""
+        sizes, axes = frame.sizes, tuple(range(len(frame.sizes)))
+        pairs = np.zeros((*sizes, *frame.offsets, *self.batch))
+        key = 0
+        for term in self.terms:
+            product = multiply_factors(term)
+            add_into(pairs, whole(sizes), product.pairs, product.window, sizes)
+            key = (key + product.key) % KEY_MODULUS
+        return Factor(axes, whole(sizes), pairs, key)
+
+    def to_dense(self, frame: Frame) -> Array:
+        """The matrix, [P, P, b..]; for tests and for a dense solver only."""
+        axes, count = tuple(range(len(frame.sizes))), math.prod(frame.sizes)
+        out = np.zeros((*frame.sizes, *frame.sizes, *self.batch))
+        for term in self.terms:
+            parts = [spread(factor.to_dense(frame), factor.axes, axes, copies=2) for factor in term]
+            out += math.prod(parts[1:], start=parts[0])
+        return out.reshape(count, count, *self.batch)
+
+    def equals(self, other: Gram) -> bool:
+        """Same terms, windows, keys and numbers, bit for bit."""
+        mine, theirs = self.to_arrays(), other.to_arrays()
+        same = (np.array_equal(array, theirs[0].get(name, ())) for name, array in mine[0].items())
+        return mine[1] == theirs[1] and all(same)
+
+    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Plain arrays by name, and a JSON-able description, for files."""
+        arrays = {
+            _name(i, j): factor.pairs for i, term in enumerate(self.terms) for j, factor in enumerate(term)
+        }
+        terms = [[_describe(factor) for factor in term] for term in self.terms]
+        return arrays, {"batch_ndim": self.batch_ndim, "terms": terms}
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Gram:
+        """Inverse of `to_arrays`; other arrays in the mapping are left alone."""
+        terms = tuple(
+            tuple(_restore(description, arrays, _name(i, j)) for j, description in enumerate(term))
+            for i, term in enumerate(meta["terms"])
+        )
+        return Gram(terms, int(meta["batch_ndim"]))
+
+
+# Files
+
+
+def _name(term: int, factor: int) -> str:
+    return f"pairs_{term}_{factor}"
+
+
+def _describe(factor: Factor) -> dict[str, Any]:
+    window = [list(span) for span in factor.window]
+    return {"axes": list(factor.axes), "window": window, "key": f"{factor.key:032x}"}
+
+
+def _restore(description: Mapping[str, Any], arrays: Mapping[str, Array], name: str) -> Factor:
+    if name not in arrays:
+        raise ValueError(f"the array {name!r} is missing; the file holds {sorted(arrays)}. Write it again")
+    window = tuple((int(start), int(length)) for start, length in description["window"])
+    pairs = np.asarray(arrays[name], dtype=np.float64)
+    return Factor(tuple(description["axes"]), window, pairs, int(description["key"], 16))
+
+
+def _common_batch_ndim(grams: Sequence[Gram]) -> int:
+    if not grams:
+        raise ValueError("there are no Grams to combine; pass at least one")
+    counts = {gram.batch_ndim for gram in grams}
+    if len(counts - {0}) > 1:
+        raise ValueError(f"Grams with {sorted(counts)} batch axes cannot be combined; give all the same")
+    return max(counts)

@@ -1,0 +1,283 @@
+"""Sums: what a kernel returns for a block of data and what every tree and holder adds.
+
+    G = Φᵀ W Φ      h = Φᵀ W (y − r)      s = (y − r)ᵀ W (y − r)      Σw      n        r: a reference value
+
+All are additive over observations once they have the same r; moving r needs only the sums themselves, because
+the constant function has known coefficients e: Φ e = 1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .gram import Gram
+from .tally import Tally
+from .window import Array, Window, add_into, embed, lengths, take, union
+
+if TYPE_CHECKING:
+    from xspline.spaces import Frame
+
+_PER_MEMBER: tuple[Literal["power", "weight", "count", "reference"], ...] = (
+    "power",
+    "weight",
+    "count",
+    "reference",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Additive sums of weighted observations.
+
+    Parameters
+    ----------
+    window : Window
+        Coefficients that the data touch; it holds the windows of all factors.
+    gram : Gram
+        G.
+    moment : ndarray, [k.., b..]
+        h, on the window.
+    power, weight : ndarray, [b..]
+        s and Σw.
+    count : ndarray of int64, [b..]
+        Number of observations with w > 0.
+    reference : ndarray, [b..]
+        r. Batch extents are 1 (shared) or n everywhere; without batch axes these have shape ().
+    tally : Tally
+        What was left out.
+    """
+
+    window: Window
+    gram: Gram
+    moment: Array
+    power: Array
+    weight: Array
+    count: NDArray[np.int64]
+    reference: Array
+    tally: Tally = field(default_factory=Tally)
+
+    def __post_init__(self) -> None:
+        for name in ("moment", *_PER_MEMBER):
+            dtype = np.int64 if name == "count" else np.float64
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=dtype))
+        self._check()
+
+    def _check(self) -> None:
+        axes = len(self.window)
+        if self.moment.shape[:axes] != lengths(self.window):
+            raise ValueError(f"a moment of shape {self.moment.shape} does not fit the window {self.window}")
+        batch_ndim = self.moment.ndim - axes
+        for name in _PER_MEMBER:
+            if getattr(self, name).ndim != batch_ndim:
+                raise ValueError(
+                    f"{name} has {getattr(self, name).ndim} batch axes and the moment {batch_ndim}; "
+                    "give every array all batch axes, with extent 1 where they are shared"
+                )
+
+    @staticmethod
+    def zero(frame: Frame, batch: tuple[int, ...] = ()) -> Sums:
+        """Sums of no data."""
+        window = tuple((0, 0) for _ in frame.sizes)
+        nothing = np.zeros(batch)
+        moment = np.zeros((*lengths(window), *batch))
+        gram = Gram((), len(batch))
+        return Sums(window, gram, moment, nothing, nothing, np.zeros(batch, dtype=np.int64), nothing)
+
+    @staticmethod
+    def merge(parts: Sequence[Sums], frame: Frame) -> Sums:
+        """Sums of all the data of all parts, deterministic in their order.
+
+        Every part moves to the reference of the first one that holds any weight. Batch extents of 1
+        broadcast.
+        """
+        _check_parts(parts)
+        moved = [part.recentred(_common_reference(parts), frame) for part in parts]
+        window = union([part.window for part in moved], frame.sizes, frame.periodic)
+        batch = np.broadcast_shapes(*(part.moment.shape[len(window) :] for part in moved))
+        moment = np.zeros((*lengths(window), *batch))
+        for part in moved:
+            add_into(moment, window, part.moment, part.window, frame.sizes)
+        power, weight, count = (_total([getattr(p, name) for p in moved]) for name in _PER_MEMBER[:3])
+        gram = Gram.merge([part.gram for part in moved], frame)
+        tally = Tally.merge(part.tally for part in moved)
+        return Sums(window, gram, moment, power, weight, count, moved[0].reference, tally)
+
+    @staticmethod
+    def concatenate(parts: Sequence[Sums], axis: int, frame: Frame) -> Sums:
+        """Blocks that differ along batch axis `axis`, side by side. Shared factors of G stay shared."""
+        _check_parts(parts)
+        if not 0 <= axis < parts[0].batch_ndim:
+            raise ValueError(
+                f"there are {parts[0].batch_ndim} batch axes; cannot concatenate along batch axis {axis}"
+            )
+        # A part without weight is zero at any reference; that of its neighbours keeps later merges centred.
+        common = _common_reference(parts)
+        parts = [part if part.has_weight else replace(part, reference=common) for part in parts]
+        window = union([part.window for part in parts], frame.sizes, frame.periodic)
+        shapes = _shapes_side_by_side([part.batch for part in parts], axis)
+        pairs = list(zip(parts, shapes, strict=True))
+        moments = [_moment_on(window, part, shape, frame) for part, shape in pairs]
+        power, weight, count, reference = (
+            np.concatenate([np.broadcast_to(getattr(part, name), shape) for part, shape in pairs], axis)
+            for name in _PER_MEMBER
+        )
+        gram = Gram.concatenate([part.gram for part in parts], axis, [shape[axis] for shape in shapes], frame)
+        moment = np.concatenate(moments, axis=len(window) + axis)
+        tally = Tally.merge(part.tally for part in parts)
+        return Sums(window, gram, moment, power, weight, count, reference, tally)
+
+    @property
+    def batch_ndim(self) -> int:
+        """Number of batch axes."""
+        return self.power.ndim
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """Extents of the batch axes."""
+        per_member = (getattr(self, name).shape for name in _PER_MEMBER)
+        return np.broadcast_shapes(self.moment.shape[len(self.window) :], self.gram.batch, *per_member)
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether any observation counts."""
+        return bool(np.any(self.weight > 0))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        per_member = self.power.nbytes + self.weight.nbytes + self.count.nbytes + self.reference.nbytes
+        return self.gram.nbytes + self.moment.nbytes + per_member
+
+    def recentred(self, reference: ArrayLike, frame: Frame) -> Sums:
+        """The same data with another reference r.
+
+        With δ = r_old − r_new:  s += 2δ·eᵀh + δ²Σw,  then  h += δ·G e.
+
+        Parameters
+        ----------
+        reference : array_like, [b..]
+            Extents 1 or n.
+
+        Raises
+        ------
+        ValueError
+            If the space does not contain the constant and either reference is not 0.
+        """
+        target = np.asarray(reference, dtype=np.float64)
+        has_constant = all(np.any(vector) for vector in frame.constant)
+        if not has_constant and (np.any(target) or np.any(self.reference)):
+            raise ValueError(
+                f"the space does not contain the constant function, so its reference must be 0, not "
+                f"{_first_nonzero(self.reference, target)}; accumulate the data with reference 0"
+            )
+        delta = self.reference - target
+        if not np.any(delta):
+            return self
+        along = _project(self.moment, frame.constant, self.window, frame)
+        power = self.power + 2 * delta * along + delta**2 * self.weight
+        moment = self.moment + delta * self.gram.image(frame.constant, self.window, frame)
+        return replace(self, power=power, moment=moment, reference=target)
+
+    def full_moment(self, frame: Frame) -> Array:
+        """h over all coefficients: [K.., b..]."""
+        return embed(self.moment, self.window, frame.sizes)
+
+    def rss(self, c: Array, frame: Frame) -> Array:
+        """Weighted residual sum of squares s − 2h·c + c·Gc.
+
+        Parameters
+        ----------
+        c : ndarray, [K.., b..]
+            Coefficients of the field minus r, that is c − r·e.
+
+        Returns
+        -------
+        ndarray, [b..]
+        """
+        axes = tuple(range(len(self.window)))
+        linear = np.sum(self.moment * take(c, self.window, frame.sizes), axis=axes)
+        quadratic = np.sum(c * self.gram.with_batch_axes(self.batch_ndim).matvec(c, frame), axis=axes)
+        return np.asarray(self.power - 2 * linear + quadratic)
+
+    def to_arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Plain numeric arrays by name, and a JSON-able description, for files."""
+        pairs, gram = self.gram.to_arrays()
+        arrays = {name: getattr(self, name) for name in ("moment", *_PER_MEMBER)}
+        window = [list(span) for span in self.window]
+        return {**arrays, **pairs}, {"window": window, "gram": gram, "tally": self.tally.to_dict()}
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Sums:
+        """Inverse of `to_arrays`."""
+        missing = [name for name in ("moment", *_PER_MEMBER) if name not in arrays]
+        if missing:
+            raise ValueError(f"the arrays {missing} are missing among {sorted(arrays)}; write the file again")
+        moment, power, weight, count, reference = (arrays[name] for name in ("moment", *_PER_MEMBER))
+        window = tuple((int(start), int(length)) for start, length in meta["window"])
+        gram, tally = Gram.from_arrays(arrays, meta["gram"]), Tally.from_dict(meta["tally"])
+        return Sums(window, gram, moment, power, weight, count, reference, tally)
+
+    def digest(self) -> str:
+        """SHA-256 of the contents, in hexadecimal; the same on every machine."""
+        arrays, meta = self.to_arrays()
+        digest = hashlib.sha256(json.dumps(meta, sort_keys=True, separators=(",", ":")).encode())
+        for name, array in sorted(arrays.items()):
+            digest.update(f"{name}{array.dtype.kind}{array.dtype.itemsize}{array.shape}".encode())
+            little = array if sys.byteorder == "little" else array.byteswap()
+            digest.update(np.ascontiguousarray(little).data)
+        return digest.hexdigest()
+
+
+def _check_parts(parts: Sequence[Sums]) -> None:
+    if not parts:
+        raise ValueError("there are no sums to combine; Sums.zero(frame, batch) is the sum of no data")
+    axes, batch_ndims = {len(part.window) for part in parts}, {part.batch_ndim for part in parts}
+    if len(axes) > 1 or len(batch_ndims) > 1:
+        raise ValueError(
+            f"sums over {sorted(axes)} coefficient axes and {sorted(batch_ndims)} batch axes cannot be "
+            "combined; accumulate all of them in one space, with the same batch dimensions"
+        )
+
+
+def _common_reference(parts: Sequence[Sums]) -> Array:
+    """That of the first part with weight; a part without any does not decide it."""
+    return next((part for part in parts if part.has_weight), parts[0]).reference
+
+
+def _total(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    total = arrays[0]
+    for array in arrays[1:]:
+        total = total + array
+    return total
+
+
+def _shapes_side_by_side(shapes: Sequence[tuple[int, ...]], axis: int) -> list[tuple[int, ...]]:
+    """Batch shapes after broadcasting all axes but `axis`."""
+    common = np.broadcast_shapes(*((*shape[:axis], 1, *shape[axis + 1 :]) for shape in shapes))
+    return [(*common[:axis], shape[axis], *common[axis + 1 :]) for shape in shapes]
+
+
+def _moment_on(window: Window, part: Sums, batch: tuple[int, ...], frame: Frame) -> Array:
+    out = np.zeros((*lengths(window), *batch))
+    add_into(out, window, part.moment, part.window, frame.sizes)
+    return out
+
+
+def _project(moment: Array, vectors: Sequence[Array], window: Window, frame: Frame) -> Array:
+    """Inner product of a moment on `window` with the outer product of one vector per axis: [b..]."""
+    for vector, span, size in zip(vectors, window, frame.sizes, strict=True):
+        # Not a product of BLAS, whose last bits depend on its threads.
+        moment = np.einsum("k,k...->...", take(vector, (span,), (size,)), moment)
+    return moment
+
+
+def _first_nonzero(*arrays: Array) -> float:
+    return float(next(array[array != 0].flat[0] for array in arrays if np.any(array)))

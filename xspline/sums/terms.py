@@ -1,0 +1,176 @@
+"""Terms: products of factors, and how a list of them is kept short."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from .factor import KEY_MODULUS, Factor, add_factors, multiply_factors, spread
+from .window import Array, Window, add_into, bytes_of_pairs, lengths, take, union
+
+if TYPE_CHECKING:
+    from xspline.spaces import Frame
+
+Term: TypeAlias = tuple[Factor, ...]
+Axes: TypeAlias = tuple[int, ...]
+
+
+def ordered(factors: Iterable[Factor]) -> Term:
+    """Factors by ascending axes, the multiplicity last."""
+    return tuple(sorted(factors, key=lambda factor: (not factor.axes, factor.axes)))
+
+
+def check_term(term: Term, first: Term, batch_ndim: int) -> None:
+    axes, expected = (sorted(a for factor in t for a in factor.axes) for t in (term, first))
+    if axes != expected or len(set(axes)) != len(axes) or sum(not factor.axes for factor in term) > 1:
+        raise ValueError(
+            f"the factors of a term must partition the axes {expected}, with at most one multiplicity; "
+            f"got {[factor.axes for factor in term]}"
+        )
+    found = next((len(f.batch) for f in term if len(f.batch) != batch_ndim), batch_ndim)
+    if found != batch_ndim:
+        raise ValueError(f"a factor has {found} batch axes in a Gram with {batch_ndim}; see with_batch_axes")
+
+
+def term_window(term: Term) -> Window:
+    """Window of a term, over all coefficient axes."""
+    spans = {axis: span for factor in term for axis, span in zip(factor.axes, factor.window, strict=True)}
+    return tuple(spans[axis] for axis in sorted(spans))
+
+
+def outer(arrays: Sequence[Array], axes: Sequence[Axes]) -> Array:
+    """Product of arrays [k.., b..] over different axes, over all of them in ascending order."""
+    target = sorted(axis for group in axes for axis in group)
+    parts = [spread(array, group, target, copies=1) for array, group in zip(arrays, axes, strict=True)]
+    return math.prod(parts[1:], start=parts[0])
+
+
+def image_of(factor: Factor, vectors: Sequence[Array], frame: Frame) -> Array:
+    sizes = factor.sizes(frame)
+    parts = [
+        take(vectors[axis], (span,), (size,))
+        for axis, span, size in zip(factor.axes, factor.window, sizes, strict=True)
+    ]
+    v = outer([np.ones(()), *parts], [(), *((axis,) for axis in factor.axes)])
+    return factor.apply(v.reshape(v.shape + (1,) * len(factor.batch)), frame, range(len(factor.axes)))
+
+
+# Merging
+
+
+def ones(batch_ndim: int) -> Factor:
+    """The multiplicity that a term without one has: the unit of the ring, key 1."""
+    return Factor((), (), np.ones((1,) * batch_ndim), 1)
+
+
+def split(term: Term, axes: Axes, batch_ndim: int) -> tuple[Factor | None, Term]:
+    """The factor of a term over exactly `axes`, and the others; a multiplicity left out is one of ones."""
+    found = next((factor for factor in term if factor.axes == axes), None)
+    rest = tuple(factor for factor in term if factor is not found)
+    return (ones(batch_ndim) if found is None and not axes else found), rest
+
+
+def tidy(terms: Sequence[Term], batch_ndim: int, frame: Frame) -> tuple[Term, ...]:
+    return tuple(_multiply_out(_sweep(terms, batch_ndim, frame), batch_ndim, frame))
+
+
+def _sweep(terms: Sequence[Term], batch_ndim: int, frame: Frame) -> list[Term]:
+    """Merge terms that agree on every key but one, position by position, until nothing changes."""
+    count = len(terms) + 1
+    swept = list(terms)
+    while 1 < len(swept) < count:
+        count = len(swept)
+        found = {factor.axes for term in swept for factor in term if factor.axes}
+        # Multiplicities last, and always: they may be left out in every term.
+        for axes in [*sorted(found), ()]:
+            swept = _merge_at(swept, axes, batch_ndim, frame)
+    return swept
+
+
+def _merge_at(terms: Sequence[Term], axes: Axes, batch_ndim: int, frame: Frame) -> list[Term]:
+    """Add the factors over `axes` of all terms that agree on everything else."""
+    groups: dict[object, list[tuple[Factor | None, Term]]] = {}
+    for number, term in enumerate(terms):
+        factor, rest = split(term, axes, batch_ndim)
+        signature = number if factor is None else tuple((f.axes, f.key) for f in rest if f.axes or f.key != 1)
+        groups.setdefault(signature, []).append((factor, rest))
+    return [_merged(group, frame) for group in groups.values()]
+
+
+def _merged(group: Sequence[tuple[Factor | None, Term]], frame: Frame) -> Term:
+    rest = group[0][1]
+    factors = [factor for factor, _ in group if factor is not None]
+    return _without_ones([*rest, add_factors(factors, frame)] if factors else rest)
+
+
+def _without_ones(factors: Iterable[Factor]) -> Term:
+    return ordered(factor for factor in factors if factor.axes or factor.key != 1)
+
+
+def _multiply_out(terms: list[Term], batch_ndim: int, frame: Frame) -> list[Term]:
+    """One term instead of a list, if that takes fewer bytes.
+
+    Blocks of the coarsest common partition on whose keys all terms agree stay factors of their own; the
+    others become one factor, because a sum of products is not a product.
+    """
+    if len(terms) < 2:
+        return terms
+    blocks = [[_block(term, axes, batch_ndim) for term in terms] for axes in _join(terms)]
+    agree = [len({_key(factors) for factors in block}) == 1 for block in blocks]
+    agree[0] &= not all(agree)  # all equal: one of them has to take the sum
+    kept = [multiply_factors(block[0]) for block, same in zip(blocks, agree, strict=True) if same]
+    mixed = [block for block, same in zip(blocks, agree, strict=True) if not same]
+    parts = [tuple(f for factors in group for f in factors) for group in zip(*mixed, strict=True)]
+    if _bytes_of_sum(parts, frame) + sum(f.nbytes for f in kept) >= sum(f.nbytes for t in terms for f in t):
+        return terms
+    total = _sum_of_products(parts, frame)
+    return [_without_ones([*kept, total])]
+
+
+def _join(terms: Iterable[Term]) -> list[Axes]:
+    """The coarsest common partition: axes that share a factor in any term share a block; then () for
+    multiplicities."""
+    blocks: list[set[int]] = []
+    for factor in (factor for term in terms for factor in term if factor.axes):
+        touching = [block for block in blocks if block & set(factor.axes)]
+        blocks = [block for block in blocks if block not in touching]
+        blocks.append(set(factor.axes).union(*touching))
+    return [*sorted(tuple(sorted(block)) for block in blocks), ()]
+
+
+def _block(term: Term, axes: Axes, batch_ndim: int) -> Term:
+    """The factors of a term inside one block of the join."""
+    if not axes:
+        factor, _ = split(term, (), batch_ndim)
+        return () if factor is None else (factor,)
+    return tuple(factor for factor in term if set(factor.axes) & set(axes))
+
+
+def _key(factors: Term) -> int:
+    return math.prod(factor.key for factor in factors) % KEY_MODULUS
+
+
+def _support(parts: Sequence[Term], frame: Frame) -> tuple[Axes, Window, tuple[int, ...]]:
+    """Axes, union window and batch extents of a sum of products over the same axes."""
+    axes = tuple(sorted(axis for factor in parts[0] for axis in factor.axes))
+    sizes, periodic = [frame.sizes[a] for a in axes], [frame.periodic[a] for a in axes]
+    window = union([term_window(part) for part in parts], sizes, periodic)
+    return axes, window, np.broadcast_shapes(*(factor.batch for part in parts for factor in part))
+
+
+def _bytes_of_sum(parts: Sequence[Term], frame: Frame) -> int:
+    axes, window, batch = _support(parts, frame)
+    return bytes_of_pairs(window, [frame.offsets[a] for a in axes], batch)
+
+
+def _sum_of_products(parts: Sequence[Term], frame: Frame) -> Factor:
+    """Multiply out and add one after the other, so that only one product is alive at a time."""
+    axes, window, batch = _support(parts, frame)
+    pairs = np.zeros((*lengths(window), *(frame.offsets[a] for a in axes), *batch))
+    for part in parts:
+        product = multiply_factors(part)
+        add_into(pairs, window, product.pairs, product.window, [frame.sizes[a] for a in axes])
+    return Factor(axes, window, pairs, sum(_key(part) for part in parts) % KEY_MODULUS)
