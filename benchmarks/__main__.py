@@ -1,0 +1,36 @@
+"""The command line. A benchmark is a module with `configure(parser)` and `run(args)`, printing a table."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+
+NAMES = ("dense", "memory", "graph", "mean", "gpu")
+
+
+def load(name: str) -> object:
+    return importlib.import_module(f"benchmarks.{name}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Both sides of each ratio in one run."
+    )
+    commands = parser.add_subparsers(dest="name", required=True)
+    commands.add_parser("list", help="what there is").add_argument("--names", action="store_true")
+    for name in NAMES:
+        module = load(name)
+        command = commands.add_parser(name, help=module.__doc__.splitlines()[0])
+        command.add_argument("--quick", action="store_true", help="a small size: does it run?")
+        module.configure(command)
+    args = parser.parse_args()
+    if args.name != "list":
+        load(args.name).run(args)
+    elif args.names:
+        print(*NAMES)
+    else:
+        print(*(f"{name:<8} {load(name).__doc__.splitlines()[0]}" for name in NAMES), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
