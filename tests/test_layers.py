@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.util
 import pkgutil
@@ -49,6 +50,11 @@ ALLOWED = {
 MAX_MODULE, MAX_BODY, MAX_MEDIAN_BODY = 500, 60, 8
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def name_of(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -69,7 +75,7 @@ def absolute(node: ast.ImportFrom, path: Path) -> str:
 
 def imports(path: Path) -> Iterator[tuple[str, ast.stmt]]:
     """Every import of a file, those inside functions too, as (module or module.name, node)."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -79,7 +85,7 @@ def imports(path: Path) -> Iterator[tuple[str, ast.stmt]]:
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:
     """(place, lines of body without the docstring) of each function of a file."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
             lines = node.end_lineno - body[0].lineno + 1 if body else 0
@@ -123,10 +129,9 @@ def test_third_parties_stay_in_their_rooms(path: Path) -> None:
 
 
 def test_no_cupy_at_module_level(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     inside = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for inner in ast.walk(node)
     }
@@ -150,8 +155,7 @@ def test_functions_are_short() -> None:
 
 
 def test_no_assert_as_validation(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert not [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+    assert not [node.lineno for node in ast.walk(tree_of(path)) if isinstance(node, ast.Assert)]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +164,7 @@ def test_no_assert_as_validation(path: Path) -> None:
 def test_raises_are_matched(path: Path) -> None:
     """An error whose text no test matches drifts away from what the code does."""
     bare = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"pytest.raises", "pytest.warns"}:
             if "match" not in {keyword.arg for keyword in node.keywords}:
                 bare.append(node.lineno)
