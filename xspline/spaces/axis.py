@@ -1,0 +1,255 @@
+"""Labels of a coordinate to float64 and back, as plain data: what a basis needs to know about its coordinate."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import cftime
+import numpy as np
+
+from ._types import Array, Floats
+from .instants import (
+    STANDARD,
+    canonical_calendar,
+    is_duration,
+    is_instant,
+    labels_of_seconds,
+    seconds_of_duration,
+    seconds_of_integers,
+    seconds_of_object,
+    text_of_seconds,
+    timedeltas_of_seconds,
+)
+
+KINDS = ("number", "time", "timedelta")
+ROLES = {
+    "lat": "latitude",
+    "latitude": "latitude",
+    "lon": "longitude",
+    "longitude": "longitude",
+    "time": "time",
+}
+FULL_CIRCLE = 360.0
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How the labels of one coordinate are read as float64.
+
+    Parameters
+    ----------
+    kind : {"number", "time", "timedelta"}
+        Times are seconds since 1970-01-01 of the calendar, timedeltas are seconds.
+    units : str
+        Units of the float; always ``"s"`` for time and timedelta.
+    calendar : str, optional
+        Of a time. ``standard``, ``gregorian`` and ``proleptic_gregorian`` are one: ``"standard"``.
+    wrap : float, optional
+        Labels this far apart are one place: 360 for a longitude.
+    role : {"", "latitude", "longitude", "time"}
+        What the coordinate is, for the sphere and for the default directions of a gradient.
+    """
+
+    kind: str = "number"
+    units: str = ""
+    calendar: str | None = None
+    wrap: float | None = None
+    role: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"axis kind {self.kind!r} is none of {', '.join(KINDS)}")
+        calendar = canonical_calendar(self.calendar or STANDARD) if self.kind == "time" else None
+        object.__setattr__(self, "calendar", calendar)
+        if self.kind != "number":
+            object.__setattr__(self, "units", "s")
+
+    # --- labels
+
+    def to_float(self, labels: Any) -> Floats:
+        """Labels as float64 of the same shape: numbers, or seconds; missing labels are NaN.
+
+        Times may be datetime64 of any unit, cftime dates of the calendar, datetimes and ISO strings (a partial
+        date is its first instant); timedeltas may be timedelta64, datetime.timedelta and strings such as "6h".
+
+        Raises
+        ------
+        TypeError, ValueError
+            For labels of another kind or calendar, with what to pass.
+        """
+        array = _as_array(labels)
+        if self.kind == "number":
+            return _numbers(array)
+        if array.dtype.kind == ("M" if self.kind == "time" else "m") and self.calendar in (STANDARD, None):
+            return seconds_of_integers(array)
+        if array.dtype.kind in "OUSTM" and array.dtype.kind != "m":
+            return self._each(array)
+        raise TypeError(f"labels of type {array.dtype} on a {self.noun} coordinate; pass {self._wanted}")
+
+    def _each(self, array: Array) -> Floats:
+        """Labels one by one: strings, objects, and datetime64 on another calendar (which is refused)."""
+        read = _timedelta if self.kind == "timedelta" else seconds_of_object
+        flat = [
+            read(label, self.calendar or STANDARD)
+            for label in array.ravel().astype(object if array.dtype.kind != "M" else array.dtype)
+        ]
+        return np.array(flat, dtype=np.float64).reshape(array.shape)
+
+    @property
+    def noun(self) -> str:
+        """What the labels are, for messages."""
+        return f"time ({self.calendar} calendar)" if self.kind == "time" else self.kind
+
+    @property
+    def _wanted(self) -> str:
+        return (
+            "timedelta64 or strings such as '6h'"
+            if self.kind == "timedelta"
+            else "datetime64, cftime dates or ISO strings"
+        )
+
+    def to_label(self, x: Any) -> Array:
+        """Inverse of `to_float`: datetime64[ns] (datetime64[us] outside its range), cftime dates, timedelta64, floats."""
+        values = np.asarray(x, dtype=np.float64)
+        if self.kind == "time":
+            return labels_of_seconds(values, self.calendar or STANDARD)
+        return timedeltas_of_seconds(values) if self.kind == "timedelta" else values
+
+    def text(self, x: float) -> str:
+        """One label for messages and files: an ISO instant, ``"…s"`` or a number; reads back as exactly `x`."""
+        if self.kind == "time":
+            return text_of_seconds(float(x), self.calendar or STANDARD)
+        return repr(float(x)) + ("s" if self.kind == "timedelta" else "")
+
+    # --- lengths
+
+    def duration(self, value: Any, what: str) -> float:
+        """A period or spacing as a float in the coordinate's unit (seconds for time and timedelta).
+
+        Parameters
+        ----------
+        value : number, str, numpy.timedelta64 or datetime.timedelta
+            A number on a number axis. On a time axis "365.2425D", "6h", "year" (mean year of the calendar), "day".
+        what : str
+            Name of the argument, for messages.
+        """
+        length = self._number(value, what) if self.kind == "number" else self._seconds(value, what)
+        if not (np.isfinite(length) and length > 0):
+            raise ValueError(f"{what}={value!r} must be positive and finite")
+        return length
+
+    def _number(self, value: Any, what: str) -> float:
+        if not _is_number(value):
+            unit = f" (in {self.units})" if self.units else ""
+            raise TypeError(f"{what}={value!r} on a coordinate of numbers; pass a number{unit}")
+        return float(value)
+
+    def _seconds(self, value: Any, what: str) -> float:
+        if _is_number(value):
+            example = f'{what}="{value}D"' if what == "spacing" else f'Fourier(2, period="{value}D")'
+            raise TypeError(
+                f"{what}={value!r} is a bare number on a {self.noun} coordinate; give it a unit, as in {example}"
+            )
+        try:
+            return seconds_of_duration(value, self.calendar)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{what}: {error}") from None
+
+    # --- as data
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able; what has its default is left out."""
+        fields = {
+            "kind": self.kind,
+            "units": self.units,
+            "calendar": self.calendar,
+            "wrap": self.wrap,
+            "role": self.role,
+        }
+        return {key: value for key, value in fields.items() if value not in ("", None)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Axis:
+        """Inverse of `to_dict`."""
+        return cls(**data)
+
+    @classmethod
+    def infer(cls, name: str, labels: Any) -> Axis:
+        """Axis of labels seen without their attributes: the kind from their type, the role from a known name."""
+        kind, calendar = _kind(_as_array(labels))
+        role = ROLES.get(str(name).lower(), "")
+        if kind != "number":
+            return cls(kind, calendar=calendar, role="time")
+        return cls(wrap=FULL_CIRCLE if role == "longitude" else None, role=role)
+
+
+def _as_array(labels: Any) -> Array:
+    """np.asarray that keeps mixed labels as objects and masked entries as missing."""
+    if isinstance(labels, np.ma.MaskedArray):
+        return (
+            np.ma.filled(labels, "NaT")
+            if labels.dtype.kind in "Mm"
+            else labels.astype(np.float64).filled(np.nan)
+        )
+    if (
+        isinstance(labels, list | tuple)
+        and len({type(label) for label in labels}) > 1
+        and not all(map(_is_number, labels))
+    ):
+        array = np.empty(len(labels), dtype=object)
+        array[:] = labels
+        return array
+    return np.asarray(labels)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(
+        value, bool | np.timedelta64
+    )
+
+
+def _numbers(array: Array) -> Floats:
+    if array.dtype.kind not in "iufbO":
+        raise TypeError(f"labels of type {array.dtype} on a coordinate of numbers; pass numbers")
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        kinds = sorted({type(label).__name__ for label in array.ravel()})
+        raise TypeError(
+            f"labels of type {', '.join(kinds)} on a coordinate of numbers; pass numbers"
+        ) from None
+
+
+def _timedelta(label: Any, _calendar: str) -> float:
+    if label is None or str(label) == "NaT":
+        return np.nan
+    return seconds_of_duration(label, None)
+
+
+def _kind(array: Array) -> tuple[str, str | None]:
+    """Kind of labels, and their calendar when they are instants."""
+    if array.dtype.kind in "iufb":
+        return "number", None
+    if array.dtype.kind in "Mm":
+        return ("time", STANDARD) if array.dtype.kind == "M" else ("timedelta", None)
+    known = next((label for label in array.ravel() if label is not None and label == label), 0.0)
+    return _kind_of_one(known)
+
+
+def _kind_of_one(label: Any) -> tuple[str, str | None]:
+    if isinstance(label, cftime.datetime):
+        return "time", canonical_calendar(label.calendar)
+    if isinstance(label, datetime.timedelta | np.timedelta64) or (
+        isinstance(label, str) and is_duration(label)
+    ):
+        return "timedelta", None
+    if isinstance(label, datetime.date | np.datetime64) or (isinstance(label, str) and is_instant(label)):
+        return "time", STANDARD
+    if _is_number(label):
+        return "number", None
+    raise TypeError(
+        f"{label!r} is not a coordinate label; pass numbers, datetime64, cftime dates, timedelta64 or ISO strings"
+    )

@@ -1,0 +1,328 @@
+"""Features of a B-spline: Legendre series of its functions on each cell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.polynomial import legendre
+
+from ._types import Floats, Integers
+from .features import Features, Global, checked_order, combine, frozen, pair_index
+
+
+def cox_de_boor(knots: Floats, x: Floats) -> Floats:
+    """Values of the p + 1 functions that are active on the middle span of a local knot vector.
+
+    Parameters
+    ----------
+    knots : Floats
+        [..., 2p + 2] knots t_{c-p} … t_{c+p+1} around the span [t_c, t_{c+1}), which has positive length.
+    x : Floats
+        [..., n] positions on the span.
+
+    Returns
+    -------
+    Floats
+        [..., p + 1, n].
+    """
+    p = knots.shape[-1] // 2 - 1
+    t = [knots[..., i, None] for i in range(2 * p + 2)]
+    values = [np.ones_like(x)]
+    # Degree d from degree d - 1: a function that does not exist (index -1 or d) counts as zero, and every
+    # denominator holds the span, so none is zero.
+    for d in range(1, p + 1):
+        share = [value / (t[p + a + 1] - t[p + a + 1 - d]) for a, value in enumerate(values)]
+        rising = [(x - t[p + a + 1 - d]) * share[a] for a in range(d)]
+        falling = [(t[p + a + 1] - x) * share[a] for a in range(d)]
+        values = [falling[0], *(r + f for r, f in zip(rising, falling[1:], strict=False)), rising[-1]]
+    return np.stack(values, axis=-2)
+
+
+def legendre_tables(knots: Floats) -> Floats:
+    """Coefficients [..., p + 1, p + 1] (function, degree) of the active functions of spans, on z in [-1, 1].
+
+    Projection by Gauss quadrature with p + 1 nodes, exact for the degree 2p of P_l B_a.
+    """
+    p = knots.shape[-1] // 2 - 1
+    z, w = legendre.leggauss(p + 1)
+    # Relative to the span's own left end and length: no digits lost to large coordinates.
+    left, length = knots[..., p, None], knots[..., p + 1, None] - knots[..., p, None]
+    local = (knots - left) / length
+    values = cox_de_boor(local, np.broadcast_to((z + 1) / 2, (*local.shape[:-1], p + 1)))
+    project = legendre.legvander(z, p) * w[:, None] * (np.arange(p + 1) + 0.5)
+    return np.einsum("...an,nl->...al", values, project, optimize=False)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalSpline:
+    """B-spline whose functions touch p + 1 cells.
+
+    Parameters
+    ----------
+    knots : Floats
+        Full knot vector t; function e is supported on [t_e, t_{e + p + 1}], e = 0 … cells' last.
+    degree : int
+        p.
+    size : int
+        K; with `periodic`, function e counts modulo K.
+    periodic : bool
+        Whether positions and functions wrap around.
+    uniform : bool
+        Whether the cells have equal length, so that one table serves them all.
+    """
+
+    knots: Floats
+    degree: int
+    size: int
+    periodic: bool
+    uniform: bool
+
+    local: bool = True
+
+    @property
+    def width(self) -> int:
+        return self.degree + 1
+
+    @property
+    def offsets(self) -> int:
+        return self.degree + 1
+
+    @property
+    def max_order(self) -> int:
+        return self.degree
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Domain, for periodic splines too."""
+        return float(self.knots[self.degree]), float(self.knots[-self.degree - 1])
+
+    @property
+    def domain(self) -> tuple[float, float] | None:
+        return None if self.periodic else self.ends
+
+    @cached_property
+    def _spans(self) -> Integers:
+        """Knot index of the left end of each cell; spans of length zero are skipped."""
+        p = self.degree
+        return np.flatnonzero(np.diff(self.knots[p : self.knots.size - p]) > 0).astype(np.int64) + p
+
+    @cached_property
+    def edges(self) -> Floats:
+        """[m + 1] ends of the cells."""
+        return frozen(np.append(self.knots[self._spans], self.ends[1]))
+
+    @cached_property
+    def cells(self) -> int:
+        return int(self._spans.size)
+
+    @cached_property
+    def first(self) -> Integers:
+        return frozen(self._spans - self.degree)
+
+    @cached_property
+    def lengths(self) -> Floats:
+        """Lengths of the cells: [1] if uniform, else [m]."""
+        lo, hi = self.ends
+        return np.array([(hi - lo) / self.cells]) if self.uniform else np.diff(self.edges)
+
+    @cached_property
+    def table(self) -> Floats:
+        """Legendre coefficients [1 or m, q, p + 1] of the active functions on z in [-1, 1]."""
+        p = self.degree
+        if self.uniform:
+            return frozen(legendre_tables(np.arange(-p, p + 2.0)[None]))
+        around = self._spans[:, None] + np.arange(-p, p + 2)
+        return frozen(legendre_tables(self.knots[around]))
+
+    def derivative_table(self, order: int) -> Floats:
+        """Legendre coefficients [1 or m, q, p + 1 - order] of derivatives per unit of x."""
+        if order == 0:
+            return self.table
+        series = legendre.legder(self.table, order, axis=2)
+        return series * ((2.0 / self.lengths) ** order)[:, None, None]
+
+    # --- positions
+
+    def locate(self, x: Floats) -> tuple[Integers, Floats]:
+        y = self.clean(np.asarray(x, dtype=np.float64))
+        known = ~np.isnan(y)
+        y = np.where(known, y, self.ends[0])
+        cell = self._cell(y)
+        return np.where(known, cell, -1), np.where(known, self._within(y, cell), 0.0)
+
+    def clean(self, x: Floats) -> Floats:
+        """Positions in the domain: one ulp outside is on the end, periodic ones wrapped, NaN elsewhere."""
+        lo, hi = self.ends
+        if self.periodic:
+            return self._wrapped(x)
+        x = np.where((x < lo) & (x >= np.nextafter(lo, -np.inf)), lo, x)
+        x = np.where((x > hi) & (x <= np.nextafter(hi, np.inf)), hi, x)
+        return np.where((x >= lo) & (x <= hi), x, np.nan)
+
+    def _wrapped(self, x: Floats) -> Floats:
+        lo, hi = self.ends
+        x = np.where(np.isfinite(x), x, np.nan)
+        # What lies inside stays bit for bit, so that it compares with the knots as written.
+        y = np.where((x >= lo) & (x < hi), x, lo + np.mod(x - lo, hi - lo))
+        return np.where(y >= hi, lo, y)
+
+    def _cell(self, y: Floats) -> Integers:
+        if not self.uniform:
+            cell = np.searchsorted(self.edges, y, side="right") - 1
+            return np.minimum(cell, self.cells - 1).astype(np.int64)
+        guess = np.floor((y - self.edges[0]) / self.lengths[0])
+        cell = np.clip(guess, 0, self.cells - 1).astype(np.int64)
+        # The quotient may round across a knot; the knots themselves decide.
+        cell -= y < self.edges[cell]
+        cell += (y >= self.edges[cell + 1]) & (cell < self.cells - 1)
+        return cell
+
+    def _within(self, y: Floats, cell: Integers) -> Floats:
+        """z in [-1, 1]. Uniform cells are measured from the domain's end: interior knots are rounded, it is not."""
+        if self.uniform:
+            z = 2.0 * ((y - self.edges[0]) / self.lengths[0] - cell) - 1.0
+        else:
+            z = 2.0 * ((y - self.edges[cell]) / self.lengths[cell]) - 1.0
+        return np.clip(z, -1.0, 1.0)
+
+    # --- values
+
+    def features(self, cell: Integers, z: Floats, order: int = 0) -> Floats:
+        table = self.derivative_table(checked_order(order, self.degree))
+        powers = legendre.legvander(z, self.degree - order)
+        if self.uniform:
+            values = combine(powers, table[0])
+        else:
+            values = powers[:, :1] * table[cell, :, 0]
+            for term in range(1, powers.shape[1]):
+                values += powers[:, term, None] * table[cell, :, term]
+        values[cell < 0] = 0.0
+        return values
+
+    def pair_features(self, cell: Integers, z: Floats) -> Floats:
+        values, (a, o) = self.features(cell, z), self.pair_index()
+        return values[:, a] * values[:, a + o]
+
+    def pair_index(self) -> tuple[Integers, Integers]:
+        return pair_index(self.width)
+
+    def design(self, x: Floats, order: int = 0) -> Floats:
+        cell, z = self.locate(x)
+        values = self.features(cell, z, order)
+        out, rows = np.zeros((cell.size, self.size)), np.arange(cell.size)
+        for a in range(self.width):  # short periodic splines: several of a cell's functions are one
+            out[rows, (self.first[cell] + a) % self.size] += values[:, a]
+        out[cell < 0] = np.nan
+        return out
+
+    def constant(self) -> Floats:
+        return np.ones(self.size)
+
+    def roughness(self, order: int) -> Floats:
+        lo, hi = self.ends
+        scale = np.broadcast_to(self.lengths, self.cells) / (hi - lo)  # cell lengths in ξ
+        z, w = legendre.leggauss(self.degree + 1)
+        series = legendre.legder(self.table, checked_order(order, self.degree), axis=2)
+        values = np.einsum("cal,nl->can", series, legendre.legvander(z, self.degree - order), optimize=False)
+        pairs = np.zeros((self.size, self.offsets))
+        for a, o in zip(*self.pair_index(), strict=True):
+            integral = np.einsum("cn,cn,n->c", values[:, a], values[:, a + o], w, optimize=False)
+            np.add.at(
+                pairs, ((self.first + a) % self.size, o), integral * (2.0 / scale) ** (2 * order) * scale / 2
+            )
+        return pairs
+
+    def labels(self) -> Floats:
+        """Greville points [K]: averages of a function's inner knots; midpoints for degree 0."""
+        p = self.degree
+        inner = self.knots[np.arange(self.size)[:, None] + (np.arange(1, p + 1) if p else np.arange(2))]
+        points = self.knots[0] + np.mean(inner - self.knots[0], axis=1)
+        return self._wrapped(points) if self.periodic else points
+
+    def window(self, lo: float, hi: float) -> tuple[int, int]:
+        left, right = self.ends
+        if np.isnan(lo) or np.isnan(hi):
+            return 0, 0
+        if self.periodic:
+            return self._periodic_window(lo, hi)
+        lo, hi = self.clean(np.array([max(lo, left), min(hi, right)]))
+        if not lo <= hi:
+            return 0, 0
+        start, stop = self.first[self.locate(np.array([lo, hi]))[0]]
+        return int(start), int(stop - start) + self.width
+
+    def _periodic_window(self, lo: float, hi: float) -> tuple[int, int]:
+        (a, b), _ = self.locate(np.array([lo, hi]))
+        if hi - lo >= self.ends[1] - self.ends[0] or (
+            b == a and self.clean(np.array(hi)) < self.clean(np.array(lo))
+        ):
+            return 0, self.size
+        length = int(self.first[b] - self.first[a]) % self.size + self.width
+        return (int(self.first[a]), length) if length < self.size else (0, self.size)
+
+
+@dataclass(frozen=True, eq=False)
+class SplinePart:
+    """A B-spline among the functions of a global basis."""
+
+    spline: LocalSpline
+
+    @property
+    def names(self) -> list[str]:
+        return [f"b{k}" for k in range(self.spline.size)]
+
+    @property
+    def constant(self) -> Floats:
+        return self.spline.constant()
+
+    @property
+    def domain(self) -> tuple[float, float] | None:
+        return self.spline.domain
+
+    @property
+    def nodes(self) -> int:
+        return self.spline.degree + 1
+
+    def clean(self, x: Floats) -> Floats:
+        return x if self.spline.periodic else self.spline.clean(x)
+
+    def values(self, x: Floats, order: int) -> Floats:
+        return self.spline.design(x, order)
+
+    def panels(self, lo: float, hi: float) -> Floats:
+        """Knots in [lo, hi], repeated with the period."""
+        edges, (left, right) = self.spline.edges, self.spline.ends
+        if self.spline.periodic:
+            turns = np.arange(np.floor((lo - left) / (right - left)), np.ceil((hi - left) / (right - left)))
+            edges = (edges[:-1] + turns[:, None] * (right - left)).ravel()
+        return np.concatenate([[lo], edges[(edges > lo) & (edges < hi)], [hi]])
+
+
+def uniform_knots(lo: float, hi: float, intervals: int, degree: int) -> Floats:
+    """Knots of `intervals` equal cells of [lo, hi], continued by `degree` beyond both ends; the ends are exact."""
+    step = (hi - lo) / intervals
+    inside = np.linspace(lo, hi, intervals + 1)
+    beyond = step * np.arange(1, degree + 1)
+    return np.concatenate([lo - beyond[::-1], inside, hi + beyond])
+
+
+def periodic_knots(breakpoints: Floats, degree: int) -> Floats:
+    """Breakpoints of one period, both ends included, continued by `degree` beyond both ends."""
+    period, count = breakpoints[-1] - breakpoints[0], breakpoints.size - 1
+    turn, place = np.divmod(np.arange(-degree, count + degree + 1), count)
+    knots = breakpoints[place] + turn * period
+    knots[degree : degree + count + 1] = breakpoints
+    return knots
+
+
+def spline_features(spline: LocalSpline) -> Features:
+    """The spline itself, or, if periodic with K <= 2p, its functions as a global basis.
+
+    There a pair (k, k + o) and a pair (k + o, k) around the circle would be two entries of the pair array with
+    offsets of different functions; with K offsets each pair is one entry.
+    """
+    if not spline.periodic or spline.size > 2 * spline.degree:
+        return spline
+    return Global((SplinePart(spline),), spline.ends, spline.degree, frozen(spline.labels()))

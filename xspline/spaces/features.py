@@ -1,0 +1,356 @@
+"""Numeric form of a basis: where a coordinate falls, which functions are active there, and their values.
+
+`Features` is what the other rooms rely on. `Global` serves every basis whose functions are non-zero everywhere:
+Fourier, polynomials, unions, and periodic B-splines too short to be local.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.polynomial import legendre
+
+from ._types import Floats, Integers
+
+
+class Features(Protocol):
+    """A basis as numbers: float64, host NumPy.
+
+    Attributes
+    ----------
+    size : int
+        K, number of functions.
+    width : int
+        q, functions active in a cell: degree + 1, or K (global).
+    cells : int
+        m, 1 for global features.
+    offsets : int
+        O of the pair arrays: degree + 1, or K.
+    periodic : bool
+        Function indices count modulo `size` (local features only).
+    first : Integers
+        [m] index of the first active function of each cell.
+    max_order : int or None
+        Highest derivative that is not refused.
+    domain : tuple of float or None
+        Outside it there are no values; None: nowhere outside.
+    local : bool
+        Whether functions have compact support.
+    """
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def cells(self) -> int: ...
+    @property
+    def offsets(self) -> int: ...
+    @property
+    def periodic(self) -> bool: ...
+    @property
+    def first(self) -> Integers: ...
+    @property
+    def max_order(self) -> int | None: ...
+    @property
+    def domain(self) -> tuple[float, float] | None: ...
+    @property
+    def local(self) -> bool: ...
+
+    def locate(self, x: Floats) -> tuple[Integers, Floats]:
+        """Cell [n] (-1 outside or NaN) and local coordinate z [n] of positions x [n].
+
+        One ulp outside an end counts as on it; the upper end belongs to the last cell; periodic: modulo.
+        """
+        ...
+
+    def features(self, cell: Integers, z: Floats, order: int = 0) -> Floats:
+        """Values [n, q] of functions first[cell] + a, or their derivatives per unit of x; zero where cell is -1."""
+        ...
+
+    def pair_features(self, cell: Integers, z: Floats) -> Floats:
+        """Products [n, Q] of functions (a, a + o), columns in the order of `pair_index`."""
+        ...
+
+    def pair_index(self) -> tuple[Integers, Integers]:
+        """(a [Q], o [Q]) of the pairs of active functions, a-major; Q = q (q + 1) / 2."""
+        ...
+
+    def design(self, x: Floats, order: int = 0) -> Floats:
+        """Dense values [n, K] at positions x [n]; rows outside are NaN."""
+        ...
+
+    def constant(self) -> Floats:
+        """Coefficients [K] of the function 1, all zero if it is not in the span."""
+        ...
+
+    def roughness(self, order: int) -> Floats:
+        """Pair array [K, O] of ∫ D^order B_k D^order B_{k+o} dξ over the domain, scaled to ξ in [0, 1]."""
+        ...
+
+    def labels(self) -> list[str] | Floats:
+        """Names of the functions, or their Greville points."""
+        ...
+
+    def window(self, lo: float, hi: float) -> tuple[int, int]:
+        """(start, length) of the functions that [lo, hi] touches; (0, 0) if it lies outside the domain."""
+        ...
+
+
+def checked_order(order: int, highest: int | None) -> int:
+    """A derivative order, refused above the degree of a B-spline."""
+    if order < 0:
+        raise ValueError(f"derivative order {order} is negative")
+    if highest is not None and order > highest:
+        raise ValueError(
+            f"derivative order {order} is above the degree {highest} of the B-spline; use a higher degree"
+        )
+    return order
+
+
+def frozen(array: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    """The array, read-only: features are shared between spaces."""
+    array.setflags(write=False)
+    return array
+
+
+def combine(values: Floats, table: Floats) -> Floats:
+    """values [n, L] times table [q, L] as [n, q], term by term: each row has the same bits in any batch of rows."""
+    out = values[:, :1] * table[:, 0]
+    for term in range(1, values.shape[1]):
+        out += values[:, term, None] * table[:, term]
+    return out
+
+
+def pair_index(width: int) -> tuple[Integers, Integers]:
+    """(a, o) of the pairs a <= a + o < width, a-major."""
+    first, second = np.triu_indices(width)
+    return first.astype(np.int64), (second - first).astype(np.int64)
+
+
+# --- parts of a global basis
+
+
+class Part(Protocol):
+    """Some functions of a global basis, by name, without cells."""
+
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def constant(self) -> Floats: ...
+    @property
+    def domain(self) -> tuple[float, float] | None: ...
+
+    def clean(self, x: Floats) -> Floats:
+        """x with labels one ulp outside put on the end, and NaN outside."""
+        ...
+
+    def values(self, x: Floats, order: int) -> Floats:
+        """[n, k] values at finite positions inside."""
+        ...
+
+    def panels(self, lo: float, hi: float) -> Floats:
+        """Breakpoints in [lo, hi] between which Gauss quadrature of products of values is exact to rounding."""
+        ...
+
+    @property
+    def nodes(self) -> int:
+        """Gauss nodes that a panel needs."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Legendre:
+    """Legendre polynomials P_0 … P_degree in 2 (x - lo) / (hi - lo) - 1, without P_0 if another part has the constant."""
+
+    lo: float
+    hi: float
+    degree: int
+    with_constant: bool = True
+    domain: None = None
+
+    @property
+    def names(self) -> list[str]:
+        return ["const", *(f"x{i}" for i in range(1, self.degree + 1))][1 - self.with_constant :]
+
+    @property
+    def constant(self) -> Floats:
+        return np.eye(1, self.degree + self.with_constant)[0] * self.with_constant
+
+    @property
+    def nodes(self) -> int:
+        return self.degree + 1
+
+    def clean(self, x: Floats) -> Floats:
+        return x
+
+    def values(self, x: Floats, order: int) -> Floats:
+        if order > self.degree:
+            return np.zeros((x.size, len(self.names)))
+        length = self.hi - self.lo
+        table = legendre.legder(np.eye(self.degree + 1), order, axis=1)[1 - self.with_constant :]
+        scaled = 2.0 * ((x - self.lo) / length) - 1.0
+        return combine(legendre.legvander(scaled, self.degree - order), table * (2.0 / length) ** order)
+
+    def panels(self, lo: float, hi: float) -> Floats:
+        return np.array([lo, hi])
+
+
+@dataclass(frozen=True, eq=False)
+class Harmonics:
+    """1, cos(2πx/P), sin(2πx/P), … cos(2πHx/P), sin(2πHx/P), phase zero at x = 0."""
+
+    period: float
+    harmonics: int
+    with_constant: bool = True
+    suffix: str = ""
+    domain: None = None
+
+    @property
+    def names(self) -> list[str]:
+        waves = [f"{wave}{k}{self.suffix}" for k in range(1, self.harmonics + 1) for wave in ("cos", "sin")]
+        return ["const"] * self.with_constant + waves
+
+    @property
+    def constant(self) -> Floats:
+        return np.eye(1, 2 * self.harmonics + self.with_constant)[0] * self.with_constant
+
+    @property
+    def nodes(self) -> int:
+        return 20  # a panel is one cycle of the fastest product: error below (π/2)^40 / 40!
+
+    def clean(self, x: Floats) -> Floats:
+        return x
+
+    def values(self, x: Floats, order: int) -> Floats:
+        # The remainder is exact; the phase of 1e9 s is as good as that of 1 s.
+        turn = np.fmod(x, self.period) / self.period
+        k = np.arange(1.0, self.harmonics + 1)
+        phase = 2.0 * np.pi * ((turn - np.rint(turn))[:, None] * k)
+        cos, sin = np.cos(phase), np.sin(phase)
+        # d/dφ turns (cos, sin) into (-sin, cos).
+        cos, sin = ((cos, sin), (-sin, cos), (-cos, -sin), (sin, -cos))[order % 4]
+        scale = (2.0 * np.pi * k / self.period) ** order
+        waves = np.stack([cos * scale, sin * scale], axis=2).reshape(x.size, 2 * self.harmonics)
+        constant = np.full((x.size, int(self.with_constant)), float(order == 0))
+        return np.concatenate([constant, waves], axis=1)
+
+    def panels(self, lo: float, hi: float) -> Floats:
+        count = int(np.ceil((hi - lo) / self.period * 2 * self.harmonics))
+        return np.linspace(lo, hi, max(count, 1) + 1)
+
+
+# --- global features
+
+_CHUNK = 1 << 15  # quadrature nodes at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Global:
+    """Features of one cell in which all functions are active.
+
+    Parameters
+    ----------
+    parts : tuple of Part
+        Their functions follow each other.
+    span : tuple of float
+        Range of the integrals of `roughness`.
+    max_order : int, optional
+        Highest derivative that is not refused.
+    points : Floats, optional
+        [K] labels; the names of the parts by default.
+    """
+
+    parts: tuple[Part, ...]
+    span: tuple[float, float]
+    max_order: int | None = None
+    points: Floats | None = None
+
+    cells: int = 1
+    periodic: bool = False
+    local: bool = False
+
+    @cached_property
+    def size(self) -> int:
+        return sum(len(part.names) for part in self.parts)
+
+    @property
+    def width(self) -> int:
+        return self.size
+
+    @property
+    def offsets(self) -> int:
+        return self.size
+
+    @cached_property
+    def first(self) -> Integers:
+        return frozen(np.zeros(1, dtype=np.int64))
+
+    @property
+    def domain(self) -> tuple[float, float] | None:
+        return next((part.domain for part in self.parts if part.domain is not None), None)
+
+    def locate(self, x: Floats) -> tuple[Integers, Floats]:
+        z = np.asarray(x, dtype=np.float64)
+        for part in self.parts:
+            z = part.clean(z)
+        known = np.isfinite(z)
+        return np.where(known, 0, -1).astype(np.int64), np.where(known, z, 0.0)
+
+    def features(self, cell: Integers, z: Floats, order: int = 0) -> Floats:
+        checked_order(order, self.max_order)
+        values = np.concatenate([part.values(z, order) for part in self.parts], axis=1)
+        values[cell < 0] = 0.0
+        return values
+
+    def pair_features(self, cell: Integers, z: Floats) -> Floats:
+        values, (a, o) = self.features(cell, z), self.pair_index()
+        return values[:, a] * values[:, a + o]
+
+    def pair_index(self) -> tuple[Integers, Integers]:
+        return pair_index(self.size)
+
+    def design(self, x: Floats, order: int = 0) -> Floats:
+        cell, z = self.locate(x)
+        values = self.features(cell, z, order)
+        values[cell < 0] = np.nan
+        return values
+
+    def constant(self) -> Floats:
+        return np.concatenate([part.constant for part in self.parts])
+
+    def roughness(self, order: int) -> Floats:
+        checked_order(order, self.max_order)
+        dense = self._integrals(order)
+        pairs = np.zeros((self.size, self.size))
+        for o in range(self.size):
+            pairs[: self.size - o, o] = np.diagonal(dense, o)
+        return pairs
+
+    def _integrals(self, order: int) -> Floats:
+        """[K, K] of ∫ D^order B_k D^order B_l dξ, by Gauss quadrature between breakpoints."""
+        length = self.span[1] - self.span[0]
+        dense = np.zeros((self.size, self.size))
+        for x, weights in self._quadrature():
+            values = np.concatenate([part.values(x, order) for part in self.parts], axis=1) * length**order
+            dense += np.einsum("nk,n,nl->kl", values, weights / length, values, optimize=False)
+        return dense
+
+    def _quadrature(self) -> Iterator[tuple[Floats, Floats]]:
+        edges = np.unique(np.concatenate([part.panels(*self.span) for part in self.parts]))
+        nodes, weights = legendre.leggauss(sum(part.nodes for part in self.parts))
+        step = max(_CHUNK // nodes.size, 1)
+        for start in range(0, edges.size - 1, step):
+            lo, half = edges[start : start + step + 1][:-1], np.diff(edges[start : start + step + 1]) / 2
+            yield (lo[:, None] + half[:, None] * (1 + nodes)).ravel(), (half[:, None] * weights).ravel()
+
+    def labels(self) -> list[str] | Floats:
+        return [name for part in self.parts for name in part.names] if self.points is None else self.points
+
+    def window(self, lo: float, hi: float) -> tuple[int, int]:
+        outside = self.domain is not None and not (hi >= self.domain[0] and lo <= self.domain[1])
+        return (0, 0) if outside or np.isnan(lo) or np.isnan(hi) else (0, self.size)

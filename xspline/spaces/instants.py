@@ -1,0 +1,277 @@
+"""Seconds since 1970-01-01 of a calendar, from and to what people write: dates, strings, durations.
+
+Everything is rounded once, from an exact integer or fraction, so that one instant written in two ways
+(nanoseconds, microseconds, a string, a cftime date) is one float64.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from fractions import Fraction
+from typing import Any
+
+import cftime
+import numpy as np
+
+from ._types import Array, Floats, Integers
+
+STANDARD = "standard"
+# Calendars that agree after 1582 are one; cftime's own aliases for the others.
+CALENDARS = {
+    "": STANDARD,
+    "standard": STANDARD,
+    "gregorian": STANDARD,
+    "proleptic_gregorian": STANDARD,
+    "noleap": "noleap",
+    "365_day": "noleap",
+    "all_leap": "all_leap",
+    "366_day": "all_leap",
+    "360_day": "360_day",
+    "julian": "julian",
+}
+# Days in the mean year, as exact fractions.
+MEAN_YEAR = {
+    STANDARD: Fraction(3652425, 10000),
+    "noleap": Fraction(365),
+    "all_leap": Fraction(366),
+    "360_day": Fraction(360),
+    "julian": Fraction(36525, 100),
+}
+DAY = 86400
+SECONDS = {
+    "W": Fraction(7 * DAY),
+    "D": Fraction(DAY),
+    "h": Fraction(3600),
+    "H": Fraction(3600),
+    "m": Fraction(60),
+    "min": Fraction(60),
+    "s": Fraction(1),
+    "ms": Fraction(1, 10**3),
+    "us": Fraction(1, 10**6),
+    "ns": Fraction(1, 10**9),
+}
+# Subdivisions of a second in NumPy's datetime units.
+_FINE = {"ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as": 10**18}
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_DURATION = re.compile(rf"\s*({_NUMBER})\s*({'|'.join(sorted(SECONDS, key=len, reverse=True))})\s*")
+_INSTANT = re.compile(
+    r"\s*([+-]?\d{4,})(?:-(\d{1,2})(?:-(\d{1,2})(?:[T ](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(\.\d*)?)?)?)?)?)?Z?\s*"
+)
+
+
+def canonical_calendar(calendar: str) -> str:
+    """The one name of a calendar, ``standard`` for those that agree with datetime64 after 1582."""
+    try:
+        return CALENDARS[calendar.lower()]
+    except KeyError:
+        raise ValueError(
+            f"unknown calendar {calendar!r}; known are {', '.join(filter(None, CALENDARS))}"
+        ) from None
+
+
+def is_instant(text: str) -> bool:
+    """Whether a string reads as an ISO date."""
+    return _INSTANT.fullmatch(text) is not None
+
+
+def is_duration(text: str) -> bool:
+    """Whether a string reads as a length of time."""
+    return text in ("year", "day") or _DURATION.fullmatch(text) is not None
+
+
+# --- labels to seconds
+
+
+def seconds_of_integers(labels: Array) -> Floats:
+    """datetime64 or timedelta64 of any unit to float64 seconds; NaT to NaN."""
+    kind, (unit, _) = labels.dtype.kind, np.datetime_data(labels.dtype)
+    if unit == "generic":
+        unit = "s"
+    elif kind == "m" and unit in "YM":
+        raise ValueError(
+            f"timedelta64 in calendar {'years' if unit == 'Y' else 'months'} has no fixed length; {_USE}"
+        )
+    factor = _FINE.get(unit, 1)
+    exact = labels.astype(f"{kind}8[{unit if factor > 1 else 's'}]")
+    count = exact.astype(np.int64)
+    whole = np.floor_divide(count, factor)
+    seconds = whole + (count - whole * factor) / float(factor)
+    return np.where(np.isnat(labels), np.nan, seconds)
+
+
+def seconds_of_object(label: Any, calendar: str) -> float:
+    """One date of any library, or an ISO string, to seconds since 1970-01-01 of `calendar`."""
+    if isinstance(label, str):
+        return _seconds_of_text(label, calendar)
+    if isinstance(label, cftime.datetime):
+        _same_calendar(label.calendar, calendar, label)
+        micro = cftime.date2num(label, "microseconds since 1970-01-01", calendar=label.calendar)
+        return _ratio(int(micro), 10**6)
+    if hasattr(label, "to_datetime64"):  # pandas, with its nanoseconds
+        label = label.to_datetime64()
+    if isinstance(label, datetime.datetime) and label.tzinfo is not None:
+        label = label.astimezone(datetime.UTC).replace(tzinfo=None)
+    if isinstance(label, np.datetime64 | datetime.date):
+        label = np.datetime64(label)
+        _same_calendar(STANDARD, calendar, label)
+        return float(seconds_of_integers(np.asarray(label)))
+    if label is None or (isinstance(label, float) and np.isnan(label)):
+        return np.nan
+    raise TypeError(f"{label!r} is not an instant; pass datetime64, cftime dates or ISO strings")
+
+
+def _same_calendar(given: str, wanted: str, label: Any) -> None:
+    if canonical_calendar(given) != wanted:
+        raise ValueError(
+            f"{label} is a date of the {canonical_calendar(given)} calendar, the coordinate has the {wanted} "
+            f"calendar; pass an ISO string, or a cftime date with calendar={wanted!r}"
+        )
+
+
+def _seconds_of_text(text: str, calendar: str) -> float:
+    """An ISO string to seconds; what it leaves out is the first instant."""
+    match = _INSTANT.fullmatch(text)
+    if match is None:
+        if text.strip() in ("NaT", "nan", ""):
+            return np.nan
+        raise ValueError(
+            f"{text!r} is not an ISO date such as '2010-01-15' or '2010-01-15T06:00'; times are UTC"
+        )
+    year, *rest = (int(part) if part else None for part in match.groups()[:6])
+    parts = [default if part is None else part for part, default in zip(rest, (1, 1, 0, 0, 0), strict=True)]
+    whole = _whole_seconds(int(year or 0), parts, calendar, text)
+    fraction = Fraction("0" + match[7]) if match[7] and len(match[7]) > 1 else Fraction(0)
+    return whole + float(fraction)
+
+
+def _whole_seconds(year: int, parts: list[int], calendar: str, text: str) -> int:
+    month, day, *clock = parts
+    try:
+        if calendar == STANDARD:
+            date = f"{year:05d}" if year < 0 else f"{year:04d}"
+            days = int(np.datetime64(f"{date}-{month:02d}-{day:02d}", "D").astype(np.int64))
+        else:
+            origin = cftime.datetime(year, month, day, calendar=calendar)
+            days = int(cftime.date2num(origin, "days since 1970-01-01", calendar=calendar))
+        datetime.time(*clock)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a date of the {calendar} calendar: {error}") from None
+    return days * DAY + clock[0] * 3600 + clock[1] * 60 + clock[2]
+
+
+# --- durations
+
+
+_USE = 'pass a string such as "365.2425D" or "6h", "year", "day", or numpy.timedelta64'
+
+
+def seconds_of_duration(value: Any, calendar: str | None) -> float:
+    """A length of time to seconds; bare numbers are refused by the caller, who knows what it is for."""
+    if isinstance(value, str):
+        return _seconds_of_duration_text(value.strip(), calendar)
+    if isinstance(value, datetime.timedelta):
+        return _ratio(value // datetime.timedelta(microseconds=1), 10**6)
+    if isinstance(value, np.timedelta64):
+        return float(seconds_of_integers(np.asarray(value)))
+    raise TypeError(f"{value!r} is not a length of time; {_USE}")
+
+
+def _seconds_of_duration_text(text: str, calendar: str | None) -> float:
+    if text == "year":
+        return float(MEAN_YEAR[calendar or STANDARD] * DAY)
+    if text == "day":
+        return float(DAY)
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a length of time; {_USE} (units: {' '.join(SECONDS)})")
+    return float(Fraction(match[1]) * SECONDS[match[2]])
+
+
+def _ratio(count: int, per: int) -> float:
+    """count / per rounded as the vectorised path rounds it: whole seconds plus a fraction."""
+    whole, rest = divmod(count, per)
+    return whole + rest / per
+
+
+# --- seconds to labels
+
+
+def labels_of_seconds(x: Floats, calendar: str) -> Array:
+    """Seconds to datetime64[ns] (datetime64[us] outside its range) or, for other calendars, cftime dates."""
+    if calendar == STANDARD:
+        return _integers_of_seconds(x, "M")
+    micro = _micro(x)
+    dates = cftime.num2date(
+        np.where(np.isnan(x), 0, micro), "microseconds since 1970-01-01", calendar=calendar
+    )
+    return np.where(np.isnan(x), np.array(None, dtype=object), dates)
+
+
+def timedeltas_of_seconds(x: Floats) -> Array:
+    """Seconds to timedelta64[ns], or timedelta64[us] outside its range."""
+    return _integers_of_seconds(x, "m")
+
+
+# int64 nanoseconds end in 2262; one second is left for the rounding.
+_NANOSECOND_RANGE = float(2**63 // 10**9 - 1)
+# Above this a float64 of seconds no longer tells nanoseconds apart, and microseconds are what was meant.
+_NANOSECOND_EXACT = 2.0**22
+
+
+def _integers_of_seconds(x: Floats, kind: str) -> Array:
+    known = x[~np.isnan(x)]
+    if known.size and np.max(np.abs(known)) > _NANOSECOND_RANGE:
+        return np.where(np.isnan(x), np.array("NaT", dtype=f"{kind}8[us]"), _micro(x).astype(f"{kind}8[us]"))
+    coarse = np.abs(np.nan_to_num(x)) >= _NANOSECOND_EXACT
+    nano = np.where(coarse, _micro(x) * 1000, _count(np.where(coarse, 0.0, x), 10**9))
+    return np.where(np.isnan(x), np.array("NaT", dtype=f"{kind}8[ns]"), nano.astype(f"{kind}8[ns]"))
+
+
+def _micro(x: Floats) -> Integers:
+    return _count(x, 10**6)
+
+
+def _count(x: Floats, per: int) -> Integers:
+    """x * per to the nearest integer without losing the fraction to the size of x; NaN to 0."""
+    known = np.nan_to_num(x)
+    whole = np.floor(known)
+    count: Integers = whole.astype(np.int64) * per + np.rint((known - whole) * per).astype(np.int64)
+    return count
+
+
+def text_of_seconds(x: float, calendar: str) -> str:
+    """ISO instant that reads back as exactly x, with as few decimals as that takes."""
+    if not np.isfinite(x):
+        return "NaT"
+    whole = int(np.floor(x))
+    instant = _text_of_whole(whole, calendar)
+    for decimals in (6, 9, 12, 18, 24) if x != whole else ():
+        fraction = f"{x - whole:.{decimals}f}"
+        if fraction.startswith("0") and whole + float(fraction) == x:
+            return instant + fraction[1:]
+    return instant
+
+
+def _text_of_whole(whole: int, calendar: str) -> str:
+    if calendar == STANDARD:
+        return str(np.datetime64(whole, "s"))
+    days, rest = divmod(whole, DAY)
+    date = cftime.num2date(days, "days since 1970-01-01", calendar=calendar)
+    clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
+    return f"{date.year:04d}-{date.month:02d}-{date.day:02d}T{clock}"
+
+
+def plain_text(label: Any) -> Any:
+    """A label or duration as what JSON and code hold: numbers as they are, all others as text."""
+    if isinstance(label, np.generic) and label.dtype.kind in "iufb":
+        return label.item()
+    if isinstance(label, np.timedelta64 | datetime.timedelta):
+        return f"{seconds_of_duration(label, None)!r}s"
+    if isinstance(label, cftime.datetime):
+        return text_of_seconds(
+            seconds_of_object(label, canonical_calendar(label.calendar)), canonical_calendar(label.calendar)
+        )
+    if isinstance(label, np.datetime64 | datetime.date) or hasattr(label, "to_datetime64"):
+        return text_of_seconds(seconds_of_object(label, STANDARD), STANDARD)
+    return label
