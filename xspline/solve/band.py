@@ -1,0 +1,171 @@
+"""Band storage: the order of the coefficients that makes the band narrow, and products multiplied into it.
+
+A system over tensor-product features couples a coefficient with those that are at most O_j − 1 away along
+each axis j. In C order the matrix then has the half-bandwidth u = Σ_j (O_j − 1) stride_j, least with the
+longest axis outermost. A periodic axis couples its first coefficients with its last; folded, as 0, K − 1, 1,
+K − 2, …, neighbours are at most 2 (O_j − 1) apart instead of K − 1.
+
+A band is an array [P, u + 1, members]: entry (j, r, b) is the matrix entry (j + r, j) of system b.
+Transposed, it is LAPACK's lower band storage.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xspline.sums import Gram
+
+if TYPE_CHECKING:
+    from xspline.spaces import Frame
+
+Array = NDArray[np.float64]
+MAX_PERMUTED = 6  # all orders are tried up to here: 720
+
+
+@dataclass(frozen=True, eq=False)
+class Ordering:
+    """An order of the coefficients.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        K_j, in the order of the Space.
+    axes : tuple of int
+        Axes from the outermost to the innermost.
+    positions : tuple of ndarray
+        Position along its axis of each index: not the identity where a periodic axis is folded.
+    spans : tuple of int
+        Largest distance of the positions of a pair, per axis, in the order of the Space.
+    """
+
+    sizes: tuple[int, ...]
+    axes: tuple[int, ...]
+    positions: tuple[NDArray[np.int64], ...]
+    spans: tuple[int, ...]
+
+    @property
+    def bandwidth(self) -> int:
+        """u: the largest distance of two coefficients that a system couples."""
+        return _bandwidth(self.axes, self.sizes, self.spans)
+
+    @property
+    def size(self) -> int:
+        """P."""
+        return math.prod(self.sizes)
+
+    def flatten(self, v: NDArray[np.float64]) -> Array:
+        """[K.., rest..] in the order of the Space to [P, rest..] in this order."""
+        for axis in self.axes:
+            v = np.take(v, np.argsort(self.positions[axis]), axis=axis) if self._folded(axis) else v
+        rest = tuple(range(len(self.sizes), v.ndim))
+        return v.transpose(self.axes + rest).reshape(self.size, *v.shape[len(self.sizes) :])
+
+    def unflatten(self, v: NDArray[np.float64]) -> Array:
+        """[P, rest..] in this order to [K.., rest..] in the order of the Space."""
+        v = v.reshape(*(self.sizes[axis] for axis in self.axes), *v.shape[1:])
+        count = len(self.sizes)
+        v = v.transpose(*np.argsort(self.axes).tolist(), *range(count, v.ndim))
+        for axis in self.axes:
+            v = np.take(v, self.positions[axis], axis=axis) if self._folded(axis) else v
+        return v
+
+    def original(self, index: int) -> int:
+        """Flat index in the order of the Space of the coefficient at `index` in this order."""
+        ordered = tuple(self.sizes[axis] for axis in self.axes)
+        at = dict(zip(self.axes, np.unravel_index(index, ordered), strict=True))
+        back = (int(np.argsort(self.positions[axis])[at[axis]]) for axis in range(len(self.sizes)))
+        return int(np.ravel_multi_index(tuple(back), self.sizes))
+
+    def _folded(self, axis: int) -> bool:
+        return bool((np.diff(self.positions[axis]) != 1).any())
+
+
+def narrowest(frame: Frame) -> Ordering:
+    """The order of the axes of a frame with the least bandwidth; ties go to the order of the Space."""
+    sizes = frame.sizes
+    fold = [p and o > 1 for p, o in zip(frame.periodic, frame.offsets, strict=True)]
+    positions = tuple(folded(k) if f else np.arange(k) for k, f in zip(sizes, fold, strict=True))
+    reach = zip(sizes, frame.offsets, fold, strict=True)
+    spans = tuple(min(k - 1, 2 * (o - 1) if f else o - 1) for k, o, f in reach)
+    return Ordering(sizes, _best_axes(sizes, spans), positions, spans)
+
+
+def _best_axes(sizes: tuple[int, ...], spans: tuple[int, ...]) -> tuple[int, ...]:
+    axes = range(len(sizes))
+    if len(sizes) > MAX_PERMUTED:
+        return tuple(sorted(axes, key=lambda j: -sizes[j]))
+    return min(itertools.permutations(axes), key=lambda order: _bandwidth(order, sizes, spans))
+
+
+def _bandwidth(axes: Sequence[int], sizes: Sequence[int], spans: Sequence[int]) -> int:
+    total, stride = 0, 1
+    for axis in reversed(axes):
+        total += spans[axis] * stride
+        stride *= sizes[axis]
+    return total
+
+
+def folded(size: int) -> NDArray[np.int64]:
+    """Positions of 0 … size − 1 in the order 0, size − 1, 1, size − 2, …"""
+    index = np.arange(size)
+    return np.where(2 * index < size, 2 * index, 2 * (size - 1 - index) + 1)
+
+
+def band(grams: Sequence[Gram], frame: Frame, ordering: Ordering, members: int) -> Array:
+    """The sum of `grams`, each with one batch axis of extent 1 or `members`: [P, u + 1, members]."""
+    out = np.zeros((ordering.size, ordering.bandwidth + 1, members))
+    for gram in grams:
+        if gram.terms:
+            _add(out, gram.one_factor(frame).pairs, ordering)
+    return out
+
+
+def _add(out: Array, pairs: Array, ordering: Ordering) -> None:
+    count = len(ordering.sizes)
+    pairs = pairs if pairs.ndim > 2 * count else pairs[..., None]
+    for axis in ordering.axes:
+        if ordering._folded(axis):
+            pairs = _fold(pairs, axis, count, ordering.positions[axis], ordering.spans[axis])
+    pairs = pairs.transpose(*ordering.axes, *(count + axis for axis in ordering.axes), 2 * count)
+    cells = out.reshape(*pairs.shape[:count], *out.shape[1:])
+    for offset in np.ndindex(*pairs.shape[count:-1]):
+        if all(o < k for o, k in zip(offset, pairs.shape, strict=False)):
+            block = np.ascontiguousarray(pairs[(slice(None),) * count + offset])
+            for row, source, target in _entries(offset, pairs.shape[:count]):
+                cells[target][..., row, :] += block[source]
+
+
+def _entries(
+    offset: tuple[int, ...], sizes: tuple[int, ...]
+) -> Iterator[tuple[int, tuple[slice, ...], tuple[slice, ...]]]:
+    """Of one offset vector: row of the band, slices of the first members, slices of the columns.
+
+    Along every axis with o > 0 either member of the pair may be the row, except along the outermost of them:
+    an entry is in the lower triangle when that one's second member is.
+    """
+    strides = [math.prod(sizes[j + 1 :]) for j in range(len(sizes))]
+    outermost = next((j for j, o in enumerate(offset) if o), None)
+    choices = [(1, -1) if o and j != outermost else (1,) for j, o in enumerate(offset)]
+    source = tuple(slice(0, k - o) for k, o in zip(sizes, offset, strict=True))
+    for signs in itertools.product(*choices):
+        row = sum(s * o * stride for s, o, stride in zip(signs, offset, strides, strict=True))
+        ranges = zip(signs, offset, sizes, strict=True)
+        yield row, source, tuple(slice(0, k - o) if s > 0 else slice(o, k) for s, o, k in ranges)
+
+
+def _fold(pairs: Array, axis: int, count: int, positions: NDArray[np.int64], span: int) -> Array:
+    """Pairs (k, k + o mod K) of a periodic axis as pairs of positions on a line."""
+    moved = np.moveaxis(pairs, (axis, count + axis), (0, 1))
+    size, offsets = moved.shape[:2]
+    first = np.broadcast_to(positions[:, None], (size, offsets))
+    second = positions[(np.arange(size)[:, None] + np.arange(offsets)) % size]
+    out = np.zeros((size, span + 1, *moved.shape[2:]))
+    np.add.at(out, (np.minimum(first, second), np.abs(first - second)), moved)
+    return np.moveaxis(out, (0, 1), (axis, count + axis))

@@ -1,0 +1,264 @@
+"""Penalties: what is added to the normal equations, described once and turned into numbers by any Space."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xspline.spaces import BSpline, Union
+from xspline.sums import Factor, Gram, digest_key
+
+if TYPE_CHECKING:
+    from xspline.spaces import Basis, Space
+
+AUTOMATIC = ("gcv", "reml", "holders")
+
+
+class Penalty:
+    """A quadratic form cᵀΛc that a fit adds to the sum of squares; penalties add with ``+``."""
+
+    def gram(self, space: Space) -> Gram:
+        """Λ on the coefficients of `space`: a sum of products of single-axis factors, without batch axes."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data (JSON) from which `from_dict` rebuilds the penalty."""
+        raise NotImplementedError
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Penalty:
+        """The penalty that `to_dict` described."""
+        kind = data.get("kind")
+        if kind == "ridge":
+            return Ridge(data["strength"])
+        if kind == "roughness":
+            return Roughness(data["strength"], data["order"])
+        if kind == "sum":
+            return PenaltySum(tuple(Penalty.from_dict(part) for part in data["parts"]))
+        raise ValueError(f"unknown kind of penalty {kind!r}: known are 'ridge', 'roughness' and 'sum'")
+
+    @property
+    def parts(self) -> tuple[Penalty, ...]:
+        """The penalties that this one adds up."""
+        return (self,)
+
+    def __add__(self, other: Penalty) -> PenaltySum:
+        if not isinstance(other, Penalty):
+            return NotImplemented
+        return PenaltySum(self.parts + other.parts)
+
+
+@dataclass(frozen=True, repr=False)
+class Ridge(Penalty):
+    """λ‖c‖²: every coefficient is drawn to zero.
+
+    Parameters
+    ----------
+    strength : float
+        λ ≥ 0, in the units of the weights; 0 is no penalty.
+    """
+
+    strength: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "strength", _strength(self.strength, "Ridge"))
+
+    def gram(self, space: Space) -> Gram:
+        """λ times the identity; no terms when λ is 0."""
+        if not self.strength:
+            return Gram(())
+        extents = enumerate(zip(space.shape, space.offsets, strict=True))
+        return Gram((_scaled([_identity(j, k, o) for j, (k, o) in extents], self.strength),))
+
+    def to_dict(self) -> dict[str, Any]:
+        """``{"kind": "ridge", "strength": λ}``."""
+        return {"kind": "ridge", "strength": self.strength}
+
+    def __repr__(self) -> str:
+        return f"Ridge({self.strength!r})"
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Roughness(Penalty):
+    """Σ_j λ_j ∫ (∂^order u / ∂ξ_j^order)² dξ over the domain, every coordinate scaled to ξ in [0, 1].
+
+    The scaling makes λ independent of units and of the number of knots.
+
+    Parameters
+    ----------
+    strength : float or mapping of coordinate name to float
+        λ_j ≥ 0. A number applies to every coordinate whose basis is a BSpline or a union that holds one;
+        coordinates left out of a mapping are not smoothed.
+    order : int
+        Order of the derivative, at least 1 and at most the degree of each B-spline it applies to.
+    """
+
+    order: int
+    _strength: float | tuple[tuple[str, float], ...]
+
+    def __init__(self, strength: float | Mapping[str, float], order: int = 2) -> None:
+        if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
+            raise ValueError(
+                f"Roughness: order is the integer order of a derivative, at least 1, not {order!r}"
+            )
+        object.__setattr__(self, "order", int(order))
+        object.__setattr__(self, "_strength", _frozen(strength))
+
+    @property
+    def strength(self) -> float | dict[str, float]:
+        """λ as it was given: one number or a mapping of coordinate name to number."""
+        return dict(self._strength) if isinstance(self._strength, tuple) else self._strength
+
+    def strengths(self, space: Space) -> dict[str, float]:
+        """λ_j of every coordinate of `space` that is smoothed.
+
+        Raises
+        ------
+        ValueError
+            A name that the space does not have; an order above what the basis of a coordinate has; a number
+            for a space without any B-spline.
+        """
+        if isinstance(self._strength, tuple):
+            chosen = dict(self._strength)
+        else:
+            chosen = {n: self._strength for n in space.names if _has_bspline(space.axes[n][1])}
+        self._check(space, chosen)
+        return {name: x for name, x in chosen.items() if x}
+
+    def _check(self, space: Space, chosen: Mapping[str, float]) -> None:
+        names = ", ".join(space.names)
+        unknown = [name for name in chosen if name not in space.names]
+        if unknown:
+            raise ValueError(f"{self!r}: no coordinate {unknown[0]!r} in this space, which has {names}")
+        if not chosen:
+            raise ValueError(
+                f"{self!r} applies to B-spline coordinates and none of {names} has one; name some, "
+                f"as in Roughness({{{space.names[0]!r}: {self._strength!r}}}), or pass penalty=0"
+            )
+        for name, features in zip(space.names, space.features, strict=True):
+            if chosen.get(name) and features.max_order is not None and self.order > features.max_order:
+                raise ValueError(
+                    f"{self!r}: the basis of {name!r} has derivatives up to order {features.max_order}, not "
+                    f"{self.order}; pass order={features.max_order} or leave {name!r} out of the mapping"
+                )
+
+    def gram(self, space: Space) -> Gram:
+        """Σ_j λ_j R_j ⊗ M_rest, R_j roughness and M_i mass matrices: a term for each smoothed coordinate."""
+        strengths = self.strengths(space)
+        mass = [_integral(space, j, 0) for j in range(len(space.names))]
+        terms = []
+        for j, name in enumerate(space.names):
+            if name in strengths:
+                rough = _integral(space, j, self.order)
+                terms.append(_scaled([*mass[:j], rough, *mass[j + 1 :]], strengths[name]))
+        return Gram(tuple(terms))
+
+    def to_dict(self) -> dict[str, Any]:
+        """``{"kind": "roughness", "strength": λ or {name: λ}, "order": order}``."""
+        return {"kind": "roughness", "strength": self.strength, "order": self.order}
+
+    def __repr__(self) -> str:
+        return f"Roughness({self.strength!r}, order={self.order})"
+
+
+@dataclass(frozen=True, repr=False)
+class PenaltySum(Penalty):
+    """Several penalties at once; made by ``+``."""
+
+    _parts: tuple[Penalty, ...]
+
+    @property
+    def parts(self) -> tuple[Penalty, ...]:
+        """The penalties that this one adds up."""
+        return self._parts
+
+    def gram(self, space: Space) -> Gram:
+        """The terms of all parts, in their order."""
+        return Gram(tuple(term for part in self.parts for term in part.gram(space).terms))
+
+    def to_dict(self) -> dict[str, Any]:
+        """``{"kind": "sum", "parts": [...]}``."""
+        return {"kind": "sum", "parts": [part.to_dict() for part in self.parts]}
+
+    def __repr__(self) -> str:
+        return " + ".join(map(repr, self.parts))
+
+
+def as_penalty(value: Any) -> Penalty:
+    """The penalty that a user's argument means.
+
+    Parameters
+    ----------
+    value : None, number, or Penalty
+        A number is a ridge; None and 0 are no penalty.
+
+    Raises
+    ------
+    ValueError
+        A negative or non-finite number; ``"gcv"``, ``"reml"`` or ``"holders"``, which are not available yet.
+    TypeError
+        Anything else.
+    """
+    if value is None:
+        return Ridge(0.0)
+    if isinstance(value, Penalty):
+        return value
+    if isinstance(value, str) and value in AUTOMATIC:
+        raise ValueError(
+            f"penalty={value!r}: the automatic choice of smoothing is not available yet; pass a number for a "
+            "ridge (penalty=1e-3), xs.Roughness(1e-4), or 0 for none"
+        )
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return Ridge(float(value))
+    raise TypeError(
+        f"penalty={value!r} is not a penalty; pass a number for a ridge (penalty=1e-3), xs.Ridge(1e-3), "
+        "xs.Roughness(1e-4), a sum of these, or 0 for none"
+    )
+
+
+def _strength(value: Any, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{what}: the strength is a number, got {value!r}")
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{what}: the strength is finite and not negative, not {value!r}; pass 0 for none")
+    return float(value)
+
+
+def _frozen(strength: Any) -> float | tuple[tuple[str, float], ...]:
+    if not isinstance(strength, Mapping):
+        return _strength(strength, "Roughness")
+    if not strength:
+        raise ValueError("Roughness: the mapping of names to strengths is empty; pass penalty=0 for none")
+    return tuple(sorted((str(name), _strength(x, f"Roughness of {name!r}")) for name, x in strength.items()))
+
+
+def _has_bspline(basis: Basis) -> bool:
+    return isinstance(basis, BSpline) or (isinstance(basis, Union) and any(map(_has_bspline, basis.terms)))
+
+
+def _integral(space: Space, axis: int, order: int) -> Factor:
+    """The matrix of ∫ D^order B_i D^order B_j dξ of one coordinate."""
+    basis = space.axes[space.names[axis]][1]
+    return _factor(axis, space.features[axis].roughness(order), f"order {order}", repr(basis))
+
+
+def _factor(axis: int, pairs: NDArray[np.float64], *what: str) -> Factor:
+    return Factor((axis,), ((0, pairs.shape[0]),), pairs, digest_key(str(axis), *what))
+
+
+def _identity(axis: int, size: int, offsets: int) -> Factor:
+    pairs = np.zeros((size, offsets))
+    pairs[:, 0] = 1.0
+    return _factor(axis, pairs, "identity")
+
+
+def _scaled(factors: list[Factor], strength: float) -> tuple[Factor, ...]:
+    """One term, its strength carried by the first factor."""
+    first, *others = factors
+    return (first.scaled(strength), *others)

@@ -1,0 +1,168 @@
+"""Which solver a system gets: chosen by the structure of G and Λ alone, with a sentence that says why."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xspline.sums import Factor, Gram
+
+from .band import Ordering, narrowest
+from .structure import Product, describe, distinct, product_of, ridge_of, subframe
+
+if TYPE_CHECKING:
+    from xspline.spaces import Frame
+
+NAMES = ("spectral", "separable", "banded", "dense")
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A solver, the reason for it, and the bytes of its factorisation (an estimate)."""
+
+    name: str
+    reason: str
+    nbytes: int
+
+
+def select(gram: Gram, penalty: Gram, frame: Frame, solver: str | None = None) -> Choice:
+    """Choose a solver for (G + Λ) c = h.
+
+    Parameters
+    ----------
+    gram, penalty : Gram
+        G, and Λ without batch axes.
+    frame : Frame
+    solver : str, optional
+        "spectral": one product of single-axis factors, ridge or no penalty. "separable": one product with a
+        factor over several axes and others, ridge or no penalty. "banded", "dense": anything.
+
+    Raises
+    ------
+    ValueError
+        An unknown solver, one that the structure does not admit, or more bytes than the machine has.
+    """
+    if solver is not None and solver not in NAMES:
+        raise ValueError(f"unknown solver {solver!r}: choose one of {', '.join(NAMES)}, or None for the best")
+    product = product_of(gram, frame) if ridge_of(penalty) is not None else None
+    for name in NAMES if solver is None else (solver,):
+        choice = _PROPOSALS[name](gram, product, frame)
+        if choice is not None and (solver is not None or _pays(choice, frame)):
+            return _affordable(choice, gram, product, frame)
+    raise ValueError(_inadmissible(str(solver), gram, product))
+
+
+def _spectral(gram: Gram, product: Product | None, frame: Frame) -> Choice | None:
+    if product is None or any(len(f.axes) != 1 for f in product.factors):
+        return None
+    reason = "the eigenvectors of a factor for each coordinate diagonalise the system"
+    size = math.prod(frame.sizes)
+    return Choice("spectral", reason, 8 * (2 * sum(k * k for k in frame.sizes) + 2 * size))
+
+
+def _separable(gram: Gram, product: Product | None, frame: Frame) -> Choice | None:
+    if product is None or len(product.factors) < 2 or all(len(f.axes) == 1 for f in product.factors):
+        return None
+    main = main_factor(product)
+    ordering = narrowest(subframe(frame, main.axes))
+    others = [math.prod(f.sizes(frame)) for f in product.factors if f is not main]
+    count = math.prod(others)
+    reason = (
+        f"{count} banded systems, one for each eigenvalue of the other factors: a factor spans "
+        f"{len(main.axes)} coordinates ({ordering.size} coefficients, bandwidth {ordering.bandwidth})"
+    )
+    stored = int(min(count * _band_bytes(ordering), cache_bytes())) + 2 * _band_bytes(ordering)
+    return Choice("separable", reason, 8 * 2 * sum(k * k for k in others) + stored)
+
+
+def _banded(gram: Gram, product: Product | None, frame: Frame) -> Choice:
+    ordering = narrowest(frame)
+    reason = f"{_general(gram, product)}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
+    pairs = 8 * ordering.size * math.prod(frame.offsets)
+    return Choice("banded", reason, _members(gram) * _band_bytes(ordering) + 2 * pairs)
+
+
+def _dense(gram: Gram, product: Product | None, frame: Frame) -> Choice:
+    ordering = narrowest(frame)
+    band = f"a bandwidth of {ordering.bandwidth} is wide for {ordering.size} coefficients"
+    reason = f"{_general(gram, product)}; {band}"
+    return Choice("dense", reason, (_members(gram) + 2) * 8 * ordering.size**2)
+
+
+_PROPOSALS = {"spectral": _spectral, "separable": _separable, "banded": _banded, "dense": _dense}
+
+
+def _general(gram: Gram, product: Product | None) -> str:
+    if product is None and len(gram.terms) == 1 and ridge_needed(gram):
+        return "the roughness penalty does not share the eigenvectors of the factors"
+    if product is not None or len(gram.terms) == 1:
+        return "one factor over all coordinates" if len(gram.terms[0]) == 1 else "a general system"
+    return f"a sum of {len(gram.terms)} products"
+
+
+def ridge_needed(gram: Gram) -> bool:
+    """Whether a product of several shared factors would decouple under a ridge."""
+    spanning = [f for f in gram.terms[0] if f.axes]
+    return len(spanning) > 1 and all(math.prod(f.batch) == 1 for f in spanning)
+
+
+def _pays(choice: Choice, frame: Frame) -> bool:
+    """A band has to be much narrower than the matrix before it is worth its loops."""
+    return choice.name != "banded" or 2 * (narrowest(frame).bandwidth + 1) < math.prod(frame.sizes)
+
+
+def main_factor(product: Product) -> Factor:
+    """The factor that keeps its band: the largest of those over most axes."""
+    return max(product.factors, key=lambda f: (len(f.axes) > 1, f.nbytes))
+
+
+def _band_bytes(ordering: Ordering) -> int:
+    return 8 * ordering.size * (ordering.bandwidth + 1)
+
+
+def _members(gram: Gram) -> int:
+    return int(distinct(gram)[1].max(initial=0)) + 1
+
+
+def _inadmissible(solver: str, gram: Gram, product: Product | None) -> str:
+    needs = {
+        "spectral": "one product of a factor for each coordinate (a full grid)",
+        "separable": "one product of a factor over several coordinates and others (a static mask)",
+    }[solver]
+    found = describe(gram)
+    if product is None and len(gram.terms) == 1 and ridge_needed(gram):
+        found += " but the penalty is not a ridge"
+    return (
+        f"solver={solver!r} needs {needs} and a ridge or no penalty; of these statistics {found}; "
+        "leave solver out, or pass solver='banded'"
+    )
+
+
+def _affordable(choice: Choice, gram: Gram, product: Product | None, frame: Frame) -> Choice:
+    available = physical_memory()
+    if choice.nbytes <= available:
+        return choice
+    remedy = "use fewer coefficients along some coordinate, or a machine with more memory"
+    if product is None and len(gram.terms) == 1 and ridge_needed(gram):
+        remedy += ", or a ridge (a number as penalty), under which this system falls into small ones"
+    raise ValueError(
+        f"a {choice.name} solve for P = {math.prod(frame.sizes)} coefficients needs about "
+        f"{choice.nbytes} bytes ({choice.nbytes / GIB:.1f} GiB), more than the "
+        f"{available / GIB:.1f} GiB of this machine ({choice.reason}); {remedy}"
+    )
+
+
+def physical_memory() -> float:
+    """Bytes of memory of this machine; infinity where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return math.inf
+
+
+def cache_bytes() -> float:
+    """Bytes of factorisations that a separable solve keeps; those beyond are made again for each solve."""
+    return physical_memory() / 4

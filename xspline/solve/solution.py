@@ -1,0 +1,181 @@
+"""The one solve: (G + Λ) c = h, centred about the reference of the sums."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xspline.sums import Gram, Sums
+
+from .cholesky import Array
+from .direct import Direct
+from .errors import nothing_determined
+from .penalty import Penalty
+from .select import Choice, select
+from .separable import Separable
+from .spectral import Spectral
+from .structure import product_of, ridge_of
+
+if TYPE_CHECKING:
+    from xspline.spaces import Frame, Space
+
+
+class System(Protocol):
+    """A factorised system."""
+
+    determined: NDArray[np.bool_]
+    weakest: int
+
+    def solve(self, rhs: Array) -> Array: ...
+
+    def edf(self) -> Array: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Factorisation:
+    """G + Λ, factorised: solves for any number of right-hand sides.
+
+    Parameters
+    ----------
+    choice : Choice
+        The solver and why.
+    system : Spectral, Separable or Direct
+    determined : ndarray of bool, [b..]
+        Which batch members the data and the penalty determine; one without observations is not, whatever the
+        penalty. Extents are those of G: 1 where it is shared.
+    """
+
+    choice: Choice
+    system: System
+    determined: NDArray[np.bool_]
+
+    @property
+    def name(self) -> str:
+        """Name of the solver."""
+        return self.choice.name
+
+    @property
+    def reason(self) -> str:
+        """Why this solver."""
+        return self.choice.reason
+
+    def solve(self, rhs: Array) -> Array:
+        """(G + Λ)⁻¹ rhs, [K.., b..]; NaN for members that are not determined."""
+        return np.where(self.determined, self.system.solve(rhs), np.nan)
+
+    def edf(self) -> Array:
+        """Effective degrees of freedom tr((G + Λ)⁻¹ G), [b..], exact; NaN where not determined."""
+        return np.where(self.determined, self.system.edf(), np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Coefficients of a fit.
+
+    Parameters
+    ----------
+    coefficients : ndarray, [K.., b..]
+        c; NaN for members that are not determined.
+    rss : ndarray, [b..]
+        Weighted residual sum of squares.
+    determined : ndarray of bool, [b..]
+    factorisation : Factorisation
+    """
+
+    coefficients: Array
+    rss: Array
+    determined: NDArray[np.bool_]
+    factorisation: Factorisation
+
+
+def factorise(
+    gram: Gram, penalty: Gram, space: Space, solver: str | None = None, *, observations: int | None = None
+) -> Factorisation:
+    """Factorise G + Λ.
+
+    Parameters
+    ----------
+    gram, penalty : Gram
+        G, and Λ without batch axes.
+    space : Space
+    solver : str, optional
+        See `select`.
+    observations : int, optional
+        Number of observations, for messages.
+
+    Raises
+    ------
+    SingularSystemError
+        Nothing is determined: the whole system, or every batch member, is singular.
+    ValueError
+        The solver does not fit the structure, or needs more memory than there is.
+    """
+    frame = space.frame
+    members = (*frame.sizes, math.prod(gram.batch))
+    observed = gram.diagonal(frame) > 0
+    if not observed.any():
+        raise nothing_determined(space, observed.reshape(members), 0, observations)
+    choice = select(gram, penalty, frame, solver)
+    system = _system(choice.name, gram, penalty, frame)
+    determined = system.determined & observed.any(axis=tuple(range(len(frame.sizes))))
+    if not determined.any():
+        raise nothing_determined(space, observed.reshape(members), system.weakest, observations)
+    return Factorisation(choice, system, determined)
+
+
+def _system(name: str, gram: Gram, penalty: Gram, frame: Frame) -> System:
+    product, ridge = product_of(gram, frame), ridge_of(penalty)
+    if product is not None and ridge is not None and name in ("spectral", "separable"):
+        return (Spectral if name == "spectral" else Separable)(product, ridge, frame)
+    return Direct(gram, penalty, frame, dense=name == "dense")
+
+
+def solve(
+    sums: Sums,
+    space: Space,
+    penalty: Penalty,
+    solver: str | None = None,
+    factorisation: Factorisation | None = None,
+) -> Solution:
+    """Coefficients of the penalised least-squares fit.
+
+    The sums are centred about their reference r, and the constant has the coefficients e, so
+    (G + Λ)(c − r e) = h − r Λe. The result does not depend on r.
+
+    Parameters
+    ----------
+    sums : Sums
+    space : Space
+    penalty : Penalty
+    solver : str, optional
+        See `select`.
+    factorisation : Factorisation, optional
+        Of the same G and penalty, from an earlier solve or another variable.
+
+    Raises
+    ------
+    SingularSystemError
+        Nothing is determined.
+    """
+    frame, matrix = space.frame, penalty.gram(space)
+    if factorisation is None:
+        most = int(sums.count.max(initial=0))
+        factorisation = factorise(sums.gram, matrix, space, solver, observations=most)
+    shift, penalised = _shift(sums, matrix, frame)
+    centred = factorisation.solve(sums.full_moment(frame) - penalised)
+    rss = np.maximum(sums.rss(centred, frame), 0.0)  # zero up to rounding when the fit is exact
+    determined = np.broadcast_to(factorisation.determined, rss.shape)
+    return Solution(centred + shift, rss, determined, factorisation)
+
+
+def _shift(sums: Sums, penalty: Gram, frame: Frame) -> tuple[Array, Array]:
+    """r e and r Λe, [K.., b..]."""
+    constant = functools.reduce(np.multiply, np.ix_(*frame.constant))
+    lifted = constant.shape + (1,) * sums.reference.ndim
+    penalised = penalty.matvec(constant, frame)
+    return constant.reshape(lifted) * sums.reference, penalised.reshape(lifted) * sums.reference
