@@ -272,7 +272,7 @@ def spread(array: Array, axes: Sequence[int], target: Sequence[int], copies: int
     for copy in range(copies):
         extent = dict(zip(axes, array.shape[copy * len(axes) : (copy + 1) * len(axes)], strict=True))
         shape += [extent.get(axis, 1) for axis in target]
-    return array.reshape(*shape, *array.shape[copies * len(axes) :])
+    return array.reshape((*shape, *array.shape[copies * len(axes) :]))
 
 
 def multiply_factors(factors: Sequence[Factor]) -> Factor:
