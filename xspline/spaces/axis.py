@@ -1,4 +1,4 @@
-"""Labels of a coordinate to float64 and back, as plain data: what a basis needs to know about its coordinate."""
+"""Labels of a coordinate to float64 and back, as plain data: what a basis needs to know of its coordinate."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class Axis:
     def to_float(self, labels: Any) -> Floats:
         """Labels as float64 of the same shape: numbers, or seconds; missing labels are NaN.
 
-        Times may be datetime64 of any unit, cftime dates of the calendar, datetimes and ISO strings (a partial
-        date is its first instant); timedeltas may be timedelta64, datetime.timedelta and strings such as "6h".
+        Times may be datetime64 of any unit, cftime dates of the calendar, datetimes and ISO strings (a
+        partial date is its first instant); timedeltas may be timedelta64, datetime.timedelta and "6h".
 
         Raises
         ------
@@ -112,14 +112,17 @@ class Axis:
         )
 
     def to_label(self, x: Any) -> Array:
-        """Inverse of `to_float`: datetime64[ns] (datetime64[us] outside its range), cftime dates, timedelta64, floats."""
+        """Inverse of `to_float`: datetime64[ns] ([us] outside its range), cftime dates, timedelta64, floats.
+
+        Seconds are rounded to nanoseconds, or to microseconds where float64 does not tell those apart.
+        """
         values = np.asarray(x, dtype=np.float64)
         if self.kind == "time":
             return labels_of_seconds(values, self.calendar or STANDARD)
         return timedeltas_of_seconds(values) if self.kind == "timedelta" else values
 
     def text(self, x: float) -> str:
-        """One label for messages and files: an ISO instant, ``"…s"`` or a number; reads back as exactly `x`."""
+        """One label for messages and files: ISO instant, ``"…s"`` or number; reads back as `x` exactly."""
         if self.kind == "time":
             return text_of_seconds(float(x), self.calendar or STANDARD)
         return repr(float(x)) + ("s" if self.kind == "timedelta" else "")
@@ -132,7 +135,7 @@ class Axis:
         Parameters
         ----------
         value : number, str, numpy.timedelta64 or datetime.timedelta
-            A number on a number axis. On a time axis "365.2425D", "6h", "year" (mean year of the calendar), "day".
+            A number on a number axis; else "365.2425D", "6h", "year" (mean year of the calendar), "day".
         what : str
             Name of the argument, for messages.
         """
@@ -151,7 +154,8 @@ class Axis:
         if _is_number(value):
             example = f'{what}="{value}D"' if what == "spacing" else f'Fourier(2, period="{value}D")'
             raise TypeError(
-                f"{what}={value!r} is a bare number on a {self.noun} coordinate; give it a unit, as in {example}"
+                f"{what}={value!r} is a bare number on a {self.noun} coordinate; "
+                f"give it a unit, as in {example}"
             )
         try:
             return seconds_of_duration(value, self.calendar)
@@ -178,7 +182,7 @@ class Axis:
 
     @classmethod
     def infer(cls, name: str, labels: Any) -> Axis:
-        """Axis of labels seen without their attributes: the kind from their type, the role from a known name."""
+        """Axis of labels without attributes: the kind from their type, the role from a known name."""
         kind, calendar = _kind(_as_array(labels))
         role = ROLES.get(str(name).lower(), "")
         if kind != "number":
@@ -189,20 +193,26 @@ class Axis:
 def _as_array(labels: Any) -> Array:
     """np.asarray that keeps mixed labels as objects and masked entries as missing."""
     if isinstance(labels, np.ma.MaskedArray):
-        return (
-            np.ma.filled(labels, "NaT")
-            if labels.dtype.kind in "Mm"
-            else labels.astype(np.float64).filled(np.nan)
-        )
-    if (
-        isinstance(labels, list | tuple)
-        and len({type(label) for label in labels}) > 1
-        and not all(map(_is_number, labels))
-    ):
+        return _unmasked(labels)
+    if isinstance(labels, list | tuple) and _mixed(labels):
         array = np.empty(len(labels), dtype=object)
         array[:] = labels
         return array
     return np.asarray(labels)
+
+
+def _unmasked(labels: np.ma.MaskedArray[Any, Any]) -> Array:
+    plain = np.asarray(labels.data)
+    if plain.dtype.kind in "Mm":
+        return np.where(np.ma.getmaskarray(labels), np.array("NaT", dtype=plain.dtype), plain)
+    if plain.dtype.kind == "O":
+        return np.where(np.ma.getmaskarray(labels), np.array(None, dtype=object), plain)
+    return np.where(np.ma.getmaskarray(labels), np.nan, plain)
+
+
+def _mixed(labels: list[Any] | tuple[Any, ...]) -> bool:
+    """Whether labels of several types come together, which NumPy would turn into strings."""
+    return len({type(label) for label in labels}) > 1 and not all(map(_is_number, labels))
 
 
 def _is_number(value: Any) -> bool:
@@ -251,5 +261,6 @@ def _kind_of_one(label: Any) -> tuple[str, str | None]:
     if _is_number(label):
         return "number", None
     raise TypeError(
-        f"{label!r} is not a coordinate label; pass numbers, datetime64, cftime dates, timedelta64 or ISO strings"
+        f"{label!r} is not a coordinate label; "
+        "pass numbers, datetime64, cftime dates, timedelta64 or ISO strings"
     )

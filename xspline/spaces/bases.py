@@ -32,8 +32,8 @@ from .features import Features, Global, Harmonics, Legendre
 class BSpline(Basis):
     """B-splines of one degree.
 
-    Exactly one of `size`, `knots` and `spacing` is given. With `size`, knots are uniform and extend past the domain:
-    ``size - degree`` intervals, or ``size`` if periodic.
+    Exactly one of `size`, `knots` and `spacing` is given. With `size`, knots are uniform and extend past the
+    domain: ``size - degree`` intervals, or ``size`` if periodic.
 
     Parameters
     ----------
@@ -41,11 +41,12 @@ class BSpline(Basis):
         Number of coefficients.
     degree : int, default 3
     domain : tuple, optional
-        (lo, hi) labels; the range of the data, or (0, period), by default.
+        (lo, hi) labels; the range of the data, or (0, period), by default. For a longitude whose data go all
+        the way round, the default is the period 360 from 0.
     period : number, str or numpy.timedelta64, optional
         Makes the spline periodic: a number in the coordinate's unit, or a length of time such as ``"year"``.
     knots : sequence of labels, optional
-        Full knot vector t as in SciPy: ``len(t) - degree - 1`` coefficients on the domain (t[degree], t[-degree-1]).
+        Full knot vector t as in SciPy: ``len(t) - degree - 1`` coefficients on (t[degree], t[-degree-1]).
         With `period`: the breakpoints of one period, both ends included.
     spacing : number, str or numpy.timedelta64, optional
         Greatest length of the uniform intervals.
@@ -120,13 +121,23 @@ class BSpline(Basis):
         return self.domain is None and self.period is None and self.knots is None
 
     def _bind(self, axis: Axis, extent: Extent | None) -> BSpline:
-        period = None if self.period is None else axis.duration(self.period, "period")
+        period = self._period(axis, extent)
         if self.knots is not None:
             return self._bind_knots(axis, period)
         domain = self._periodic_domain(axis, period) if period else bound_domain(self, axis, extent)
-        size = self.size if self.spacing is None else self._spaced(axis, range_of(axis, domain))
+        size = (
+            self.size
+            if self.spacing is None
+            else self._spaced(axis, range_of(axis, domain), period is not None)
+        )
         length = None if period is None else stored_duration(axis, period)
         return replace(self, size=size, spacing=None, domain=domain, period=length)
+
+    def _period(self, axis: Axis, extent: Extent | None) -> float | None:
+        if self.period is not None:
+            return axis.duration(self.period, "period")
+        whole = axis.wrap is not None and extent == (0.0, axis.wrap)
+        return axis.wrap if self.needs_extent and whole else None
 
     def _bind_knots(self, axis: Axis, period: float | None) -> BSpline:
         knots = np.array([float(axis.to_float(knot)) for knot in self.knots or ()])
@@ -161,11 +172,11 @@ class BSpline(Basis):
         _check_period(axis, lo, hi, period)
         return stored(axis, lo), stored(axis, hi)
 
-    def _spaced(self, axis: Axis, ends: Extent) -> int:
+    def _spaced(self, axis: Axis, ends: Extent, periodic: bool) -> int:
         # A domain that is a whole number of spacings up to rounding is that number.
         ratio = (ends[1] - ends[0]) / axis.duration(self.spacing, "spacing")
         intervals = max(math.ceil(ratio * (1 - 1e-12)), 1)
-        return intervals if self.period is not None else intervals + self.degree
+        return intervals if periodic else intervals + self.degree
 
     def _numeric(self, axis: Axis) -> Features:
         return spline_features(self.local(axis))
@@ -201,13 +212,16 @@ def _check_period(axis: Axis, lo: float, hi: float, period: float) -> None:
 
 @dataclass(frozen=True, repr=False)
 class Fourier(Basis):
-    """Constant, then cosine and sine of each harmonic of one period; phase zero at 0, or at 1970-01-01 of the calendar.
+    """Constant, then cosine and sine of each harmonic of one period.
+
+    The phase is zero at 0, or at 1970-01-01 of the calendar.
 
     Parameters
     ----------
     harmonics : int
     period : number, str or numpy.timedelta64
-        A number in the coordinate's unit, or a length of time: ``"365.2425D"``, ``"year"`` (the calendar's mean year).
+        A number in the coordinate's unit, or a length of time: ``"365.2425D"``, ``"year"`` (the mean year of
+        the calendar), ``"day"``.
     domain : tuple, optional
         Range of the integrals of a roughness penalty; one period from 0 by default. Values exist everywhere.
     """

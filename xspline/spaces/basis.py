@@ -59,8 +59,7 @@ class Basis:
         return self.domain is not None
 
     def bind(self, axis: Axis, extent: Extent | None, *, name: str) -> Basis:
-        """Canonical form: domain filled from the extent of the data where it was left out, spacing turned into a
-        size, durations into floats or seconds.
+        """Canonical form: domain filled in, spacing turned into a size, durations into floats or seconds.
 
         Parameters
         ----------
@@ -92,7 +91,7 @@ class Basis:
         raise NotImplementedError
 
     def select(self, kind: type[Basis]) -> Array:
-        """Mask [K] of the functions of one kind of term; the constant goes with the polynomial, else the Fourier."""
+        """Mask [K] of the functions of one kind of term; the constant goes with the term that holds it."""
         return np.full(self.count, isinstance(self, kind))
 
     def with_domain(self, domain: Domain) -> Basis:
@@ -100,8 +99,12 @@ class Basis:
         return replace(self, domain=domain)  # type: ignore[type-var]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able; what has its default is left out."""
-        return {"type": type(self).__name__, **{key: _listed(value) for key, value in self._given()}}
+        """JSON-able; what was not given is left out, except a degree."""
+        items = [(f.name, plain(getattr(self, f.name))) for f in fields(self)]  # type: ignore[arg-type]
+        return {
+            "type": type(self).__name__,
+            **{key: _listed(value) for key, value in items if value is not None},
+        }
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Basis:
@@ -224,7 +227,8 @@ def bound_domain(basis: Basis, axis: Axis, extent: Extent | None) -> Domain:
         lo, hi = range_of(axis, basis.domain)
     elif extent is None:
         raise ValueError(
-            f"{basis!r} has no domain; pass domain=(lo, hi), or build the space from data with da.spline.space(...)"
+            f"{basis!r} has no domain; pass domain=(lo, hi), "
+            "or build the space from data with da.spline.space(...)"
         )
     else:
         lo, hi = (float(end) for end in extent)

@@ -9,11 +9,14 @@ import numpy as np
 from numpy.polynomial import legendre
 
 from ._types import Floats, Integers
-from .features import Features, Global, checked_order, combine, frozen, pair_index
+from .features import Features, Global, checked_order, combine, frozen, pair_index, products
 
 
-def cox_de_boor(knots: Floats, x: Floats) -> Floats:
-    """Values of the p + 1 functions that are active on the middle span of a local knot vector.
+def cox_de_boor(knots: Floats, x: Floats, order: int = 0) -> Floats:
+    """Values, or derivatives, of the p + 1 functions that are active on the middle span of local knots.
+
+    The recursion of de Boor (A Practical Guide to Splines, 2001, chapter X); its last `order` steps
+    differentiate, so that derivatives lose no digits to differences of values.
 
     Parameters
     ----------
@@ -21,6 +24,8 @@ def cox_de_boor(knots: Floats, x: Floats) -> Floats:
         [..., 2p + 2] knots t_{c-p} … t_{c+p+1} around the span [t_c, t_{c+1}), which has positive length.
     x : Floats
         [..., n] positions on the span.
+    order : int
+        Of the derivative, at most p.
 
     Returns
     -------
@@ -30,29 +35,46 @@ def cox_de_boor(knots: Floats, x: Floats) -> Floats:
     p = knots.shape[-1] // 2 - 1
     t = [knots[..., i, None] for i in range(2 * p + 2)]
     values = [np.ones_like(x)]
-    # Degree d from degree d - 1: a function that does not exist (index -1 or d) counts as zero, and every
-    # denominator holds the span, so none is zero.
     for d in range(1, p + 1):
-        share = [value / (t[p + a + 1] - t[p + a + 1 - d]) for a, value in enumerate(values)]
-        rising = [(x - t[p + a + 1 - d]) * share[a] for a in range(d)]
-        falling = [(t[p + a + 1] - x) * share[a] for a in range(d)]
-        values = [falling[0], *(r + f for r, f in zip(rising, falling[1:], strict=False)), rising[-1]]
+        # Function a of degree d - 1 has the support [left, right], which holds the span: never zero.
+        ends = [(t[p + a + 1 - d], t[p + a + 1]) for a in range(d)]
+        share = [value / (right - left) for value, (left, right) in zip(values, ends, strict=True)]
+        if d > p - order:
+            rising = [d * value for value in share]
+            falling = [-value for value in rising]
+        else:
+            rising = [(x - left) * value for value, (left, _) in zip(share, ends, strict=True)]
+            falling = [(right - x) * value for value, (_, right) in zip(share, ends, strict=True)]
+        values = [falling[0], *(r + f for r, f in zip(rising[:-1], falling[1:], strict=True)), rising[-1]]
     return np.stack(values, axis=-2)
 
 
-def legendre_tables(knots: Floats) -> Floats:
-    """Coefficients [..., p + 1, p + 1] (function, degree) of the active functions of spans, on z in [-1, 1].
+def legendre_tables(knots: Floats, order: int = 0) -> Floats:
+    """Legendre series of the active functions of spans, or of their derivatives per unit of z in [-1, 1].
 
-    Projection by Gauss quadrature with p + 1 nodes, exact for the degree 2p of P_l B_a.
+    Projection by Gauss quadrature, exact for the degree of P_l times a function.
+
+    Parameters
+    ----------
+    knots : Floats
+        [..., 2p + 2], as in `cox_de_boor`.
+    order : int
+        Of the derivative.
+
+    Returns
+    -------
+    Floats
+        [..., p + 1, p + 1 - order] (function, degree of the Legendre polynomial).
     """
     p = knots.shape[-1] // 2 - 1
-    z, w = legendre.leggauss(p + 1)
+    count = p + 1 - order
+    z, w = legendre.leggauss(count)
     # Relative to the span's own left end and length: no digits lost to large coordinates.
     left, length = knots[..., p, None], knots[..., p + 1, None] - knots[..., p, None]
     local = (knots - left) / length
-    values = cox_de_boor(local, np.broadcast_to((z + 1) / 2, (*local.shape[:-1], p + 1)))
-    project = legendre.legvander(z, p) * w[:, None] * (np.arange(p + 1) + 0.5)
-    return np.einsum("...an,nl->...al", values, project, optimize=False)
+    values = cox_de_boor(local, np.broadcast_to((z + 1) / 2, (*local.shape[:-1], count)), order)
+    project = legendre.legvander(z, count - 1) * w[:, None] * (np.arange(count) + 0.5)
+    return np.asarray(np.einsum("...an,nl->...al", values, project, optimize=False) * 0.5**order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,20 +150,17 @@ class LocalSpline:
         return np.array([(hi - lo) / self.cells]) if self.uniform else np.diff(self.edges)
 
     @cached_property
-    def table(self) -> Floats:
-        """Legendre coefficients [1 or m, q, p + 1] of the active functions on z in [-1, 1]."""
+    def tables(self) -> tuple[Floats, ...]:
+        """By order: Legendre series [1 or m, q, p + 1 - order] of the functions' derivatives by z."""
         p = self.degree
-        if self.uniform:
-            return frozen(legendre_tables(np.arange(-p, p + 2.0)[None]))
-        around = self._spans[:, None] + np.arange(-p, p + 2)
-        return frozen(legendre_tables(self.knots[around]))
+        around = np.arange(-p, p + 2)
+        knots = around[None].astype(np.float64) if self.uniform else self.knots[self._spans[:, None] + around]
+        return tuple(frozen(legendre_tables(knots, order)) for order in range(p + 1))
 
     def derivative_table(self, order: int) -> Floats:
-        """Legendre coefficients [1 or m, q, p + 1 - order] of derivatives per unit of x."""
-        if order == 0:
-            return self.table
-        series = legendre.legder(self.table, order, axis=2)
-        return series * ((2.0 / self.lengths) ** order)[:, None, None]
+        """Legendre series [1 or m, q, p + 1 - order] of the active functions' derivatives per unit of x."""
+        table = self.tables[checked_order(order, self.degree)]
+        return table * ((2.0 / self.lengths) ** order)[:, None, None] if order else table
 
     # --- positions
 
@@ -170,40 +189,34 @@ class LocalSpline:
 
     def _cell(self, y: Floats) -> Integers:
         if not self.uniform:
-            cell = np.searchsorted(self.edges, y, side="right") - 1
-            return np.minimum(cell, self.cells - 1).astype(np.int64)
+            place = np.searchsorted(self.edges, y, side="right") - 1
+            return np.minimum(place, self.cells - 1).astype(np.int64)
         guess = np.floor((y - self.edges[0]) / self.lengths[0])
-        cell = np.clip(guess, 0, self.cells - 1).astype(np.int64)
+        cell: Integers = np.clip(guess, 0, self.cells - 1).astype(np.int64)
         # The quotient may round across a knot; the knots themselves decide.
         cell -= y < self.edges[cell]
         cell += (y >= self.edges[cell + 1]) & (cell < self.cells - 1)
         return cell
 
     def _within(self, y: Floats, cell: Integers) -> Floats:
-        """z in [-1, 1]. Uniform cells are measured from the domain's end: interior knots are rounded, it is not."""
+        """z in [-1, 1]. Uniform cells are measured from the domain's end: it is exact, knots are rounded."""
         if self.uniform:
-            z = 2.0 * ((y - self.edges[0]) / self.lengths[0] - cell) - 1.0
+            turns = (y - self.edges[0]) / self.lengths[0] - cell
         else:
-            z = 2.0 * ((y - self.edges[cell]) / self.lengths[cell]) - 1.0
-        return np.clip(z, -1.0, 1.0)
+            turns = (y - self.edges[cell]) / self.lengths[cell]
+        return np.asarray(np.clip(2.0 * turns - 1.0, -1.0, 1.0))
 
     # --- values
 
     def features(self, cell: Integers, z: Floats, order: int = 0) -> Floats:
-        table = self.derivative_table(checked_order(order, self.degree))
-        powers = legendre.legvander(z, self.degree - order)
-        if self.uniform:
-            values = combine(powers, table[0])
-        else:
-            values = powers[:, :1] * table[cell, :, 0]
-            for term in range(1, powers.shape[1]):
-                values += powers[:, term, None] * table[cell, :, term]
+        series = self.derivative_table(order)
+        powers = np.asarray(legendre.legvander(z, self.degree - order), dtype=np.float64)
+        values = combine(series, powers, cell)
         values[cell < 0] = 0.0
         return values
 
     def pair_features(self, cell: Integers, z: Floats) -> Floats:
-        values, (a, o) = self.features(cell, z), self.pair_index()
-        return values[:, a] * values[:, a + o]
+        return products(self.features(cell, z), *self.pair_index())
 
     def pair_index(self) -> tuple[Integers, Integers]:
         return pair_index(self.width)
@@ -224,7 +237,7 @@ class LocalSpline:
         lo, hi = self.ends
         scale = np.broadcast_to(self.lengths, self.cells) / (hi - lo)  # cell lengths in ξ
         z, w = legendre.leggauss(self.degree + 1)
-        series = legendre.legder(self.table, checked_order(order, self.degree), axis=2)
+        series = self.tables[checked_order(order, self.degree)]
         values = np.einsum("cal,nl->can", series, legendre.legvander(z, self.degree - order), optimize=False)
         pairs = np.zeros((self.size, self.offsets))
         for a, o in zip(*self.pair_index(), strict=True):
@@ -238,7 +251,7 @@ class LocalSpline:
         """Greville points [K]: averages of a function's inner knots; midpoints for degree 0."""
         p = self.degree
         inner = self.knots[np.arange(self.size)[:, None] + (np.arange(1, p + 1) if p else np.arange(2))]
-        points = self.knots[0] + np.mean(inner - self.knots[0], axis=1)
+        points: Floats = self.knots[0] + np.mean(inner - self.knots[0], axis=1)
         return self._wrapped(points) if self.periodic else points
 
     def window(self, lo: float, hi: float) -> tuple[int, int]:
@@ -301,7 +314,7 @@ class SplinePart:
 
 
 def uniform_knots(lo: float, hi: float, intervals: int, degree: int) -> Floats:
-    """Knots of `intervals` equal cells of [lo, hi], continued by `degree` beyond both ends; the ends are exact."""
+    """Knots of `intervals` equal cells of [lo, hi], continued by `degree` beyond both; the ends are exact."""
     step = (hi - lo) / intervals
     inside = np.linspace(lo, hi, intervals + 1)
     beyond = step * np.arange(1, degree + 1)
@@ -312,7 +325,7 @@ def periodic_knots(breakpoints: Floats, degree: int) -> Floats:
     """Breakpoints of one period, both ends included, continued by `degree` beyond both ends."""
     period, count = breakpoints[-1] - breakpoints[0], breakpoints.size - 1
     turn, place = np.divmod(np.arange(-degree, count + degree + 1), count)
-    knots = breakpoints[place] + turn * period
+    knots: Floats = breakpoints[place] + turn * period
     knots[degree : degree + count + 1] = breakpoints
     return knots
 
@@ -320,8 +333,8 @@ def periodic_knots(breakpoints: Floats, degree: int) -> Floats:
 def spline_features(spline: LocalSpline) -> Features:
     """The spline itself, or, if periodic with K <= 2p, its functions as a global basis.
 
-    There a pair (k, k + o) and a pair (k + o, k) around the circle would be two entries of the pair array with
-    offsets of different functions; with K offsets each pair is one entry.
+    There a pair could be reached both ways around the circle, as (k, o) and as (k + o, K - o), within the
+    offsets 0 … p, and some functions of a cell are one; with K offsets each pair is one entry.
     """
     if not spline.periodic or spline.size > 2 * spline.degree:
         return spline

@@ -1,7 +1,7 @@
 """Numeric form of a basis: where a coordinate falls, which functions are active there, and their values.
 
-`Features` is what the other rooms rely on. `Global` serves every basis whose functions are non-zero everywhere:
-Fourier, polynomials, unions, and periodic B-splines too short to be local.
+`Features` is what the other rooms rely on. `Global` serves every basis whose functions are non-zero
+everywhere: Fourier, polynomials, unions, and periodic B-splines too short to be local.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.polynomial import legendre
+from numpy.typing import NDArray
 
 from ._types import Floats, Integers
+
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class Features(Protocol):
@@ -69,7 +72,7 @@ class Features(Protocol):
         ...
 
     def features(self, cell: Integers, z: Floats, order: int = 0) -> Floats:
-        """Values [n, q] of functions first[cell] + a, or their derivatives per unit of x; zero where cell is -1."""
+        """Values [n, q] of functions first[cell] + a, or derivatives per unit of x; zero where cell is -1."""
         ...
 
     def pair_features(self, cell: Integers, z: Floats) -> Floats:
@@ -112,24 +115,52 @@ def checked_order(order: int, highest: int | None) -> int:
     return order
 
 
-def frozen(array: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
     """The array, read-only: features are shared between spaces."""
     array.setflags(write=False)
     return array
 
 
-def combine(values: Floats, table: Floats) -> Floats:
-    """values [n, L] times table [q, L] as [n, q], term by term: each row has the same bits in any batch of rows."""
-    out = values[:, :1] * table[:, 0]
-    for term in range(1, values.shape[1]):
-        out += values[:, term, None] * table[:, term]
-    return out
+def combine(series: Floats, values: Floats, cell: Integers) -> Floats:
+    """Sum over l of series[cell, a, l] values[:, l] as [n, q], laid out function by function.
+
+    Term by term and without BLAS: a row has the same bits in any batch of rows, on any number of threads.
+
+    Parameters
+    ----------
+    series : Floats
+        [1 or m, q, L]; with one row, the same for every cell.
+    values : Floats
+        [n, L].
+    cell : Integers
+        [n].
+    """
+    one = series.shape[0] == 1
+    out = np.zeros((series.shape[1], cell.size))
+    for a, term in np.ndindex(series.shape[1:]):
+        out[a] += values[:, term] * (series[0, a, term] if one else series[cell, a, term])
+    return out.T
+
+
+def products(values: Floats, a: Integers, o: Integers) -> Floats:
+    """Columns a times columns a + o, [n, Q]."""
+    out = np.empty((a.size, values.shape[0]))
+    for row, i, j in zip(out, a, a + o, strict=True):
+        np.multiply(values[:, i], values[:, j], out=row)
+    return out.T
 
 
 def pair_index(width: int) -> tuple[Integers, Integers]:
     """(a, o) of the pairs a <= a + o < width, a-major."""
     first, second = np.triu_indices(width)
     return first.astype(np.int64), (second - first).astype(np.int64)
+
+
+def first_unit(size: int, present: bool) -> Floats:
+    """(1, 0, 0, …), or zeros where the constant is not present."""
+    out = np.zeros(size)
+    out[:1] = float(present)
+    return out
 
 
 # --- parts of a global basis
@@ -154,7 +185,7 @@ class Part(Protocol):
         ...
 
     def panels(self, lo: float, hi: float) -> Floats:
-        """Breakpoints in [lo, hi] between which Gauss quadrature of products of values is exact to rounding."""
+        """Breakpoints in [lo, hi] between which Gauss quadrature of products is exact to rounding."""
         ...
 
     @property
@@ -165,7 +196,7 @@ class Part(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Legendre:
-    """Legendre polynomials P_0 … P_degree in 2 (x - lo) / (hi - lo) - 1, without P_0 if another part has the constant."""
+    """Legendre polynomials P_0 … P_degree in 2 (x - lo) / (hi - lo) - 1; P_0 only `with_constant`."""
 
     lo: float
     hi: float
@@ -179,7 +210,7 @@ class Legendre:
 
     @property
     def constant(self) -> Floats:
-        return np.eye(1, self.degree + self.with_constant)[0] * self.with_constant
+        return first_unit(self.degree + self.with_constant, self.with_constant)
 
     @property
     def nodes(self) -> int:
@@ -192,9 +223,11 @@ class Legendre:
         if order > self.degree:
             return np.zeros((x.size, len(self.names)))
         length = self.hi - self.lo
-        table = legendre.legder(np.eye(self.degree + 1), order, axis=1)[1 - self.with_constant :]
+        series = np.asarray(legendre.legder(np.eye(self.degree + 1), order, axis=1), dtype=np.float64)
         scaled = 2.0 * ((x - self.lo) / length) - 1.0
-        return combine(legendre.legvander(scaled, self.degree - order), table * (2.0 / length) ** order)
+        values = np.asarray(legendre.legvander(scaled, self.degree - order), dtype=np.float64)
+        series = series[None, 1 - self.with_constant :]
+        return combine(series * (2.0 / length) ** order, values, np.zeros(x.size, dtype=np.int64))
 
     def panels(self, lo: float, hi: float) -> Floats:
         return np.array([lo, hi])
@@ -217,7 +250,7 @@ class Harmonics:
 
     @property
     def constant(self) -> Floats:
-        return np.eye(1, 2 * self.harmonics + self.with_constant)[0] * self.with_constant
+        return first_unit(2 * self.harmonics + self.with_constant, self.with_constant)
 
     @property
     def nodes(self) -> int:
@@ -308,8 +341,7 @@ class Global:
         return values
 
     def pair_features(self, cell: Integers, z: Floats) -> Floats:
-        values, (a, o) = self.features(cell, z), self.pair_index()
-        return values[:, a] * values[:, a + o]
+        return products(self.features(cell, z), *self.pair_index())
 
     def pair_index(self) -> tuple[Integers, Integers]:
         return pair_index(self.size)

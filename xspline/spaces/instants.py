@@ -56,7 +56,8 @@ _FINE = {"ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as"
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _DURATION = re.compile(rf"\s*({_NUMBER})\s*({'|'.join(sorted(SECONDS, key=len, reverse=True))})\s*")
 _INSTANT = re.compile(
-    r"\s*([+-]?\d{4,})(?:-(\d{1,2})(?:-(\d{1,2})(?:[T ](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(\.\d*)?)?)?)?)?)?Z?\s*"
+    r"\s*([+-]?\d{4,})(?:-(\d{1,2})(?:-(\d{1,2})"
+    r"(?:[T ](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(\.\d*)?)?)?)?)?)?Z?\s*"
 )
 
 
@@ -154,7 +155,7 @@ def _whole_seconds(year: int, parts: list[int], calendar: str, text: str) -> int
         else:
             origin = cftime.datetime(year, month, day, calendar=calendar)
             days = int(cftime.date2num(origin, "days since 1970-01-01", calendar=calendar))
-        datetime.time(*clock)
+        datetime.time(clock[0], clock[1], clock[2])
     except ValueError as error:
         raise ValueError(f"{text!r} is not a date of the {calendar} calendar: {error}") from None
     return days * DAY + clock[0] * 3600 + clock[1] * 60 + clock[2]

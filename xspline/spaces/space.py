@@ -197,14 +197,14 @@ class Space:
             return ""
         if self.names != other.names:
             return f"the spaces have different coordinates: {self.names} and {other.names}"
-        lines = [line for name in self.names for line in self._difference_at(name, other)]
+        parts = [text for name in self.names for text in self._difference_at(name, other)]
         learned = [name for name in self.names if name in {*self.from_data, *other.from_data}]
         if learned and any(self.axes[name][1] != other.axes[name][1] for name in learned):
-            lines.append(
-                f"the domain of {', '.join(learned)} was taken from the data; agree on one before the statistics:"
+            parts.append(
+                f"the domain of {', '.join(learned)} was taken from the data: agree on one beforehand, "
+                f"with space = {self._agreed(other).code()}"
             )
-            lines.append(f"    space = {self._agreed(other).code()}")
-        return "\n".join(lines)
+        return "; ".join(parts)
 
     def _difference_at(self, name: str, other: Space) -> list[str]:
         (axis, basis), (its_axis, its_basis) = self.axes[name], other.axes[name]
@@ -231,7 +231,8 @@ class Space:
             f"<tr><th>{html.escape(name)}</th><td>{size}</td><td><code>{html.escape(repr(basis))}</code></td></tr>"
             for name, size, basis in self._rows()
         )
-        return f"<div><strong>{html.escape(self._title)}</strong><table>{rows}</table><small>digest {self.digest}</small></div>"
+        head, foot = f"<strong>{html.escape(self._title)}</strong>", f"<small>digest {self.digest}</small>"
+        return f"<div>{head}<table>{rows}</table>{foot}</div>"
 
     def _rows(self) -> list[tuple[str, int, Basis]]:
         return [(name, size, self.axes[name][1]) for name, size in zip(self.names, self.shape, strict=True)]
@@ -251,7 +252,7 @@ def _from_json(text: str) -> Space:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         schema = data.get("schema") if isinstance(data, dict) else None
         raise ValueError(
-            f"the text is no space of schema {SCHEMA} (it says {schema!r}); update xspline to read newer files"
+            f"the text is no space of schema {SCHEMA} (it says {schema!r}); a newer xspline may read it"
         )
     items = {item["name"]: item for item in data["axes"]}
     bases: dict[str, Basis | int] = {name: Basis.from_dict(item["basis"]) for name, item in items.items()}
@@ -264,7 +265,7 @@ def _from_json(text: str) -> Space:
 
 
 def _inferred(name: str, basis: Basis) -> Axis:
-    """Axis of a coordinate of which only the basis is known: from its domain or knots, else from its durations."""
+    """Axis of a coordinate of which only the basis is known: from its domain or knots, else its durations."""
     labels = [label for term in _terms(basis) for label in _labels(term)]
     if labels:
         return Axis.infer(name, labels)

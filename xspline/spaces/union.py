@@ -24,13 +24,16 @@ _ORDER = (Polynomial, Fourier, BSpline)
 
 @dataclass(frozen=True, repr=False)
 class Union(Basis):
-    """Functions of several terms, in canonical order, with one constant: of the B-spline (its sum) if there is one,
-    else of the polynomial, else of the first Fourier term. Written ``a + b``.
+    """Functions of several terms, in canonical order, with one constant. Written ``a + b``.
+
+    The constant is the sum of the B-spline's functions if there is one, else the polynomial's, else that of
+    the first Fourier term.
 
     Parameters
     ----------
     terms : tuple of Basis
-        At least two; unions among them are taken apart. Polynomial, then Fourier by falling period, then B-spline.
+        At least two; unions among them are taken apart. Their order becomes polynomial, Fourier by falling
+        period, B-spline.
 
     Raises
     ------
@@ -188,7 +191,7 @@ def _shared(first: Basis, second: Basis) -> str:
         and second.period is None
         and second.degree
     ):
-        return f"polynomials up to degree {second.degree} lie in the span of the B-spline; leave the polynomial out"
+        return f"polynomials up to degree {second.degree} lie in the span of the B-spline; leave them out"
     return ""
 
 
@@ -211,7 +214,7 @@ def rank_ratio(parts: Sequence[Part], span: Extent) -> float:
 
 
 def _sample(parts: Sequence[Part], span: Extent) -> Floats:
-    """Points of Weyl's sequence, even like a grid without its aliases, over the span and over each spline's cells."""
+    """Points of Weyl's sequence, even like a grid without its aliases, on the span and on spline cells."""
     size = sum(len(part.names) for part in parts)
     golden = (np.sqrt(5.0) - 1.0) / 2.0
     points = [span[0] + (span[1] - span[0]) * np.mod(np.arange(8 * size + 64) * golden, 1.0)]
