@@ -1,0 +1,48 @@
+"""Small helpers on arrays of any namespace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from .layout import Array
+
+
+def to_host(array: Array) -> np.ndarray[Any, Any]:
+    """A NumPy copy or view of a small array of any namespace and device."""
+    if array_api_compat.is_numpy_array(array) or isinstance(array, np.generic):
+        return np.asarray(array)
+    if array_api_compat.is_cupy_array(array):
+        return np.asarray(array.get())
+    devices = array_api_compat.array_namespace(array).__array_namespace_info__().devices()
+    return np.asarray(array_api_compat.to_device(array, devices[0]))
+
+
+def to_namespace(array: Array, xp: Any, device: Any) -> Array:
+    """A small array on the device of the data."""
+    same = not isinstance(array, np.ndarray) or array_api_compat.is_numpy_namespace(xp)
+    return array if same else xp.asarray(np.ascontiguousarray(array), device=device)
+
+
+def native(array: Array, xp: Any) -> Array:
+    """A float64 copy of a slab; of NumPy arrays native, contiguous and writable, masked entries NaN."""
+    if isinstance(array, np.ma.MaskedArray):
+        return np.array(array.astype(np.float64).filled(np.nan), order="C")
+    if array_api_compat.is_numpy_namespace(xp):
+        return np.array(array, dtype=np.float64, order="C")
+    return xp.astype(array, xp.float64, copy=True)
+
+
+def first_true(mask: Array, xp: Any) -> tuple[int, ...]:
+    """Index of the first true entry in C order; there must be one."""
+    flat = int(xp.argmax(xp.astype(xp.reshape(mask, (-1,)), xp.int8)))
+    return tuple(int(i) for i in np.unravel_index(flat, tuple(mask.shape)))
+
+
+def count_true(mask: Array, xp: Any) -> int:
+    """Number of true entries."""
+    if isinstance(mask, np.ndarray):
+        return int(np.count_nonzero(mask))
+    return int(xp.sum(xp.astype(mask, xp.int64)))

@@ -1,0 +1,240 @@
+"""One contraction, and its transpose: rows of data to coefficients, one group at a time.
+
+`Namespace` is the definition, for any array namespace. `Compiled` does the same for NumPy arrays in compiled loops.
+Both hold two verbs: `scatter` replaces the axis of a group's rows [n] by its coefficients or pairs [R], `gather` goes
+back. A test holds them equal, and nothing outside this module knows that there are two.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import ModuleType
+from typing import Any, Protocol
+
+import array_api_compat
+import numpy as np
+
+from .layout import Array, Floats, Integers
+from .rows import Rows
+
+TILE = 1 << 20  # entries of a table of products that are alive at a time
+
+
+class Engine(Protocol):
+    """How contractions are computed."""
+
+    def scatter(self, array: Array, axis: int, rows: Rows) -> Array:
+        """Axis [n] becomes [R]: out[R] = sum over the rows i of values[i, R] array[i]."""
+        ...
+
+    def gather(self, array: Array, axis: int, rows: Rows) -> Array:
+        """Axis [R] becomes [n]: out[i] = sum over R of values[i, R] array[R]."""
+        ...
+
+
+def contract(array: Array, rows: Sequence[Rows | None], engine: Engine) -> Array:
+    """Scatter every axis that has rows, the cheapest order first; axes without (batch) stay."""
+    pooled = tuple(i for i, r in enumerate(rows) if r is not None and not r.values)
+    if pooled:
+        array = array_api_compat.array_namespace(array).sum(array, axis=pooled, keepdims=True)
+    return _each_axis(array, rows, engine.scatter, lambda r: (r.count, r.extent))
+
+
+def expand(array: Array, rows: Sequence[Rows | None], engine: Engine) -> Array:
+    """Gather every axis that has rows: the transpose of `contract`."""
+    return _each_axis(array, rows, engine.gather, lambda r: (r.extent, r.count))
+
+
+def _each_axis(
+    array: Array,
+    rows: Sequence[Rows | None],
+    step: Callable[[Array, int, Rows], Array],
+    change: Callable[[Rows], tuple[int, int]],
+) -> Array:
+    active = {i: r for i, r in enumerate(rows) if r is not None and r.values}
+    costs = tuple((i, *change(r), r.count * r.width) for i, r in active.items())
+    for axis in cheapest_order(tuple(array.shape), costs):
+        array = step(array, axis, active[axis])
+    return array
+
+
+@lru_cache(maxsize=1024)
+def cheapest_order(shape: tuple[int, ...], stages: tuple[tuple[int, int, int, int], ...]) -> tuple[int, ...]:
+    """Order of stages (axis, length before, length after, multiply-adds per entry of the rest) of least work.
+
+    All permutations are tried; of equals the one nearest to the stored order wins.
+    """
+
+    def work(order: Sequence[tuple[int, int, int, int]]) -> int:
+        total, size = 0, math.prod(shape)
+        for _, before, after, each in order:
+            rest = size // max(before, 1)
+            total += rest * each
+            size = rest * after
+        return total
+
+    return tuple(axis for axis, *_ in min(itertools.permutations(stages), key=work))
+
+
+# The definition
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """Contractions in any array namespace: one matrix product per cell that holds rows."""
+
+    xp: Any
+    device: Any
+
+    def scatter(self, array: Array, axis: int, rows: Rows) -> Array:
+        xp = self.xp
+        front, rest = self._matrix(array, axis)
+        out = xp.zeros((*itertools.chain(*rows.shape), rest), dtype=xp.float64, device=self.device)
+        patch = (*itertools.chain(*rows.patch), rest)
+        table = self._host(_patch_table(rows))
+        gap = xp.zeros((1, rest), dtype=xp.float64, device=self.device)
+        for place, tiles in _cells(rows):
+            total = gap
+            for tile in tiles:
+                total = total + xp.matmul(self._host(_products(rows, tile).T), self._take(front, tile))
+            # Pairs fill a triangle of the patch; the last row of the padded total is zero.
+            filled = xp.take(xp.concat([total, gap]), table, axis=0)
+            out[place] = out[place] + xp.reshape(filled, patch)
+        return self._back(xp.reshape(out, (rows.extent, rest)), axis, array.shape)
+
+    def gather(self, array: Array, axis: int, rows: Rows) -> Array:
+        xp = self.xp
+        front, rest = self._matrix(array, axis)
+        front = xp.reshape(front, (*itertools.chain(*rows.shape), rest))
+        done, parts = [], []
+        for place, tiles in _cells(rows):
+            patch = xp.reshape(front[place], (rows.width, rest))
+            for tile in tiles:
+                parts.append(xp.matmul(self._host(_products(rows, tile)), patch))
+                done.append(tile)
+        if not parts:
+            return xp.zeros(_replaced(array.shape, axis, 0), dtype=xp.float64, device=self.device)
+        inverse = np.argsort(np.concatenate(done), kind="stable")
+        return self._back(self._take(xp.concat(parts), inverse), axis, array.shape)
+
+    def _host(self, table: np.ndarray[Any, Any]) -> Array:
+        """A small host table on the device of the data."""
+        return self.xp.asarray(np.ascontiguousarray(table), device=self.device)
+
+    def _take(self, matrix: Array, rows: Integers) -> Array:
+        """Rows of a matrix; a view where they follow each other."""
+        if rows.size and rows[-1] - rows[0] == rows.size - 1 and bool(np.all(np.diff(rows) == 1)):
+            return matrix[int(rows[0]) : int(rows[-1]) + 1, :]
+        return self.xp.take(matrix, self._host(rows), axis=0)
+
+    def _matrix(self, array: Array, axis: int) -> tuple[Array, int]:
+        """The array as [axis, rest], and the length of the rest."""
+        xp, ndim = self.xp, array.ndim
+        order = (axis, *(i for i in range(ndim) if i != axis))
+        rest = math.prod(array.shape[i] for i in order[1:])
+        return xp.reshape(xp.permute_dims(array, order), (array.shape[axis], rest)), rest
+
+    def _back(self, matrix: Array, axis: int, shape: Sequence[int]) -> Array:
+        """[new, rest] as an array with `axis` replaced."""
+        xp, ndim = self.xp, len(shape)
+        rest = [shape[i] for i in range(ndim) if i != axis]
+        array = xp.reshape(matrix, (matrix.shape[0], *rest))
+        return xp.permute_dims(array, (*range(1, axis + 1), 0, *range(axis + 1, ndim)))
+
+
+def _replaced(shape: Sequence[int], axis: int, length: int) -> tuple[int, ...]:
+    return (*shape[:axis], length, *shape[axis + 1 :])
+
+
+def _cells(rows: Rows) -> Iterator[tuple[tuple[slice, ...], Iterator[Integers]]]:
+    """For each cell that holds rows: where its patch lies in the stretch, and the rows, tile by tile."""
+    start = rows.start()
+    order = np.argsort(start, kind="stable")
+    borders = np.flatnonzero(np.diff(start[order], prepend=-1, append=-1))
+    tile = max(1, TILE // max(rows.width, 1))
+    for first, last in itertools.pairwise(borders.tolist()):
+        row = order[first]
+        place: list[slice] = []
+        for base, (functions, offsets) in zip(rows.base, rows.patch, strict=True):
+            place += [slice(int(base[row]), int(base[row]) + functions), slice(0, offsets)]
+        yield tuple(place), (order[i : min(i + tile, last)] for i in range(first, last, tile))
+
+
+def _products(rows: Rows, which: Integers) -> Floats:
+    """Products over the axes of the values of some rows: [rows, width], first axis outermost."""
+    out = np.ones((which.size, 1))
+    for values in rows.values:
+        out = (out[:, :, None] * values[which][:, None, :]).reshape(which.size, -1)
+    return out
+
+
+def _patch_table(rows: Rows) -> Integers:
+    """For each entry of the patch the value that goes there; `width` for none."""
+    table = np.full(math.prod(k * o for k, o in rows.patch), rows.width, dtype=np.int64)
+    table[rows.places_in_patch()] = np.arange(rows.width)
+    return table
+
+
+# Its compiled twin
+
+
+class Compiled:
+    """Contractions of NumPy arrays in compiled loops."""
+
+    def scatter(self, array: Floats, axis: int, rows: Rows) -> Floats:
+        kernels, flat = _kernels(), _three(array, axis)
+        out = np.zeros((flat.shape[0], rows.extent, flat.shape[2]))
+        if len(rows.values) == 1:
+            kernels.scatter(flat, rows.start(), rows.places(), rows.values[0], out)
+        else:
+            kernels.scatter_products(flat, rows.start(), rows.places(), *_side_by_side(rows), out)
+        return out.reshape(_replaced(array.shape, axis, rows.extent))
+
+    def gather(self, array: Floats, axis: int, rows: Rows) -> Floats:
+        kernels, flat = _kernels(), _three(array, axis)
+        out = np.zeros((flat.shape[0], rows.count, flat.shape[2]))
+        if len(rows.values) == 1:
+            kernels.gather(flat, rows.start(), rows.places(), rows.values[0], out)
+        else:
+            kernels.gather_products(flat, rows.start(), rows.places(), *_side_by_side(rows), out)
+        return out.reshape(_replaced(array.shape, axis, rows.count))
+
+
+def _kernels() -> ModuleType:
+    from . import compiled  # numba takes 0.3 s to import: not before the first kernel call
+
+    return compiled
+
+
+def _three(array: Floats, axis: int) -> Floats:
+    """The array as [before, axis, after], contiguous and writable: one specialisation of each kernel."""
+    shape = math.prod(array.shape[:axis]), array.shape[axis], math.prod(array.shape[axis + 1 :])
+    return np.require(array, np.float64, ["C", "W"]).reshape(shape)
+
+
+def _side_by_side(rows: Rows) -> tuple[Floats, Integers]:
+    """Values of all axes as one table [n, sum of widths], and the widths."""
+    widths = np.array([values.shape[1] for values in rows.values], dtype=np.int64)
+    return np.concatenate(rows.values, axis=1), widths
+
+
+def choose_engine(array: Array, engine: str | None = None) -> Engine:
+    """The compiled loops for NumPy arrays, the definition for every other namespace.
+
+    Parameters
+    ----------
+    engine : "numba", "namespace" or None
+        None: by the array.
+    """
+    if engine not in (None, "numba", "namespace"):
+        raise ValueError(f'engine must be "numba", "namespace" or None, got {engine!r}')
+    is_numpy = array_api_compat.is_numpy_array(array)
+    if engine == "numba" and not is_numpy:
+        raise ValueError(f"the compiled engine takes NumPy arrays, got {type(array).__name__}")
+    if engine == "numba" or (engine is None and is_numpy):
+        return Compiled()
+    return Namespace(array_api_compat.array_namespace(array), array_api_compat.device(array))

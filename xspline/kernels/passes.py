@@ -1,0 +1,150 @@
+"""Sums of a block in two passes over its slabs.
+
+The first pass finds what is valid, the moment and the scalars, and what the mask separates into. Of what separates,
+only the factors are contracted, from small arrays; the second pass contracts the weights themselves, slab by slab,
+and only for a block that does not separate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xspline.sums import Factor, Gram, Sums, Tally
+
+from .arrays import first_true, to_host
+from .contract import choose_engine
+from .factors import separated_factors, stream, whole_factor
+from .layout import Array, Block, Layout, Piece
+from .mask import Projections, join
+from .reading import Slab, read
+from .walk import DEVICE_SLAB, SLAB, Accumulator, Walk
+
+if TYPE_CHECKING:
+    from xspline.spaces import Space
+
+
+def accumulate(
+    block: Block, layout: Layout, space: Space, *, engine: str | None = None, slab: int | None = None
+) -> Sums:
+    """Sums of one block of data: G, h, s, Σw, n about a reference, and what was left out.
+
+    Parameters
+    ----------
+    block : Block
+        Values of any numeric type and array namespace.
+    layout : Layout
+        Which axes of the values the coordinates span.
+    space : Space
+        The features.
+    engine : {"numba", "namespace"}, optional
+        Which twin of the contraction runs; by default the compiled one for NumPy arrays.
+    slab : int, optional
+        Entries of a slab.
+
+    Returns
+    -------
+    Sums
+        On the host. Its window holds the coefficients that the coordinates touch.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit. Never on data: NaN, infinities, bad weights and labels outside are tallied.
+    """
+    if isinstance(block.values, np.generic):
+        block = replace(block, values=np.asarray(block.values))
+    block.check(layout)
+    chosen = choose_engine(block.values, engine)
+    limit = slab or (SLAB if isinstance(block.values, np.ndarray) else DEVICE_SLAB)
+    walk = Walk(block, layout, space, chosen, limit)
+    first = FirstPass(walk)
+    for piece in walk.pieces():
+        first.add(piece)
+    return first.sums()
+
+
+class FirstPass:
+    """Everything that one walk over the slabs can tell."""
+
+    def __init__(self, walk: Walk) -> None:
+        self.walk = walk
+        self.reference: float | None = walk.block.reference if walk.space.has_constant else 0.0
+        self.tally = Tally()
+        self.moment = Accumulator(walk, walk.sites, pairs=False)
+        # Weights that span everything leave nothing to separate: G is then streamed in the same walk.
+        self.joined = len(join([frozenset((site,)) for site in walk.sites], walk.weight_sites)) == 1
+        self.pairs = Accumulator(walk, walk.sites, pairs=True) if self.joined else None
+        xp, device = walk.xp, walk.device
+        lengths = [n if part.is_batch else 1 for part, n in zip(walk.parts, walk.lengths, strict=True)]
+        self.power, self.weight, self.count = (
+            xp.zeros(tuple(lengths), dtype=t, device=device) for t in (xp.float64, xp.float64, xp.int64)
+        )
+        self.projections = None if self.joined else Projections(walk.parts, walk.lengths, xp, device)
+
+    def add(self, piece: Piece) -> None:
+        """Take in one slab."""
+        walk, xp = self.walk, self.walk.xp
+        slab, tally = read(walk, piece)
+        self.tally = Tally.merge((self.tally, tally))
+        if self.projections is not None:
+            self.projections.add(slab.valid, piece, slab.full)
+        if not slab.count:
+            return
+        if self.reference is None:
+            self.reference = _rounded(float(slab.values[first_true(slab.valid, xp)]))
+        e = slab.values - self.reference
+        if not slab.full:
+            e = xp.where(slab.valid, e, xp.zeros_like(e))
+        weighted = e if slab.weight is None else e * slab.weight
+        self._add_scalars(slab, e, weighted, piece)
+        self.moment.add(weighted, piece)
+        if self.pairs is not None:
+            self.pairs.add(slab.weights(xp), piece)
+
+    def _add_scalars(self, slab: Slab, e: Array, weighted: Array, piece: Piece) -> None:
+        xp, parts = self.walk.xp, self.walk.parts
+        axes = tuple(i for i, part in enumerate(parts) if not part.is_batch)
+        spans = tuple(span if p.is_batch else slice(0, 1) for p, span in zip(parts, piece.spans, strict=True))
+        count = xp.sum(xp.astype(slab.valid, xp.int64), axis=axes, keepdims=True)
+        self.power[spans] += xp.sum(weighted * e, axis=axes, keepdims=True)
+        weight = count if slab.weight is None else xp.sum(slab.weight, axis=axes, keepdims=True)
+        self.weight[spans] += xp.astype(weight, xp.float64)
+        self.count[spans] += count
+
+    def sums(self) -> Sums:
+        """The sums; runs the second pass where it is needed."""
+        walk, batch_axes = self.walk, self.walk.layout.batch_axes
+        total = int(self.walk.xp.sum(self.count))
+        if not total:
+            zero = Sums.zero(walk.space.frame, tuple(walk.shape[axis] for axis in batch_axes))
+            return replace(zero, tally=self.tally)
+        window = tuple((reach.start, reach.length) for reach in walk.reaches)
+        reference = np.full((1,) * len(batch_axes), self.reference)
+        power, weight, count = (self._per_member(a) for a in (self.power, self.weight, self.count))
+        gram = Gram((self._term(total),), len(batch_axes))
+        return Sums(window, gram, self.moment.finish(), power, weight, count, reference, self.tally)
+
+    def _per_member(self, array: Array) -> NDArray[Any]:
+        """[b..] in the order of the layout's batch axes."""
+        parts, host = self.walk.parts, to_host(array)
+        batch = {part.axes[0]: i for i, part in enumerate(parts) if part.is_batch}
+        order = [batch[axis] for axis in self.walk.layout.batch_axes]
+        others = [i for i, part in enumerate(parts) if not part.is_batch]
+        return np.transpose(host, order + others).reshape([host.shape[i] for i in order])
+
+    def _term(self, count: int) -> tuple[Factor, ...]:
+        if self.projections is not None:
+            return separated_factors(self.walk, self.projections.finish(), count)
+        return (whole_factor(self.walk, self.pairs or stream(self.walk)),)
+
+
+def _rounded(value: float) -> float:
+    """To float32, so that differences of float32 data are exact; numbers too large for it stay."""
+    with np.errstate(over="ignore"):
+        rounded = float(np.float32(value))
+    return rounded if math.isfinite(rounded) else value

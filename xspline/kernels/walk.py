@@ -1,0 +1,254 @@
+"""The walk over a block: slabs of float64 values and weights, one axis per group, with the rows of each group.
+
+Nothing here is as large as the block: a slab is read, cast, used and forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import array_api_compat
+import numpy as np
+
+from .arrays import native, to_host, to_namespace
+from .contract import Engine, contract
+from .layout import Array, Block, Floats, Layout, Part, Piece, parts_of, pieces
+from .rows import PAIRS, Reach, Rows, build_rows, touched_cells
+
+if TYPE_CHECKING:
+    from xspline.spaces import Space
+
+SLAB = 1 << 17  # entries of a slab: 1 MiB of float64, which caches hold
+DEVICE_SLAB = 1 << 25  # on a device a slab pays for its launches
+ROWS = 1 << 15  # rows of one group in a slab: bounds the tables of features
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """A block, its layout and space, and how its slabs are cut."""
+
+    block: Block
+    layout: Layout
+    space: Space
+    engine: Engine
+    limit: int
+    _rows: dict[tuple[int, int], tuple[tuple[int, int], Rows]] = field(default_factory=dict)
+
+    @cached_property
+    def xp(self) -> Any:
+        """Array namespace of the values."""
+        return array_api_compat.array_namespace(self.block.values)
+
+    @cached_property
+    def device(self) -> Any:
+        return array_api_compat.device(self.block.values)
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The axes of a slab."""
+        return parts_of(self.layout)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the values."""
+        return tuple(self.block.values.shape)
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Rows of each part in the whole block."""
+        return tuple(part.rows(self.shape) for part in self.parts)
+
+    @cached_property
+    def sites(self) -> frozenset[int]:
+        return frozenset(part.site for part in self.parts)
+
+    @cached_property
+    def start(self) -> tuple[int, ...]:
+        """Index of the first value in the whole data."""
+        return self.block.start or (0,) * len(self.shape)
+
+    @cached_property
+    def reaches(self) -> tuple[Reach, ...]:
+        """What the coordinates touch, per coefficient axis."""
+        return tuple(
+            Reach.of(features, touched_cells(features, x.reshape(-1)))
+            for features, x in zip(self.space.features, self.block.coordinates, strict=True)
+        )
+
+    @cached_property
+    def axis_order(self) -> tuple[int, ...]:
+        """Axes of the values in the order of the parts: those of a group side by side."""
+        return tuple(axis for part in self.parts for axis in part.axes)
+
+    def pieces(self, sites: frozenset[int] | None = None) -> Iterator[Piece]:
+        """Places of the slabs; with `sites`, of an array that has extent 1 along all other sites."""
+        return pieces(self._lengths(self.sites if sites is None else sites), self.parts, self.limit, ROWS)
+
+    def _lengths(self, sites: frozenset[int]) -> tuple[int, ...]:
+        inside = {axis for part in self.parts if part.site in sites for axis in part.axes}
+        return tuple(length if axis in inside else 1 for axis, length in enumerate(self.shape))
+
+    def whole_piece(self, sites: frozenset[int]) -> Iterator[Piece]:
+        """The one place of an array that has extent 1 along all but some sites."""
+        lengths = self._lengths(sites)
+        return pieces(lengths, self.parts, max(1, math.prod(lengths)), max(1, math.prod(lengths)))
+
+    def values(self, piece: Piece) -> Array:
+        """A slab of the values in float64, one axis per part."""
+        slab = self._ordered[tuple(piece.slices[axis] for axis in self.axis_order)]
+        return self.xp.reshape(native(slab, self.xp), tuple(count for _, count in piece.rows))
+
+    @cached_property
+    def _ordered(self) -> Array:
+        values = self.block.values
+        if isinstance(values, np.ndarray):  # array_api_compat would drop the mask of a masked array
+            return values.transpose(self.axis_order)
+        return self.xp.permute_dims(values, self.axis_order)
+
+    # Weights
+
+    @cached_property
+    def weight_sites(self) -> tuple[frozenset[int], ...]:
+        """The sites that each weight spans."""
+        return tuple(
+            frozenset(part.site for part in self.parts if set(part.axes) & set(axes))
+            for axes, _ in self.block.weights
+        )
+
+    def weight_of(self, number: int, piece: Piece) -> Array:
+        """One weight on a slab, in float64: extent 1 along parts that it does not span."""
+        axes, array = self.block.weights[number]
+        order = sorted(range(len(axes)), key=lambda i: self.axis_order.index(axes[i]))
+        xp = array_api_compat.array_namespace(array)
+        array = xp.permute_dims(array, tuple(order))[tuple(piece.slices[axes[i]] for i in order)]
+        array = to_namespace(native(array, xp), self.xp, self.device)
+        lengths = {axis: piece.slices[axis].stop - piece.slices[axis].start for axis in self.axis_order}
+        lifted = tuple(lengths[axis] if axis in axes else 1 for axis in self.axis_order)
+        spread = tuple(
+            lengths[axis] if set(part.axes) & set(axes) else 1 for part in self.parts for axis in part.axes
+        )
+        merged = tuple(
+            math.prod(lengths[a] for a in part.axes) if set(part.axes) & set(axes) else 1
+            for part in self.parts
+        )
+        array = self.xp.reshape(array, lifted)
+        return self.xp.reshape(self.xp.broadcast_to(array, spread) if spread != lifted else array, merged)
+
+    # Rows
+
+    def rows(self, index: int, span: tuple[int, int], order: int) -> Rows:
+        """Features of a range of rows of a part; the last range of each part is remembered."""
+        key = (index, order)
+        if key not in self._rows or self._rows[key][0] != span:
+            self._rows[key] = (span, self._build(self.parts[index], span, order))
+        return self._rows[key][1]
+
+    def _build(self, part: Part, span: tuple[int, int], order: int) -> Rows:
+        axes, (first, count) = part.coefficient_axes, span
+        return build_rows(
+            [self.space.features[axis] for axis in axes],
+            [self.coordinates_of(axis)[first : first + count] for axis in axes],
+            [self.reaches[axis] for axis in axes],
+            [order] * len(axes),
+            count=count,
+        )
+
+    def coordinates_of(self, axis: int) -> Floats:
+        """Coordinate of a coefficient axis, one number per row of its group."""
+        return np.asarray(self.block.coordinates[axis], dtype=np.float64).reshape(-1)
+
+    def slab_rows(self, piece: Piece, order: int, sites: frozenset[int] | None = None) -> list[Rows | None]:
+        """Rows of each part on a slab; None for batch dimensions and parts of other sites."""
+        chosen = self.sites if sites is None else sites
+        return [
+            None if part.is_batch or part.site not in chosen else self.rows(i, span, order)
+            for i, (part, span) in enumerate(zip(self.parts, piece.rows, strict=True))
+        ]
+
+
+class Accumulator:
+    """Sum of contracted slabs, in the order of the parts, unrolled; tidied once, at the end.
+
+    Parameters
+    ----------
+    walk : Walk
+    sites : frozenset of int
+        The component: other parts have extent 1 and vanish, except batch axes.
+    pairs : bool
+        Pairs (G) or moments (h).
+    """
+
+    def __init__(self, walk: Walk, sites: frozenset[int], pairs: bool) -> None:
+        self.walk, self.sites, self.pairs = walk, sites, pairs
+        lengths = [length for _, lengths in self._axes() for length in lengths]
+        self.total = walk.xp.zeros(tuple(lengths), dtype=walk.xp.float64, device=walk.device)
+
+    def _axes(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """(part, extents of the axes that it has in the total)."""
+        walk = self.walk
+        for i, part in enumerate(walk.parts):
+            if part.is_batch:
+                yield i, (walk.lengths[i] if part.site in self.sites else 1,)
+            elif part.site in self.sites:
+                for axis in part.coefficient_axes:
+                    offsets = walk.space.features[axis].offsets if self.pairs else 1
+                    yield i, (walk.reaches[axis].extent, offsets)
+
+    def add(self, slab: Array, piece: Piece) -> None:
+        """Contract a slab and add it to the stretch that its rows and batch members say."""
+        rows = self.walk.slab_rows(piece, PAIRS if self.pairs else 0, self.sites)
+        slab = contract(slab, rows, self.walk.engine)
+        spans: list[slice] = []
+        for part, span, r in zip(self.walk.parts, piece.spans, rows, strict=True):
+            if part.is_batch:
+                spans.append(span if part.site in self.sites else slice(0, 1))
+            elif r is not None:
+                for low, (extent, offsets) in zip(r.low, r.shape, strict=True):
+                    spans += [slice(low, low + extent), slice(0, offsets)]
+        shape = tuple(span.stop - span.start for span in spans)
+        self.total[tuple(spans)] += self.walk.xp.reshape(slab, shape)
+
+    @property
+    def coefficient_axes(self) -> tuple[int, ...]:
+        """Coefficient axes of the component, ascending."""
+        return tuple(
+            sorted(
+                axis for part in self.walk.parts if part.site in self.sites for axis in part.coefficient_axes
+            )
+        )
+
+    def finish(self) -> Floats:
+        """The total on the host: [k.., o.., b..] for pairs, [k.., b..] else."""
+        walk, total = self.walk, to_host(self.total)
+        chosen = [part for part in walk.parts if part.is_batch or part.site in self.sites]
+        position, functions, offsets, batch = 0, {}, {}, {}
+        for part in chosen:
+            if part.is_batch:
+                batch[walk.layout.batch_axes.index(part.axes[0])] = position
+                position += 1
+            for axis in part.coefficient_axes:
+                total = _roll_up(total, position, walk.reaches[axis].length)
+                functions[axis], offsets[axis] = position, position + 1
+                position += 2
+        axes = self.coefficient_axes
+        order = [functions[a] for a in axes] + [offsets[a] for a in axes] + [batch[b] for b in sorted(batch)]
+        out = np.transpose(total, order)
+        if not self.pairs:
+            out = out.reshape(out.shape[: len(axes)] + out.shape[2 * len(axes) :])
+        return np.ascontiguousarray(out)
+
+
+def _roll_up(array: Floats, position: int, length: int) -> Floats:
+    """Add the overhang of a full circle to its beginning."""
+    before = (slice(None),) * position
+    tail = array[(*before, slice(length, None))]
+    if not tail.shape[position]:
+        return array
+    out = array[(*before, slice(length))].copy()
+    # A circle shorter than its overhang would have to be added more than once around; such bases are global.
+    out[(*before, slice(tail.shape[position]))] += tail
+    return out
