@@ -1,0 +1,14 @@
+"""Where sums and values are computed: in memory, in Dask's blocks or region by region, on the host or the GPU."""
+
+from .broadcast import deferred as deferred
+from .broadcast import evaluate as evaluate
+from .device import check_device as check_device
+from .device import to_device as to_device
+from .planning import Plan as Plan
+from .planning import plan as plan
+from .reduce import WorkerMemoryError as WorkerMemoryError
+from .reduce import compute as compute
+from .reduce import lazy_sums as lazy_sums
+from .reduce import sums as sums
+from .source import Reader as Reader
+from .source import Source as Source

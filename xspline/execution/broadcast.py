@@ -1,0 +1,208 @@
+"""The way out: values of a field as lazy as their target, each task evaluating its own block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask._task_spec import DataNode, Task, TaskRef
+from dask.array.core import normalize_chunks
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+
+from xspline.execution import graph as tasks
+from xspline.execution.chunked import aligned
+from xspline.execution.cuts import Cuts
+from xspline.execution.device import check_device, to_device, to_host
+from xspline.execution.source import Slices, axes_of_coordinates, cut, is_dask
+from xspline.kernels import Layout
+from xspline.kernels import evaluate as evaluate_block
+from xspline.spaces import Space
+
+
+def evaluate(
+    coefficients: Any,
+    coordinates: Sequence[Any],
+    layout: Layout,
+    space: Space,
+    orders: tuple[int, ...],
+    shape: tuple[int, ...],
+    *,
+    chunks: Any = None,
+    device: str | None = None,
+) -> Any:
+    """Return the values, or derivatives, of a field over a target.
+
+    Parameters
+    ----------
+    coefficients : [K.., b..] NumPy array, or a Dask array.
+    coordinates : per coefficient axis an array over its group's data axes, floats of its axis; NumPy or Dask.
+    layout : how the axes of the target meet those of the coefficients.
+    space : the functions.
+    orders : derivative order per coefficient axis.
+    shape : of the target.
+    chunks : of the result, as Dask reads them; None for NumPy unless something given is a Dask array.
+    device : None (the host) or "cuda".
+
+    Returns
+    -------
+    NumPy or Dask array of float64, NaN outside the domain.
+    """
+    check_device(device)
+    lazy = chunks is not None or is_dask(coefficients) or any(map(is_dask, coordinates))
+    if lazy:
+        sizes = normalize_chunks(
+            _chunks_like(coordinates, layout, shape) if chunks is None else chunks, shape, dtype=float
+        )
+        return _lazily(
+            coefficients, coordinates, Request(layout, space, orders, Cuts.of_chunks(sizes), device)
+        )
+    check_device(device, here=True)
+    return _values(coefficients, coordinates, layout, space, orders, shape, device)
+
+
+def deferred(
+    function: Callable[[list[Any]], np.ndarray], parts: Sequence[Any], shape: tuple[int, ...]
+) -> da.Array:
+    """Return ``function(parts)``, an array of floats of that shape, as a Dask array of one block.
+
+    Parameters
+    ----------
+    parts : lazy values, or values.
+    """
+    graph: tasks.Graph = {}
+    refs = [_node(graph, part) for part in parts]
+    name = tasks.new_name("solve")
+    key = (name, *(0,) * len(shape))
+    graph[key] = Task(key, _call, function, *refs)
+    lazy = [part for part in parts if isinstance(part, Delayed)]
+    layers = HighLevelGraph.from_collections(name, graph, dependencies=lazy)
+    return da.Array(layers, name, tuple((n,) for n in shape), dtype=float)
+
+
+def _node(graph: tasks.Graph, part: Any) -> TaskRef:
+    return TaskRef(part.key if isinstance(part, Delayed) else tasks.add_data(graph, "part", part))
+
+
+def _call(function: Callable[[list[Any]], np.ndarray], *parts: Any) -> np.ndarray:
+    return function(list(parts))
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What every task of one evaluation needs beside the coefficients.
+
+    Attributes
+    ----------
+    layout, space, orders, device : as of `evaluate`.
+    cuts : blocks of the target.
+    coordinates : those that travel whole; None for those that come by the block.
+    """
+
+    layout: Layout
+    space: Space
+    orders: tuple[int, ...]
+    cuts: Cuts
+    device: str | None
+    coordinates: tuple[Any, ...] = ()
+
+
+def _chunks_like(
+    coordinates: Sequence[Any], layout: Layout, shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the chunks of the lazy coordinates, and one chunk along all other axes."""
+    pairs = zip(axes_of_coordinates(layout), coordinates, strict=True)
+    known = {a: c for axes, x in pairs if is_dask(x) for a, c in zip(axes, x.chunks, strict=True)}
+    return tuple(known.get(a, (n,)) for a, n in enumerate(shape))
+
+
+def _lazily(coefficients: Any, coordinates: Sequence[Any], request: Request) -> da.Array:
+    """Return the Dask array; its tasks share one copy of the request and of the coefficients on each worker."""
+    chunks = request.cuts.chunks
+    axes_of = axes_of_coordinates(request.layout)
+    parts = [aligned(x, tuple(chunks[a] for a in axes)) for axes, x in zip(axes_of, coordinates, strict=True)]
+    whole = tuple(None if is_dask(x) else np.asarray(x) for x in parts)
+    given = Request(request.layout, request.space, request.orders, request.cuts, request.device, whole)
+    ndim = len(chunks)
+    # Its blocks repeat one byte without memory; it lends the grid of blocks to map_blocks.
+    template = da.zeros(tuple(map(sum, chunks)), chunks=chunks, dtype=np.int8)
+    spread = [_spread(x, axes, ndim) for axes, x in zip(axes_of, parts, strict=True) if is_dask(x)]
+    return da.map_blocks(
+        _block,
+        template,
+        *spread,
+        request=_shared(given),
+        coefficients=_one_block(coefficients),
+        dtype=np.float64,
+        meta=np.empty((0,) * ndim),
+        name=tasks.new_name("evaluate"),
+    )
+
+
+def _spread(array: da.Array, axes: tuple[int, ...], ndim: int) -> da.Array:
+    """Return an array over some of the axes as one over all, of length 1 along the others."""
+    array = array.transpose(sorted(range(len(axes)), key=lambda i: axes[i]))
+    return array[tuple(slice(None) if a in axes else None for a in range(ndim))]
+
+
+def _gathered(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Return a block of what `_spread` made over its own axes again, in their order."""
+    lengths = [array.shape[a] for a in sorted(axes)]
+    return np.moveaxis(array.reshape(lengths), range(len(axes)), [axes.index(a) for a in sorted(axes)])
+
+
+def _shared(value: Any) -> Delayed:
+    key = tasks.new_name("request")
+    return Delayed(key, HighLevelGraph.from_collections(key, {key: DataNode(key, value)}, dependencies=()))
+
+
+def _one_block(coefficients: Any) -> Delayed:
+    if not is_dask(coefficients):
+        return _shared(np.asarray(coefficients))
+    one = coefficients.rechunk(-1) if coefficients.npartitions > 1 else coefficients
+    return one.to_delayed().item()
+
+
+def _block(
+    template: np.ndarray,
+    *arrays: np.ndarray,
+    request: Request,
+    coefficients: np.ndarray,
+    block_id: tuple[int, ...] = (),
+) -> np.ndarray:
+    """Evaluate one block of the target, with the batch members that it holds."""
+    layout, box = request.layout, request.cuts.box(block_id)
+    given = iter(arrays)
+    coordinates = [
+        _gathered(next(given), axes) if x is None else cut(x, axes, box)
+        for axes, x in zip(axes_of_coordinates(layout), request.coordinates, strict=True)
+    ]
+    members = coefficients[(..., *_members(coefficients, layout, box))]
+    return _values(
+        members, coordinates, layout, request.space, request.orders, template.shape, request.device
+    )
+
+
+def _members(coefficients: np.ndarray, layout: Layout, box: Slices) -> list[slice]:
+    """Return the slices of the batch axes of coefficients in a block; an extent of 1 is shared."""
+    extents = coefficients.shape[coefficients.ndim - len(layout.batch_axes) :]
+    return [box[a] if n > 1 else slice(None) for a, n in zip(layout.batch_axes, extents, strict=True)]
+
+
+def _values(
+    coefficients: Any,
+    coordinates: Sequence[Any],
+    layout: Layout,
+    space: Space,
+    orders: tuple[int, ...],
+    shape: tuple[int, ...],
+    device: str | None,
+) -> np.ndarray:
+    if 0 in shape:
+        return np.empty(shape)
+    floats = tuple(np.asarray(x, dtype=np.float64) for x in coordinates)
+    values = to_host(evaluate_block(to_device(coefficients, device), floats, layout, space, orders))
+    return np.broadcast_to(values, shape) if values.shape != shape else values

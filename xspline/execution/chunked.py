@@ -1,0 +1,98 @@
+"""One form for each tier: everything in Dask blocks cut alike, values still in their store, or everything in memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dask.array as da
+
+from xspline.execution.cuts import Cuts, levels, read_shape, regions, runs
+from xspline.execution.footprint import batch_extent, extents, joined, sums_bytes, window_lengths
+from xspline.execution.graph import new_name
+from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader, nbytes
+from xspline.spaces import Space
+
+SMALL = 2**20
+"""Coordinates and weights up to these bytes travel whole, once to each worker; larger ones by the block."""
+
+
+def prepare(source: Source) -> Source:
+    """Return `source` in the form that its tier works on.
+
+    Anything chunked makes everything chunked: values and large parts become Dask arrays cut alike. Values in a store
+    stay a Reader. The rest stays in memory. Nothing is computed or read.
+    """
+    if not any(map(is_dask, source.arrays)):
+        return source
+    values = _as_dask(source)
+    check_chunks(values, source.label)
+    parts = [aligned(array, tuple(values.chunks[a] for a in axes)) for axes, array in source.parts]
+    return source.with_parts(values, parts)
+
+
+def _as_dask(source: Source) -> da.Array:
+    values = source.values
+    if is_dask(values):
+        return values
+    if is_reader(values):
+        step = read_shape(source.shape, values.chunks, source.dtype.itemsize)
+        return _from_array(
+            values, Cuts(tuple(runs(0, n, k) for n, k in zip(source.shape, step, strict=True)))
+        )
+    known = {
+        a: c
+        for axes, array in source.parts
+        if is_dask(array)
+        for a, c in zip(axes, array.chunks, strict=True)
+    }
+    return _from_array(values, Cuts.of_chunks([known.get(a, (n,)) for a, n in enumerate(source.shape)]))
+
+
+def _from_array(array: Any, cuts: Cuts) -> da.Array:
+    lazy = Opaque(array) if is_reader(array) else array
+    return da.from_array(lazy, chunks=cuts.chunks, name=new_name("part"), asarray=False, fancy=False)
+
+
+def aligned(array: Any, chunks: tuple[tuple[int, ...], ...]) -> Any:
+    """Return a coordinate or weight cut at `chunks`, or whole where it is small and in memory."""
+    if is_dask(array):
+        check_chunks(array, "a coordinate or weight")
+        return array if array.chunks == chunks else array.rechunk(chunks)
+    return (
+        array if in_memory(array) and nbytes(array) <= SMALL else _from_array(array, Cuts.of_chunks(chunks))
+    )
+
+
+def check_chunks(array: da.Array, label: str) -> None:
+    """Raise ValueError where the length of a block is unknown."""
+    unknown = [axis for axis, n in enumerate(array.shape) if math.isnan(n)]
+    if unknown:
+        raise ValueError(
+            f"{label}: chunk sizes along axis {unknown[0]} are unknown (shape {array.shape}), so its blocks cannot be "
+            "matched with coordinates; call .compute_chunk_sizes() on the Dask array first"
+        )
+
+
+def travels_whole(array: Any) -> bool:
+    """Return whether a part goes to each worker as it is, rather than by the block."""
+    return is_reader(array) or (in_memory(array) and nbytes(array) <= SMALL)
+
+
+def cuts_of(source: Source) -> Cuts:
+    """Return the blocks of a chunked source, the regions of a stored one, or the whole of one in memory."""
+    if is_dask(source.values):
+        return Cuts.of_chunks(source.values.chunks)
+    if is_reader(source.values):
+        return regions(source.shape, source.values.chunks, source.dtype.itemsize, source.layout.batch_axes)
+    return Cuts(tuple((0, n) for n in source.shape))
+
+
+def steps_of(source: Source, space: Space, cuts: Cuts) -> tuple[tuple[int, ...], ...]:
+    """Return the levels of the tree of merges: fan-ins for partial sums as large as no mask makes them larger."""
+    found, batch = extents(source, space, cuts), batch_extent(source, cuts)
+
+    def partial(factors: tuple[int, ...]) -> int:
+        return sums_bytes(window_lengths(found, factors), space, joined(space), batch)
+
+    return levels(cuts.blocks, source.consumed, partial)

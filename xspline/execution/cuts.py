@@ -1,0 +1,178 @@
+"""How an array is cut: blocks, regions, reads and the levels of the tree. Whole numbers in, whole numbers out.
+
+Everything here is a function of shapes, chunks and sizes, never of the workers: the same cuts, the same sums, the same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+MAX_REGIONS = 48
+"""Tasks of a lazily indexed array: enough for some dozen workers, few enough for any scheduler."""
+
+READ = 8 * 2**20
+"""Bytes read at once, where storage chunks are smaller than that."""
+
+FAN_IN = 16
+"""Most partial sums merged by one task."""
+
+MERGE = 64 * 2**20
+"""Bytes of partial sums that one merge may hold: 16 of 4 MB, or fewer of larger ones."""
+
+_SLACK = 1.15  # fewer regions are preferred to perfectly equal ones, within this factor
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """A grid of boxes over an array.
+
+    Attributes
+    ----------
+    edges : for each axis the bounds of its blocks, ascending, from 0 to the length of the axis.
+    """
+
+    edges: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of_chunks(cls, chunks: Sequence[Sequence[int]]) -> Cuts:
+        """Cut at the bounds of Dask chunks (lengths per block)."""
+        return cls(tuple((0, *itertools.accumulate(lengths)) for lengths in chunks))
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Number of blocks along each axis."""
+        return tuple(len(edges) - 1 for edges in self.edges)
+
+    @property
+    def chunks(self) -> tuple[tuple[int, ...], ...]:
+        """Lengths of the blocks along each axis, as Dask writes them."""
+        return tuple(tuple(b - a for a, b in itertools.pairwise(edges)) for edges in self.edges)
+
+    @property
+    def largest(self) -> tuple[int, ...]:
+        """Longest block of each axis."""
+        return tuple(max(lengths, default=0) for lengths in self.chunks)
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        """Indices of the blocks, in C order."""
+        return itertools.product(*(range(n) for n in self.blocks))
+
+    def box(self, index: Sequence[int]) -> tuple[slice, ...]:
+        """Return the slices of one block."""
+        return tuple(slice(edges[i], edges[i + 1]) for edges, i in zip(self.edges, index, strict=True))
+
+
+def runs(lo: int, hi: int, step: int) -> tuple[int, ...]:
+    """Return bounds every `step` from `lo` to `hi`."""
+    return (*range(lo, hi, step), hi)
+
+
+def read_shape(shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int) -> tuple[int, ...]:
+    """Return the shape of one read: whole storage chunks, several where they are small, innermost axes first.
+
+    A read is one chunk or at most `READ` bytes, whichever is more. Without known chunks it grows from one value.
+    """
+    unit = [max(1, min(c, n)) for c, n in zip(chunk or [1] * len(shape), shape, strict=True)]
+    for axis in reversed(range(len(unit))):
+        fits = max(1, READ // (math.prod(unit) * itemsize))
+        unit[axis] = min(shape[axis], unit[axis] * fits) if shape[axis] else 1
+        if unit[axis] < shape[axis]:
+            break
+    return tuple(unit)
+
+
+def regions(shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, batch: Sequence[int]) -> Cuts:
+    """Cut a stored array into at most `MAX_REGIONS` boxes of whole storage chunks, of much the same size.
+
+    Among grids of nearly equal balance the one that cuts the consumed axes least is taken, since regions that
+    differ in a batch axis need no merging.
+    """
+    unit = chunk or read_shape(shape, None, itemsize)
+    unit = tuple(max(1, min(c, n)) for c, n in zip(unit, shape, strict=True))
+    counts = tuple(-(-n // c) for n, c in zip(shape, unit, strict=True))
+    most = min(MAX_REGIONS, max(1, -(-math.prod(shape) * itemsize // READ)))
+    grid = _balanced(counts, most, tuple(batch))
+    return Cuts(tuple(_runs_of(n, c, k, r) for n, c, k, r in zip(shape, unit, counts, grid, strict=True)))
+
+
+def _runs_of(length: int, chunk: int, count: int, parts: int) -> tuple[int, ...]:
+    """Return the bounds of `parts` runs of whole chunks that differ by at most one chunk."""
+    return tuple(min(length, chunk * (count * i // parts)) for i in range(parts + 1))
+
+
+@functools.lru_cache(maxsize=256)
+def _balanced(counts: tuple[int, ...], most: int, batch: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the number of runs per axis: smallest largest box, then fewest cuts of consumed axes, then fewest boxes."""
+    grids = list(_grids(counts, most))
+    largest = {g: math.prod(-(-n // r) for n, r in zip(counts, g, strict=True)) for g in grids}
+    good = [g for g in grids if largest[g] <= _SLACK * min(largest.values())]
+    return min(good, key=lambda g: (_merged(g, batch), math.prod(g), largest[g], tuple(-r for r in g)))
+
+
+def _merged(grid: tuple[int, ...], batch: tuple[int, ...]) -> int:
+    return math.prod(r for axis, r in enumerate(grid) if axis not in batch)
+
+
+def _grids(counts: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
+    """Yield every way of cutting the axes into at most `most` boxes."""
+    if not counts:
+        yield ()
+        return
+    for first in range(1, min(counts[0], most) + 1):
+        for rest in _grids(counts[1:], most // first):
+            yield (first, *rest)
+
+
+def fan_in(nbytes: int) -> int:
+    """Return how many partial sums of `nbytes` one task merges: 16 up to 4 MB each, never fewer than 2."""
+    return max(2, min(FAN_IN, MERGE // max(1, nbytes)))
+
+
+def levels(
+    blocks: Sequence[int], consumed: Sequence[int], nbytes: Callable[[tuple[int, ...]], int]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the tree over a grid of blocks: for each level, how many neighbours it merges along each axis.
+
+    Parameters
+    ----------
+    blocks : blocks along each axis.
+    consumed : axes to merge; the others keep their grid.
+    nbytes : bytes of a partial sum of this many blocks per axis.
+
+    Notes
+    -----
+    Neighbours in a box are merged, so factors of separable masks merge too and windows stay compact.
+    """
+    left = [n if axis in consumed else 1 for axis, n in enumerate(blocks)]
+    done, out = [1] * len(left), []
+    while max(left, default=1) > 1:
+        step = _share(fan_in(nbytes(tuple(done))), left)
+        left = [-(-n // f) for n, f in zip(left, step, strict=True)]
+        done = [d * f for d, f in zip(done, step, strict=True)]
+        out.append(step)
+    return tuple(out)
+
+
+def _share(fan: int, left: Sequence[int]) -> tuple[int, ...]:
+    """Share a fan-in among axes, doubling the one with most blocks left (the last of equals) while it fits."""
+    step = [1] * len(left)
+    while True:
+        doubled = [min(2 * f, n) for f, n in zip(step, left, strict=True)]
+        fits = [a for a, f in enumerate(step) if doubled[a] > f and math.prod(step) // f * doubled[a] <= fan]
+        if not fits:
+            return tuple(step)
+        axis = max(fits, key=lambda a: (-(-left[a] // step[a]), a))
+        step[axis] = doubled[axis]
+
+
+def groups(
+    blocks: Sequence[int], step: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], list[tuple[int, ...]]]]:
+    """Yield (index of the group, indices of its members in C order) for one level of the tree."""
+    ranges = [[range(i, min(i + f, n)) for i in range(0, n, f)] for n, f in zip(blocks, step, strict=True)]
+    for index in itertools.product(*(range(len(r)) for r in ranges)):
+        yield index, list(itertools.product(*(r[i] for r, i in zip(ranges, index, strict=True))))

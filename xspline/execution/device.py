@@ -1,0 +1,57 @@
+"""Where blocks are processed: on the device where they are, or moved to the GPU inside their own task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+DEVICES = (None, "cuda")
+
+
+def check_device(device: str | None, *, here: bool = False) -> None:
+    """Raise unless `device` is None (follow the array) or "cuda"; with `here`, also unless this process has a GPU.
+
+    Raises
+    ------
+    ValueError
+        Any other name.
+    ImportError, RuntimeError
+        With `here`: CuPy is not installed, or sees no card.
+    """
+    if device not in DEVICES:
+        raise ValueError(
+            f"device={device!r} is not known; leave it out to compute where the data are, or pass 'cuda'"
+        )
+    if device == "cuda" and here:
+        _cupy()
+
+
+def to_device(array: Any, device: str | None) -> Any:
+    """Return `array` itself for None, a CuPy array on the current card for "cuda"."""
+    return array if device is None else _cupy().asarray(array)
+
+
+def to_host(array: Any) -> Any:
+    """Return a NumPy array: `array` itself, or the host copy of a CuPy array."""
+    return array.get() if hasattr(array, "get") else array
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise ImportError(
+            "device='cuda' needs CuPy, which is not installed here: "
+            'pip install "xarray-spline[gpu12]" for CUDA 12, "xarray-spline[gpu13]" for CUDA 13'
+        ) from error
+    try:
+        cards = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise RuntimeError(
+            f"device='cuda', but no card is visible to this process ({error}); {_HELP}"
+        ) from error
+    if cards == 0:
+        raise RuntimeError(f"device='cuda', but no card is visible to this process; {_HELP}")
+    return cupy
+
+
+_HELP = "check nvidia-smi and CUDA_VISIBLE_DEVICES, or leave device out"

@@ -1,0 +1,149 @@
+"""Graphs of sums: one task a block or region, a tree of merges over them, and reads that are tried again.
+
+Graphs are written as plain dictionaries of `dask._task_spec` nodes, after Dask has optimised those of the input. Each
+input block's own task is taken into the task that accumulates it, so that a block is one task whatever stands between
+the store and us, and a failed read is repeated in place.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
+
+from xspline.execution.cuts import groups
+from xspline.execution.retry import retrying
+
+Key = Any
+Graph = dict[Key, Any]
+Grid = dict[tuple[int, ...], Key]
+"""Keys of partial sums by block index."""
+
+
+class Held:
+    """A graph node as an argument: Dask passes it on as it is, the task that gets it calls it.
+
+    Attributes
+    ----------
+    node : the Task or DataNode.
+    names : keys of its dependencies, in the order in which their values are passed.
+    """
+
+    __slots__ = ("names", "node")
+
+    def __init__(self, node: GraphNode) -> None:
+        self.node = node
+        self.names = tuple(node.dependencies)
+
+    def __call__(self, values: Iterable[Any] = ()) -> Any:
+        return retrying(self.node, dict(zip(self.names, values, strict=True)))
+
+    @property
+    def refs(self) -> list[TaskRef]:
+        return [TaskRef(name) for name in self.names]
+
+
+def revive(held: Held, *values: Any) -> Any:
+    """Run a held task; what a Task of the input becomes, so that its reads are tried again."""
+    return held(values)
+
+
+def new_name(what: str) -> str:
+    """Return a unique key prefix; dashboards show the part before the last dash."""
+    return f"xspline-{what}-{uuid.uuid4().hex}"
+
+
+def optimised(arrays: Sequence[da.Array]) -> tuple[Graph, dict[str, Grid]]:
+    """Return the optimised graph of several Dask arrays, and for the name of each the keys of its blocks in it."""
+    graph: Graph = {}
+    found = dask.optimize(*arrays) if arrays else ()
+    for one in {id(a.dask): a.dask for a in found}.values():
+        graph.update(one)
+    grids = {
+        array.name: {index: _end_of(graph, (new.name, *index)) for index in np.ndindex(*array.numblocks)}
+        for array, new in zip(arrays, found, strict=True)
+    }
+    return needed(graph, (key for grid in grids.values() for key in grid.values())), grids
+
+
+def _end_of(graph: Graph, key: Key) -> Key:
+    """Return the key that `key` stands for, through aliases."""
+    while isinstance(node := graph.get(key), Alias):
+        key = node.target
+    return key
+
+
+def take_in(graph: Graph, wanted: Sequence[Key], kept: Iterable[Key] = ()) -> dict[Key, Held]:
+    """Take out of `graph` those of the `wanted` nodes that nothing else uses, to be run where they are wanted."""
+    asked = Counter(wanted)
+    used = {d for node in graph.values() if isinstance(node, GraphNode) for d in node.dependencies}
+    used.update(kept)
+    single = [
+        k for k, n in asked.items() if n == 1 and k not in used and isinstance(graph.get(k), Task | DataNode)
+    ]
+    return {key: Held(graph.pop(key)) for key in single}
+
+
+def shield(graph: Graph) -> None:
+    """Let every task of `graph` be tried again when a read fails in passing."""
+    for key, node in graph.items():
+        if isinstance(node, Task):
+            held = Held(node)
+            graph[key] = Task(key, revive, held, *held.refs, _data_producer=node.data_producer)
+
+
+def needed(graph: Graph, keys: Iterable[Key]) -> Graph:
+    """Return the nodes that `keys` need."""
+    out: Graph = {}
+    stack = list(keys)
+    while stack:
+        key = stack.pop()
+        if key not in out and key in graph:
+            out[key] = graph[key]
+            stack.extend(getattr(graph[key], "dependencies", ()))
+    return out
+
+
+def add_tree(
+    graph: Graph, leaves: Grid, steps: Sequence[Sequence[int]], merge: Callable[..., Any], recipe: Key
+) -> Grid:
+    """Add the merges of `leaves`, level by level, and return the keys that are left.
+
+    `merge` is called with the value of `recipe` and the partial sums of a box of neighbours, in C order.
+    """
+    name = new_name("merge")
+    for level, step in enumerate(steps):
+        blocks = [1 + max(index) for index in zip(*leaves, strict=True)]
+        merged: Grid = {}
+        for index, members in groups(blocks, step):
+            merged[index] = leaves[members[0]]
+            if len(members) > 1:
+                merged[index] = key = (name, level, *index)
+                graph[key] = Task(key, merge, TaskRef(recipe), *(TaskRef(leaves[m]) for m in members))
+        leaves = merged
+    return leaves
+
+
+def add_task(graph: Graph, what: str, function: Callable[..., Any], *args: Any) -> Key:
+    """Add a task with a new name and return its key."""
+    key = new_name(what)
+    graph[key] = Task(key, function, *args)
+    return key
+
+
+def add_data(graph: Graph, what: str, value: Any) -> Key:
+    """Add a value with a new name and return its key: it travels once to each worker that needs it."""
+    key = new_name(what)
+    graph[key] = DataNode(key, value)
+    return key
+
+
+def count(graph: Mapping[Key, Any]) -> int:
+    """Return the number of tasks of a graph; aliases and data are none."""
+    return sum(isinstance(node, Task) for node in graph.values())

@@ -1,0 +1,210 @@
+"""From sources to sums: in memory at once, in Dask one task a block, in a store one task a region, then a tree of `+`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dask
+from dask._task_spec import Task, TaskRef
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.sizeof import sizeof
+
+from xspline.execution import graph as tasks
+from xspline.execution import leaves
+from xspline.execution.chunked import cuts_of, prepare, steps_of, travels_whole
+from xspline.execution.cuts import Cuts, read_shape
+from xspline.execution.device import check_device
+from xspline.execution.graph import Graph, Grid, Held, Key
+from xspline.execution.leaves import Recipe
+from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader
+from xspline.spaces import Space
+from xspline.sums import Sums
+
+
+@sizeof.register(Sums)
+def _sizeof_sums(sums: Sums) -> int:
+    return int(sums.nbytes)
+
+
+class WorkerMemoryError(RuntimeError, MemoryError):
+    """Workers were killed, most likely for want of memory; the text says what was projected."""
+
+
+def sums(sources: Sequence[Source], space: Space, *, device: str | None = None) -> list[Sums]:
+    """Return the Sums of each source: those in memory at once, the others in one compute for all of them.
+
+    Parameters
+    ----------
+    sources : variables to accumulate.
+    space : where they are fitted.
+    device : None (where the data are) or "cuda".
+
+    Raises
+    ------
+    WorkerMemoryError
+        Workers were killed again and again.
+    """
+    check_device(device, here=not has_client())
+    lazy = [source for source in sources if source.is_lazy]
+    computed = iter(_computed(lazy, space, device))
+    return [next(computed) if s.is_lazy else leaves.sum_in_memory(s, space, device) for s in sources]
+
+
+def lazy_sums(source: Source, space: Space, *, device: str | None = None) -> Delayed:
+    """Return the Sums of `source` as a Delayed; building it computes and reads nothing."""
+    check_device(device)
+    graph, (key,) = build([source], space, device)
+    return _delayed(graph, key)
+
+
+def compute(values: Sequence[Any]) -> list[Any]:
+    """Compute several lazy values at once, with the active client or else Dask's threads."""
+    try:
+        return list(dask.compute(*values))
+    except Exception as error:
+        if type(error).__name__ != "KilledWorker":  # distributed need not be installed
+            raise
+        raise WorkerMemoryError(f"{error}\n{_ADVICE}") from error
+
+
+_ADVICE = (
+    "Workers were killed again and again, most likely for want of memory. See the projected memory per thread in "
+    ".plan(); give workers more memory or fewer threads, or use smaller chunks."
+)
+
+
+def has_client() -> bool:
+    """Return whether computations go to a cluster."""
+    try:
+        from distributed import default_client
+
+        default_client()
+    except (ImportError, ValueError):
+        return False
+    return True
+
+
+def _computed(sources: Sequence[Source], space: Space, device: str | None) -> list[Sums]:
+    if not sources:
+        return []
+    graph, keys = build(sources, space, device)
+    everything = tasks.add_task(graph, "all", _listed, *map(TaskRef, keys))
+    try:
+        (out,) = compute([_delayed(graph, everything)])
+    except WorkerMemoryError as error:
+        from xspline.execution.planning import plan
+
+        raise WorkerMemoryError(f"{error}\n{plan(sources[0], space)}") from error
+    return list(out)
+
+
+def _listed(*values: Any) -> list[Any]:
+    return list(values)
+
+
+def _delayed(graph: Graph, key: Key) -> Delayed:
+    return Delayed(key, HighLevelGraph.from_collections(key, tasks.needed(graph, [key]), dependencies=()))
+
+
+def build(sources: Sequence[Source], space: Space, device: str | None = None) -> tuple[Graph, list[Key]]:
+    """Return a graph, and for each source the key of its Sums in it. Computes and reads nothing."""
+    prepared = [prepare(source) for source in sources]
+    graph, grids = tasks.optimised([a for source in prepared for a in source.arrays if is_dask(a)])
+    values = [a.name for a in (source.values for source in prepared) if is_dask(a)]
+    parts = [a.name for source in prepared for _, a in source.parts if is_dask(a)]
+    held = tasks.take_in(graph, _keys(grids, values), _keys(grids, parts))
+    tasks.shield(graph)
+    return graph, [_add_source(graph, source, space, device, grids, held) for source in prepared]
+
+
+def _keys(grids: dict[str, Grid], names: Sequence[str]) -> list[Key]:
+    return [key for name in names for key in grids[name].values()]
+
+
+def _add_source(
+    graph: Graph,
+    source: Source,
+    space: Space,
+    device: str | None,
+    grids: dict[str, Grid],
+    held: dict[Key, Held],
+) -> Key:
+    """Add the tasks of one prepared source and return the key of its Sums."""
+    if 0 in source.shape:
+        return tasks.add_data(graph, "zero", leaves.zero(source, space))
+    if in_memory(source.values):
+        return tasks.add_task(
+            graph, "sums", leaves.sum_held, Held(tasks.DataNode(None, source)), space, device
+        )
+    cuts = cuts_of(source)
+    pieces = [
+        (axes, _pieces(graph, a, axes, cuts, grids)) for axes, a in source.parts if not travels_whole(a)
+    ]
+    recipe = _add_recipe(graph, source, space, cuts, device)
+    blocks = grids[source.values.name] if is_dask(source.values) else None
+    found = (
+        _region_leaves(graph, cuts, recipe, pieces)
+        if blocks is None
+        else _block_leaves(graph, blocks, recipe, held, pieces)
+    )
+    left = tasks.add_tree(graph, found, steps_of(source, space, cuts), leaves.merge, recipe)
+    return _add_batch(graph, left, source, recipe)
+
+
+def _add_recipe(graph: Graph, source: Source, space: Space, cuts: Cuts, device: str | None) -> Key:
+    """Add the Recipe of a source, without its values and the parts that come by the block."""
+    kept = [(Opaque(a) if is_reader(a) else a) if travels_whole(a) else None for _, a in source.parts]
+    stored = is_reader(source.values)
+    read = read_shape(source.shape, source.values.chunks, source.dtype.itemsize) if stored else ()
+    slim = source.with_parts(Opaque(source.values) if stored else None, kept)
+    return tasks.add_data(graph, "recipe", Recipe(slim, space, cuts, read, device))
+
+
+Pieces = list[tuple[tuple[int, ...], Grid]]
+"""For each part that comes by the block: its data axes, and its keys by block index along them."""
+
+
+def _pieces(graph: Graph, array: Any, axes: tuple[int, ...], cuts: Cuts, grids: dict[str, Grid]) -> Grid:
+    """Return the keys of a part's pieces, by their block index along its own axes."""
+    if is_dask(array):
+        return grids[array.name]
+    mine = Cuts(tuple(cuts.edges[a] for a in axes))
+    return {index: tasks.add_data(graph, "piece", array[(*mine.box(index), ...)]) for index in mine}
+
+
+def _refs(pieces: Pieces, index: tuple[int, ...]) -> list[TaskRef]:
+    return [TaskRef(keys[tuple(index[a] for a in axes)]) for axes, keys in pieces]
+
+
+def _block_leaves(graph: Graph, blocks: Grid, recipe: Key, held: dict[Key, Held], pieces: Pieces) -> Grid:
+    """Add one task a block of a Dask array: the block's own task, held, and the accumulation."""
+    name, found = tasks.new_name("block"), {}
+    for index, own in blocks.items():
+        block = held.get(own)
+        refs = [TaskRef(own)] if block is None else block.refs
+        found[index] = key = (name, *index)
+        graph[key] = Task(key, leaves.sum_block, TaskRef(recipe), index, block, *_refs(pieces, index), *refs)
+    return found
+
+
+def _region_leaves(graph: Graph, cuts: Cuts, recipe: Key, pieces: Pieces) -> Grid:
+    """Add one task a region of a stored array."""
+    name, found = tasks.new_name("region"), {}
+    for index in cuts:
+        found[index] = key = (name, *index)
+        graph[key] = Task(key, leaves.sum_region, TaskRef(recipe), index, *_refs(pieces, index))
+    return found
+
+
+def _add_batch(graph: Graph, left: Grid, source: Source, recipe: Key) -> Key:
+    """Add the task that sets the blocks of batch members side by side, and return its key."""
+    if len(left) == 1:
+        return next(iter(left.values()))
+    axes = source.layout.batch_axes
+    counts = tuple(1 + max(index[a] for index in left) for a in axes)
+    order = sorted(left, key=lambda index: tuple(index[a] for a in axes))
+    return tasks.add_task(
+        graph, "sums", leaves.assemble, TaskRef(recipe), counts, *(TaskRef(left[i]) for i in order)
+    )
