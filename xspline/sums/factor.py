@@ -169,12 +169,11 @@ class Factor:
     def to_dense(self, frame: Frame) -> Array:
         """The matrix, [K.., K.., b..]."""
         sizes = self.sizes(frame)
-        pairs = self.full(frame)
+        everywhere = self.full(frame)
         out = np.zeros((*sizes, *sizes, *self.batch))
         positions = range(len(sizes))
-        tails = pairs._tails(frame)
-        for offset, counts in pairs._offsets(tails):
-            block = pairs.pairs[tuple(slice(n) for n in counts) + offset]
+        for offset, counts in everywhere._offsets(everywhere._tails(frame)):
+            block = everywhere.pairs[tuple(slice(n) for n in counts) + offset]
             first = np.ix_(*(np.arange(n) for n in counts))
             second = np.ix_(*((np.arange(n) + o) % k for n, o, k in zip(counts, offset, sizes, strict=True)))
             for flips in _flips(offset):

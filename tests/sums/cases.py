@@ -1,0 +1,209 @@
+"""Random frames, factors, Grams and data, with their dense definitions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import strategies as st
+
+from xspline.spaces import Frame
+from xspline.sums import Factor, Gram, Sums, Window, digest_key
+from xspline.sums.window import lengths, take, union
+
+LOCAL, CIRCLE, GLOBAL = "local", "circle", "global"
+
+
+def frame_of(*axes: tuple[str, int, int]) -> Frame:
+    """A frame from (kind, number of coefficients, degree) per axis; a global axis ignores the degree."""
+    constant = tuple(np.eye(k)[0] if kind == GLOBAL else np.ones(k) for kind, k, _ in axes)
+    return Frame(
+        sizes=tuple(k for _, k, _ in axes),
+        offsets=tuple(k if kind == GLOBAL else p + 1 for kind, k, p in axes),
+        periodic=tuple(kind == CIRCLE for kind, _, _ in axes),
+        constant=constant,
+    )
+
+
+@st.composite
+def axes(draw: st.DrawFn) -> tuple[str, int, int]:
+    kind = draw(st.sampled_from([LOCAL, CIRCLE, GLOBAL]))
+    degree = draw(st.integers(0, 2))
+    least = {LOCAL: degree + 1, CIRCLE: 2 * degree + 1, GLOBAL: 1}[kind]
+    return kind, draw(st.integers(least, least + 3)), degree
+
+
+def frames(most: int = 3) -> st.SearchStrategy[Frame]:
+    return st.lists(axes(), min_size=1, max_size=most).map(lambda drawn: frame_of(*drawn))
+
+
+rngs = st.integers(0, 2**32 - 1).map(np.random.default_rng)
+
+
+def is_global(frame: Frame, axis: int) -> bool:
+    return frame.offsets[axis] == frame.sizes[axis]
+
+
+def random_window(rng: np.random.Generator, frame: Frame, axes: Sequence[int]) -> Window:
+    window = []
+    for axis in axes:
+        size = frame.sizes[axis]
+        length = size if is_global(frame, axis) else int(rng.integers(1, size + 1))
+        room = size if frame.periodic[axis] else size - length + 1
+        window.append((0 if length == size else int(rng.integers(room)), length))
+    return tuple(window)
+
+
+def random_factor(
+    rng: np.random.Generator, frame: Frame, axes: Sequence[int], batch: tuple[int, ...] = ()
+) -> Factor:
+    """A factor on a random window, with zeros where the second member of a pair leaves it."""
+    window = random_window(rng, frame, axes)
+    pairs = rng.normal(size=(*lengths(window), *(frame.offsets[a] for a in axes), *batch))
+    for place, axis in enumerate(axes):
+        length = window[place][1]
+        if frame.periodic[axis] and length == frame.sizes[axis]:
+            continue
+        k, o = np.ogrid[:length, : frame.offsets[axis]]
+        shape = [1] * pairs.ndim
+        shape[place], shape[len(axes) + place] = length, frame.offsets[axis]
+        pairs *= (k + o < length).reshape(shape)
+    return Factor(tuple(axes), window, pairs, digest_key(rng.bytes(16)))
+
+
+def random_partition(rng: np.random.Generator, count: int) -> list[tuple[int, ...]]:
+    label = rng.integers(count, size=count)
+    return [tuple(int(a) for a in np.flatnonzero(label == x)) for x in np.unique(label)]
+
+
+def random_gram(
+    rng: np.random.Generator, frame: Frame, terms: int | None = None, batch: tuple[int, ...] = ()
+) -> Gram:
+    """Terms over random partitions, extents of the batch axes shared at random, some with a multiplicity."""
+    made = []
+    for _ in range(int(rng.integers(3)) if terms is None else terms):
+        partition = random_partition(rng, len(frame.sizes))
+        if rng.integers(2) and batch:
+            partition.append(())
+        some = [tuple(int(rng.choice([1, n])) for n in batch) for _ in partition]
+        made.append(tuple(random_factor(rng, frame, a, b) for a, b in zip(partition, some, strict=True)))
+    return Gram(tuple(made), len(batch))
+
+
+def dense(factor: Factor, frame: Frame) -> np.ndarray:
+    """The definition, entry by entry: [K.., K.., b..]."""
+    sizes = [frame.sizes[a] for a in factor.axes]
+    circle = [frame.periodic[a] for a in factor.axes]
+    out = np.zeros((*sizes, *sizes, *factor.batch))
+    for place in np.ndindex(*lengths(factor.window)):
+        k = [(start + p) % n for (start, _), p, n in zip(factor.window, place, sizes, strict=True)]
+        for offset in np.ndindex(*factor.offsets):
+            if any(not c and a + o >= n for a, o, n, c in zip(k, offset, sizes, circle, strict=True)):
+                continue
+            second = [(a + o) % n for a, o, n in zip(k, offset, sizes, strict=True)]
+            for i, j in orientations(k, second):
+                out[i + j] += factor.pairs[place + offset]
+    return out
+
+
+def orientations(first: Sequence[int], second: Sequence[int]) -> set[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """All (i, j) with {i_a, j_a} = {first_a, second_a} along every axis, each once."""
+    choices = [{(a, b), (b, a)} for a, b in zip(first, second, strict=True)]
+    return {(tuple(i for i, _ in c), tuple(j for _, j in c)) for c in itertools.product(*choices)}
+
+
+def close(a: np.ndarray, b: np.ndarray, tolerance: float = 1e-12) -> bool:
+    scale = max(float(np.max(np.abs(b), initial=0.0)), 1.0)
+    return bool(np.max(np.abs(a - b), initial=0.0) <= tolerance * scale)
+
+
+# Observations, so that G, h and s are those of something
+
+
+def random_design(rng: np.random.Generator, frame: Frame, axis: int, n: int) -> tuple[np.ndarray, Window]:
+    """Rows [n, K] in whose span the constant lies, and the window that they touch."""
+    size, width = frame.sizes[axis], frame.offsets[axis]
+    if not np.all(frame.constant[axis]):
+        rows = rng.normal(size=(n, size))
+        rows[:, 0] = 1.0
+        return rows, ((0, size),)
+    cells = size if frame.periodic[axis] else size - width + 1
+    cell = rng.integers(cells, size=n)[:, None]
+    values = rng.random((n, width)) + 0.1
+    rows = np.zeros((n, size))
+    np.put_along_axis(rows, (cell + np.arange(width)) % size, values / values.sum(1, keepdims=True), axis=1)
+    spans = [((int(c), min(width, size)),) if width < size else ((0, size),) for c in np.unique(cell)]
+    return rows, union(spans, [size], [frame.periodic[axis]])
+
+
+def pairs_of(designs: Sequence[np.ndarray], w: np.ndarray, frame: Frame) -> np.ndarray:
+    """Pair array over all axes and coefficients: Σ w Π_j φ_k φ_{k+o}, [K.., O.., b..]; w is [n, b..]."""
+    out = np.zeros((*frame.sizes, *frame.offsets, *w.shape[1:]))
+    for offset in np.ndindex(*frame.offsets):
+        rows = np.ones((len(w), 1))
+        for axis, (design, o) in enumerate(zip(designs, offset, strict=True)):
+            partner = np.roll(design, -o, axis=1)
+            if not frame.periodic[axis]:
+                partner[:, frame.sizes[axis] - o :] = 0
+            rows = (rows[:, :, None] * (design * partner)[:, None, :]).reshape(len(w), -1)
+        block = np.tensordot(rows, w, axes=(0, 0)).reshape(*frame.sizes, *w.shape[1:])
+        out[(slice(None),) * len(offset) + offset] = block
+    return out
+
+
+class Observations:
+    """Scattered observations y [n, b..] with weights w [n, 1 or b..], and dense definitions of their sums."""
+
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        frame: Frame,
+        n: int,
+        batch: tuple[int, ...] = (),
+        level: float = 280.0,
+    ):
+        self.frame = frame
+        made = [random_design(rng, frame, axis, n) for axis in range(len(frame.sizes))]
+        self.designs = [rows for rows, _ in made]
+        self.window = tuple(window[0] for _, window in made)
+        self.y = level + rng.normal(size=(n, *batch))
+        shared = tuple(int(rng.choice([1, m])) for m in batch)
+        self.w = rng.integers(0, 3, size=(n, *shared)).astype(float)
+
+    @property
+    def phi(self) -> np.ndarray:
+        rows = np.ones((len(self.y), 1))
+        for design in self.designs:
+            rows = (rows[:, :, None] * design[:, None, :]).reshape(len(self.y), -1)
+        return rows
+
+    def sums(self, reference: float) -> Sums:
+        """As a kernel would return them: on the window, one factor over all axes."""
+        frame, d = self.frame, len(self.frame.sizes)
+        pairs = take(pairs_of(self.designs, self.w, frame), self.window, frame.sizes)
+        factor = Factor(tuple(range(d)), self.window, pairs, digest_key(self.w, *self.designs))
+        wr = self.w * (self.y - reference)
+        moment = np.tensordot(self.phi, wr, axes=(0, 0)).reshape(*frame.sizes, *self.y.shape[1:])
+        b = self.w.ndim - 1
+        return Sums(
+            window=self.window,
+            gram=Gram(((factor,),), b),
+            moment=take(moment, self.window, frame.sizes),
+            power=np.sum(wr * (self.y - reference), axis=0),
+            weight=np.sum(self.w, axis=0),
+            count=np.sum(self.w > 0, axis=0),
+            reference=np.full((1,) * b, reference),
+        )
+
+    def moment(self, reference: float) -> np.ndarray:
+        product = np.tensordot(self.phi, self.w * (self.y - reference), axes=(0, 0))
+        return product.reshape(*self.frame.sizes, *self.y.shape[1:])
+
+    def rss(self, c: np.ndarray) -> np.ndarray:
+        """Weighted residual sum of squares of coefficients c [K.., b..]."""
+        fitted = np.tensordot(
+            self.phi, c.reshape(math.prod(self.frame.sizes), *c.shape[len(self.frame.sizes) :]), 1
+        )
+        return np.sum(self.w * (self.y - fitted) ** 2, axis=0)

@@ -1,0 +1,96 @@
+"""Blocks side by side along a batch axis."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xspline.sums import Factor, Gram, digest_key
+
+from .cases import LOCAL, close, frame_of, frames, random_factor, random_gram, rngs
+
+TIME = frame_of((LOCAL, 8, 3))
+
+
+def expanded(gram, batch, frame):
+    matrix = gram.to_dense(frame)
+    return np.broadcast_to(matrix, (*matrix.shape[:2], *batch))
+
+
+@given(frames(), rngs, st.integers(0, 1), st.lists(st.integers(1, 3), min_size=1, max_size=3))
+def test_dense_matrices_lie_side_by_side(frame, rng, axis, sizes):
+    shapes = [(size, 2) if axis == 0 else (2, size) for size in sizes]
+    grams = [random_gram(rng, frame, batch=shape) for shape in shapes]
+    joined = Gram.concatenate(grams, axis, sizes, frame)
+    expected = np.concatenate(
+        [expanded(gram, shape, frame) for gram, shape in zip(grams, shapes, strict=True)], axis=2 + axis
+    )
+    assert close(np.broadcast_to(joined.to_dense(frame), expected.shape), expected)
+
+
+@given(rngs)
+def test_a_factor_whose_keys_agree_stays_shared(rng):
+    time = random_factor(rng, TIME, (0,), (1,))
+    grams = [Gram(((time,),), 1) for _ in range(3)]
+    joined = Gram.concatenate(grams, 0, [4, 2, 3], TIME)
+    assert joined.terms == ((time,),)
+
+
+def test_a_static_mask_is_concatenated_and_time_stays_shared():
+    rng = np.random.default_rng(0)
+    time = random_factor(rng, TIME, (0,), (1,))
+    masks = [Factor((), (), rng.random(n), digest_key(str(n))) for n in (4, 2)]
+    # The last block is full: its multiplicity is left out.
+    grams = [Gram(((time, mask),), 1) for mask in masks] + [Gram(((time,),), 1)]
+    joined = Gram.concatenate(grams, 0, [4, 2, 3], TIME)
+    assert joined.partitions == (((0,), ()),)
+    assert joined.terms[0][0] is time
+    np.testing.assert_array_equal(joined.terms[0][1].pairs, np.r_[masks[0].pairs, masks[1].pairs, 1, 1, 1])
+
+
+def test_a_block_without_data_gets_a_multiplicity_of_zeros():
+    time = random_factor(np.random.default_rng(0), TIME, (0,), (1,))
+    joined = Gram.concatenate([Gram((), 1), Gram(((time,),), 1)], 0, [2, 3], TIME)
+    assert joined.terms[0][0] is time
+    np.testing.assert_array_equal(joined.terms[0][1].pairs, [0, 0, 1, 1, 1])
+    assert Gram.concatenate([Gram((), 1), Gram((), 1)], 0, [2, 3], TIME).terms == ()
+
+
+def test_different_keys_are_stored_side_by_side_without_multiplying_out():
+    rng, frame = np.random.default_rng(0), frame_of((LOCAL, 8, 3), (LOCAL, 7, 2))
+    shared = random_factor(rng, frame, (0,), (1,))
+    grams = [Gram(((shared, random_factor(rng, frame, (1,), (1,))),), 1) for _ in range(2)]
+    joined = Gram.concatenate(grams, 0, [2, 3], frame)
+    assert joined.partitions == (((0,), (1,)),)
+    assert [factor.batch for factor in joined.terms[0]] == [(1,), (5,)]
+
+
+def test_equal_numbers_with_other_keys_are_not_shared():
+    time = random_factor(np.random.default_rng(0), TIME, (0,), (1,))
+    other = Factor(time.axes, time.window, time.pairs, digest_key("other"))
+    joined = Gram.concatenate([Gram(((time,),), 1), Gram(((other,),), 1)], 0, [1, 1], TIME)
+    assert joined.batch == (2,)
+
+
+def test_terms_meet_those_with_which_they_share_most():
+    rng = np.random.default_rng(0)
+    frame = frame_of((LOCAL, 20, 3))
+    times = [random_factor(rng, frame, (0,), (1,)) for _ in range(2)]
+    masks = [Factor((), (), rng.random(2), digest_key(str(i))) for i in range(4)]
+    first = Gram(((times[0], masks[0]), (times[1], masks[1])), 1)
+    second = Gram(((times[1], masks[2]), (times[0], masks[3])), 1)
+    joined = Gram.concatenate([first, second], 0, [2, 2], frame)
+    assert [term[0].key for term in joined.terms] == [time.key for time in times]
+    assert [term[0].batch for term in joined.terms] == [(1,), (1,)]
+
+
+@given(rngs)
+def test_concatenation_and_merge_commute(rng):
+    time = [random_factor(rng, TIME, (0,), (1,)) for _ in range(2)]
+    blocks = [
+        [Gram(((t, Factor((), (), rng.random(3), digest_key(rng.bytes(8)))),), 1) for t in time] for _ in "ab"
+    ]
+    late = Gram.concatenate([Gram.merge(block, TIME) for block in blocks], 0, [3, 3], TIME)
+    early = Gram.merge([Gram.concatenate(step, 0, [3, 3], TIME) for step in zip(*blocks, strict=True)], TIME)
+    assert close(late.to_dense(TIME), early.to_dense(TIME))

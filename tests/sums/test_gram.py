@@ -1,0 +1,128 @@
+"""Grams against their dense matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xspline.sums import Factor, Gram
+
+from .cases import LOCAL, close, frame_of, frames, random_factor, random_gram, rngs
+
+BATCHES = st.sampled_from([(), (2,), (3, 2)])
+
+
+def product(matrix, v, frame):
+    """Dense [P, P, b..] times [K.., b..]."""
+    flat = v.reshape(len(matrix), *v.shape[len(frame.sizes) :])
+    return np.einsum("ij...,j...->i...", matrix, flat).reshape(
+        *frame.sizes, *np.broadcast_shapes(matrix.shape[2:], flat.shape[1:])
+    )
+
+
+@given(frames(), rngs, BATCHES)
+def test_matvec_is_the_dense_product(frame, rng, batch):
+    gram = random_gram(rng, frame, batch=batch)
+    v = rng.normal(size=(*frame.sizes, *batch))
+    assert gram.matvec(v, frame).shape == v.shape
+    assert close(gram.matvec(v, frame), product(gram.to_dense(frame), v, frame))
+
+
+@given(frames(), rngs)
+def test_a_gram_without_batch_axes_acts_on_every_member(frame, rng):
+    gram = random_gram(rng, frame)
+    v = rng.normal(size=(*frame.sizes, 2, 3))
+    expected = np.stack(
+        [np.stack([gram.matvec(v[..., i, j], frame) for j in range(3)], -1) for i in range(2)], -2
+    )
+    assert close(gram.matvec(v, frame), expected)
+    assert close(gram.with_batch_axes(2).matvec(v, frame), expected)
+
+
+@given(frames(), rngs)
+def test_shared_vectors_broadcast_against_the_members(frame, rng):
+    gram = random_gram(rng, frame, terms=2, batch=(3,))
+    v = rng.normal(size=(*frame.sizes, 1))
+    assert close(gram.matvec(v, frame), gram.matvec(np.broadcast_to(v, (*frame.sizes, *gram.batch)), frame))
+
+
+@given(frames(), rngs, BATCHES)
+def test_diagonal_and_image(frame, rng, batch):
+    gram = random_gram(rng, frame, batch=batch)
+    matrix = gram.to_dense(frame)
+    expected = np.moveaxis(np.diagonal(matrix), -1, 0).reshape(gram.diagonal(frame).shape)
+    assert close(gram.diagonal(frame), expected)
+    vectors = [rng.normal(size=k) for k in frame.sizes]
+    outer = np.ones(())
+    for vector in vectors:
+        outer = np.multiply.outer(outer, vector)
+    window = tuple((0, k) for k in frame.sizes)
+    v = outer.reshape(*frame.sizes, *(1 for _ in batch))
+    assert close(gram.image(vectors, window, frame), product(matrix, v, frame))
+
+
+@given(frames(), rngs, BATCHES)
+def test_one_factor_is_everything_multiplied_out(frame, rng, batch):
+    gram = random_gram(rng, frame, batch=batch)
+    one = gram.one_factor(frame)
+    assert one.window == tuple((0, k) for k in frame.sizes)
+    assert one.pairs.shape == (*frame.sizes, *frame.offsets, *gram.batch)
+    assert close(Gram(((one,),), len(batch)).to_dense(frame), gram.to_dense(frame))
+
+
+@given(frames(), rngs)
+def test_scaled(frame, rng):
+    gram = random_gram(rng, frame, terms=2)
+    assert close(gram.scaled(-3.0).to_dense(frame), -3 * gram.to_dense(frame))
+
+
+@given(frames(), rngs, BATCHES)
+def test_round_trip_through_arrays(frame, rng, batch):
+    gram = random_gram(rng, frame, batch=batch)
+    arrays, meta = gram.to_arrays()
+    again = Gram.from_arrays({**arrays, "other": np.zeros(3)}, meta)
+    assert again.equals(gram)
+    assert gram.equals(again)
+    assert again.nbytes == gram.nbytes == sum(array.nbytes for array in arrays.values())
+    assert again.partitions == gram.partitions
+
+
+def test_equality_is_of_bits():
+    frame, rng = frame_of((LOCAL, 5, 2)), np.random.default_rng(3)
+    factor = random_factor(rng, frame, (0,))
+    gram = Gram(((factor,),))
+    other = Factor(factor.axes, factor.window, np.nextafter(factor.pairs, 9), factor.key)
+    assert not gram.equals(Gram(((other,),)))
+    assert not gram.equals(Gram(((factor,), (factor,))))
+    assert not Gram(((factor,), (factor,))).equals(gram)
+
+
+def test_factors_are_kept_in_order_of_axes():
+    frame, rng = frame_of((LOCAL, 3, 1), (LOCAL, 3, 1), (LOCAL, 2, 1)), np.random.default_rng(0)
+    parts = [random_factor(rng, frame, axes, (1,)) for axes in [(1,), (), (0, 2)]]
+    assert Gram((tuple(parts),), 1).partitions == (((0, 2), (1,), ()),)
+
+
+def test_errors():
+    frame, rng = frame_of((LOCAL, 3, 1), (LOCAL, 3, 1)), np.random.default_rng(0)
+    a, b, both = (random_factor(rng, frame, axes) for axes in [(0,), (1,), (0, 1)])
+    one = Factor((), (), np.ones(()), 1)
+    for term in [(a, both), (a, a), (a, b, one, one)]:
+        with pytest.raises(
+            ValueError, match=r"must partition the axes \[.*\], with at most one multiplicity"
+        ):
+            Gram(((a, b), term))
+    with pytest.raises(ValueError, match="a factor has 0 batch axes in a Gram with 1; see with_batch_axes"):
+        Gram(((a, b),), 1)
+    with pytest.raises(ValueError, match="there are no Grams to combine"):
+        Gram.merge([], frame)
+    with pytest.raises(ValueError, match=r"Grams with \[1, 2\] batch axes cannot be combined"):
+        Gram.merge([Gram((), 1), Gram((), 2)], frame)
+    with pytest.raises(ValueError, match="there are 1 batch axes; cannot concatenate along batch axis 1"):
+        Gram.concatenate([Gram((), 1)], 1, [2], frame)
+    arrays, meta = Gram(((a, b),)).to_arrays()
+    del arrays["pairs_0_1"]
+    with pytest.raises(ValueError, match=r"'pairs_0_1' is missing; the file holds \['pairs_0_0'\]"):
+        Gram.from_arrays(arrays, meta)

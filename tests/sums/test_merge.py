@@ -1,0 +1,248 @@
+"""Merging Grams: the laws of +, what collapses to one term, and when a list is multiplied out."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xspline.sums import Factor, Gram, digest_key
+from xspline.sums.factor import KEY_MODULUS
+
+from .cases import (
+    CIRCLE,
+    GLOBAL,
+    LOCAL,
+    close,
+    frame_of,
+    frames,
+    random_factor,
+    random_gram,
+    random_window,
+    rngs,
+)
+
+BATCHES = st.sampled_from([(), (2,), (3, 2)])
+FRAME = frame_of((LOCAL, 9, 3), (CIRCLE, 8, 2), (GLOBAL, 3, 0))
+
+
+def total(grams, frame):
+    return sum(gram.to_dense(frame) for gram in grams)
+
+
+@given(frames(), rngs, BATCHES, st.integers(1, 4))
+def test_the_merge_is_the_sum(frame, rng, batch, count):
+    grams = [random_gram(rng, frame, batch=batch) for _ in range(count)]
+    assert close(Gram.merge(grams, frame).to_dense(frame), total(grams, frame))
+
+
+@given(frames(), rngs, BATCHES)
+def test_associative_commutative_with_zero(frame, rng, batch):
+    a, b, c = (random_gram(rng, frame, batch=batch) for _ in range(3))
+    zero = Gram((), len(batch))
+    expected = Gram.merge([a, b, c], frame).to_dense(frame)
+    nested = [
+        Gram.merge([Gram.merge([a, b], frame), c], frame),
+        Gram.merge([a, Gram.merge([b, c], frame)], frame),
+    ]
+    for other in [*nested, Gram.merge([c, zero, a, b], frame)]:
+        assert close(other.to_dense(frame), expected)
+    assert Gram.merge([zero, zero], frame).terms == ()
+    alone = Gram.merge([a], frame)
+    assert alone.equals(Gram.merge([zero, a], frame))
+    assert Gram.merge([alone, zero], frame).equals(alone)
+
+
+@given(frames(), rngs)
+def test_the_merge_is_deterministic(frame, rng):
+    grams = [random_gram(rng, frame) for _ in range(4)]
+    assert Gram.merge(grams, frame).equals(Gram.merge(grams, frame))
+
+
+@given(frames(), rngs, BATCHES)
+def test_no_list_is_longer_than_the_pair_form(frame, rng, batch):
+    merged = Gram.merge([random_gram(rng, frame, batch=batch) for _ in range(4)], frame)
+    if len(merged.terms) > 1:
+        assert merged.nbytes <= merged.one_factor(frame).nbytes
+
+
+@given(frames(), rngs)
+def test_operands_are_not_touched(frame, rng):
+    grams = [random_gram(rng, frame, terms=1) for _ in range(3)]
+    before = [gram.one_factor(frame).pairs for gram in grams]
+    Gram.merge([*grams, *grams], frame)
+    for gram, pairs in zip(grams, before, strict=True):
+        np.testing.assert_array_equal(gram.one_factor(frame).pairs, pairs)
+
+
+# Complementary blocks of a grid
+
+
+def blocks_of_a_grid(rng, frame, partition, counts):
+    """Each group of axes is cut into pieces; a block is one piece of each group: {multi-index: Gram}."""
+    pieces = [
+        [random_factor(rng, frame, axes) for _ in range(count)]
+        for axes, count in zip(partition, counts, strict=True)
+    ]
+    return {
+        index: Gram((tuple(group[i] for group, i in zip(pieces, index, strict=True)),))
+        for index in itertools.product(*(range(n) for n in counts))
+    }
+
+
+def merged_in_rectangles(rng, blocks, frame):
+    """Merge a box of blocks by cutting it in two along a random axis, down to single blocks."""
+    if len(blocks) == 1:
+        return next(iter(blocks.values()))
+    sides = [sorted({index[axis] for index in blocks}) for axis in range(len(next(iter(blocks))))]
+    axis = int(rng.choice([a for a, side in enumerate(sides) if len(side) > 1]))
+    cut = sides[axis][int(rng.integers(1, len(sides[axis])))]
+    halves = [{i: g for i, g in blocks.items() if (i[axis] < cut) == low} for low in (True, False)]
+    return Gram.merge([merged_in_rectangles(rng, half, frame) for half in halves], frame)
+
+
+@pytest.mark.parametrize("partition", [[(0,), (1,), (2,)], [(0, 1), (2,)], [(1,), (0, 2)]])
+@given(rng=rngs)
+def test_complementary_blocks_are_one_term_in_any_order(partition, rng):
+    counts = rng.integers(1, 4, size=len(partition))
+    blocks = blocks_of_a_grid(rng, FRAME, partition, counts)
+    order = [list(blocks.values())[i] for i in rng.permutation(len(blocks))]
+    together = Gram.merge(order, FRAME)
+    assert together.partitions == (tuple(sorted(partition)),)
+    expected = total(order, FRAME)
+    assert close(together.to_dense(FRAME), expected)
+    tree = merged_in_rectangles(rng, blocks, FRAME)
+    assert [f.key for f in tree.terms[0]] == [f.key for f in together.terms[0]]
+    assert len(tree.terms) == 1
+    assert close(tree.to_dense(FRAME), expected)
+
+
+@given(rngs)
+def test_a_static_mask_whose_time_differs_between_two_regions_is_two_terms(rng):
+    frame = frame_of((LOCAL, 30, 3), (LOCAL, 30, 3), (LOCAL, 40, 3))
+    west, east = (random_factor(rng, frame, (0, 1)) for _ in range(2))
+    months = [random_factor(rng, frame, (2,)) for _ in range(6)]
+    # The east lacks the last month.
+    blocks = [Gram(((west, month),)) for month in months] + [Gram(((east, month),)) for month in months[:-1]]
+    merged = Gram.merge([blocks[i] for i in rng.permutation(len(blocks))], frame)
+    assert merged.partitions == (((0, 1), (2,)),) * 2
+
+
+def test_equal_blocks_double_one_factor():
+    gram = random_gram(np.random.default_rng(0), FRAME, terms=1)
+    twice = Gram.merge([gram, gram], FRAME)
+    assert twice.partitions == gram.partitions
+    assert sorted(f.key for f in twice.terms[0]) != sorted(f.key for f in gram.terms[0])
+    np.testing.assert_array_equal(twice.terms[0][0].pairs, 2 * gram.terms[0][0].pairs)
+    assert [a is b for a, b in zip(twice.terms[0], gram.terms[0], strict=True)].count(False) == 1
+
+
+def test_equal_factors_need_equal_keys_to_merge():
+    rng = np.random.default_rng(0)
+    a, b = (random_factor(rng, FRAME, (0,)) for _ in range(2))
+    rest = random_factor(rng, FRAME, (1, 2))
+    other = Factor(rest.axes, rest.window, rest.pairs, digest_key("another"))
+    assert len(Gram.merge([Gram(((a, rest),)), Gram(((b, rest),))], FRAME).terms[0]) == 2
+    assert Gram.merge([Gram(((a, rest),)), Gram(((b, other),))], FRAME).partitions != (((0,), (1, 2)),)
+
+
+# Multiplicities over batch axes
+
+
+def test_multiplicities_merge_where_the_rest_agrees():
+    rng = np.random.default_rng(0)
+    frame = frame_of((LOCAL, 8, 3))
+    time = random_factor(rng, frame, (0,), (1,))
+    first, second = (Factor((), (), rng.random(5), digest_key(name)) for name in "ab")
+    merged = Gram.merge([Gram(((time, first),), 1), Gram(((time, second),), 1)], frame)
+    assert merged.partitions == (((0,), ()),)
+    assert merged.terms[0][0] is time
+    np.testing.assert_array_equal(merged.terms[0][1].pairs, first.pairs + second.pairs)
+
+
+def test_a_multiplicity_left_out_is_one_of_ones():
+    rng = np.random.default_rng(0)
+    frame = frame_of((LOCAL, 8, 3))
+    time = random_factor(rng, frame, (0,), (1,))
+    mask = Factor((), (), rng.random(5), digest_key("mask"))
+    merged = Gram.merge([Gram(((time,),), 1), Gram(((time, mask),), 1)], frame)
+    assert merged.partitions == (((0,), ()),)
+    np.testing.assert_array_equal(merged.terms[0][1].pairs, 1 + mask.pairs)
+    others = [random_factor(rng, frame, (0,), (1,)) for _ in range(2)]
+    assert Gram.merge([Gram(((f,),), 1) for f in others], frame).partitions == (((0,),),)
+
+
+def test_batch_axes_are_supplied():
+    rng = np.random.default_rng(0)
+    shared, members = random_gram(rng, FRAME, terms=1), random_gram(rng, FRAME, terms=1, batch=(2,))
+    merged = Gram.merge([shared, members], FRAME)
+    assert merged.batch_ndim == 1
+    assert close(merged.to_dense(FRAME), shared.to_dense(FRAME)[..., None] + members.to_dense(FRAME))
+
+
+# Multiplying out
+
+
+def test_a_list_is_multiplied_out_when_that_is_smaller():
+    rng, frame = np.random.default_rng(0), frame_of((LOCAL, 12, 3), (LOCAL, 12, 3))
+    pair = 8 * 12 * 12 * 16
+    grams = [Gram((tuple(whole(rng, frame, (axis,)) for axis in (0, 1)),)) for _ in range(30)]
+    each = grams[0].nbytes
+    few = pair // each
+    assert len(Gram.merge(grams[:few], frame).terms) == few
+    more = Gram.merge(grams[: few + 1], frame)
+    assert more.partitions == (((0, 1),),)
+    assert more.nbytes == pair
+    assert close(more.to_dense(frame), total(grams[: few + 1], frame))
+
+
+def whole(rng, frame, axes):
+    """A random factor over all coefficients."""
+    factor = random_factor(rng, frame, axes)
+    while factor.window != tuple((0, frame.sizes[a]) for a in axes):
+        factor = random_factor(rng, frame, axes)
+    return factor
+
+
+def test_only_what_differs_is_multiplied_out():
+    rng, frame = np.random.default_rng(0), frame_of((LOCAL, 5, 3), (LOCAL, 5, 3), (LOCAL, 9, 3))
+    time = random_factor(rng, frame, (2,))
+    grid = Gram(((whole(rng, frame, (0,)), whole(rng, frame, (1,)), time),))
+    masked = Gram(((whole(rng, frame, (0, 1)), time),))
+    merged = Gram.merge([grid, masked], frame)
+    assert merged.partitions == (((0, 1), (2,)),)
+    assert merged.terms[0][1] is time
+    assert close(merged.to_dense(frame), total([grid, masked], frame))
+    assert Gram.merge([masked, grid], frame).terms[0][0].key == merged.terms[0][0].key
+
+
+def test_equal_products_in_different_partitions_double():
+    rng, frame = np.random.default_rng(0), frame_of((LOCAL, 4, 1), (LOCAL, 4, 1))
+    apart = Gram(((whole(rng, frame, (0,)), whole(rng, frame, (1,))),))
+    joined = Gram(((apart.one_factor(frame),),))
+    merged = Gram.merge([joined, apart], frame)
+    assert merged.partitions == (((0, 1),),)
+    assert close(merged.to_dense(frame), 2 * apart.to_dense(frame))
+    assert merged.terms[0][0].key == 2 * joined.terms[0][0].key % KEY_MODULUS
+
+
+@given(rngs)
+def test_the_key_of_a_product_does_not_depend_on_when_it_was_multiplied_out(rng):
+    frame = frame_of((LOCAL, 4, 1), (CIRCLE, 5, 1))
+    blocks = list(blocks_of_a_grid(rng, frame, [(0,), (1,)], (2, 3)).values())
+    first = Gram.merge(blocks, frame).one_factor(frame)
+    second = Gram.merge([Gram(((block.one_factor(frame),),)) for block in reversed(blocks)], frame)
+    assert first.key == second.terms[0][0].key
+    assert close(first.pairs, second.terms[0][0].pairs)
+
+
+@given(rngs)
+def test_windows_of_blocks_stay_small(rng):
+    frame = frame_of((CIRCLE, 40, 3), (LOCAL, 40, 3))
+    a, b = (random_factor(rng, frame, (0, 1)) for _ in range(2))
+    merged = Gram.merge([Gram(((a,),)), Gram(((b,),))], frame)
+    assert merged.terms[0][0].window == a.add(b, frame).window
+    assert all(length <= 40 for _, length in random_window(rng, frame, (0, 1)))
