@@ -69,7 +69,7 @@ def test_product_is_the_outer_product(first, second, rng):
 
 
 def test_a_pair_that_occurs_twice_is_added():
-    # On a circle of 3 coefficients the pair {0, 2} would be both (0, 2) and (2, 0): the frame calls such an axis
+    # On a circle of 3 coefficients {0, 2} would be both (0, 2) and (2, 0): the frame calls such an axis
     # global, and there it has one name. Blocks that hold the same pair add.
     frame = frame_of((GLOBAL, 3, 0))
     pairs = np.ones((3, 3)) * (np.add.outer(range(3), range(3)) < 3)
