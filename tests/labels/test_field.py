@@ -1,0 +1,235 @@
+"""What fields hand back: labels, units, names, laziness, derivatives and geometry."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from tests.products import SEASONS, sst
+
+BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
+
+
+@pytest.fixture(scope="module")
+def product() -> xr.DataArray:
+    return sst(months=24)
+
+
+@pytest.fixture(scope="module")
+def field(product: xr.DataArray) -> xs.Field:
+    return product.spline.fit(BASES, penalty=1e-3)
+
+
+def plane() -> xs.Field:
+    """Return a field that is exactly u = 2 + 3x + xy − y²/2 on a plane in metres."""
+    x, y = np.linspace(0, 10, 30), np.linspace(-5, 5, 20)
+    xx, yy = np.meshgrid(x, y, indexing="ij")
+    attrs = {"units": "m"}
+    data = xr.DataArray(2 + 3 * xx + xx * yy - yy**2 / 2, {"x": ("x", x, attrs), "y": ("y", y, attrs)}, ("x", "y"), "u", {"units": "K"})
+    return data.spline.fit(x=6, y=7)
+
+
+def globe() -> tuple[xs.Field, xr.Dataset]:
+    """Return a fit of cos φ cos λ + sin φ, whose Laplacian on the unit sphere is −2 times itself, and a grid."""
+    lat, lon = np.linspace(-90, 90, 91), np.arange(0.0, 360.0, 3.0)
+    phi, lam = np.deg2rad(lat)[:, None], np.deg2rad(lon)[None, :]
+    coords = {"lat": ("lat", lat, {"units": "degrees_north"}), "lon": ("lon", lon, {"units": "degrees_east"})}
+    data = xr.DataArray(np.cos(phi) * np.cos(lam) + np.sin(phi), coords, ("lat", "lon"), "u", {"units": "1"})
+    grid = xr.Dataset(coords={"lat": np.linspace(-80, 80, 33), "lon": np.linspace(5, 355, 36)})
+    return data.spline.fit(lat=xs.BSpline(40, degree=5), lon=xs.BSpline(60, degree=5)), grid
+
+
+# ---- predict --------------------------------------------------------------------------------------------------------
+
+
+def test_own_grid_keeps_labels_name_units_and_no_encoding(product: xr.DataArray, field: xs.Field) -> None:
+    predicted = field.predict()
+    assert predicted.dims == product.dims and predicted.name == "sst"
+    for dim in product.dims:
+        xr.testing.assert_identical(predicted[dim], product[dim])
+    assert predicted.attrs["units"] == "degC" and predicted.attrs["long_name"] == "sea surface temperature"
+    assert "xspline" in predicted.attrs["history"] and "standard_name" not in predicted.attrs
+    assert isinstance(predicted.data, np.ndarray) and np.isfinite(predicted).all(), "land is filled"
+
+
+def test_outer_grid_scalars_and_strings(field: xs.Field) -> None:
+    one = field.predict(lat=[0.0, 5.0], lon=200.0, time="2000-06-15")
+    assert one.dims == ("lat",) and float(one.lon) == 200.0
+    grid = field.predict(lat=[0.0, 5.0], lon=[200.0, 201.0, 202.0], time=["2000-06", "2001"])
+    assert grid.dims == ("time", "lat", "lon") and grid.shape == (2, 2, 3)
+    np.testing.assert_allclose(field.predict(lat=0.0, lon=200.0, time=np.datetime64("2000-06-15")), one[0])
+
+
+def test_points_share_a_dimension(field: xs.Field) -> None:
+    lat = xr.DataArray([0.0, 3.0, -7.0], dims="ship")
+    lon = xr.DataArray([160.0, 170.0, 180.0], dims="ship")
+    points = field.predict(lat=lat, lon=lon)
+    assert points.dims == ("time", "ship")
+    outer = field.predict(lat=lat.values, lon=lon.values)
+    for i in range(3):
+        np.testing.assert_allclose(points[:, i], outer[:, i, i], rtol=1e-13)
+
+
+def test_another_object_gives_coordinates_else_variables(field: xs.Field) -> None:
+    lat, lon = np.meshgrid(np.linspace(-10, 10, 4), np.linspace(160, 200, 5), indexing="ij")
+    curvilinear = xr.Dataset({"lat": (("y", "x"), lat)}, {"lon": (("y", "x"), lon), "area": (("y", "x"), lat * 0)})
+    predicted = field.predict(curvilinear, time="2000-06")
+    assert predicted.dims == ("y", "x") and "area" in predicted.coords
+    np.testing.assert_allclose(predicted[2, 3], field.predict(lat=lat[2, 3], lon=lon[2, 3], time="2000-06"))
+    xr.testing.assert_allclose(field.predict({"time": ["2000-06"]}), field.predict(time=["2000-06"]))
+
+
+def test_lazy_when_the_target_is_and_chunked_like_it(product: xr.DataArray, field: xs.Field) -> None:
+    target = product.chunk(time=5, lon=10)
+    lazy = field.predict(target)
+    assert lazy.chunks == target.chunks
+    np.testing.assert_allclose(lazy, field.predict(), rtol=1e-14)
+    chunked = target.spline.fit(BASES, penalty=1e-3)
+    assert chunked.predict().chunks == target.chunks
+    assert chunked.derivative(lat=1).chunks == target.chunks
+    assert chunked.gradient(geometry="sphere").dsst_dlon.chunks == target.chunks
+    asked = field.predict(chunks={"time": 4})
+    assert asked.chunks[0] == (4,) * 6 and asked.chunks[1] == (17,)
+    assert isinstance(field.predict(lat=[0.0]).data, np.ndarray)
+
+
+def test_predict_refuses(field: xs.Field) -> None:
+    with pytest.raises(ValueError, match=r"no fitted coordinate 'latt'; did you mean 'lat'\?"):
+        field.predict(latt=0.0)
+    with pytest.raises(ValueError, match=r"lat=slice.* is a slice; pass the labels themselves"):
+        field.predict(lat=slice(0, 5))
+    with pytest.raises(ValueError, match="array of 2 dimensions without names"):
+        field.predict(lat=np.zeros((2, 2)))
+
+
+# ---- derivatives ----------------------------------------------------------------------------------------------------
+
+
+def test_derivatives_of_a_polynomial_are_exact() -> None:
+    u = plane()
+    x, y = u.predict().x, u.predict().y
+    np.testing.assert_allclose(u.derivative(x=1), (3 + y + 0 * x).transpose("x", "y"), atol=1e-10)
+    np.testing.assert_allclose(u.derivative(y=1), (x - y).transpose("x", "y"), atol=1e-10)
+    np.testing.assert_allclose(u.derivative(x=1, y=1), np.ones((30, 20)), atol=1e-9)
+    np.testing.assert_allclose(u.laplacian(), -np.ones((30, 20)), atol=1e-9)
+    assert u.derivative(x=1, y=1).name == "d2u_dx_dy" and u.derivative(y=2).name == "d2u_dy2"
+    assert u.derivative(x=1).attrs["units"] == "K m-1" and u.laplacian().attrs["units"] == "K m-2"
+    assert u.laplacian().name == "u_laplacian"
+    gradient = u.gradient()
+    assert list(gradient) == ["du_dx", "du_dy"]
+    assert gradient.du_dx.attrs["long_name"] == "derivative of u with respect to x"
+
+
+def test_time_derivative_is_per_second(field: xs.Field) -> None:
+    time = np.array(["2000-06-01", "2000-06-02"], "datetime64[ns]")
+    values = field.predict(lat=0.0, lon=200.0, time=time)
+    slope = field.derivative({"lat": 0.0, "lon": 200.0, "time": "2000-06-01T12"}, time=1)
+    np.testing.assert_allclose(slope, (values[1] - values[0]) / 86400, rtol=1e-4)
+    assert slope.attrs["units"] == "degC s-1"
+
+
+def test_derivative_refuses(field: xs.Field) -> None:
+    with pytest.raises(ValueError, match=r"order 4 along 'lat' is above the degree 3"):
+        field.derivative(lat=4)
+    with pytest.raises(ValueError, match="order of the derivative along 'lat' is -1"):
+        field.derivative(lat=-1)
+    with pytest.raises(ValueError, match="order of the derivative along 'lat' is 1.5"):
+        field.derivative(lat=1.5)
+    with pytest.raises(ValueError, match="no derivative asked for"):
+        field.derivative(lat=0)
+    with pytest.raises(ValueError, match=r"no fitted coordinate 'depth'"):
+        field.derivative(depth=1)
+    with pytest.raises(ValueError, match="both as a mapping"):
+        field.derivative(None, {"lat": 1}, lon=1)
+
+
+# ---- sphere ---------------------------------------------------------------------------------------------------------
+
+
+def test_gradient_on_the_sphere() -> None:
+    u, grid = globe()
+    gradient = u.gradient(grid, geometry="sphere")
+    phi, lam = np.deg2rad(grid.lat), np.deg2rad(grid.lon)
+    north = (-np.sin(phi) * np.cos(lam) + np.cos(phi)) / xs.EARTH_RADIUS
+    east = (-np.sin(lam) + 0 * phi) / xs.EARTH_RADIUS
+    scale = 1 / xs.EARTH_RADIUS
+    np.testing.assert_allclose(gradient.du_dlat, north.transpose("lat", "lon"), atol=1e-7 * scale)
+    np.testing.assert_allclose(gradient.du_dlon, east.transpose("lat", "lon"), atol=1e-6 * scale)
+    assert gradient.du_dlat.attrs["units"] == "m-1"
+    assert gradient.du_dlat.attrs["long_name"].startswith("northward")
+
+
+def test_laplacian_on_the_sphere_two_ways() -> None:
+    u, grid = globe()
+    got = u.laplacian(grid, geometry="sphere")
+    value = u.predict(grid)
+    spherical_harmonic_of_degree_1 = -2 * value / xs.EARTH_RADIUS**2
+    np.testing.assert_allclose(got, spherical_harmonic_of_degree_1, atol=1e-4 / xs.EARTH_RADIUS**2)
+    assert got.attrs["units"] == "m-2"
+
+
+def test_area_of_the_sphere_is_the_integral_of_one() -> None:
+    from xspline.labels.sphere import cos_lat
+
+    lat = xr.DataArray(np.linspace(-89.95, 89.95, 1800), dims="lat")
+    area = 2 * np.pi * xs.EARTH_RADIUS**2 * float(cos_lat(lat).sum()) * np.deg2rad(0.1)
+    np.testing.assert_allclose(area, 4 * np.pi * xs.EARTH_RADIUS**2, rtol=1e-6)
+
+
+def test_poles_have_no_east() -> None:
+    u, _ = globe()
+    gradient = u.gradient(geometry="sphere")
+    assert np.isnan(gradient.du_dlon.sel(lat=[-90, 90])).all()
+    assert np.isfinite(gradient.du_dlon.sel(lat=slice(-89, 89))).all()
+    assert np.isfinite(gradient.du_dlat).all()
+
+
+def test_gradient_takes_what_is_not_time(field: xs.Field) -> None:
+    assert list(field.gradient(geometry="sphere")) == ["dsst_dlat", "dsst_dlon"]
+    assert field.gradient(geometry="sphere").dsst_dlon.attrs["units"] == "degC m-1"
+    assert list(field.gradient(dims=["time"])) == ["dsst_dtime"]
+    assert field.gradient().dsst_dlon.attrs["units"] == "degC degrees_east-1"
+
+
+def test_geometry_refuses(field: xs.Field) -> None:
+    with pytest.raises(ValueError, match="geometry='torus' is unknown; use 'plane' or 'sphere'"):
+        field.gradient(geometry="torus")
+    with pytest.raises(ValueError, match=r"per \{.*degrees_north.*degrees_east.*\}, which differ"):
+        field.laplacian()
+    with pytest.raises(ValueError, match=r"needs a latitude and a longitude among \['lat'\]"):
+        field.gradient(dims=["lat"], geometry="sphere")
+    with pytest.raises(ValueError, match="needs a latitude and a longitude"):
+        plane().gradient(geometry="sphere")
+    with pytest.raises(ValueError, match="names a coordinate twice"):
+        field.gradient(dims=["lat", "lat"])
+    with pytest.raises(ValueError, match="not \\['time'\\]; pass dims="):
+        field.laplacian(dims=["lat", "lon", "time"], geometry="sphere")
+
+
+# ---- coefficients, selection ----------------------------------------------------------------------------------------
+
+
+def test_coefficients_are_labelled(field: xs.Field) -> None:
+    c = field.coefficients
+    assert c.dims == ("lat_basis", "lon_basis", "time_basis")
+    assert list(c.time_basis.values) == ["const", "x1", "cos1", "sin1"]
+    lo, hi = -20, 20
+    np.testing.assert_allclose(np.diff(c.lat_basis), (hi - lo) / 3), "Greville points of cubic splines are one knot apart"
+    assert c.attrs["units"] == "degC"
+
+
+def test_select_refuses(field: xs.Field) -> None:
+    with pytest.raises(ValueError, match=r"'lat' has no term Fourier; its basis is"):
+        field.select(lat=xs.Fourier)
+    with pytest.raises(ValueError, match="no fitted coordinate 'tim'"):
+        field.select(tim=xs.Fourier)
+    with pytest.raises(ValueError, match="no fitted variable 'salt'"):
+        field["salt"]
+
+
+def test_unnamed_data_are_called_field() -> None:
+    data = xr.DataArray(np.arange(20.0), {"x": np.arange(20.0)}, "x")
+    assert data.spline.fit(x=5).predict().name == "field"
+    assert data.spline.fit(x=5).derivative(x=1).name == "dfield_dx"

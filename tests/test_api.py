@@ -1,0 +1,93 @@
+"""The public names: twins, signatures, statelessness."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from tests.products import SEASONS, sst
+from xspline.accessor import SplineAccessor
+
+NAMES = ["fit", "statistics", "plan", "space"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_methods_and_functions_are_twins(name: str) -> None:
+    method, function = getattr(SplineAccessor, name), getattr(xs, name)
+    assert inspect.isfunction(function), f"a submodule shadows xspline.{name}"
+    mine, yours = (list(inspect.signature(f).parameters.values())[1:] for f in (method, function))
+    assert [(p.name, p.kind, p.default) for p in mine] == [(p.name, p.kind, p.default) for p in yours]
+
+
+def test_signatures_are_those_of_the_contract() -> None:
+    assert list(inspect.signature(xs.fit).parameters) == ["data", "space", "penalty", "weights", "holder", "solver", "device", "compute", "bases"]
+    assert list(inspect.signature(xs.statistics).parameters) == ["data", "space", "weights", "holder", "device", "compute", "bases"]
+    assert list(inspect.signature(xs.Field.predict).parameters) == ["self", "at", "chunks", "device", "coords"]
+    assert list(inspect.signature(xs.Field.derivative).parameters) == ["self", "at", "orders", "chunks", "device", "orders_kwargs"]
+    for method in (xs.Field.gradient, xs.Field.laplacian):
+        assert list(inspect.signature(method).parameters) == ["self", "at", "dims", "geometry", "chunks", "device"]
+
+
+def test_functions_and_accessors_agree() -> None:
+    data = sst(months=24)
+    a, b = data.spline.fit(lat=6, penalty=0.1), xs.fit(data, lat=6, penalty=0.1)
+    np.testing.assert_array_equal(a.coefficients, b.coefficients)
+
+
+def test_accessors_hold_no_state() -> None:
+    data = sst(months=12)
+    before = vars(data.spline).copy()
+    data.spline.fit(lat=6)
+    assert vars(data.spline) == before
+    dataset = data.to_dataset()
+    assert dataset.sst.spline is not dataset.sst.spline
+
+
+def test_hints_resolve_at_run_time() -> None:
+    for name in NAMES:
+        assert typing.get_type_hints(getattr(xs, name))
+
+
+def test_a_coordinate_called_like_a_parameter_goes_through_the_mapping() -> None:
+    data = xr.DataArray(np.sin(np.linspace(0, 3, 40)), {"weights": np.linspace(0, 1, 40)}, "weights")
+    field = data.spline.fit({"weights": 8})
+    np.testing.assert_allclose(field.predict(), data, atol=1e-3)
+
+
+def test_plan_and_space_compute_nothing() -> None:
+    import dask
+
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        raise RuntimeError("something was computed")
+
+    data = sst(months=24).chunk(time=6)
+    with dask.config.set(scheduler=refuse):
+        space = data.spline.space(lat=6, lon=8, time=SEASONS)
+        text = repr(data.spline.plan(space))
+        lazy = data.spline.fit(space, penalty=0.1, compute=False)
+        predicted = lazy.predict()
+        predicted.to_dataset(name="p")
+    assert "192" in text and space.size == 192
+    assert all(word in text for word in ("none", "static", "any"))
+
+
+def test_fit_computes_exactly_once() -> None:
+    import dask
+    import dask.threaded
+
+    calls = []
+
+    def counted(dsk: object, keys: object, **kwargs: object) -> object:
+        calls.append(keys)
+        return dask.threaded.get(dsk, keys, **kwargs)
+
+    dataset = xr.Dataset({"sst": sst(months=24), "sal": sst(months=24, seed=2)}).chunk(time=6)
+    with dask.config.set(scheduler=counted):
+        field = dataset.spline.fit(lat=6, lon=8, time=SEASONS, penalty=0.1)
+    assert len(calls) == 1
+    assert all(isinstance(a, np.ndarray) for a in field.arrays.values())

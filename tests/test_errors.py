@@ -1,0 +1,112 @@
+"""Bad input, and what is said about it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from tests.products import SEASONS, sst
+
+BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
+
+
+@pytest.fixture
+def product() -> xr.DataArray:
+    return sst(months=24)
+
+
+@pytest.mark.parametrize("chunks", [None, {"time": 5, "lat": 4}])
+def test_an_infinity_is_named_by_its_place(product: xr.DataArray, chunks: dict[str, int] | None) -> None:
+    product[7, 3, 20] = np.inf
+    product[9, 2, 1] = -np.inf
+    data = product if chunks is None else product.chunk(chunks)
+    with pytest.raises(ValueError, match=r"sst is infinite at time=2000-08-01.*, lat=-12\.5, lon=200\.0; mark missing"):
+        data.spline.fit(BASES)
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan])
+def test_bad_weights_are_named_by_their_place(product: xr.DataArray, bad: float) -> None:
+    weights = xr.ones_like(product.lat)
+    weights[3] = bad
+    with pytest.raises(ValueError, match=r"the weight of sst at .*lat=-12\.5.* is negative or NaN; weights are relative precisions"):
+        product.spline.fit(BASES, weights=weights)
+
+
+def test_weights_that_do_not_fit(product: xr.DataArray) -> None:
+    with pytest.raises(ValueError, match=r"different labels \(lat: -20\.0 and -19\.99 at position 0\)"):
+        product.spline.fit(BASES, weights=xr.ones_like(product.lat).assign_coords(lat=product.lat + 0.01))
+    with pytest.raises(ValueError, match=r"weights span \['depth'\], but sst has dimensions"):
+        product.spline.fit(BASES, weights=xr.DataArray(np.ones(3), dims="depth"))
+    with pytest.raises(TypeError, match="weights have to be a DataArray, which says what its dimensions are, not ndarray"):
+        product.spline.fit(BASES, weights=np.ones(24))
+
+
+def test_names_that_do_not_exist(product: xr.DataArray) -> None:
+    with pytest.raises(ValueError, match=r"no coordinate 'latitude'; did you mean 'lat'\? Known: 'time', 'lat', 'lon'"):
+        product.spline.fit(latitude=6)
+    with pytest.raises(ValueError, match=r"no dimension 'membr'; did you mean"):
+        product.expand_dims(member=2).spline.fit(lat=6, membr=None)
+    dataset = product.to_dataset().assign(depth=("time", np.arange(24.0)))
+    with pytest.raises(ValueError, match=r"'depth' is a data variable; make it a coordinate first: ds = ds.set_coords\(\['depth'\]\)"):
+        dataset.spline.fit(depth=6)
+
+
+def test_bases_given_twice_or_not_at_all(product: xr.DataArray) -> None:
+    with pytest.raises(ValueError, match="both as a mapping or Space .* and as keywords \\(lon\\); use one form"):
+        product.spline.fit({"lat": 6}, lon=8)
+    with pytest.raises(ValueError, match="no coordinate to fit was named; pass for example"):
+        product.spline.fit()
+    with pytest.raises(TypeError, match="space has to be a Space or a mapping of coordinate names to bases, not int"):
+        product.spline.fit(13)
+
+
+def test_pooling_a_fitted_dimension(product: xr.DataArray) -> None:
+    with pytest.raises(ValueError, match="'lat' is spanned by a fitted coordinate, so it cannot be pooled"):
+        product.assign_coords(y=("lat", np.arange(17.0))).spline.fit({"y": 6, "lat": None})
+
+
+def test_data_that_are_not_real_numbers(product: xr.DataArray) -> None:
+    with pytest.raises(TypeError, match=r"sst has dtype complex128, which is not a real number; fit its \.real and \.imag"):
+        product.astype(complex).spline.fit(BASES)
+    with pytest.raises(TypeError, match="sst has dtype <U1, which is not a real number"):
+        xr.full_like(product, "a", dtype="<U1").spline.fit(BASES)
+    with pytest.raises(TypeError, match="coordinate 'name' has dtype <U1, which is neither a number nor a time"):
+        product.assign_coords(name=("lat", list("abcdefghijklmnopq"))).spline.fit(name=6)
+
+
+def test_nothing_is_determined(product: xr.DataArray) -> None:
+    with pytest.raises(xs.SingularSystemError, match=r"coefficients have no observations.*penalty"):
+        product.where(product.lat > 5).spline.fit(BASES)
+    with pytest.raises(xs.SingularSystemError, match="no observations"):
+        product.where(False).spline.fit(BASES)
+    few = product.isel(time=slice(0, 1), lat=slice(0, 3), lon=slice(10, 13))
+    with pytest.raises(xs.SingularSystemError, match="penalty"):
+        few.spline.fit(product.spline.space(BASES))
+
+
+def test_period_without_a_unit_on_time(product: xr.DataArray) -> None:
+    with pytest.raises(TypeError, match=r"time: period=365\.2425 is a bare number.*Fourier\(2, period=.365\.2425D.\)"):
+        product.spline.fit(time=xs.Fourier(2, period=365.2425))
+
+
+def test_a_scalar_coordinate_needs_a_domain(product: xr.DataArray) -> None:
+    with pytest.raises(ValueError, match=r"time.*domain=\(lo, hi\)"):
+        product.isel(time=0).spline.fit({"lat": 6, "time": 5})
+
+
+def test_automatic_penalties_say_what_to_pass(product: xr.DataArray) -> None:
+    with pytest.raises(ValueError, match="'reml'.*Roughness"):
+        product.spline.fit(BASES, penalty="reml")
+
+
+def test_a_lazy_field_says_compute_first(product: xr.DataArray) -> None:
+    lazy = product.chunk(time=6).spline.fit(BASES, penalty=0.1, compute=False)
+    assert lazy.is_lazy and "lazy" in repr(lazy)
+    with pytest.raises(ValueError, match=r"still lazy.*call \.compute\(\) first"):
+        lazy.summary()
+    with pytest.raises(ValueError, match=r"still lazy.*call \.compute\(\) first"):
+        lazy.statistics.total("sst")
+    np.testing.assert_allclose(lazy.predict(), product.spline.fit(BASES, penalty=0.1).predict(), rtol=1e-12)
+    assert not lazy.compute().is_lazy and not lazy.persist().compute().is_lazy

@@ -1,0 +1,339 @@
+"""The walk from labelled data to a field: merge = pooled = dense, whatever the cuts, layouts and calendars."""
+
+from __future__ import annotations
+
+import cftime
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import xspline as xs
+from tests.products import SEASONS, dense_prediction, sst, worst
+
+BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
+EXACT = 1e-12
+
+
+@pytest.fixture(scope="module")
+def product() -> xr.DataArray:
+    data = sst(months=30, gaps=0.1)
+    assert 0.1 < float(np.isnan(data).mean()) < 0.5
+    return data
+
+
+@pytest.fixture(scope="module")
+def pooled(product: xr.DataArray) -> xs.Field:
+    return product.spline.fit(BASES, penalty=0.1)
+
+
+def cuts(n: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """Draw chunk sizes that add up to n."""
+    inner = st.lists(st.integers(1, n - 1), max_size=3, unique=True).map(sorted)
+    return inner.map(lambda ends: tuple(np.diff([0, *ends, n]).tolist()))
+
+
+def test_pooled_equals_the_dense_definition(product: xr.DataArray, pooled: xs.Field) -> None:
+    dense = dense_prediction(product, pooled.space, 0.1)
+    assert worst(pooled.predict(), dense, where=product) < EXACT
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_any_chunking_gives_the_pooled_field(
+    product: xr.DataArray, pooled: xs.Field, data: st.DataObject
+) -> None:
+    chunks = {dim: data.draw(cuts(n), label=dim) for dim, n in product.sizes.items()}
+    order = data.draw(st.permutations(product.dims), label="order")
+    field = product.transpose(*order).chunk(chunks).spline.fit(BASES, penalty=0.1)
+    assert worst(field.predict().transpose(*product.dims), pooled.predict(), where=product) < EXACT
+
+
+@settings(max_examples=15)
+@given(st.data())
+def test_any_holders_merge_to_the_pooled_field(
+    product: xr.DataArray, pooled: xs.Field, data: st.DataObject
+) -> None:
+    dim = data.draw(st.sampled_from(product.dims), label="dim")
+    owner = data.draw(
+        st.lists(st.integers(0, 6), min_size=product.sizes[dim], max_size=product.sizes[dim]), label="owner"
+    )
+    parts = [
+        product.isel({dim: np.flatnonzero(np.array(owner) == h)}).spline.statistics(
+            pooled.space, holder=f"h{h}"
+        )
+        for h in set(owner)
+    ]
+    merged = xs.merge(parts).solve(penalty=0.1)
+    assert worst(merged.predict(product), pooled.predict(), where=product) < EXACT
+
+
+@settings(max_examples=10)
+@given(st.sampled_from(["time", "lat", "lon", "all"]), st.integers(0, 2**31), st.booleans())
+def test_weights_are_those_of_the_dense_definition(
+    product: xr.DataArray, over: str, seed: int, zeros: bool
+) -> None:
+    dims = product.dims if over == "all" else (over,)
+    rng = np.random.default_rng(seed)
+    w = xr.DataArray(
+        rng.gamma(2.0, size=[product.sizes[d] for d in dims]), {d: product[d] for d in dims}, dims
+    )
+    w = w.where(rng.random(w.shape) > 0.2, 0.0) if zeros else w
+    field = product.spline.fit(BASES, penalty=0.1, weights=w)
+    dense = dense_prediction(product, field.space, 0.1, w)
+    assert worst(field.predict(), dense, where=product.where(w > 0)) < EXACT
+    seen = (np.isfinite(product) & (w > 0)).sum()
+    assert int(field.summary()["count"]) == int(seen)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", ">f4", "float16"])
+def test_any_dtype_is_accumulated_in_float64(product: xr.DataArray, dtype: str) -> None:
+    data = product.astype(dtype)
+    field = data.spline.fit(BASES, penalty=0.1)
+    assert worst(field.predict(), dense_prediction(data, field.space, 0.1), where=product) < EXACT
+    assert field.predict().dtype == np.float64
+
+
+def test_packed_integers_on_disk(product: xr.DataArray, tmp_path) -> None:
+    encoding = {"sst": {"dtype": "int16", "scale_factor": 0.01, "add_offset": 20.0, "_FillValue": -32768}}
+    product.to_dataset().to_netcdf(tmp_path / "packed.nc", encoding=encoding)
+    with xr.open_dataset(tmp_path / "packed.nc") as stored:
+        field = stored.sst.spline.fit(BASES, penalty=0.1)
+        dense = dense_prediction(stored.sst.load(), field.space, 0.1)
+    assert worst(field.predict().compute(), dense, where=product) < EXACT
+    assert field.predict().encoding == {}
+
+
+def test_summary_counts_and_measures_the_residual(product: xr.DataArray, pooled: xs.Field) -> None:
+    summary, residual = pooled.summary(), product - pooled.predict()
+    n = int(np.isfinite(product).sum())
+    assert int(summary["count"]) == n
+    assert int(summary["coefficients"]) == pooled.space.size == 6 * 8 * 4
+    np.testing.assert_allclose(summary["rmse"], np.sqrt((residual**2).mean()), rtol=1e-10)
+    np.testing.assert_allclose(
+        summary["r2"],
+        1 - (residual**2).sum() / ((product.astype(float) - product.astype(float).mean()) ** 2).sum(),
+        rtol=1e-9,
+    )
+    np.testing.assert_allclose(
+        summary["sigma"], np.sqrt((residual**2).sum() / (n - summary["edf"])), rtol=1e-9
+    )
+    assert 0 < float(summary["edf"]) <= pooled.space.size
+    assert "Ridge(0.1)" in summary.attrs["penalty"]
+
+
+def test_the_answer_does_not_depend_on_the_level(product: xr.DataArray) -> None:
+    a = product.astype(float).spline.fit(BASES)
+    b = (product.astype(float) + 4096.0).spline.fit(BASES)
+    np.testing.assert_allclose(b.predict() - 4096.0, a.predict(), atol=1e-8)
+    np.testing.assert_allclose(b.summary()["rmse"], a.summary()["rmse"], rtol=1e-8)
+
+
+# ---- batch and pooled dimensions ------------------------------------------------------------------------------------
+
+
+def test_per_pixel_trend_and_season_equals_least_squares_at_every_pixel() -> None:
+    data = sst(months=36).chunk(time=10)
+    field = data.spline.fit(time=SEASONS)
+    t = field.space.to_float("time", data.time.values)
+    phi = field.space.features[0].design(t)
+    y = data.values.reshape(36, -1).astype(float)
+    expected = np.linalg.lstsq(phi, np.nan_to_num(y), rcond=None)[0]
+    ocean = np.isfinite(y).all(0)
+    got = field.coefficients.values.reshape(4, -1)
+    np.testing.assert_allclose(got[:, ocean], expected[:, ocean], rtol=0, atol=1e-10 * np.abs(expected).max())
+    assert np.isnan(got[:, ~ocean]).all()
+    count = field.summary()["count"]
+    assert count.dims == ("lat", "lon") and set(np.unique(count)) == {0, 36}
+
+
+def test_trend_map_is_one_term_of_the_union() -> None:
+    data = sst(months=36)
+    field = data.spline.fit(time=SEASONS)
+    trend = field.select(time=xs.Polynomial).derivative(data.isel(time=[0, 20]), time=1)
+    domain = field.space.features[0].domain
+    slope = field.coefficients.sel(time_basis="x1").drop_vars("time_basis") * 2 / (domain[1] - domain[0])
+    np.testing.assert_allclose(trend.isel(time=0), slope, rtol=1e-12)
+    np.testing.assert_allclose(trend.isel(time=1), slope, rtol=1e-12)
+    assert trend.name == "dsst_dtime" and trend.attrs["units"] == "degC s-1"
+    season = field.select(time=xs.Fourier).predict()
+    whole = field.select(time=xs.Polynomial).predict() + season
+    np.testing.assert_allclose(whole, field.predict(), atol=1e-12)
+    assert abs(float(season.sel(lat=0, lon=200, method="nearest").mean())) < 1e-2
+
+
+def test_gappy_pixels_are_solved_one_by_one() -> None:
+    data = sst(months=36, gaps=0.3)
+    data[:, 3, 20] = np.nan
+    data[4:, 4, 20] = np.nan
+    data[3:, 5, 20] = np.nan
+    field = data.chunk(lat=5, time=9).spline.fit(time=SEASONS)
+    phi = field.space.features[0].design(field.space.to_float("time", data.time.values))
+    for i, j in [(0, 24), (8, 22), (16, 3)]:
+        y = data.values[:, i, j].astype(float)
+        if np.isfinite(y).sum() > 6:
+            expected = np.linalg.lstsq(phi[np.isfinite(y)], y[np.isfinite(y)], rcond=None)[0]
+            np.testing.assert_allclose(field.coefficients[:, i, j], expected, rtol=1e-8, atol=1e-9)
+    assert field.summary()["count"].values[3, 20] == 0
+    assert np.isnan(field.coefficients[:, 3, 20]).all()
+    assert np.isnan(field.coefficients[:, 5, 20]).all(), (
+        "three observations do not determine four coefficients"
+    )
+
+
+def ensemble() -> xr.DataArray:
+    members = [sst(months=24, seed=s).expand_dims(member=[s]) for s in (3, 5, 8)]
+    return xr.concat(members, "member").transpose("time", "member", "lat", "lon")
+
+
+@pytest.mark.parametrize("chunks", [None, {"member": 2, "time": 7, "lon": 9}])
+def test_ensemble_member_as_batch_dimension(chunks: dict[str, int] | None) -> None:
+    data = ensemble() if chunks is None else ensemble().chunk(chunks)
+    field = data.spline.fit(BASES, penalty=0.1)
+    assert field.predict().dims == ("time", "member", "lat", "lon")
+    np.testing.assert_array_equal(field.predict().member, [3, 5, 8])
+    for s in (3, 5, 8):
+        alone = ensemble().sel(member=s).spline.fit(field.space, penalty=0.1)
+        assert worst(field.predict().sel(member=s), alone.predict(), where=ensemble().sel(member=s)) < EXACT
+    assert field.summary()["rmse"].dims == ("member",)
+
+
+@pytest.mark.parametrize("chunks", [None, {"member": 2, "time": 7}])
+def test_ensemble_member_pooled_as_repeated_observations(chunks: dict[str, int] | None) -> None:
+    data = ensemble() if chunks is None else ensemble().chunk(chunks)
+    field = data.spline.fit({**BASES, "member": None}, penalty=0.1)
+    dense = dense_prediction(ensemble(), field.space, 0.1)
+    assert field.predict().dims == ("time", "lat", "lon")
+    assert worst(field.predict(), dense.isel(member=0), where=ensemble().isel(member=0)) < EXACT
+
+
+def test_dataset_of_two_variables_with_different_masks() -> None:
+    one, two = (
+        sst(months=24),
+        sst(months=24, gaps=0.2, seed=4).rename("sal").assign_attrs(units="psu", long_name="salinity"),
+    )
+    extra = xr.DataArray(["a"] * 24, dims="time")
+    dataset = xr.Dataset({"sst": one, "sal": two, "flag": extra})
+    with pytest.warns(UserWarning, match=r"not fitted.*flag"):
+        field = dataset.spline.fit(BASES, penalty=0.1)
+    predicted = field.predict()
+    assert list(predicted.data_vars) == ["sst", "sal"]
+    assert [predicted[v].attrs["units"] for v in predicted] == ["degC", "psu"]
+    for data in (one, two):
+        alone = data.spline.fit(BASES, penalty=0.1)
+        assert worst(predicted[data.name], alone.predict(), where=data) < EXACT
+        assert worst(field[data.name].predict(), alone.predict(), where=data) < EXACT
+    assert list(field.gradient(dims=["lat"])) == ["dsst_dlat", "dsal_dlat"]
+    assert field.summary()["rmse"].dims == ("variable",)
+    assert list(field.laplacian(dims=["lat"])) == ["sst_laplacian", "sal_laplacian"]
+
+
+# ---- coordinates ----------------------------------------------------------------------------------------------------
+
+
+def test_longitudes_and_latitudes_as_they_come() -> None:
+    lon = np.arange(0.0, 360.0, 15.0)
+    lat = np.linspace(60.0, -60.0, 13)
+    data = sst(months=24, lat=lat, lon=lon)
+    shifted = data.assign_coords(lon=(((lon + 180) % 360) - 180)).sortby("lon").sortby("lat")
+    shifted.lon.attrs = data.lon.attrs
+    shifted.lat.attrs = data.lat.attrs
+    bases = {"lat": 7, "lon": 8, "time": SEASONS}
+    a, b = (d.spline.fit(bases, penalty=0.1) for d in (data, shifted))
+    assert a.space == b.space
+    assert a.space.periodic[1], "a circle of longitudes is periodic"
+    pa, pb = a.predict(), b.predict()
+    assert list(pa.lat) == list(lat) and float(pb.lon.min()) == -180
+    aligned = pb.assign_coords(lon=np.mod(pb.lon, 360)).sortby("lon").sortby("lat", ascending=False)
+    assert worst(aligned, pa, where=data) < EXACT
+    np.testing.assert_allclose(a.predict(lon=-30.0), a.predict(lon=330.0), rtol=1e-13)
+    np.testing.assert_allclose(a.predict(lon=0.0), a.predict(lon=360.0), rtol=1e-12)
+
+
+def test_a_pacific_cut_by_the_date_line_is_one_arc() -> None:
+    data = sst(months=24)
+    shifted = data.assign_coords(lon=("lon", ((data.lon.values + 180) % 360) - 180, data.lon.attrs)).sortby(
+        "lon"
+    )
+    a, b = (d.spline.fit(BASES, penalty=0.1) for d in (data, shifted))
+    assert a.space == b.space
+    back = b.predict().assign_coords(lon=np.mod(shifted.lon.values, 360)).sortby("lon")
+    assert worst(back, a.predict(), where=data) < EXACT
+
+
+def test_a_duplicated_seam_counts_as_two_observations_of_one_meridian() -> None:
+    lon = np.linspace(0.0, 360.0, 25)
+    data = sst(months=12, lon=lon)
+    data[:, :, -1] = data[:, :, 0].values
+    field = data.spline.fit({"lat": 6, "lon": 8}, penalty=1e-3)
+    predicted = field.predict()
+    np.testing.assert_allclose(predicted.isel(lon=0), predicted.isel(lon=-1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("calendar", ["noleap", "360_day", "standard"])
+def test_calendars(calendar: str) -> None:
+    data = sst(months=24)
+    time = [cftime.datetime(2000 + m // 12, m % 12 + 1, 15, calendar=calendar) for m in range(24)]
+    data = data.assign_coords(time=time)
+    field = data.spline.fit(BASES | {"time": xs.Fourier(1, period="year") + xs.Polynomial(1)}, penalty=0.1)
+    assert worst(field.predict(), dense_prediction(data, field.space, 0.1), where=data) < EXACT
+    assert list(field.predict().time.values) == time
+    axis = field.space.axes["time"][0]
+    assert axis.calendar == calendar
+    one = field.predict(time="2000-03-15", lat=0.0, lon=200.0)
+    np.testing.assert_allclose(one, field.predict().sel(time=time[2]).interp(lat=0.0, lon=200.0), atol=0.2)
+    assert field.derivative(time=1).attrs["units"] == "degC s-1"
+
+
+def test_datetime_resolutions_and_standard_cftime_are_one_time() -> None:
+    data = sst(months=24)
+    spaces = [
+        data.assign_coords(time=data.time.values.astype(f"datetime64[{u}]")).spline.space(time=SEASONS)
+        for u in ("s", "ms", "us", "ns")
+    ]
+    as_cftime = xr.DataArray(data.time).to_index()
+    stamps = [cftime.DatetimeGregorian(*t.timetuple()[:6]) for t in as_cftime.to_pydatetime()]
+    spaces.append(data.assign_coords(time=stamps).spline.space(time=SEASONS))
+    assert len({s.digest for s in spaces}) == 1
+
+
+def test_timedelta_coordinate() -> None:
+    data = sst(months=24).isel(lat=5, lon=20)
+    data = data.assign_coords(time=data.time - data.time[0])
+    field = data.spline.fit(time=xs.BSpline(spacing="180D"))
+    assert field.space.axes["time"][0].kind == "timedelta"
+    assert np.isfinite(field.predict()).all()
+
+
+def test_scalar_coordinate_is_a_group_of_one_value() -> None:
+    data = sst(months=24, gaps=0.1)
+    space = data.spline.space(BASES)
+    one = data.isel(time=7)
+    assert one.time.ndim == 0
+    part = one.spline.statistics(space, holder="one month")
+    rest = data.drop_isel(time=7).spline.statistics(space, holder="the rest")
+    merged = xs.merge([part, rest]).solve(penalty=0.1)
+    assert worst(merged.predict(data), data.spline.fit(space, penalty=0.1).predict(), where=data) < EXACT
+
+
+def test_dimension_without_labels_is_counted_by_fit_and_refused_by_statistics() -> None:
+    data = xr.DataArray(np.sin(np.arange(20) / 5.0), dims="x")
+    with pytest.warns(UserWarning, match=r"'x' has no coordinate.*0\.\.19"):
+        field = data.spline.fit(x=8)
+    np.testing.assert_allclose(field.predict(), data, atol=1e-3)
+    with pytest.raises(ValueError, match=r"'x' has no coordinate.*assign_coords\(x="):
+        data.spline.statistics(x=8)
+
+
+def test_points_outside_a_domain_are_left_out_and_predicted_nan(product: xr.DataArray) -> None:
+    space = xs.Space(
+        {**BASES, "lat": xs.BSpline(6, domain=(-15, 15))},
+        axes={n: a for n, (a, _) in product.spline.space(BASES).axes.items()},
+        extents={"lon": (150.0, 210.0), "time": (9.4e8, 1.03e9)},
+    )
+    field = product.spline.fit(space, penalty=0.1)
+    inside = abs(product.lat) <= 15
+    assert np.isnan(field.predict().sel(lat=~inside)).all()
+    assert np.isfinite(field.predict().sel(lat=inside)).all()
+    assert int(field.summary()["count"]) == int(np.isfinite(product).sel(lat=inside).sum())

@@ -1,0 +1,95 @@
+"""The paper's model on a real product: NOAA ERSST v5 over the tropical Pacific, and holders cut at random."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from tests.products import dense_prediction, worst
+
+MODEL = {"lat": 13, "lon": xs.BSpline(23), "time": xs.Fourier(2, period="365.2425D") + xs.Polynomial(2)}
+EXACT = 1e-12
+
+
+@pytest.fixture(scope="module")
+def ersst(data_dir: Path) -> xr.Dataset:
+    return xr.open_dataset(data_dir / "ersst_v5_2010_2020.nc")
+
+
+@pytest.fixture(scope="module")
+def pacific(ersst: xr.Dataset) -> xr.DataArray:
+    sst = ersst.sst.sel(lat=slice(30, -30), lon=slice(120, 280)).load()
+    assert sst.shape == (128, 31, 81) and bool(np.isnan(sst).any())
+    return sst
+
+
+@pytest.fixture(scope="module")
+def pooled(pacific: xr.DataArray) -> xs.Field:
+    return pacific.spline.fit(MODEL, penalty=0.1)
+
+
+def test_the_papers_model_equals_the_dense_reference(pacific: xr.DataArray, pooled: xs.Field) -> None:
+    assert pooled.space.size == 2093
+    assert worst(pooled.predict(), dense_prediction(pacific, pooled.space, 0.1), where=pacific) < EXACT
+    residual = (pacific - pooled.predict()).values
+    rmse = float(np.sqrt(np.nanmean(residual**2)))
+    print(f"ERSST 2010-2020, tropical Pacific, P = 2093, ridge 0.1: RMSE {rmse:.4f} degC")
+    np.testing.assert_allclose(pooled.summary()["rmse"], rmse, rtol=1e-9)
+    assert rmse < 0.8
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_chunkings_give_the_pooled_field(pacific: xr.DataArray, pooled: xs.Field, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    chunks = {}
+    for dim, n in pacific.sizes.items():
+        ends = np.sort(rng.choice(np.arange(1, n), size=rng.integers(0, 4), replace=False))
+        chunks[dim] = tuple(int(c) for c in np.diff([0, *ends, n]))
+    field = pacific.chunk(chunks).spline.fit(MODEL, penalty=0.1)
+    assert worst(field.predict(), pooled.predict(), where=pacific) < EXACT
+
+
+@pytest.mark.parametrize("holders", range(2, 8))
+@pytest.mark.parametrize("dim", ["time", "lat", "lon"])
+def test_holders_merge_to_the_pooled_field(pacific: xr.DataArray, pooled: xs.Field, holders: int, dim: str) -> None:
+    rng = np.random.default_rng(holders)
+    owner = rng.integers(0, holders, pacific.sizes[dim])
+    parts = [
+        pacific.isel({dim: np.flatnonzero(owner == h)}).spline.statistics(pooled.space, holder=f"holder {h}")
+        for h in range(holders)
+    ]
+    merged = xs.merge(parts).solve(penalty=0.1)
+    assert worst(merged.predict(pacific), pooled.predict(), where=pacific) < EXACT
+
+
+def test_per_pixel_trends_on_chunks_in_time(ersst: xr.Dataset) -> None:
+    chunked = ersst.sst.chunk(time=30)
+    field = chunked.spline.fit(time=xs.Fourier(1, "365.2425D") + xs.Polynomial(1))
+    phi = field.space.features[0].design(field.space.to_float("time", ersst.time.values))
+    y = ersst.sst.values.reshape(128, -1).astype(float)
+    ocean = np.isfinite(y).all(0)
+    expected = np.linalg.lstsq(phi, y[:, ocean], rcond=None)[0]
+    got = field.coefficients.values.reshape(4, -1)
+    np.testing.assert_allclose(got[:, ocean], expected, rtol=0, atol=1e-10 * np.abs(expected).max())
+    land = ~np.isfinite(y).any(0)
+    assert land.sum() > 1000 and np.isnan(got[:, land]).all()
+    assert (field.summary()["count"].values.ravel()[land] == 0).all()
+    trend = field.select(time=xs.Polynomial).derivative(ersst.sst.isel(time=[0]), time=1)
+    np.testing.assert_allclose(
+        trend.values.reshape(-1)[ocean],
+        expected[1] * 2 / np.diff(field.space.features[0].domain),
+        rtol=1e-8,
+        atol=1e-20,
+    )
+
+
+def test_straight_from_the_file(data_dir: Path) -> None:
+    with xr.open_dataset(data_dir / "ersst_v5_2010_2020.nc") as dataset:
+        lazy = dataset.sst.spline.fit(lat=20, lon=30, time=xs.Fourier(1, "year"), penalty=0.1)
+        direct = dataset.sst.load().spline.fit(lat=20, lon=30, time=xs.Fourier(1, "year"), penalty=0.1)
+    assert lazy.space.periodic == (False, True, False)
+    assert worst(lazy.predict(dataset.sst), direct.predict(), where=dataset.sst) < EXACT

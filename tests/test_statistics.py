@@ -1,0 +1,191 @@
+"""Statistics as users hold them: parts, files, refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from tests.products import SEASONS, sst, worst
+
+BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
+
+
+@pytest.fixture(scope="module")
+def product() -> xr.DataArray:
+    return sst(months=24, gaps=0.1)
+
+
+@pytest.fixture(scope="module")
+def holders(product: xr.DataArray) -> list[xs.Statistics]:
+    space = product.spline.space(BASES)
+    slices = {"west": slice(0, 9), "middle": slice(9, 16), "east": slice(16, None)}
+    return [product.isel(lon=s).spline.statistics(space, holder=h) for h, s in slices.items()]
+
+
+def same_bits(a: xs.Statistics, b: xs.Statistics) -> bool:
+    """Return whether totals and coefficients agree bit for bit."""
+    if {p.digest for p in a.parts} != {p.digest for p in b.parts}:
+        return False
+    x, y = a.total("sst"), b.total("sst")
+    return x.digest() == y.digest() and np.array_equal(a.solve(0.1).arrays["sst"], b.solve(0.1).arrays["sst"])
+
+
+def test_addition_is_commutative_and_associative_bit_for_bit(holders: list[xs.Statistics]) -> None:
+    a, b, c = holders
+    assert same_bits(a + b, b + a)
+    assert same_bits((a + b) + c, a + (b + c))
+    assert same_bits(sum(holders), xs.merge([c, a, b]))
+
+
+def test_a_holder_can_be_taken_out_again_bit_for_bit(holders: list[xs.Statistics]) -> None:
+    a, b, c = holders
+    assert same_bits(a + b - b, a)
+    assert same_bits(xs.merge([a, b, c]) - b, a + c)
+
+
+def test_merged_field_needs_a_target(holders: list[xs.Statistics], product: xr.DataArray) -> None:
+    merged = xs.merge(holders).solve(penalty=0.1)
+    with pytest.raises(ValueError, match=r"no labels for 'lat' are remembered here; pass at="):
+        merged.predict()
+    assert worst(merged.predict(product), product.spline.fit(BASES, penalty=0.1).predict(), where=product) < 1e-12
+
+
+def test_the_same_part_twice_is_refused(holders: list[xs.Statistics]) -> None:
+    with pytest.raises(ValueError, match=r"part 'west' \([0-9a-f]{12}\) is there twice; each holder counts once"):
+        holders[0] + holders[1] + holders[0]
+
+
+def test_subtracting_a_stranger_is_refused(holders: list[xs.Statistics]) -> None:
+    a, b, c = holders
+    with pytest.raises(ValueError, match=r"part 'east' .* was never added here; the parts are 'west'"):
+        a + b - c
+    collapsed = (a + b).collapse()
+    assert collapsed.collapsed and len(collapsed.parts) == 1
+    with pytest.raises(ValueError, match="were collapsed into one part"):
+        collapsed - a
+    assert (collapsed + c).collapsed
+
+
+def test_another_space_is_refused_with_the_line_that_agrees(product: xr.DataArray) -> None:
+    west, east = product.isel(lon=slice(0, 12)), product.isel(lon=slice(12, None))
+    a, b = west.spline.statistics(BASES, holder="west"), east.spline.statistics(BASES, holder="east")
+    with pytest.raises(ValueError, match=r"different spaces.*lon.*177\.5.*180.*domain=\(150") as raised:
+        a + b
+    assert "xs.BSpline(8" in str(raised.value) or "BSpline(8" in str(raised.value)
+
+
+def test_other_units_are_refused(product: xr.DataArray, holders: list[xs.Statistics]) -> None:
+    kelvin = (product + 273.15).rename("sst").assign_attrs(units="K").spline.statistics(holders[0].space, holder="kelvin")
+    with pytest.raises(ValueError, match="'sst' has units 'degC' in one part and 'K' in the other"):
+        holders[0] + kelvin
+
+
+def test_other_batch_labels_are_refused() -> None:
+    data = xr.concat([sst(months=12, seed=s).expand_dims(member=[s]) for s in (1, 2)], "member")
+    space = data.spline.space(lat=6, lon=8)
+    a = data.isel(time=slice(0, 6)).spline.statistics(space, holder="a")
+    b = data.isel(time=slice(6, 12)).spline.statistics(space, holder="b")
+    with pytest.raises(ValueError, match=r"batch dimension 'time' of 'sst' has labels 2000-01.* and 2000-07.* in the other"):
+        a + b
+    c = data.isel(time=slice(0, 5)).spline.statistics(space, holder="c")
+    with pytest.raises(ValueError, match=r"'time': 6.* in one part and .*'time': 5"):
+        a + c
+
+
+def test_another_variable_is_refused(product: xr.DataArray, holders: list[xs.Statistics]) -> None:
+    other = product.rename("t2m").spline.statistics(holders[0].space, holder="x")
+    with pytest.raises(ValueError, match=r"different variables: \['sst'\] and \['t2m'\]"):
+        holders[0] + other
+    with pytest.raises(TypeError, match="unsupported operand"):
+        holders[0] + 1.5
+
+
+def test_no_data_is_zero_not_an_error(product: xr.DataArray, holders: list[xs.Statistics]) -> None:
+    space = holders[0].space
+    nothing = product.where(False).spline.statistics(space, holder="cloudy")
+    empty = product.isel(time=slice(0, 0)).spline.statistics(space, holder="asleep")
+    assert nothing.count == empty.count == 0
+    merged = xs.merge([*holders, nothing, empty])
+    np.testing.assert_array_equal(merged.solve(0.1).arrays["sst"], xs.merge(holders).solve(0.1).arrays["sst"])
+
+
+def test_merge_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one Statistics"):
+        xs.merge([])
+
+
+def test_holder_labels_make_one_part_each(product: xr.DataArray) -> None:
+    years = product.time.dt.year
+    split = product.spline.statistics(product.spline.space(BASES), holder=years)
+    assert split.holders == ("2000", "2001")
+    whole = product.spline.fit(BASES, penalty=0.1)
+    assert worst(split.solve(penalty=0.1).predict(), whole.predict(), where=product) < 1e-12
+    with pytest.raises(TypeError, match="holder has to be a name or 1-D labels as a DataArray"):
+        product.spline.statistics(split.space, holder=[1, 2])
+    with pytest.raises(ValueError, match="the holder labels have 12 entries along 'time'"):
+        product.spline.statistics(split.space, holder=years[:12])
+
+
+@pytest.mark.parametrize("kind", ["zarr", "nc"])
+def test_files_round_trip(holders: list[xs.Statistics], tmp_path: Path, kind: str) -> None:
+    both = holders[0] + holders[1]
+    path = tmp_path / f"both.{kind}"
+    both.to_zarr(path) if kind == "zarr" else both.to_netcdf(path)
+    again = xs.open_statistics(path)
+    assert same_bits(both, again)
+    assert again.holders == ("west", "middle")
+    assert same_bits(again - holders[1], holders[0])
+
+
+def test_files_of_batches_and_datasets_round_trip(tmp_path: Path) -> None:
+    data = sst(months=24, gaps=0.2).to_dataset()
+    data["sal"] = sst(months=24, seed=3)
+    s = data.spline.statistics(data.spline.space(time=SEASONS), holder="a")
+    s.to_netcdf(tmp_path / "s.nc")
+    again = xs.open_statistics(tmp_path / "s.nc")
+    a, b = (x.solve().predict(data) for x in (s, again))
+    xr.testing.assert_equal(a.drop_attrs(), b.drop_attrs())
+    assert list(again.variables) == ["sst", "sal"] and again.is_dataset
+
+
+def test_field_files_round_trip(product: xr.DataArray, tmp_path: Path) -> None:
+    field = product.spline.fit(BASES, penalty=xs.Ridge(0.1) + xs.Roughness({"lat": 1e-3}))
+    field.to_zarr(tmp_path / "fit.zarr")
+    field.to_netcdf(tmp_path / "fit.nc")
+    for name in ("fit.zarr", "fit.nc"):
+        again = xs.open_field(tmp_path / name)
+        xr.testing.assert_equal(again.predict(), field.predict())
+        assert again.space == field.space and again.penalty == field.penalty
+        np.testing.assert_allclose(again.summary()["edf"], field.summary()["edf"])
+        assert again.predict().attrs["units"] == "degC"
+
+
+def test_damaged_later_and_foreign_files_are_refused(holders: list[xs.Statistics], tmp_path: Path) -> None:
+    dataset = holders[0].to_dataset()
+    name = next(n for n in dataset if str(n).endswith("moment"))
+    dataset.assign({name: dataset[name] * 2}).to_netcdf(tmp_path / "changed.nc")
+    with pytest.raises(ValueError, match=r"part 'west' has digest .* the file was changed or damaged"):
+        xs.open_statistics(tmp_path / "changed.nc")
+    meta = json.loads(dataset.attrs["xspline"]) | {"schema": 99}
+    dataset.assign_attrs(xspline=json.dumps(meta)).to_netcdf(tmp_path / "later.nc")
+    with pytest.raises(ValueError, match="schema version 99 and this xspline reads up to 1; upgrade"):
+        xs.open_statistics(tmp_path / "later.nc")
+    sst(months=2).to_netcdf(tmp_path / "foreign.nc")
+    with pytest.raises(ValueError, match="not a file of xspline statistics"):
+        xs.open_statistics(tmp_path / "foreign.nc")
+    holders[0].to_netcdf(tmp_path / "statistics.nc")
+    with pytest.raises(ValueError, match="holds statistics, not a field"):
+        xs.open_field(tmp_path / "statistics.nc")
+
+
+def test_reprs_say_what_is_inside(holders: list[xs.Statistics]) -> None:
+    both = holders[0] + holders[1]
+    assert "6 x 8 x 4 = 192 coefficients" in repr(both) and "west" in repr(both)
+    assert "west" in both._repr_html_()
+    field = both.solve(0.1)
+    assert "Ridge(0.1)" in repr(field) and "<" in field._repr_html_()

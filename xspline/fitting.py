@@ -1,0 +1,216 @@
+"""The walk: labels → Space → Sources → Sums → Statistics → Field."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from xspline import execution
+from xspline.labels.detect import axis_of, coordinate_of, extents_of
+from xspline.labels.errors import both_forms, check_tally, unknown_name
+from xspline.labels.field import Field
+from xspline.labels.observations import Observations, check_numeric, checked_weights, fitted_variables
+from xspline.labels.statistics import Part, Statistics
+from xspline.labels.target import target_chunks
+from xspline.spaces import Basis, Space, as_basis
+
+Data = xr.DataArray | xr.Dataset
+
+
+def fit(
+    data: Data,
+    space: Space | Mapping[str, Any] | None = None,
+    *,
+    penalty: Any = None,
+    weights: xr.DataArray | None = None,
+    holder: Any = None,
+    solver: str | None = None,
+    device: str | None = None,
+    compute: bool = True,
+    **bases: Any,
+) -> Field:
+    """Fit a smooth, differentiable field through gridded or scattered data, in one pass (paper, section 3.1).
+
+    Parameters
+    ----------
+    data : DataArray or Dataset
+        Values in memory, chunked by Dask, or lazily indexed (opened with ``chunks=None``). NaN is missing. Of a Dataset,
+        every numeric variable that has the fitted dimensions is fitted.
+    space, **bases
+        A basis for each coordinate to fit, as a mapping, as keywords, or as a Space: ``BSpline``, ``Fourier``,
+        ``Polynomial``, a sum of these, or an integer n for ``BSpline(n)``. None pools a dimension: its entries are
+        repeated observations. Dimensions that no coordinate spans are batch dimensions: one independent fit each.
+    penalty
+        A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness`` or a sum of them. None and 0 mean none.
+    weights : DataArray
+        Relative precisions (1/se²) over some of the dimensions, with equal labels; zero leaves an observation out.
+    holder
+        Name of the contributor; or 1-D labels along a dimension, which make one part for each.
+    solver
+        Name of a solver; None chooses one by structure.
+    device
+        "cuda" moves each block to a GPU inside its own task.
+    compute
+        False returns a Field whose coefficients are still lazy.
+
+    Returns
+    -------
+    Field
+
+    Raises
+    ------
+    ValueError
+        Names, labels or weights do not fit the data; a value is infinite; nothing is determined.
+    """
+    found = _statistics(data, space, bases, weights, holder, device, compute, index=True)
+    return found.solve(penalty, solver=solver)
+
+
+def statistics(
+    data: Data,
+    space: Space | Mapping[str, Any] | None = None,
+    *,
+    weights: xr.DataArray | None = None,
+    holder: Any = None,
+    device: str | None = None,
+    compute: bool = True,
+    **bases: Any,
+) -> Statistics:
+    """Compute the sufficient statistics of some data: G = ΦᵀWΦ, h = ΦᵀWy and sums (paper, equation 5).
+
+    Parameters are those of :func:`fit`. Holders that want to merge agree on a Space first: :func:`space`.
+    """
+    return _statistics(data, space, bases, weights, holder, device, compute, index=False)
+
+
+def space(data: Data, space: Space | Mapping[str, Any] | None = None, **bases: Any) -> Space:
+    """Return the Space of some bases, with the coordinates' ranges as the domains that were left out.
+
+    Parameters are those of :func:`fit`.
+    """
+    return _request(data, space, bases, index=False)[0]
+
+
+def plan(
+    data: Data, space: Space | Mapping[str, Any] | None = None, *, weights: xr.DataArray | None = None, device: str | None = None, **bases: Any
+) -> execution.Plan:
+    """Say what a fit would cost: coefficients, bytes, tasks, solver and peak memory, from labels and chunks alone.
+
+    Parameters are those of :func:`fit`. Of a Dataset, the plan is that of its first fitted variable.
+    """
+    agreed, observed = _request(data, space, bases, index=True)
+    first = observed[0]
+    weighted = Observations(first.data, first.coordinates, first.pooled, checked_weights(weights, first.data))
+    return execution.plan(weighted.source(agreed), agreed, device=device)
+
+
+def _request(
+    data: Data, space: Space | Mapping[str, Any] | None, bases: Mapping[str, Any], *, index: bool
+) -> tuple[Space, list[Observations]]:
+    """Return the Space and, for each variable, its observations; reads coordinates only."""
+    given, pooled = _bases(space, bases)
+    names = given.names if isinstance(given, Space) else tuple(given)
+    others = data.data_vars if isinstance(data, xr.Dataset) else ()
+    coordinates = {name: coordinate_of(data, name, index=index, others=others) for name in names}
+    agreed = given if isinstance(given, Space) else _bound(given, coordinates)
+    variables = _variables(data, coordinates, pooled)
+    return agreed, [Observations(v, coordinates, pooled) for v in variables]
+
+
+
+
+def _bases(space: Any, bases: Mapping[str, Any]) -> tuple[Space | dict[str, Basis], tuple[Hashable, ...]]:
+    """Return bases by name, and the dimensions that are pooled, from whichever form was used."""
+    if space is not None and any(basis is not None for basis in bases.values()):
+        raise both_forms(space, bases)
+    if isinstance(space, Space):
+        return space, tuple(bases)
+    if space is not None and not isinstance(space, Mapping):
+        raise TypeError(f"space has to be a Space or a mapping of coordinate names to bases, not {type(space).__name__}")
+    every = {**(space or {}), **bases}
+    chosen = {str(name): as_basis(basis) for name, basis in every.items() if basis is not None}
+    if not chosen:
+        raise ValueError("no coordinate to fit was named; pass for example fit(lat=13, lon=23)")
+    return chosen, tuple(name for name, basis in every.items() if basis is None)
+
+
+def _bound(bases: Mapping[str, Basis], coordinates: Mapping[str, xr.DataArray]) -> Space:
+    """Return the Space over the coordinates' ranges; only those of bases without a domain are looked at."""
+    axes = {name: axis_of(c) for name, c in coordinates.items()}
+    needed = {n: c for n, c in coordinates.items() if bases[n].domain is None and c.ndim}
+    return Space(bases, axes=axes, extents=extents_of(needed, axes))
+
+
+def _variables(data: Data, coordinates: Mapping[str, xr.DataArray], pooled: tuple[Hashable, ...]) -> list[xr.DataArray]:
+    if isinstance(data, xr.Dataset):
+        for dim in pooled:
+            if dim not in data.dims:
+                raise unknown_name(str(dim), "dimension", data.dims)
+        dims = {d for c in coordinates.values() for d in c.dims} | set(pooled)
+        return list(fitted_variables(data, dims).values())
+    check_numeric(data)
+    return [data]
+
+
+def _statistics(
+    data: Data, space: Any, bases: Mapping[str, Any], weights: Any, holder: Any, device: str | None, compute: bool, *, index: bool
+) -> Statistics:
+    """Walk from labels to Statistics; all variables and holders are computed in one pass."""
+    execution.check_device(device)
+    agreed, observed = _request(data, space, bases, index=index)
+    observed = [Observations(o.data, o.coordinates, o.pooled, checked_weights(weights, o.data)) for o in observed]
+    split = [_by_holder(o, holder) for o in observed]
+    holders = list(split[0])
+    sources = [by[h].source(agreed) for h in holders for by in split]
+    if compute:
+        found: list[Any] = execution.sums(sources, agreed, device=device)
+        for o, s in zip([by[h] for h in holders for by in split], found, strict=True):
+            check_tally(s.tally, o.data, o.name)
+    else:
+        found = [execution.lazy_sums(source, agreed, device=device) for source in sources]
+    names = [o.name for o in observed]
+    each = iter(found)
+    parts = tuple(_part({name: next(each) for name in names}, h, data, lazy=not compute) for h in holders)
+    return Statistics(
+        agreed,
+        parts,
+        {o.name: o.variable() for o in observed},
+        is_dataset=isinstance(data, xr.Dataset),
+        fitted=dict(observed[0].coordinates),
+        chunks=target_chunks(observed[0].data),
+        pending={} if compute else {o.name: o.data for o in observed},
+    )
+
+
+def _part(sums: Mapping[str, Any], holder: str | None, data: Data, *, lazy: bool) -> Part:
+    from xspline import __version__
+
+    provenance = {
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "xspline": __version__,
+        "sizes": {str(d): int(n) for d, n in data.sizes.items()},
+    }
+    if lazy:
+        return Part("", holder or "", dict(sums), provenance)
+    return Part.of(sums, holder, provenance)
+
+
+def _by_holder(observed: Observations, holder: Any) -> dict[str | None, Observations]:
+    """Return the observations of each holder: all of them under one name, or split by labels along a dimension."""
+    if holder is None or isinstance(holder, str):
+        return {holder: observed}
+    if not isinstance(holder, xr.DataArray) or holder.ndim != 1:
+        raise TypeError(
+            f"holder has to be a name or 1-D labels as a DataArray (for example ds.time.dt.year), not {type(holder).__name__}"
+        )
+    (dim,) = holder.dims
+    if observed.data.sizes.get(dim) != holder.size:
+        raise ValueError(
+            f"the holder labels have {holder.size} entries along {dim!r}, but {observed.name!r} has dimensions {dict(observed.data.sizes)}"
+        )
+    labels = holder.values
+    return {str(label): observed.select(dim, np.flatnonzero(labels == label)) for label in np.unique(labels)}

@@ -1,0 +1,1 @@
+"""Labels: where xarray lives. What goes in is read here, and what comes out is named here."""

@@ -1,0 +1,60 @@
+"""From positions in arrays to messages in the user's own names and labels."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from xspline.sums import Tally
+
+
+def unknown_name(name: str, kind: str, known: Iterable[Any]) -> ValueError:
+    """Return the error for a name that does not exist, with the nearest one that does."""
+    choices = list(dict.fromkeys(str(k) for k in known))
+    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return ValueError(f"no {kind} {name!r}{hint} Known: {', '.join(map(repr, choices)) or 'none'}")
+
+
+def place(data: xr.DataArray, index: tuple[int, ...]) -> str:
+    """Return where a position of the array lies, in labels: ``time=2010-03-01, lat=10.0``."""
+    return ", ".join(f"{dim}={_label(data, dim, i)}" for dim, i in zip(data.dims, index, strict=True))
+
+
+def _label(data: xr.DataArray, dim: Any, i: int) -> str:
+    if dim not in data.coords:
+        return str(i)
+    label = data.coords[dim].values[i]
+    return np.datetime_as_string(label, "auto") if isinstance(label, np.datetime64) else str(label)
+
+
+def check_tally(tally: Tally, data: xr.DataArray, what: str) -> None:
+    """Turn what the kernels counted into one error with names and labels.
+
+    Raises
+    ------
+    ValueError
+        The data hold an infinity, or the weights a negative or missing value.
+    """
+    if tally.infinity is not None:
+        raise ValueError(
+            f"{what} is infinite at {place(data, tally.infinity)}; mark missing values as NaN, for example "
+            f"data.where(np.isfinite(data))"
+        )
+    if tally.bad_weight is not None:
+        raise ValueError(
+            f"the weight of {what} at {place(data, tally.bad_weight)} is negative or NaN; weights are relative "
+            f"precisions (1/se**2), and zero leaves an observation out"
+        )
+
+
+def both_forms(space: Any, bases: Mapping[str, Any]) -> ValueError:
+    """Return the error for bases given twice."""
+    return ValueError(
+        f"bases given both as a mapping or Space ({space!r}) and as keywords ({', '.join(bases)}); "
+        f"use one form (with a Space, only NAME=None, which pools a dimension, may be added)"
+    )
