@@ -82,12 +82,12 @@ def run(args: argparse.Namespace) -> None:
             ("solve, s", solve_s, dense_solve_s, dense_solve_s / solve_s),
             ("both, s", ours, theirs, theirs / ours),
             (
-                "bytes of G, MB",
+                "statistics against G, MB",
                 statistics.nbytes / measure.MB,
                 gram.nbytes / measure.MB,
                 gram.nbytes / statistics.nbytes,
             ),
-            ("peak allocated, MB", peak / measure.MB, gram.nbytes / measure.MB, gram.nbytes / peak),
+            ("peak allocated against G, MB", peak / measure.MB, gram.nbytes / measure.MB, gram.nbytes / peak),
             ("max |G - dense G| / max |G|", apart, 0, ""),
         ],
     )

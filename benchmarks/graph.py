@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> None:
     days = args.days or (16 if args.quick else 400)
     with (
         tempfile.TemporaryDirectory() as folder,
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster),
     ):
         path = stand_in.store(Path(folder) / "sst.zarr", (days, 160, 320), (4, 16, 32))

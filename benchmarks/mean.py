@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> None:
     repeat = 1 if args.quick else args.repeat
     with (
         tempfile.TemporaryDirectory() as folder,
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster),
     ):
         path = stand_in.store(Path(folder) / "sst.zarr", shape, chunks)

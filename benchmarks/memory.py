@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
     with (
         tempfile.TemporaryDirectory(dir=args.folder) as folder,
         LocalCluster(
-            n_workers=2, threads_per_worker=1, memory_limit=args.limit, dashboard_address=None
+            n_workers=2, threads_per_worker=1, memory_limit=args.limit, dashboard_address=":0"
         ) as cluster,
         Client(cluster) as client,
     ):
@@ -60,7 +60,7 @@ def measured(name: str, sst: xr.DataArray, client: Client, folder: Path) -> list
     space = sst.spline.space(stand_in.paper_bases())
     small = sst.isel(time=slice(0, CHUNKS[0]))
     small.spline.fit(space, penalty=0.1)  # imports and compilation belong to the idle process
-    plan = sst.spline.plan(space).peak_bytes
+    plan = sst.spline.plan(space).memory_bytes
     fields: list[xs.Field] = []
     took, idle, above = peaks(client, lambda: fields.append(sst.spline.fit(space, penalty=0.1)))
     rows = [(f"fit, {name}", took, max(idle) / 1e6, max(above) / 1e6, plan / 1e6, max(above) / plan)]

@@ -47,7 +47,7 @@ def product(args: argparse.Namespace) -> xr.Dataset:
 
 
 def write(ds: xr.Dataset, path: Path) -> Path:
-    ds.chunk(time=60, lat=40, lon=50).to_zarr(path, mode="w")
+    ds.chunk(time=60, lat=40, lon=50).to_zarr(path, mode="w", consolidated=False)
     return path
 
 
@@ -62,10 +62,10 @@ def between(da: xr.DataArray, **limits: tuple[float, float]) -> xr.DataArray:
 def fit_as_two_holders(sst: xr.DataArray, directory: Path) -> xs.Field:
     """Each holder writes the statistics of its own half; whoever solves reads two small files."""
     space = sst.spline.space(BASES)  # agreed beforehand: the domains are those of the whole region
-    halves = {"west": (0.0, np.nextafter(MERIDIAN, 0.0)), "east": (MERIDIAN, 360.0)}
-    for holder, limits in halves.items():
-        part = between(sst, lon=limits).spline.statistics(space, holder=holder)
-        part.to_zarr(directory / f"{holder}.zarr")
+    cut = int((sst.lon < MERIDIAN).sum())
+    halves = {"west": sst.isel(lon=slice(None, cut)), "east": sst.isel(lon=slice(cut, None))}
+    for holder, half in halves.items():
+        half.spline.statistics(space, holder=holder).to_zarr(directory / f"{holder}.zarr")
     parts = [xs.open_statistics(directory / f"{holder}.zarr") for holder in halves]
     return xs.merge(parts).solve(penalty=PENALTY)
 
@@ -73,13 +73,10 @@ def fit_as_two_holders(sst: xr.DataArray, directory: Path) -> xs.Field:
 def report(field: xs.Field, merged: xs.Field, sst: xr.DataArray) -> None:
     summary = field.summary()
     for name, value in summary.data_vars.items():
-        print(
-            f"  {name:<14}{value.item():>14,}"
-            if value.dtype.kind in "iu"
-            else f"  {name:<14}{value.item():>14.6g}"
-        )
+        form = "," if value.dtype.kind in "iu" else ".6g"
+        print(f"  {name:<14}{value.item():{form}}")
     for name in ("penalty", "solver"):
-        print(f"  {name:<14}{summary.attrs[name]!s:>14}")
+        print(f"  {name:<14}{summary.attrs[name]}")
     fitted = field.predict()
     apart = np.abs(merged.predict(sst) - fitted).where(sst.notnull()).max()
     largest = np.abs(fitted).where(sst.notnull()).max()
@@ -88,11 +85,11 @@ def report(field: xs.Field, merged: xs.Field, sst: xr.DataArray) -> None:
     print(f"  max |difference| = {apart:.2e} degC = {apart / largest:.1e} of max |prediction|")
 
 
-def strongest_month(sst: xr.DataArray, field: xs.Field) -> np.datetime64:
+def strongest_month(sst: xr.DataArray, field: xs.Field) -> xr.DataArray:
     """The month that season and trend explain least over the central Pacific: the height of an El Niño."""
     box = {"lat": (-5.0, 5.0), "lon": (190.0, 240.0)}
     residual = (between(sst, **box) - between(field.predict(), **box)).mean(("lat", "lon")).compute()
-    return residual.time[residual.argmax("time").item()].values
+    return residual.time[residual.argmax("time").item()]
 
 
 def degrees(positive: str, negative: str) -> FuncFormatter:
@@ -116,7 +113,7 @@ def panel(ax: plt.Axes, da: xr.DataArray, title: str, **style: object) -> plt.cm
     return mesh
 
 
-def figure(sst: xr.DataArray, field: xs.Field, month: np.datetime64, path: Path) -> None:
+def figure(sst: xr.DataArray, field: xs.Field, month: xr.DataArray, path: Path) -> None:
     data = sst.sel(time=month).compute()
     ocean = data.notnull()
     fit = field.predict(data).where(ocean)
@@ -128,17 +125,25 @@ def figure(sst: xr.DataArray, field: xs.Field, month: np.datetime64, path: Path)
 
     fig, axes = plt.subplots(2, 2, figsize=(12.5, 5.6), layout="constrained", sharex=True, sharey=True)
     (top_left, top_right), (low_left, low_right) = axes
-    panel(top_left, data, "a   Data", cmap="turbo", **limits)
-    shared = panel(top_right, fit, "b   Fitted field", cmap="turbo", **limits)
-    left = panel(low_left, residual, "c   Data − fit", cmap="RdBu_r", vmin=-spread, vmax=spread)
+    panel(top_left, data, "a   Data", cmap="plasma", **limits)
+    shared = panel(top_right, fit, "b   Field", cmap="plasma", **limits)
+    left = panel(
+        low_left,
+        residual,
+        "c   Data − field: what season and trend leave",
+        cmap="RdBu_r",
+        vmin=-spread,
+        vmax=spread,
+    )
     steep = steepness.quantile(0.995).item()
-    right = panel(low_right, steepness, "d   |∇SST| of the field", cmap="magma_r", vmin=0, vmax=steep)
+    right = panel(
+        low_right, steepness, "d   |∇SST| of the field, on the sphere", cmap="YlGnBu", vmin=0, vmax=steep
+    )
     bar = {"shrink": 0.9, "pad": 0.015, "aspect": 22}
     fig.colorbar(shared, ax=axes[0], label="°C", extend="both", **bar)
     fig.colorbar(left, ax=low_left, label="°C", extend="both", **bar)
     fig.colorbar(right, ax=low_right, label="°C per 100 km", extend="max", **bar)
-    date = np.datetime_as_string(month, unit="M")
-    fig.suptitle(f"Sea surface temperature, {date}: season and trend as one smooth field", fontsize=13)
+    fig.suptitle(f"Sea surface temperature, {month.dt.strftime('%B %Y').item()}", fontsize=13)
     fig.savefig(path, dpi=200)
     plt.close(fig)
 
@@ -149,10 +154,10 @@ def main() -> None:
         out = args.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         out.mkdir(parents=True, exist_ok=True)
         store = write(product(args), out / "sst.zarr")
-        cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+        cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
         stack.enter_context(cluster)
         stack.enter_context(Client(cluster))
-        sst = between(xr.open_zarr(store).sst, lat=(-30.0, 30.0), lon=(120.0, 280.0))
+        sst = between(xr.open_zarr(store, consolidated=False).sst, lat=(-30.0, 30.0), lon=(120.0, 280.0))
         print(f"{sst.name}: {dict(sst.sizes)}, {sst.data.npartitions} chunks of {store.name}\n")
         field = sst.spline.fit(BASES, penalty=PENALTY)
         report(field, fit_as_two_holders(sst, out), sst)
