@@ -23,13 +23,13 @@ def to_host(array: Array) -> np.ndarray[Any, Any]:
 def to_namespace(array: Array, xp: Any, device: Any) -> Array:
     """A small array on the device of the data."""
     same = not isinstance(array, np.ndarray) or array_api_compat.is_numpy_namespace(xp)
-    return array if same else xp.asarray(np.ascontiguousarray(array), device=device)
+    return array if same else xp.asarray(np.asarray(array, order="C"), device=device)
 
 
 def native(array: Array, xp: Any) -> Array:
     """A float64 copy of a slab; of NumPy arrays native, contiguous and writable, masked entries NaN."""
     if isinstance(array, np.ma.MaskedArray):
-        return np.array(array.astype(np.float64).filled(np.nan), order="C")
+        return np.array(np.ma.filled(np.ma.asarray(array, dtype=np.float64), np.nan), order="C")
     if array_api_compat.is_numpy_namespace(xp):
         return np.array(array, dtype=np.float64, order="C")
     return xp.astype(array, xp.float64, copy=True)

@@ -1,15 +1,15 @@
 """The compiled twins of `contract.Namespace`: the two inner loops, for NumPy arrays.
 
-This is the only module that imports numba, and it is imported at the first kernel call. Functions that are called
-inside a compiled function are in this file: numba's cache does not notice when a callee in another file changes.
-Arguments are C-contiguous and native, so that each kernel has one specialisation.
+This is the only module that imports numba, and it is imported at the first kernel call. Functions that are
+called inside a compiled function are in this file: numba's cache does not notice when a callee elsewhere
+changes. Arguments are C-contiguous and native, so that each kernel has one specialisation.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numba
 import numpy as np
@@ -19,6 +19,7 @@ from .layout import Floats, Integers
 F = TypeVar("F", bound=Callable[..., None])
 
 # Not "fast": NaN must stay NaN. No parallel loops: parallelism belongs to the scheduler.
+_njit: Any = numba.njit
 OPTIONS = {"nogil": True, "fastmath": {"contract", "nsz", "arcp"}}
 
 
@@ -29,7 +30,7 @@ class _State:
 def compiled(function: F) -> F:
     """Compile on first use, with a cache on disk where there is a place for one."""
     try:
-        out: F = numba.njit(cache=True, **OPTIONS)(function)
+        out: F = _njit(cache=True, **OPTIONS)(function)
         return out
     except RuntimeError as error:  # numba: "cannot cache function ...: no locator available"
         if not _State.warned:
@@ -40,7 +41,7 @@ def compiled(function: F) -> F:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        plain: F = numba.njit(**OPTIONS)(function)
+        plain: F = _njit(**OPTIONS)(function)
         return plain
 
 
@@ -111,7 +112,7 @@ def gather(array: Floats, start: Integers, places: Integers, values: Floats, out
 
 @compiled
 def _outer(values: Floats, widths: Integers, row: int, out: Floats) -> None:
-    """Products of the values of one row over all axes, first axis outermost; `values` holds the axes side by side."""
+    """Products of the values of one row over all axes, first axis outermost; `values`: axes side by side."""
     out[0] = 1.0
     filled, first = 1, 0
     for width in widths:

@@ -1,8 +1,8 @@
 """One contraction, and its transpose: rows of data to coefficients, one group at a time.
 
-`Namespace` is the definition, for any array namespace. `Compiled` does the same for NumPy arrays in compiled loops.
-Both hold two verbs: `scatter` replaces the axis of a group's rows [n] by its coefficients or pairs [R], `gather` goes
-back. A test holds them equal, and nothing outside this module knows that there are two.
+`Namespace` is the definition, for any array namespace. `Compiled` does the same for NumPy arrays in compiled
+loops. Both hold two verbs: `scatter` replaces the axis of a group's rows [n] by its coefficients or pairs
+[R], `gather` goes back. A test holds them equal, and nothing outside this module knows that there are two.
 """
 
 from __future__ import annotations

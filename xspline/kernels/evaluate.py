@@ -38,7 +38,7 @@ def evaluate(
     coordinates : sequence of ndarray
         Per coefficient axis, float64 on the host; shape = lengths of its group's data axes.
     layout : Layout
-        Where the coordinates and the batch axes lie in the result. Groups without coefficient axes are refused.
+        Where the coordinates and the batch axes lie in the result; nothing is pooled.
     space : Space
     orders : sequence of int, optional
         Derivative order per coefficient axis, per unit of the coordinate's float; default 0.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def stream(walk: Walk) -> Accumulator:
 
 
 def whole_factor(walk: Walk, pairs: Accumulator) -> Factor:
-    """One factor over everything. Nothing is left that its key could agree with, so the result itself will do."""
+    """One factor over everything. Its key has none to agree with, so the result itself is hashed."""
     array, axes = pairs.finish(), pairs.coefficient_axes
     window = tuple((walk.reaches[axis].start, walk.reaches[axis].length) for axis in axes)
     return Factor(axes, window, array, digest_key("whole", repr((axes, window)), array))
@@ -88,7 +89,7 @@ def _key(walk: Walk, sites: Sites, mask: Bools, numbers: Sequence[int]) -> int:
     order = sorted(chosen, key=lambda i: (walk.parts[i].is_batch, walk.parts[i].coefficient_axes, i))
     order += [i for i in range(len(walk.parts)) if i not in chosen]
     axes = [axis for i in order for axis in walk.parts[i].coefficient_axes if i in chosen]
-    parts: list[str | np.ndarray] = [repr(axes)]  # type: ignore[type-arg]
+    parts: list[str | np.ndarray[Any, Any]] = [repr(axes)]
     parts += [walk.coordinates_of(axis) for axis in axes]
     # Pooled rows have no coordinates: their place tells them apart.
     pooled = [

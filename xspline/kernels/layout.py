@@ -1,8 +1,9 @@
 """How a block of data is laid out: which dimensions which coordinates span.
 
-Coordinates that share dimensions form a group, and a group is one contraction. A grid is one group per dimension,
-scattered observations are one group over one dimension, stations × time is two groups, and a curvilinear grid is a
-group over two dimensions beside one over time. Dimensions that no coordinate spans are batch dimensions.
+Coordinates that share dimensions form a group, and a group is one contraction. A grid is one group per
+dimension, scattered observations are one group over one dimension, stations × time is two groups, and a
+curvilinear grid is a group over two dimensions beside one over time. Dimensions that no coordinate spans are
+batch dimensions.
 """
 
 from __future__ import annotations
@@ -128,7 +129,8 @@ def check_coordinates(
     """
     if len(coordinates) != layout.coefficient_ndim:
         raise ValueError(
-            f"the layout has {layout.coefficient_ndim} coefficient axes, there are {len(coordinates)} coordinates"
+            f"the layout has {layout.coefficient_ndim} coefficient axes, but there are "
+            f"{len(coordinates)} coordinates"
         )
     found = list(shape) if shape is not None else [-1] * layout.ndim
     for number, coordinate in enumerate(coordinates):
@@ -153,7 +155,7 @@ def check_coordinates(
 class Part:
     """One axis of a slab: the dimensions of a group, raveled, or one batch dimension.
 
-    `site` numbers the groups, in stored order; all batch dimensions together are the site after the last group.
+    `site` numbers the groups, in stored order; all batch dimensions together are the site after the last.
     """
 
     axes: tuple[int, ...]
@@ -189,9 +191,9 @@ class Piece:
 def pieces(shape: Sequence[int], parts: Sequence[Part], limit: int, rows_limit: int) -> Iterator[Piece]:
     """Cut values into slabs of at most `limit` entries and, per group, `rows_limit` rows.
 
-    Leading axes are cut first, and an axis only where those before it in its group are down to one index, so that
-    the rows of every part stay a range. Groups with more rows than the limit are cut before all others: the features
-    of a row are then computed once and serve all slabs that follow.
+    Leading axes are cut first, and an axis only where those before it in its group are down to one index, so
+    that the rows of every part stay a range. Groups with more rows than the limit are cut before all others:
+    the features of a row are then computed once and serve all slabs that follow.
     """
     shape = tuple(shape)
     big = [part for part in parts if not part.is_batch and part.rows(shape) > rows_limit]

@@ -1,8 +1,9 @@
 """Which groups of a block separate: a mask that is a product needs only its factors.
 
-Sites are the groups, and all batch dimensions together. The validity V of a block separates between two sets of sites
-if it equals the product of its projections (`any` along the other set). V never exceeds that product, so the two are
-equal exactly if they hold equally many ones: counting decides, in integers, on the small projections alone.
+Sites are the groups, and all batch dimensions together. The validity V of a block separates between two sets
+of sites if it equals the product of its projections (`any` along the other set). V never exceeds that
+product, so the two are equal exactly if they hold equally many ones: counting decides, in integers, on the
+projections.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Separation:
         if sites not in self._known:
             last = max(sites)
             axes = tuple(i for i, part in enumerate(self.parts) if part.site == last)
-            self._known[sites] = self.along(sites - {last}).any(axis=axes, keepdims=True)
+            self._known[sites] = np.any(self.along(sites - {last}), axis=axes, keepdims=True)
         return self._known[sites]
 
     def mask(self, component: Sites) -> Bools:
@@ -108,7 +109,7 @@ class Separation:
 
 
 def join(blocks: Iterable[Sites], joined: Iterable[Sites]) -> list[Sites]:
-    """Blocks of a partition, those that a set of `joined` touches made one; in the order of their first sites."""
+    """Blocks of a partition, those that a set of `joined` touches made one; ordered by their first sites."""
     out = list(blocks)
     for together in joined:
         touching = [block for block in out if block & together]

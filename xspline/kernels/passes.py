@@ -1,8 +1,8 @@
 """Sums of a block in two passes over its slabs.
 
-The first pass finds what is valid, the moment and the scalars, and what the mask separates into. Of what separates,
-only the factors are contracted, from small arrays; the second pass contracts the weights themselves, slab by slab,
-and only for a block that does not separate.
+The first pass finds what is valid, the moment and the scalars, and what the mask separates into. Of what
+separates, only the factors are contracted, from small arrays; the second pass contracts the weights
+themselves, slab by slab, and only for a block that does not separate.
 """
 
 from __future__ import annotations

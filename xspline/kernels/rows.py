@@ -1,7 +1,7 @@
 """The rows of one group inside a slab: which coefficients each row touches, and with what values.
 
-A row touches, per coefficient axis, a patch of consecutive coefficients. Periodic axes are unrolled: positions run on
-past the last coefficient, and the overhang is added to the front (or read from it) once, at the end (or beginning).
+A row touches, per coefficient axis, a patch of consecutive coefficients. Periodic axes are unrolled:
+positions run on past the last coefficient, and the overhang is added to the front (or read from it) once.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Rows:
     columns : tuple of ndarray, int64 [Q]
         Per axis, position a · O + o of each value inside a patch.
     patch, shape : tuple of (int, int)
-        Per axis, (functions, offsets) of a patch and of the whole stretch of this slab. Offsets are 1 unless pairs.
+        Per axis, (functions, offsets) of a patch and of the stretch of this slab; offsets 1 unless pairs.
     low : tuple of int
         Per axis, where the stretch of this slab begins in the block's reach.
     inside : ndarray, bool [n]

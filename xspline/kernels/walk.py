@@ -1,4 +1,4 @@
-"""The walk over a block: slabs of float64 values and weights, one axis per group, with the rows of each group.
+"""The walk over a block: slabs of float64 values and weights, one axis per group, and the rows of each group.
 
 Nothing here is as large as the block: a slab is read, cast, used and forgotten.
 """
@@ -113,9 +113,10 @@ class Walk:
 
     @cached_property
     def weight_sites(self) -> tuple[frozenset[int], ...]:
-        """The sites that each weight spans."""
+        """The sites that each weight spans; one without axes belongs to the first."""
         return tuple(
             frozenset(part.site for part in self.parts if set(part.axes) & set(axes))
+            or frozenset((min(self.sites),))
             for axes, _ in self.block.weights
         )
 
@@ -239,7 +240,7 @@ class Accumulator:
         out = np.transpose(total, order)
         if not self.pairs:
             out = out.reshape(out.shape[: len(axes)] + out.shape[2 * len(axes) :])
-        return np.ascontiguousarray(out)
+        return np.asarray(out, order="C")
 
 
 def _roll_up(array: Floats, position: int, length: int) -> Floats:

@@ -1,0 +1,125 @@
+"""Layouts, masks and weights that the kernels must get right, small enough for the dense reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xspline.kernels import Block, Group, Layout
+from xspline.spaces import BSpline, Fourier, Polynomial, Space
+
+Floats = NDArray[np.float64]
+
+SPACE = Space(
+    {
+        "lat": BSpline(5, domain=(-30.0, 30.0)),
+        "lon": BSpline(7, domain=(0.0, 360.0), period=360.0),
+        "t": Polynomial(1, domain=(0.0, 10.0)) + Fourier(1, period=3.0),
+    }
+)
+LAT, LON, TIME = 0, 1, 2
+LENGTHS = {LAT: 8, LON: 12, TIME: 6}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layout with the shape of its values; coefficient axes are latitude, longitude, time."""
+
+    layout: Layout
+    shape: tuple[int, ...]
+
+    def coordinates(self, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
+        """Unsorted labels inside all domains."""
+        shapes = [
+            tuple(self.shape[axis] for axis in self.layout.group_of(j).data_axes) for j in (LAT, LON, TIME)
+        ]
+        return (
+            rng.uniform(-30, 30, shapes[LAT]),
+            rng.uniform(0, 360, shapes[LON]),
+            rng.uniform(0, 10, shapes[TIME]),
+        )
+
+
+def grid(*order: int, batch: tuple[int, ...] = (), pooled: int | None = None) -> Layout:
+    """One group per dimension: data axis i carries coefficient axis order[i]; -1 for batch or pooled axes."""
+    groups = [Group((axis,), (j,)) for axis, j in enumerate(order) if j >= 0]
+    if pooled is not None:
+        groups.append(Group((pooled,), ()))
+    return Layout(tuple(groups), batch)
+
+
+CASES = {
+    "grid": Case(grid(TIME, LAT, LON), (6, 8, 12)),
+    "grid, longitude first": Case(grid(LON, TIME, LAT), (12, 6, 8)),
+    "one of each": Case(grid(LAT, LON, TIME), (1, 1, 1)),
+    "observations": Case(Layout((Group((0,), (LAT, LON, TIME)),)), (200,)),
+    "stations × time": Case(Layout((Group((0,), (LAT, LON)), Group((1,), (TIME,)))), (20, 6)),
+    "time × stations": Case(Layout((Group((1,), (LON, LAT)), Group((0,), (TIME,)))), (6, 20)),
+    "curvilinear": Case(Layout((Group((1, 2), (LAT, LON)), Group((0,), (TIME,)))), (5, 6, 7)),
+    "curvilinear, time between": Case(Layout((Group((0, 2), (LAT, LON)), Group((1,), (TIME,)))), (6, 5, 7)),
+    "curvilinear, transposed": Case(Layout((Group((2, 1), (LAT, LON)), Group((0,), (TIME,)))), (5, 7, 6)),
+    "trajectory with ensemble": Case(Layout((Group((1,), (LAT, LON, TIME)),), (0,)), (3, 90)),
+    "pooled first": Case(grid(-1, LAT, LON, TIME, pooled=0), (3, 8, 9, 4)),
+    "pooled last": Case(grid(TIME, LAT, LON, -1, pooled=3), (4, 8, 9, 2)),
+    "scalar time": Case(Layout((Group((), (TIME,)), Group((0,), (LAT,)), Group((1,), (LON,)))), (8, 12)),
+    "scalar place": Case(Layout((Group((), (LAT, LON)), Group((0,), (TIME,)))), (20,)),
+    "all scalar": Case(Layout((Group((), (LAT, LON, TIME)),)), ()),
+    "batch first": Case(grid(-1, TIME, LAT, LON, batch=(0,)), (3, 5, 8, 9)),
+    "batch last": Case(grid(TIME, LAT, LON, -1, batch=(3,)), (5, 8, 9, 3)),
+    "batch between, reversed": Case(grid(TIME, -1, LAT, -1, LON, batch=(3, 1)), (4, 2, 8, 3, 7)),
+    "batch of one": Case(grid(-1, TIME, LAT, LON, batch=(0,)), (1, 5, 8, 9)),
+    "pooled and batch": Case(
+        Layout((Group((1,), (LAT,)), Group((2,), (LON, TIME)), Group((0,), ())), (3,)), (2, 8, 30, 3)
+    ),
+}
+
+MASKS = ("full", "static", "rows", "random", "one", "none")
+WEIGHTS = ("none", "first axis", "pair", "all", "two")
+DTYPES = ("f8", "f4", ">f4", "i2")
+
+
+def masked(values: Floats, mask: str, rng: np.random.Generator) -> Floats:
+    """Values with NaN by the named pattern."""
+    values = np.array(values)
+    if mask == "static":  # the same along the first axis
+        values[..., rng.random(values.shape[1:]) < 0.3] = np.nan
+    elif mask == "rows" and values.ndim:
+        values[rng.random(values.shape[0]) < 0.4] = np.nan
+    elif mask == "random":
+        values[rng.random(values.shape) < 0.3] = np.nan
+    elif mask in ("one", "none"):
+        kept = values.flat[-1]
+        values[...] = np.nan
+        values.flat[-1] = kept if mask == "one" else np.nan
+    return values
+
+
+def weights(case: Case, kind: str, rng: np.random.Generator) -> tuple[tuple[tuple[int, ...], Floats], ...]:
+    """Weights over some axes, with zeros among them."""
+    ndim = len(case.shape)
+    spans = {
+        "none": [],
+        "first axis": [tuple(range(min(1, ndim)))],
+        "pair": [(ndim - 1, 0) if ndim > 1 else tuple(range(ndim))],
+        "all": [tuple(range(ndim))],
+        "two": [tuple(range(min(1, ndim))), tuple(range(ndim))[1:3]],
+    }[kind]
+    out = []
+    for axes in spans:
+        array = rng.uniform(0.5, 2.0, tuple(case.shape[axis] for axis in axes))
+        out.append((axes, np.where(rng.random(array.shape) < 0.1, 0.0, array)))
+    return tuple(out)
+
+
+def block(
+    name: str, mask: str = "full", weight: str = "none", dtype: str = "f8", seed: int = 0
+) -> tuple[Block, Layout]:
+    """A block of one of the cases, with an offset that a reference should take away."""
+    case, rng = CASES[name], np.random.default_rng(seed)
+    values = np.asarray(280.0 + 5.0 * rng.normal(size=case.shape))
+    if dtype != "i2":
+        values = masked(values, mask, rng)
+    built = Block(values.astype(dtype), case.coordinates(rng), weights(case, weight, rng))
+    return built, case.layout

@@ -1,0 +1,332 @@
+"""Sums of a block against rows of Φ, in every layout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import reference
+from tests.kernels.cases import CASES, DTYPES, LAT, LON, MASKS, SPACE, TIME, WEIGHTS, block, grid
+from xspline.kernels import Block, Group, Layout, accumulate
+from xspline.spaces import BSpline, Fourier, Polynomial, Space
+from xspline.sums import Sums
+
+
+def check(built: Block, layout: Layout, space: Space = SPACE, rtol: float = 1e-12, **options) -> Sums:
+    """Accumulate, and compare with the dense reference about the same value."""
+    found = accumulate(built, layout, space, **options)
+    centre = float(np.max(found.reference, initial=-np.inf))
+    reference.assert_equal(found, reference.sums(built, layout, space, centre), space, rtol)
+    return found
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", CASES)
+def test_every_layout_and_mask(name: str, mask: str) -> None:
+    built, layout = block(name, mask)
+    found = check(built, layout)
+    assert found.tally.missing == np.count_nonzero(np.isnan(built.values))
+    assert found.tally.outside == 0
+
+
+@pytest.mark.parametrize("weight", WEIGHTS[1:])
+@pytest.mark.parametrize("name", CASES)
+def test_every_layout_and_weight(name: str, weight: str) -> None:
+    for mask in ("full", "random"):
+        check(*block(name, mask, weight))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["grid", "observations", "curvilinear, time between"])
+def test_every_dtype(name: str, dtype: str) -> None:
+    built, layout = block(name, "random", "first axis", dtype)
+    assert built.values.dtype == np.dtype(dtype)
+    check(built, layout)
+
+
+@settings(max_examples=15)
+@given(
+    name=st.sampled_from(sorted(CASES)),
+    mask=st.sampled_from(MASKS),
+    weight=st.sampled_from(WEIGHTS),
+    slab=st.integers(20, 400),
+    seed=st.integers(0, 2**31),
+)
+def test_any_slab(name: str, mask: str, weight: str, slab: int, seed: int) -> None:
+    built, layout = block(name, mask, weight, seed=seed)
+    check(built, layout, slab=slab)
+
+
+def test_slabs_do_not_change_the_structure() -> None:
+    built, layout = block("grid", "static")
+    partitions = {accumulate(built, layout, SPACE, slab=n).gram.partitions for n in (1, 7, 100, 10**6)}
+    assert partitions == {(((LAT, LON), (TIME,)),)}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: np.asfortranarray(a),
+        lambda a: np.repeat(a, 2, axis=0)[::2],
+        lambda a: a[::-1][::-1],
+        lambda a: np.ma.masked_invalid(a),
+    ],
+    ids=["fortran", "strided", "reversed", "masked"],
+)
+def test_memory_order_and_masked_arrays(change) -> None:
+    built, layout = block("grid", "random")
+    changed = accumulate(replace(built, values=change(built.values)), layout, SPACE)
+    reference.assert_equal(changed, reference.sums(built, layout, SPACE, float(changed.reference)), SPACE)
+
+
+def test_read_only_input_is_left_alone() -> None:
+    built, layout = block("grid", "random", "all")
+    for array in (built.values, built.weights[0][1], *built.coordinates):
+        array.setflags(write=False)
+    check(built, layout)
+
+
+SPACES = {
+    "degree 1 and 2": Space({"x": BSpline(4, 1, domain=(0.0, 1.0)), "y": BSpline(5, 2, domain=(0.0, 1.0))}),
+    "degree 0": Space({"x": BSpline(4, 0, domain=(0.0, 1.0)), "y": Polynomial(0, domain=(0.0, 1.0))}),
+    "short circle": Space({"x": BSpline(4, domain=(0.0, 1.0), period=1.0), "y": Fourier(1, period=0.5)}),
+    "repeated knots": Space(
+        {
+            "x": BSpline(degree=2, knots=(0.0, 0.0, 0.0, 0.3, 0.5, 0.5, 0.5, 0.8, 1.0, 1.0, 1.0)),
+            "y": BSpline(4, domain=(0.0, 1.0)),
+        }
+    ),
+    "waves": Space({"x": Fourier(1, period=1.0), "y": BSpline(5, domain=(0.0, 1.0))}),
+    "spline in a union": Space(
+        {
+            "x": BSpline(8, 1, domain=(0.0, 1.0), period=1.0),
+            "y": Polynomial(2, domain=(0.0, 1.0)) + Fourier(1, 0.3),
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", ["numba", "namespace"])
+@pytest.mark.parametrize("name", SPACES)
+def test_every_kind_of_basis(name: str, engine: str) -> None:
+    space, rng = SPACES[name], np.random.default_rng(1)
+    x, y = rng.uniform(0, 1, 12), rng.uniform(0, 1, 15)
+    values = rng.normal(size=(12, 15))
+    values[rng.random(values.shape) < 0.3] = np.nan
+    check(Block(values, (x, y)), grid(0, 1), space, engine=engine)
+    points = Layout((Group((0, 1), (0, 1)),))
+    check(Block(values, (rng.uniform(0, 1, values.shape), rng.uniform(0, 1, values.shape))), points, space)
+
+
+# The reference
+
+
+def test_reference_is_the_first_finite_value_in_float32() -> None:
+    built, layout = block("grid")
+    values = built.values.copy()
+    values[0, 0, :3] = np.nan
+    found = accumulate(replace(built, values=values), layout, SPACE)
+    assert found.reference == np.float32(values[0, 0, 3])
+
+
+def test_reference_can_be_given_and_has_one_entry_per_batch_axis() -> None:
+    built, layout = block("batch between, reversed")
+    found = check(replace(built, reference=12.5), layout)
+    assert found.reference.shape == (1, 1)
+    assert found.reference.item() == 12.5
+
+
+def test_space_without_constant_is_not_centred() -> None:
+    class Without(Space):
+        has_constant = False
+
+    bases = {"x": BSpline(5, domain=(0.0, 1.0)), "y": Polynomial(1, domain=(0.0, 1.0))}
+    built = Block(np.full((4, 4), 7.0), (np.linspace(0, 1, 4), np.linspace(0, 1, 4)))
+    assert accumulate(built, grid(0, 1), Space(bases)).reference == 7.0
+    assert accumulate(built, grid(0, 1), Without(bases)).reference == 0.0
+
+
+def test_reference_too_large_for_float32() -> None:
+    built, layout = block("grid")
+    found = accumulate(replace(built, values=built.values * 1e40), layout, SPACE)
+    assert found.reference == built.values.flat[0] * 1e40
+
+
+# Windows
+
+
+def test_window_holds_what_the_coordinates_touch() -> None:
+    space = Space({"x": BSpline(20, domain=(0.0, 17.0)), "t": Polynomial(1, domain=(0.0, 1.0))})
+    values, x = np.ones((3, 2)), np.array([5.5, 4.2, 7.9])
+    found = check(Block(values, (x, np.array([0.0, 1.0]))), grid(0, 1), space)
+    assert found.window == ((4, 7), (0, 2))
+    assert found.gram.terms[0][0].window == ((4, 7),)
+
+
+@pytest.mark.parametrize(
+    ("lon", "window"),
+    [
+        (np.array([355.0, 358.0, 2.0, 5.0]), (35, 5)),
+        (np.array([1.0, 2.0]), (0, 4)),
+        (np.array([355.0, 356.0]), (35, 4)),
+        (np.arange(0.0, 360.0, 5.0), (0, 36)),
+    ],
+    ids=["across the seam", "behind it", "before it", "circle"],
+)
+def test_periodic_windows(lon: np.ndarray, window: tuple[int, int]) -> None:
+    space = Space({"lon": BSpline(36, domain=(0.0, 360.0), period=360.0), "y": BSpline(4, domain=(0.0, 1.0))})
+    rng = np.random.default_rng(0)
+    values, y = rng.normal(size=(lon.size, 6)), rng.uniform(0, 1, 6)
+    values[rng.random(values.shape) < 0.2] = np.nan
+    for slab in (6, 100):
+        assert check(Block(values, (lon, y)), grid(0, 1), space, slab=slab).window[0] == window
+
+
+# Tally
+
+
+def test_tally_of_labels_outside_and_missing() -> None:
+    built, layout = block("grid")
+    lat, lon, t = (x.copy() for x in built.coordinates)
+    lat[2], lat[3] = 31.0, np.nan
+    values = built.values.copy()
+    values[0, 2, :], values[1, 5, 4] = np.nan, np.nan
+    found = check(replace(built, values=values, coordinates=(lat, lon, t)), layout)
+    assert found.tally.missing == 12 + 1 + 6 * 12
+    assert found.tally.outside == 5 * 12
+    assert found.count == 6 * 8 * 12 - 13 - 6 * 12 - 5 * 12
+
+
+def test_tally_of_nothing_inside() -> None:
+    built, layout = block("observations")
+    lat, lon, t = built.coordinates
+    found = accumulate(replace(built, coordinates=(lat + 100.0, lon, t)), layout, SPACE)
+    assert found.tally.outside == 200
+    assert found.count == 0
+    assert found.gram.terms == ()
+
+
+@pytest.mark.parametrize("slab", [20, 10**6])
+@pytest.mark.parametrize("name", ["grid", "curvilinear, time between", "batch between, reversed"])
+def test_first_infinity_in_order_of_the_data(name: str, slab: int) -> None:
+    built, layout = block(name, "random")
+    values = built.values.copy()
+    places = [tuple(n - 1 for n in values.shape), tuple(n // 2 for n in values.shape), (0,) * values.ndim]
+    for place, sign in zip(places, (1, -1, 1), strict=True):
+        values[place] = sign * np.inf
+        start = tuple(range(10, 10 + values.ndim))
+        found = check(replace(built, values=values, start=start), layout, slab=slab)
+        assert found.tally.infinity == tuple(a + b for a, b in zip(start, place, strict=True))
+        assert found.tally.missing == np.count_nonzero(~np.isfinite(values))
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
+def test_first_bad_weight(bad: float) -> None:
+    built, layout = block("grid")
+    on_longitude, everywhere = np.ones(12), np.ones((6, 8, 12))
+    on_longitude[7] = bad
+    everywhere[2, 0, 0] = bad
+    weights = (((2,), on_longitude), ((0, 1, 2), everywhere))
+    found = accumulate(replace(built, weights=weights, start=(100, 0, 0)), layout, SPACE)
+    assert found.tally.bad_weight == (100, 0, 7)
+    excluded = (
+        ((2,), np.where(on_longitude == 1, 1.0, 0.0)),
+        ((0, 1, 2), np.where(everywhere == 1, 1.0, 0.0)),
+    )
+    expected = reference.sums(replace(built, weights=excluded), layout, SPACE, float(found.reference))
+    reference.assert_equal(found, expected, SPACE)
+
+
+def test_bad_weight_behind_a_mask_stays_out_of_the_factors() -> None:
+    built, layout = block("grid")
+    values = built.values.copy()
+    values[:, 3] = np.nan
+    weight = np.ones(8)
+    weight[3] = np.nan
+    found = accumulate(replace(built, values=values, weights=(((1,), weight),)), layout, SPACE)
+    assert found.tally.bad_weight == (0, 3, 0)
+    assert all(np.isfinite(factor.pairs).all() for term in found.gram.terms for factor in term)
+
+
+# Merging
+
+
+@settings(max_examples=12)
+@given(
+    name=st.sampled_from(sorted(set(CASES) - {"all scalar", "one of each"})),
+    mask=st.sampled_from(("full", "static", "random", "rows")),
+    weight=st.sampled_from(("none", "first axis")),
+    data=st.data(),
+)
+def test_sums_of_chunks_are_the_sums_of_the_whole(name: str, mask: str, weight: str, data) -> None:
+    built, layout = block(name, mask, weight, seed=data.draw(st.integers(0, 2**31)))
+    axis = data.draw(st.integers(0, built.values.ndim - 1))
+    cut = data.draw(st.integers(0, built.values.shape[axis]))
+    whole = accumulate(built, layout, SPACE)
+    parts = [accumulate(part(built, layout, axis, span), layout, SPACE) for span in ((0, cut), (cut, None))]
+    frame = SPACE.frame
+    if axis in layout.batch_axes:
+        merged = Sums.concatenate(parts, layout.batch_axes.index(axis), frame)
+        merged = merged.recentred(whole.reference, frame)
+    else:
+        merged = Sums.merge(parts, frame).recentred(whole.reference, frame)
+    expected = reference.sums(built, layout, SPACE, float(np.max(whole.reference, initial=-np.inf)))
+    if expected.count.any():
+        reference.assert_equal(merged, expected, SPACE, 3e-12)
+
+
+def part(built: Block, layout: Layout, axis: int, span: tuple[int, int | None]) -> Block:
+    """A chunk of a block along one axis of the values."""
+    piece = slice(*span)
+
+    def cut(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        return array[tuple(piece if a == axis else slice(None) for a in axes)]
+
+    ndim = built.values.ndim
+    axes = [layout.group_of(j).data_axes for j in range(layout.coefficient_ndim)]
+    return Block(
+        cut(built.values, tuple(range(ndim))),
+        tuple(cut(x, a) for x, a in zip(built.coordinates, axes, strict=True)),
+        tuple((a, cut(w, a)) for a, w in built.weights),
+        tuple(span[0] if a == axis else 0 for a in range(ndim)),
+    )
+
+
+def test_an_empty_block_is_zero() -> None:
+    built, layout = block("batch first")
+    found = accumulate(part(built, layout, 1, (0, 0)), layout, SPACE)
+    assert found.count.tolist() == [0, 0, 0]
+    assert found.gram.terms == ()
+
+
+# Shapes
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    built, layout = block("grid")
+    lat, lon, t = built.coordinates
+    with pytest.raises(ValueError, match=r"the layout has 3 axes, the values have shape \(6, 8\)"):
+        accumulate(replace(built, values=built.values[..., 0]), layout, SPACE)
+    with pytest.raises(ValueError, match="coordinate 0 has length 7 along data axis 1, not 8"):
+        accumulate(replace(built, coordinates=(lat[1:], lon, t)), layout, SPACE)
+    with pytest.raises(ValueError, match=r"weights over the axes \(1,\) must have shape \(8,\), got \(3,\)"):
+        accumulate(replace(built, weights=(((1,), np.ones(3)),)), layout, SPACE)
+    with pytest.raises(ValueError, match="3 coefficient axes, but there are 2 coordinates"):
+        accumulate(replace(built, coordinates=(lat, lon)), layout, SPACE)
+
+
+@pytest.mark.parametrize(
+    ("groups", "batch", "message"),
+    [
+        ((Group((0,), (0,)), Group((0,), (1,))), (), "in one group or in batch_axes, once"),
+        ((Group((0,), (0,)),), (2,), "in one group or in batch_axes, once"),
+        ((Group((0,), (1,)),), (), "every coefficient axis must be in one group"),
+    ],
+)
+def test_layouts_that_overlap_are_refused(groups, batch, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Layout(groups, batch)
