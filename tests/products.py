@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import xarray as xr
 
@@ -50,35 +52,35 @@ def sst(
     return xr.DataArray(values.astype(np.float32), coords, ("time", "lat", "lon"), "sst", attrs)
 
 
-def design(data: xr.DataArray, space: xs.Space) -> np.ndarray:
-    """Return Φ for every value of the data, in the order of its dimensions: shape (values, coefficients)."""
-    phi = np.ones((data.size, 1))
+def rows(data: xr.DataArray, space: xs.Space, part: slice) -> np.ndarray:
+    """Return Φ for some values of the data, in the order of its dimensions: shape (values, coefficients)."""
+    phi = np.ones((len(range(data.size)[part]), 1))
     for name, features in zip(space.names, space.features, strict=True):
-        labels = data[name].broadcast_like(data).transpose(*data.dims)
-        columns = features.design(space.to_float(name, labels.values.ravel()))
-        phi = (phi[:, :, None] * columns[:, None, :]).reshape(data.size, -1)
+        labels = data[name].broadcast_like(data).transpose(*data.dims).values.ravel()[part]
+        columns = features.design(space.to_float(name, labels))
+        phi = (phi[:, :, None] * columns[:, None, :]).reshape(len(phi), -1)
     return phi
 
 
 def dense_prediction(
-    data: xr.DataArray, space: xs.Space, ridge: float, weights: xr.DataArray | None = None
+    data: xr.DataArray, space: xs.Space, ridge: float, weights: xr.DataArray | None = None, step: int = 10_000
 ) -> xr.DataArray:
     """Return the ridge fit of the paper's equation 4 by dense normal equations, about the mean, at every label."""
-    phi, y = design(data, space), data.values.astype(float).ravel()
-    w = (
-        np.ones_like(y)
-        if weights is None
-        else weights.broadcast_like(data).transpose(*data.dims).values.ravel()
-    )
+    y = data.values.astype(float).ravel()
+    w = np.ones_like(y) if weights is None else weights.broadcast_like(data).transpose(*data.dims).values.ravel()
     seen = np.isfinite(y) & (w > 0)
     r = y[seen].mean()
-    e = np.ones(1)
-    for unit in space.constant():
-        e = np.multiply.outer(e, unit).ravel()
-    gram = (phi[seen] * w[seen, None]).T @ phi[seen]
-    moment = phi[seen].T @ (w[seen] * (y[seen] - r))
-    c = np.linalg.solve(gram + ridge * np.eye(e.size), moment - r * ridge * e) + r * e
-    return data.copy(data=(phi @ c).reshape(data.shape))
+    e = functools.reduce(np.multiply.outer, space.constant()).ravel()
+    gram, moment = ridge * np.eye(e.size), -r * ridge * e
+    parts = [slice(i, i + step) for i in range(0, y.size, step)]
+    for part in parts:
+        phi, keep = rows(data, space, part), seen[part]
+        weighted = (phi[keep] * w[part][keep, None]).T
+        gram += weighted @ phi[keep]
+        moment += weighted @ (y[part][keep] - r)
+    c = np.linalg.solve(gram, moment) + r * e
+    values = np.concatenate([rows(data, space, part) @ c for part in parts])
+    return data.copy(data=values.reshape(data.shape))
 
 
 def worst(a: xr.DataArray, b: xr.DataArray, where: xr.DataArray | None = None) -> float:

@@ -124,8 +124,9 @@ def test_summary_counts_and_measures_the_residual(product: xr.DataArray, pooled:
 
 
 def test_the_answer_does_not_depend_on_the_level(product: xr.DataArray) -> None:
-    a = product.astype(float).spline.fit(BASES)
-    b = (product.astype(float) + 4096.0).spline.fit(BASES)
+    bases = {"lat": 4, "lon": 4, "time": SEASONS}
+    a = product.astype(float).spline.fit(bases)
+    b = (product.astype(float) + 4096.0).spline.fit(bases)
     np.testing.assert_allclose(b.predict() - 4096.0, a.predict(), atol=1e-8)
     np.testing.assert_allclose(b.summary()["rmse"], a.summary()["rmse"], rtol=1e-8)
 
@@ -152,8 +153,8 @@ def test_trend_map_is_one_term_of_the_union() -> None:
     data = sst(months=36)
     field = data.spline.fit(time=SEASONS)
     trend = field.select(time=xs.Polynomial).derivative(data.isel(time=[0, 20]), time=1)
-    domain = field.space.features[0].domain
-    slope = field.coefficients.sel(time_basis="x1").drop_vars("time_basis") * 2 / (domain[1] - domain[0])
+    years = float((data.time[-1] - data.time[0]) / np.timedelta64(1, "s"))
+    slope = field.coefficients.sel(time_basis="x1").drop_vars("time_basis") * 2 / years
     np.testing.assert_allclose(trend.isel(time=0), slope, rtol=1e-12)
     np.testing.assert_allclose(trend.isel(time=1), slope, rtol=1e-12)
     assert trend.name == "dsst_dtime" and trend.attrs["units"] == "degC s-1"
