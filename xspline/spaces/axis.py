@@ -83,6 +83,8 @@ class Axis:
         array = _as_array(labels)
         if self.kind == "number":
             return _numbers(array)
+        if array.size == 0:
+            return np.zeros(array.shape)
         if array.dtype.kind == ("M" if self.kind == "time" else "m") and self.calendar in (STANDARD, None):
             return seconds_of_integers(array)
         if array.dtype.kind in "OUSTM" and array.dtype.kind != "m":
@@ -246,7 +248,7 @@ def _kind(array: Array) -> tuple[str, str | None]:
     if array.dtype.kind in "Mm":
         return ("time", STANDARD) if array.dtype.kind == "M" else ("timedelta", None)
     known = next((label for label in array.ravel() if label is not None and label == label), 0.0)
-    return _kind_of_one(known)
+    return _kind_of_one(str(known) if isinstance(known, str) else known)
 
 
 def _kind_of_one(label: Any) -> tuple[str, str | None]:

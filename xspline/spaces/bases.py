@@ -192,6 +192,7 @@ class BSpline(Basis):
                 periodic_knots(knots, self.degree) if periodic else knots, self.degree, size, periodic, False
             )
         lo, hi = range_of(axis, self.domain)
+        self._check_resolved(axis, lo, hi)
         if not periodic:
             return LocalSpline(
                 uniform_knots(lo, hi, size - self.degree, self.degree), self.degree, size, False, True
@@ -199,6 +200,15 @@ class BSpline(Basis):
         return LocalSpline(
             periodic_knots(np.linspace(lo, hi, size + 1), self.degree), self.degree, size, True, True
         )
+
+    def _check_resolved(self, axis: Axis, lo: float, hi: float) -> None:
+        """Float64 must tell the knots apart."""
+        intervals = self.count if self.period is not None else self.count - self.degree
+        if (hi - lo) / intervals <= 2 * np.spacing(max(abs(lo), abs(hi))):
+            ends = f"({axis.text(lo)}, {axis.text(hi)})"
+            raise ValueError(
+                f"domain {ends} is too short for {intervals} intervals in float64; pass a wider one"
+            )
 
 
 def _check_period(axis: Axis, lo: float, hi: float, period: float) -> None:

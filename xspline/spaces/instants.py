@@ -56,8 +56,10 @@ _FINE = {"ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as"
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _DURATION = re.compile(rf"\s*({_NUMBER})\s*({'|'.join(sorted(SECONDS, key=len, reverse=True))})\s*")
 _INSTANT = re.compile(
-    r"\s*([+-]?\d{4,})(?:-(\d{1,2})(?:-(\d{1,2})"
-    r"(?:[T ](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(\.\d*)?)?)?)?)?)?Z?\s*"
+    r"""\s* ([+-]?\d{4,}) (?: -(\d{1,2}) (?: -(\d{1,2})                         # date
+            (?: [T\ ](\d{1,2}) (?: :(\d{1,2}) (?: :(\d{1,2}) (\.\d*)? )? )? )? )? )?  # clock
+        Z? \s*""",
+    re.VERBOSE,
 )
 
 
@@ -246,12 +248,12 @@ def text_of_seconds(x: float, calendar: str) -> str:
     if not np.isfinite(x):
         return "NaT"
     whole = int(np.floor(x))
-    instant = _text_of_whole(whole, calendar)
-    for decimals in (6, 9, 12, 18, 24) if x != whole else ():
-        fraction = f"{x - whole:.{decimals}f}"
-        if fraction.startswith("0") and whole + float(fraction) == x:
-            return instant + fraction[1:]
-    return instant
+    part = x - whole
+    if part in (0.0, 1.0):  # 1: just below a second, by less than float64 can tell
+        return _text_of_whole(whole + int(part), calendar)
+    texts = (f"{part:.{decimals}f}" for decimals in (6, 9, 12, 18, 24))
+    fraction = next((text for text in texts if text[0] == "0" and whole + float(text) == x), f"{part:.24f}")
+    return _text_of_whole(whole, calendar) + fraction[1:]
 
 
 def _text_of_whole(whole: int, calendar: str) -> str:

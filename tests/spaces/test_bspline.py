@@ -1,0 +1,230 @@
+"""B-splines against SciPy, and the laws that do not need it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.interpolate import BSpline as SciPySpline
+
+from tests.spaces.cases import NUMBER, bound, features_of, full_knots, scipy_design, splines
+from xspline.spaces import BSpline
+
+
+def positions(basis: BSpline, count: int = 61) -> np.ndarray:
+    lo, hi = basis.domain
+    return np.sort(np.concatenate([lo + (hi - lo) * np.random.default_rng(7).random(count), [lo, hi]]))
+
+
+@given(splines())
+def test_values_and_derivatives_are_scipys(basis: BSpline) -> None:
+    x = positions(basis)[:-1] if basis.period is not None else positions(basis)
+    features = bound(basis).on(NUMBER)
+    for order in range(basis.degree + 1):
+        expected = scipy_design(basis, x, order)
+        # Knots at 1.5e9 are rounded to 2e-7: SciPy's values move by that, relative to the smallest cell.
+        knots = full_knots(basis)
+        sharp = np.min(np.diff(knots)[np.diff(knots) > 0])
+        rounding = 1e-13 + 60 * np.spacing(np.abs(knots).max()) / sharp * (order + 1)
+        scale = max(np.abs(expected).max(), (1 / sharp) ** order)
+        np.testing.assert_allclose(features.design(x, order), expected, rtol=0, atol=rounding * scale)
+
+
+@pytest.mark.parametrize("degree", range(9))
+def test_digits_are_kept_up_to_degree_eight(degree: int) -> None:
+    basis = bound(BSpline(degree + 6, degree, domain=(-3, 5)))
+    features, x = basis.on(NUMBER), np.linspace(-3, 5, 201)
+    for order in range(degree + 1):
+        expected = scipy_design(basis, x, order)
+        np.testing.assert_allclose(features.design(x, order), expected, atol=2e-14 * np.abs(expected).max())
+
+
+def test_scipys_design_matrix_is_the_design() -> None:
+    basis = bound(BSpline(13, domain=(-30, 30)))
+    x = np.linspace(-30, 30, 97)
+    expected = SciPySpline.design_matrix(x, full_knots(basis), 3).toarray()
+    np.testing.assert_allclose(features_of(basis).design(x), expected, atol=1e-14)
+
+
+@pytest.mark.parametrize("size", range(1, 15))
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_short_circles_are_sums_of_wrapped_functions(size: int, degree: int) -> None:
+    basis = bound(BSpline(size, degree, period=6.0))
+    features, x = features_of(basis), np.linspace(0, 6, 40, endpoint=False)
+    np.testing.assert_allclose(features.design(x), scipy_design(basis, x), atol=1e-14)
+    assert features.local is (size > 2 * degree)
+    assert features.offsets == (degree + 1 if features.local else size)
+
+
+@given(splines(), st.integers(-3, 3))
+def test_functions_sum_to_one_and_circles_close(basis: BSpline, turns: int) -> None:
+    features, x = features_of(basis), positions(basis)
+    np.testing.assert_allclose(features.design(x).sum(axis=1), 1.0, rtol=1e-12)
+    assert np.all(features.constant() == 1.0)
+    if basis.period is not None:
+        assert features.domain is None
+        np.testing.assert_allclose(
+            features.design(x[1:-1] + turns * basis.period).sum(axis=1), 1.0, rtol=1e-12
+        )
+        ends = features.design(np.array(basis.domain))
+        assert np.array_equal(ends[0], ends[1])
+
+
+@given(splines())
+def test_first_function_of_each_cell_follows_the_knots(basis: BSpline) -> None:
+    features, knots = features_of(basis), full_knots(basis)
+    if not features.local:
+        assert features.first.tolist() == [0] and features.cells == 1 and features.width == features.size
+        return
+    lengths = np.diff(knots[basis.degree : knots.size - basis.degree])
+    assert features.first.tolist() == np.flatnonzero(lengths > 0).tolist()
+    assert features.cells == features.first.size and features.width == basis.degree + 1
+    if basis.knots is None:
+        assert features.first.tolist() == list(range(features.cells))
+
+
+# --- where a position falls
+
+
+@given(splines())
+def test_knots_begin_their_cell_and_the_last_end_closes_it(basis: BSpline) -> None:
+    features = features_of(basis)
+    if not features.local:
+        return
+    edges = features.edges
+    cell, z = features.locate(edges[:-1])
+    assert cell.tolist() == list(range(features.cells))
+    rounding = 4 * np.spacing(np.abs(edges).max()) / np.diff(edges).min()
+    np.testing.assert_allclose(z, -1.0, atol=rounding)
+    cell, z = features.locate(np.nextafter(edges[1:], -np.inf))
+    assert cell.tolist() == list(range(features.cells))
+    last, z = features.locate(edges[-1:])
+    assert (last[0], z[0]) == ((0, -1.0) if features.periodic else (features.cells - 1, 1.0))
+
+
+@pytest.mark.parametrize("degree", [0, 3])
+@pytest.mark.parametrize(("lo", "hi"), [(0.0, 1.0), (-30.0, 30.0), (1.5e9, 1.6e9), (0.1, 0.7)])
+def test_one_ulp_outside_is_on_the_end(degree: int, lo: float, hi: float) -> None:
+    features = features_of(BSpline(9, degree, domain=(lo, hi)))
+    below, above = np.nextafter(lo, -np.inf), np.nextafter(hi, np.inf)
+    x = np.array([below, lo, hi, above, np.nextafter(below, -np.inf), np.nextafter(above, np.inf)])
+    cell, z = features.locate(np.append(x, [np.nan, np.inf, -np.inf]))
+    assert cell.tolist() == [0, 0, features.cells - 1, features.cells - 1, -1, -1, -1, -1, -1]
+    assert z[:4].tolist() == [-1.0, -1.0, 1.0, 1.0] and np.all(z[4:] == 0)
+    assert cell.dtype == np.int64
+    design = features.design(np.append(x, np.nan))
+    assert np.array_equal(design[0], design[1]) and np.array_equal(design[2], design[3])
+    assert np.isnan(design[4:]).all()
+    assert np.all(features.features(cell, z)[4:] == 0) and np.all(features.pair_features(cell, z)[4:] == 0)
+
+
+def test_positions_of_seconds_keep_their_digits() -> None:
+    """A cell of a month at 1.5e9 s: z is right to the rounding of the position, not of the knots."""
+    lo, month = 1.4e9, 2_629_746.0
+    features = features_of(BSpline(63, domain=(lo, lo + 60 * month)))
+    steps = np.arange(60) * month + 0.25 * month
+    cell, z = features.locate(lo + steps)
+    assert cell.tolist() == list(range(60))
+    np.testing.assert_allclose(z, -0.5, atol=1e-13)
+
+
+def test_a_circle_of_seconds_keeps_its_phase() -> None:
+    year = 31556952.0
+    features = features_of(BSpline(12, period=year))
+    x = np.linspace(0, year, 50, endpoint=False)
+    np.testing.assert_allclose(
+        features.design(np.round(x) + 40 * year), features.design(np.round(x)), atol=1e-14
+    )
+    assert features.locate(np.array([-1e-20]))[0][0] in (0, 11)
+
+
+# --- consistency of the ways to the same numbers
+
+
+@given(splines(3), st.integers(0, 3))
+def test_design_is_features_in_their_places(basis: BSpline, order: int) -> None:
+    features, x = features_of(basis), positions(basis)
+    order = min(order, basis.degree)
+    cell, z = features.locate(x)
+    values, dense = features.features(cell, z, order), np.zeros((x.size, features.size))
+    assert values.shape == (x.size, features.width)
+    for a in range(features.width):
+        place = features.first[cell] + a
+        dense[np.arange(x.size), place % features.size if features.periodic else place] += values[:, a]
+    np.testing.assert_array_equal(features.design(x, order), dense)
+
+
+@given(splines(3))
+def test_rows_do_not_depend_on_their_neighbours(basis: BSpline) -> None:
+    features, x = features_of(basis), positions(basis)
+    one_by_one = np.concatenate([features.design(x[i : i + 1]) for i in range(x.size)])
+    np.testing.assert_array_equal(features.design(x), one_by_one)
+
+
+@given(splines(3))
+def test_labels_are_averages_of_inner_knots(basis: BSpline) -> None:
+    labels, knots, p = features_of(basis).labels(), full_knots(basis), basis.degree
+    start = [knots[k + 1 : k + p + 1] if p else knots[k : k + 2] for k in range(basis.count)]
+    expected = np.array([inner.mean() for inner in start])
+    if basis.period is not None:
+        lo, hi = basis.domain
+        offset = np.mod(labels - expected + (hi - lo) / 2, hi - lo) - (hi - lo) / 2
+        np.testing.assert_allclose(offset, 0, atol=1e-9 * max(abs(lo), abs(hi)))
+        assert np.all((labels >= lo) & (labels <= hi))
+    else:
+        np.testing.assert_allclose(labels, expected, rtol=1e-12, atol=1e-12 * np.abs(knots).max())
+
+
+def test_greville_points_reproduce_straight_lines() -> None:
+    features, x = features_of(BSpline(9, domain=(2, 5))), np.linspace(2, 5, 31)
+    np.testing.assert_allclose(features.design(x) @ features.labels(), x, rtol=1e-14)
+
+
+def test_derivatives_above_the_degree_are_refused() -> None:
+    features = features_of(BSpline(9, 2, domain=(0, 1)))
+    assert features.max_order == 2
+    with pytest.raises(ValueError, match="order 3 is above the degree 2 of the B-spline"):
+        features.design(np.array([0.5]), 3)
+    with pytest.raises(ValueError, match="order -1 is negative"):
+        features.design(np.array([0.5]), -1)
+    with pytest.raises(ValueError, match="order 3 is above the degree 2"):
+        features.roughness(3)
+
+
+# --- windows
+
+
+@given(splines(3), st.floats(-0.4, 1.4), st.floats(0, 1.8))
+def test_window_holds_what_a_range_touches(basis: BSpline, start: float, length: float) -> None:
+    features, (lo, hi) = features_of(basis), basis.domain
+    left = lo + start * (hi - lo)
+    right = left + length * (hi - lo)
+    first, count = features.window(left, right)
+    x = np.linspace(left, right, 301)
+    design = features.design(x)
+    touched = np.flatnonzero(np.any(np.nan_to_num(design) != 0, axis=0))
+    assert set(touched) <= {(first + i) % features.size for i in range(count)}
+    assert 0 <= count <= features.size and 0 <= first < features.size
+    if not features.local or features.periodic:
+        return
+    if np.isnan(design).all():
+        assert count == 0 or left <= hi
+    elif basis.knots is None:
+        assert count <= touched.size + 2
+
+
+def test_windows_of_a_line_and_a_circle() -> None:
+    line = features_of(BSpline(13, domain=(0, 10)))
+    assert line.window(0, 0.5) == (0, 4)
+    assert line.window(0, 1.0) == (0, 5)
+    assert line.window(9.5, 10) == (9, 4)
+    assert line.window(-5, 25) == (0, 13)
+    assert line.window(10.5, 11) == line.window(-2, -1) == line.window(np.nan, np.nan) == (0, 0)
+    circle = features_of(BSpline(10, period=10.0))
+    assert circle.window(0.5, 0.6) == (0, 4)
+    assert circle.window(9.5, 10.5) == (9, 5)
+    assert circle.window(-0.5, 0.5) == (9, 5)
+    assert circle.window(3, 13) == circle.window(-np.inf, np.inf) == circle.window(2.5, 12.4) == (0, 10)
+    assert circle.window(2.5, 8.5) == (2, 10) or circle.window(2.5, 8.5) == (0, 10)
+    assert features_of(BSpline(3, period=10.0)).window(1, 2) == (0, 3)

@@ -1,0 +1,282 @@
+"""Laws of all features, and Fourier, polynomials and unions against their formulas."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+from numpy.polynomial import Legendre as Series
+from scipy.integrate import quad
+
+from tests.spaces.cases import ALL, EXTENT, NUMBER, TIME, bound, dense_pairs, features_of, inside
+from xspline.spaces import Basis, BSpline, Features, Fourier, Global, Polynomial, Union
+
+
+@pytest.fixture(params=ALL.values(), ids=ALL.keys())
+def basis(request: pytest.FixtureRequest) -> Basis:
+    return request.param
+
+
+@pytest.fixture
+def features(basis: Basis) -> Features:
+    return basis.on(NUMBER)
+
+
+def range_of(basis: Basis, features: Features) -> tuple[float, float]:
+    """Range of the integrals: the domain, else one period from 0."""
+    if isinstance(features, Global):
+        return features.span
+    return basis.domain
+
+
+def terms(basis: Basis) -> tuple[Basis, ...]:
+    return basis.terms if isinstance(basis, Union) else (basis,)
+
+
+def breakpoints(basis: Basis, lo: float, hi: float) -> np.ndarray:
+    """Knots in [lo, hi] for adaptive quadrature, those of circles repeated."""
+    places = [lo, hi]
+    for term in terms(basis):
+        if isinstance(term, BSpline):
+            edges = term.local(NUMBER).edges
+            length = edges[-1] - edges[0]
+            turns = range(-4, 5) if term.period is not None else (0,)
+            places += [e + turn * length for turn in turns for e in edges]
+    return np.unique([x for x in places if lo <= x <= hi])
+
+
+# --- laws of all features
+
+
+def test_shapes_and_types(basis: Basis, features: Features) -> None:
+    x = inside(*EXTENT)
+    cell, z = features.locate(x)
+    a, o = features.pair_index()
+    q, size = features.width, features.size
+    assert basis.count == size and features.first.shape == (features.cells,)
+    assert (cell.dtype, z.dtype, a.dtype, o.dtype, features.first.dtype) == (
+        np.int64,
+        float,
+        *[np.dtype(np.int64)] * 3,
+    )
+    assert features.features(cell, z).shape == (x.size, q)
+    assert features.pair_features(cell, z).shape == (x.size, q * (q + 1) // 2) == (x.size, a.size)
+    assert [(i, j) for i in range(q) for j in range(q - i)] == list(zip(a.tolist(), o.tolist(), strict=True))
+    assert features.design(x).shape == (x.size, size)
+    assert features.roughness(0).shape == (size, features.offsets)
+    assert len(features.labels()) == size
+    assert features.local or (
+        features.width == features.offsets == size and features.cells == 1 and not features.periodic
+    )
+
+
+def test_pairs_are_products(features: Features) -> None:
+    x = np.append(inside(*EXTENT), [np.nan, np.inf])
+    cell, z = features.locate(x)
+    values, (a, o) = features.features(cell, z), features.pair_index()
+    np.testing.assert_array_equal(features.pair_features(cell, z), values[:, a] * values[:, a + o])
+    assert cell[-2:].tolist() == [-1, -1] and np.all(values[-2:] == 0)
+
+
+def test_nothing_is_empty_handed(features: Features) -> None:
+    cell, z = features.locate(np.empty(0))
+    assert features.features(cell, z).shape == (0, features.width)
+    assert features.pair_features(cell, z).shape == (0, features.pair_index()[0].size)
+    assert features.design(np.empty(0)).shape == (0, features.size)
+
+
+def test_the_constant_is_one_everywhere(basis: Basis, features: Features) -> None:
+    x = inside(*EXTENT)
+    np.testing.assert_allclose(features.design(x) @ features.constant(), 1.0, rtol=1e-13)
+    highest = 1 if features.max_order is None else min(1, features.max_order)
+    if highest:
+        np.testing.assert_allclose(features.design(x, 1) @ features.constant(), 0.0, atol=1e-12)
+
+
+def test_outside_a_spline_there_is_nothing(basis: Basis, features: Features) -> None:
+    cell, _ = features.locate(np.array([EXTENT[0] - 1, EXTENT[1] + 1]))
+    assert cell.tolist() == ([0, 0] if not features.local and features.domain is None else cell.tolist())
+    if features.domain is not None:
+        assert cell.tolist() == [-1, -1]
+        assert np.isnan(features.design(np.array([EXTENT[1] + 1]))).all()
+        assert features.window(EXTENT[1] + 1, EXTENT[1] + 2) == (0, 0)
+    assert features.window(0.0, 1.0)[1] > 0 and features.window(np.nan, 1.0) == (0, 0)
+
+
+def test_derivatives_are_slopes(features: Features) -> None:
+    step = 1e-5
+    x = inside(*EXTENT, count=29)
+    for order in range(1, 4 if features.max_order is None else min(features.max_order, 4)):
+        slope = (features.design(x + step, order - 1) - features.design(x - step, order - 1)) / (2 * step)
+        exact = features.design(x, order)
+        np.testing.assert_allclose(slope, exact, atol=2e-6 * max(1.0, np.abs(exact).max()))
+
+
+def test_features_are_shared_and_cheap_to_send(basis: Basis, features: Features) -> None:
+    assert basis.on(NUMBER) is features
+    again = pickle.loads(pickle.dumps(features))
+    x = inside(*EXTENT)
+    np.testing.assert_array_equal(again.design(x), features.design(x))
+    with pytest.raises(ValueError, match="read-only"):
+        features.first[0] = 1
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_roughness_is_the_integral(basis: Basis, features: Features, order: int) -> None:
+    if order > min((term.degree for term in terms(basis) if isinstance(term, BSpline)), default=order):
+        with pytest.raises(ValueError, match="above the degree"):
+            features.roughness(order)
+        return
+    lo, hi = range_of(basis, features)
+    breaks, length = breakpoints(basis, lo, hi), hi - lo
+    dense = dense_pairs(features, features.roughness(order))
+
+    def product(x: float, k: int, other: int) -> float:
+        values = features.design(np.array([x]), order)[0]
+        return float(values[k] * values[other])
+
+    rng = np.random.default_rng(3)
+    scale, unit = np.abs(dense).max(), length ** (2 * order - 1)
+    for k, other in rng.integers(0, features.size, (5, 2)):
+        pieces = (
+            quad(product, left, right, (k, other), epsabs=1e-11 * scale / unit, epsrel=1e-11, limit=200)[0]
+            for left, right in itertools.pairwise(breaks)
+        )
+        integral = sum(pieces) * unit
+        np.testing.assert_allclose(dense[k, other], integral, atol=1e-9 * scale)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("in_days", "in_seconds"),
+    [
+        (BSpline(9), BSpline(9)),
+        (Polynomial(3), Polynomial(3)),
+        (Polynomial(2) + Fourier(2, 3.0), Polynomial(2) + Fourier(2, 3.0 * 86400)),
+        (BSpline(4, period=10.0), BSpline(4, period=864000.0)),
+    ],
+)
+def test_roughness_does_not_see_the_unit(in_days: Basis, in_seconds: Basis, order: int) -> None:
+    days = features_of(in_days, extent=(0.0, 10.0)).roughness(order)
+    seconds = features_of(in_seconds, extent=(0.0, 864000.0)).roughness(order)
+    np.testing.assert_allclose(seconds, days, rtol=1e-9, atol=1e-9 * np.abs(days).max())
+
+
+# --- formulas
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3, 4, 5])
+def test_fourier_is_cosines_and_sines(order: int) -> None:
+    features, x = features_of(Fourier(3, 2.5)), np.linspace(-7, 7, 41)
+    phase = [2 * np.pi * k / 2.5 for k in (1, 2, 3)]
+    columns = [np.full(x.size, float(order == 0))]
+    for w in phase:
+        turn = w * x + order * np.pi / 2
+        columns += [w**order * np.cos(turn), w**order * np.sin(turn)]
+    np.testing.assert_allclose(
+        features.design(x, order), np.stack(columns, 1), atol=1e-13 * phase[-1] ** order
+    )
+    assert features.labels() == ["const", "cos1", "sin1", "cos2", "sin2", "cos3", "sin3"]
+    assert features.domain is None and features.max_order is None
+    np.testing.assert_array_equal(features.constant(), [1, 0, 0, 0, 0, 0, 0])
+
+
+def test_the_phase_of_a_billion_seconds_is_exact() -> None:
+    year = bound(Fourier(2, "365.2425D"), TIME).on(TIME)
+    x = np.array([0.0, 86400.0 * 100, 86400.0 * 300])
+    np.testing.assert_allclose(year.design(x + 50 * 31556952.0), year.design(x), atol=1e-14)
+    assert year.design(np.zeros(1))[0].tolist() == [1, 1, 0, 1, 0]
+
+
+def test_fourier_mass_is_orthogonal() -> None:
+    dense = dense_pairs(features_of(Fourier(3, 2.5)), features_of(Fourier(3, 2.5)).roughness(0))
+    np.testing.assert_allclose(dense, np.diag([1, *[0.5] * 6]), atol=1e-15)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3, 4, 5])
+def test_polynomials_are_legendres(order: int) -> None:
+    features, x = features_of(Polynomial(4, domain=(2, 7))), np.linspace(-1, 9, 31)
+    series = [Series.basis(d, domain=[2, 7]) for d in range(5)]
+    expected = np.stack([(s.deriv(order) if order else s)(x) for s in series], 1)
+    np.testing.assert_allclose(features.design(x, order), expected, atol=1e-12)
+    assert features.labels() == ["const", "x1", "x2", "x3", "x4"]
+    assert features.domain is None and features.max_order == 4
+
+
+def test_polynomial_mass_is_orthogonal() -> None:
+    features = features_of(Polynomial(4, domain=(2, 7)))
+    np.testing.assert_allclose(
+        dense_pairs(features, features.roughness(0)), np.diag([1 / (2 * d + 1) for d in range(5)]), atol=1e-15
+    )
+    np.testing.assert_allclose(features.roughness(4)[4, 0], (2**4 * 105.0) ** 2, rtol=1e-12)
+
+
+# --- unions
+
+
+def test_a_union_is_its_terms_with_one_constant() -> None:
+    x = np.linspace(-1, 9, 23)
+    poly, wave = Polynomial(2, domain=EXTENT), Fourier(2, 3.0)
+    joint, p, f = (features_of(b).design(x) for b in (poly + wave, poly, wave))
+    np.testing.assert_array_equal(joint, np.concatenate([p, f[:, 1:]], axis=1))
+    assert features_of(poly + wave).labels() == ["const", "x1", "x2", "cos1", "sin1", "cos2", "sin2"]
+    spline = BSpline(5, domain=EXTENT)
+    joint, s = features_of(wave + spline).design(x), features_of(spline).design(x)
+    np.testing.assert_array_equal(joint, np.concatenate([f[:, 1:], s], axis=1))
+    assert features_of(wave + spline).labels() == [
+        "cos1",
+        "sin1",
+        "cos2",
+        "sin2",
+        "b0",
+        "b1",
+        "b2",
+        "b3",
+        "b4",
+    ]
+    np.testing.assert_array_equal(features_of(wave + spline).constant(), [0, 0, 0, 0, 1, 1, 1, 1, 1])
+    assert features_of(wave + spline).domain == EXTENT
+
+
+def test_two_periods_have_two_names() -> None:
+    features = features_of(Fourier(1, 1.0) + Fourier(1, 0.3))
+    assert features.labels() == ["const", "cos1", "sin1", "cos1.2", "sin1.2"]
+    x = np.linspace(0, 2, 17)
+    np.testing.assert_allclose(features.design(x)[:, 3], np.cos(2 * np.pi * x / 0.3), atol=1e-13)
+
+
+def test_a_trend_over_decades_and_a_circle_of_months() -> None:
+    """The circle repeats inside the domain of the trend, and neither ends there."""
+    basis = bound(Polynomial(2, domain=("1980", "2020")) + BSpline(12, period="year"), TIME)
+    features = basis.on(TIME)
+    assert features.size == 14 and features.domain is None and features.max_order == 3
+    x = TIME.to_float(["1970-05-01", "2000-02-10", "2030-06-01"])
+    assert np.isfinite(features.design(x)).all()
+    np.testing.assert_allclose(
+        features.design(x)[:, 2:], bound(BSpline(12, period="year"), TIME).on(TIME).design(x), atol=1e-15
+    )
+
+
+@pytest.mark.parametrize(
+    ("basis", "kind", "columns"),
+    [
+        (Polynomial(2) + Fourier(2, 3.0), Polynomial, [0, 1, 2]),
+        (Polynomial(2) + Fourier(2, 3.0), Fourier, [3, 4, 5, 6]),
+        (Fourier(1, 3.0) + Fourier(1, 1.0), Fourier, [0, 1, 2, 3, 4]),
+        (Fourier(1, 3.0) + BSpline(5), Fourier, [0, 1]),
+        (Fourier(1, 3.0) + BSpline(5), BSpline, [2, 3, 4, 5, 6]),
+        (Fourier(1, 3.0) + BSpline(5), Polynomial, []),
+        (Polynomial(1) + BSpline(5, period=2.0), Polynomial, [0]),
+        (BSpline(5), BSpline, [0, 1, 2, 3, 4]),
+        (BSpline(5), Fourier, []),
+        (BSpline(degree=1, knots=[0, 0, 1, 2, 2]), BSpline, [0, 1, 2]),
+        (Fourier(1, 3.0) + Polynomial(1), Union, [0, 1, 2, 3]),
+    ],
+)
+def test_select_finds_the_columns_of_a_term(basis: Basis, kind: type[Basis], columns: list[int]) -> None:
+    mask = basis.select(kind)
+    assert mask.dtype == bool and mask.shape == (basis.count,)
+    assert np.flatnonzero(mask).tolist() == columns
+    assert np.array_equal(mask, bound(basis, extent=EXTENT).select(kind))
