@@ -80,8 +80,8 @@ def sums(block: Block, layout: Layout, space: Space, reference: float) -> Dense:
     members = math.prod(batch)
     w, e, valid = (a.transpose(order).reshape(members, -1) for a in (w, e, valid))
     phi = phi.transpose(*order, values.ndim).reshape(members, -1, space.size)
-    gram = np.einsum("bnp,bn,bnq->pqb", phi, w, phi, optimize=True)
-    moment = np.einsum("bnp,bn,bn->pb", phi, w, e, optimize=True)
+    gram = np.moveaxis(np.swapaxes(phi, 1, 2) @ (w[..., None] * phi), 0, -1)
+    moment = np.einsum("bnp,bn->pb", phi, w * e)
     scalars = ((w * e * e).sum(axis=1), w.sum(axis=1), valid.sum(axis=1))
     power, weight, count = (scalar.reshape(batch) for scalar in scalars)
     size = space.size

@@ -103,7 +103,7 @@ class Namespace:
                 total = total + xp.matmul(self._host(_products(rows, tile).T), self._take(front, tile))
             # Pairs fill a triangle of the patch; the last row of the padded total is zero.
             filled = xp.take(xp.concat([total, gap]), table, axis=0)
-            out[place] = out[place] + xp.reshape(filled, patch)
+            out[place] += xp.reshape(filled, patch)
         return self._back(xp.reshape(out, (rows.extent, rest)), axis, array.shape)
 
     def gather(self, array: Array, axis: int, rows: Rows) -> Array:
@@ -150,7 +150,7 @@ def _replaced(shape: Sequence[int], axis: int, length: int) -> tuple[int, ...]:
     return (*shape[:axis], length, *shape[axis + 1 :])
 
 
-def _cells(rows: Rows) -> Iterator[tuple[tuple[slice, ...], Iterator[Integers]]]:
+def _cells(rows: Rows) -> Iterator[tuple[tuple[Any, ...], Iterator[Integers]]]:
     """For each cell that holds rows: where its patch lies in the stretch, and the rows, tile by tile."""
     start = rows.start()
     order = np.argsort(start, kind="stable")
@@ -158,10 +158,10 @@ def _cells(rows: Rows) -> Iterator[tuple[tuple[slice, ...], Iterator[Integers]]]
     tile = max(1, TILE // max(rows.width, 1))
     for first, last in itertools.pairwise(borders.tolist()):
         row = order[first]
-        place: list[slice] = []
+        place: list[Any] = []
         for base, (functions, offsets) in zip(rows.base, rows.patch, strict=True):
             place += [slice(int(base[row]), int(base[row]) + functions), slice(0, offsets)]
-        yield tuple(place), (order[i : min(i + tile, last)] for i in range(first, last, tile))
+        yield (*place, ...), (order[i : min(i + tile, last)] for i in range(first, last, tile))
 
 
 def _products(rows: Rows, which: Integers) -> Floats:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import array_api_compat
 import numpy as np
 
+from . import walk
 from .contract import Engine, choose_engine, expand
 from .layout import Array, Floats, Layout, Part, Piece, check_coordinates, parts_of, pieces
 from .rows import Reach, Rows, build_rows
-from .walk import DEVICE_SLAB, ROWS, SLAB
 
 if TYPE_CHECKING:
     from xspline.spaces import Space
@@ -52,9 +52,9 @@ def evaluate(
     task = Evaluation.of(
         coefficients, coordinates, layout, space, orders, choose_engine(coefficients, engine)
     )
-    limit = slab or (SLAB if isinstance(coefficients, np.ndarray) else DEVICE_SLAB)
+    limit = slab or walk.slab_entries(coefficients)
     out = task.xp.empty(task.shape, dtype=task.xp.float64, device=task.device)
-    for piece in pieces(task.shape, task.parts, limit, ROWS):
+    for piece in pieces(task.shape, task.parts, limit, walk.ROWS):
         out[piece.slices] = task.values(piece)
     return out
 
@@ -166,8 +166,6 @@ def _unroll(coefficients: Array, space: Space, xp: Any) -> Array:
     for axis, features in enumerate(space.features):
         tail = Reach.whole(features).extent - features.size
         if tail:
-            head = coefficients[
-                (slice(None),) * axis + (slice(0, tail),) + (slice(None),) * (coefficients.ndim - axis - 1)
-            ]
+            head = coefficients[(*(slice(None),) * axis, slice(0, tail), ...)]
             coefficients = xp.concat([coefficients, head], axis=axis)
     return coefficients

@@ -22,7 +22,7 @@ from .factors import separated_factors, stream, whole_factor
 from .layout import Array, Block, Layout, Piece
 from .mask import Projections, join
 from .reading import Slab, read
-from .walk import DEVICE_SLAB, SLAB, Accumulator, Walk
+from .walk import Accumulator, Walk, slab_entries
 
 if TYPE_CHECKING:
     from xspline.spaces import Space
@@ -60,7 +60,7 @@ def accumulate(
         block = replace(block, values=np.asarray(block.values))
     block.check(layout)
     chosen = choose_engine(block.values, engine)
-    limit = slab or (SLAB if isinstance(block.values, np.ndarray) else DEVICE_SLAB)
+    limit = slab or slab_entries(block.values)
     walk = Walk(block, layout, space, chosen, limit)
     first = FirstPass(walk)
     for piece in walk.pieces():

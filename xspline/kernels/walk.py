@@ -27,6 +27,11 @@ DEVICE_SLAB = 1 << 25  # on a device a slab pays for its launches
 ROWS = 1 << 15  # rows of one group in a slab: bounds the tables of features
 
 
+def slab_entries(array: Array) -> int:
+    """Entries of a slab of this array."""
+    return SLAB if isinstance(array, np.ndarray) else DEVICE_SLAB
+
+
 @dataclass(frozen=True, eq=False)
 class Walk:
     """A block, its layout and space, and how its slabs are cut."""

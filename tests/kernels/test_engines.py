@@ -1,0 +1,164 @@
+"""The two faces of the kernels: compiled loops and the array namespace give the same numbers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import array_api_strict
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.kernels.cases import CASES, SPACE, block
+from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
+from xspline.kernels import accumulate, compiled, evaluate
+from xspline.sums import Sums
+
+DEVICE = array_api_strict.Device("device1")  # np.asarray refuses arrays that live here
+
+
+def on_device(array: np.ndarray):
+    return array_api_strict.asarray(np.asarray(array), device=DEVICE)
+
+
+def to_host(array) -> np.ndarray:
+    return np.asarray(array.to_device(array_api_strict.Device("CPU_DEVICE")))
+
+
+def assert_same(a: Sums, b: Sums) -> None:
+    """Equal to rounding, in numbers and structure."""
+    assert a.window == b.window
+    assert a.tally == b.tally
+    assert a.gram.partitions == b.gram.partitions
+    assert a.reference == pytest.approx(b.reference)
+    for name in ("moment", "power", "weight"):
+        reference.close(getattr(a, name), getattr(b, name))
+    np.testing.assert_array_equal(a.count, b.count)
+    for mine, theirs in zip(*(g.gram.terms[0] if g.gram.terms else () for g in (a, b)), strict=True):
+        assert mine.window == theirs.window
+        reference.close(mine.pairs, theirs.pairs)
+
+
+@pytest.fixture
+def strict():
+    """The whole standard and nothing but the standard: no indexing by masks, no shapes from data."""
+    flags = array_api_strict.get_array_api_strict_flags()
+    array_api_strict.set_array_api_strict_flags(boolean_indexing=False, data_dependent_shapes=False)
+    yield
+    array_api_strict.set_array_api_strict_flags(
+        boolean_indexing=flags["boolean_indexing"], data_dependent_shapes=flags["data_dependent_shapes"]
+    )
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("mask", ["static", "random"])
+@pytest.mark.parametrize("name", CASES)
+def test_three_namespaces_one_answer(name: str, mask: str) -> None:
+    built, layout = block(name, mask, "first axis")
+    compiled_sums = accumulate(built, layout, SPACE, slab=300)
+    assert_same(accumulate(built, layout, SPACE, engine="namespace", slab=300), compiled_sums)
+    weights = tuple((axes, on_device(array)) for axes, array in built.weights)
+    moved = replace(built, values=on_device(built.values), weights=weights)
+    assert_same(accumulate(moved, layout, SPACE, slab=300), compiled_sums)
+
+
+@pytest.mark.usefixtures("strict")
+def test_strict_namespace_tallies() -> None:
+    built, layout = block("grid", "random")
+    values = built.values.copy()
+    values[3, 4, 5] = np.inf
+    lat, lon, t = (x.copy() for x in built.coordinates)
+    lat[0], lat[1] = 99.0, np.nan
+    weight = np.array([1.0, 2.0, -1.0, 0.0, 1.0, 1.0])
+    built = replace(built, values=values, coordinates=(lat, lon, t), weights=(((0,), weight),))
+    moved = accumulate(replace(built, values=on_device(values)), layout, SPACE)
+    assert_same(moved, accumulate(built, layout, SPACE))
+    assert moved.tally.infinity == (3, 4, 5)
+    assert moved.tally.bad_weight == (2, 0, 0)
+
+
+@pytest.mark.usefixtures("strict")
+def test_weights_on_the_host_beside_values_on_a_device() -> None:
+    built, layout = block("grid", "random", "pair")
+    assert_same(
+        accumulate(replace(built, values=on_device(built.values)), layout, SPACE),
+        accumulate(built, layout, SPACE),
+    )
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("name", EVALUABLE)
+def test_evaluation_in_three_namespaces(name: str) -> None:
+    case, rng = EVALUABLE[name], np.random.default_rng(0)
+    coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
+    for orders in ((0, 0, 0), (1, 0, 2)):
+        expected = evaluate(coefficients, coordinates, case.layout, SPACE, orders)
+        plain = evaluate(coefficients, coordinates, case.layout, SPACE, orders, engine="namespace", slab=100)
+        reference.close(plain, expected)
+        moved = evaluate(on_device(coefficients), coordinates, case.layout, SPACE, orders)
+        reference.close(to_host(moved), expected)
+
+
+def test_unknown_engine_is_refused() -> None:
+    built, layout = block("grid")
+    with pytest.raises(ValueError, match='engine must be "numba", "namespace" or None, got \'cuda\''):
+        accumulate(built, layout, SPACE, engine="cuda")
+    with pytest.raises(ValueError, match="the compiled engine takes NumPy arrays, got Array"):
+        accumulate(replace(built, values=on_device(built.values)), layout, SPACE, engine="numba")
+
+
+# Compilation
+
+
+def test_kernels_run_without_compilation() -> None:
+    """What a debugger and a coverage tool see: the same functions, as plain Python."""
+    code = """
+import numpy as np
+from tests import reference
+from tests.kernels.cases import CASES, SPACE, block
+from xspline.kernels import accumulate, compiled, evaluate
+assert not hasattr(compiled.scatter, "py_func")
+for name in ("one of each", "scalar place", "all scalar"):
+    built, layout = block(name)
+    found = accumulate(built, layout, SPACE)
+    reference.assert_equal(found, reference.sums(built, layout, SPACE, float(found.reference)), SPACE)
+    c = np.random.default_rng(0).normal(size=SPACE.shape)
+    expected = reference.evaluate(c, built.coordinates, layout, SPACE)
+    reference.close(evaluate(c, built.coordinates, layout, SPACE), expected)
+"""
+    root = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_one_specialisation_per_kernel() -> None:
+    for name in ("grid", "observations", "batch last"):
+        for dtype in ("f8", ">f4", "i2"):
+            built, layout = block(name, dtype=dtype)
+            accumulate(replace(built, values=np.asfortranarray(built.values)), layout, SPACE)
+    if hasattr(compiled.scatter, "signatures"):
+        assert len(compiled.scatter.signatures) == 1
+        assert len(compiled.scatter_products.signatures) == 1
+
+
+def test_one_warning_where_there_is_no_place_for_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def njit(*, cache: bool = False, **_):
+        if cache:
+            raise RuntimeError("cannot cache function 'f': no locator available")
+        return lambda function: function
+
+    monkeypatch.setattr(compiled, "_njit", njit)
+    monkeypatch.setattr(compiled._State, "warned", False)
+    with pytest.warns(
+        RuntimeWarning, match="each process compiles them again. Set NUMBA_CACHE_DIR"
+    ) as caught:
+        done = [compiled.compiled(len) for _ in range(2)]
+    assert done == [len, len]
+    assert len(caught) == 1

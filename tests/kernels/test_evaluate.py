@@ -1,0 +1,122 @@
+"""Values and derivatives of fields against rows of Φ, in every layout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import reference
+from tests.kernels.cases import CASES, LAT, SPACE, Case, grid
+from xspline.kernels import Layout, evaluate
+from xspline.spaces import BSpline, Space
+
+EVALUABLE = {name: case for name, case in CASES.items() if "pooled" not in name}
+
+
+def coefficients_for(case: Case, rng: np.random.Generator) -> np.ndarray:
+    batch = tuple(case.shape[axis] for axis in case.layout.batch_axes)
+    return rng.normal(size=(*SPACE.shape, *batch))
+
+
+@pytest.mark.parametrize("orders", [(0, 0, 0), (1, 0, 0), (0, 2, 1), (3, 3, 2)])
+@pytest.mark.parametrize("name", EVALUABLE)
+def test_every_layout_and_order(name: str, orders: tuple[int, ...]) -> None:
+    case, rng = EVALUABLE[name], np.random.default_rng(0)
+    coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
+    found = evaluate(coefficients, coordinates, case.layout, SPACE, orders)
+    assert found.shape == case.shape
+    assert found.dtype == np.float64
+    reference.close(found, reference.evaluate(coefficients, coordinates, case.layout, SPACE, orders))
+
+
+@settings(max_examples=15)
+@given(name=st.sampled_from(sorted(EVALUABLE)), slab=st.integers(10, 300), seed=st.integers(0, 2**31))
+def test_any_slab(name: str, slab: int, seed: int) -> None:
+    case, rng = EVALUABLE[name], np.random.default_rng(seed)
+    coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
+    found = evaluate(coefficients, coordinates, case.layout, SPACE, slab=slab)
+    reference.close(found, evaluate(coefficients, coordinates, case.layout, SPACE))
+
+
+@pytest.mark.parametrize("engine", ["numba", "namespace"])
+@pytest.mark.parametrize("name", ["grid", "observations", "curvilinear", "scalar place"])
+def test_nan_outside_and_where_labels_are_missing(name: str, engine: str) -> None:
+    case, rng = CASES[name], np.random.default_rng(0)
+    lat, lon, t = case.coordinates(rng)
+    lat = lat.copy()
+    lat.flat[0] = 30.1
+    lat.flat[-1] = np.nan if lat.size > 1 else lat.flat[-1]
+    coefficients = coefficients_for(case, rng)
+    found = evaluate(coefficients, (lat, lon, t), case.layout, SPACE, engine=engine)
+    expected = reference.evaluate(coefficients, (lat, lon, t), case.layout, SPACE)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    assert np.isnan(found).any()
+    reference.close(found, expected) if np.isfinite(expected).any() else None
+
+
+def test_a_batch_member_without_coefficients_stays_nan_alone() -> None:
+    case, rng = CASES["batch between, reversed"], np.random.default_rng(0)
+    coefficients = coefficients_for(case, rng)
+    coefficients[..., 1, 0] = np.nan
+    found = evaluate(coefficients, case.coordinates(rng), case.layout, SPACE)
+    lost = np.zeros((3, 2), dtype=bool)
+    lost[1, 0] = True
+    np.testing.assert_array_equal(np.isnan(found).any(axis=(0, 2, 4)), lost.T)
+
+
+def test_constant_field_is_constant() -> None:
+    case, rng = CASES["curvilinear"], np.random.default_rng(0)
+    a, b, c = SPACE.constant()
+    ones = a[:, None, None] * b[:, None] * c
+    np.testing.assert_allclose(evaluate(ones, case.coordinates(rng), case.layout, SPACE), 1.0, rtol=1e-14)
+
+
+def test_ends_of_the_domain_are_inside() -> None:
+    space = Space({"x": BSpline(6, domain=(0.1, 0.9))})
+    x = np.array([np.nextafter(0.1, 0.0), 0.1, 0.9, np.nextafter(0.9, 1.0), 0.91])
+    found = evaluate(np.ones(6), (x,), grid(0), space)
+    np.testing.assert_array_equal(np.isnan(found), [False, False, False, False, True])
+
+
+def test_input_is_not_changed_and_may_be_read_only_or_float32() -> None:
+    case, rng = CASES["grid"], np.random.default_rng(0)
+    coefficients, coordinates = coefficients_for(case, rng).astype("f4"), case.coordinates(rng)
+    coefficients.setflags(write=False)
+    found = evaluate(coefficients, coordinates, case.layout, SPACE)
+    expected = reference.evaluate(coefficients.astype("f8"), coordinates, case.layout, SPACE)
+    reference.close(found, expected)
+
+
+def test_arguments_that_do_not_fit_are_refused() -> None:
+    case, rng = CASES["grid"], np.random.default_rng(0)
+    coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
+    with pytest.raises(ValueError, match=r"must have shape \(5, 7, 4\) and 0 batch axes, got \(5, 7, 4, 1\)"):
+        evaluate(coefficients[..., None], coordinates, case.layout, SPACE)
+    with pytest.raises(ValueError, match="one derivative order >= 0 is needed for each of 3 coordinates"):
+        evaluate(coefficients, coordinates, case.layout, SPACE, (1, -1, 0))
+    pooled = CASES["pooled first"]
+    with pytest.raises(ValueError, match="no coordinate tells the length of data axis 0"):
+        evaluate(coefficients, pooled.coordinates(rng), pooled.layout, SPACE)
+
+
+def test_evaluation_is_the_transpose_of_the_moment() -> None:
+    """⟨c, Φᵀ e⟩ = ⟨Φ c, e⟩."""
+    from xspline.kernels import Block, accumulate
+
+    for name in ("grid", "curvilinear, time between", "trajectory with ensemble"):
+        case, rng = CASES[name], np.random.default_rng(0)
+        coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
+        values = rng.normal(size=case.shape)
+        sums = accumulate(Block(values, coordinates, reference=0.0), case.layout, SPACE)
+        left = np.sum(coefficients * sums.full_moment(SPACE.frame))
+        right = np.sum(evaluate(coefficients, coordinates, case.layout, SPACE) * values)
+        np.testing.assert_allclose(left, right, rtol=1e-12)
+
+
+def test_layouts_are_values() -> None:
+    assert grid(LAT) == Layout(grid(LAT).groups)
+    assert replace(CASES["grid"]) == CASES["grid"]

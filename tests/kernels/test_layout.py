@@ -1,0 +1,59 @@
+"""Slabs: they tile the block, stay small, and keep the rows of every group a range."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import reference
+from tests.kernels.cases import CASES, SPACE, block
+from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
+from xspline.kernels import accumulate, evaluate, walk
+from xspline.kernels.layout import parts_of, pieces
+
+
+@given(
+    name=st.sampled_from(sorted(CASES)),
+    limit=st.integers(1, 700),
+    rows_limit=st.integers(1, 100),
+)
+def test_pieces_tile_the_block(name: str, limit: int, rows_limit: int) -> None:
+    case = CASES[name]
+    parts = parts_of(case.layout)
+    seen = np.zeros(case.shape, dtype=int)
+    for piece in pieces(case.shape, parts, limit, rows_limit):
+        seen[piece.slices] += 1
+        assert seen[piece.slices].size <= limit
+        for part, (first, count) in zip(parts, piece.rows, strict=True):
+            assert part.is_batch or count <= rows_limit
+            lengths = [case.shape[axis] for axis in part.axes]
+            rows = np.arange(math.prod(lengths)).reshape(lengths)[tuple(piece.slices[a] for a in part.axes)]
+            np.testing.assert_array_equal(rows.ravel(), np.arange(first, first + count))
+    assert (seen == 1).all()
+
+
+def test_no_pieces_of_nothing() -> None:
+    case = CASES["grid"]
+    assert not list(pieces((6, 0, 12), parts_of(case.layout), 100, 100))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_groups_longer_than_the_tables_of_features(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "ROWS", 5)
+    built, layout = block(name, "random", "pair")
+    found = accumulate(built, layout, SPACE, slab=100)
+    centre = float(np.max(found.reference, initial=-np.inf))
+    reference.assert_equal(found, reference.sums(built, layout, SPACE, centre), SPACE)
+
+
+@pytest.mark.parametrize("name", EVALUABLE)
+def test_evaluation_of_long_groups(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xspline.kernels.walk.ROWS", 5)
+    case, rng = EVALUABLE[name], np.random.default_rng(0)
+    coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
+    expected = reference.evaluate(coefficients, coordinates, case.layout, SPACE)
+    reference.close(evaluate(coefficients, coordinates, case.layout, SPACE, slab=100), expected)
