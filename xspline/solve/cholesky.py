@@ -109,8 +109,10 @@ class DenseCholesky(Cholesky):
         return np.asarray(x / self.scale[:, None])
 
     def trace(self, matrix: Array) -> float:
-        """tr(A⁻¹ B) of a matrix [P, P]."""
-        return float(np.trace(self.solve(matrix)))
+        """tr(A⁻¹ B) of a symmetric matrix [P, P]."""
+        inverse, _ = lapack.dpotri(self.factor, lower=1)
+        matrix = matrix / self.scale / self.scale[:, None]
+        return 2.0 * float(np.sum(np.tril(inverse) * matrix)) - float(np.diag(inverse) @ np.diag(matrix))
 
 
 def _blocks(band: Array, block: int, fill: float) -> Iterator[tuple[Array, Array]]:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from xspline.spaces import Frame
 
 SLAB = 512  # members that a batched factorisation walks at once: its window stays in cache
-MAX_STEPS = 128 * 128  # P (u + 1) of the largest systems that are factorised many at a time
-MIN_BATCH = 8
+MAX_STEPS = (
+    64 * 64
+)  # P (u + 1) of the largest systems that are faster factorised many at a time than by LAPACK
+MIN_BATCH = 32
 
 System = BandCholesky | DenseCholesky | BatchCholesky
 
@@ -79,6 +81,8 @@ class Direct:
 
     def edf(self) -> Array:
         """tr((G + Λ)⁻¹ G), [b..]."""
+        if not self.penalty.terms:
+            return np.full(self.index.shape, float(self.ordering.size))
         parts = []
         for system, (start, stop) in zip(self.systems, self._slabs(), strict=True):
             gram = members(self.members, start, stop)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from xspline.spaces import Axis, Features, Space
 
-NEXT_STEP = "pass a penalty (penalty=1e-3, say) or use fewer coefficients"
+PLAIN = "pass a penalty (penalty=1e-3, say) or use fewer coefficients"
+PENALISED = "pass a larger penalty, add a ridge to it (penalty + xs.Ridge(1e-3)), or use fewer coefficients"
 
 
 class SingularSystemError(ValueError):
@@ -18,7 +19,12 @@ class SingularSystemError(ValueError):
 
 
 def nothing_determined(
-    space: Space, observed: NDArray[np.bool_], weakest: int, observations: int | None = None
+    space: Space,
+    observed: NDArray[np.bool_],
+    weakest: int = 0,
+    *,
+    penalised: bool = False,
+    observations: int | None = None,
 ) -> SingularSystemError:
     """The error of a solve of which nothing is determined.
 
@@ -29,41 +35,47 @@ def nothing_determined(
         Whether a coefficient has observations.
     weakest : int
         Flat index (C order) of the coefficient that depends most on the others.
+    penalised : bool
+        Whether there was a penalty.
     observations : int, optional
         Number of observations, if known: the largest of any member.
     """
     members = observed.shape[-1]
     touched: NDArray[np.bool_] = np.asarray(observed.any(axis=-1))
     lead = "" if members == 1 else f"none of the {members} batch members is determined: "
-    return SingularSystemError(lead + _cause(space, touched, weakest, observations))
+    if not touched.any():
+        return SingularSystemError(lead + _no_observations(space))
+    step = PENALISED if penalised else PLAIN
+    return SingularSystemError(f"{lead}{_cause(space, touched, weakest, observations)}; {step}")
+
+
+def _no_observations(space: Space) -> str:
+    return (
+        "there are no observations: every value is missing, outside the domains or has zero weight; "
+        f"compare the coordinates of the data with the domains of the space: {_domains(space)}"
+    )
 
 
 def _cause(space: Space, observed: NDArray[np.bool_], weakest: int, observations: int | None) -> str:
-    if not observed.any():
-        return (
-            "there are no observations: every value is missing, outside the domains or has zero weight; "
-            f"compare the coordinates of the data with the domains of the space: {_domains(space)}"
-        )
     empty = np.argwhere(~observed)
     if len(empty):
-        where = _box(space, empty)
-        verb = "coefficient has" if len(empty) == 1 else "coefficients have"
-        return f"{len(empty)} of {space.size} {verb} no observations{where}; {NEXT_STEP}"
+        verb = "has" if len(empty) == 1 else "have"
+        return f"{len(empty)} of {space.size} coefficients {verb} no observations{_box(space, empty)}"
     if observations is not None and observations < space.size:
-        return f"{observations} observations do not determine {space.size} coefficients; {NEXT_STEP}"
+        return f"{observations} observations do not determine {space.size} coefficients"
     place = ", ".join(
         f"{name} {_labels(space, j)[i]}"
         for j, (name, i) in enumerate(zip(space.names, np.unravel_index(weakest, space.shape), strict=True))
     )
-    return f"the {space.size} coefficients are nearly dependent, most of all the one at {place}; {NEXT_STEP}"
+    return f"the {space.size} coefficients are nearly dependent, most of all the one at {place}"
 
 
 def _box(space: Space, empty: NDArray[np.intp]) -> str:
-    """Ranges of the coordinates of empty coefficients; a coordinate that is empty throughout is left out."""
+    """Ranges of the coordinates of empty coefficients; a range over a whole coordinate is left out."""
     parts = []
     for j, name in enumerate(space.names):
         indices = np.unique(empty[:, j])
-        if len(indices) < space.shape[j]:
+        if indices[0] > 0 or indices[-1] < space.shape[j] - 1:
             labels = _labels(space, j)
             first, last = labels[indices[0]], labels[indices[-1]]
             parts.append(f"{name} {first}" if first == last else f"{name} {first} to {last}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -242,6 +243,7 @@ def _has_bspline(basis: Basis) -> bool:
     return isinstance(basis, BSpline) or (isinstance(basis, Union) and any(map(_has_bspline, basis.terms)))
 
 
+@functools.lru_cache(maxsize=256)  # small arrays, asked for again at every strength that is tried
 def _integral(space: Space, axis: int, order: int) -> Factor:
     """The matrix of ∫ D^order B_i D^order B_j dξ of one coordinate."""
     basis = space.axes[space.names[axis]][1]

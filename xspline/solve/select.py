@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from xspline.sums import Factor, Gram
@@ -50,7 +50,9 @@ def select(gram: Gram, penalty: Gram, frame: Frame, solver: str | None = None) -
     product = product_of(gram, frame) if ridge_of(penalty) is not None else None
     for name in NAMES if solver is None else (solver,):
         choice = _PROPOSALS[name](gram, product, frame)
-        if choice is not None and (solver is not None or _pays(choice, frame)):
+        if choice is not None and solver is not None:
+            return _affordable(replace(choice, reason="asked for by name"), gram, product, frame)
+        if choice is not None and _pays(choice, frame):
             return _affordable(choice, gram, product, frame)
     raise ValueError(_inadmissible(str(solver), gram, product))
 
@@ -96,17 +98,28 @@ _PROPOSALS = {"spectral": _spectral, "separable": _separable, "banded": _banded,
 
 
 def _general(gram: Gram, product: Product | None) -> str:
-    if product is None and len(gram.terms) == 1 and ridge_needed(gram):
-        return "the roughness penalty does not share the eigenvectors of the factors"
-    if product is not None or len(gram.terms) == 1:
-        return "one factor over all coordinates" if len(gram.terms[0]) == 1 else "a general system"
-    return f"a sum of {len(gram.terms)} products"
+    """Why a system does not fall into smaller ones."""
+    if len(gram.terms) > 1:
+        return f"a sum of {len(gram.terms)} products has no common eigenvectors"
+    if len(_spanning(gram)) == 1:
+        return "one factor spans all coordinates"
+    if product is None and _shared(gram):
+        return "the penalty does not share the eigenvectors of the factors"
+    return "weights or gaps differ within the batch"
 
 
-def ridge_needed(gram: Gram) -> bool:
-    """Whether a product of several shared factors would decouple under a ridge."""
-    spanning = [f for f in gram.terms[0] if f.axes]
-    return len(spanning) > 1 and all(math.prod(f.batch) == 1 for f in spanning)
+def _spanning(gram: Gram) -> list[Factor]:
+    """The factors of the only term that span coordinates."""
+    return [f for f in gram.terms[0] if f.axes]
+
+
+def _shared(gram: Gram) -> bool:
+    return all(math.prod(f.batch) == 1 for f in _spanning(gram))
+
+
+def _ridge_would_do(gram: Gram, product: Product | None) -> bool:
+    """Whether it is the penalty alone that keeps a product from falling into smaller systems."""
+    return product is None and len(gram.terms) == 1 and len(_spanning(gram)) > 1 and _shared(gram)
 
 
 def _pays(choice: Choice, frame: Frame) -> bool:
@@ -133,7 +146,7 @@ def _inadmissible(solver: str, gram: Gram, product: Product | None) -> str:
         "separable": "one product of a factor over several coordinates and others (a static mask)",
     }[solver]
     found = describe(gram)
-    if product is None and len(gram.terms) == 1 and ridge_needed(gram):
+    if _ridge_would_do(gram, product):
         found += " but the penalty is not a ridge"
     return (
         f"solver={solver!r} needs {needs} and a ridge or no penalty; of these statistics {found}; "
@@ -146,7 +159,7 @@ def _affordable(choice: Choice, gram: Gram, product: Product | None, frame: Fram
     if choice.nbytes <= available:
         return choice
     remedy = "use fewer coefficients along some coordinate, or a machine with more memory"
-    if product is None and len(gram.terms) == 1 and ridge_needed(gram):
+    if _ridge_would_do(gram, product):
         remedy += ", or a ridge (a number as penalty), under which this system falls into small ones"
     raise ValueError(
         f"a {choice.name} solve for P = {math.prod(frame.sizes)} coefficients needs about "

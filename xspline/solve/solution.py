@@ -119,12 +119,18 @@ def factorise(
     members = (*frame.sizes, math.prod(gram.batch))
     observed = gram.diagonal(frame) > 0
     if not observed.any():
-        raise nothing_determined(space, observed.reshape(members), 0, observations)
+        raise nothing_determined(space, observed.reshape(members))
     choice = select(gram, penalty, frame, solver)
     system = _system(choice.name, gram, penalty, frame)
     determined = system.determined & observed.any(axis=tuple(range(len(frame.sizes))))
     if not determined.any():
-        raise nothing_determined(space, observed.reshape(members), system.weakest, observations)
+        raise nothing_determined(
+            space,
+            observed.reshape(members),
+            system.weakest,
+            penalised=bool(penalty.terms),
+            observations=observations,
+        )
     return Factorisation(choice, system, determined)
 
 

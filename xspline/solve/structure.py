@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from xspline.spaces import Frame
 
 Array = NDArray[np.float64]
+Selection = NDArray[np.int64] | slice
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +90,9 @@ def distinct(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
     """
     batch = gram.batch
     spanning = [f for term in gram.terms for f in term if f.axes]
+    chosen: Selection
     if any(math.prod(f.batch) != 1 for f in spanning):
-        chosen, index = np.arange(math.prod(batch)), np.arange(math.prod(batch))
+        chosen, index = slice(None), np.arange(math.prod(batch))
     else:
         v = [np.broadcast_to(f.pairs, batch).ravel() for term in gram.terms for f in term if not f.axes]
         stacked = np.array([np.ones(math.prod(batch)), *v])
@@ -101,11 +103,10 @@ def distinct(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
 
 def members(gram: Gram, start: int, stop: int) -> Gram:
     """Members `start` to `stop` of a Gram with one batch axis."""
-    chosen = np.arange(start, stop)
-    return Gram(tuple(tuple(_take(f, f.batch, chosen) for f in term) for term in gram.terms), 1)
+    return Gram(tuple(tuple(_take(f, f.batch, slice(start, stop)) for f in term) for term in gram.terms), 1)
 
 
-def _take(factor: Factor, batch: tuple[int, ...], chosen: NDArray[np.int64]) -> Factor:
+def _take(factor: Factor, batch: tuple[int, ...], chosen: Selection) -> Factor:
     own = factor.pairs.shape[: 2 * len(factor.axes)]
     if math.prod(factor.batch) == 1:
         return replace(factor, pairs=factor.pairs.reshape(*own, 1))

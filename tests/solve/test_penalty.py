@@ -1,0 +1,160 @@
+"""Penalties as descriptions, and as the integrals and norms that they stand for."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from xspline.solve import Penalty, PenaltySum, Ridge, Roughness, as_penalty, penalty_from_dict
+from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
+
+from .cases import close, dense_penalty, kron, rngs, space_of, spaces
+
+EXAMPLES = [
+    Ridge(0.1),
+    Ridge(0),
+    Roughness(1e-4),
+    Roughness({"b": 2, "a": 0.5}, order=1),
+    Ridge(0.1) + Roughness(0.2),
+    Ridge(0.1) + Roughness(0.2) + Roughness({"a": 1}, order=1),
+]
+
+
+@pytest.mark.parametrize("penalty", EXAMPLES, ids=repr)
+def test_round_trips(penalty: Penalty) -> None:
+    stored = json.loads(json.dumps(penalty.to_dict()))
+    for other in (penalty_from_dict(stored), pickle.loads(pickle.dumps(penalty)), eval(repr(penalty))):
+        assert other == penalty
+        assert hash(other) == hash(penalty)
+
+
+def test_the_order_of_names_does_not_matter() -> None:
+    assert Roughness({"a": 1, "b": 2}) == Roughness({"b": 2, "a": 1})
+    assert Roughness({"a": 1}).strength == {"a": 1.0}
+
+
+def test_sums_are_flat() -> None:
+    a, b, c = Ridge(1), Roughness(2), Ridge(3)
+    assert (a + (b + c)).parts == ((a + b) + c).parts == (a, b, c)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        a + 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("value", [0.5, np.float32(0.5), Fraction(1, 2), np.float64(0.5)])
+def test_a_number_is_a_ridge(value: Any) -> None:
+    assert as_penalty(value) == Ridge(0.5)
+
+
+def test_no_penalty_is_a_ridge_of_nothing() -> None:
+    assert as_penalty(None) == as_penalty(0) == Ridge(0.0)
+    assert Ridge(0).gram(space_of("cubic")).terms == ()
+    assert as_penalty(EXAMPLES[-1]) is EXAMPLES[-1]
+
+
+@pytest.mark.parametrize("name", ["gcv", "reml", "holders"])
+def test_automatic_smoothing_is_announced(name: str) -> None:
+    with pytest.raises(ValueError, match=f"penalty='{name}'.*not available yet; pass a number for a ridge"):
+        as_penalty(name)
+
+
+@pytest.mark.parametrize("value", ["strong", True, [1.0], {"lat": 1.0}])
+def test_other_things_are_not_penalties(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"is not a penalty; pass a number for a ridge \(penalty=1e-3\)"):
+        as_penalty(value)
+
+
+@pytest.mark.parametrize("value", [-1.0, np.nan, np.inf])
+def test_strengths_are_finite_and_not_negative(value: float) -> None:
+    with pytest.raises(ValueError, match="Ridge: the strength is finite and not negative"):
+        Ridge(value)
+    with pytest.raises(ValueError, match="Roughness of 'lat': the strength is finite and not negative"):
+        Roughness({"lat": value})
+
+
+def test_malformed_penalties() -> None:
+    with pytest.raises(TypeError, match="Ridge: the strength is a number, got 'a'"):
+        Ridge("a")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="the mapping of names to strengths is empty"):
+        Roughness({})
+    for order in (0, 1.5, True):
+        with pytest.raises(ValueError, match="integer order of a derivative, at least 1"):
+            Roughness(1, order=order)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="unknown kind of penalty 'lasso'"):
+        penalty_from_dict({"kind": "lasso"})
+    with pytest.raises(NotImplementedError):
+        Penalty().gram(space_of("cubic"))
+
+
+def test_roughness_names_what_does_not_fit() -> None:
+    space = space_of("linear", "season")
+    with pytest.raises(ValueError, match="no coordinate 'lat' in this space, which has a, b"):
+        Roughness({"lat": 1.0}).gram(space)
+    with pytest.raises(ValueError, match="basis of 'a' has derivatives up to order 1, not 2; pass order=1"):
+        Roughness(1.0).gram(space)
+    with pytest.raises(ValueError, match=r"none of a has one; name some, as in Roughness\(\{'a': 1.0\}\)"):
+        Roughness(1.0).gram(space_of("season"))
+
+
+def test_a_number_means_every_bspline() -> None:
+    space = space_of("cubic", "season", "union")
+    assert Roughness(0.5).strengths(space) == {"a": 0.5, "c": 0.5}
+    assert Roughness({"b": 0.5, "a": 0}).strengths(space) == {"b": 0.5}
+    assert len(Roughness(0.5).gram(space).terms) == 2
+
+
+@given(space=spaces, rng=rngs)
+def test_a_ridge_is_the_norm(space: Space, rng: np.random.Generator) -> None:
+    np.testing.assert_array_equal(dense_penalty(Ridge(0.25), space), 0.25 * np.eye(space.size))
+    several = Ridge(0.25) + Ridge(0.5)
+    np.testing.assert_array_equal(dense_penalty(several, space), 0.75 * np.eye(space.size))
+
+
+def test_roughness_is_the_integral() -> None:
+    """Against the trapezoidal and Gauss rules on an evaluated function, in the units of the coordinates."""
+    space = Space(
+        {
+            "x": BSpline(7, domain=(-20.0, 40.0)),
+            "y": BSpline(5, degree=2, domain=(0.0, 0.1)),
+            "t": Fourier(1, period=3.0) + Polynomial(1, domain=(2.0, 5.0)),
+        },
+        axes={name: Axis() for name in "xyt"},
+    )
+    c = np.random.default_rng(0).normal(size=space.size)
+    spans = {"x": (-20.0, 40.0), "y": (0.0, 0.1), "t": (2.0, 5.0)}
+    rules = {name: gauss(*span, cells) for (name, span), cells in zip(spans.items(), (4, 3, 3), strict=True)}
+    weights = kron([(rules[n][1] / (spans[n][1] - spans[n][0]))[:, None] for n in spans])[:, 0]
+    for strengths, order in (({"x": 2.0, "y": 0.5}, 2), ({"x": 1.0, "t": 3.0}, 1)):
+        expected = 0.0
+        for j, name in enumerate(spans):
+            orders = [order if i == j else 0 for i in range(3)]
+            designs = [
+                f.design(rules[n][0], o) for n, f, o in zip(spans, space.features, orders, strict=True)
+            ]
+            scale = (spans[name][1] - spans[name][0]) ** order
+            expected += strengths.get(name, 0.0) * np.sum(weights * (scale * kron(designs) @ c) ** 2)
+        assert close(c @ dense_penalty(Roughness(strengths, order), space) @ c, expected, 1e-10)
+
+
+def gauss(low: float, high: float, cells: int) -> tuple[np.ndarray, np.ndarray]:
+    """A composite Gauss rule whose cells respect every knot of the test."""
+    nodes, weights = np.polynomial.legendre.leggauss(6)
+    edges = np.linspace(low, high, cells + 1)
+    half = np.diff(edges)[:, None] / 2
+    return (edges[:-1, None] + half * (1 + nodes)).ravel(), (half * weights).ravel()
+
+
+def test_smooth_functions_are_free() -> None:
+    space = space_of("cubic", "uneven")
+    matrix = dense_penalty(Roughness(1.0), space)
+    x, y = np.meshgrid(np.linspace(0, 1, 12), np.linspace(0, 1, 12), indexing="ij")
+    designs = [f.design(np.linspace(0, 1, 12)) for f in space.features]
+    for plane in (np.ones_like(x), x, y, x * y):
+        c = np.linalg.lstsq(kron(designs), plane.ravel(), rcond=None)[0]
+        assert abs(c @ matrix @ c) < 1e-10
+    assert PenaltySum((Ridge(1.0),)).gram(space).terms

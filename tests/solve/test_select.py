@@ -1,0 +1,164 @@
+"""Which solver is chosen, why, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xspline.solve import Penalty, Ridge, Roughness, factorise, solve
+from xspline.solve.select import physical_memory, select
+from xspline.spaces import Axis, BSpline, Space
+from xspline.sums import Factor, Gram, digest_key
+
+from .cases import gaps, grid, space_of, static, with_multiplicity
+
+SPACE = space_of("linear", "circle", "season")
+SMOOTH = Roughness(1.0, order=1)
+
+
+def made(structure: str, batch: tuple[int, ...] = ()) -> Gram:
+    rng = np.random.default_rng(0)
+    return {"grid": grid, "static": static, "gaps": gaps}[structure](SPACE, rng, batch)[1]
+
+
+@pytest.mark.parametrize(
+    ("structure", "penalty", "name", "reason"),
+    [
+        (
+            "grid",
+            Ridge(0),
+            "spectral",
+            "the eigenvectors of a factor for each coordinate diagonalise the system",
+        ),
+        ("grid", Ridge(1) + Ridge(2), "spectral", "eigenvectors"),
+        ("grid", SMOOTH, "banded", "the penalty does not share the eigenvectors of the factors; bandwidth"),
+        ("static", Ridge(1), "separable", "4 banded systems, one for each eigenvalue of the other factors"),
+        ("static", SMOOTH, "banded", "the penalty does not share the eigenvectors of the factors"),
+        ("gaps", Ridge(1), "banded", "one factor spans all coordinates; bandwidth"),
+    ],
+)
+def test_the_structure_decides(structure: str, penalty: Penalty, name: str, reason: str) -> None:
+    space = Space(
+        {"a": BSpline(40, degree=1, domain=(0, 1)), "b": SPACE.axes["b"][1], "c": SPACE.axes["c"][1]},
+        axes={n: Axis() for n in "abc"},
+    )
+    gram = {"grid": grid, "static": static, "gaps": gaps}[structure](space, np.random.default_rng(0))[1]
+    choice = select(gram, penalty.gram(space), space.frame)
+    assert choice.name == name
+    assert choice.reason.startswith(reason) or reason in choice.reason
+    assert 0 < choice.nbytes < 1e9
+    factorisation = factorise(gram, penalty.gram(space), space)
+    assert (factorisation.name, factorisation.reason) == (choice.name, choice.reason)
+
+
+def test_small_systems_are_dense() -> None:
+    space = space_of("cubic", "season")
+    choice = select(gaps(space, np.random.default_rng(0))[1], Ridge(1).gram(space), space.frame)
+    assert (choice.name, choice.reason.split(";")[0]) == ("dense", "one factor spans all coordinates")
+    assert "a bandwidth of 15 is wide for 20 coefficients" in choice.reason
+
+
+def test_batches_and_sums_of_products() -> None:
+    ridge = Ridge(1).gram(SPACE)
+    case, gram = grid(SPACE, np.random.default_rng(0), (3,))
+    assert select(gram, ridge, SPACE.frame).name == "spectral"
+    _, multiplied = with_multiplicity(case, gram, np.array([1.0, 2.0, 3.0]))
+    assert select(multiplied, ridge, SPACE.frame).name == "spectral"
+    terms = Gram(multiplied.terms + gram.terms, 1)
+    assert select(terms, ridge, SPACE.frame).reason.startswith(
+        "a sum of 2 products has no common eigenvectors"
+    )
+    factors = [_batched(f) if f.axes == (0,) else f for f in gram.terms[0]]
+    uneven = Gram((tuple(factors),), 1)
+    assert select(uneven, ridge, SPACE.frame).reason.startswith("weights or gaps differ within the batch")
+
+
+def _batched(factor: Factor) -> Factor:
+    pairs = factor.pairs * np.array([1.0, 2.0, 3.0])
+    return Factor(factor.axes, factor.window, pairs, digest_key("batched", pairs))
+
+
+@pytest.mark.parametrize(
+    ("structure", "penalty", "solver", "message"),
+    [
+        (
+            "gaps",
+            Ridge(1),
+            "spectral",
+            "a factor for each coordinate .* they are one product of factors over 3 ",
+        ),
+        (
+            "static",
+            Ridge(1),
+            "spectral",
+            "they are one product of factors over 2, 1 coordinates; leave solver out",
+        ),
+        (
+            "grid",
+            Ridge(1),
+            "separable",
+            "a static mask.* they are one product of a factor for each coordinate;",
+        ),
+        (
+            "static",
+            SMOOTH,
+            "separable",
+            "but the penalty is not a ridge; leave solver out, or pass solver='banded'",
+        ),
+        ("grid", SMOOTH, "spectral", "but the penalty is not a ridge"),
+    ],
+)
+def test_a_solver_that_does_not_fit(structure: str, penalty: Penalty, solver: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        select(made(structure), penalty.gram(SPACE), SPACE.frame, solver)
+
+
+def test_other_misfits() -> None:
+    ridge, frame = Ridge(1).gram(SPACE), SPACE.frame
+    gram = made("grid")
+    with pytest.raises(ValueError, match="they are a sum of 2 products"):
+        select(Gram(gram.terms * 2), ridge, frame, "spectral")
+    with pytest.raises(ValueError, match="they hold no observations"):
+        select(Gram(()), ridge, frame, "separable")
+    with pytest.raises(ValueError, match="whose weights or gaps differ within the batch"):
+        select(made("gaps", (4,)), ridge, frame, "spectral")
+    with pytest.raises(
+        ValueError, match="unknown solver 'lu': choose one of spectral, separable, banded, dense"
+    ):
+        select(gram, ridge, frame, "lu")
+
+
+def test_a_forced_solver_says_so() -> None:
+    case, gram = grid(SPACE, np.random.default_rng(0))
+    solution = solve(case.sums(gram), SPACE, Ridge(1), "dense")
+    assert solution.factorisation.name == "dense"
+    assert solution.factorisation.reason == "asked for by name"
+
+
+def huge() -> Space:
+    bases = {n: BSpline(400, domain=(0, 1)) for n in "abc"}
+    return Space(bases, axes={n: Axis() for n in "abc"})
+
+
+def kilobytes(space: Space) -> Gram:
+    factors = Ridge(1.0).gram(space).terms[0]
+    return Gram((tuple(Factor(f.axes, f.window, f.pairs, 1 + i) for i, f in enumerate(factors)),))
+
+
+def test_what_does_not_fit_in_memory_is_refused_before_it_is_made() -> None:
+    space = huge()
+    message = (
+        r"a banded solve for P = 64000000 coefficients needs about \d+ bytes .* more than the .* GiB of this "
+        r"machine .*use fewer coefficients.*or a ridge"
+    )
+    with pytest.raises(ValueError, match=message):
+        select(kilobytes(space), Roughness(1.0).gram(space), space.frame)
+    with pytest.raises(ValueError, match="a dense solve for P = 64000000"):
+        select(kilobytes(space), Ridge(1.0).gram(space), space.frame, "dense")
+    assert select(kilobytes(space), Ridge(1.0).gram(space), space.frame).name == "spectral"
+
+
+def test_a_machine_that_does_not_say_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert physical_memory() > 2**20
+    monkeypatch.delattr("os.sysconf")
+    assert physical_memory() == np.inf

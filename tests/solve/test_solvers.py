@@ -1,0 +1,185 @@
+"""Every solver against the dense normal equations, in every structure that it admits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from xspline.solve import Penalty, Ridge, Roughness, factorise, solve
+from xspline.solve.select import NAMES as SOLVERS
+from xspline.solve.select import cache_bytes
+from xspline.spaces import Space
+from xspline.sums import Gram, Sums
+
+from .cases import (
+    Case,
+    close,
+    coordinates_of,
+    dense_penalty,
+    gaps,
+    grid,
+    product,
+    rngs,
+    space_of,
+    spaces,
+    static,
+    weights_of,
+    with_multiplicity,
+)
+
+STRUCTURES = {"grid": grid, "static": static, "gaps": gaps}
+
+
+def penalties(space: Space) -> dict[str, Penalty]:
+    smooth = {n: 0.01 for n, f in zip(space.names, space.features, strict=True) if f.max_order != 0}
+    rough = Roughness(smooth, order=1)
+    return {"none": Ridge(0), "ridge": Ridge(0.1), "roughness": rough, "sum": Ridge(0.1) + rough}
+
+
+def admissible(structure: str, space: Space, kind: str) -> set[str]:
+    """What the structure of the weights and the penalty admit."""
+    count, found = len(space.names), {"banded", "dense"}
+    if kind in ("none", "ridge") and (structure == "grid" or count == 1):
+        found.add("spectral")
+    if kind in ("none", "ridge") and structure == "static" and count > 2:
+        found.add("separable")
+    return found
+
+
+def check(case: Case, gram: Gram, penalty: Penalty, solver: str | None, tolerance: float = 1e-9) -> str:
+    """Predictions, residual sum of squares and edf of one solver against the dense definition."""
+    solution = solve(case.sums(gram, 3.0), case.space, penalty, solver)
+    assert solution.coefficients.shape == (*case.space.shape, *case.batch)
+    c = solution.coefficients.reshape(case.space.size, *case.batch)
+    fitted = np.tensordot(case.phi, case.expected(penalty), axes=(1, 0))
+    assert close(np.tensordot(case.phi, c, axes=(1, 0)), fitted, tolerance)
+    w, y = case.flat(case.w), case.flat(case.y)
+    scale = np.sum(w * y**2, axis=0)
+    assert close(1 + solution.rss / scale, 1 + np.sum(w * (y - fitted) ** 2, axis=0) / scale, tolerance)
+    assert close(np.broadcast_to(solution.factorisation.edf(), case.batch), case.edf(penalty), tolerance)
+    assert solution.determined.shape == case.batch
+    assert solution.determined.all()
+    return solution.factorisation.name
+
+
+def well_posed(case: Case, penalty: Penalty) -> bool:
+    matrix = np.moveaxis(case.dense, (0, 1), (-2, -1)) + dense_penalty(penalty, case.space)
+    values = np.linalg.eigvalsh(matrix)
+    return bool((values[..., 0] > 1e-8 * values[..., -1]).all())
+
+
+@pytest.mark.parametrize("kind", ["none", "ridge", "roughness", "sum"])
+@given(space=spaces, rng=rngs, structure=st.sampled_from(sorted(STRUCTURES)))
+def test_every_solver_is_the_dense_one(
+    kind: str, space: Space, rng: np.random.Generator, structure: str
+) -> None:
+    structure = "grid" if len(space.names) < 2 and structure == "static" else structure
+    case, gram = STRUCTURES[structure](space, rng)
+    penalty = penalties(space)[kind]
+    assume(well_posed(case, penalty))
+    for solver in SOLVERS:
+        if solver in admissible(structure, space, kind):
+            assert check(case, gram, penalty, solver) == solver
+        else:
+            with pytest.raises(ValueError, match="leave solver out"):
+                solve(case.sums(gram), space, penalty, solver)
+    check(case, gram, penalty, None)
+
+
+@pytest.mark.parametrize("solver", [None, *SOLVERS])
+@pytest.mark.parametrize("kind", ["none", "ridge"])
+def test_a_batch_that_shares_its_weights(solver: str | None, kind: str) -> None:
+    space, rng = space_of("cubic", "circle", "season"), np.random.default_rng(1)
+    case, gram = (static if solver == "separable" else grid)(space, rng, batch=(2, 3))
+    check(case, gram, penalties(space)[kind], solver)
+
+
+@pytest.mark.parametrize("solver", [None, *SOLVERS])
+@pytest.mark.parametrize("kind", ["none", "ridge", "sum"])
+def test_members_that_differ_by_a_multiplicity(solver: str | None, kind: str) -> None:
+    if kind == "sum" and solver in ("spectral", "separable"):
+        return
+    space, rng = space_of("linear", "circle", "season"), np.random.default_rng(2)
+    case, gram = (static if solver == "separable" else grid)(space, rng, batch=(2, 3))
+    v = np.array([[0.5], [2.0]]) if solver == "spectral" else np.array([[1.0, 0.25, 3.0], [3.0, 1.0, 1.0]])
+    check(*with_multiplicity(case, gram, v), penalties(space)[kind], solver)
+
+
+@pytest.mark.parametrize("batch", [(5,), (600,), (6, 7)])
+@pytest.mark.parametrize("solver", ["banded", "dense"])
+@pytest.mark.parametrize("kinds", [("circle",), ("cubic",), ("season",), ("linear", "circle")])
+def test_members_with_gaps_of_their_own(kinds: tuple[str, ...], solver: str, batch: tuple[int, ...]) -> None:
+    space = space_of(*kinds)
+    case, gram = gaps(space, np.random.default_rng(3), batch)
+    check(case, gram, Ridge(0.1), solver)
+    check(case, gram, Ridge(0.01) + Roughness({"a": 0.1}, order=1), solver)
+
+
+def test_large_members_with_gaps_of_their_own() -> None:
+    space = space_of("cubic", "season", "linear")
+    case, gram = gaps(space, np.random.default_rng(3), (33,))
+    check(case, gram, Ridge(0.1), None)
+
+
+@given(rng=rngs, structure=st.sampled_from(sorted(STRUCTURES)), solver=st.sampled_from([None, *SOLVERS]))
+def test_the_reference_does_not_matter(rng: np.random.Generator, structure: str, solver: str | None) -> None:
+    space = space_of("linear", "circle", "season")
+    case, gram = STRUCTURES[structure](space, rng, (2,))
+    assume(solver is None or solver in admissible(structure, space, "ridge"))
+    penalty = Ridge(0.3)
+    plain = solve(case.sums(gram, 1.5), space, penalty, solver)
+    for reference in (1001.5, np.array([-3.0, 1000.0])):
+        moved = solve(case.sums(gram, reference), space, penalty, solver)
+        assert close(moved.coefficients, plain.coefficients, 1e-10)
+        assert close(moved.rss, plain.rss, 1e-7)
+
+
+def test_one_factorisation_serves_many_moments() -> None:
+    space, rng = space_of("cubic", "linear"), np.random.default_rng(4)
+    case, gram = static(space, rng)
+    factorisation = factorise(gram, Ridge(0.1).gram(space), space)
+    for _ in range(2):
+        case = Case(space, case.coordinates, rng.normal(size=case.y.shape), case.w)
+        alone = solve(case.sums(gram), space, Ridge(0.1))
+        shared = solve(case.sums(gram), space, Ridge(0.1), factorisation=factorisation)
+        assert shared.factorisation is factorisation
+        np.testing.assert_array_equal(shared.coefficients, alone.coefficients)
+
+
+def test_zero_sums_add_nothing() -> None:
+    space, rng = space_of("cubic", "linear"), np.random.default_rng(5)
+    case, gram = static(space, rng)
+    merged = Sums.merge([Sums.zero(space.frame), case.sums(gram)], space.frame)
+    np.testing.assert_allclose(
+        solve(merged, space, Ridge(0.1)).coefficients,
+        solve(case.sums(gram), space, Ridge(0.1)).coefficients,
+        rtol=1e-10,
+    )
+
+
+def test_a_separable_solve_that_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xspline.solve.separable.cache_bytes", lambda: 0)
+    assert cache_bytes() > 0
+    space = space_of("linear", "circle", "season")
+    case, gram = static(space, np.random.default_rng(6))
+    check(case, gram, Ridge(0.1), "separable")
+
+
+@pytest.mark.parametrize("apart", [0, 1, 2])
+@pytest.mark.parametrize("penalty", [Ridge(0.0), Ridge(0.1)])
+def test_the_mask_may_span_any_coordinates(apart: int, penalty: Penalty) -> None:
+    """The axes of the banded factor need not come first."""
+    space, rng = space_of("linear", "circle", "season"), np.random.default_rng(7)
+    xs, together = coordinates_of(space, rng), tuple(j for j in range(3) if j != apart)
+    mask = weights_of(tuple(len(xs[j]) for j in together), rng)
+    case, gram = product(space, xs, [(together, mask), ((apart,), weights_of((len(xs[apart]),), rng))], rng)
+    assert check(case, gram, penalty, None) == "separable"
+
+
+def test_two_factors_over_two_coordinates_each() -> None:
+    space, rng = space_of("linear", "circle", "trend", "linear"), np.random.default_rng(8)
+    xs = coordinates_of(space, rng)
+    parts = [((j, k), weights_of((len(xs[j]), len(xs[k])), rng)) for j, k in ((0, 2), (1, 3))]
+    assert check(*product(space, xs, parts, rng), Ridge(0.1), None) == "separable"
