@@ -65,5 +65,7 @@ def measured(name: str, sst: xr.DataArray, client: Client, folder: Path) -> list
     took, idle, above = peaks(client, lambda: fields.append(sst.spline.fit(space, penalty=0.1)))
     rows = [(f"fit, {name}", took, max(idle) / 1e6, max(above) / 1e6, plan / 1e6, max(above) / plan)]
     values = fields[0].predict().astype("float32").to_dataset(name="sst")
-    took, idle, above = peaks(client, lambda: values.to_zarr(folder / f"{len(name)}.zarr", mode="w"))
+    took, idle, above = peaks(
+        client, lambda: values.to_zarr(folder / f"{len(name)}.zarr", mode="w", consolidated=False)
+    )
     return [*rows, (f"predict().to_zarr(), {name}", took, max(idle) / 1e6, max(above) / 1e6, "", "")]
