@@ -192,7 +192,7 @@ def test_the_phase_of_a_billion_seconds_is_exact() -> None:
 
 def test_fourier_mass_is_orthogonal() -> None:
     dense = dense_pairs(features_of(Fourier(3, 2.5)), features_of(Fourier(3, 2.5)).roughness(0))
-    np.testing.assert_allclose(dense, np.diag([1, *[0.5] * 6]), atol=1e-15)
+    np.testing.assert_allclose(dense, np.diag([1, *[0.5] * 6]), atol=1e-14)
 
 
 @pytest.mark.parametrize("order", [0, 1, 2, 3, 4, 5])

@@ -19,7 +19,7 @@ from .instants import (
     labels_of_seconds,
     seconds_of_duration,
     seconds_of_integers,
-    seconds_of_object,
+    seconds_of_objects,
     text_of_seconds,
     timedeltas_of_seconds,
 )
@@ -93,12 +93,10 @@ class Axis:
 
     def _each(self, array: Array) -> Floats:
         """Labels one by one: strings, objects, and datetime64 on another calendar (which is refused)."""
-        read = _timedelta if self.kind == "timedelta" else seconds_of_object
-        flat = [
-            read(label, self.calendar or STANDARD)
-            for label in array.ravel().astype(object if array.dtype.kind != "M" else array.dtype)
-        ]
-        return np.array(flat, dtype=np.float64).reshape(array.shape)
+        labels = array if array.dtype.kind == "M" else array.astype(object)
+        if self.kind == "time":
+            return seconds_of_objects(labels, self.calendar or STANDARD)
+        return np.array([_timedelta(label) for label in labels.ravel()]).reshape(array.shape)
 
     @property
     def noun(self) -> str:
@@ -235,7 +233,7 @@ def _numbers(array: Array) -> Floats:
         ) from None
 
 
-def _timedelta(label: Any, _calendar: str) -> float:
+def _timedelta(label: Any) -> float:
     if label is None or str(label) == "NaT":
         return np.nan
     return seconds_of_duration(label, None)

@@ -254,7 +254,7 @@ class Harmonics:
 
     @property
     def nodes(self) -> int:
-        return 20  # a panel is one cycle of the fastest product: error below (π/2)^40 / 40!
+        return 28  # for the four cycles of a panel: the error of Gauss quadrature is below 1e-17
 
     def clean(self, x: Floats) -> Floats:
         return x
@@ -262,18 +262,22 @@ class Harmonics:
     def values(self, x: Floats, order: int) -> Floats:
         # The remainder is exact; the phase of 1e9 s is as good as that of 1 s.
         turn = np.fmod(x, self.period) / self.period
-        k = np.arange(1.0, self.harmonics + 1)
-        phase = 2.0 * np.pi * ((turn - np.rint(turn))[:, None] * k)
-        cos, sin = np.cos(phase), np.sin(phase)
-        # d/dφ turns (cos, sin) into (-sin, cos).
-        cos, sin = ((cos, sin), (-sin, cos), (-cos, -sin), (sin, -cos))[order % 4]
-        scale = (2.0 * np.pi * k / self.period) ** order
-        waves = np.stack([cos * scale, sin * scale], axis=2).reshape(x.size, 2 * self.harmonics)
-        constant = np.full((x.size, int(self.with_constant)), float(order == 0))
-        return np.concatenate([constant, waves], axis=1)
+        turn -= np.rint(turn)
+        out = np.full((len(self.names), x.size), float(order == 0))
+        for k, (even, odd) in enumerate(
+            out[int(self.with_constant) :].reshape(self.harmonics, 2, x.size), start=1
+        ):
+            phase = (2.0 * np.pi * k) * turn
+            # d/dφ turns (cos, sin) into (-sin, cos).
+            cos, sin = (np.cos, np.sin) if order % 2 == 0 else (np.sin, np.cos)
+            scale = (2.0 * np.pi * k / self.period) ** order
+            np.multiply(cos(phase), (1, -1, -1, 1)[order % 4] * scale, out=even)
+            np.multiply(sin(phase), (1, 1, -1, -1)[order % 4] * scale, out=odd)
+        return out.T
 
     def panels(self, lo: float, hi: float) -> Floats:
-        count = int(np.ceil((hi - lo) / self.period * 2 * self.harmonics))
+        """Four cycles each of the fastest product."""
+        count = int(np.ceil((hi - lo) / self.period * 2 * self.harmonics / 4))
         return np.linspace(lo, hi, max(count, 1) + 1)
 
 
@@ -336,9 +340,13 @@ class Global:
 
     def features(self, cell: Integers, z: Floats, order: int = 0) -> Floats:
         checked_order(order, None)  # a B-spline among the parts refuses by itself
-        values = np.concatenate([part.values(z, order) for part in self.parts], axis=1)
+        values = self._values(z, order)
         values[cell < 0] = 0.0
         return values
+
+    def _values(self, x: Floats, order: int) -> Floats:
+        """[n, K] of all parts, laid out function by function."""
+        return np.concatenate([part.values(x, order).T for part in self.parts]).T
 
     def pair_features(self, cell: Integers, z: Floats) -> Floats:
         return products(self.features(cell, z), *self.pair_index())
@@ -368,13 +376,15 @@ class Global:
         length = self.span[1] - self.span[0]
         dense = np.zeros((self.size, self.size))
         for x, weights in self._quadrature():
-            values = np.concatenate([part.values(x, order) for part in self.parts], axis=1) * length**order
-            dense += np.einsum("nk,n,nl->kl", values, weights / length, values, optimize=False)
+            values = self._values(x, order) * (np.sqrt(weights / length) * length**order)[:, None]
+            rows = np.ascontiguousarray(values.T)
+            dense += np.einsum("kn,ln->kl", rows, rows, optimize=False)
         return dense
 
     def _quadrature(self) -> Iterator[tuple[Floats, Floats]]:
         edges = np.unique(np.concatenate([part.panels(*self.span) for part in self.parts]))
-        nodes, weights = legendre.leggauss(sum(part.nodes for part in self.parts))
+        # Harmonics of several periods share their panels, so the nodes of one of them serve all.
+        nodes, weights = legendre.leggauss(sum({type(part): part.nodes for part in self.parts}.values()))
         step = max(_CHUNK // nodes.size, 1)
         for start in range(0, edges.size - 1, step):
             lo, half = edges[start : start + step + 1][:-1], np.diff(edges[start : start + step + 1]) / 2

@@ -124,6 +124,23 @@ def seconds_of_object(label: Any, calendar: str) -> float:
     raise TypeError(f"{label!r} is not an instant; pass datetime64, cftime dates or ISO strings")
 
 
+def seconds_of_objects(labels: Array, calendar: str) -> Floats:
+    """Dates and strings one by one to seconds; an array of cftime dates of one calendar in one call."""
+    flat = labels.ravel()
+    kinds = {type(label) for label in flat}
+    if (
+        len(kinds) == 1
+        and issubclass(next(iter(kinds)), cftime.datetime)
+        and len({d.calendar for d in flat}) == 1
+    ):
+        _same_calendar(flat[0].calendar, calendar, flat[0])
+        micro = cftime.date2num(flat, "microseconds since 1970-01-01", calendar=flat[0].calendar)
+        seconds = seconds_of_integers(np.asarray(micro, dtype=np.int64).view("M8[us]"))
+    else:
+        seconds = np.array([seconds_of_object(label, calendar) for label in flat], dtype=np.float64)
+    return seconds.reshape(labels.shape)
+
+
 def _same_calendar(given: str, wanted: str, label: Any) -> None:
     if canonical_calendar(given) != wanted:
         raise ValueError(

@@ -17,7 +17,7 @@ from .bspline import SplinePart
 from .features import Features, Global, Part
 from .instants import seconds_of_duration
 
-# Below this ratio of singular values the joint design has lost ten digits: the terms are taken for dependent.
+# Below this singular value the joint design has lost ten digits: the terms are taken for dependent.
 DEPENDENT = 1e-10
 _ORDER = (Polynomial, Fourier, BSpline)
 
@@ -108,7 +108,7 @@ class Union(Basis):
     def _numeric(self, axis: Axis) -> Features:
         parts = self._parts(axis)
         span = self._span(axis, parts)
-        if rank_ratio(parts, span) < DEPENDENT:
+        if distance_to_dependence(parts, span) < DEPENDENT:
             self._refuse(parts, span, axis)
         return Global(parts, span, self._max_order)
 
@@ -136,7 +136,7 @@ class Union(Basis):
         """Name the first two terms that are dependent on each other, or all."""
         culprits: tuple[Basis, ...] = self.terms
         for i, j in combinations(range(len(parts)), 2):
-            if rank_ratio((parts[i], parts[j]), span) < DEPENDENT:
+            if distance_to_dependence((parts[i], parts[j]), span) < DEPENDENT:
                 culprits = (self.terms[i], self.terms[j])
                 break
         names = " and ".join(repr(term) for term in culprits)
@@ -206,21 +206,33 @@ def _part(term: Basis, axis: Axis, with_constant: bool, waves: Sequence[Fourier]
     raise TypeError(f"{term!r} cannot be part of a union")
 
 
-def rank_ratio(parts: Sequence[Part], span: Extent) -> float:
-    """Smallest over largest singular value of the joint, column-scaled design on points of the span."""
-    design = np.concatenate([part.values(_sample(parts, span), 0) for part in parts], axis=1)
-    singular = np.linalg.svd(design / np.linalg.norm(design, axis=0), compute_uv=False)
-    return float(singular[-1] / singular[0])
+def distance_to_dependence(parts: Sequence[Part], span: Extent) -> float:
+    """Smallest singular value of the joint design on points of the span, its columns scaled to length 1.
+
+    B-splines are independent among themselves: with one, last in order, only what the others have outside its
+    span is looked at, which is cheaper than all singular values.
+    """
+    x = _sample(parts, span)
+    designs = [part.values(x, 0) for part in parts]
+    designs = [design / np.linalg.norm(design, axis=0) for design in designs]
+    if isinstance(parts[-1], SplinePart):
+        spline, _ = np.linalg.qr(designs.pop())
+        rest = np.concatenate(designs, axis=1)
+        for _ in range(2):  # twice is enough (Kahan)
+            rest = rest - spline @ (spline.T @ rest)
+        designs = [rest]
+    singular = np.linalg.svd(np.concatenate(designs, axis=1), compute_uv=False)
+    return float(singular[-1])
 
 
 def _sample(parts: Sequence[Part], span: Extent) -> Floats:
     """Points of Weyl's sequence, even like a grid without its aliases, on the span and on spline cells."""
     size = sum(len(part.names) for part in parts)
     golden = (np.sqrt(5.0) - 1.0) / 2.0
-    points = [span[0] + (span[1] - span[0]) * np.mod(np.arange(8 * size + 64) * golden, 1.0)]
+    points = [span[0] + (span[1] - span[0]) * np.mod(np.arange(2 * size + 64) * golden, 1.0)]
     for part in parts:
         if isinstance(part, SplinePart):
             edges = part.panels(*span)
-            inside = np.mod(np.arange(1, 2 * part.nodes + 1) * golden, 1.0)
+            inside = np.mod(np.arange(1, part.nodes + 1) * golden, 1.0)
             points.append((edges[:-1, None] + np.diff(edges)[:, None] * inside).ravel())
     return np.concatenate(points)
