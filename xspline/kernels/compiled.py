@@ -16,7 +16,7 @@ import numpy as np
 
 from .layout import Floats, Integers
 
-F = TypeVar("F", bound=Callable[..., None])
+F = TypeVar("F", bound=Callable[..., Any])
 
 # Not "fast": NaN must stay NaN. No parallel loops: parallelism belongs to the scheduler.
 _njit: Any = numba.njit
@@ -78,93 +78,154 @@ def scatter(array: Floats, start: Integers, places: Integers, values: Floats, ou
 
 
 @compiled
-def gather(array: Floats, start: Integers, places: Integers, values: Floats, out: Floats) -> None:
-    """out[p, i, r] = sum over q of values[i, q] array[p, start[i] + places[q], r]."""
+def gather(array: Floats, start: Integers, values: Floats, out: Floats) -> None:
+    """out[p, i, r] = sum over q of values[i, q] array[p, start[i] + q, r]."""
     before, rows, after = out.shape
-    width = places.size
+    width = values.shape[1]
     for p in range(before):
+        if after == 1 and width == 4:
+            for i in range(rows):
+                k = start[i]
+                out[p, i, 0] = (
+                    values[i, 0] * array[p, k, 0]
+                    + values[i, 1] * array[p, k + 1, 0]
+                    + values[i, 2] * array[p, k + 2, 0]
+                    + values[i, 3] * array[p, k + 3, 0]
+                )
+            continue
         for i in range(rows):
+            k = start[i]
             if after == 1:
                 x = 0.0
                 for q in range(width):
-                    x += values[i, q] * array[p, start[i] + places[q], 0]
+                    x += values[i, q] * array[p, k + q, 0]
                 out[p, i, 0] = x
                 continue
             q = 0
             while q + 4 <= width:
                 f0, f1, f2, f3 = values[i, q], values[i, q + 1], values[i, q + 2], values[i, q + 3]
-                k0, k1 = start[i] + places[q], start[i] + places[q + 1]
-                k2, k3 = start[i] + places[q + 2], start[i] + places[q + 3]
                 for r in range(after):
                     out[p, i, r] += (
-                        f0 * array[p, k0, r]
-                        + f1 * array[p, k1, r]
-                        + f2 * array[p, k2, r]
-                        + f3 * array[p, k3, r]
+                        f0 * array[p, k + q, r]
+                        + f1 * array[p, k + q + 1, r]
+                        + f2 * array[p, k + q + 2, r]
+                        + f3 * array[p, k + q + 3, r]
                     )
                 q += 4
             while q < width:
-                f0, k0 = values[i, q], start[i] + places[q]
+                f0 = values[i, q]
                 for r in range(after):
-                    out[p, i, r] += f0 * array[p, k0, r]
+                    out[p, i, r] += f0 * array[p, k + q, r]
                 q += 1
 
 
 @compiled
-def _outer(values: Floats, widths: Integers, row: int, out: Floats) -> None:
-    """Products of the values of one row over all axes, first axis outermost; `values`: axes side by side."""
+def _active(table: Floats, row: int, first: int, functions: int, pairs: bool, out: Floats) -> int:
+    """Values of one row along one axis: its functions, or their products a-major; returns how many."""
+    if not pairs:
+        for a in range(functions):
+            out[a] = table[row, first + a]
+        return functions
+    count = 0
+    for a in range(functions):
+        x = table[row, first + a]
+        for b in range(a, functions):
+            out[count] = x * table[row, first + b]
+            count += 1
+    return count
+
+
+@compiled
+def _outer(table: Floats, row: int, functions: Integers, pairs: bool, scratch: Floats, out: Floats) -> int:
+    """Products of the values of one row along all axes but the last, first axis outermost.
+
+    Returns where the last axis begins in the table.
+    """
     out[0] = 1.0
     filled, first = 1, 0
-    for width in widths:
-        for j in range(filled - 1, -1, -1):  # backwards: entry j is read before it is overwritten
-            x = out[j]
-            for q in range(width - 1, -1, -1):
-                out[j * width + q] = x * values[row, first + q]
-        filled *= width
-        first += width
+    for axis in range(functions.size - 1):
+        count = _active(table, row, first, functions[axis], pairs, scratch)
+        for i in range(filled - 1, -1, -1):  # backwards: an entry is read before it is overwritten
+            x = out[i]
+            for q in range(count):
+                out[i * count + q] = x * scratch[q]
+        filled *= count
+        first += functions[axis]
+    return first
 
 
 @compiled
 def scatter_products(
-    array: Floats, start: Integers, places: Integers, values: Floats, widths: Integers, out: Floats
+    array: Floats,
+    order: Integers,
+    start: Integers,
+    places: Integers,
+    table: Floats,
+    functions: Integers,
+    pairs: bool,
+    out: Floats,
 ) -> None:
-    """`scatter` for groups of several coefficient axes; `values` [n, sum of widths]."""
+    """`scatter` for groups of several coefficient axes; `order` sorts the rows by where they start.
+
+    The rows of one cell are summed in a small matrix, which is then added to where its entries belong.
+    """
     before, rows, after = array.shape
-    width = places.size
-    f = np.empty(width)
-    for i in range(rows):
-        _outer(values, widths, i, f)
-        for p in range(before):
-            if after == 1:
+    most, last = max(functions), functions[-1]
+    inner = last * (last + 1) // 2 if pairs else last
+    outer = places.size // inner
+    f, v, total = np.empty(outer), np.empty(most * (most + 1) // 2), np.empty((inner, outer))
+    for p in range(before):
+        s = 0
+        while s < rows and after == 1:
+            k, total[:] = start[order[s]], 0.0
+            while s < rows and start[order[s]] == k:
+                i = order[s]
                 x = array[p, i, 0]
-                if x != 0.0:
-                    for q in range(width):
-                        out[p, start[i] + places[q], 0] += f[q] * x
-                continue
-            for q in range(width):
-                k, g = start[i] + places[q], f[q]
-                for r in range(after):
-                    out[p, k, r] += g * array[p, i, r]
+                s += 1
+                if x == 0.0:
+                    continue
+                first = _outer(table, i, functions, pairs, v, f)
+                _active(table, i, first, last, pairs, v)
+                for c in range(inner):
+                    g = v[c] * x
+                    for m in range(outer):
+                        total[c, m] += g * f[m]
+            for m in range(outer):
+                for c in range(inner):
+                    out[p, k + places[m * inner + c], 0] += total[c, m]
+        while s < rows:
+            i = order[s]
+            s += 1
+            first = _outer(table, i, functions, pairs, v, f)
+            _active(table, i, first, last, pairs, v)
+            for m in range(outer):
+                for c in range(inner):
+                    g, k = f[m] * v[c], start[i] + places[m * inner + c]
+                    for r in range(after):
+                        out[p, k, r] += g * array[p, i, r]
 
 
 @compiled
 def gather_products(
-    array: Floats, start: Integers, places: Integers, values: Floats, widths: Integers, out: Floats
+    array: Floats, start: Integers, places: Integers, table: Floats, functions: Integers, out: Floats
 ) -> None:
-    """`gather` for groups of several coefficient axes; `values` [n, sum of widths]."""
+    """`gather` for groups of several coefficient axes."""
     before, rows, after = out.shape
-    width = places.size
-    f = np.empty(width)
-    for i in range(rows):
-        _outer(values, widths, i, f)
-        for p in range(before):
+    most, last = max(functions), functions[-1]
+    outer = places.size // last
+    f, v = np.empty(outer), np.empty(most)
+    for p in range(before):
+        for i in range(rows):
+            first = _outer(table, i, functions, False, v, f)
+            x = 0.0
+            for m in range(outer):
+                k = start[i] + places[m * last]
+                for c in range(last):
+                    g = table[i, first + c] * f[m]
+                    if after == 1:
+                        x += g * array[p, k + c, 0]
+                    else:
+                        for r in range(after):
+                            out[p, i, r] += g * array[p, k + c, r]
             if after == 1:
-                x = 0.0
-                for q in range(width):
-                    x += f[q] * array[p, start[i] + places[q], 0]
                 out[p, i, 0] = x
-                continue
-            for q in range(width):
-                k, g = start[i] + places[q], f[q]
-                for r in range(after):
-                    out[p, i, r] += g * array[p, k, r]

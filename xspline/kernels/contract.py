@@ -38,7 +38,7 @@ class Engine(Protocol):
 
 def contract(array: Array, rows: Sequence[Rows | None], engine: Engine) -> Array:
     """Scatter every axis that has rows, the cheapest order first; axes without (batch) stay."""
-    pooled = tuple(i for i, r in enumerate(rows) if r is not None and not r.values)
+    pooled = tuple(i for i, r in enumerate(rows) if r is not None and not r.functions)
     if pooled:
         array = array_api_compat.array_namespace(array).sum(array, axis=pooled, keepdims=True)
     return _each_axis(array, rows, engine.scatter, lambda r: (r.count, r.extent))
@@ -55,7 +55,7 @@ def _each_axis(
     step: Callable[[Array, int, Rows], Array],
     change: Callable[[Rows], tuple[int, int]],
 ) -> Array:
-    active = {i: r for i, r in enumerate(rows) if r is not None and r.values}
+    active = {i: r for i, r in enumerate(rows) if r is not None and r.functions}
     costs = tuple((i, *change(r), r.count * r.width) for i, r in active.items())
     for axis in cheapest_order(tuple(array.shape), costs):
         array = step(array, axis, active[axis])
@@ -188,19 +188,22 @@ class Compiled:
     def scatter(self, array: Floats, axis: int, rows: Rows) -> Floats:
         kernels, flat = _kernels(), _three(array, axis)
         out = np.zeros((flat.shape[0], rows.extent, flat.shape[2]))
-        if len(rows.values) == 1:
-            kernels.scatter(flat, rows.start(), rows.places(), rows.values[0], out)
+        start, places = rows.start(), rows.places()
+        if len(rows.functions) == 1:
+            kernels.scatter(flat, start, places, rows.values[0], out)
         else:
-            kernels.scatter_products(flat, rows.start(), rows.places(), *_side_by_side(rows), out)
+            order, functions = np.argsort(start, kind="stable"), np.array(rows.functions)
+            kernels.scatter_products(flat, order, start, places, rows.table, functions, rows.pairs, out)
         return out.reshape(_replaced(array.shape, axis, rows.extent))
 
     def gather(self, array: Floats, axis: int, rows: Rows) -> Floats:
         kernels, flat = _kernels(), _three(array, axis)
         out = np.zeros((flat.shape[0], rows.count, flat.shape[2]))
-        if len(rows.values) == 1:
-            kernels.gather(flat, rows.start(), rows.places(), rows.values[0], out)
+        if len(rows.functions) == 1:
+            kernels.gather(flat, rows.start(), rows.table, out)
         else:
-            kernels.gather_products(flat, rows.start(), rows.places(), *_side_by_side(rows), out)
+            functions = np.array(rows.functions)
+            kernels.gather_products(flat, rows.start(), rows.places(), rows.table, functions, out)
         return out.reshape(_replaced(array.shape, axis, rows.count))
 
 
@@ -214,12 +217,6 @@ def _three(array: Floats, axis: int) -> Floats:
     """The array as [before, axis, after], contiguous and writable: one specialisation of each kernel."""
     shape = math.prod(array.shape[:axis]), array.shape[axis], math.prod(array.shape[axis + 1 :])
     return np.require(array, np.float64, ["C", "W"]).reshape(shape)
-
-
-def _side_by_side(rows: Rows) -> tuple[Floats, Integers]:
-    """Values of all axes as one table [n, sum of widths], and the widths."""
-    widths = np.array([values.shape[1] for values in rows.values], dtype=np.int64)
-    return np.concatenate(rows.values, axis=1), widths
 
 
 def choose_engine(array: Array, engine: str | None = None) -> Engine:

@@ -49,7 +49,7 @@ def read(walk: Walk, piece: Piece) -> tuple[Slab, Tally]:
 def _inside(walk: Walk, piece: Piece, finite: Array) -> tuple[Array, Array]:
     """Finite values with known labels, and those of them whose labels are inside all domains."""
     xp, known, valid = walk.xp, finite, finite
-    for i, rows in enumerate(walk.slab_rows(piece, 0)):
+    for i, rows in enumerate(walk.slab_rows(piece, walk.sites)):
         if rows is None or rows.inside.all():
             continue
         shape = tuple(rows.count if j == i else 1 for j in range(len(walk.parts)))

@@ -6,9 +6,11 @@ positions run on past the last coefficient, and the overhang is added to the fro
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,8 +21,6 @@ from .layout import Bools, Floats, Integers
 
 if TYPE_CHECKING:
     from xspline.spaces.features import Features
-
-PAIRS = -1  # in place of a derivative order: products of two functions, for G
 
 
 @dataclass(frozen=True)
@@ -71,36 +71,59 @@ class Rows:
         Number of rows, n.
     base : tuple of ndarray, int64 [n]
         Per coefficient axis of the group: where the patch of each row begins, counted from `low`.
-    values : tuple of ndarray, float64 [n, Q]
-        Per axis, values of the active functions or of their products; zero rows outside the domain.
-    columns : tuple of ndarray, int64 [Q]
-        Per axis, position a · O + o of each value inside a patch.
-    patch, shape : tuple of (int, int)
-        Per axis, (functions, offsets) of a patch and of the stretch of this slab; offsets 1 unless pairs.
+    table : ndarray, float64 [n, sum of functions]
+        Values of the active functions, the axes side by side.
+    functions : tuple of int
+        Per axis, number of active functions.
+    extents : tuple of int
+        Per axis, length of the stretch that these rows touch.
     low : tuple of int
-        Per axis, where the stretch of this slab begins in the block's reach.
+        Per axis, where that stretch begins in the block's reach.
     inside : ndarray, bool [n]
         Rows inside the domains of all axes.
+    pairs : bool
+        Whether the values of a row are the products of two functions (a, a + o), a-major, for G.
     """
 
     count: int
     base: tuple[Integers, ...]
-    values: tuple[Floats, ...]
-    columns: tuple[Integers, ...]
-    patch: tuple[tuple[int, int], ...]
-    shape: tuple[tuple[int, int], ...]
+    table: Floats
+    functions: tuple[int, ...]
+    extents: tuple[int, ...]
     low: tuple[int, ...]
     inside: Bools
+    pairs: bool = False
+
+    def paired(self) -> Rows:
+        """The same rows, for pairs."""
+        return replace(self, pairs=True)
 
     @property
     def width(self) -> int:
         """Values per row: the product of those of the axes."""
-        return math.prod(values.shape[1] for values in self.values)
+        return math.prod(q * (q + 1) // 2 if self.pairs else q for q in self.functions)
 
     @property
     def extent(self) -> int:
         """Entries of the stretch, all axes raveled."""
         return math.prod(k * o for k, o in self.shape)
+
+    @property
+    def patch(self) -> tuple[tuple[int, int], ...]:
+        """Per axis, (functions, offsets) of what one row touches; offsets are 1 unless pairs."""
+        return tuple((q, q if self.pairs else 1) for q in self.functions)
+
+    @property
+    def shape(self) -> tuple[tuple[int, int], ...]:
+        """Per axis, (length, offsets) of the stretch."""
+        return tuple((n, o) for n, (_, o) in zip(self.extents, self.patch, strict=True))
+
+    @cached_property
+    def values(self) -> tuple[Floats, ...]:
+        """Per axis, [n, values]."""
+        borders = np.cumsum((0, *self.functions))
+        tables = [self.table[:, i:j] for i, j in itertools.pairwise(borders)]
+        return tuple(_products(table) for table in tables) if self.pairs else tuple(tables)
 
     def start(self) -> Integers:
         """Where the patch of each row begins in the raveled stretch: [n]."""
@@ -111,17 +134,26 @@ class Rows:
 
     def places(self) -> Integers:
         """Where the values of a row go, relative to its start in the raveled stretch: [width]."""
-        return _places(self.columns, self.shape)
+        return self._places(self.shape)
 
     def places_in_patch(self) -> Integers:
         """Where the values of a row go in the raveled patch: [width]."""
-        return _places(self.columns, self.patch)
+        return self._places(self.patch)
+
+    def _places(self, shape: Sequence[tuple[int, int]]) -> Integers:
+        out = np.zeros(1, dtype=np.int64)
+        for q, (extent, offsets) in zip(self.functions, shape, strict=True):
+            a, b = np.triu_indices(q)
+            column = a * offsets + b - a if self.pairs else np.arange(q)
+            out = (out[:, None] * (extent * offsets) + column).ravel()
+        return out
 
 
-def _places(columns: Sequence[Integers], shape: Sequence[tuple[int, int]]) -> Integers:
-    out = np.zeros(1, dtype=np.int64)
-    for column, (extent, offsets) in zip(columns, shape, strict=True):
-        out = (out[:, None] * (extent * offsets) + column).ravel()
+def _products(table: Floats) -> Floats:
+    """Products of the functions a and a + o, a-major: [n, q] to [n, q (q + 1) / 2]."""
+    out = np.empty((table.shape[0], table.shape[1] * (table.shape[1] + 1) // 2))
+    for column, (a, b) in enumerate(zip(*np.triu_indices(table.shape[1]), strict=True)):
+        np.multiply(table[:, a], table[:, b], out=out[:, column])
     return out
 
 
@@ -139,7 +171,7 @@ def build_rows(
     Parameters
     ----------
     features, reaches, orders : sequence
-        One per coefficient axis of the group; an order is that of a derivative, or `PAIRS`.
+        One per coefficient axis of the group; an order is that of a derivative.
     coordinates : sequence of ndarray, [n]
         One per axis.
     count : int
@@ -147,30 +179,26 @@ def build_rows(
     outside : float
         What the values of rows outside the domain are.
     """
-    axes = [_axis_rows(*each, outside) for each in zip(features, coordinates, reaches, orders, strict=True)]
-    base, values, columns, patch, shape, low, inside = zip(*axes, strict=True) if axes else ((),) * 7
-    everywhere = np.logical_and.reduce(inside) if axes else np.ones(count, dtype=bool)
-    return Rows(count, base, values, columns, patch, shape, low, everywhere)
+    functions = tuple(f.width for f in features)
+    table, inside = np.empty((count, sum(functions))), np.ones(count, dtype=bool)
+    places: list[tuple[Integers, int, int]] = []
+    last = 0
+    for f, x, reach, order in zip(features, coordinates, reaches, orders, strict=True):
+        cell, z = f.locate(x)
+        values, last = f.features(cell, z, order), last + f.width
+        table[:, last - f.width : last] = values
+        table[cell < 0, last - f.width : last] = outside
+        inside &= cell >= 0
+        places.append(_place(f, cell, reach))
+    base, extents, low = zip(*places, strict=True) if places else ((), (), ())
+    return Rows(count, base, table, functions, extents, low, inside)
 
 
-def _axis_rows(
-    features: Features, x: Floats, reach: Reach, order: int, outside: float
-) -> tuple[Integers, Floats, Integers, tuple[int, int], tuple[int, int], int, Bools]:
-    """(base, values, columns, patch, shape, low, inside) of one axis."""
-    cell, z = features.locate(x)
+def _place(features: Features, cell: Integers, reach: Reach) -> tuple[Integers, int, int]:
+    """Where patches begin in their stretch, how long that is, and where it begins in the reach."""
     inside = cell >= 0
-    if order == PAIRS:
-        a, o = features.pair_index()
-        values, offsets = features.pair_features(cell, z), features.offsets
-    else:
-        a, o = np.arange(features.width), np.zeros(features.width, dtype=np.int64)
-        values, offsets = features.features(cell, z, order), 1
     base = features.first[np.maximum(cell, 0)] - reach.start
     if features.periodic:
         base = base % features.size
     low, high = (int(base[inside].min()), int(base[inside].max())) if inside.any() else (0, 0)
-    base = np.where(inside, base - low, 0)
-    if outside != 0.0:
-        values = np.where(inside[:, None], values, outside)
-    patch, shape = (features.width, offsets), (high - low + features.width, offsets)
-    return base, np.ascontiguousarray(values), a * offsets + o, patch, shape, low, inside
+    return np.where(inside, base - low, 0), high - low + features.width, low

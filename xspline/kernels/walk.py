@@ -17,7 +17,7 @@ import numpy as np
 from .arrays import native, to_host, to_namespace
 from .contract import Engine, contract
 from .layout import Array, Block, Floats, Layout, Part, Piece, parts_of, pieces
-from .rows import PAIRS, Reach, Rows, build_rows, touched_cells
+from .rows import Reach, Rows, build_rows, touched_cells
 
 if TYPE_CHECKING:
     from xspline.spaces import Space
@@ -41,7 +41,7 @@ class Walk:
     space: Space
     engine: Engine
     limit: int
-    _rows: dict[tuple[int, int], tuple[tuple[int, int], Rows]] = field(default_factory=dict)
+    _rows: dict[int, tuple[tuple[int, int], Rows]] = field(default_factory=dict)
 
     @cached_property
     def xp(self) -> Any:
@@ -146,20 +146,19 @@ class Walk:
 
     # Rows
 
-    def rows(self, index: int, span: tuple[int, int], order: int) -> Rows:
+    def rows(self, index: int, span: tuple[int, int]) -> Rows:
         """Features of a range of rows of a part; the last range of each part is remembered."""
-        key = (index, order)
-        if key not in self._rows or self._rows[key][0] != span:
-            self._rows[key] = (span, self._build(self.parts[index], span, order))
-        return self._rows[key][1]
+        if index not in self._rows or self._rows[index][0] != span:
+            self._rows[index] = (span, self._build(self.parts[index], span))
+        return self._rows[index][1]
 
-    def _build(self, part: Part, span: tuple[int, int], order: int) -> Rows:
+    def _build(self, part: Part, span: tuple[int, int]) -> Rows:
         axes, (first, count) = part.coefficient_axes, span
         return build_rows(
             [self.space.features[axis] for axis in axes],
             [self.coordinates_of(axis)[first : first + count] for axis in axes],
             [self.reaches[axis] for axis in axes],
-            [order] * len(axes),
+            [0] * len(axes),
             count=count,
         )
 
@@ -167,11 +166,10 @@ class Walk:
         """Coordinate of a coefficient axis, one number per row of its group."""
         return np.asarray(self.block.coordinates[axis], dtype=np.float64).reshape(-1)
 
-    def slab_rows(self, piece: Piece, order: int, sites: frozenset[int] | None = None) -> list[Rows | None]:
+    def slab_rows(self, piece: Piece, sites: frozenset[int]) -> list[Rows | None]:
         """Rows of each part on a slab; None for batch dimensions and parts of other sites."""
-        chosen = self.sites if sites is None else sites
         return [
-            None if part.is_batch or part.site not in chosen else self.rows(i, span, order)
+            None if part.is_batch or part.site not in sites else self.rows(i, span)
             for i, (part, span) in enumerate(zip(self.parts, piece.rows, strict=True))
         ]
 
@@ -206,7 +204,9 @@ class Accumulator:
 
     def add(self, slab: Array, piece: Piece) -> None:
         """Contract a slab and add it to the stretch that its rows and batch members say."""
-        rows = self.walk.slab_rows(piece, PAIRS if self.pairs else 0, self.sites)
+        rows = [
+            r.paired() if r is not None and self.pairs else r for r in self.walk.slab_rows(piece, self.sites)
+        ]
         slab = contract(slab, rows, self.walk.engine)
         spans: list[slice] = []
         for part, span, r in zip(self.walk.parts, piece.spans, rows, strict=True):
