@@ -8,6 +8,7 @@ from xspline.fitting import plan as plan
 from xspline.fitting import space as space
 from xspline.fitting import statistics as statistics
 from xspline.labels.field import Field as Field
+from xspline.labels.models import merge_models as merge_models
 from xspline.labels.sphere import EARTH_RADIUS as EARTH_RADIUS
 from xspline.labels.statistics import Statistics as Statistics
 from xspline.labels.statistics import merge as merge

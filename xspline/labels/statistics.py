@@ -145,15 +145,26 @@ class Statistics:
         """Observations with positive weight, over all parts and variables."""
         return sum(int(s.count.sum()) for part in self.parts for s in part.sums.values())
 
-    def total(self, name: str) -> Sums:
-        """Return the sum over parts of one variable, folded in the order of their digests."""
-        return self._totals(name)
+    @property
+    def outside(self) -> int:
+        """Observations left out because they lie outside the domain, over all parts and variables."""
+        return sum(s.tally.outside for part in self.parts for s in part.sums.values())
+
+    def require_inside(self) -> Statistics:
+        """Return these statistics, or raise ValueError if any observation lay outside the domain."""
+        if self.outside:
+            raise ValueError(
+                f"{self.outside} observations lie outside the domain and were left out; widen it or select the data first. "
+                f"The space is {self.space.code()}"
+            )
+        return self
 
     @functools.cached_property
     def _total_cache(self) -> dict[str, Sums]:
         return {}
 
-    def _totals(self, name: str) -> Sums:
+    def total(self, name: str) -> Sums:
+        """Return the sum over parts of one variable, folded in the order of their digests."""
         self._check_computed()
         if name not in self._total_cache:
             ordered = sorted(self.parts, key=lambda part: part.digest)
@@ -262,7 +273,8 @@ class Statistics:
         head = f"<xspline.Statistics of {names} in {shape} = {self.space.size} coefficients"
         if self.is_lazy:
             return f"{head}, not computed yet>"
-        lines = [f"{head}, {self.count} observations, {self.nbytes / 1e6:.3g} MB>"]
+        outside = f" ({self.outside} more outside the domain)" if self.outside else ""
+        lines = [f"{head}, {self.count} observations{outside}, {self.nbytes / 1e6:.3g} MB>"]
         for part in self.parts:
             counts = sum(int(s.count.sum()) for s in part.sums.values())
             lines.append(f"    {part.holder or '(unnamed)'}: {counts} observations, digest {part.digest[:12]}")

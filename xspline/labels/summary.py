@@ -32,6 +32,8 @@ def summarise(field: Field, name: str) -> xr.Dataset:
     arrays = {key: xr.DataArray(np.asarray(v), dims=dims, attrs=_attrs(key, variable)) for key, v in values.items()}
     arrays["coefficients"] = xr.DataArray(field.space.size, attrs={"long_name": "coefficients"})
     attrs = {"penalty": repr(field.penalty), "solver": f"{solution.factorisation.name}: {solution.factorisation.reason}"}
+    if sums.tally.outside:
+        attrs["outside"] = f"{sums.tally.outside} observations outside the domain were left out"
     order = ["count", "coefficients", "rmse", "r2", "sigma", "edf"]
     return xr.Dataset({key: arrays[key] for key in order}, coords=variable.batch.coords, attrs=attrs)
 
