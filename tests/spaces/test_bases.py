@@ -428,6 +428,13 @@ def test_what_cannot_be_written(make, kind, match) -> None:
             r"domain \(0, 2\) differs from \(0.0, 1.0\)",
         ),
         (
+            BSpline(degree=1, knots=[-1, 0, 0, 1, 2]),
+            NUMBER,
+            None,
+            ValueError,
+            r"a function of the knots is zero on all of the domain \(0.0, 1.0\); drop an outer knot",
+        ),
+        (
             BSpline(100, domain=(1.5e9, 1.5e9 + 1e-5)),
             NUMBER,
             None,

@@ -212,6 +212,17 @@ def test_difference_of_learned_domains_says_how_to_agree(
     assert code is not None and eval(code[1], {"xs": xs}) == Space({"x": agreed})
 
 
+@pytest.mark.parametrize(
+    "theirs", [Fourier(1, 3.0), BSpline(8, 2), BSpline(knots=[0, 1, 2], period=2)], ids=repr
+)
+def test_difference_in_more_than_the_domain_proposes_this_space(theirs: Basis) -> None:
+    a, b = Space({"lon": 8}, extents={"lon": (0, 5)}), Space({"lon": theirs}, extents={"lon": (0, 4)})
+    assert a.difference(b).endswith(f"with space = {a.code()}")
+    whole = Space({"lon": 8}, extents={"lon": (0, 360)})
+    assert whole.axes["lon"][1].period == 360.0 and whole.from_data == ("lon",)
+    assert whole.difference(a).endswith(f"with space = {whole.code()}")
+
+
 def test_text_for_people() -> None:
     text, html = repr(sst()), sst()._repr_html_()
     assert text.splitlines()[0] == "Space 13 × 23 × 7 = 2093 coefficients"

@@ -125,11 +125,7 @@ class BSpline(Basis):
         if self.knots is not None:
             return self._bind_knots(axis, period)
         domain = self._periodic_domain(axis, period) if period else bound_domain(self, axis, extent)
-        size = (
-            self.size
-            if self.spacing is None
-            else self._spaced(axis, range_of(axis, domain), period is not None)
-        )
+        size = self.size or self._spaced(axis, range_of(axis, domain), period is not None)
         length = None if period is None else stored_duration(axis, period)
         return replace(self, size=size, spacing=None, domain=domain, period=length)
 
@@ -166,6 +162,11 @@ class BSpline(Basis):
             )
         if full[p] >= full[-p - 1]:
             raise ValueError(f"knots span no domain: t[{p}] = t[{-p - 1}] = {axis.text(full[p])}")
+        if not period and (full[p] == full[p + 1] or full[-p - 1] == full[-p - 2]):
+            ends = f"({axis.text(full[p])}, {axis.text(full[-p - 1])})"
+            raise ValueError(
+                f"a function of the knots is zero on all of the domain {ends}; drop an outer knot"
+            )
 
     def _periodic_domain(self, axis: Axis, period: float) -> Domain:
         lo, hi = (0.0, period) if self.domain is None else range_of(axis, self.domain)

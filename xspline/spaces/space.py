@@ -17,7 +17,7 @@ from ._types import Floats
 from .axis import Axis
 from .bases import BSpline, Fourier
 from .basis import Basis, Extent, as_basis, naming, range_of, stored
-from .features import Features
+from .features import Features, frozen
 from .union import Union
 
 SCHEMA = 1
@@ -118,7 +118,7 @@ class Space:
     @cached_property
     def frame(self) -> Frame:
         """Geometry of the coefficients."""
-        return Frame(self.shape, self.offsets, self.periodic, self.constant())
+        return Frame(self.shape, self.offsets, self.periodic, tuple(frozen(e) for e in self.constant()))
 
     def constant(self) -> tuple[Floats, ...]:
         """e_j per coordinate: the function 1 has the coefficients ⊗ e_j."""
