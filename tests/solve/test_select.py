@@ -58,6 +58,13 @@ def test_small_systems_are_dense() -> None:
     assert "a bandwidth of 15 is wide for 20 coefficients" in choice.reason
 
 
+def test_eigenvectors_of_a_long_coordinate_do_not_pay() -> None:
+    space = Space({"a": BSpline(3000), "b": BSpline(5)}, extents={"a": (0, 1), "b": (0, 1)})
+    ridge = Ridge(1.0).gram(space)
+    assert select(kilobytes(space), ridge, space.frame).name == "banded"
+    assert select(kilobytes(space), ridge, space.frame, "spectral").name == "spectral"
+
+
 def test_batches_and_sums_of_products() -> None:
     ridge = Ridge(1).gram(SPACE)
     case, gram = grid(SPACE, np.random.default_rng(0), (3,))

@@ -120,6 +120,23 @@ def test_nearly_dependent_coefficients(solver: str | None) -> None:
     assert factorise(gram, Ridge(0.1).gram(space), space, solver).determined
 
 
+def test_a_separable_system_names_the_weak_coordinate() -> None:
+    """Two times cannot tell a constant, a trend and a wave apart."""
+    space = space_of("linear", "linear", "season")
+    xs = (np.linspace(0, 1, 9), np.linspace(0, 1, 9), np.array([0.25, 0.25, 1.0]))
+    mask = np.ones((9, 9))
+    mask[4, 4] = 0
+    case = Case(space, xs, np.ones((9, 9, 3)), np.broadcast_to(mask[..., None], (9, 9, 3)))
+    gram = Gram(((case.factor((0, 1), mask), case.factor((2,), np.ones(3))),))
+    match = (
+        r"nearly dependent, most of all the one at a [\d.]+, b [\d.]+, c (x1|cos1|sin1|const); pass a penalty"
+    )
+    with pytest.raises(SingularSystemError, match=match):
+        factorise(gram, NONE.gram(space), space, "separable")
+    with pytest.raises(SingularSystemError, match=r"nearly dependent.*pass a larger penalty"):
+        factorise(gram, Ridge(1e-18).gram(space), space, "separable")
+
+
 @pytest.mark.parametrize(
     "penalty", [Ridge(1e-30), Roughness({"lat": 1.0}, order=1), Roughness({"lon": 1e-30}, order=1)]
 )

@@ -51,6 +51,22 @@ def outer(parts: Sequence[Eigen]) -> tuple[Array, Array]:
     return values, _outer([e.values + e.errors for e in parts]) - values
 
 
+def weakest(parts: Sequence[Eigen]) -> tuple[float, list[int]]:
+    """How far rounding errors exceed an eigenvalue of the product at most, and where.
+
+    Returns
+    -------
+    deficit : float
+        Negative when every eigenvalue rises above its errors.
+    place : list of int
+        For each part the coefficient that weighs most in the worst eigenvector.
+    """
+    values, errors = outer(parts)
+    worst = np.unravel_index(np.argmax(errors - values), values.shape)
+    vectors = (part.rotation[:, k] for part, k in zip(parts, worst, strict=True))
+    return float((errors - values)[worst]), [int(np.argmax(np.abs(v))) for v in vectors]
+
+
 def rotate(parts: Sequence[Eigen], v: Array, *, back: bool) -> Array:
     """Apply the transposed rotations, or the rotations themselves, to the leading axes of v.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
 AUTOMATIC = ("gcv", "reml", "holders")
 
 
-class Penalty:
+class Penalty(ABC):
     """A quadratic form cᵀΛc that a fit adds to the sum of squares; penalties add with ``+``."""
 
+    @abstractmethod
     def gram(self, space: Space) -> Gram:
         """Λ on the coefficients of `space`: a sum of products of single-axis factors, without batch axes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Plain data (JSON) from which `from_dict` rebuilds the penalty."""
-        raise NotImplementedError
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Penalty:

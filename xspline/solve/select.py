@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,15 +22,16 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Choice:
-    """A solver, the reason for it, and the bytes of its factorisation (an estimate)."""
+    """A solver, the reason for it, and what its factorisation costs: bytes and operations (estimates)."""
 
     name: str
     reason: str
     nbytes: int
+    operations: float
 
 
 def select(gram: Gram, penalty: Gram, frame: Frame, solver: str | None = None) -> Choice:
-    """Choose a solver for (G + Λ) c = h.
+    """Choose a solver for (G + Λ) c = h: the fastest that the structure admits and the memory holds.
 
     Parameters
     ----------
@@ -48,21 +50,22 @@ def select(gram: Gram, penalty: Gram, frame: Frame, solver: str | None = None) -
     if solver is not None and solver not in NAMES:
         raise ValueError(f"unknown solver {solver!r}: choose one of {', '.join(NAMES)}, or None for the best")
     product = product_of(gram, frame) if ridge_of(penalty) is not None else None
-    for name in NAMES if solver is None else (solver,):
-        choice = _PROPOSALS[name](gram, product, frame)
-        if choice is not None and solver is not None:
-            return _affordable(replace(choice, reason="asked for by name"), gram, product, frame)
-        if choice is not None and _pays(choice, frame):
-            return _affordable(choice, gram, product, frame)
-    raise ValueError(_inadmissible(str(solver), gram, product))
+    proposals = [_PROPOSALS[name](gram, product, frame) for name in (NAMES if solver is None else (solver,))]
+    choices = sorted((c for c in proposals if c is not None), key=lambda choice: choice.operations)
+    if not choices:
+        raise ValueError(_inadmissible(str(solver), gram, product))
+    fitting = [choice for choice in choices if choice.nbytes <= physical_memory()]
+    if not fitting:
+        raise ValueError(_too_large(choices[0], gram, product, frame))
+    return fitting[0] if solver is None else replace(fitting[0], reason="asked for by name")
 
 
 def _spectral(gram: Gram, product: Product | None, frame: Frame) -> Choice | None:
     if product is None or any(len(f.axes) != 1 for f in product.factors):
         return None
     reason = "the eigenvectors of a factor for each coordinate diagonalise the system"
-    size = math.prod(frame.sizes)
-    return Choice("spectral", reason, 8 * (2 * sum(k * k for k in frame.sizes) + 2 * size))
+    nbytes = 8 * (2 * sum(k * k for k in frame.sizes) + 2 * math.prod(frame.sizes))
+    return Choice("spectral", reason, nbytes, _eigen_operations(frame.sizes))
 
 
 def _separable(gram: Gram, product: Product | None, frame: Frame) -> Choice | None:
@@ -76,22 +79,25 @@ def _separable(gram: Gram, product: Product | None, frame: Frame) -> Choice | No
         f"{count} banded systems, one for each eigenvalue of the other factors: a factor spans "
         f"{len(main.axes)} coordinates ({ordering.size} coefficients, bandwidth {ordering.bandwidth})"
     )
-    stored = int(min(count * _band_bytes(ordering), cache_bytes())) + 2 * _band_bytes(ordering)
-    return Choice("separable", reason, 8 * 2 * sum(k * k for k in others) + stored)
+    nbytes = int(min(count * _band_bytes(ordering), cache_bytes())) + 2 * _band_bytes(ordering)
+    operations = _eigen_operations(others) + count * _band_operations(ordering)
+    return Choice("separable", reason, 8 * 2 * sum(k * k for k in others) + nbytes, operations)
 
 
 def _banded(gram: Gram, product: Product | None, frame: Frame) -> Choice:
     ordering = narrowest(frame)
     reason = f"{_general(gram, product)}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
-    pairs = 8 * ordering.size * math.prod(frame.offsets)
-    return Choice("banded", reason, _members(gram) * _band_bytes(ordering) + 2 * pairs)
+    pairs, count = 8 * ordering.size * math.prod(frame.offsets), _members(gram)
+    nbytes = count * _band_bytes(ordering) + 2 * pairs
+    return Choice("banded", reason, nbytes, count * _band_operations(ordering))
 
 
 def _dense(gram: Gram, product: Product | None, frame: Frame) -> Choice:
     ordering = narrowest(frame)
     band = f"a bandwidth of {ordering.bandwidth} is wide for {ordering.size} coefficients"
     reason = f"{_general(gram, product)}; {band}"
-    return Choice("dense", reason, (_members(gram) + 2) * 8 * ordering.size**2)
+    count = _members(gram)
+    return Choice("dense", reason, (count + 2) * 8 * ordering.size**2, count * ordering.size**3 / 3)
 
 
 _PROPOSALS = {"spectral": _spectral, "separable": _separable, "banded": _banded, "dense": _dense}
@@ -122,14 +128,17 @@ def _ridge_would_do(gram: Gram, product: Product | None) -> bool:
     return product is None and len(gram.terms) == 1 and len(_spanning(gram)) > 1 and _shared(gram)
 
 
-def _pays(choice: Choice, frame: Frame) -> bool:
-    """A band has to be much narrower than the matrix before it is worth its loops."""
-    return choice.name != "banded" or 2 * (narrowest(frame).bandwidth + 1) < math.prod(frame.sizes)
-
-
 def main_factor(product: Product) -> Factor:
     """The factor that keeps its band: the largest of those over most axes."""
     return max(product.factors, key=lambda f: (len(f.axes) > 1, f.nbytes))
+
+
+def _eigen_operations(sizes: Sequence[int]) -> float:
+    return 10.0 * sum(k**3 for k in sizes)
+
+
+def _band_operations(ordering: Ordering) -> float:
+    return float(ordering.size) * (ordering.bandwidth + 1) ** 2
 
 
 def _band_bytes(ordering: Ordering) -> int:
@@ -154,14 +163,12 @@ def _inadmissible(solver: str, gram: Gram, product: Product | None) -> str:
     )
 
 
-def _affordable(choice: Choice, gram: Gram, product: Product | None, frame: Frame) -> Choice:
+def _too_large(choice: Choice, gram: Gram, product: Product | None, frame: Frame) -> str:
     available = physical_memory()
-    if choice.nbytes <= available:
-        return choice
     remedy = "use fewer coefficients along some coordinate, or a machine with more memory"
     if _ridge_would_do(gram, product):
         remedy += ", or a ridge (a number as penalty), under which this system falls into small ones"
-    raise ValueError(
+    return (
         f"a {choice.name} solve for P = {math.prod(frame.sizes)} coefficients needs about "
         f"{choice.nbytes} bytes ({choice.nbytes / GIB:.1f} GiB), more than the "
         f"{available / GIB:.1f} GiB of this machine ({choice.reason}); {remedy}"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .band import band, narrowest
 from .cholesky import Array, BandCholesky
-from .eigen import eigen, outer, rotate
+from .eigen import eigen, outer, rotate, weakest
 from .select import cache_bytes, main_factor
 from .structure import Product, alone, subframe
 
@@ -44,32 +44,34 @@ class Separable:
         self.band = band([alone(main)], own, self.ordering, 1)[..., 0]
         matrices = (alone(f).to_dense(subframe(frame, f.axes)) for f in others)
         self.parts = [eigen(matrix, scaled=not ridge) for matrix in matrices]
-        values, errors = outer(self.parts)
-        self.values = values.ravel()
+        self.values = outer(self.parts)[0].ravel()
         self.distinct, index = np.unique(self.multiplicity, return_inverse=True)
         self.index = index.reshape(self.multiplicity.shape)
         self.systems: dict[float, BandCholesky] = {}
         self.weakest = 0
-        self.determined: NDArray[np.bool_] = self._verdict(float(np.max(errors - values)))[self.index]
+        self.determined: NDArray[np.bool_] = self._verdict()[self.index]
 
-    def _verdict(self, deficit: float) -> NDArray[np.bool_]:
+    def _verdict(self) -> NDArray[np.bool_]:
         """Whether each distinct multiplicity is determined; a ridge has to rise above rounding."""
+        deficit, place = weakest(self.parts)
         largest = float(self.band[:, 0].max(initial=0.0))
         fine = (self.distinct > 0) & (self.ridge > self.distinct * deficit * largest)
-        lowest, weakest = np.inf, 0
+        lowest, worst = np.inf, 0
         for i in np.flatnonzero(self.distinct > 0):
             for m in self._multiples(float(self.distinct[i])):
                 system = self._system(m)
                 fine[i] &= system.determined
                 if system.pivot < lowest:
-                    lowest, weakest = system.pivot, system.weakest
-        self.weakest = self._original(weakest)
+                    lowest, worst = system.pivot, system.weakest
+        self.weakest = self._original(worst, place)
         return np.asarray(fine)
 
-    def _original(self, index: int) -> int:
-        """Flat index in the Space of a coefficient of the banded factor, at the start of the other axes."""
+    def _original(self, index: int, place: list[int]) -> int:
+        """Flat index in the Space of a coefficient of the banded factor and one of each other factor."""
         at = np.zeros(len(self.frame.sizes), dtype=np.int64)
-        at[list(self.axes)] = np.unravel_index(self.ordering.original(index), self.ordering.sizes)
+        found = zip([self.axes, *self.other_axes], [self.ordering.original(index), *place], strict=True)
+        for axes, flat in found:
+            at[list(axes)] = np.unravel_index(flat, tuple(self.frame.sizes[j] for j in axes))
         return int(np.ravel_multi_index(tuple(at), self.frame.sizes))
 
     def _multiples(self, v: float) -> Iterator[float]:

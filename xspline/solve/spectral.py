@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .cholesky import Array
-from .eigen import eigen, outer, rotate
+from .eigen import eigen, outer, rotate, weakest
 from .structure import Product, alone, subframe
 
 if TYPE_CHECKING:
@@ -36,19 +36,13 @@ class Spectral:
         self.parts = [
             eigen(alone(f).to_dense(subframe(frame, f.axes)), scaled=not ridge) for f in product.factors
         ]
-        self.values, errors = outer(self.parts)
+        self.values, _ = outer(self.parts)
         # A ridge has to rise above the rounding errors of every eigenvalue that does not do so by itself.
-        deficit = errors - self.values
-        worst = np.unravel_index(np.argmax(deficit), deficit.shape)
+        deficit, place = weakest(self.parts)
         v = self.multiplicity
-        self.determined: NDArray[np.bool_] = (v > 0) & (ridge > v * deficit[worst])
-        self.weakest = self._heaviest(worst)
+        self.determined: NDArray[np.bool_] = (v > 0) & (ridge > v * deficit)
+        self.weakest = int(np.ravel_multi_index(place, self.values.shape))
         self.nbytes = self.values.nbytes + sum(part.rotation.nbytes for part in self.parts)
-
-    def _heaviest(self, index: tuple[np.intp, ...]) -> int:
-        """The coefficient that weighs most in one of the eigenvectors."""
-        vectors = (part.rotation[:, k] for part, k in zip(self.parts, index, strict=True))
-        return int(np.ravel_multi_index([int(np.argmax(np.abs(v))) for v in vectors], self.values.shape))
 
     def solve(self, rhs: Array) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides."""
