@@ -79,8 +79,9 @@ def _separable(gram: Gram, product: Product | None, frame: Frame) -> Choice | No
         f"{count} banded systems, one for each eigenvalue of the other factors: a factor spans "
         f"{len(main.axes)} coordinates ({ordering.size} coefficients, bandwidth {ordering.bandwidth})"
     )
-    nbytes = int(min(count * _band_bytes(ordering), cache_bytes())) + 2 * _band_bytes(ordering)
-    operations = _eigen_operations(others) + count * _band_operations(ordering)
+    systems = count * _members(gram)
+    nbytes = int(min(systems * _band_bytes(ordering), cache_bytes())) + 2 * _band_bytes(ordering)
+    operations = _eigen_operations(others) + systems * _band_operations(ordering)
     return Choice("separable", reason, 8 * 2 * sum(k * k for k in others) + nbytes, operations)
 
 

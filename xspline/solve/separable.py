@@ -48,6 +48,7 @@ class Separable:
         self.distinct, index = np.unique(self.multiplicity, return_inverse=True)
         self.index = index.reshape(self.multiplicity.shape)
         self.systems: dict[float, BandCholesky] = {}
+        self.nbytes = self.band.nbytes
         self.weakest = 0
         self.determined: NDArray[np.bool_] = self._verdict()[self.index]
 
@@ -87,12 +88,8 @@ class Separable:
             found = BandCholesky(matrix)
             if self.nbytes + found.nbytes <= cache_bytes():
                 self.systems[multiple] = found
+                self.nbytes += found.nbytes
         return found
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what is kept."""
-        return self.band.nbytes + sum(system.nbytes for system in self.systems.values())
 
     def solve(self, rhs: Array) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides."""
