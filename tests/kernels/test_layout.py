@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import reference
-from tests.kernels.cases import CASES, SPACE, block
+from tests.kernels.cases import CASES, LAT, LON, SPACE, TIME, block, grid
 from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
-from xspline.kernels import accumulate, evaluate, walk
+from xspline.kernels import Block, accumulate, evaluate, walk
 from xspline.kernels.layout import parts_of, pieces
 
 
@@ -57,3 +58,22 @@ def test_evaluation_of_long_groups(name: str, monkeypatch: pytest.MonkeyPatch) -
     coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
     expected = reference.evaluate(coefficients, coordinates, case.layout, SPACE)
     reference.close(evaluate(coefficients, coordinates, case.layout, SPACE, slab=100), expected)
+
+
+def test_memory_does_not_grow_with_the_block() -> None:
+    """A float64 copy of this block would take 32 MiB, its mask 4."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(512, 64, 128)).astype("f4")
+    values[rng.random(values.shape) < 0.3] = np.nan
+    coordinates = (np.linspace(-30, 30, 64), np.linspace(0, 360, 128), np.linspace(0, 10, 512))
+    built, layout = Block(values, coordinates), grid(TIME, LAT, LON)
+    accumulate(built, layout, SPACE)
+    tracemalloc.start()
+    accumulate(built, layout, SPACE)
+    summing = tracemalloc.get_traced_memory()[1]
+    tracemalloc.reset_peak()
+    evaluate(rng.normal(size=SPACE.shape), coordinates, layout, SPACE)
+    evaluating = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert summing < 10 * 2**20
+    assert evaluating < values.size * 8 + 5 * 2**20

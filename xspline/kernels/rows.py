@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -134,19 +134,21 @@ class Rows:
 
     def places(self) -> Integers:
         """Where the values of a row go, relative to its start in the raveled stretch: [width]."""
-        return self._places(self.shape)
+        return _places(self.functions, self.shape, self.pairs)
 
     def places_in_patch(self) -> Integers:
         """Where the values of a row go in the raveled patch: [width]."""
-        return self._places(self.patch)
+        return _places(self.functions, self.patch, self.pairs)
 
-    def _places(self, shape: Sequence[tuple[int, int]]) -> Integers:
-        out = np.zeros(1, dtype=np.int64)
-        for q, (extent, offsets) in zip(self.functions, shape, strict=True):
-            a, b = np.triu_indices(q)
-            column = a * offsets + b - a if self.pairs else np.arange(q)
-            out = (out[:, None] * (extent * offsets) + column).ravel()
-        return out
+
+@lru_cache(maxsize=1024)
+def _places(functions: tuple[int, ...], shape: tuple[tuple[int, int], ...], pairs: bool) -> Integers:
+    out = np.zeros(1, dtype=np.int64)
+    for q, (extent, offsets) in zip(functions, shape, strict=True):
+        a, b = np.triu_indices(q)
+        column = a * offsets + b - a if pairs else np.arange(q)
+        out = (out[:, None] * (extent * offsets) + column).ravel()
+    return out
 
 
 def _products(table: Floats) -> Floats:
