@@ -20,7 +20,6 @@ import numpy as np
 import xarray as xr
 from dask.distributed import Client, LocalCluster
 from matplotlib.ticker import FuncFormatter, MultipleLocator
-from synthetic_sst import make_sst
 
 import xspline as xs
 
@@ -41,7 +40,8 @@ def arguments() -> argparse.Namespace:
 
 def product(args: argparse.Namespace) -> xr.Dataset:
     if args.data is None:
-        return make_sst(years=6, step=2.0) if args.quick else make_sst()
+        made = xs.synthetic.sea_surface_temperature
+        return made(months=72, step=2.0) if args.quick else made()
     with xr.open_dataset(args.data) as opened:
         return opened[[args.variable]].rename({args.variable: "sst"}).drop_encoding().load()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xspline import accessor as _accessor
+from xspline import synthetic as synthetic
 from xspline.fitting import fit as fit
 from xspline.fitting import plan as plan
 from xspline.fitting import space as space

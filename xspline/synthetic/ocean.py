@@ -1,4 +1,4 @@
-"""A made sea surface temperature product: monthly, 1°, Indo-Pacific, with land; nothing is downloaded.
+"""A made sea surface temperature product: monthly, Indo-Pacific, with land; nothing is downloaded.
 
 It has what makes the real ones hard: coastlines, an annual cycle that differs from place to place, a cold
 tongue and upwelling coasts, a slow trend, El Niño-like events that move, and weather on top.
@@ -6,9 +6,12 @@ tongue and upwelling coasts, a slow trend, El Niño-like events that move, and w
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
-from scipy.ndimage import gaussian_filter
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 # Coastlines drawn by hand, (longitude east, latitude); good to about a degree.
 COASTS = {
@@ -65,7 +68,7 @@ COASTS = {
 }
 
 
-def inside(polygon: np.ndarray, lon: np.ndarray, lat: np.ndarray) -> np.ndarray:
+def inside(polygon: Array, lon: Array, lat: Array) -> Array:
     """Even-odd rule: a point is inside if a ray to the east crosses the outline an odd number of times."""
     crossings = np.zeros(np.broadcast_shapes(lon.shape, lat.shape), dtype=bool)
     for (x0, y0), (x1, y1) in zip(polygon, np.roll(polygon, -1, axis=0), strict=True):
@@ -75,7 +78,7 @@ def inside(polygon: np.ndarray, lon: np.ndarray, lat: np.ndarray) -> np.ndarray:
     return crossings
 
 
-def land(lat: np.ndarray, lon: np.ndarray) -> np.ndarray:
+def land(lat: Array, lon: Array) -> Array:
     """True on land, [lat, lon]."""
     outlines = (
         np.array([point.split(",") for point in text.split()], dtype=float) for text in COASTS.values()
@@ -83,11 +86,11 @@ def land(lat: np.ndarray, lon: np.ndarray) -> np.ndarray:
     return np.logical_or.reduce([inside(outline, lon[None, :], lat[:, None]) for outline in outlines])
 
 
-def bump(x: np.ndarray, centre: float | np.ndarray, width: float) -> np.ndarray:
+def bump(x: Array, centre: float | Array, width: float) -> Array:
     return np.exp(-0.5 * ((x - centre) / width) ** 2)
 
 
-def climatology(years: np.ndarray, lat: np.ndarray, lon: np.ndarray) -> np.ndarray:
+def climatology(years: Array, lat: Array, lon: Array) -> Array:
     """Mean state and annual cycle, degC [time, lat, lon]; broadcastable arguments."""
     east = 1 / (1 + np.exp(-(lon - 205) / 18))  # 0 over the warm pool, 1 off South America
     tongue = east * bump(lat, -1, 3.5)
@@ -99,7 +102,7 @@ def climatology(years: np.ndarray, lat: np.ndarray, lon: np.ndarray) -> np.ndarr
     return mean + annual + half_year
 
 
-def el_nino(years: np.ndarray, lat: np.ndarray, lon: np.ndarray) -> np.ndarray:
+def el_nino(years: Array, lat: Array, lon: Array) -> Array:
     """Irregular warm and cold events along the equator whose centre moves, degC."""
     turns = 2 * np.pi * years
     index = np.sin(turns / 3.7) + 0.8 * np.sin(turns / 5.3 + 1) + 0.4 * np.sin(turns / 2.2 + 2)
@@ -107,32 +110,76 @@ def el_nino(years: np.ndarray, lat: np.ndarray, lon: np.ndarray) -> np.ndarray:
     return 1.1 * (index + 0.25 * index**2) * bump(lon, centre, 24) * bump(lat, 0, 6)
 
 
-def weather(shape: tuple[int, ...], step: float, rng: np.random.Generator) -> np.ndarray:
-    """Noise with a correlation length of a month and about 3 degrees, standard deviation 0.4 degC."""
-    rough = gaussian_filter(rng.standard_normal(shape), (0.7, 1.5 / step, 2.0 / step), mode="wrap")
+def weather(shape: tuple[int, ...], step: float, rng: np.random.Generator) -> Array:
+    """Return noise with a correlation length of a month and about 3 degrees, standard deviation 0.4 degC."""
+    rough = rng.standard_normal(shape)
+    for axis, width in enumerate((0.7, 1.5 / step, 2.0 / step)):
+        rough = smoothed(rough, width, axis)
     return 0.4 * rough / rough.std()
 
 
-def make_sst(years: int = 30, step: float = 1.0, seed: int = 0) -> xr.Dataset:
-    """Monthly sea surface temperature over 40S-40N, 100E-300E as `sst(time, lat, lon)`, degC, NaN on land."""
-    time = np.arange("1990-01", f"{1990 + years}-01", dtype="datetime64[M]")
-    lat = np.arange(40 - step / 2, -40, -step)  # descending, as in the products it stands for
-    lon = np.arange(100 + step / 2, 300, step)
-    t = (np.arange(time.size) / 12)[:, None, None]
-    y, x = lat[:, None], lon
-    values = climatology(t, y, x) + el_nino(t, y, x) + 0.018 * t * (1 + 0.4 * bump(y, 20, 15))
-    values = values + weather(values.shape, step, np.random.default_rng(seed))
-    values = np.where(land(lat, lon), np.nan, values).astype("float32")
-    sst = xr.DataArray(
-        values,
-        coords={"time": time.astype("datetime64[ns]"), "lat": lat, "lon": lon},
-        dims=("time", "lat", "lon"),
-        attrs={
-            "units": "degC",
-            "long_name": "sea surface temperature",
-            "standard_name": "sea_surface_temperature",
-        },
-    )
-    sst.lat.attrs.update(units="degrees_north", standard_name="latitude")
-    sst.lon.attrs.update(units="degrees_east", standard_name="longitude")
-    return sst.to_dataset(name="sst")
+def smoothed(values: Array, width: float, axis: int) -> Array:
+    """Return the values under a Gaussian filter, cut at four widths, along an axis that closes on itself."""
+    reach = int(4 * width + 0.5)
+    weights = np.exp(-0.5 * (np.arange(reach + 1) / width) ** 2)
+    weights /= 2 * weights.sum() - weights[0]
+    total = weights[0] * values
+    for shift in range(reach, 0, -1):
+        total += weights[shift] * (np.roll(values, shift, axis) + np.roll(values, -shift, axis))
+    return total
+
+
+def sea_surface_temperature(
+    months: int = 360,
+    step: float = 1.0,
+    seed: int = 0,
+    *,
+    start: str = "1990-01",
+    lat: tuple[float, float] = (-40.0, 40.0),
+    lon: tuple[float, float] = (100.0, 300.0),
+    land_mask: xr.DataArray | None = None,
+) -> xr.Dataset:
+    """Return a monthly sea surface temperature: mean, seasons, trend, El Niño-like events that move, weather.
+
+    Parameters
+    ----------
+    months
+        Length of the record.
+    step
+        Spacing of the grid in degrees; labels are the centres of cells, latitudes descending.
+    seed
+        Of the weather.
+    start
+        First month.
+    lat, lon
+        Edges of the region, degrees north and degrees east (0 to 360).
+    land_mask
+        True on land, over ``lat`` and ``lon``, of which the nearest cells are taken; None takes coasts of the
+        Indo-Pacific that were drawn by hand.
+
+    Returns
+    -------
+    Dataset
+        ``sst(time, lat, lon)``, float32, degC, NaN on land.
+    """
+    time = np.datetime64(start, "M") + np.arange(months)
+    y = np.arange(lat[1] - step / 2, lat[0], -step)  # descending, as in the products it stands for
+    x = np.arange(lon[0] + step / 2, lon[1], step)
+    values = temperature(months, y, x) + weather((months, y.size, x.size), step, np.random.default_rng(seed))
+    dry = land(y, x) if land_mask is None else land_mask.sel(lat=y, lon=x, method="nearest").values
+    values = np.where(dry, np.nan, values).astype("float32")
+    coords = {
+        "time": time.astype("datetime64[ns]"),
+        "lat": ("lat", y, {"units": "degrees_north", "standard_name": "latitude"}),
+        "lon": ("lon", x, {"units": "degrees_east", "standard_name": "longitude"}),
+    }
+    name = "sea surface temperature"
+    attrs = {"units": "degC", "long_name": name, "standard_name": name.replace(" ", "_")}
+    return xr.Dataset({"sst": (("time", "lat", "lon"), values, attrs)}, coords)
+
+
+def temperature(months: int, lat: Array, lon: Array) -> Array:
+    """Return everything but weather and land, degC [time, lat, lon]."""
+    t = (np.arange(months) / 12)[:, None, None]
+    y = lat[:, None]
+    return climatology(t, y, lon) + el_nino(t, y, lon) + 0.018 * t * (1 + 0.4 * bump(y, 20, 15))
