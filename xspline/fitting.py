@@ -16,7 +16,7 @@ from xspline.labels.field import Field
 from xspline.labels.observations import Observations, check_numeric, checked_weights, fitted_variables
 from xspline.labels.statistics import Part, Statistics
 from xspline.labels.target import target_chunks
-from xspline.spaces import Basis, Space, as_basis
+from xspline.spaces import Axis, Basis, Space, as_basis
 
 Data = xr.DataArray | xr.Dataset
 
@@ -116,7 +116,8 @@ def _request(
     names = given.names if isinstance(given, Space) else tuple(given)
     others = data.data_vars if isinstance(data, xr.Dataset) else ()
     coordinates = {name: coordinate_of(data, name, index=index, others=others) for name in names}
-    agreed = given if isinstance(given, Space) else _bound(given, coordinates)
+    axes = {name: axis_of(c) for name, c in coordinates.items()}
+    agreed = given.described_by(axes) if isinstance(given, Space) else _bound(given, coordinates, axes)
     variables = _variables(data, coordinates, pooled)
     return agreed, [Observations(v, coordinates, pooled) for v in variables]
 
@@ -138,9 +139,8 @@ def _bases(space: Any, bases: Mapping[str, Any]) -> tuple[Space | dict[str, Basi
     return chosen, tuple(name for name, basis in every.items() if basis is None)
 
 
-def _bound(bases: Mapping[str, Basis], coordinates: Mapping[str, xr.DataArray]) -> Space:
+def _bound(bases: Mapping[str, Basis], coordinates: Mapping[str, xr.DataArray], axes: Mapping[str, Axis]) -> Space:
     """Return the Space over the coordinates' ranges; only those of bases without a domain are looked at."""
-    axes = {name: axis_of(c) for name, c in coordinates.items()}
     needed = {n: c for n, c in coordinates.items() if bases[n].domain is None and c.ndim}
     return Space(bases, axes=axes, extents=extents_of(needed, axes))
 

@@ -220,6 +220,19 @@ def test_coefficients_are_labelled(field: xs.Field) -> None:
     assert c.attrs["units"] == "degC"
 
 
+def test_a_space_made_by_hand_takes_units_from_the_data(product: xr.DataArray) -> None:
+    space = xs.Space({"lat": xs.BSpline(6, domain=(-20, 20)), "lon": xs.BSpline(8, domain=(150, 210))})
+    field = product.isel(time=0).spline.fit(space, penalty=0.1)
+    assert field.space == space
+    assert field.derivative(lon=1).attrs["units"] == "degC degrees_east-1"
+    assert field.gradient(geometry="sphere").dsst_dlon.attrs["units"] == "degC m-1"
+
+
+def test_coefficients_of_a_dataset_are_called_like_its_variables(product: xr.DataArray) -> None:
+    field = product.to_dataset().spline.fit(BASES, penalty=1e-3)
+    assert list(field.coefficients) == ["sst"]
+
+
 def test_select_refuses(field: xs.Field) -> None:
     with pytest.raises(ValueError, match=r"'lat' has no term Fourier; its basis is"):
         field.select(lat=xs.Fourier)

@@ -65,7 +65,7 @@ class Field:
         variable, space = self.variables[name], self.space
         labels: dict[Hashable, Any] = {f"{c}_basis": f.labels() for c, f in zip(space.names, space.features, strict=True)}
         dims = (*labels, *variable.batch_dims)
-        result = xr.DataArray(self.arrays[name], dims=dims, coords=labels, name=f"{name}_coefficients")
+        result = xr.DataArray(self.arrays[name], dims=dims, coords=labels, name=name)
         attrs = attributes.attributes(variable.units, f"coefficients of {variable.long_name}", variable.history, "solve")
         return result.assign_coords(variable.batch.coords).assign_attrs(attrs)
 

@@ -7,7 +7,7 @@ import html
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NoReturn
 
@@ -82,6 +82,16 @@ class Space:
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"Space is immutable; make a new one instead of setting {name}")
+
+    def described_by(self, axes: Mapping[str, Axis]) -> Space:
+        """Return the same space with the units and roles of some data where its own axes say nothing.
+
+        Neither is part of the definitions, so the digest stays.
+        """
+        pairs = {name: (_described(axis, axes.get(name)), basis) for name, (axis, basis) in self.axes.items()}
+        space = Space({name: basis for name, (_, basis) in pairs.items()}, axes={n: a for n, (a, _) in pairs.items()})
+        space.__dict__["from_data"] = self.from_data
+        return space
 
     # --- shape
 
@@ -240,6 +250,14 @@ class Space:
     @property
     def _title(self) -> str:
         return f"Space {' × '.join(map(str, self.shape))} = {self.size} coefficients"
+
+
+def _described(axis: Axis, other: Axis | None) -> Axis:
+    """Return an axis with what is empty in it taken from another of the same kind."""
+    if other is None or other.kind != axis.kind:
+        return axis
+    units, role, wrap = axis.units or other.units, axis.role or other.role, axis.wrap or other.wrap
+    return replace(axis, units=units, role=role, wrap=wrap)
 
 
 def _canonical(value: Any) -> str:
