@@ -67,7 +67,11 @@ def dense_prediction(
 ) -> xr.DataArray:
     """Return the ridge fit of the paper's equation 4 by dense normal equations, about the mean, at every label."""
     y = data.values.astype(float).ravel()
-    w = np.ones_like(y) if weights is None else weights.broadcast_like(data).transpose(*data.dims).values.ravel()
+    w = (
+        np.ones_like(y)
+        if weights is None
+        else weights.broadcast_like(data).transpose(*data.dims).values.ravel()
+    )
     seen = np.isfinite(y) & (w > 0)
     r = y[seen].mean()
     e = functools.reduce(np.multiply.outer, space.constant()).ravel()

@@ -25,12 +25,50 @@ def test_methods_and_functions_are_twins(name: str) -> None:
 
 
 def test_signatures_are_those_of_the_contract() -> None:
-    assert list(inspect.signature(xs.fit).parameters) == ["data", "space", "penalty", "weights", "holder", "solver", "device", "compute", "bases"]
-    assert list(inspect.signature(xs.statistics).parameters) == ["data", "space", "weights", "holder", "device", "compute", "bases"]
-    assert list(inspect.signature(xs.Field.predict).parameters) == ["self", "at", "chunks", "device", "coords"]
-    assert list(inspect.signature(xs.Field.derivative).parameters) == ["self", "at", "orders", "chunks", "device", "orders_kwargs"]
+    assert list(inspect.signature(xs.fit).parameters) == [
+        "data",
+        "space",
+        "penalty",
+        "weights",
+        "holder",
+        "solver",
+        "device",
+        "compute",
+        "bases",
+    ]
+    assert list(inspect.signature(xs.statistics).parameters) == [
+        "data",
+        "space",
+        "weights",
+        "holder",
+        "device",
+        "compute",
+        "bases",
+    ]
+    assert list(inspect.signature(xs.Field.predict).parameters) == [
+        "self",
+        "at",
+        "chunks",
+        "device",
+        "coords",
+    ]
+    assert list(inspect.signature(xs.Field.derivative).parameters) == [
+        "self",
+        "at",
+        "orders",
+        "chunks",
+        "device",
+        "orders_kwargs",
+    ]
     for method in (xs.Field.gradient, xs.Field.laplacian):
-        assert list(inspect.signature(method).parameters) == ["self", "at", "dims", "geometry", "chunks", "device"]
+        assert list(inspect.signature(method).parameters) == [
+            "self",
+            "at",
+            "dims",
+            "geometry",
+            "chunks",
+            "device",
+        ]
 
 
 def test_functions_and_accessors_agree() -> None:

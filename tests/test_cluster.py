@@ -106,7 +106,11 @@ def test_a_read_that_fails_twice_then_works(
     opened = {} if chunks == "chunked" else {"chunks": None}
     field = open_store(FlakyStore(store, read_only=True), **opened).spline.fit(BASES, penalty=0.1)
     assert len(list(marks.glob("*"))) == 2, "the store did not fail, so nothing was tested"
-    without = expected if chunks == "chunked" else bits(open_store(store, chunks=None).spline.fit(BASES, penalty=0.1))
+    without = (
+        expected
+        if chunks == "chunked"
+        else bits(open_store(store, chunks=None).spline.fit(BASES, penalty=0.1))
+    )
     assert bits(field) == without
 
 

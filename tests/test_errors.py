@@ -22,7 +22,9 @@ def test_an_infinity_is_named_by_its_place(product: xr.DataArray, chunks: dict[s
     product[7, 3, 20] = np.inf
     product[9, 2, 1] = -np.inf
     data = product if chunks is None else product.chunk(chunks)
-    with pytest.raises(ValueError, match=r"sst is infinite at time=2000-08-01.*, lat=-12\.5, lon=200\.0; mark missing"):
+    with pytest.raises(
+        ValueError, match=r"sst is infinite at time=2000-08-01.*, lat=-12\.5, lon=200\.0; mark missing"
+    ):
         data.spline.fit(BASES)
 
 
@@ -30,7 +32,10 @@ def test_an_infinity_is_named_by_its_place(product: xr.DataArray, chunks: dict[s
 def test_bad_weights_are_named_by_their_place(product: xr.DataArray, bad: float) -> None:
     weights = xr.ones_like(product.lat)
     weights[3] = bad
-    with pytest.raises(ValueError, match=r"the weight of sst at .*lat=-12\.5.* is negative or NaN; weights are relative precisions"):
+    with pytest.raises(
+        ValueError,
+        match=r"the weight of sst at .*lat=-12\.5.* is negative or NaN; weights are relative precisions",
+    ):
         product.spline.fit(BASES, weights=weights)
 
 
@@ -39,26 +44,37 @@ def test_weights_that_do_not_fit(product: xr.DataArray) -> None:
         product.spline.fit(BASES, weights=xr.ones_like(product.lat).assign_coords(lat=product.lat + 0.01))
     with pytest.raises(ValueError, match=r"weights span \['depth'\], but sst has dimensions"):
         product.spline.fit(BASES, weights=xr.DataArray(np.ones(3), dims="depth"))
-    with pytest.raises(TypeError, match="weights have to be a DataArray, which says what its dimensions are, not ndarray"):
+    with pytest.raises(
+        TypeError, match="weights have to be a DataArray, which says what its dimensions are, not ndarray"
+    ):
         product.spline.fit(BASES, weights=np.ones(24))
 
 
 def test_names_that_do_not_exist(product: xr.DataArray) -> None:
-    with pytest.raises(ValueError, match=r"no coordinate 'latitude'; did you mean 'lat'\? Known: 'time', 'lat', 'lon'"):
+    with pytest.raises(
+        ValueError, match=r"no coordinate 'latitude'; did you mean 'lat'\? Known: 'time', 'lat', 'lon'"
+    ):
         product.spline.fit(latitude=6)
     with pytest.raises(ValueError, match=r"no dimension 'membr'; did you mean"):
         product.expand_dims(member=2).spline.fit(lat=6, membr=None)
     dataset = product.to_dataset().assign(depth=("time", np.arange(24.0)))
-    with pytest.raises(ValueError, match=r"'depth' is a data variable; make it a coordinate first: ds = ds.set_coords\(\['depth'\]\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"'depth' is a data variable; make it a coordinate first: ds = ds.set_coords\(\['depth'\]\)",
+    ):
         dataset.spline.fit(depth=6)
 
 
 def test_bases_given_twice_or_not_at_all(product: xr.DataArray) -> None:
-    with pytest.raises(ValueError, match="both as a mapping or Space .* and as keywords \\(lon\\); use one form"):
+    with pytest.raises(
+        ValueError, match=r"both as a mapping or Space .* and as keywords \(lon\); use one form"
+    ):
         product.spline.fit({"lat": 6}, lon=8)
     with pytest.raises(ValueError, match="no coordinate to fit was named; pass for example"):
         product.spline.fit()
-    with pytest.raises(TypeError, match="space has to be a Space or a mapping of coordinate names to bases, not int"):
+    with pytest.raises(
+        TypeError, match="space has to be a Space or a mapping of coordinate names to bases, not int"
+    ):
         product.spline.fit(13)
 
 
@@ -68,11 +84,15 @@ def test_pooling_a_fitted_dimension(product: xr.DataArray) -> None:
 
 
 def test_data_that_are_not_real_numbers(product: xr.DataArray) -> None:
-    with pytest.raises(TypeError, match=r"sst has dtype complex128, which is not a real number; fit its \.real and \.imag"):
+    with pytest.raises(
+        TypeError, match=r"sst has dtype complex128, which is not a real number; fit its \.real and \.imag"
+    ):
         product.astype(complex).spline.fit(BASES)
     with pytest.raises(TypeError, match="sst has dtype <U1, which is not a real number"):
         xr.full_like(product, "a", dtype="<U1").spline.fit(BASES)
-    with pytest.raises(TypeError, match="coordinate 'name' has dtype <U1, which is neither a number nor a time"):
+    with pytest.raises(
+        TypeError, match="coordinate 'name' has dtype <U1, which is neither a number nor a time"
+    ):
         product.assign_coords(name=("lat", list("abcdefghijklmnopq"))).spline.fit(name=6)
 
 
@@ -87,7 +107,9 @@ def test_nothing_is_determined(product: xr.DataArray) -> None:
 
 
 def test_period_without_a_unit_on_time(product: xr.DataArray) -> None:
-    with pytest.raises(TypeError, match=r"time: period=365\.2425 is a bare number.*Fourier\(2, period=.365\.2425D.\)"):
+    with pytest.raises(
+        TypeError, match=r"time: period=365\.2425 is a bare number.*Fourier\(2, period=.365\.2425D.\)"
+    ):
         product.spline.fit(time=xs.Fourier(2, period=365.2425))
 
 
@@ -97,7 +119,7 @@ def test_a_scalar_coordinate_needs_a_domain(product: xr.DataArray) -> None:
 
 
 def test_automatic_penalties_say_what_to_pass(product: xr.DataArray) -> None:
-    with pytest.raises(ValueError, match="'reml'.*Roughness"):
+    with pytest.raises(ValueError, match=r"'reml'.*Roughness"):
         product.spline.fit(BASES, penalty="reml")
 
 

@@ -22,7 +22,9 @@ EXACT = 1e-12
 
 def times(n: int, rng: np.random.Generator) -> np.ndarray:
     start = np.datetime64("2000-01-01", "ns")
-    return np.sort(start + rng.integers(0, 4 * 365 * 24, n) * np.timedelta64(1, "h").astype("timedelta64[ns]"))
+    return np.sort(
+        start + rng.integers(0, 4 * 365 * 24, n) * np.timedelta64(1, "h").astype("timedelta64[ns]")
+    )
 
 
 def measured(lat: np.ndarray, lon: np.ndarray, time: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -85,7 +87,8 @@ def test_every_layout_merges_to_the_pooled_field(layout: str, data: st.DataObjec
     seed, holders = data.draw(st.integers(0, 99), label="seed"), data.draw(st.integers(2, 7), label="holders")
     owner = np.random.default_rng(seed).integers(0, holders, product.sizes[dim])
     parts = [
-        product.isel({dim: np.flatnonzero(owner == h)}).spline.statistics(pooled.space, holder=str(h)) for h in range(holders)
+        product.isel({dim: np.flatnonzero(owner == h)}).spline.statistics(pooled.space, holder=str(h))
+        for h in range(holders)
     ]
     merged = xs.merge(parts).solve(penalty=0.1)
     assert worst(merged.predict(product), pooled.predict(), where=product) < EXACT
@@ -111,7 +114,9 @@ def test_every_layout_with_a_batch_dimension(layout: str) -> None:
     one = make()
     rng = np.random.default_rng(9)
     other = one + rng.standard_normal(one.shape)
-    both = xr.concat([one, other], xr.Variable("member", [1, 2])).transpose(one.dims[0], "member", *one.dims[1:])
+    both = xr.concat([one, other], xr.Variable("member", [1, 2])).transpose(
+        one.dims[0], "member", *one.dims[1:]
+    )
     field = both.spline.fit(BASES, penalty=0.1)
     for member, alone in ((1, one), (2, other)):
         expected = alone.spline.fit(BASES, penalty=0.1).predict()
@@ -123,7 +128,10 @@ def test_a_grid_given_as_points_is_the_same_field() -> None:
     points = grid.stack(obs=grid.dims).reset_index("obs")
     a, b = grid.spline.fit(BASES, penalty=0.1), points.spline.fit(BASES, penalty=0.1)
     assert worst(b.predict(grid), a.predict(), where=grid) < EXACT
-    assert worst(b.predict().rename("p"), a.predict().stack(obs=grid.dims).reset_index("obs"), where=points) < EXACT
+    assert (
+        worst(b.predict().rename("p"), a.predict().stack(obs=grid.dims).reset_index("obs"), where=points)
+        < EXACT
+    )
 
 
 def test_missing_coordinates_and_points_outside() -> None:
@@ -141,7 +149,9 @@ def test_missing_coordinates_and_points_outside() -> None:
     field = s.solve(penalty=0.1)
     assert "1 observations outside" in field.summary().attrs["outside"]
     assert np.isnan(field.predict()[[5, 6, 8]]).all() and np.isfinite(field.predict()[7])
-    with pytest.raises(ValueError, match=r"1 observations lie outside the domain and were left out; widen it"):
+    with pytest.raises(
+        ValueError, match=r"1 observations lie outside the domain and were left out; widen it"
+    ):
         s.require_inside()
     assert data.spline.statistics(s.space).require_inside().outside == 0
 
@@ -189,9 +199,15 @@ def test_models_merge_like_data_at_unregularised_optima() -> None:
 def test_regularised_models_are_matched_in_their_predictions() -> None:
     data = scattered(2000)
     space = data.spline.space(BASES)
-    fields = [d.spline.statistics(space, holder=h).solve(penalty=3.0) for d, h in ((data[::2], "a"), (data[1::2], "b"))]
+    fields = [
+        d.spline.statistics(space, holder=h).solve(penalty=3.0)
+        for d, h in ((data[::2], "a"), (data[1::2], "b"))
+    ]
     merged = xs.merge_models(fields)
-    predictions = xr.concat([f.predict().where(np.isfinite(d)) for f, d in zip(fields, (data[::2], data[1::2]), strict=True)], "obs")
+    predictions = xr.concat(
+        [f.predict().where(np.isfinite(d)) for f, d in zip(fields, (data[::2], data[1::2]), strict=True)],
+        "obs",
+    )
     expected = predictions.spline.fit(space)
     assert worst(merged.predict(data), expected.predict(data), where=data) < 1e-10
     assert worst(merged.predict(data), data.spline.fit(space).predict(), where=data) > 1e-6

@@ -65,7 +65,9 @@ def test_random_chunkings_give_the_pooled_field(pacific: xr.DataArray, pooled: x
 
 @pytest.mark.parametrize("holders", range(2, 8))
 @pytest.mark.parametrize("dim", ["time", "lat", "lon"])
-def test_holders_merge_to_the_pooled_field(pacific: xr.DataArray, pooled: xs.Field, holders: int, dim: str) -> None:
+def test_holders_merge_to_the_pooled_field(
+    pacific: xr.DataArray, pooled: xs.Field, holders: int, dim: str
+) -> None:
     rng = np.random.default_rng(holders)
     owner = rng.integers(0, holders, pacific.sizes[dim])
     parts = [

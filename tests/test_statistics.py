@@ -52,11 +52,16 @@ def test_merged_field_needs_a_target(holders: list[xs.Statistics], product: xr.D
     merged = xs.merge(holders).solve(penalty=0.1)
     with pytest.raises(ValueError, match=r"no labels for 'lat' are remembered here; pass at="):
         merged.predict()
-    assert worst(merged.predict(product), product.spline.fit(BASES, penalty=0.1).predict(), where=product) < 1e-12
+    assert (
+        worst(merged.predict(product), product.spline.fit(BASES, penalty=0.1).predict(), where=product)
+        < 1e-12
+    )
 
 
 def test_the_same_part_twice_is_refused(holders: list[xs.Statistics]) -> None:
-    with pytest.raises(ValueError, match=r"part 'west' \([0-9a-f]{12}\) is there twice; each holder counts once"):
+    with pytest.raises(
+        ValueError, match=r"part 'west' \([0-9a-f]{12}\) is there twice; each holder counts once"
+    ):
         holders[0] + holders[1] + holders[0]
 
 
@@ -80,7 +85,12 @@ def test_another_space_is_refused_with_the_line_that_agrees(product: xr.DataArra
 
 
 def test_other_units_are_refused(product: xr.DataArray, holders: list[xs.Statistics]) -> None:
-    kelvin = (product + 273.15).rename("sst").assign_attrs(units="K").spline.statistics(holders[0].space, holder="kelvin")
+    kelvin = (
+        (product + 273.15)
+        .rename("sst")
+        .assign_attrs(units="K")
+        .spline.statistics(holders[0].space, holder="kelvin")
+    )
     with pytest.raises(ValueError, match="'sst' has units 'degC' in one part and 'K' in the other"):
         holders[0] + kelvin
 
@@ -90,7 +100,9 @@ def test_other_batch_labels_are_refused() -> None:
     space = data.spline.space(lat=6, lon=8)
     a = data.isel(time=slice(0, 6)).spline.statistics(space, holder="a")
     b = data.isel(time=slice(6, 12)).spline.statistics(space, holder="b")
-    with pytest.raises(ValueError, match=r"batch dimension 'time' of 'sst' has labels 2000-01.* and 2000-07.* in the other"):
+    with pytest.raises(
+        ValueError, match=r"batch dimension 'time' of 'sst' has labels 2000-01.* and 2000-07.* in the other"
+    ):
         a + b
     c = data.isel(time=slice(0, 5)).spline.statistics(space, holder="c")
     with pytest.raises(ValueError, match=r"'time': 6.* in one part and .*'time': 5"):

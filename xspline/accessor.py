@@ -33,7 +33,15 @@ class SplineAccessor:
     ) -> Field:
         """Fit a field; see :func:`xspline.fit`."""
         return fitting.fit(
-            self._data, space, penalty=penalty, weights=weights, holder=holder, solver=solver, device=device, compute=compute, **bases
+            self._data,
+            space,
+            penalty=penalty,
+            weights=weights,
+            holder=holder,
+            solver=solver,
+            device=device,
+            compute=compute,
+            **bases,
         )
 
     def statistics(
@@ -47,7 +55,9 @@ class SplineAccessor:
         **bases: Any,
     ) -> Statistics:
         """Compute sufficient statistics; see :func:`xspline.statistics`."""
-        return fitting.statistics(self._data, space, weights=weights, holder=holder, device=device, compute=compute, **bases)
+        return fitting.statistics(
+            self._data, space, weights=weights, holder=holder, device=device, compute=compute, **bases
+        )
 
     def space(self, space: Space | Mapping[str, Any] | None = None, **bases: Any) -> Space:
         """Return the Space of some bases over these coordinates; see :func:`xspline.space`."""

@@ -38,8 +38,8 @@ def fit(
     Parameters
     ----------
     data : DataArray or Dataset
-        Values in memory, chunked by Dask, or lazily indexed (opened with ``chunks=None``). NaN is missing. Of a Dataset,
-        every numeric variable that has the fitted dimensions is fitted.
+        Values in memory, chunked by Dask, or lazily indexed (opened with ``chunks=None``). NaN is missing. Of a
+        Dataset, every numeric variable that has the fitted dimensions is fitted.
     space, **bases
         A basis for each coordinate to fit, as a mapping, as keywords, or as a Space: ``BSpline``, ``Fourier``,
         ``Polynomial``, a sum of these, or an integer n for ``BSpline(n)``. None pools a dimension: its entries are
@@ -96,7 +96,12 @@ def space(data: Data, space: Space | Mapping[str, Any] | None = None, **bases: A
 
 
 def plan(
-    data: Data, space: Space | Mapping[str, Any] | None = None, *, weights: xr.DataArray | None = None, device: str | None = None, **bases: Any
+    data: Data,
+    space: Space | Mapping[str, Any] | None = None,
+    *,
+    weights: xr.DataArray | None = None,
+    device: str | None = None,
+    **bases: Any,
 ) -> execution.Plan:
     """Say what a fit would cost: coefficients, bytes, tasks, solver and peak memory, from labels and chunks alone.
 
@@ -122,8 +127,6 @@ def _request(
     return agreed, [Observations(v, coordinates, pooled) for v in variables]
 
 
-
-
 def _bases(space: Any, bases: Mapping[str, Any]) -> tuple[Space | dict[str, Basis], tuple[Hashable, ...]]:
     """Return bases by name, and the dimensions that are pooled, from whichever form was used."""
     if space is not None and any(basis is not None for basis in bases.values()):
@@ -131,7 +134,9 @@ def _bases(space: Any, bases: Mapping[str, Any]) -> tuple[Space | dict[str, Basi
     if isinstance(space, Space):
         return space, tuple(bases)
     if space is not None and not isinstance(space, Mapping):
-        raise TypeError(f"space has to be a Space or a mapping of coordinate names to bases, not {type(space).__name__}")
+        raise TypeError(
+            f"space has to be a Space or a mapping of coordinate names to bases, not {type(space).__name__}"
+        )
     every = {**(space or {}), **bases}
     chosen = {str(name): as_basis(basis) for name, basis in every.items() if basis is not None}
     if not chosen:
@@ -139,13 +144,17 @@ def _bases(space: Any, bases: Mapping[str, Any]) -> tuple[Space | dict[str, Basi
     return chosen, tuple(name for name, basis in every.items() if basis is None)
 
 
-def _bound(bases: Mapping[str, Basis], coordinates: Mapping[str, xr.DataArray], axes: Mapping[str, Axis]) -> Space:
+def _bound(
+    bases: Mapping[str, Basis], coordinates: Mapping[str, xr.DataArray], axes: Mapping[str, Axis]
+) -> Space:
     """Return the Space over the coordinates' ranges; only those of bases without a domain are looked at."""
     needed = {n: c for n, c in coordinates.items() if bases[n].domain is None and c.ndim}
     return Space(bases, axes=axes, extents=extents_of(needed, axes))
 
 
-def _variables(data: Data, coordinates: Mapping[str, xr.DataArray], pooled: tuple[Hashable, ...]) -> list[xr.DataArray]:
+def _variables(
+    data: Data, coordinates: Mapping[str, xr.DataArray], pooled: tuple[Hashable, ...]
+) -> list[xr.DataArray]:
     if isinstance(data, xr.Dataset):
         for dim in pooled:
             if dim not in data.dims:
@@ -157,12 +166,22 @@ def _variables(data: Data, coordinates: Mapping[str, xr.DataArray], pooled: tupl
 
 
 def _statistics(
-    data: Data, space: Any, bases: Mapping[str, Any], weights: Any, holder: Any, device: str | None, compute: bool, *, index: bool
+    data: Data,
+    space: Any,
+    bases: Mapping[str, Any],
+    weights: Any,
+    holder: Any,
+    device: str | None,
+    compute: bool,
+    *,
+    index: bool,
 ) -> Statistics:
     """Walk from labels to Statistics; all variables and holders are computed in one pass."""
     execution.check_device(device)
     agreed, observed = _request(data, space, bases, index=index)
-    observed = [Observations(o.data, o.coordinates, o.pooled, checked_weights(weights, o.data)) for o in observed]
+    observed = [
+        Observations(o.data, o.coordinates, o.pooled, checked_weights(weights, o.data)) for o in observed
+    ]
     split = [_by_holder(o, holder) for o in observed]
     holders = list(split[0])
     sources = [by[h].source(agreed) for h in holders for by in split]
@@ -205,12 +224,14 @@ def _by_holder(observed: Observations, holder: Any) -> dict[str | None, Observat
         return {holder: observed}
     if not isinstance(holder, xr.DataArray) or holder.ndim != 1:
         raise TypeError(
-            f"holder has to be a name or 1-D labels as a DataArray (for example ds.time.dt.year), not {type(holder).__name__}"
+            "holder has to be a name or 1-D labels as a DataArray (for example ds.time.dt.year), "
+            f"not {type(holder).__name__}"
         )
     (dim,) = holder.dims
     if observed.data.sizes.get(dim) != holder.size:
         raise ValueError(
-            f"the holder labels have {holder.size} entries along {dim!r}, but {observed.name!r} has dimensions {dict(observed.data.sizes)}"
+            f"the holder labels have {holder.size} entries along {dim!r}, but {observed.name!r} has dimensions "
+            f"{dict(observed.data.sizes)}"
         )
     labels = holder.values
     return {str(label): observed.select(dim, np.flatnonzero(labels == label)) for label in np.unique(labels)}

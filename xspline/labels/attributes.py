@@ -31,7 +31,9 @@ def per(units: str, *denominators: tuple[str, int]) -> str:
 
 def derivative_long_name(long_name: str, orders: Mapping[str, int]) -> str:
     """Return ``second derivative of sea surface temperature with respect to lon``."""
-    parts = [f"{_WORDS.get(n, f'derivative of order {n}')} with respect to {c}" for c, n in orders.items() if n]
+    parts = [
+        f"{_WORDS.get(n, f'derivative of order {n}')} with respect to {c}" for c, n in orders.items() if n
+    ]
     return f"{parts[0].replace(' with', f' of {long_name} with', 1)}" + "".join(f", {p}" for p in parts[1:])
 
 

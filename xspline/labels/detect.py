@@ -54,7 +54,9 @@ def _sample(coordinate: xr.DataArray) -> np.ndarray:
     return np.zeros(1, coordinate.dtype)
 
 
-def coordinate_of(data: xr.DataArray, name: str, *, index: bool, others: Iterable[Hashable] = ()) -> xr.DataArray:
+def coordinate_of(
+    data: xr.DataArray | xr.Dataset, name: str, *, index: bool, others: Iterable[Hashable] = ()
+) -> xr.DataArray:
     """Return the coordinate called `name`; a dimension without labels gets 0..n-1 when `index` allows it.
 
     Raises
@@ -68,27 +70,35 @@ def coordinate_of(data: xr.DataArray, name: str, *, index: bool, others: Iterabl
     if name in data.dims:
         return _counted(data, name, index)
     if name in others:
-        raise ValueError(f"{name!r} is a data variable; make it a coordinate first: ds = ds.set_coords([{name!r}])")
+        raise ValueError(
+            f"{name!r} is a data variable; make it a coordinate first: ds = ds.set_coords([{name!r}])"
+        )
     raise unknown_name(name, "coordinate", [*data.coords, *data.dims])
 
 
-def _counted(data: xr.DataArray, name: str, index: bool) -> xr.DataArray:
+def _counted(data: xr.DataArray | xr.Dataset, name: str, index: bool) -> xr.DataArray:
     if not index:
         raise ValueError(
             f"dimension {name!r} has no coordinate, so holders cannot agree on its labels; "
             f"assign one first: data.assign_coords({name}=...)"
         )
-    warnings.warn(f"dimension {name!r} has no coordinate; its labels are taken as 0..{data.sizes[name] - 1}", stacklevel=2)
+    warnings.warn(
+        f"dimension {name!r} has no coordinate; its labels are taken as 0..{data.sizes[name] - 1}",
+        stacklevel=2,
+    )
     return xr.DataArray(np.arange(data.sizes[name], dtype=float), dims=name, name=name)
 
 
-def extents_of(coordinates: Mapping[str, xr.DataArray], axes: Mapping[str, Axis]) -> dict[str, tuple[float, float]]:
+def extents_of(
+    coordinates: Mapping[str, xr.DataArray], axes: Mapping[str, Axis]
+) -> dict[str, tuple[float, float]]:
     """Return the range of every coordinate as floats of its axis; chunked coordinates are loaded in one compute."""
     if not coordinates:
         return {}
     loaded = xr.Dataset({f"c{i}": c.variable for i, c in enumerate(coordinates.values())}).compute()
     return {
-        name: extent_of(axes[name].to_float(loaded[f"c{i}"].values), axes[name], name) for i, name in enumerate(coordinates)
+        name: extent_of(axes[name].to_float(loaded[f"c{i}"].values), axes[name], name)
+        for i, name in enumerate(coordinates)
     }
 
 
@@ -99,14 +109,16 @@ def extent_of(x: np.ndarray, axis: Axis, name: str) -> tuple[float, float]:
     """
     x = x[np.isfinite(x)]
     if x.size == 0:
-        raise ValueError(f"coordinate {name!r} has no valid labels, so it has no range; pass domain=(lo, hi) in its basis")
+        raise ValueError(
+            f"coordinate {name!r} has no valid labels, so it has no range; pass domain=(lo, hi) in its basis"
+        )
     if axis.wrap is None:
         return float(x.min()), float(x.max())
     return _arc(x, axis.wrap)
 
 
 def _arc(x: np.ndarray, period: float) -> tuple[float, float]:
-    """Return the smallest arc over labels on a circle, starting where the caller's own labels start if they are in order."""
+    """Return the smallest arc over labels on a circle, with the labels' own numbers if they do not jump."""
     places = np.unique(np.mod(x, period))
     gaps = np.diff(places, append=places[0] + period)
     widest = int(np.argmax(gaps))
@@ -127,7 +139,7 @@ def is_lazily_indexed(data: xr.DataArray) -> bool:
 
 
 def storage_chunks(data: xr.DataArray) -> tuple[int, ...] | None:
-    """Return the chunk shape of the store behind a lazily indexed array, if it is known and still has these dimensions."""
+    """Return the chunk shape of the store behind a lazily indexed array, if it is known and fits."""
     preferred = data.encoding.get("preferred_chunks")
     if preferred and all(dim in preferred for dim in data.dims):
         return tuple(_first(preferred[dim]) for dim in data.dims)
@@ -194,13 +206,17 @@ def arrange(
     spans = _connected([set(c.dims) for c in coordinates.values()])
     for name, span in zip(coordinates, spans, strict=True):
         if missing := span - set(dims):
-            raise ValueError(f"coordinate {name!r} spans {sorted(map(str, missing))}, but the data have dimensions {dims}")
+            raise ValueError(
+                f"coordinate {name!r} spans {sorted(map(str, missing))}, but the data have dimensions {dims}"
+            )
     pooled = tuple(pooled)
     for dim in pooled:
         if dim not in dims:
             raise unknown_name(str(dim), "dimension", dims)
         if any(dim in span for span in spans):
-            raise ValueError(f"dimension {dim!r} is spanned by a fitted coordinate, so it cannot be pooled; leave out {dim}=None")
+            raise ValueError(
+                f"dimension {dim!r} is spanned by a fitted coordinate, so it cannot be pooled; leave out {dim}=None"
+            )
     ordered = tuple(tuple(d for d in dims if d in span) for span in spans)
     return Arrangement(tuple(coordinates), tuple(dims), ordered, pooled)
 
@@ -213,7 +229,13 @@ def _connected(spans: list[set[Hashable]]) -> list[set[Hashable]]:
     return merged
 
 
-def floats(coordinate: xr.DataArray, name: str, space: Space, span: tuple[Hashable, ...], sizes: Mapping[Hashable, int]) -> Any:
+def floats(
+    coordinate: xr.DataArray,
+    name: str,
+    space: Space,
+    span: tuple[Hashable, ...],
+    sizes: Mapping[Hashable, int],
+) -> Any:
     """Return a coordinate as floats of its axis over its whole group: NumPy, or a lazy array where it is chunked."""
     full = coordinate.variable.set_dims({dim: sizes[dim] for dim in span}).transpose(*span)
     if coordinate.chunks is None:

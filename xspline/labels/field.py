@@ -63,10 +63,14 @@ class Field:
 
     def _coefficients(self, name: str) -> xr.DataArray:
         variable, space = self.variables[name], self.space
-        labels: dict[Hashable, Any] = {f"{c}_basis": f.labels() for c, f in zip(space.names, space.features, strict=True)}
+        labels: dict[Hashable, Any] = {
+            f"{c}_basis": f.labels() for c, f in zip(space.names, space.features, strict=True)
+        }
         dims = (*labels, *variable.batch_dims)
         result = xr.DataArray(self.arrays[name], dims=dims, coords=labels, name=name)
-        attrs = attributes.attributes(variable.units, f"coefficients of {variable.long_name}", variable.history, "solve")
+        attrs = attributes.attributes(
+            variable.units, f"coefficients of {variable.long_name}", variable.history, "solve"
+        )
         return result.assign_coords(variable.batch.coords).assign_attrs(attrs)
 
     @functools.cached_property
@@ -121,7 +125,13 @@ class Field:
         return self._each(lambda name: self._values(name, where, {}, device))
 
     def derivative(
-        self, at: Any = None, orders: Mapping[str, int] | None = None, *, chunks: Any = None, device: str | None = None, **orders_kwargs: int
+        self,
+        at: Any = None,
+        orders: Mapping[str, int] | None = None,
+        *,
+        chunks: Any = None,
+        device: str | None = None,
+        **orders_kwargs: int,
     ) -> Any:
         """Evaluate a derivative, exactly.
 
@@ -142,7 +152,13 @@ class Field:
         return self._each(lambda name: self._values(name, where, wanted, device))
 
     def gradient(
-        self, at: Any = None, *, dims: Iterable[str] | None = None, geometry: str = "plane", chunks: Any = None, device: str | None = None
+        self,
+        at: Any = None,
+        *,
+        dims: Iterable[str] | None = None,
+        geometry: str = "plane",
+        chunks: Any = None,
+        device: str | None = None,
     ) -> xr.Dataset:
         """Evaluate the gradient.
 
@@ -163,18 +179,29 @@ class Field:
         """
         names = operators.differentiated(self.space, dims)
         where = self._target(at, {}, chunks)
-        parts = [operators.gradient(self._derivative_at(name, where, device), v, self.space, names, geometry) for name, v in self.variables.items()]
+        parts = [
+            operators.gradient(self._derivative_at(name, where, device), v, self.space, names, geometry)
+            for name, v in self.variables.items()
+        ]
         return attributes.without_encoding(xr.merge(parts, compat="override", combine_attrs="override"))
 
     def laplacian(
-        self, at: Any = None, *, dims: Iterable[str] | None = None, geometry: str = "plane", chunks: Any = None, device: str | None = None
+        self,
+        at: Any = None,
+        *,
+        dims: Iterable[str] | None = None,
+        geometry: str = "plane",
+        chunks: Any = None,
+        device: str | None = None,
     ) -> Any:
         """Evaluate the Laplacian; parameters as for :meth:`gradient`. Named ``sst_laplacian``, in units per area."""
         names = operators.differentiated(self.space, dims)
         where = self._target(at, {}, chunks)
         return self._wrap(
             {
-                name: operators.laplacian(self._derivative_at(name, where, device), v, self.space, names, geometry)
+                name: operators.laplacian(
+                    self._derivative_at(name, where, device), v, self.space, names, geometry
+                )
                 for name, v in self.variables.items()
             }
         )
@@ -185,7 +212,10 @@ class Field:
         The constant goes with the polynomial if there is one, else with the Fourier series.
         """
         keep = operators.selection(self.space, terms)
-        arrays = {name: a * keep.reshape(keep.shape + (1,) * (a.ndim - keep.ndim)) for name, a in self.arrays.items()}
+        arrays = {
+            name: a * keep.reshape(keep.shape + (1,) * (a.ndim - keep.ndim))
+            for name, a in self.arrays.items()
+        }
         text = ", ".join(f"{c}={kind.__name__}" for c, kind in terms.items())
         return replace(self, arrays=arrays, solved=self.solution if not self.is_lazy else {}, selected=text)
 
@@ -199,10 +229,12 @@ class Field:
         every = {name: summarise(self, name) for name in self.variables}
         if not self.statistics.is_dataset:
             return next(iter(every.values()))
-        return xr.concat(list(every.values()), dim=xr.Variable("variable", list(every)), combine_attrs="override")
+        return xr.concat(
+            list(every.values()), dim=xr.Variable("variable", list(every)), combine_attrs="override"
+        )
 
     def to_dataset(self) -> xr.Dataset:
-        """Return coefficients, statistics and definitions as plain arrays and one JSON attribute (the form of the files)."""
+        """Return coefficients, statistics and definitions as plain arrays and one JSON attribute (as in files)."""
         from xspline.labels import store
 
         return store.field_to_dataset(self.compute())
@@ -224,15 +256,26 @@ class Field:
     def _derivative_at(self, name: str, where: target.Target, device: str | None) -> operators.Derivative:
         return lambda orders: self._values(name, where, orders, device)
 
-    def _values(self, name: str, where: target.Target, orders: Mapping[str, int], device: str | None) -> xr.DataArray:
+    def _values(
+        self, name: str, where: target.Target, orders: Mapping[str, int], device: str | None
+    ) -> xr.DataArray:
         """Evaluate one variable, or a derivative of it per unit of its coordinates."""
         variable, coefficients = self.variables[name], self.arrays[name]
         grid = target.grid(where, variable, self.space, coefficients.shape[len(self.space.shape) :])
         order = tuple(orders.get(c, 0) for c in self.space.names)
         values = execution.evaluate(
-            coefficients, grid.coordinates, grid.layout, self.space, order, grid.shape, chunks=grid.chunks, device=device
+            coefficients,
+            grid.coordinates,
+            grid.layout,
+            self.space,
+            order,
+            grid.shape,
+            chunks=grid.chunks,
+            device=device,
         )
-        result = xr.DataArray(values, dims=grid.dims, name=attributes.derivative_name(name, orders) if orders else name)
+        result = xr.DataArray(
+            values, dims=grid.dims, name=attributes.derivative_name(name, orders) if orders else name
+        )
         return operators.labelled(result, where, variable, self.space, orders, self.selected)
 
     def _each(self, one: Callable[[str], xr.DataArray]) -> Any:
@@ -247,7 +290,9 @@ class Field:
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.space.shape))
         state = "lazy" if self.is_lazy else f"{self.statistics.count} observations"
-        lines = [f"<xspline.Field of {', '.join(self.variables)}: {shape} = {self.space.size} coefficients, {state}>"]
+        lines = [
+            f"<xspline.Field of {', '.join(self.variables)}: {shape} = {self.space.size} coefficients, {state}>"
+        ]
         lines += [f"    {name}: {basis!r}" for name, (_, basis) in self.space.axes.items()]
         return "\n".join([*lines, f"    penalty: {self.penalty!r}"])
 

@@ -43,18 +43,18 @@ def _predictions(field: Field) -> Statistics:
     """Return the statistics of a field's own predictions at its observations."""
     computed = field.compute()
     parts = (_melted(computed, name) for name in computed.variables)
-    sums = {name: s for name, s in zip(computed.variables, parts, strict=True)}
+    sums = dict(zip(computed.variables, parts, strict=True))
     holder = "+".join(sorted(computed.statistics.holders))
     one = Part.of(sums, holder, {"predictions of": [p.digest for p in computed.statistics.parts]})
     return replace(computed.statistics, parts=(one,), collapsed=True)
 
 
 def _melted(field: Field, name: str) -> Sums:
-    """Return the sums of one variable with Φᵀ W y replaced by G c and yᵀ W y by cᵀ G c, about the same reference."""
+    """Return one variable's sums with Φᵀ W y replaced by G c and yᵀ W y by cᵀ G c, about the same reference."""
     frame, sums = field.space.frame, field.statistics.total(name)
     if not np.isfinite(field.arrays[name]).all():
         raise ValueError(
-            f"a model of {name!r} has coefficients that its data do not determine; fit it with a penalty before the merge"
+            f"a model of {name!r} has coefficients that its data do not determine; fit it with a penalty first"
         )
     constant = np.ones(())
     for e in frame.constant:

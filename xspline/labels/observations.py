@@ -18,7 +18,7 @@ from xspline.spaces import Space
 
 
 class LazyReader:
-    """Reads regions of a lazily indexed variable. Opaque to Dask, whose ``sizeof`` would load all of an xarray object."""
+    """Reads regions of a lazily indexed variable; opaque to Dask, whose ``sizeof`` would load an xarray object."""
 
     def __init__(self, data: xr.DataArray) -> None:
         self.shape, self.dtype, self.chunks = data.shape, data.dtype, storage_chunks(data)
@@ -69,7 +69,9 @@ class Observations:
     def variable(self) -> Variable:
         """Return what outputs need to know of these labels."""
         data, batch = self.data, self.arrangement.batch
-        kept = {n: c for n, c in data.coords.items() if set(c.dims) <= set(batch) and n not in self.coordinates}
+        kept = {
+            n: c for n, c in data.coords.items() if set(c.dims) <= set(batch) and n not in self.coordinates
+        }
         loaded = xr.Dataset(coords={n: c.variable for n, c in kept.items()}).compute()
         attrs = {key: str(data.attrs.get(key, "")) for key in ("units", "long_name", "history")}
         return Variable(
@@ -101,8 +103,14 @@ def _values(data: xr.DataArray) -> Any:
 def check_numeric(data: xr.DataArray) -> None:
     """Raise TypeError unless the data are real numbers."""
     if data.dtype.kind not in "iufb":
-        hint = "fit its .real and .imag parts apart" if data.dtype.kind == "c" else "convert it with .astype(float)"
-        raise TypeError(f"{data.name or 'the data'} has dtype {data.dtype}, which is not a real number; {hint}")
+        hint = (
+            "fit its .real and .imag parts apart"
+            if data.dtype.kind == "c"
+            else "convert it with .astype(float)"
+        )
+        raise TypeError(
+            f"{data.name or 'the data'} has dtype {data.dtype}, which is not a real number; {hint}"
+        )
 
 
 def fitted_variables(dataset: xr.Dataset, dims: set[Hashable]) -> dict[str, xr.DataArray]:
@@ -113,12 +121,19 @@ def fitted_variables(dataset: xr.Dataset, dims: set[Hashable]) -> dict[str, xr.D
     ValueError
         No variable spans them.
     """
-    fitted = {str(n): v for n, v in dataset.data_vars.items() if dims <= set(v.dims) and v.dtype.kind in "iuf"}
+    fitted = {
+        str(n): v for n, v in dataset.data_vars.items() if dims <= set(v.dims) and v.dtype.kind in "iuf"
+    }
     left_out = [f"{n} {v.dims}" for n, v in dataset.data_vars.items() if str(n) not in fitted]
     if not fitted:
-        raise ValueError(f"no numeric variable spans {sorted(map(str, dims))}; the Dataset holds {', '.join(left_out) or 'none'}")
+        raise ValueError(
+            f"no numeric variable spans {sorted(map(str, dims))}; the Dataset holds {', '.join(left_out) or 'none'}"
+        )
     if left_out:
-        message = f"not fitted, because not numeric or without the dimensions {sorted(map(str, dims))}: {', '.join(left_out)}"
+        named = ", ".join(left_out)
+        message = (
+            f"not fitted, because not numeric or without the dimensions {sorted(map(str, dims))}: {named}"
+        )
         warnings.warn(message, UserWarning, stacklevel=4)
     return fitted
 
@@ -136,7 +151,9 @@ def checked_weights(weights: Any, data: xr.DataArray) -> xr.DataArray | None:
     if isinstance(weights, xr.Dataset):
         weights = weights[data.name]
     if not isinstance(weights, xr.DataArray):
-        raise TypeError(f"weights have to be a DataArray, which says what its dimensions are, not {type(weights).__name__}")
+        raise TypeError(
+            f"weights have to be a DataArray, which says what its dimensions are, not {type(weights).__name__}"
+        )
     if extra := [d for d in weights.dims if d not in data.dims]:
         raise ValueError(f"weights span {extra}, but {data.name or 'the data'} has dimensions {data.dims}")
     try:
@@ -160,14 +177,20 @@ def _first_difference(data: xr.DataArray, weights: xr.DataArray) -> str:
     return "their indexes"
 
 
-def _aligned_weights(data: xr.DataArray, weights: xr.DataArray | None) -> tuple[xr.DataArray, tuple[Any, ...]]:
+def _aligned_weights(
+    data: xr.DataArray, weights: xr.DataArray | None
+) -> tuple[xr.DataArray, tuple[Any, ...]]:
     """Return data and weights of which either both or none are left to Dask."""
     if weights is None:
         return data, ()
     axes = tuple(data.dims.index(d) for d in weights.dims)
     in_memory = weights.chunks is None and not is_lazily_indexed(weights)
     if not in_memory and weights.ndim == data.ndim and (data.chunks is not None or is_lazily_indexed(data)):
-        data = data if data.chunks is not None else data.chunk(dict(zip(data.dims, storage_chunks(data) or data.shape, strict=True)))
+        data = (
+            data
+            if data.chunks is not None
+            else data.chunk(dict(zip(data.dims, storage_chunks(data) or data.shape, strict=True)))
+        )
         weights = weights.chunk(dict(zip(data.dims, data.chunks or (), strict=True)))
     elif not in_memory:
         weights = weights.compute()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,9 @@ from xspline.spaces import Space
 Derivative = Callable[[Mapping[str, int]], xr.DataArray]
 
 
-def checked_orders(space: Space, orders: Mapping[str, int] | None, keywords: Mapping[str, int]) -> dict[str, int]:
+def checked_orders(
+    space: Space, orders: Mapping[str, int] | None, keywords: Mapping[str, int]
+) -> dict[str, int]:
     """Return derivative orders by name, positive ones only, in Space order.
 
     Raises
@@ -30,20 +32,26 @@ def checked_orders(space: Space, orders: Mapping[str, int] | None, keywords: Map
         or all are zero.
     """
     if orders is not None and keywords:
-        raise ValueError(f"orders given both as a mapping ({dict(orders)}) and as keywords ({dict(keywords)}); use one form")
+        raise ValueError(
+            f"orders given both as a mapping ({dict(orders)}) and as keywords ({dict(keywords)}); use one form"
+        )
     wanted = dict(keywords if orders is None else orders)
     for name, order in wanted.items():
         if name not in space.names:
             raise unknown_name(name, "fitted coordinate", space.names)
         _check_order(space, name, order)
     if not any(wanted.values()):
-        raise ValueError(f"no derivative asked for in {wanted or 'no coordinate'}; pass for example derivative({space.names[0]}=1)")
+        raise ValueError(
+            f"no derivative asked for in {wanted or 'no coordinate'}; pass for example derivative({space.names[0]}=1)"
+        )
     return {name: int(wanted[name]) for name in space.names if wanted.get(name)}
 
 
 def _check_order(space: Space, name: str, order: Any) -> None:
     if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 0:
-        raise ValueError(f"the order of the derivative along {name!r} is {order!r}; it has to be an integer, 0 or more")
+        raise ValueError(
+            f"the order of the derivative along {name!r} is {order!r}; it has to be an integer, 0 or more"
+        )
     highest = space.features[space.names.index(name)].max_order
     if highest is not None and order > highest:
         raise ValueError(
@@ -57,7 +65,9 @@ def differentiated(space: Space, dims: Iterable[str] | str | None) -> tuple[str,
     if dims is None:
         names = tuple(n for n in space.names if space.axes[n][0].kind == "number")
         if not names:
-            raise ValueError(f"every fitted coordinate ({', '.join(space.names)}) is a time; name them in dims=")
+            raise ValueError(
+                f"every fitted coordinate ({', '.join(space.names)}) is a time; name them in dims="
+            )
         return names
     names = (dims,) if isinstance(dims, str) else tuple(dims)
     for name in names:
@@ -83,7 +93,10 @@ def gradient(
 
 def _metric(plane: xr.DataArray, metric: xr.DataArray, direction: str, variable: Variable) -> xr.DataArray:
     """Return the metric form with the name and attributes of the plane one, per metre."""
-    attrs = {"units": attributes.per(variable.units, ("m", 1)), "long_name": f"{direction} {plane.attrs['long_name']}"}
+    attrs = {
+        "units": attributes.per(variable.units, ("m", 1)),
+        "long_name": f"{direction} {plane.attrs['long_name']}",
+    }
     return metric.transpose(*plane.dims).rename(plane.name).assign_attrs({**plane.attrs, **attrs})
 
 
@@ -97,14 +110,18 @@ def laplacian(
         lat, lon = _sphere_names(space, names)
         if extra := set(names) - {lat, lon}:
             raise ValueError(
-                f"the Laplacian on the sphere is over latitude and longitude, not {sorted(extra)}; pass dims={[lat, lon]}"
+                f"the Laplacian on the sphere is over latitude and longitude, not {sorted(extra)}; "
+                f"pass dims={[lat, lon]}"
             )
         first = derivative(checked_orders(space, {lat: 1}, {}))
         total, unit = sphere.laplacian(first, second[lat], second[lon], example.coords[lat]), "m"
     else:
         unit = _common_unit(space, names)
         total = functools.reduce(operator.add, second.values())
-    attrs = {"units": attributes.per(variable.units, (unit, 2)), "long_name": f"Laplacian of {variable.long_name}"}
+    attrs = {
+        "units": attributes.per(variable.units, (unit, 2)),
+        "long_name": f"Laplacian of {variable.long_name}",
+    }
     named = total.transpose(*example.dims).rename(f"{variable.name}_laplacian")
     return named.assign_attrs({k: v for k, v in {**example.attrs, **attrs}.items() if v})
 
@@ -150,15 +167,20 @@ def selection(space: Space, terms: Mapping[str, type]) -> np.ndarray:
 
 
 def labelled(
-    result: xr.DataArray, where: Target, variable: Variable, space: Space, orders: Mapping[str, int], selected: str
+    result: xr.DataArray,
+    where: Target,
+    variable: Variable,
+    space: Space,
+    orders: Mapping[str, int],
+    selected: str,
 ) -> xr.DataArray:
     """Attach the target's coordinates, and name, units and history of what was evaluated."""
     attrs = _attributes(variable, space, orders, selected)
     own = {name: labels.variable for name, labels in where.coordinates.items()}
     fits = {n: c for n, c in where.extra.coords.items() if n not in own and set(c.dims) <= set(result.dims)}
     batch = {n: c for n, c in variable.batch.coords.items() if n not in own}
-    labels = {**{n: c.variable for n, c in fits.items()}, **{n: c.variable for n, c in batch.items()}, **own}
-    return attributes.without_encoding(result.assign_coords(labels).assign_attrs(attrs))
+    labels: dict[Hashable, Any] = {n: c.variable for n, c in (*fits.items(), *batch.items())}
+    return attributes.without_encoding(result.assign_coords(labels | own).assign_attrs(attrs))
 
 
 def _attributes(variable: Variable, space: Space, orders: Mapping[str, int], selected: str) -> dict[str, Any]:

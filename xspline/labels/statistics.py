@@ -46,19 +46,21 @@ class Variable:
         """Raise ValueError unless units and batch labels agree."""
         if self.units != other.units:
             raise ValueError(
-                f"{self.name!r} has units {self.units!r} in one part and {other.units!r} in the other; convert one of them"
+                f"{self.name!r} has units {self.units!r} in one part and {other.units!r} in the other; "
+                "convert one of them"
             )
         if (self.batch_dims, self.batch_shape) != (other.batch_dims, other.batch_shape):
             mine, yours = (dict(zip(v.batch_dims, v.batch_shape, strict=True)) for v in (self, other))
             raise ValueError(
-                f"{self.name!r} has batch dimensions {mine} in one part and {yours} in the other; select the same members first"
+                f"{self.name!r} has batch dimensions {mine} in one part and {yours} in the other; "
+                "select the same members first"
             )
         for dim in self.batch_dims:
-            mine, yours = (v.batch.coords[dim].values if dim in v.batch.coords else None for v in (self, other))
-            if (mine is None) != (yours is None) or (mine is not None and not np.array_equal(mine, yours)):
+            a, b = (v.batch.coords[dim].values if dim in v.batch.coords else None for v in (self, other))
+            if (a is None) != (b is None) or (a is not None and b is not None and not np.array_equal(a, b)):
                 raise ValueError(
-                    f"batch dimension {dim!r} of {self.name!r} has labels {_brief(mine)} in one part and {_brief(yours)} "
-                    f"in the other; select the same members first"
+                    f"batch dimension {dim!r} of {self.name!r} has labels {_brief(a)} in one part and {_brief(b)} "
+                    "in the other; select the same members first"
                 )
 
 
@@ -154,8 +156,8 @@ class Statistics:
         """Return these statistics, or raise ValueError if any observation lay outside the domain."""
         if self.outside:
             raise ValueError(
-                f"{self.outside} observations lie outside the domain and were left out; widen it or select the data first. "
-                f"The space is {self.space.code()}"
+                f"{self.outside} observations lie outside the domain and were left out; widen it or select the data "
+                f"first. The space is {self.space.code()}"
             )
         return self
 
@@ -190,7 +192,10 @@ class Statistics:
 
     def persist(self) -> Statistics:
         """Return the same with lazy sums being computed on the workers and kept there."""
-        parts = tuple(replace(p, sums={n: getattr(s, "persist", lambda s=s: s)() for n, s in p.sums.items()}) for p in self.parts)
+        parts = tuple(
+            replace(p, sums={n: getattr(s, "persist", lambda s=s: s)() for n, s in p.sums.items()})
+            for p in self.parts
+        )
         return replace(self, parts=parts)
 
     def __add__(self, other: Any) -> Statistics:
@@ -207,7 +212,8 @@ class Statistics:
         _check_compatible(self, other)
         if self.collapsed:
             raise ValueError(
-                "these statistics were collapsed into one part, so no holder can be taken out again; keep the parts and subtract there"
+                "these statistics were collapsed into one part, so no holder can be taken out again; "
+                "keep the parts and subtract there"
             )
         mine = {part.digest for part in self.parts}
         if strangers := [part.describe() for part in other.parts if part.digest not in mine]:
@@ -217,9 +223,11 @@ class Statistics:
         return replace(self, parts=tuple(part for part in self.parts if part.digest not in gone))
 
     def collapse(self, holder: str | None = None) -> Statistics:
-        """Return the total as one part. Smaller, but single holders can no longer be removed: `collapsed` records it."""
+        """Return the total as one part: smaller, but no holder can be removed any more; `collapsed` records it."""
         sums = {name: self.total(name) for name in self.variables}
-        one = Part.of(sums, holder or "+".join(sorted(self.holders)), {"collapsed from": [p.digest for p in self.parts]})
+        one = Part.of(
+            sums, holder or "+".join(sorted(self.holders)), {"collapsed from": [p.digest for p in self.parts]}
+        )
         return replace(self, parts=(one,), collapsed=True)
 
     def __getitem__(self, name: str) -> Statistics:
@@ -277,7 +285,9 @@ class Statistics:
         lines = [f"{head}, {self.count} observations{outside}, {self.nbytes / 1e6:.3g} MB>"]
         for part in self.parts:
             counts = sum(int(s.count.sum()) for s in part.sums.values())
-            lines.append(f"    {part.holder or '(unnamed)'}: {counts} observations, digest {part.digest[:12]}")
+            lines.append(
+                f"    {part.holder or '(unnamed)'}: {counts} observations, digest {part.digest[:12]}"
+            )
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -290,7 +300,9 @@ def _check_compatible(a: Statistics, b: Statistics) -> None:
     if a.space != b.space:
         raise ValueError(f"the two statistics live in different spaces: {a.space.difference(b.space)}")
     if list(a.variables) != list(b.variables):
-        raise ValueError(f"the two statistics hold different variables: {list(a.variables)} and {list(b.variables)}")
+        raise ValueError(
+            f"the two statistics hold different variables: {list(a.variables)} and {list(b.variables)}"
+        )
     for name, variable in a.variables.items():
         variable.check_matches(b.variables[name])
     a._check_computed()

@@ -48,7 +48,12 @@ def _part(part: Part, prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, A
         own, meta = sums.to_arrays()
         arrays.update({f"{prefix}__{k}__{key}": np.asarray(a) for key, a in own.items()})
         described[name] = {"prefix": f"{prefix}__{k}__", "arrays": list(own), "meta": meta}
-    return {"digest": part.digest, "holder": part.holder, "provenance": dict(part.provenance), "sums": described}
+    return {
+        "digest": part.digest,
+        "holder": part.holder,
+        "provenance": dict(part.provenance),
+        "sums": described,
+    }
 
 
 def _label_variables(statistics: Statistics) -> tuple[dict[str, xr.Variable], list[dict[str, Any]]]:
@@ -92,7 +97,9 @@ def statistics_from_dataset(dataset: xr.Dataset) -> Statistics:
     parts = tuple(_read_part(p, dataset) for p in meta["parts"])
     fitted = {n.removeprefix("fitted__"): _restored(dataset, n, "fitted__") for n in meta["fitted"]}
     complete = len(fitted) == len(space.names)
-    return Statistics(space, parts, variables, meta["is_dataset"], meta["collapsed"], fitted if complete else None)
+    return Statistics(
+        space, parts, variables, meta["is_dataset"], meta["collapsed"], fitted if complete else None
+    )
 
 
 def _read_part(described: Mapping[str, Any], dataset: xr.Dataset) -> Part:
@@ -103,8 +110,8 @@ def _read_part(described: Mapping[str, Any], dataset: xr.Dataset) -> Part:
     part = Part.of(sums, described["holder"] or None, described["provenance"])
     if part.digest != described["digest"]:
         raise ValueError(
-            f"part {described['holder']!r} has digest {part.digest[:12]}, but the file says {described['digest'][:12]}: "
-            f"the file was changed or damaged; ask its holder for it again"
+            f"part {described['holder']!r} has digest {part.digest[:12]}, but the file says "
+            f"{described['digest'][:12]}: the file was changed or damaged; ask its holder for it again"
         )
     return part
 
@@ -113,20 +120,37 @@ def _variable_from_dict(v: Mapping[str, Any], k: int, dataset: xr.Dataset) -> Va
     batch = {name: _restored(dataset, f"batch{k}__{name}", f"batch{k}__") for name in v["batch"]}
     texts = (v["name"], v["units"], v["long_name"], v["history"])
     spans = tuple(tuple(span) for span in v["spans"])
-    return Variable(*texts, tuple(v["dims"]), spans, xr.Dataset(coords=batch), tuple(v["batch_dims"]), tuple(v["batch_shape"]))
+    return Variable(
+        *texts,
+        tuple(v["dims"]),
+        spans,
+        xr.Dataset(coords=batch),
+        tuple(v["batch_dims"]),
+        tuple(v["batch_shape"]),
+    )
 
 
 def _restored(dataset: xr.Dataset, stored: str, prefix: str) -> xr.DataArray:
     variable = dataset[stored].variable.compute()
     name = stored.removeprefix(prefix)
-    return xr.DataArray(variable.values, dims=[str(d).removeprefix(prefix) for d in variable.dims], name=name, attrs=variable.attrs)
+    return xr.DataArray(
+        variable.values,
+        dims=[str(d).removeprefix(prefix) for d in variable.dims],
+        name=name,
+        attrs=variable.attrs,
+    )
 
 
 def field_to_dataset(field: Field) -> xr.Dataset:
     """Return a field as a Dataset: its statistics and its coefficients."""
     dataset = statistics_to_dataset(field.statistics)
     meta = json.loads(dataset.attrs[_ATTRIBUTE])
-    meta |= {"content": "field", "penalty": field.penalty.to_dict(), "solver": field.solver, "selected": field.selected}
+    meta |= {
+        "content": "field",
+        "penalty": field.penalty.to_dict(),
+        "solver": field.solver,
+        "selected": field.selected,
+    }
     arrays = {f"coefficients__{k}": a for k, a in enumerate(field.arrays.values())}
     plain = {name: ([f"{name}__{i}" for i in range(a.ndim)], a) for name, a in arrays.items()}
     return dataset.assign(plain).assign_attrs({_ATTRIBUTE: json.dumps(meta)})
@@ -146,9 +170,13 @@ def _meta(dataset: xr.Dataset, content: str) -> dict[str, Any]:
         raise ValueError(f"this is not a file of xspline {content}: it has no attribute {_ATTRIBUTE!r}")
     meta: dict[str, Any] = json.loads(dataset.attrs[_ATTRIBUTE])
     if meta["schema"] > SCHEMA:
-        raise ValueError(f"the file has schema version {meta['schema']} and this xspline reads up to {SCHEMA}; upgrade xspline")
+        raise ValueError(
+            f"the file has schema version {meta['schema']} and this xspline reads up to {SCHEMA}; upgrade xspline"
+        )
     if meta["content"] != content and content == "field":
-        raise ValueError("the file holds statistics, not a field; read it with xspline.open_statistics and .solve() it")
+        raise ValueError(
+            "the file holds statistics, not a field; read it with xspline.open_statistics and .solve() it"
+        )
     return meta
 
 
@@ -187,5 +215,3 @@ def open_statistics(path: Any, **kwargs: Any) -> Statistics:
 def open_field(path: Any, **kwargs: Any) -> Field:
     """Open a field written by ``Field.to_zarr`` or ``to_netcdf``; parameters as for :func:`open_statistics`."""
     return field_from_dataset(_open(path, kwargs))
-
-

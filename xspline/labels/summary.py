@@ -29,9 +29,14 @@ def summarise(field: Field, name: str) -> xr.Dataset:
             "edf": edf,
         }
     dims = variable.batch_dims
-    arrays = {key: xr.DataArray(np.asarray(v), dims=dims, attrs=_attrs(key, variable)) for key, v in values.items()}
+    arrays = {
+        key: xr.DataArray(np.asarray(v), dims=dims, attrs=_attrs(key, variable)) for key, v in values.items()
+    }
     arrays["coefficients"] = xr.DataArray(field.space.size, attrs={"long_name": "coefficients"})
-    attrs = {"penalty": repr(field.penalty), "solver": f"{solution.factorisation.name}: {solution.factorisation.reason}"}
+    attrs = {
+        "penalty": repr(field.penalty),
+        "solver": f"{solution.factorisation.name}: {solution.factorisation.reason}",
+    }
     if sums.tally.outside:
         attrs["outside"] = f"{sums.tally.outside} observations outside the domain were left out"
     order = ["count", "coefficients", "rmse", "r2", "sigma", "edf"]

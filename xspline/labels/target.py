@@ -58,7 +58,9 @@ def resolve(
     return Target(found, _extra(at), _chunks(at, coords, fitted_chunks, chunks))
 
 
-def _labels(name: str, fitted: Mapping[str, xr.DataArray] | None, at: Any, coords: Mapping[str, Any]) -> xr.DataArray:
+def _labels(
+    name: str, fitted: Mapping[str, xr.DataArray] | None, at: Any, coords: Mapping[str, Any]
+) -> xr.DataArray:
     if name in coords:
         return _as_labels(name, coords[name])
     if isinstance(at, xr.Dataset) and name in at.variables:
@@ -69,13 +71,17 @@ def _labels(name: str, fitted: Mapping[str, xr.DataArray] | None, at: Any, coord
         return _as_labels(name, at[name])
     if fitted is not None and name in fitted:
         return fitted[name]
-    raise ValueError(f"no labels for {name!r} are remembered here; pass at= an object that has them, or {name}=...")
+    raise ValueError(
+        f"no labels for {name!r} are remembered here; pass at= an object that has them, or {name}=..."
+    )
 
 
 def _as_labels(name: str, value: Any) -> xr.DataArray:
     """Return labels given as a DataArray, a Variable, a scalar, or a sequence along a dimension of that name."""
     if isinstance(value, slice):
-        raise ValueError(f"{name}={value} is a slice; pass the labels themselves, for example np.linspace(lo, hi, n)")
+        raise ValueError(
+            f"{name}={value} is a slice; pass the labels themselves, for example np.linspace(lo, hi, n)"
+        )
     if isinstance(value, xr.DataArray):
         return value
     if isinstance(value, xr.Variable):
@@ -100,14 +106,16 @@ def _chunks(at: Any, coords: Mapping[str, Any], fitted: Mapping[Hashable, Any] |
     asked = [*coords.values(), *(at.values() if isinstance(at, Mapping) else ())]
     lazy = [c for c in asked if isinstance(c, xr.DataArray | xr.Variable) and c.chunks is not None]
     if lazy:
-        return {dim: sizes for c in lazy for dim, sizes in zip(c.dims, c.chunks, strict=True)}
+        return {dim: sizes for c in lazy for dim, sizes in zip(c.dims, c.chunks or (), strict=True)}
     return fitted if not asked else None
 
 
 def target_chunks(data: xr.DataArray | xr.Dataset) -> Mapping[Hashable, Any] | None:
     """Return the chunks of a lazy object by dimension; None for one in memory."""
     if isinstance(data, xr.Dataset):
-        lazy = [c for c in map(target_chunks, [*data.data_vars.values(), *data.coords.values()]) if c is not None]
+        lazy = [
+            c for c in map(target_chunks, [*data.data_vars.values(), *data.coords.values()]) if c is not None
+        ]
         return {dim: sizes for one in lazy for dim, sizes in one.items()} if lazy else None
     if data.chunks is not None:
         return dict(zip(data.dims, data.chunks, strict=True))
@@ -134,7 +142,9 @@ def grid(target: Target, variable: Variable, space: Space, batch_shape: tuple[in
     sizes = {dim: n for c in target.coordinates.values() for dim, n in c.sizes.items()}
     for dim, n in zip(variable.batch_dims, batch_shape, strict=True):
         if dim in sizes:
-            raise ValueError(f"{dim!r} is a batch dimension of the fit and a dimension of the target too; rename the target's")
+            raise ValueError(
+                f"{dim!r} is a batch dimension of the fit and a dimension of the target too; rename the target's"
+            )
         sizes[dim] = n
     arrangement = arrange(dims, target.coordinates)
     coordinates = tuple(
@@ -156,7 +166,9 @@ def _ordered_dims(target: Target, variable: Variable) -> tuple[Hashable, ...]:
     return tuple(dict.fromkeys(order))
 
 
-def _chunk_tuple(chunks: Mapping[Hashable, Any] | None, dims: tuple[Hashable, ...], shape: tuple[int, ...]) -> Any:
+def _chunk_tuple(
+    chunks: Mapping[Hashable, Any] | None, dims: tuple[Hashable, ...], shape: tuple[int, ...]
+) -> Any:
     """Return chunk sizes per axis as Dask reads them; a dimension that is not named is one chunk."""
     if chunks is None:
         return None

@@ -89,7 +89,9 @@ class Space:
         Neither is part of the definitions, so the digest stays.
         """
         pairs = {name: (_described(axis, axes.get(name)), basis) for name, (axis, basis) in self.axes.items()}
-        space = Space({name: basis for name, (_, basis) in pairs.items()}, axes={n: a for n, (a, _) in pairs.items()})
+        space = Space(
+            {name: basis for name, (_, basis) in pairs.items()}, axes={n: a for n, (a, _) in pairs.items()}
+        )
         space.__dict__["from_data"] = self.from_data
         return space
 
