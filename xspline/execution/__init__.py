@@ -1,4 +1,4 @@
-"""Where sums and values are computed: in memory, in Dask's blocks or region by region, on the host or the GPU."""
+"""Where sums and values are computed: in memory, in Dask's blocks or by region, on the host or the GPU."""
 
 from .broadcast import deferred as deferred
 from .broadcast import evaluate as evaluate

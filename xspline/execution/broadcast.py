@@ -120,7 +120,7 @@ def _chunks_like(
 
 
 def _lazily(coefficients: Any, coordinates: Sequence[Any], request: Request) -> da.Array:
-    """Return the Dask array; its tasks share one copy of the request and of the coefficients on each worker."""
+    """Return the Dask array; on each worker its tasks share one copy of request and coefficients."""
     chunks = request.cuts.chunks
     axes_of = axes_of_coordinates(request.layout)
     parts = [aligned(x, tuple(chunks[a] for a in axes)) for axes, x in zip(axes_of, coordinates, strict=True)]

@@ -1,4 +1,4 @@
-"""One form for each tier: everything in Dask blocks cut alike, values still in their store, or everything in memory."""
+"""One form for each tier: everything in Dask blocks cut alike, values in their store, everything in memory."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SMALL = 2**20
 def prepare(source: Source) -> Source:
     """Return `source` in the form that its tier works on.
 
-    Anything chunked makes everything chunked: values and large parts become Dask arrays cut alike. Values in a store
-    stay a Reader. The rest stays in memory. Nothing is computed or read.
+    Anything chunked makes everything chunked: values and large parts become Dask arrays cut alike. Values in a
+    store stay a Reader. The rest stays in memory. Nothing is computed or read.
     """
     if not any(map(is_dask, source.arrays)):
         return source
@@ -69,8 +69,8 @@ def check_chunks(array: da.Array, label: str) -> None:
     unknown = [axis for axis, n in enumerate(array.shape) if math.isnan(n)]
     if unknown:
         raise ValueError(
-            f"{label}: chunk sizes along axis {unknown[0]} are unknown (shape {array.shape}), so its blocks cannot be "
-            "matched with coordinates; call .compute_chunk_sizes() on the Dask array first"
+            f"{label}: chunk sizes along axis {unknown[0]} are unknown (shape {array.shape}), so its blocks "
+            "cannot be matched with coordinates; call .compute_chunk_sizes() on the Dask array first"
         )
 
 
@@ -89,7 +89,7 @@ def cuts_of(source: Source) -> Cuts:
 
 
 def steps_of(source: Source, space: Space, cuts: Cuts) -> tuple[tuple[int, ...], ...]:
-    """Return the levels of the tree of merges: fan-ins for partial sums as large as no mask makes them larger."""
+    """Return the levels of the tree of merges, with fan-ins for the largest sums that a mask can leave."""
     found, batch = extents(source, space, cuts), batch_extent(source, cuts)
 
     def partial(factors: tuple[int, ...]) -> int:

@@ -1,6 +1,7 @@
-"""How an array is cut: blocks, regions, reads and the levels of the tree. Whole numbers in, whole numbers out.
+"""How an array is cut: blocks, regions, reads, the levels of the tree. Whole numbers in, whole numbers out.
 
-Everything here is a function of shapes, chunks and sizes, never of the workers: the same cuts, the same sums, the same bits.
+Everything here is a function of shapes, chunks and sizes, never of the workers: the same cuts, so the same sums, bit
+for bit.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def runs(lo: int, hi: int, step: int) -> tuple[int, ...]:
 def read_shape(shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int) -> tuple[int, ...]:
     """Return the shape of one read: whole storage chunks, several where they are small, innermost axes first.
 
-    A read is one chunk or at most `READ` bytes, whichever is more. Without known chunks it grows from one value.
+    A read is one chunk or at most `READ` bytes, whichever is more. Without known chunks it grows from a value.
     """
     unit = [max(1, min(c, n)) for c, n in zip(chunk or [1] * len(shape), shape, strict=True)]
     for axis in reversed(range(len(unit))):
@@ -106,7 +107,7 @@ def _runs_of(length: int, chunk: int, count: int, parts: int) -> tuple[int, ...]
 
 @functools.lru_cache(maxsize=256)
 def _balanced(counts: tuple[int, ...], most: int, batch: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the number of runs per axis: smallest largest box, then fewest cuts of consumed axes, then fewest boxes."""
+    """Return the runs per axis: nearly smallest largest box, then fewest cuts of consumed axes, fewest boxes."""
     grids = list(_grids(counts, most))
     largest = {g: math.prod(-(-n // r) for n, r in zip(counts, g, strict=True)) for g in grids}
     good = [g for g in grids if largest[g] <= _SLACK * min(largest.values())]
@@ -158,7 +159,7 @@ def levels(
 
 
 def _share(fan: int, left: Sequence[int]) -> tuple[int, ...]:
-    """Share a fan-in among axes, doubling the one with most blocks left (the last of equals) while it fits."""
+    """Share a fan-in among axes: the one with most blocks left (the last of equals) doubles while it fits."""
     step = [1] * len(left)
     while True:
         doubled = [min(2 * f, n) for f, n in zip(step, left, strict=True)]

@@ -8,7 +8,7 @@ DEVICES = (None, "cuda")
 
 
 def check_device(device: str | None, *, here: bool = False) -> None:
-    """Raise unless `device` is None (follow the array) or "cuda"; with `here`, also unless this process has a GPU.
+    """Raise unless `device` is None or "cuda"; with `here`, also unless this process has a GPU.
 
     Raises
     ------

@@ -26,8 +26,8 @@ class Extent:
     ----------
     group : the group.
     features : of its coefficient axes.
-    lo, hi : [coefficient axis, blocks along the group's data axes..] floats; None where a coordinate is chunked,
-        so that its range would have to be computed.
+    ranges : per coefficient axis the lowest and highest label of each block, [blocks along the group's data
+        axes..]; None where the coordinate is chunked, so that its range would have to be computed.
     """
 
     group: Group
@@ -35,7 +35,7 @@ class Extent:
     ranges: tuple[tuple[np.ndarray, np.ndarray] | None, ...]
 
     def lengths(self, factors: Sequence[int]) -> tuple[int, ...]:
-        """Return the longest window per coefficient axis of a partial sum of `factors` blocks per data axis."""
+        """Return the longest window, per coefficient axis, of a sum of `factors` blocks per data axis."""
         step = [factors[a] for a in self.group.data_axes]
         pairs = zip(self.features, self.ranges, strict=True)
         return tuple(f.size if r is None else _longest(f, *_coarser(r, step)) for f, r in pairs)
@@ -111,7 +111,7 @@ Component = tuple[tuple[int, ...], bool]
 
 
 def gram_bytes(lengths: Mapping[int, int], space: Space, components: Sequence[Component], batch: int) -> int:
-    """Return the bytes of a product of factors, each with every offset of its axes, on windows of these lengths."""
+    """Return the bytes of a product of factors on windows of these lengths, all offsets counted."""
     sizes = (
         math.prod(lengths[k] * space.offsets[k] for k in axes) * (batch if varies else 1)
         for axes, varies in components

@@ -1,8 +1,8 @@
 """Graphs of sums: one task a block or region, a tree of merges over them, and reads that are tried again.
 
-Graphs are written as plain dictionaries of `dask._task_spec` nodes, after Dask has optimised those of the input. Each
-input block's own task is taken into the task that accumulates it, so that a block is one task whatever stands between
-the store and us, and a failed read is repeated in place.
+Graphs are written as plain dictionaries of `dask._task_spec` nodes, after Dask has optimised those of the input.
+Each input block's own task is taken into the task that accumulates it, so that a block is one task whatever stands
+between the store and us, and a failed read is repeated in place.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def merge(recipe: Recipe, *parts: Sums) -> Sums:
 
 
 def assemble(recipe: Recipe, counts: tuple[int, ...], *parts: Sums) -> Sums:
-    """Return blocks of batch members, a grid of `counts` in C order, set side by side along every batch axis."""
+    """Return blocks of batch members, a grid of `counts` in C order, side by side along every batch axis."""
     row = list(parts)
     for axis in reversed(range(len(counts))):
         n = counts[axis]

@@ -31,8 +31,8 @@ from xspline.sums import Factor, Gram
 SLAB = 24 * 2**20
 """Bytes that the kernels use beside a block: slabs in float64 and tables of features."""
 
-COMPILER = 100 * 2**20
-"""Bytes that the first block adds once to each process: importing and compiling the kernels, reading libraries."""
+COMPILER = 180 * 2**20
+"""Bytes that the first block adds once to each process: kernels compiled, libraries that read imported."""
 
 WORKSPACE = 4
 """Copies of its own sums that a block holds while it contracts: total, slab, transposed, result."""
@@ -228,7 +228,7 @@ def _row(
 
 
 def _reading(source: Source, cuts: Cuts) -> int:
-    """Return the bytes of one read while it is decoded: copies, a mask of bools, and the weights beside it."""
+    """Return the bytes of one read while it is decoded: copies, a mask of bools, the weights beside it."""
     shape = _read(source, cuts)
     lazy = [(tuple(range(len(shape))), source.values), *source.weights]
     sizes = [(math.prod(shape[a] for a in axes), array) for axes, array in lazy]
@@ -254,8 +254,8 @@ def _merging(
 def components(mask: str, source: Source, space: Space) -> list[Component]:
     """Return the factors that G falls into: coefficient axes, and whether they differ within the batch.
 
-    A static mask leaves one group apart, that of the time coordinate or else of the first axis of the data. Groups and
-    batch dimensions that a weight spans together are one factor.
+    A static mask leaves one group apart, that of the time coordinate or else of the first axis of the data. Groups
+    and batch dimensions that a weight spans together are one factor.
     """
     layout = source.layout
     sites = [set(group.data_axes) | {("c", k) for k in group.coefficient_axes} for group in layout.groups]
@@ -301,7 +301,7 @@ def _solver(
 ) -> tuple[str, str, int]:
     """Return (name, reason, bytes) of the solver for G of this structure, from arrays that hold no memory."""
     frame = space.frame
-    term = tuple(_hollow(axes, space, number) for number, (axes, _) in enumerate(parts) if axes)
+    term = tuple(Hollow.of(axes, space, number + 2) for number, (axes, _) in enumerate(parts) if axes)
     members = batch if any(varies and axes for axes, varies in parts) else 1
     try:
         choice = select(Gram((term,)), Gram(()) if penalty is None else penalty, frame)
@@ -310,12 +310,18 @@ def _solver(
     return choice.name, choice.reason, choice.nbytes * members
 
 
-def _hollow(axes: tuple[int, ...], space: Space, number: int) -> Factor:
-    """Return a factor of the right shape whose numbers are all one number."""
-    sizes, offsets = (tuple(t[k] for k in axes) for t in (space.shape, space.offsets))
-    return Factor(
-        axes, tuple((0, n) for n in sizes), np.broadcast_to(np.float64(1), (*sizes, *offsets)), number + 2
-    )
+class Hollow(Factor):
+    """A factor of the right shape whose numbers are all one number, and stay so."""
+
+    @classmethod
+    def of(cls, axes: tuple[int, ...], space: Space, key: int) -> Hollow:
+        sizes, offsets = (tuple(t[k] for k in axes) for t in (space.shape, space.offsets))
+        return cls(
+            axes, tuple((0, n) for n in sizes), np.broadcast_to(np.float64(1), (*sizes, *offsets)), key
+        )
+
+    def full(self, frame: Any) -> Hollow:
+        return self
 
 
 def _cells(row: Row) -> tuple[str, ...]:

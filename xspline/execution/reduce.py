@@ -1,4 +1,4 @@
-"""From sources to sums: in memory at once, in Dask one task a block, in a store one task a region, then a tree of `+`."""
+"""From sources to sums: in memory at once, in Dask a task a block, in a store a task a region; then a tree of +."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def compute(values: Sequence[Any]) -> list[Any]:
 
 
 _ADVICE = (
-    "Workers were killed again and again, most likely for want of memory. See the projected memory per thread in "
-    ".plan(); give workers more memory or fewer threads, or use smaller chunks."
+    "Workers were killed again and again, most likely for want of memory. See the projected memory per thread "
+    "in .plan(); give workers more memory or fewer threads, or use smaller chunks."
 )
 
 

@@ -1,4 +1,4 @@
-"""What there is to accumulate: values in memory, in Dask blocks or still in their store, and how to cut a block out."""
+"""What there is to accumulate: values in memory, in Dask blocks or in their store; how to cut a block out."""
 
 from __future__ import annotations
 
@@ -56,8 +56,14 @@ class Opaque:
     def dtype(self) -> np.dtype:
         return self.reader.dtype
 
-    def __getitem__(self, slices: Any) -> Any:
-        return retrying(self.reader.read, tuple(slices))
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        return self.reader.chunks
+
+    def read(self, slices: Slices) -> Any:
+        return self.reader.read(slices)
+
+    __getitem__ = read  # for Dask's own tasks, which are tried again as a whole
 
 
 @sizeof.register(Opaque)
@@ -72,7 +78,7 @@ class Source:
     Attributes
     ----------
     values : [data axes..] NumPy, CuPy or Dask array, or a Reader.
-    coordinates : one array per coefficient axis (Space order), floats of its axis, shape = its group's data axes.
+    coordinates : per coefficient axis (Space order) floats of its axis, shape = its group's data axes.
     weights : (data axes, array over exactly those axes) pairs; their product is the weight.
     layout : which data axes go to which coefficient axes.
     label : what errors call this variable.
@@ -129,19 +135,11 @@ def as_block(source: Source, values: Any, arrays: Sequence[Any], slices: Slices)
     n = len(source.coordinates)
     coordinates = tuple(np.asarray(a, dtype=np.float64) for a in arrays[:n])
     weights = tuple((axes, a) for (axes, _), a in zip(source.weights, arrays[n:], strict=True))
-    return Block(plain(values), coordinates, weights, tuple(s.start for s in slices), None)
-
-
-def plain(values: Any) -> Any:
-    """Return an array without a mask: what a `numpy.ma` array hides becomes NaN."""
-    if not isinstance(values, np.ma.MaskedArray):
-        return values
-    floats = values.astype(np.result_type(values.dtype, np.float32), copy=False)
-    return floats.filled(np.nan)
+    return Block(values, coordinates, weights, tuple(s.start for s in slices), None)
 
 
 def cut(array: Any, axes: tuple[int, ...], slices: Slices) -> Any:
-    """Return the part of `array`, which spans the data axes `axes`, that lies in the box `slices` of the data."""
+    """Return the part of `array`, over the data axes `axes`, that lies in the box `slices` of the data."""
     box = tuple(slices[a] for a in axes)
     return retrying(array.read, box) if is_reader(array) else array[(*box, ...)]
 

@@ -1,0 +1,272 @@
+"""What a plan says: found without computing, as text, HTML and plain data, and true of real workers' memory."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from dask._task_spec import Task
+from distributed import Client, LocalCluster
+
+from tests.execution.cases import (
+    GRID,
+    SHAPE,
+    Array,
+    Endless,
+    chunked,
+    counted_computes,
+    grid,
+    positions,
+    space,
+    values,
+)
+from xspline.execution import Plan, Source, lazy_sums, plan, sums
+from xspline.execution.planning import components
+from xspline.kernels import Group, Layout
+from xspline.spaces import BSpline, Space
+
+SPACE = space()
+TERA = (14_600, 720, 1440)
+
+
+def rows(found: Plan) -> dict[str, Any]:
+    return {row.mask: row for row in found.rows}
+
+
+def refused(*_: Any) -> None:
+    raise AssertionError("a plan reads nothing")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        da.zeros(TERA, chunks=(20, 720, 1440), dtype="f4"),
+        Endless(TERA, (20, 720, 1440)),
+        Endless(TERA, None),
+    ],
+    ids=["dask", "reader", "reader without chunks"],
+)
+def test_nothing_is_computed_or_read(monkeypatch: pytest.MonkeyPatch, data: Any) -> None:
+    monkeypatch.setattr(Endless, "read", refused)
+    with counted_computes(allowed=0):
+        found = plan(Source(data, positions(TERA), (), GRID, "sst"), SPACE)
+    assert found.nbytes == 4 * np.prod(TERA)
+    assert found.size == 8 * 9 * 4
+    assert 0 < found.memory_bytes < 2 * 2**30
+
+
+@pytest.mark.parametrize("form", [lambda y: chunked(y, (4, 5, 6)), lambda y: Array(y, (4, 5, 6))])
+def test_tasks_are_those_of_the_graph(monkeypatch: pytest.MonkeyPatch, form: Any) -> None:
+    monkeypatch.setattr("xspline.execution.cuts.READ", 5000)
+    source = grid(form(values()))
+    graph = dict(lazy_sums(source, SPACE).dask)
+    # One more hands the sums of all variables over.
+    assert plan(source, SPACE).tasks == 1 + sum(isinstance(node, Task) for node in graph.values())
+
+
+def test_in_memory_there_are_no_tasks() -> None:
+    found = plan(grid(), SPACE)
+    assert found.tasks == 0
+    assert found.tier == "in memory"
+
+
+@pytest.mark.parametrize("gaps", ["none", "static", "any"])
+@pytest.mark.parametrize("chunks", [(30, 14, 12), (7, 5, 6)])
+def test_bytes_of_g_are_those_found(gaps: str, chunks: tuple[int, ...]) -> None:
+    source = grid(chunked(values(gaps=gaps), chunks))
+    (found,) = sums([source], SPACE)
+    row = rows(plan(source, SPACE))[gaps]
+    # Knots beyond the labels are in the plan but in no window.
+    assert found.gram.nbytes <= row.gram_bytes
+    assert found.nbytes <= row.statistics_bytes <= 2 * found.nbytes + 4096
+
+
+def test_masks_cost_more_the_less_they_separate() -> None:
+    found = rows(plan(grid(), SPACE))
+    assert found["none"].gram_bytes < found["static"].gram_bytes < found["any"].gram_bytes
+    assert found["none"].solver == "spectral"
+    assert found["static"].solver == "separable"
+    assert found["any"].solver in ("banded", "dense")
+    assert all(row.reason and row.solver_bytes > 0 for row in found.values())
+
+
+def test_a_solve_that_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xspline.solve.select.physical_memory", lambda: float(2**30))
+    huge = Space({name: BSpline(70, domain=(0.0, 1.0)) for name in "abc"})
+    found = rows(plan(grid(), huge))
+    assert found["any"].solver == "none"
+    assert "GiB" in found["any"].reason
+    assert found["none"].solver == "spectral"
+
+
+BATCH = Layout((Group((0,), (0,)),), (1, 2))
+TIME = Space({"time": BSpline(6, domain=("2000-01-01", "2001-01-01"))})
+
+
+def test_components() -> None:
+    assert components("none", grid(), SPACE) == [((0,), False), ((1,), False), ((2,), False)]
+    assert components("static", grid(), SPACE) == [((0,), False), ((1, 2), False)]
+    assert components("any", grid(), SPACE) == [((0, 1, 2), True)]
+    weighted = grid(weights=(((0, 1), np.ones(SHAPE[:2])),))
+    assert components("none", weighted, SPACE) == [((0, 1), False), ((2,), False)]
+    members = Source(values(), positions(SHAPE)[:1], (), BATCH)
+    assert components("none", members, TIME) == [((), True), ((0,), False)]
+    assert components("any", members, TIME) == [((0,), True)]
+
+
+def test_the_time_coordinate_is_what_a_static_mask_leaves_apart() -> None:
+    where = Space({"lat": BSpline(5, domain=(0.0, 1.0)), **{n: b for n, (_, b) in TIME.axes.items()}})
+    layout = Layout((Group((0,), (0,)), Group((2,), (1,))), (1,))
+    source = Source(values(), (positions(SHAPE)[0], np.linspace(9.5e8, 9.7e8, SHAPE[2])), (), layout)
+    assert components("static", source, where) == [((0,), True), ((1,), False)]
+
+
+def test_batches() -> None:
+    source = Source(chunked(values(), (30, 7, 6)), positions(SHAPE)[:1], (), BATCH)
+    found = plan(source, Space({"t": BSpline(6, domain=(0.0, 1.0))}))
+    assert found.batch == SHAPE[1] * SHAPE[2]
+    assert rows(found)["any"].gram_bytes == 8 * 6 * 4 * found.batch
+
+
+def test_text() -> None:
+    text = repr(
+        plan(
+            Source(da.zeros(TERA, chunks=(20, 720, 1440), dtype="f4"), positions(TERA), (), GRID, "sst"),
+            SPACE,
+        )
+    )
+    for part in (
+        "sst: 14600 × 720 × 1440 float32, 56.39 GiB",
+        "288 = a 8 × b 9 × c 4",
+        "20 × 720 × 1440",
+        "781",
+    ):
+        assert part in text
+    assert [line.split()[0] for line in text.splitlines() if line.startswith("  ")][-3:] == [
+        "none",
+        "static",
+        "any",
+    ]
+    assert max(map(len, text.splitlines())) <= 110
+
+
+def test_html_and_plain_data() -> None:
+    found = plan(grid(), SPACE, device="cuda")
+    assert "<table>" in found._repr_html_()
+    assert found._repr_html_().count("<tr>") == 7 + 4
+    data = json.loads(json.dumps(found.to_dict()))
+    assert data["device"] == "cuda"
+    assert [row["mask"] for row in data["rows"]] == ["none", "static", "any"]
+
+
+# Memory, measured
+
+
+def reset_peak() -> None:
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def resident() -> tuple[int, int]:
+    """Peak since the reset, and now, in bytes."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return tuple(1024 * int(lines[name].split()[0]) for name in ("VmHWM", "VmRSS"))  # type: ignore[return-value]
+
+
+class Variable:
+    """A Reader over a lazily indexed variable."""
+
+    def __init__(self, variable: xr.Variable, chunks: tuple[int, ...]) -> None:
+        self.variable, self.chunks = variable, chunks
+        self.shape, self.dtype = variable.shape, variable.dtype
+
+    def read(self, slices: tuple[slice, ...]) -> np.ndarray:
+        return self.variable[slices].values
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Client]:
+    """One worker process of one thread that has compiled its kernels and read from a store."""
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("peak memory can be reset on Linux only")
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit="1GB"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def cold(worker: Client) -> dict[str, int]:
+    """What the first block of a process needed, compiled or loaded from a cache."""
+    worker.run(reset_peak)
+    idle = next(iter(worker.run(resident).values()))[1]
+    sums([grid(chunked(values(), (10, 14, 12)))], SPACE)
+    return {"first block": next(iter(worker.run(resident).values()))[0] - idle}
+
+
+def stored(path: Path, months: int, chunk: int, gaps: bool, packed: bool) -> tuple[da.Array, Variable]:
+    """A store of 1 MB a month; its array in blocks, and as a Reader."""
+    shape = (months, 500, 500)
+    rng = da.random.default_rng(0)
+    y = rng.random(shape, chunks=(chunk, 500, 500), dtype="f4")
+    y = da.where(rng.random(shape, chunks=y.chunks, dtype="f4") < 0.3, np.float32(np.nan), y) if gaps else y
+    pack = {"dtype": "i2", "scale_factor": 1e-3, "_FillValue": -(2**15)} if packed else {}
+    xr.Dataset({"y": (("t", "lat", "lon"), y)}).to_zarr(path, consolidated=False, encoding={"y": pack})
+    lazy = xr.open_zarr(path, consolidated=False, chunks=None).y.variable
+    return xr.open_zarr(path, consolidated=False).y.data, Variable(lazy, (chunk, 500, 500))
+
+
+def measured(worker: Client, source: Source, where: Space) -> int:
+    worker.run(reset_peak)
+    idle = next(iter(worker.run(resident).values()))[1]
+    sums([source], where)
+    return next(iter(worker.run(resident).values()))[0] - idle
+
+
+BROAD = Space({n: BSpline(k, domain=(0.0, 1.0)) for n, k in (("t", 20), ("lat", 40), ("lon", 40))})
+
+
+def assert_projected(worker: Client, path: Path, months: int, chunk: int, gaps: bool, packed: bool) -> None:
+    blocks, reader = stored(path, months, chunk, gaps, packed)
+    xr.open_zarr(path, consolidated=False).y[:1, :2, :2].sum().compute()
+    for data in (blocks, reader):
+        for where in (SPACE, BROAD):
+            source = Source(data, positions(data.shape), (), GRID)
+            peak, row = measured(worker, source, where), rows(plan(source, where))["any" if gaps else "none"]
+            megabytes = [round(n / 2**20) for n in (peak, row.memory_bytes)]
+            assert peak <= row.memory_bytes, (
+                f"{megabytes} MB measured, projected: {type(data).__name__}, {where}"
+            )
+            assert row.memory_bytes < 4 * peak, f"{megabytes} MB measured, projected: says nothing"
+
+
+def test_the_first_block_of_a_process_is_in_the_plan(cold: dict[str, int]) -> None:
+    found = plan(grid(chunked(values(), (10, 14, 12))), SPACE)
+    assert cold["first block"] <= found.compile_bytes + found.memory_bytes
+
+
+@pytest.mark.usefixtures("cold")
+@pytest.mark.parametrize("gaps", [False, True])
+def test_workers_need_no_more_than_projected(worker: Client, tmp_path: Path, gaps: bool) -> None:
+    assert_projected(worker, tmp_path / "y.zarr", 40, 10, gaps, packed=False)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cold")
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("chunk", [10, 40])
+def test_workers_need_no_more_than_projected_on_a_large_store(
+    worker: Client, tmp_path: Path, chunk: int, gaps: bool, packed: bool
+) -> None:
+    assert_projected(worker, tmp_path / "y.zarr", 300, chunk, gaps, packed)

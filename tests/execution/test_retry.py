@@ -1,0 +1,180 @@
+"""Reads that fail in passing are tried again, wherever they happen; what cannot succeed is not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, ClassVar
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from distributed import Client
+
+from tests.execution.cases import SHAPE, Flaky, assert_same, grid, space, values
+from xspline.execution import sums
+from xspline.execution.retry import retrying
+
+SPACE = space()
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xspline.execution.retry.PAUSES", (0.0, 0.0))
+
+
+class Failing:
+    def __init__(self, times: int, error: Exception) -> None:
+        self.times, self.error, self.calls = times, error, 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        if self.calls <= self.times:
+            raise self.error
+        return "read"
+
+
+@pytest.mark.parametrize("error", [OSError("reset"), TimeoutError("slow"), ConnectionResetError("gone")])
+def test_passing_errors_are_tried_three_times(error: Exception) -> None:
+    assert retrying(Failing(2, error)) == "read"
+    hopeless = Failing(3, error)
+    with pytest.raises(type(error), match=str(error)):
+        retrying(hopeless)
+    assert hopeless.calls == 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError("nowhere"),
+        PermissionError("no"),
+        IsADirectoryError("dir"),
+        NotADirectoryError("file"),
+        ValueError("wrong"),
+        KeyError("key"),
+        MemoryError("full"),
+    ],
+)
+def test_lasting_errors_are_not(error: Exception) -> None:
+    read = Failing(1, error)
+    with pytest.raises(type(error), match=str(error)):
+        retrying(read)
+    assert read.calls == 1
+
+
+class FlakyStore(zarr.storage.MemoryStore):
+    """A store whose chunks fail `times` times each. Copies of it, which readers make, share the counts."""
+
+    times = 0
+    error: type[Exception] = ConnectionResetError
+    tries: ClassVar[Counter[str]] = Counter()
+
+    async def get(self, key: str, *args: Any, **kwargs: Any) -> Any:
+        if "/c/" in key:
+            self.tries[key] += 1
+            if self.tries[key] <= self.times:
+                raise self.error(f"{key} failed")
+        return await super().get(key, *args, **kwargs)
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> FlakyStore:
+    """A store of values in six chunks, each of which fails twice."""
+    store = FlakyStore()
+    array = xr.DataArray(values(), dims=("a", "b", "c"), name="y").chunk(a=10, b=7, c=12)
+    with dask.config.set(scheduler="synchronous"):
+        array.to_dataset().to_zarr(store, consolidated=False)
+    monkeypatch.setattr(FlakyStore, "times", 2)
+    monkeypatch.setattr(FlakyStore, "error", ConnectionResetError)
+    monkeypatch.setattr(FlakyStore, "tries", Counter())
+    return store
+
+
+def opened(store: FlakyStore) -> da.Array:
+    return xr.open_zarr(store, consolidated=False).y.data
+
+
+FORMS = {
+    "as opened": lambda y: y,
+    "sliced": lambda y: y[::-1, :, :][::-1],
+    "rechunked": lambda y: y.rechunk((15, 14, 12)),
+    "computed with": lambda y: y * 2.0 / 2.0,
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_chunks_of_a_store_are_read_again(store: FlakyStore, form: Any, scheduler: str) -> None:
+    data = opened(store)
+    with dask.config.set(scheduler=scheduler):
+        (found,) = sums([grid(form(data))], SPACE)
+    assert_same(found, sums([grid()], SPACE)[0], SPACE)
+    assert max(store.tries.values()) == 3
+
+
+def test_weights_of_a_store_are_read_again(store: FlakyStore) -> None:
+    data = opened(store)
+    (found,) = sums([grid(da.ones(SHAPE, chunks=10), weights=(((0, 1, 2), da.nan_to_num(data)),))], SPACE)
+    assert found.count == np.isfinite(values()).sum()
+
+
+def test_a_chunk_that_may_not_be_read_is_not_tried_again(
+    store: FlakyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = opened(store)
+    monkeypatch.setattr(FlakyStore, "error", PermissionError)
+    with pytest.raises(PermissionError, match="failed"):
+        sums([grid(data)], SPACE)
+    assert set(store.tries.values()) == {1}
+
+
+def test_regions_are_read_again_on_threads(tmp_path: Path) -> None:
+    reader = Flaky(values(), tmp_path, 2, ConnectionResetError)
+    assert_same(sums([grid(reader)], SPACE)[0], sums([grid()], SPACE)[0], SPACE)
+    assert reader.most_tries == 3
+
+
+def test_regions_give_up_after_three_tries(tmp_path: Path) -> None:
+    reader = Flaky(values(), tmp_path, 9, TimeoutError)
+    with pytest.raises(TimeoutError, match=r"read .* failed"):
+        sums([grid(reader)], SPACE)
+    assert reader.most_tries == 3
+
+
+def test_on_workers(tmp_path: Path, client: Client) -> None:
+    reader = Flaky(values(), tmp_path, 2, ConnectionResetError)
+    expected = sums([grid()], SPACE)[0]
+    assert_same(sums([grid(reader)], SPACE)[0], expected, SPACE)
+    assert reader.most_tries == 3
+
+
+def test_a_lasting_error_runs_once_on_workers(tmp_path: Path, client: Client) -> None:
+    reader = Flaky(values(), tmp_path, 9, FileNotFoundError)
+    with pytest.raises(FileNotFoundError, match=r"read .* failed"):
+        sums([grid(reader)], SPACE)
+    assert reader.most_tries == 1
+
+
+def test_dask_blocks_on_workers(tmp_path: Path, client: Client) -> None:
+    """The block's own task is tried again too."""
+    reader = Flaky(values(), tmp_path, 2, TimeoutError)
+    data = da.from_array(_Indexed(reader), chunks=(10, 14, 12), asarray=False)
+    assert_same(sums([grid(data)], SPACE)[0], sums([grid()], SPACE)[0], SPACE)
+    assert reader.most_tries == 3
+
+
+class _Indexed:
+    """What xarray hands to Dask: something with a shape that is read when it is indexed."""
+
+    def __init__(self, reader: Flaky) -> None:
+        self.reader = reader
+        self.shape, self.dtype, self.ndim = reader.shape, reader.dtype, len(reader.shape)
+
+    def __getitem__(self, slices: tuple[slice, ...]) -> np.ndarray:
+        return self.reader.read(slices)
+
+    def __dask_tokenize__(self) -> str:
+        return str(self.reader.directory)
