@@ -63,8 +63,10 @@ def test_own_grid_keeps_labels_name_units_and_no_encoding(product: xr.DataArray,
 def test_outer_grid_scalars_and_strings(field: xs.Field) -> None:
     one = field.predict(lat=[0.0, 5.0], lon=200.0, time="2000-06-15")
     assert one.dims == ("lat",) and float(one.lon) == 200.0
+    assert one.time.dtype.kind == "M" and one.time.values == np.datetime64("2000-06-15")
     grid = field.predict(lat=[0.0, 5.0], lon=[200.0, 201.0, 202.0], time=["2000-06", "2001"])
     assert grid.dims == ("time", "lat", "lon") and grid.shape == (2, 2, 3)
+    assert list(grid.time.dt.year) == [2000, 2001]
     np.testing.assert_allclose(field.predict(lat=0.0, lon=200.0, time=np.datetime64("2000-06-15")), one[0])
 
 

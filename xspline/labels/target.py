@@ -13,7 +13,7 @@ from xspline.kernels import Layout
 from xspline.labels.detect import arrange, floats, is_lazily_indexed, storage_chunks
 from xspline.labels.errors import unknown_name
 from xspline.labels.statistics import Variable
-from xspline.spaces import Space
+from xspline.spaces import Axis, Space
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ def resolve(
         for name in at:
             if name not in space.names:
                 raise unknown_name(str(name), "fitted coordinate", space.names)
-    found = {name: _labels(name, fitted, at, coords) for name in space.names}
+    found = {name: _instants(_labels(name, fitted, at, coords), space.axes[name][0]) for name in space.names}
     return Target(found, _extra(at), _chunks(at, coords, fitted_chunks, chunks))
 
 
@@ -74,6 +74,13 @@ def _labels(
     raise ValueError(
         f"no labels for {name!r} are remembered here; pass at= an object that has them, or {name}=..."
     )
+
+
+def _instants(labels: xr.DataArray, axis: Axis) -> xr.DataArray:
+    """Return labels with strings read as the instants that they name, so that the result is labelled by times."""
+    if axis.kind == "number" or labels.dtype.kind not in "US":
+        return labels
+    return labels.copy(data=axis.to_label(axis.to_float(labels.values)))
 
 
 def _as_labels(name: str, value: Any) -> xr.DataArray:
