@@ -78,7 +78,7 @@ def deferred(
     name = tasks.new_name("solve")
     key = (name, *(0,) * len(shape))
     graph[key] = Task(key, _call, function, *refs)
-    lazy = [part for part in parts if isinstance(part, Delayed)]
+    lazy: list[Any] = [part for part in parts if isinstance(part, Delayed)]
     layers = HighLevelGraph.from_collections(name, graph, dependencies=lazy)
     return da.Array(layers, name, tuple((n,) for n in shape), dtype=float)
 
@@ -180,16 +180,16 @@ def _block(
         _gathered(next(given), axes) if x is None else cut(x, axes, box)
         for axes, x in zip(axes_of_coordinates(layout), request.coordinates, strict=True)
     ]
-    members = coefficients[(..., *_members(coefficients, layout, box))]
+    members = coefficients[_members(coefficients, layout, box)]
     return _values(
         members, coordinates, layout, request.space, request.orders, template.shape, request.device
     )
 
 
-def _members(coefficients: np.ndarray, layout: Layout, box: Slices) -> list[slice]:
-    """Return the slices of the batch axes of coefficients in a block; an extent of 1 is shared."""
+def _members(coefficients: np.ndarray, layout: Layout, box: Slices) -> tuple[Any, ...]:
+    """Return the index of the batch members in a block; an extent of 1 is shared."""
     extents = coefficients.shape[coefficients.ndim - len(layout.batch_axes) :]
-    return [box[a] if n > 1 else slice(None) for a, n in zip(layout.batch_axes, extents, strict=True)]
+    return (..., *(box[a] if n > 1 else slice(None) for a, n in zip(layout.batch_axes, extents, strict=True)))
 
 
 def _values(

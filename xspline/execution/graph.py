@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import dask
 import dask.array as da
+import dask.base
 import numpy as np
 from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 
@@ -59,10 +60,35 @@ def new_name(what: str) -> str:
     return f"xspline-{what}-{uuid.uuid4().hex}"
 
 
-def optimised(arrays: Sequence[da.Array]) -> tuple[Graph, dict[str, Grid]]:
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What the tasks of a reduction start from.
+
+    Attributes
+    ----------
+    graph : the optimised graph of the input, every task of it tried again when a read fails; ours is added to it.
+    grids : by name of each Dask array, the keys of its blocks.
+    held : nodes taken out of the graph, to be run by the task that uses them.
+    """
+
+    graph: Graph
+    grids: dict[str, Grid]
+    held: dict[Key, Held]
+
+    @staticmethod
+    def of(values: Sequence[da.Array], parts: Sequence[da.Array]) -> Inputs:
+        """Optimise arrays together, and take out those blocks of `values` that nothing else needs."""
+        graph, grids = _optimised([*values, *parts])
+        wanted, kept = ([k for a in arrays for k in grids[a.name].values()] for arrays in (values, parts))
+        held = _take_out(graph, wanted, kept)
+        _shield(graph)
+        return Inputs(graph, grids, held)
+
+
+def _optimised(arrays: Sequence[da.Array]) -> tuple[Graph, dict[str, Grid]]:
     """Return the optimised graph of several Dask arrays, and for the name of each the keys of its blocks in it."""
     graph: Graph = {}
-    found = dask.optimize(*arrays) if arrays else ()
+    found = dask.base.optimize(*arrays) if arrays else ()
     for one in {id(a.dask): a.dask for a in found}.values():
         graph.update(one)
     grids = {
@@ -79,8 +105,8 @@ def _end_of(graph: Graph, key: Key) -> Key:
     return key
 
 
-def take_in(graph: Graph, wanted: Sequence[Key], kept: Iterable[Key] = ()) -> dict[Key, Held]:
-    """Take out of `graph` those of the `wanted` nodes that nothing else uses, to be run where they are wanted."""
+def _take_out(graph: Graph, wanted: Sequence[Key], kept: Iterable[Key]) -> dict[Key, Held]:
+    """Take out those of the `wanted` nodes that nothing else uses: no other node, no second array, none of `kept`."""
     asked = Counter(wanted)
     used = {d for node in graph.values() if isinstance(node, GraphNode) for d in node.dependencies}
     used.update(kept)
@@ -90,7 +116,7 @@ def take_in(graph: Graph, wanted: Sequence[Key], kept: Iterable[Key] = ()) -> di
     return {key: Held(graph.pop(key)) for key in single}
 
 
-def shield(graph: Graph) -> None:
+def _shield(graph: Graph) -> None:
     """Let every task of `graph` be tried again when a read fails in passing."""
     for key, node in graph.items():
         if isinstance(node, Task):
@@ -142,8 +168,3 @@ def add_data(graph: Graph, what: str, value: Any) -> Key:
     key = new_name(what)
     graph[key] = DataNode(key, value)
     return key
-
-
-def count(graph: Mapping[Key, Any]) -> int:
-    """Return the number of tasks of a graph; aliases and data are none."""
-    return sum(isinstance(node, Task) for node in graph.values())

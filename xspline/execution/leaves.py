@@ -87,7 +87,8 @@ class _Merged:
     """A running sum, merged whenever enough partial sums or bytes have come together."""
 
     def __init__(self, recipe: Recipe) -> None:
-        self.frame, self.parts = recipe.space.frame, []
+        self.frame = recipe.space.frame
+        self.parts: list[Sums] = []
 
     def add(self, part: Sums) -> None:
         self.parts.append(part)
@@ -102,11 +103,9 @@ class _SideBySide:
     """Sums of blocks of batch members along one batch axis."""
 
     def __init__(self, recipe: Recipe, axis: int) -> None:
-        self.frame, self.axis, self.parts = (
-            recipe.space.frame,
-            recipe.source.layout.batch_axes.index(axis),
-            [],
-        )
+        self.frame = recipe.space.frame
+        self.axis = recipe.source.layout.batch_axes.index(axis)
+        self.parts: list[Sums] = []
 
     def add(self, part: Sums) -> None:
         self.parts.append(part)

@@ -258,9 +258,11 @@ def components(mask: str, source: Source, space: Space) -> list[Component]:
     and batch dimensions that a weight spans together are one factor.
     """
     layout = source.layout
-    sites = [set(group.data_axes) | {("c", k) for k in group.coefficient_axes} for group in layout.groups]
+    sites: list[set[Any]] = [
+        set(group.data_axes) | {("c", k) for k in group.coefficient_axes} for group in layout.groups
+    ]
     sites += [set(layout.batch_axes)] if layout.batch_axes else []
-    links = [set(axes) for axes, _ in source.weights]
+    links: list[set[Any]] = [set(axes) for axes, _ in source.weights]
     if mask == "any":
         return joined(space)
     if mask == "static":

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import dask
-from dask._task_spec import Task, TaskRef
+import dask.base
+from dask._task_spec import DataNode, Task, TaskRef
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
@@ -16,7 +16,7 @@ from xspline.execution import leaves
 from xspline.execution.chunked import cuts_of, prepare, steps_of, travels_whole
 from xspline.execution.cuts import Cuts, read_shape
 from xspline.execution.device import check_device
-from xspline.execution.graph import Graph, Grid, Held, Key
+from xspline.execution.graph import Graph, Grid, Held, Inputs, Key
 from xspline.execution.leaves import Recipe
 from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader
 from xspline.spaces import Space
@@ -62,7 +62,7 @@ def lazy_sums(source: Source, space: Space, *, device: str | None = None) -> Del
 def compute(values: Sequence[Any]) -> list[Any]:
     """Compute several lazy values at once, with the active client or else Dask's threads."""
     try:
-        return list(dask.compute(*values))
+        return list(dask.base.compute(*values))
     except Exception as error:
         if type(error).__name__ != "KilledWorker":  # distributed need not be installed
             raise
@@ -111,44 +111,24 @@ def _delayed(graph: Graph, key: Key) -> Delayed:
 def build(sources: Sequence[Source], space: Space, device: str | None = None) -> tuple[Graph, list[Key]]:
     """Return a graph, and for each source the key of its Sums in it. Computes and reads nothing."""
     prepared = [prepare(source) for source in sources]
-    graph, grids = tasks.optimised([a for source in prepared for a in source.arrays if is_dask(a)])
-    values = [a.name for a in (source.values for source in prepared) if is_dask(a)]
-    parts = [a.name for source in prepared for _, a in source.parts if is_dask(a)]
-    held = tasks.take_in(graph, _keys(grids, values), _keys(grids, parts))
-    tasks.shield(graph)
-    return graph, [_add_source(graph, source, space, device, grids, held) for source in prepared]
+    values = [source.values for source in prepared if is_dask(source.values)]
+    inputs = Inputs.of(values, [a for source in prepared for _, a in source.parts if is_dask(a)])
+    return inputs.graph, [_add_source(inputs, source, space, device) for source in prepared]
 
 
-def _keys(grids: dict[str, Grid], names: Sequence[str]) -> list[Key]:
-    return [key for name in names for key in grids[name].values()]
-
-
-def _add_source(
-    graph: Graph,
-    source: Source,
-    space: Space,
-    device: str | None,
-    grids: dict[str, Grid],
-    held: dict[Key, Held],
-) -> Key:
+def _add_source(inputs: Inputs, source: Source, space: Space, device: str | None) -> Key:
     """Add the tasks of one prepared source and return the key of its Sums."""
+    graph = inputs.graph
     if 0 in source.shape:
         return tasks.add_data(graph, "zero", leaves.zero(source, space))
     if in_memory(source.values):
-        return tasks.add_task(
-            graph, "sums", leaves.sum_held, Held(tasks.DataNode(None, source)), space, device
-        )
+        held = Held(DataNode(None, source))
+        return tasks.add_task(graph, "sums", leaves.sum_held, held, space, device)
     cuts = cuts_of(source)
-    pieces = [
-        (axes, _pieces(graph, a, axes, cuts, grids)) for axes, a in source.parts if not travels_whole(a)
-    ]
+    pieces = [(axes, _pieces(inputs, a, axes, cuts)) for axes, a in source.parts if not travels_whole(a)]
     recipe = _add_recipe(graph, source, space, cuts, device)
-    blocks = grids[source.values.name] if is_dask(source.values) else None
-    found = (
-        _region_leaves(graph, cuts, recipe, pieces)
-        if blocks is None
-        else _block_leaves(graph, blocks, recipe, held, pieces)
-    )
+    add_leaves = _block_leaves if is_dask(source.values) else _region_leaves
+    found = add_leaves(inputs, source, cuts, recipe, pieces)
     left = tasks.add_tree(graph, found, steps_of(source, space, cuts), leaves.merge, recipe)
     return _add_batch(graph, left, source, recipe)
 
@@ -166,35 +146,36 @@ Pieces = list[tuple[tuple[int, ...], Grid]]
 """For each part that comes by the block: its data axes, and its keys by block index along them."""
 
 
-def _pieces(graph: Graph, array: Any, axes: tuple[int, ...], cuts: Cuts, grids: dict[str, Grid]) -> Grid:
+def _pieces(inputs: Inputs, array: Any, axes: tuple[int, ...], cuts: Cuts) -> Grid:
     """Return the keys of a part's pieces, by their block index along its own axes."""
     if is_dask(array):
-        return grids[array.name]
+        return inputs.grids[array.name]
     mine = Cuts(tuple(cuts.edges[a] for a in axes))
-    return {index: tasks.add_data(graph, "piece", array[(*mine.box(index), ...)]) for index in mine}
+    return {index: tasks.add_data(inputs.graph, "piece", array[(*mine.box(index), ...)]) for index in mine}
 
 
 def _refs(pieces: Pieces, index: tuple[int, ...]) -> list[TaskRef]:
     return [TaskRef(keys[tuple(index[a] for a in axes)]) for axes, keys in pieces]
 
 
-def _block_leaves(graph: Graph, blocks: Grid, recipe: Key, held: dict[Key, Held], pieces: Pieces) -> Grid:
+def _block_leaves(inputs: Inputs, source: Source, cuts: Cuts, recipe: Key, pieces: Pieces) -> Grid:
     """Add one task a block of a Dask array: the block's own task, held, and the accumulation."""
     name, found = tasks.new_name("block"), {}
-    for index, own in blocks.items():
-        block = held.get(own)
-        refs = [TaskRef(own)] if block is None else block.refs
+    for index, own in inputs.grids[source.values.name].items():
+        held = inputs.held.get(own)
+        refs = [TaskRef(own)] if held is None else held.refs
         found[index] = key = (name, *index)
-        graph[key] = Task(key, leaves.sum_block, TaskRef(recipe), index, block, *_refs(pieces, index), *refs)
+        parts = _refs(pieces, index)
+        inputs.graph[key] = Task(key, leaves.sum_block, TaskRef(recipe), index, held, *parts, *refs)
     return found
 
 
-def _region_leaves(graph: Graph, cuts: Cuts, recipe: Key, pieces: Pieces) -> Grid:
+def _region_leaves(inputs: Inputs, source: Source, cuts: Cuts, recipe: Key, pieces: Pieces) -> Grid:
     """Add one task a region of a stored array."""
     name, found = tasks.new_name("region"), {}
     for index in cuts:
         found[index] = key = (name, *index)
-        graph[key] = Task(key, leaves.sum_region, TaskRef(recipe), index, *_refs(pieces, index))
+        inputs.graph[key] = Task(key, leaves.sum_region, TaskRef(recipe), index, *_refs(pieces, index))
     return found
 
 
