@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xspline import accessor as _accessor
+from xspline import pde as _pde
 from xspline import synthetic as synthetic
 from xspline.fitting import fit as fit
 from xspline.fitting import plan as plan
@@ -26,3 +27,4 @@ from xspline.spaces import Space as Space
 __version__ = "0.1.0"
 
 _accessor.register()
+_pde.register()

@@ -1,0 +1,283 @@
+"""An equation as text, read into a response and terms that are linear in the parameters."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from xspline.labels.errors import unknown_name
+from xspline.pde import expression
+from xspline.pde.expression import FUNCTIONS, OPERATORS
+from xspline.pde.symbols import Known, Names, Symbol, Value
+
+
+@dataclass(frozen=True)
+class Power:
+    """A parameter to a fixed power; without a name it is 1."""
+
+    parameter: str = ""
+    exponent: float = 0
+
+    def __str__(self) -> str:
+        return self.parameter if self.exponent == 1 else f"{self.parameter}**{self.exponent:g}"
+
+    def times(self, other: Power) -> Power:
+        """Return the product, of which at most one may have a name, unless both have the same."""
+        exponent = self.exponent + other.exponent
+        return Power(self.parameter or other.parameter, exponent) if exponent else UNITY
+
+    def to(self, exponent: float) -> Power:
+        """Return the power of this power."""
+        return Power(self.parameter, self.exponent * exponent) if self.parameter and exponent else UNITY
+
+
+UNITY = Power()
+
+#: A sum of products: each power of a parameter and the expression, free of parameters, that multiplies it.
+Parts = dict[Power, ast.expr]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One term: a power of a parameter, and what multiplies it."""
+
+    power: Power
+    factor: ast.expr
+
+
+@dataclass(frozen=True, eq=False)
+class Equation:
+    """response = Σ power · factor, where everything but the parameters can be evaluated.
+
+    Attributes
+    ----------
+    text : as it was given.
+    response : all terms without a parameter, left minus right.
+    terms : one for each parameter, in the order of the text.
+    symbols : what each name means.
+    """
+
+    text: str
+    response: ast.expr
+    terms: tuple[Term, ...]
+    symbols: Mapping[str, Symbol]
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The values and derivatives of the field that the equation needs."""
+        return tuple(dict.fromkeys(s for s in self.symbols.values() if isinstance(s, Value)))
+
+
+def parse(text: str, names: Names) -> Equation:
+    """Read an equation.
+
+    Parameters
+    ----------
+    text
+        For example ``"u_t + u*u_x = k*u_xx + S"``: numbers, ``+ - * / **``, brackets, and functions of what is known.
+        A parameter may be to a fixed power, ``c**2 * u_xx``.
+    names
+        What is not a parameter.
+
+    Raises
+    ------
+    ValueError
+        The text is no equation, uses a name or function that means nothing, does not hold the field, a parameter or a
+        term without one, or is not linear in its parameters.
+    """
+    left, right = _sides(text)
+    reader = _Reader(names)
+    on_left, on_right = reader.read(left), reader.read(right)
+    # The response goes to the left of the equals sign, the terms to the right: their signs are those of the usual text.
+    response = expression.difference(on_left.pop(UNITY, None), on_right.pop(UNITY, None))
+    powers = sorted({**on_left, **on_right}, key=lambda power: reader.order.index(power.parameter))
+    _check_powers(text, powers)
+    if response is None:
+        every = ", ".join(map(str, powers))
+        raise ValueError(
+            f"every term of {text!r} has a parameter ({every}), which fixes their ratios alone; pass one in known="
+        )
+    _check_symbols(text, reader.symbols, names)
+    factors = {p: expression.difference(on_right.get(p), on_left.get(p)) for p in powers}
+    terms = tuple(Term(power, factor) for power, factor in factors.items() if factor is not None)
+    return Equation(text, response, terms, reader.symbols)
+
+
+def _sides(text: str) -> tuple[ast.expr, ast.expr]:
+    if not isinstance(text, str):
+        raise TypeError(f"the equation has to be text, such as 'u_t = D * u_xx', not {type(text).__name__}")
+    sides = text.split("=")
+    if len(sides) != 2:
+        count = "no '='" if len(sides) == 1 else f"{len(sides) - 1} signs '='"
+        raise ValueError(f"the equation {text!r} has {count}; write for example 'u_t = D * u_xx'")
+    return _tree(sides[0], text), _tree(sides[1], text)
+
+
+def _tree(side: str, text: str) -> ast.expr:
+    try:
+        return ast.parse(side.strip(), mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        reason = getattr(error, "msg", error) if side.strip() else "one side is empty"
+        raise ValueError(f"cannot read {side.strip()!r} in the equation {text!r}: {reason}") from None
+
+
+class _Reader:
+    """Walks a side of an equation, noting what its names mean and in what order parameters appear."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.symbols: dict[str, Symbol] = {}
+        self.order: list[str] = []
+
+    def read(self, node: ast.expr) -> Parts:
+        """Return an expression multiplied out into powers of parameters."""
+        match node:
+            case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
+                return {UNITY: node}
+            case ast.Name(id=name):
+                return self._name(name)
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
+                parts = self.read(operand)
+                return (
+                    {p: expression.negative(e) for p, e in parts.items()}
+                    if isinstance(node.op, ast.USub)
+                    else parts
+                )
+            case ast.BinOp() if type(node.op) in OPERATORS:
+                return self._binary(node)
+            case ast.Call():
+                return self._call(node)
+        hint = (
+            "; powers are written **"
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor)
+            else ""
+        )
+        raise ValueError(f"{ast.unparse(node)!r} is no arithmetic that an equation may hold{hint}")
+
+    def _name(self, name: str) -> Parts:
+        if name == "pi" and name not in self.names.known:
+            return {UNITY: ast.Constant(math.pi)}
+        symbol = self.names.meaning(name)
+        if symbol is not None:
+            self.symbols[name] = symbol
+            return {UNITY: ast.Name(name)}
+        self.order.append(name)
+        return {Power(name, 1): expression.one()}
+
+    def _binary(self, node: ast.BinOp) -> Parts:
+        left, right = self.read(node.left), self.read(node.right)
+        match node.op:
+            case ast.Add() | ast.Sub():
+                return _sum(left, node.op, right)
+            case ast.Pow():
+                return _raised(left, right, node)
+            case ast.Div():
+                right = _divisor(right, node)
+        return _product(left, right, node)
+
+    def _call(self, node: ast.Call) -> Parts:
+        if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS:
+            raise unknown_name(ast.unparse(node.func), "function", FUNCTIONS)
+        if len(node.args) != 1 or node.keywords:
+            raise ValueError(f"{ast.unparse(node)!r}: {node.func.id} takes one argument")
+        argument = self.read(node.args[0])
+        if inside := _parameters(argument):
+            raise _not_linear(node, f"{' and '.join(inside)} inside {node.func.id}")
+        return {UNITY: ast.Call(ast.Name(node.func.id), [_free(argument)], [])}
+
+
+def _sum(left: Parts, op: ast.operator, right: Parts) -> Parts:
+    total = dict(left)
+    for power, term in right.items():
+        if power in total:
+            total[power] = expression.binary(total[power], op, term)
+        else:
+            total[power] = term if isinstance(op, ast.Add) else expression.negative(term)
+    return total
+
+
+def _product(left: Parts, right: Parts, node: ast.BinOp) -> Parts:
+    """Return a product or quotient multiplied out; powers of a divisor have their sign turned already."""
+    op = node.op if isinstance(node.op, ast.Div) else ast.Mult()
+    total: Parts = {}
+    for p, e in left.items():
+        for q, f in right.items():
+            if p.parameter and q.parameter and p.parameter != q.parameter:
+                raise _not_linear(node, f"{p.parameter} and {q.parameter} multiply each other")
+            total = _sum(total, ast.Add(), {p.times(q): expression.binary(e, op, f)})
+    return total
+
+
+def _divisor(parts: Parts, node: ast.BinOp) -> Parts:
+    if len(parts) > 1:
+        raise _not_linear(node, f"a sum that holds {' and '.join(_parameters(parts))} divides")
+    return {power.to(-1): factor for power, factor in parts.items()}
+
+
+def _power(base: Parts, exponent: float, node: ast.BinOp) -> Parts:
+    """Return a sum to a fixed power: one term to any, several to whole ones unless they hold no parameter."""
+    if len(base) == 1:
+        ((power, factor),) = base.items()
+        return {power.to(exponent): expression.binary(factor, ast.Pow(), ast.Constant(float(exponent)))}
+    if exponent < 1 or exponent != int(exponent) or exponent > 8:
+        raise _not_linear(
+            node, f"a sum that holds {' and '.join(_parameters(base))} to the power {exponent:g}"
+        )
+    return base if exponent == 1 else _product(base, _power(base, exponent - 1, node), node)
+
+
+def _raised(base: Parts, exponent: Parts, node: ast.BinOp) -> Parts:
+    if inside := _parameters(exponent):
+        raise _not_linear(node, f"{' and '.join(inside)} in an exponent")
+    fixed = expression.constant(_free(exponent))
+    if not _parameters(base):
+        power = _free(exponent) if fixed is None else ast.Constant(fixed)
+        return {UNITY: expression.binary(_free(base), ast.Pow(), power)}
+    if fixed is None:
+        raise _not_linear(node, f"{' and '.join(_parameters(base))} to a power that is not a number")
+    return _power(base, fixed, node)
+
+
+def _free(parts: Parts) -> ast.expr:
+    """Return the expression of parts that hold no parameter."""
+    return parts[UNITY]
+
+
+def _parameters(parts: Parts) -> list[str]:
+    return list(dict.fromkeys(power.parameter for power in parts if power.parameter))
+
+
+def _not_linear(node: ast.expr, why: str) -> ValueError:
+    return ValueError(
+        f"{ast.unparse(node)!r} is not linear in its parameters: {why}; pass all but one in known=, "
+        f"or write the equation with one parameter a term (derivatives are written u_xx)"
+    )
+
+
+def _check_powers(text: str, powers: list[Power]) -> None:
+    if not powers:
+        raise ValueError(
+            f"the equation {text!r} has no parameter: every name in it is the field, a coordinate or known"
+        )
+    by_name: dict[str, list[str]] = {}
+    for power in powers:
+        by_name.setdefault(power.parameter, []).append(str(power))
+    for name, several in by_name.items():
+        if len(several) > 1:
+            raise ValueError(
+                f"{name} enters as {' and as '.join(several)}, so {text!r} is not linear in it; use one power"
+            )
+
+
+def _check_symbols(text: str, symbols: Mapping[str, Symbol], names: Names) -> None:
+    if not any(isinstance(s, Value) for s in symbols.values()):
+        stems = ", ".join(f"{stem}_…" for stem in names.stems)
+        raise ValueError(
+            f"the equation {text!r} holds nothing of the field, whose values and derivatives are "
+            f"{', '.join(names.stems)}, {stems}"
+        )
+    used = {s.name for s in symbols.values() if isinstance(s, Known)}
+    if unused := sorted(names.known - used):
+        raise ValueError(f"{', '.join(unused)} in known= does not appear in the equation {text!r}")

@@ -1,0 +1,154 @@
+"""Ordinary least squares of an equation over points, from sums that are computed block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+#: Added to the denominator (paper, section 3.3).
+STABILISER = 1e-8
+LEVEL = 0.95
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, eq=False)
+class NormalEquations:
+    """Sums over points, batch axes first.
+
+    Attributes
+    ----------
+    matrix : [b.., p, p], sums of products of terms.
+    moment : [b.., p], sums of term times response.
+    power : [b..], sum of the squared response.
+    count : [b..], points at which everything is finite.
+    """
+
+    matrix: Floats
+    moment: Floats
+    power: Floats
+    count: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Least-squares estimates of the powers of parameters, batch axes first; NaN where points do not determine them.
+
+    Attributes
+    ----------
+    value, stderr : [b.., p].
+    factor : [b..], half the width of the interval in standard errors.
+    rms : [b..], of the residuals.
+    share : [b..], the same as a share of the response's.
+    condition : [b..], of the normal equations with terms scaled to one size.
+    """
+
+    value: Floats
+    stderr: Floats
+    factor: Floats
+    rms: Floats
+    share: Floats
+    condition: Floats
+
+
+def normal_equations(
+    response: Any,
+    terms: Sequence[Any],
+    dims: Sequence[Hashable],
+    batch: Sequence[Hashable],
+    field: xr.DataArray,
+) -> NormalEquations:
+    """Sum products over `dims` in one compute; a point counts where response and terms are all finite.
+
+    Parameters
+    ----------
+    response, terms : numbers or arrays without coordinates.
+    dims, batch : dimensions that are summed over, and that are kept.
+    field : an array that has all of these dimensions.
+    """
+    every = [response, *terms]
+    valid = np.isfinite(field)
+    for array in every:
+        valid = valid & np.isfinite(array)
+    y, *columns = (xr.where(valid, array, 0.0) for array in every)
+    products = {f"{i} {j}": a * b for i, a in enumerate(columns) for j, b in enumerate(columns[: i + 1])}
+    products |= {f"{i}": a * y for i, a in enumerate(columns)}
+    sums = xr.Dataset({k: a.sum(dims, skipna=False) for k, a in {**products, "y": y * y, "n": valid}.items()})
+    loaded = {str(k): v.transpose(*batch).values.astype(float) for k, v in sums.compute().items()}
+    indices = range(len(columns))
+    rows = [np.stack([loaded[f"{max(i, j)} {min(i, j)}"] for j in indices], axis=-1) for i in indices]
+    moment = np.stack([loaded[f"{i}"] for i in indices], axis=-1)
+    return NormalEquations(np.stack(rows, axis=-2), moment, loaded["y"], loaded["n"])
+
+
+def stabiliser(diagonal: Floats) -> Floats:
+    """Return what is added to the diagonal: the paper's 1e-8, but never more than 1e-8 of the entry itself.
+
+    The paper's terms are of order one and summed over thousands of points; in SI units a squared Laplacian is of
+    order 1e-24, next to which 1e-8 would be everything.
+    """
+    return STABILISER * np.minimum(1.0, diagonal)
+
+
+def solve(sums: NormalEquations) -> Estimate:
+    """Solve the stabilised normal equations, scaled to a unit diagonal so that units do not matter."""
+    size = sums.moment.shape[-1]
+    diagonal = np.diagonal(sums.matrix, axis1=-2, axis2=-1)
+    determined = (diagonal > 0).all(-1) & (sums.count > size)
+    diagonal = np.where(determined[..., None], diagonal, 1.0)
+    ridge = stabiliser(diagonal)
+    scale = np.sqrt(diagonal + ridge)
+    plain = np.where(determined[..., None, None], sums.matrix, np.eye(size))
+    scaled = (plain + ridge[..., None] * np.eye(size)) / (scale[..., :, None] * scale[..., None, :])
+    inverse = np.linalg.inv(scaled) / (scale[..., :, None] * scale[..., None, :])
+    value = np.einsum("...ij,...j->...i", inverse, sums.moment)
+    fitted = 2 * np.einsum("...i,...i", value, sums.moment) - np.einsum(
+        "...i,...ij,...j", value, plain, value
+    )
+    # The difference of two sums is exact to rounding of the sums: no residual is known to be smaller.
+    rss = np.maximum(sums.power - fitted, np.finfo(float).eps * sums.power)
+    with np.errstate(all="ignore"):
+        variance = np.where(determined, rss / (sums.count - size), np.nan)
+        stderr = np.sqrt(variance[..., None] * np.diagonal(inverse, axis1=-2, axis2=-1))
+        value = np.where(determined[..., None], value, np.nan)
+        rms, share = np.sqrt(rss / sums.count), np.sqrt(rss / sums.power)
+    factor = quantile(sums.count - size)
+    return Estimate(value, stderr, factor, rms, share, condition(plain, diagonal))
+
+
+def condition(matrix: Floats, diagonal: Floats) -> Floats:
+    """Return the ratio of the extreme eigenvalues, with a unit diagonal and no stabiliser; infinite if singular."""
+    root = np.sqrt(diagonal)
+    eigenvalues = np.linalg.eigvalsh(matrix / (root[..., :, None] * root[..., None, :]))
+    lowest, highest = eigenvalues[..., 0], eigenvalues[..., -1]
+    singular = lowest <= highest * np.finfo(float).eps
+    return np.where(singular, np.inf, highest / np.where(singular, 1.0, lowest))
+
+
+def quantile(freedom: Floats) -> Floats:
+    """Return the two-sided 95 % quantile of Student's t, by its expansion in 1/ν (Abramowitz and Stegun, 26.7.5).
+
+    Within 0.1 % from 6 degrees of freedom on, and 1 % from 3 on.
+    """
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    terms = [
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    ]
+    nu = np.maximum(freedom, 1.0)
+    return np.asarray(z + sum(term / nu ** (i + 1) for i, term in enumerate(terms)))
+
+
+def root(value: Floats, exponent: float) -> Floats:
+    """Return the parameter whose power is `value`: of an odd power with its sign, of others NaN below zero."""
+    with np.errstate(all="ignore"):
+        if exponent % 2 == 1:
+            return np.sign(value) * np.abs(value) ** (1 / exponent)
+        return np.where(value >= 0, np.abs(value) ** (1 / exponent), np.nan)

@@ -1,0 +1,165 @@
+"""Units as powers of base units, enough to say what a parameter is measured in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xspline.pde import expression
+from xspline.pde.equation import Equation, Term
+
+_FACTOR = re.compile(r"\s*[.·*]?\s*(/?)\s*([A-Za-zµ°%_]+)(?:(?:\^|\*\*)?([+-]?\d+))?")
+_DEGREES = re.compile(r"degrees?(_?(north|south|east|west|[NSEW]))?")
+_SAME = {
+    "degC": "K",
+    "celsius": "K",
+    "Celsius": "K",
+    "degree_Celsius": "K",
+    "degrees_Celsius": "K",
+    "sec": "s",
+    "seconds": "s",
+    "second": "s",
+}
+_UNKNOWN = "?"
+
+
+class Mismatch(ValueError):
+    """Terms of different units are added."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A product of powers.
+
+    Attributes
+    ----------
+    powers : exponent of each base unit, none of them zero. A base that starts with ``?`` stands for units that are not
+        known; it may cancel.
+    number : of a literal, which takes the units of whatever it is added to.
+    """
+
+    powers: tuple[tuple[str, float], ...] = ()
+    number: float | None = None
+
+    @classmethod
+    def of(cls, powers: Mapping[str, float]) -> Unit:
+        """Return the unit with these exponents."""
+        return cls(tuple(sorted((base, float(n)) for base, n in powers.items() if n)))
+
+    @classmethod
+    def parse(cls, text: str, name: str) -> Unit:
+        """Read ``"m2 s-1"``, ``"kg/m**3"``, ``"1"``; the unknown units of `name` where there are none, or odd ones."""
+        powers: dict[str, float] = {}
+        position, text = 0, text.strip()
+        while position < len(text) and text != "1":
+            match = _FACTOR.match(text, position)
+            if match is None:
+                return cls.of({f"{_UNKNOWN}{name}": 1})
+            sign = -1 if match[1] else 1
+            base = _canonical(match[2])
+            powers[base] = powers.get(base, 0) + sign * int(match[3] or 1)
+            position = match.end()
+        return cls.of(powers if text else {f"{_UNKNOWN}{name}": 1})
+
+    @property
+    def is_known(self) -> bool:
+        """Whether no unknown units are left."""
+        return not any(base.startswith(_UNKNOWN) for base, _ in self.powers)
+
+    def __str__(self) -> str:
+        ordered = sorted(self.powers, key=lambda item: (item[1] < 0, item[0]))
+        return " ".join(base if n == 1 else f"{base}{n:g}" for base, n in ordered) or "1"
+
+    def __mul__(self, other: Unit) -> Unit:
+        return self._with(other, 1)
+
+    def __truediv__(self, other: Unit) -> Unit:
+        return self._with(other, -1)
+
+    def _with(self, other: Unit, sign: int) -> Unit:
+        mine, theirs = dict(self.powers), dict(other.powers)
+        product = Unit.of({b: mine.get(b, 0) + sign * theirs.get(b, 0) for b in {**mine, **theirs}})
+        return (
+            Unit(product.powers, self.number)
+            if self.number is not None and other.number is not None
+            else product
+        )
+
+    def __add__(self, other: Unit) -> Unit:
+        if self.number is not None:
+            return other
+        if other.number is not None or other.powers == self.powers or not other.is_known:
+            return self
+        if self.is_known:
+            raise Mismatch(f"{self} and {other} are added")
+        return other
+
+    __sub__ = __add__
+
+    def __neg__(self) -> Unit:
+        return self
+
+    def __pow__(self, exponent: Unit) -> Unit:
+        if exponent.number is not None:
+            return self.to(exponent.number)
+        return self if not self.powers else Unit.of({f"{_UNKNOWN}power": 1})
+
+    def to(self, n: float) -> Unit:
+        """Return a power of the unit."""
+        if self.number is not None:
+            return self
+        return Unit.of({base: m * n for base, m in self.powers})
+
+    def function(self) -> Unit:
+        """Return the unit of a function of it: a number, whose factor may give it any units."""
+        return Unit(number=1.0)
+
+    def root(self) -> Unit:
+        """Return the unit of the square root."""
+        return self.to(0.5)
+
+
+def _canonical(base: str) -> str:
+    return "degree" if _DEGREES.fullmatch(base) else _SAME.get(base, base)
+
+
+_FUNCTIONS: dict[str, Any] = dict.fromkeys(expression.FUNCTIONS, Unit.function) | {
+    "sqrt": Unit.root,
+    "abs": Unit.__neg__,
+}
+
+
+def evaluate(node: Any, units: Mapping[str, Unit]) -> Unit:
+    """Return the unit of an expression.
+
+    Raises
+    ------
+    Mismatch
+        It adds terms of different units.
+    """
+    unit = expression.evaluate(node, units, _FUNCTIONS, lambda n: Unit(number=n))
+    return unit if isinstance(unit, Unit) else Unit()
+
+
+def of_parameters(equation: Equation, units: Mapping[str, Unit]) -> tuple[dict[str, str], list[str]]:
+    """Return the units of each parameter, empty where they cannot be derived, and what does not fit together."""
+    remarks: list[str] = []
+    try:
+        response = evaluate(equation.response, units)
+    except Mismatch as mismatch:
+        return {term.power.parameter: "" for term in equation.terms}, [
+            f"units of the terms without a parameter differ: {mismatch}"
+        ]
+    return {t.power.parameter: _of_term(t, response, units, remarks) for t in equation.terms}, remarks
+
+
+def _of_term(term: Term, response: Unit, units: Mapping[str, Unit], remarks: list[str]) -> str:
+    try:
+        raised = response / evaluate(term.factor, units)
+    except Mismatch as mismatch:
+        remarks.append(f"units in the term of {term.power} differ: {mismatch}")
+        return ""
+    unit = raised.to(1 / term.power.exponent)
+    return str(unit) if unit.is_known and response.number is None else ""
