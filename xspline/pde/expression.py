@@ -81,8 +81,8 @@ def binary(left: ast.expr, op: ast.operator, right: ast.expr) -> ast.expr:
     """Return ``left op right``; a factor, divisor or power of one is left out."""
     if is_one(right) and isinstance(op, ast.Mult | ast.Div | ast.Pow):
         return left
-    if is_one(left) and isinstance(op, ast.Mult):
-        return right
+    if is_one(left) and isinstance(op, ast.Mult | ast.Pow):
+        return right if isinstance(op, ast.Mult) else left
     return ast.BinOp(left, op, right)
 
 
@@ -96,11 +96,3 @@ def difference(left: ast.expr | None, right: ast.expr | None) -> ast.expr | None
     if right is None:
         return left
     return negative(right) if left is None else binary(left, ast.Sub(), right)
-
-
-def names(node: ast.expr | None) -> set[str]:
-    """Return the names that an expression uses, those of functions left out."""
-    if node is None:
-        return set()
-    called = {inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call)}
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and inner not in called}

@@ -40,8 +40,11 @@ class Points:
         Raises
         ------
         ValueError
-            There are none, because the statistics of several holders were merged, or the field was read from a file.
+            There are none, because the statistics of several holders were merged or the field was read from a file;
+            or the field is still lazy.
         """
+        if field.is_lazy:
+            raise ValueError("this field is still lazy (compute=False); call .compute() first")
         s = field.statistics
         if at is None and (missing := [name for name in field.space.names if name not in (s.fitted or {})]):
             raise ValueError(

@@ -74,9 +74,9 @@ def dataset(found: Recovery) -> xr.Dataset:
         No batch member has what it takes to estimate from.
     """
     _check_determined(found)
-    dims = ("parameter", *found.batch)
-    names = [power.parameter for power in found.powers]
-    variables = {key: (dims, np.moveaxis(v, -1, 0)) for key, v in _estimates(found).items()}
+    variables = {
+        key: (("parameter", *found.batch), np.moveaxis(v, -1, 0)) for key, v in _estimates(found).items()
+    }
     scalars = {
         "points": found.sums.count.astype(int),
         "residual_rms": found.estimate.rms,
@@ -84,11 +84,10 @@ def dataset(found: Recovery) -> xr.Dataset:
     }
     if found.batch:
         variables |= {key: (found.batch, v) for key, v in scalars.items()}
+    names = [power.parameter for power in found.powers]
     coords = {"parameter": names, "units": ("parameter", [found.units[name] for name in names])}
-    result = xr.Dataset(
-        variables, {**coords, **_batch_coords(found)}, _attrs(found, {} if found.batch else scalars)
-    )
-    return result.map(lambda v: v.assign_attrs(long_name=_LONG_NAMES[str(v.name)]), keep_attrs=True)
+    described = {key: (*variable, {"long_name": _LONG_NAMES[key]}) for key, variable in variables.items()}
+    return xr.Dataset(described, coords | _batch_coords(found), _attrs(found, {} if found.batch else scalars))
 
 
 def _estimates(found: Recovery) -> dict[str, Floats]:
@@ -148,8 +147,8 @@ def _check_determined(found: Recovery) -> None:
     if count <= len(found.powers):
         raise ValueError(
             f"there is nothing left to estimate from: {count} of {found.total} points have finite values of every "
-            f"term, which is not more than the parameters ({', '.join(map(str, found.powers))}); pass at= points inside the "
-            f"domain, and known values without gaps"
+            f"term, which is not more than the parameters ({', '.join(map(str, found.powers))}); pass at= points "
+            f"inside the domain, and known values without gaps"
         )
     diagonal = np.diagonal(found.sums.matrix, axis1=-2, axis2=-1)
     zero = [str(power) for i, power in enumerate(found.powers) if not diagonal[..., i].all()]

@@ -1,0 +1,190 @@
+"""Text to terms: what an equation may hold, and what is said about one that cannot be read."""
+
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from tests.pde.cases import plane
+from xspline.pde import expression
+from xspline.pde.equation import Equation, parse
+from xspline.pde.symbols import Coordinate, Known, Names, Value
+
+
+@pytest.fixture(scope="module")
+def field() -> xs.Field:
+    return plane().spline.fit(x=6, t=6)
+
+
+@pytest.fixture(scope="module")
+def globe() -> xs.Field:
+    time = np.arange("2000-01", "2001-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    coords = {
+        "member": [1, 2],
+        "time": time,
+        "lat": ("lat", np.linspace(-10, 10, 8), {"units": "degrees_north"}),
+        "lon": ("lon", np.linspace(150, 180, 9), {"units": "degrees_east"}),
+    }
+    data = xr.DataArray(np.random.default_rng(0).random((2, 12, 8, 9)), coords, tuple(coords), "sst")
+    return data.spline.fit(time=xs.Polynomial(2), lat=5, lon=5)
+
+
+def read(text: str, field: xs.Field, *known: str, **dims: str) -> Equation:
+    return parse(text, Names.of(field, dims, known))
+
+
+def texts(equation: Equation) -> tuple[str, dict[str, str]]:
+    terms = {str(term.power): ast.unparse(term.factor) for term in equation.terms}
+    return ast.unparse(equation.response), terms
+
+
+@pytest.mark.parametrize(
+    ("text", "response", "terms"),
+    [
+        ("u_t = D * u_xx", "u_t", {"D": "u_xx"}),
+        ("u_t=D*(u_xx+u_tt)+S", "u_t - S", {"D": "u_xx + u_tt"}),
+        ("u_t + u*u_x = kappa * u_xx", "u_t + u * u_x", {"kappa": "u_xx"}),
+        ("u_tt = c**2 * u_xx", "u_tt", {"c**2": "u_xx"}),
+        ("u_tt = (c*u_x)**2", "u_tt", {"c**2": "u_x ** 2.0"}),
+        ("u_tt = c*c * u_xx - a*u", "u_tt", {"c**2": "u_xx", "a": "-u"}),
+        ("u_t = u_xx / Re", "u_t", {"Re**-1": "u_xx"}),
+        ("Re * u_t = u_xx", "-u_xx", {"Re": "-u_t"}),
+        ("u_t = (a + b*x) * u_x", "u_t", {"a": "u_x", "b": "x * u_x"}),
+        ("u_t = b*u + a", "u_t", {"b": "u", "a": "1.0"}),
+        ("u_t = a*(u_x - 1) - (a*u + 2)", "u_t - -2", {"a": "u_x - 1 - u"}),
+        ("u_t - D*u_xx = D*u", "u_t", {"D": "u - -u_xx"}),
+        ("u_t = sin(2*pi*x) + k*exp(-u**2)", f"u_t - sin(2 * {np.pi} * x)", {"k": "exp(-u ** 2.0)"}),
+        ("u_t = +a * u_x**2 / 2", "u_t", {"a": "u_x ** 2.0 / 2"}),
+        ("u_t = k**0.5 * u_xx**(1/2)", "u_t", {"k**0.5": "u_xx ** 0.5"}),
+        ("u_t = a*a/a*u_x", "u_t", {"a": "u_x"}),
+    ],
+)
+def test_terms(field: xs.Field, text: str, response: str, terms: dict[str, str]) -> None:
+    known = ("S",) if "S" in text else ()
+    assert texts(read(text, field, *known)) == (response, terms)
+
+
+def test_the_order_of_parameters_is_that_of_the_text(field: xs.Field) -> None:
+    assert list(texts(read("b*u + u_t = z*u_x + a*u_xx + c", field))[1]) == ["b", "z", "a", "c"]
+
+
+def test_symbols(field: xs.Field, globe: xs.Field) -> None:
+    found = read("u_xt + t*x = S*D*u", field, "S").symbols
+    orders = (("x", 1), ("t", 1)) if field.space.names == ("x", "t") else (("t", 1), ("x", 1))
+    assert found == {
+        "u_xt": Value("u", orders),
+        "t": Coordinate("t"),
+        "x": Coordinate("x"),
+        "S": Known("S"),
+        "u": Value("u"),
+    }
+    found = read("sst_t + v*sst_yy + lat = D*u_xx + y", globe, "v").symbols
+    assert found["sst_t"] == Value("sst", (("time", 1),)) and found["sst_yy"] == Value("sst", (("lat", 2),))
+    assert found["u_xx"] == Value("sst", (("lon", 2),)) and found["y"] == found["lat"] == Coordinate("lat")
+
+
+def test_dims_go_before_the_usual_letters(globe: xs.Field) -> None:
+    found = read("u_t = D*(u_xx + u_ss)", globe, x="lat", s="lon").symbols
+    assert found["u_xx"] == Value("sst", (("lat", 2),)) and found["u_ss"] == Value("sst", (("lon", 2),))
+    assert Names.of(globe, {"x": "lat"}, ()).letters == {"x": "lat", "t": "time"}
+
+
+def test_a_known_called_u_leaves_the_field_its_own_name(globe: xs.Field) -> None:
+    found = read("sst_t + u*sst_x = D*sst_xx", globe, "u").symbols
+    assert found["u"] == Known("u") and found["sst_x"] == Value("sst", (("lon", 1),))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("D * u_xx", r"has no '='; write for example 'u_t = D \* u_xx'"),
+        ("u_t == D * u_xx", "has 2 signs '='"),
+        ("u_t = D * = u", "has 2 signs '='"),
+        ("u_t = ", r"cannot read '' in the equation .*: one side is empty"),
+        ("u_t = D * (u_xx", r"cannot read 'D \* \(u_xx'"),
+        ("u_t = D u_xx", r"cannot read 'D u_xx'"),
+        ("u_t = D * u_xx^2", r"'D \* u_xx \^ 2' is no arithmetic that an equation may hold; powers are written \*\*"),
+        ("u_t = D * u[0]", r"'u\[0\]' is no arithmetic"),
+        ("u_t = D * (u if x else t)", "is no arithmetic"),
+        ("u_t = D * u.x", r"'u.x' is no arithmetic"),
+        ("u_t = D * 'u_xx'", "is no arithmetic"),
+        ("u_t = D * True", "'True' is no arithmetic"),
+        ("u_t = D * 2j", "'2j' is no arithmetic"),
+        ("u_t = D * sine(x)", r"no function 'sine'; did you mean 'sin'\? Known: 'sin', 'cos'"),
+        ("u_t = D * np.sin(x)", "no function 'np.sin'"),
+        ("u_t = D * __import__('os').system('true')", "no function"),
+        ("u_t = D * sin(x, t)", r"'sin\(x, t\)': sin takes one argument"),
+        ("u_t = D * sin", r"sin is a function and no parameter; write sin\(\.\.\.\)"),
+        ("u_t = D * u_xz", r"u_xz is a derivative along 'z', which is no coordinate here; the letters are .*x for 'x'"),
+        ("u_t = D * u_", "u_ is a derivative along no coordinate"),
+        ("u_t = D * v_xx", r"v_xx looks like a derivative of 'v'.*not a fitted variable \(u\); .* example vxx"),
+        ("u_t = D * S_x", r"S_x looks like a derivative of the known 'S'; pass it as known=\{'S_x': \.\.\.\} itself"),
+        ("u_t = D * u_xxxx", "the derivative of order 4 along 'x' is above the degree 3"),
+        ("u_t = D*E * u_xx", r"'D \* E' is not linear in its parameters: D and E multiply each other; pass all"),
+        ("u_t = D * uxx", r"D and uxx multiply each other.*derivatives are written u_xx"),
+        ("u_t = D*u_xx + exp(D*u)", r"'exp\(D \* u\)' is not linear in its parameters: D inside exp"),
+        ("u_t = D*u_xx + D**2", r"D enters as D and as D\*\*2, so .* is not linear in it; use one power"),
+        ("u_t = (a + 1)**2 * u_x", r"a enters as a\*\*2 and as a"),
+        ("u_t = u_xx / (a + u)", "a sum that holds a divides"),
+        ("u_t = (a + u)**0.5", "a sum that holds a to the power 0.5"),
+        ("u_t = u**a", "a in an exponent"),
+        ("u_t = a**x * u", "a to a power that is not a number"),
+        ("u_t = a**9**9**9 * u", "a to a power that is not a number"),
+        ("u_t = 0.1 * u_xx", "has no parameter: every name in it is the field, a coordinate or known"),
+        ("a*u_t = b*u_xx", r"every term of .* has a parameter \(a, b\), which fixes their ratios alone"),
+        ("x = a*t", r"holds nothing of the field, whose values and derivatives are u, u_…"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read(field: xs.Field, text: str, message: str) -> None:
+    known = ("S",) if "S" in text else ()
+    with pytest.raises(ValueError, match=message):
+        read(text, field, *known)
+
+
+def test_names_that_clash(field: xs.Field, globe: xs.Field) -> None:
+    with pytest.raises(ValueError, match="Q in known= does not appear in the equation"):
+        read("u_t = D*u_xx + q", field, "Q")
+    with pytest.raises(ValueError, match=r"\['sst'\] in known= is a fitted variable too"):
+        read("u_t = D*u_xx + sst", globe, "sst")
+    with pytest.raises(
+        ValueError, match=r"member is a coordinate that was not fitted; pass its values as known=\{'member'"
+    ):
+        read("u_t = D*u_xx*member", globe)
+    with pytest.raises(TypeError, match=r"the equation has to be text, such as .*, not int"):
+        parse(3, Names.of(field, None, ()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        (
+            {"x": "longitude"},
+            r"no fitted coordinate 'longitude'; did you mean 'lon'\? Known: 'time', 'lat', 'lon'",
+        ),
+        ({"x": "lon", "y": "lon"}, "names 'lon' twice; give each coordinate one letter"),
+        ({"xx": "lon"}, "'xx' is not a letter"),
+        ({1: "lon"}, "1 is not a letter"),
+    ],
+)
+def test_dims_that_do_not_fit(globe: xs.Field, dims: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Names.of(globe, dims, ())
+
+
+def test_dims_have_to_be_a_mapping(globe: xs.Field) -> None:
+    with pytest.raises(
+        TypeError, match=r"dims has to be a mapping of letters to fitted coordinates, .* not \('x', 'x'\)"
+    ):
+        Names.of(globe, ("x", "x"), ())  # type: ignore[arg-type]
+
+
+def test_arithmetic_is_that_of_python() -> None:
+    node = ast.parse("-a**2/(b - 3) + sqrt(abs(b))*2 - +a", mode="eval").body
+    a, b = 1.7, -0.4
+    assert expression.evaluate(node, {"a": a, "b": b}) == -(a**2) / (b - 3) + abs(b) ** 0.5 * 2 - a
+    with pytest.raises(TypeError, match=r"a\[0\] is no expression"):
+        expression.evaluate(ast.parse("a[0]", mode="eval").body, {"a": a})
