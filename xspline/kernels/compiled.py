@@ -229,3 +229,348 @@ def gather_products(
                             out[p, i, r] += g * array[p, k + c, r]
             if after == 1:
                 out[p, i, 0] = x
+
+
+# Positions and values of B-splines
+
+
+@compiled
+def locate(
+    x: Floats,
+    edges: Floats,
+    step: float,
+    ends: Floats,
+    uniform: bool,
+    periodic: bool,
+    cell: Integers,
+    z: Floats,
+) -> None:
+    """Twin of `LocalSpline.locate`; `ends` are the labels just outside that still count as on an end."""
+    lo, hi, last = edges[0], edges[-1], edges.size - 2
+    for i in range(x.size):
+        y = x[i]
+        if not np.isfinite(y) or (not periodic and (y < ends[0] or y > ends[1])):
+            cell[i], z[i] = -1, 0.0
+            continue
+        if periodic and (y < lo or y >= hi):
+            y = lo + (y - lo) % (hi - lo)
+            y = lo if y >= hi else y
+        y = min(max(y, lo), hi)
+        if uniform:
+            c = min(max(int(np.floor((y - lo) / step)), 0), last)
+            if y < edges[c]:  # the quotient may round across a knot; the knots themselves decide
+                c -= 1
+            if c < last and y >= edges[c + 1]:
+                c += 1
+            turns = (y - lo) / step - c
+        else:
+            c = min(np.searchsorted(edges, y, side="right") - 1, last)
+            turns = (y - edges[c]) / (edges[c + 1] - edges[c])
+        cell[i], z[i] = c, min(max(2.0 * turns - 1.0, -1.0), 1.0)
+
+
+@compiled
+def series(cell: Integers, z: Floats, tables: Floats, out: Floats) -> None:
+    """Twin of `LocalSpline.features`: out[i, a] = sum over k of tables[cell, a, k] P_l(z[i])."""
+    one, width, terms = tables.shape[0] == 1, tables.shape[1], tables.shape[2]
+    p = np.ones(max(terms, 2))
+    for i in range(cell.size):
+        if cell[i] < 0:
+            out[i, :] = 0.0
+            continue
+        p[1] = z[i]
+        for k in range(2, terms):
+            p[k] = ((2 * k - 1) * z[i] * p[k - 1] - (k - 1) * p[k - 2]) / k
+        table = tables[0 if one else cell[i]]
+        for a in range(width):
+            value = table[a, 0]
+            for k in range(1, terms):
+                value += table[a, k] * p[k]
+            out[i, a] = value
+
+
+# Rows sorted by cell
+
+
+@compiled
+def ravel_cells(cell: Integers, base: Integers, extent: int, keys: Integers) -> None:
+    """Append one axis to the places of rows, -1 outside: keys = keys * extent + base[cell]."""
+    for i in range(cell.size):
+        if cell[i] < 0 or keys[i] < 0:
+            keys[i] = -1
+        else:
+            keys[i] = keys[i] * extent + base[cell[i]]
+
+
+@compiled
+def sort_rows(keys: Integers, ends: Integers) -> Integers:
+    """Rows with keys >= 0 in the order of their keys, by counting; `ends` [keys] becomes where each ends."""
+    ends[:] = 0
+    for i in range(keys.size):
+        if keys[i] >= 0:
+            ends[keys[i]] += 1
+    total = 0
+    for k in range(ends.size):
+        count = ends[k]
+        ends[k] = total
+        total += count
+    order = np.empty(total, np.int32)
+    for i in range(keys.size):
+        k = keys[i]
+        if k >= 0:
+            order[ends[k]] = i
+            ends[k] += 1
+    return order
+
+
+TILE = 64  # rows whose products of columns are alive at a time; a multiple of four
+
+
+@compiled
+def _columns(table: Floats, s: int, stop: int, given: bool, out: Floats) -> None:
+    """Columns [L, TILE] of one axis for the rows of a tile: as given, or P_l of the local coordinate."""
+    count = stop - s
+    if given:
+        for k in range(out.shape[0]):
+            out[k, :count] = table[k, s:stop]
+        return
+    out[0, :] = 1.0
+    if out.shape[0] > 1:
+        out[1, :count] = table[0, s:stop]
+    for k in range(2, out.shape[0]):
+        x, y, p, q = (2 * k - 1) / k, (k - 1) / k, out[k - 1], out[k - 2]
+        for t in range(count):
+            out[k, t] = x * out[1, t] * p[t] - y * q[t]
+
+
+@compiled
+def _expand(columns: Floats, count: int, width: int, last: bool, out: Floats) -> int:
+    """Multiply the rows of a tile, `width` wide, by the columns of one more axis; returns the new width."""
+    size = columns.shape[0]
+    for t in range(count):
+        row = out[t]
+        if last:
+            for k in range(size):
+                row[k] = columns[k, t]
+            continue
+        for k in range(size - 1, -1, -1):  # backwards: the first piece is read until it is overwritten
+            x, piece = columns[k, t], row[k * width : (k + 1) * width]
+            for j in range(width):
+                piece[j] = x * row[j]
+    return size * width
+
+
+@compiled
+def _add_tile(outer: Floats, weight: Floats, inner: Floats, scaled: Floats, out: Floats) -> None:
+    """out[k, j] += sum over t of outer[k, t] weight[t] inner[t, j].
+
+    Two rows of `out` and four of the tile at a time, so that a load of either serves several products.
+    """
+    count, (size, width) = weight.size, out.shape
+    full = (count + 3) // 4 * 4
+    for k in range(size):
+        for t in range(count):
+            scaled[k, t] = outer[k, t] * weight[t]
+        scaled[k, count:full] = 0.0
+    for t in range(0, full, 4):
+        v0, v1, v2, v3 = inner[t], inner[t + 1], inner[t + 2], inner[t + 3]
+        for k in range(0, size - 1, 2):
+            a0, a1, a2, a3 = scaled[k, t], scaled[k, t + 1], scaled[k, t + 2], scaled[k, t + 3]
+            b0, b1, b2, b3 = scaled[k + 1, t], scaled[k + 1, t + 1], scaled[k + 1, t + 2], scaled[k + 1, t + 3]
+            m, n = out[k], out[k + 1]
+            for j in range(width):
+                x0, x1, x2, x3 = v0[j], v1[j], v2[j], v3[j]
+                m[j] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
+                n[j] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
+        if size % 2:
+            m = out[size - 1]
+            a0, a1, a2, a3 = (
+                scaled[size - 1, t],
+                scaled[size - 1, t + 1],
+                scaled[size - 1, t + 2],
+                scaled[size - 1, t + 3],
+            )
+            for j in range(width):
+                m[j] += a0 * v0[j] + a1 * v1[j] + a2 * v2[j] + a3 * v3[j]
+
+
+@compiled
+def _transform(
+    source: Floats, table: Floats, before: int, used: int, stride: int, count: int, after: int, out: Floats
+) -> None:
+    """out[b, c, :] = sum over k < used of table[k, c] source[b, k, :]; source is [before, stride, after]."""
+    for b in range(before):
+        for c in range(count):
+            o = out[(b * count + c) * after : (b * count + c + 1) * after]
+            o[:] = 0.0
+            for k in range(used):
+                x, s = table[k * count + c], source[(b * stride + k) * after : (b * stride + k + 1) * after]
+                for j in range(after):
+                    o[j] += x * s[j]
+
+
+@compiled
+def _transform_last(
+    source: Floats, table: Floats, before: int, used: int, stride: int, count: int, out: Floats
+) -> None:
+    """`_transform` with nothing after."""
+    for b in range(before):
+        o = out[b * count : (b + 1) * count]
+        o[:] = 0.0
+        for k in range(used):
+            x, row = source[b * stride + k], table[k * count : (k + 1) * count]
+            for c in range(count):
+                o[c] += x * row[c]
+
+
+@compiled
+def _fold(
+    sums: Floats,
+    spare: Floats,
+    tables: Floats,
+    places: Integers,
+    used: Integers,
+    strides: Integers,
+    counts: Integers,
+) -> Floats:
+    """Sums of products of columns to functions or pairs, axis by axis, the last one first."""
+    after = 1
+    for axis in range(used.size - 1, -1, -1):
+        before = 1
+        for other in range(axis):
+            before *= strides[other]
+        table = tables[places[axis] : places[axis] + used[axis] * counts[axis]]
+        if after == 1:
+            _transform_last(sums, table, before, used[axis], strides[axis], counts[axis], spare)
+        else:
+            _transform(sums, table, before, used[axis], strides[axis], counts[axis], after, spare)
+        sums, spare = spare, sums
+        after *= counts[axis]
+    return sums
+
+
+@compiled
+def _tile(table: Floats, s: int, stop: int, plan: Integers, columns: Floats, inner: Floats) -> None:
+    """Columns of the axes of one tile, and in `inner` their products over all axes but the first."""
+    axes, width, after = plan.shape[1], 1, columns.shape[0]
+    for axis in range(axes - 1, -1, -1):
+        size, row = plan[0, axis], plan[5, axis]
+        mine = columns[after - size : after]
+        _columns(table[row:], s, stop, plan[6, axis] == 1, mine)
+        after -= size
+        if axis == axes - 1:
+            _expand(mine, stop - s, 1, True, inner)
+            width = plan[1, axis]
+        elif axis:
+            width = _expand(mine, stop - s, width, False, inner)
+
+
+@compiled
+def _add_rows(
+    table: Floats,
+    weights: Floats,
+    errors: Floats,
+    first: int,
+    last: int,
+    plan: Integers,
+    columns: Floats,
+    inner: Floats,
+    scaled: Floats,
+    pair_sums: Floats,
+    moment_sums: Floats,
+) -> None:
+    """Sums of products of columns over the rows of one cell, tile by tile."""
+    pair_sums[:] = 0.0
+    moment_sums[:] = 0.0
+    for s in range(first, last, TILE):
+        stop = min(s + TILE, last)
+        _tile(table, s, stop, plan, columns, inner)
+        outer = columns[: plan[0, 0]]
+        for r in range(weights.shape[0]):
+            _add_tile(outer, weights[r, s:stop], inner, scaled, pair_sums[r])
+        for r in range(errors.shape[0]):
+            _add_tile(outer, errors[r, s:stop], inner, scaled, moment_sums[r])
+
+
+@compiled
+def _add_folded(
+    sums: Floats,
+    spare: Floats,
+    other: Floats,
+    tables: Floats,
+    starts: Integers,
+    used: Integers,
+    strides: Integers,
+    counts: Integers,
+    places: Integers,
+    out: Floats,
+) -> None:
+    """Turn the sums of one cell into functions or pairs, and add them to `out` at their places."""
+    spare[: sums.size] = sums
+    done = _fold(spare, other, tables, starts, used, strides, counts)
+    for i in range(places.size):
+        out[places[i]] += done[i]
+
+
+@compiled
+def add_cells(
+    first: int,
+    ends: Integers,
+    table: Floats,
+    weights: Floats,
+    errors: Floats,
+    plan: Integers,
+    tables: Floats,
+    moment_places: Integers,
+    pair_places: Integers,
+    moment: Floats,
+    pairs: Floats,
+) -> None:
+    """Add rows that are sorted by cell to the moments and pairs of the functions of their cells.
+
+    On a cell, products of two functions lie in the span of few columns (`cells.Columns`): sums of products of
+    columns are collected row by row, and turned into functions and pairs once per cell.
+
+    Parameters
+    ----------
+    first : number of the first row among the sorted ones.
+    ends : [cells] number of the row after the last of each cell.
+    table : [numbers per row, rows] local coordinates, or columns as they are.
+    weights, errors : [members, rows] w for the pairs, w (y - r) for the moment; each may have no members.
+    plan : [12, axes] see `cells.Cells.plan`.
+    tables : the tables of all axes, raveled.
+    moment_places, pair_places : where functions and pairs go, relative to the first of the cell.
+    moment, pairs : [members, stretch] and [members, stretch, offsets].
+    """
+    axes, rows = plan.shape[1], table.shape[1]
+    width, narrow = np.prod(plan[1, 1:]), np.prod(plan[2, 1:])
+    room = max(1, np.prod(np.maximum(plan[1], plan[4])))
+    columns, scaled = np.zeros((plan[0].sum(), TILE)), np.zeros((plan[0, 0], TILE))
+    inner, spare, other = np.zeros((TILE, width)), np.empty(room), np.empty(room)
+    pair_sums = np.empty((weights.shape[0], plan[0, 0], width))
+    moment_sums = np.empty((errors.shape[0], plan[3, 0], narrow))
+    starts, bases = np.empty((2, axes), np.int64), np.empty(axes, np.int64)
+    cell, s = np.searchsorted(ends, first, side="right"), 0
+    while s < rows:
+        stop = min(ends[cell] - first, rows)
+        if stop > s:
+            rest = cell
+            for axis in range(axes - 1, -1, -1):
+                bases[axis] = rest % plan[7, axis]
+                rest //= plan[7, axis]
+            starts[0], starts[1] = plan[8] + bases * plan[9], plan[10] + bases * plan[11]
+            _add_rows(
+                table, weights, errors, s, stop, plan, columns, inner, scaled, pair_sums, moment_sums
+            )
+            for r in range(errors.shape[0]):
+                _add_folded(
+                    moment_sums[r].reshape(-1), spare, other, tables, starts[0],
+                    plan[3], plan[2], plan[3], moment_places, moment[r, cell:],
+                )  # fmt: skip
+            for r in range(weights.shape[0]):
+                _add_folded(
+                    pair_sums[r].reshape(-1), spare, other, tables, starts[1],
+                    plan[0], plan[1], plan[4], pair_places, pairs[r, cell:].reshape(-1),
+                )  # fmt: skip
+            s = stop
+        cell += 1

@@ -13,18 +13,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import array_api_compat
 import numpy as np
 
+from xspline.spaces.bspline import LocalSpline
+
 from .layout import Array, Floats, Integers
-from .rows import Rows
+from .rows import Positions, Rows
+
+if TYPE_CHECKING:
+    from xspline.spaces.features import Features
 
 TILE = 1 << 20  # entries of a table of products that are alive at a time
 
 
-class Engine(Protocol):
+class Engine(Positions, Protocol):
     """How contractions are computed."""
 
     def scatter(self, array: Array, axis: int, rows: Rows) -> Array:
@@ -89,6 +94,12 @@ class Namespace:
 
     xp: Any
     device: Any
+
+    def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
+        return features.locate(x)
+
+    def values(self, features: Features, cell: Integers, z: Floats, order: int) -> Floats:
+        return features.features(cell, z, order)
 
     def scatter(self, array: Array, axis: int, rows: Rows) -> Array:
         xp = self.xp
@@ -184,6 +195,23 @@ def _patch_table(rows: Rows) -> Integers:
 
 class Compiled:
     """Contractions of NumPy arrays in compiled loops."""
+
+    def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
+        if not isinstance(features, LocalSpline):
+            return features.locate(x)
+        cell, z, (lo, hi) = np.empty(x.size, dtype=np.int64), np.empty(x.size), features.ends
+        ends = np.nextafter((lo, hi), (-np.inf, np.inf))
+        step, x = float(features.lengths[0]), np.require(x, np.float64, ["C", "W"])
+        edges = np.array(features.edges)  # writable, as every argument is: one specialisation
+        _kernels().locate(x, edges, step, ends, features.uniform, features.periodic, cell, z)
+        return cell, z
+
+    def values(self, features: Features, cell: Integers, z: Floats, order: int) -> Floats:
+        if not isinstance(features, LocalSpline):
+            return features.features(cell, z, order)
+        out = np.empty((cell.size, features.width))
+        _kernels().series(cell, z, np.array(features.derivative_table(order), order="C"), out)
+        return out
 
     def scatter(self, array: Floats, axis: int, rows: Rows) -> Floats:
         kernels, flat = _kernels(), _three(array, axis)

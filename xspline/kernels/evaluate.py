@@ -130,7 +130,7 @@ class Evaluation:
         features = [self.space.features[axis] for axis in axes]
         labels = [self.coordinates[axis][first : first + count] for axis in axes]
         reaches, orders = [Reach.whole(f) for f in features], [self.orders[axis] for axis in axes]
-        return build_rows(features, labels, reaches, orders, count=count, outside=np.nan)
+        return build_rows(features, labels, reaches, orders, self.engine, count=count, outside=np.nan)
 
     def values(self, piece: Piece) -> Array:
         """One slab of the result."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -21,6 +21,18 @@ from .layout import Bools, Floats, Integers
 
 if TYPE_CHECKING:
     from xspline.spaces.features import Features
+
+
+class Positions(Protocol):
+    """How positions become values of functions: `Features` itself, or a compiled twin of it."""
+
+    def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
+        """Cell [n] and local coordinate [n] of positions x [n]."""
+        ...
+
+    def values(self, features: Features, cell: Integers, z: Floats, order: int) -> Floats:
+        """Values [n, q] of the active functions, or of their derivatives."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -52,11 +64,17 @@ def _overhang(features: Features, length: int) -> int:
     return features.width - 1 if features.periodic and length == features.size else 0
 
 
-def touched_cells(features: Features, x: Floats, tile: int = 1 << 16) -> Bools:
+def base_of_cells(features: Features, reach: Reach) -> Integers:
+    """Where the patch of each cell begins, counted from the start of the reach: [m]."""
+    base = features.first - reach.start
+    return base % features.size if features.periodic else base
+
+
+def touched_cells(features: Features, x: Floats, engine: Positions, tile: int = 1 << 15) -> Bools:
     """Cells [m] that hold a position x [n]; located tile by tile."""
     touched = np.zeros(features.cells, dtype=bool)
     for first in range(0, x.size, tile):
-        cell, _ = features.locate(x[first : first + tile])
+        cell, _ = engine.locate(features, x[first : first + tile])
         touched[cell[cell >= 0]] = True
     return touched
 
@@ -164,6 +182,7 @@ def build_rows(
     coordinates: Sequence[Floats],
     reaches: Sequence[Reach],
     orders: Sequence[int],
+    engine: Positions,
     *,
     count: int,
     outside: float = 0.0,
@@ -176,6 +195,8 @@ def build_rows(
         One per coefficient axis of the group; an order is that of a derivative.
     coordinates : sequence of ndarray, [n]
         One per axis.
+    engine : Positions
+        What computes them.
     count : int
         Number of rows, n (pooled groups have no coordinates).
     outside : float
@@ -186,8 +207,8 @@ def build_rows(
     places: list[tuple[Integers, int, int]] = []
     last = 0
     for f, x, reach, order in zip(features, coordinates, reaches, orders, strict=True):
-        cell, z = f.locate(x)
-        values, last = f.features(cell, z, order), last + f.width
+        cell, z = engine.locate(f, x)
+        values, last = engine.values(f, cell, z, order), last + f.width
         table[:, last - f.width : last] = values
         table[cell < 0, last - f.width : last] = outside
         inside &= cell >= 0
@@ -199,8 +220,6 @@ def build_rows(
 def _place(features: Features, cell: Integers, reach: Reach) -> tuple[Integers, int, int]:
     """Where patches begin in their stretch, how long that is, and where it begins in the reach."""
     inside = cell >= 0
-    base = features.first[np.maximum(cell, 0)] - reach.start
-    if features.periodic:
-        base = base % features.size
+    base = base_of_cells(features, reach)[np.maximum(cell, 0)]
     low, high = (int(base[inside].min()), int(base[inside].max())) if inside.any() else (0, 0)
     return np.where(inside, base - low, 0), high - low + features.width, low

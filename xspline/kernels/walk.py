@@ -80,7 +80,7 @@ class Walk:
     def reaches(self) -> tuple[Reach, ...]:
         """What the coordinates touch, per coefficient axis."""
         return tuple(
-            Reach.of(features, touched_cells(features, x.reshape(-1)))
+            Reach.of(features, touched_cells(features, x.reshape(-1), self.engine))
             for features, x in zip(self.space.features, self.block.coordinates, strict=True)
         )
 
@@ -159,6 +159,7 @@ class Walk:
             [self.coordinates_of(axis)[first : first + count] for axis in axes],
             [self.reaches[axis] for axis in axes],
             [0] * len(axes),
+            self.engine,
             count=count,
         )
 
