@@ -9,6 +9,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from dask._task_spec import Task
 from distributed import Client
@@ -24,6 +25,7 @@ from tests.execution.cases import (
     space,
     values,
 )
+from tests.execution.memory import peak_of
 from xspline.execution import compute, deferred, evaluate, lazy_sums
 from xspline.kernels import Group, Layout
 from xspline.spaces import BSpline, Space
@@ -157,11 +159,26 @@ def test_deferred_waits_for_its_parts() -> None:
     )
 
 
-def test_a_large_target_is_written_in_constant_memory(tmp_path: Path, client: Client) -> None:
+def test_a_target_is_written_by_the_workers(tmp_path: Path, client: Client) -> None:
     shape = (64, 200, 200)
     lazy = evaluate(COEFFICIENTS, positions(shape), GRID, SPACE, (0, 0, 0), shape, chunks=(8, 200, 200))
     target = zarr.create_array(tmp_path / "out.zarr", shape=shape, chunks=(8, 200, 200), dtype="f8")
-    with dask.config.set({"optimization.fuse.active": None}):
-        da.store(lazy, target, lock=False)
+    da.store(lazy, target, lock=False)
     expected = evaluate(COEFFICIENTS, positions(shape), GRID, SPACE, (0, 0, 0), shape)
     np.testing.assert_allclose(target[:], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_large_target_is_written_in_constant_memory(tmp_path: Path, worker: Client) -> None:
+    """Four times the data need no more memory: some copies of a block."""
+
+    def write(months: int) -> None:
+        shape = (months, 500, 500)
+        lazy = evaluate(COEFFICIENTS, positions(shape), GRID, SPACE, (0, 0, 0), shape, chunks=(5, 500, 500))
+        xr.DataArray(lazy, dims=("t", "lat", "lon"), name="y").to_zarr(
+            tmp_path / f"{months}.zarr", consolidated=False
+        )
+
+    write(5)
+    peaks = [peak_of(worker, lambda months=months: write(months)) for months in (50, 200)]
+    assert max(peaks) < 6 * 8 * 5 * 500**2, peaks

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from dask._task_spec import Task
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from tests.execution.cases import (
     GRID,
@@ -27,6 +25,7 @@ from tests.execution.cases import (
     space,
     values,
 )
+from tests.execution.memory import peak_of
 from xspline.execution import Plan, Source, lazy_sums, plan, sums
 from xspline.execution.planning import components
 from xspline.kernels import Group, Layout
@@ -169,17 +168,6 @@ def test_html_and_plain_data() -> None:
 # Memory, measured
 
 
-def reset_peak() -> None:
-    gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def resident() -> tuple[int, int]:
-    """Peak since the reset, and now, in bytes."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return tuple(1024 * int(lines[name].split()[0]) for name in ("VmHWM", "VmRSS"))  # type: ignore[return-value]
-
-
 class Variable:
     """A Reader over a lazily indexed variable."""
 
@@ -192,26 +180,9 @@ class Variable:
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[Client]:
-    """One worker process of one thread that has compiled its kernels and read from a store."""
-    if not Path("/proc/self/clear_refs").exists():
-        pytest.skip("peak memory can be reset on Linux only")
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit="1GB"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
-
-
-@pytest.fixture(scope="module")
-def cold(worker: Client) -> dict[str, int]:
-    """What the first block of a process needed, compiled or loaded from a cache."""
-    worker.run(reset_peak)
-    idle = next(iter(worker.run(resident).values()))[1]
-    sums([grid(chunked(values(), (10, 14, 12)))], SPACE)
-    return {"first block": next(iter(worker.run(resident).values()))[0] - idle}
+def first_block(worker: Client) -> int:
+    """What the first block of a process needed, its kernels compiled or loaded from a cache."""
+    return peak_of(worker, lambda: sums([grid(chunked(values(), (10, 14, 12)))], SPACE))
 
 
 def stored(path: Path, months: int, chunk: int, gaps: bool, packed: bool) -> tuple[da.Array, Variable]:
@@ -226,13 +197,6 @@ def stored(path: Path, months: int, chunk: int, gaps: bool, packed: bool) -> tup
     return xr.open_zarr(path, consolidated=False).y.data, Variable(lazy, (chunk, 500, 500))
 
 
-def measured(worker: Client, source: Source, where: Space) -> int:
-    worker.run(reset_peak)
-    idle = next(iter(worker.run(resident).values()))[1]
-    sums([source], where)
-    return next(iter(worker.run(resident).values()))[0] - idle
-
-
 BROAD = Space({n: BSpline(k, domain=(0.0, 1.0)) for n, k in (("t", 20), ("lat", 40), ("lon", 40))})
 
 
@@ -242,7 +206,8 @@ def assert_projected(worker: Client, path: Path, months: int, chunk: int, gaps: 
     for data in (blocks, reader):
         for where in (SPACE, BROAD):
             source = Source(data, positions(data.shape), (), GRID)
-            peak, row = measured(worker, source, where), rows(plan(source, where))["any" if gaps else "none"]
+            peak = peak_of(worker, lambda source=source, where=where: sums([source], where))
+            row = rows(plan(source, where))["any" if gaps else "none"]
             megabytes = [round(n / 2**20) for n in (peak, row.memory_bytes)]
             assert peak <= row.memory_bytes, (
                 f"{megabytes} MB measured, projected: {type(data).__name__}, {where}"
@@ -250,19 +215,19 @@ def assert_projected(worker: Client, path: Path, months: int, chunk: int, gaps: 
             assert row.memory_bytes < 4 * peak, f"{megabytes} MB measured, projected: says nothing"
 
 
-def test_the_first_block_of_a_process_is_in_the_plan(cold: dict[str, int]) -> None:
+def test_the_first_block_of_a_process_is_in_the_plan(first_block: int) -> None:
     found = plan(grid(chunked(values(), (10, 14, 12))), SPACE)
-    assert cold["first block"] <= found.compile_bytes + found.memory_bytes
+    assert first_block <= found.compile_bytes + found.memory_bytes
 
 
-@pytest.mark.usefixtures("cold")
+@pytest.mark.usefixtures("first_block")
 @pytest.mark.parametrize("gaps", [False, True])
 def test_workers_need_no_more_than_projected(worker: Client, tmp_path: Path, gaps: bool) -> None:
     assert_projected(worker, tmp_path / "y.zarr", 40, 10, gaps, packed=False)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("cold")
+@pytest.mark.usefixtures("first_block")
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("chunk", [10, 40])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from dask._task_spec import Task
 from dask.delayed import Delayed
+from dask.sizeof import sizeof
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ from tests.execution.cases import (
 )
 from xspline.execution import Source, compute, lazy_sums, sums
 from xspline.execution.chunked import SMALL
+from xspline.execution.source import Opaque
 from xspline.kernels import Group, Layout
 from xspline.spaces import BSpline, Space
 from xspline.sums import Sums
@@ -312,3 +314,15 @@ def test_large_parts_travel_by_the_block() -> None:
     (graph,) = [dict(lazy_sums(source, LINE).dask)]
     recipe = next(node for key, node in graph.items() if str(key).startswith("xspline-recipe"))
     assert recipe.value.source.coordinates == (None,)
+
+
+def test_dask_is_told_sizes_without_looking_inside() -> None:
+    class Loud:
+        shape, dtype, chunks = (10**6,), np.dtype("f8"), None
+
+        def read(self, slices: Any) -> Any:
+            raise AssertionError("asking for the size read the data")
+
+    found = one(grid())
+    assert sizeof(found) == found.nbytes
+    assert sizeof(Opaque(Loud())) < 1000

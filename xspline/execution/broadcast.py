@@ -205,4 +205,4 @@ def _values(
         return np.empty(shape)
     floats = tuple(np.asarray(x, dtype=np.float64) for x in coordinates)
     values = to_host(evaluate_block(to_device(coefficients, device), floats, layout, space, orders))
-    return np.broadcast_to(values, shape) if values.shape != shape else values
+    return values if values.shape == shape else np.broadcast_to(values, shape).copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,12 +77,14 @@ _ADVICE = (
 
 
 def has_client() -> bool:
-    """Return whether computations go to a cluster."""
-    try:
-        from distributed import default_client
+    """Return whether computations go to a cluster; does not import distributed to find out."""
+    if "distributed" not in sys.modules:
+        return False
+    from distributed import default_client
 
+    try:
         default_client()
-    except (ImportError, ValueError):
+    except ValueError:
         return False
     return True
 
