@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -244,6 +246,25 @@ def test_a_space_made_by_hand_takes_units_from_the_data(product: xr.DataArray) -
 def test_coefficients_of_a_dataset_are_called_like_its_variables(product: xr.DataArray) -> None:
     field = product.to_dataset().spline.fit(BASES, penalty=1e-3)
     assert list(field.coefficients) == ["sst"]
+
+
+def test_a_selection_survives_compute_and_files(product: xr.DataArray, tmp_path: Path) -> None:
+    lazy = product.chunk(time=6).spline.fit(BASES, penalty=1e-3, compute=False).select(time=xs.Polynomial)
+    trend = product.spline.fit(BASES, penalty=1e-3).select(time=xs.Polynomial)
+    np.testing.assert_allclose(lazy.compute().predict(product), trend.predict(), rtol=1e-11)
+    np.testing.assert_allclose(lazy.persist().compute().predict(product), trend.predict(), rtol=1e-11)
+    trend.to_netcdf(tmp_path / "trend.nc")
+    again = xs.open_field(tmp_path / "trend.nc")
+    xr.testing.assert_equal(again.predict(), trend.predict())
+    assert "time=Polynomial" in again.predict().attrs["long_name"]
+
+
+def test_lazy_results_combine(product: xr.DataArray) -> None:
+    field = product.chunk(time=6).spline.fit(BASES, penalty=1e-3, compute=False)
+    both = xr.Dataset({"a": field.predict().sum("lat"), "b": field.derivative(lat=1).sum("lat")}).compute()
+    now = field.compute()
+    np.testing.assert_allclose(both.a, now.predict(product).sum("lat"), rtol=1e-11)
+    np.testing.assert_allclose(both.b, now.derivative(product, lat=1).sum("lat"), atol=1e-9)
 
 
 def test_select_refuses(field: xs.Field) -> None:

@@ -163,7 +163,10 @@ def _one_block(coefficients: Any) -> Delayed:
     if not is_dask(coefficients):
         return _shared(np.asarray(coefficients))
     one = coefficients.rechunk(-1) if coefficients.npartitions > 1 else coefficients
-    return one.to_delayed().item()
+    # A key of its own: that of a block is a tuple, which a graph of several results loses when it is culled.
+    key = f"{one.name}-whole"
+    task = Task(key, np.asarray, TaskRef((one.name, *(0,) * one.ndim)))
+    return Delayed(key, HighLevelGraph.from_collections(key, {key: task}, dependencies=[one]))
 
 
 def _block(

@@ -16,7 +16,8 @@ from xspline.spaces import Axis, Space
 
 _LATITUDE_UNITS = {"degrees_north", "degree_north", "degrees_N", "degree_N", "degreesN", "degreeN"}
 _LONGITUDE_UNITS = {"degrees_east", "degree_east", "degrees_E", "degree_E", "degreesE", "degreeE"}
-_ONE_GAP = 1.5  # labels close the circle when their widest gap is within this factor of the usual one
+_ONE_GAP = 1.5  # labels close the circle when their widest gap is within this factor of the usual one,
+_SMALL_GAP = 0.01  # or below this share of the circle: labels of curvilinear grids and points are not even
 
 
 def role_of(coordinate: xr.DataArray) -> str:
@@ -123,7 +124,7 @@ def _arc(x: np.ndarray, period: float) -> tuple[float, float]:
     gaps = np.diff(places, append=places[0] + period)
     widest = int(np.argmax(gaps))
     usual = np.median(np.delete(gaps, widest)) if len(gaps) > 1 else period
-    if len(gaps) > 2 and gaps[widest] <= _ONE_GAP * usual:
+    if len(gaps) > 2 and gaps[widest] <= max(_ONE_GAP * usual, _SMALL_GAP * period):
         return 0.0, period
     lo = float(places[(widest + 1) % len(places)])
     span = float(period - gaps[widest])

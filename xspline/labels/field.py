@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -31,6 +31,7 @@ class Field:
     penalty : the penalty of the solve.
     arrays : coefficients of each variable, axes in Space order then batch; one Dask block each while lazy.
     solver : the solver that was asked for, or None.
+    selected : for each coordinate of which one term was selected, that term's name.
     """
 
     space: Space
@@ -39,7 +40,8 @@ class Field:
     arrays: Mapping[str, Any]
     solver: str | None = None
     solved: Mapping[str, Solution] = field(default_factory=dict)
-    selected: str = ""
+    selected: Mapping[str, str] = field(default_factory=dict)
+    recover: ClassVar[Callable[..., xr.Dataset]]  # the door to pde, which is opened there
 
     @classmethod
     def from_statistics(cls, statistics: Statistics, penalty: Any = None, solver: str | None = None) -> Field:
@@ -87,11 +89,15 @@ class Field:
         """Return the same field with its statistics and coefficients in memory."""
         if not self.is_lazy:
             return self
-        return Field.from_statistics(self.statistics.compute(), self.penalty, self.solver)
+        return Field.from_statistics(self.statistics.compute(), self.penalty, self.solver)._with(
+            self.selected
+        )
 
     def persist(self) -> Field:
         """Return the same field with its statistics being computed on the workers and kept there."""
-        return Field.from_statistics(self.statistics.persist(), self.penalty, self.solver)
+        return Field.from_statistics(self.statistics.persist(), self.penalty, self.solver)._with(
+            self.selected
+        )
 
     def __getitem__(self, name: str) -> Field:
         """Return the field of one variable of a Dataset."""
@@ -211,13 +217,19 @@ class Field:
 
         The constant goes with the polynomial if there is one, else with the Fourier series.
         """
-        keep = operators.selection(self.space, terms)
+        return self._with({name: kind.__name__ for name, kind in terms.items()})
+
+    def _with(self, selected: Mapping[str, str]) -> Field:
+        """Return the field with the coefficients of all terms but the selected ones at zero."""
+        if not selected:
+            return self
+        keep = operators.selection(self.space, selected)
         arrays = {
             name: a * keep.reshape(keep.shape + (1,) * (a.ndim - keep.ndim))
             for name, a in self.arrays.items()
         }
-        text = ", ".join(f"{c}={kind.__name__}" for c, kind in terms.items())
-        return replace(self, arrays=arrays, solved=self.solution if not self.is_lazy else {}, selected=text)
+        solved = {} if self.is_lazy else self.solution
+        return replace(self, arrays=arrays, solved=solved, selected={**self.selected, **selected})
 
     def summary(self) -> xr.Dataset:
         """Return count, coefficients, rmse, r2, sigma and edf, over batch dimensions (and `variable` for a Dataset).
@@ -253,6 +265,10 @@ class Field:
         s = self.statistics
         return target.resolve(self.space, s.fitted, s.chunks, at, coords, chunks)
 
+    @property
+    def _selection(self) -> str:
+        return ", ".join(f"{name}={kind}" for name, kind in self.selected.items())
+
     def _derivative_at(self, name: str, where: target.Target, device: str | None) -> operators.Derivative:
         return lambda orders: self._values(name, where, orders, device)
 
@@ -276,7 +292,7 @@ class Field:
         result = xr.DataArray(
             values, dims=grid.dims, name=attributes.derivative_name(name, orders) if orders else name
         )
-        return operators.labelled(result, where, variable, self.space, orders, self.selected)
+        return operators.labelled(result, where, variable, self.space, orders, self._selection)
 
     def _each(self, one: Callable[[str], xr.DataArray]) -> Any:
         return self._wrap({name: one(name) for name in self.variables})

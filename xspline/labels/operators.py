@@ -14,7 +14,7 @@ from xspline.labels import attributes, sphere
 from xspline.labels.errors import unknown_name
 from xspline.labels.statistics import Variable
 from xspline.labels.target import Target
-from xspline.spaces import Space
+from xspline.spaces import BSpline, Fourier, Polynomial, Space
 
 #: Evaluates one variable's derivative for orders by coordinate name.
 Derivative = Callable[[Mapping[str, int]], xr.DataArray]
@@ -152,16 +152,18 @@ def _sphere_names(space: Space, names: tuple[str, ...]) -> tuple[str, str]:
     return roles["latitude"], roles["longitude"]
 
 
-def selection(space: Space, terms: Mapping[str, type]) -> np.ndarray:
-    """Return 1 for the coefficients that belong to the chosen terms and 0 for others, shape (K_1, …, K_d)."""
+_TERMS = {kind.__name__: kind for kind in (BSpline, Fourier, Polynomial)}
+
+
+def selection(space: Space, terms: Mapping[str, str]) -> np.ndarray:
+    """Return 1 for the coefficients that belong to the named terms and 0 for others, shape (K_1, …, K_d)."""
     keep = [np.ones(k) for k in space.shape]
     for name, kind in terms.items():
         if name not in space.names:
             raise unknown_name(name, "fitted coordinate", space.names)
         basis = space.axes[name][1]
-        mask = basis.select(kind)
-        if not mask.any():
-            raise ValueError(f"{name!r} has no term {kind.__name__}; its basis is {basis!r}")
+        if kind not in _TERMS or not (mask := basis.select(_TERMS[kind])).any():
+            raise ValueError(f"{name!r} has no term {kind}; its basis is {basis!r}")
         keep[space.names.index(name)] = mask.astype(float)
     return np.asarray(functools.reduce(np.multiply.outer, keep))
 
