@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-NAMES = ("dense", "memory", "graph", "mean", "gpu")
+NAMES = ("dense", "memory", "graph", "mean", "gpu", "paper")
 
 
 def load(name: str) -> object:

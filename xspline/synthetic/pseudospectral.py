@@ -12,7 +12,7 @@ import numpy as np
 from xspline.synthetic.truth import Array, Truth, Wave
 
 TURN = 2 * np.pi
-SINE = {1: -1j}
+SINES = {1: -1j, 2: -0.5j}  # sin x + 0.5 sin 2x
 STABLE = 2.7  # |rate| · step at which the fourth-order Runge-Kutta method still damps
 ROUNDING = 1e-15
 
@@ -63,7 +63,7 @@ class Burgers(Truth):
 def burgers(
     kappa: float = 0.1,
     *,
-    initial: Mapping[int, complex] = SINE,
+    initial: Mapping[int, complex] = SINES,
     duration: float = 1.0,
     size: int = 256,
     step: float = 0.001,

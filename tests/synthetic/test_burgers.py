@@ -1,0 +1,75 @@
+"""Burgers' equation against Cole's and Hopf's closed form, and against a finer grid."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import xspline as xs
+
+
+def cole_hopf(x: np.ndarray, t: float, kappa: float, points: int = 512) -> np.ndarray:
+    """u = −2κ θ_x / θ, where θ solves θ_t = κ θ_xx from exp(−½ ∫u dx / κ); for u = sin x at t = 0.
+
+    Exact to rounding of theta, which spans a factor exp(1 / κ).
+    """
+    grid = 2 * np.pi * np.arange(points) / points
+    modes = np.fft.rfft(np.exp((np.cos(grid) - 1) / (2 * kappa)), norm="forward")
+    k = np.arange(modes.size)
+    waves = (
+        2
+        * modes
+        * np.where(k, 1.0, 0.5)
+        * np.exp(-kappa * k**2 * t)
+        * np.exp(1j * k * np.asarray(x)[:, None])
+    )
+    theta, slope = waves.sum(-1).real, (1j * k * waves).sum(-1).real
+    return -2 * kappa * slope / theta
+
+
+@pytest.mark.parametrize("kappa", [0.1, 0.2])
+@pytest.mark.parametrize("t", [0.0, 0.1234, 0.5, 1.0])
+def test_cole_hopf(kappa: float, t: float) -> None:
+    """Between steps too: 0.1234 is not one of them where the step is 0.001."""
+    x = np.linspace(0, 2 * np.pi, 201)
+    truth = xs.synthetic.burgers(kappa, initial={1: -1j}, step=1e-4 / kappa)
+    np.testing.assert_allclose(
+        truth(x=x, t=t), cole_hopf(x, t, kappa), rtol=0, atol=2e-14 * np.exp(1 / kappa)
+    )
+
+
+def test_a_finer_grid_changes_nothing() -> None:
+    coarse, fine = xs.synthetic.burgers(), xs.synthetic.burgers(size=384, step=0.0005)
+    labels = {"x": 60, "t": 40}
+    for orders, close in (({}, 1e-12), ({"x": 2}, 1e-9), ({"t": 1}, 1e-10), ({"t": 2}, 1e-8)):
+        apart = abs(coarse.grid(orders=orders, **labels) - fine.grid(orders=orders, **labels))
+        assert float(apart.max()) < close, orders
+
+
+def test_time_steps_are_of_fourth_order() -> None:
+    x = np.linspace(0, 6, 50)
+    coarse, middle, fine = (
+        xs.synthetic.burgers(size=64, step=step)(x=x, t=1.0) for step in (0.02, 0.01, 0.001)
+    )
+    assert 12 < np.abs(coarse - fine).max() / np.abs(middle - fine).max() < 20
+
+
+def test_mean_is_kept_and_the_front_flattens() -> None:
+    truth = xs.synthetic.burgers(initial={0: 0.5, 1: -1j})
+    x = 2 * np.pi * np.arange(64) / 64
+    for t in (0.0, 0.4, 1.0):
+        assert truth(x=x, t=t).mean() == pytest.approx(0.5, abs=1e-13)
+    assert truth(x=x, t=1.0).std() < truth(x=x, t=0.0).std()
+
+
+def test_an_unstable_step_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"step=0\.01 is unstable with kappa=0\.1 and size=256; pass at most 0\.0016"
+    ):
+        xs.synthetic.burgers(step=0.01)
+
+
+@pytest.mark.parametrize("mode", [-1, 128])
+def test_a_mode_that_is_not_represented_is_refused(mode: int) -> None:
+    with pytest.raises(ValueError, match="with size=256 they run from 0 to 127"):
+        xs.synthetic.burgers(initial={mode: 1.0})

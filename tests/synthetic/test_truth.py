@@ -1,0 +1,197 @@
+"""Solutions against their equations, against differences of themselves, and as something to observe."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from xspline.synthetic import Truth
+
+TRUTHS = {
+    "diffusion": xs.synthetic.diffusion(),
+    "diffusion of a mean and a wave": xs.synthetic.diffusion(0.2, initial={(0, 0): 2.0, (2, -1): 1 - 0.5j}),
+    "wave": xs.synthetic.wave(),
+    "moving wave": xs.synthetic.wave(0.7, velocity={(0, 0): 0.2, (1, 1): 0.3j, (3, 0): 1.0}),
+    "heat": xs.synthetic.heat(),
+    "heat from rest": xs.synthetic.heat(0.1, initial={}),
+    "burgers": xs.synthetic.burgers(),
+}
+ALL = pytest.mark.parametrize("truth", TRUTHS.values(), ids=TRUTHS)
+
+
+def residual(truth: Truth) -> xr.DataArray:
+    """Left side minus right side, from exact derivatives at random points."""
+    points = truth.scatter(400, 0)
+    at = {name: points[name] for name in truth.dims}
+
+    def u(**orders: int) -> xr.DataArray:
+        return truth(**at, orders=orders)
+
+    source = sum(known(truth, at).values())
+    match truth.parameters:
+        case {"D": rate}:
+            return u(t=1) - rate * (u(x=2) + u(y=2)) - source
+        case {"c": speed}:
+            return u(t=2) - speed**2 * (u(x=2) + u(y=2))
+        case {"kappa": viscosity}:
+            return u(t=1) + u() * u(x=1) - viscosity * u(x=2)
+    raise LookupError(truth.equation)
+
+
+def known(truth: Truth, at: dict[str, xr.DataArray]) -> dict[str, xr.DataArray]:
+    return truth.known(xr.Dataset(coords=at))
+
+
+@ALL
+def test_equation_holds(truth: Truth) -> None:
+    assert float(abs(residual(truth)).max()) < 1e-11
+
+
+@ALL
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_derivatives_are_those_of_the_values(truth: Truth, order: int) -> None:
+    """Central differences of the derivative before, Richardson-extrapolated."""
+    step, middle = 1e-2, {name: np.array([0.4 * hi, 0.55 * hi]) for name, (_, hi) in truth.domain.items()}
+    for name in truth.dims:
+
+        def difference(h: float, name: str = name) -> np.ndarray:
+            ends = [
+                truth(**{**middle, name: middle[name] + sign * h}, orders={name: order - 1})
+                for sign in (1, -1)
+            ]
+            return (ends[0] - ends[1]) / (2 * h)
+
+        expected = (4 * difference(step / 2) - difference(step)) / 3
+        assert truth(**middle, orders={name: order}) == pytest.approx(expected, rel=2e-6, abs=2e-6)
+
+
+@ALL
+def test_periodic_in_space(truth: Truth) -> None:
+    points = {name: truth.scatter(50, 1)[name].values for name in truth.dims}
+    here = truth(**points)
+    for name, orders in itertools.product(truth.dims[:-1], ({}, {"x": 1})):
+        lo, hi = truth.domain[name]
+        moved = truth(**{**points, name: points[name] + hi - lo}, orders=orders)
+        assert moved == pytest.approx(truth(**points, orders=orders), abs=1e-12)
+    assert np.isfinite(here).all()
+
+
+@ALL
+def test_numbers_arrays_and_labels_agree(truth: Truth) -> None:
+    labels = {name: np.linspace(0.1, 0.9, 4 + i) for i, name in enumerate(truth.dims)}
+    grid = truth.grid(**labels)
+    assert grid.dims == truth.dims and grid.name == "u"
+    mesh = dict(zip(truth.dims, np.meshgrid(*labels.values(), indexing="ij", sparse=True), strict=True))
+    np.testing.assert_array_equal(truth(**mesh), grid)
+    corner = truth(**{name: float(values[0]) for name, values in labels.items()})
+    assert corner == pytest.approx(grid.values.flat[0], abs=1e-14)
+
+
+def test_lazy_labels_stay_lazy() -> None:
+    truth = TRUTHS["diffusion"]
+    points = truth.scatter(100, 0)
+    at = {name: points[name].variable.chunk(obs=30) for name in truth.dims}
+    lazy = truth(**{name: xr.DataArray(v) for name, v in at.items()})
+    assert lazy.chunks is not None
+    np.testing.assert_allclose(lazy.compute(), points, rtol=0, atol=1e-14)
+
+
+def test_counts_span_the_domain() -> None:
+    grid = TRUTHS["wave"].grid(x=40, y=5, t=7)
+    assert grid.shape == (40, 5, 7)
+    assert (float(grid.t[0]), float(grid.t[-1])) == TRUTHS["wave"].domain["t"]
+    assert float(grid.x[-1]) == 2 * np.pi
+
+
+def test_mixed_derivative() -> None:
+    truth, at = TRUTHS["burgers"], {"x": np.array([1.0, 2.5]), "t": 0.37}
+    h = 1e-3
+    slope = truth(x=at["x"] + h, t=at["t"], orders={"t": 1}) - truth(
+        x=at["x"] - h, t=at["t"], orders={"t": 1}
+    )
+    assert truth(**at, orders={"x": 1, "t": 1}) == pytest.approx(slope / (2 * h), rel=1e-4)
+
+
+def test_frozen_and_equal_by_value() -> None:
+    truth = xs.synthetic.diffusion()
+    assert truth == TRUTHS["diffusion"] and hash(truth) == hash(TRUTHS["diffusion"])
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign"):
+        truth.duration = 1.0  # type: ignore[misc]
+
+
+@ALL
+def test_scatter_is_reproducible(truth: Truth) -> None:
+    one, again, other = truth.scatter(30, 5, 0.1), truth.scatter(30, 5, 0.1), truth.scatter(30, 6, 0.1)
+    assert one.identical(again) and not one.equals(other)
+    assert one.dims == ("obs",) and not one.indexes
+    assert set(one.coords) == set(truth.dims)
+    clean = truth.scatter(30, 5)
+    assert all(clean[name].equals(one[name]) for name in truth.dims)
+    np.testing.assert_array_equal(clean, truth(**{name: clean[name].values for name in truth.dims}))
+
+
+@ALL
+def test_noise_is_relative_to_the_spread(truth: Truth) -> None:
+    errors = truth.scatter(20_000, 2, 0.05) - truth.scatter(20_000, 2)
+    assert float(errors.std()) == pytest.approx(0.05 * truth.spread, rel=0.03)
+    assert abs(float(errors.mean())) < 4 * 0.05 * truth.spread / np.sqrt(20_000)
+    assert truth.spread == pytest.approx(float(truth.grid(**dict.fromkeys(truth.dims, 40)).std()))
+
+
+def test_points_are_uniform_in_the_domain() -> None:
+    points = TRUTHS["heat"].scatter(20_000, 3)
+    for name, (lo, hi) in TRUTHS["heat"].domain.items():
+        counts, _ = np.histogram(points[name], 10, (lo, hi))
+        assert counts.sum() == 20_000
+        assert counts == pytest.approx(2_000, abs=200)
+
+
+def test_a_holder_sees_its_part() -> None:
+    half = TRUTHS["wave"].scatter(500, 3, within={"x": (0.0, np.pi)})
+    assert float(half.x.max()) <= np.pi < float(half.y.max())
+
+
+def test_known_source() -> None:
+    truth = xs.synthetic.heat()
+    source = truth.known({"x": np.array([0.0, 1.0]), "y": np.array([0.5])})["S"]
+    expected = 0.3 + 0.2 * np.cos([0.0, 1.0]) + 0.1 * np.sin(1.0)
+    assert source.dims == ("x", "y") and source.name == "S"
+    assert source.values.ravel() == pytest.approx(expected, abs=1e-15)
+    assert xs.synthetic.diffusion().known({}) == {}
+
+
+def test_initial_conditions_read_as_cosines_and_sines() -> None:
+    truth = xs.synthetic.wave(initial={(1, 0): 2.0, (0, 2): -0.5j}, velocity={(1, 1): 1.0})
+    x, y = np.linspace(0, 6, 9), np.linspace(1, 5, 9)
+    assert truth(x=x, y=y, t=0.0) == pytest.approx(2 * np.cos(x) + 0.5 * np.sin(2 * y), abs=1e-14)
+    assert truth(x=x, y=y, t=0.0, orders={"t": 1}) == pytest.approx(np.cos(x + y), abs=1e-14)
+
+
+@pytest.mark.parametrize(
+    "name, bad, message",
+    [
+        ("diffusion", {"x": 0.0, "t": 0.0}, "function of .*'x', 'y', 't'.* not of .*'x', 't'"),
+        ("burgers", {"x": 0.0, "y": 0.0, "t": 0.0}, "name each"),
+    ],
+)
+def test_wrong_coordinates(name: str, bad: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TRUTHS[name](**bad)
+
+
+@pytest.mark.parametrize("orders", [{"x": -1}, {"z": 1}, {"x": 0.5}])
+def test_wrong_orders(orders: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="orders are integers ≥ 0 of"):
+        TRUTHS["burgers"](x=0.0, t=0.0, orders=orders)
+
+
+def test_grid_needs_every_coordinate() -> None:
+    with pytest.raises(ValueError, match="no labels for 't'; pass t=40"):
+        TRUTHS["burgers"].grid(x=4)
+    with pytest.raises(ValueError, match=r"not of .*'z'"):
+        TRUTHS["burgers"].grid(x=4, t=4, z=4)

@@ -1,0 +1,49 @@
+"""Every experiment of the paper at a small size, against the bounds on its figures."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stdout
+
+import pytest
+
+from benchmarks import paper
+from benchmarks.paper import control, row
+from benchmarks.paper.problems import BURGERS, DIFFUSION, WAVE, Problem
+
+
+@pytest.mark.parametrize("name", paper.EXPERIMENTS)
+def test_figures_keep_their_bounds(name: str) -> None:
+    rows = paper.experiment(name, quick=True)
+    if not rows:
+        pytest.skip("needs the data that XSPLINE_DATA_DIR points to")
+    assert not [r for r in rows if not r.kept]
+    assert any(r.bound is not None and "delta_max" in r.figure for r in rows)
+
+
+@pytest.mark.parametrize("problem", [DIFFUSION, WAVE, BURGERS], ids=lambda p: p.name)
+def test_recovered_constant_is_that_of_the_formulas(problem: Problem) -> None:
+    """The text of the equation and the paper's formulas, written out, agree on one field."""
+    field = problem.fit(problem.truth.scatter(2_000, 3))
+    (true,) = problem.truth.parameters.values()
+    by_hand = control.recovered(problem, field.predict(problem.grid(1.0)))
+    assert problem.error(field) == pytest.approx(100 * (by_hand / true - 1), abs=1e-6)
+
+
+def test_controls_are_near_the_papers() -> None:
+    """Differences of exact values: what the grid alone costs."""
+    found = {r.figure: (r.ours, float(r.paper)) for r in paper.equations.control_rows()}
+    assert len(found) == 4
+    assert all(0.5 < ours / printed < 2 for ours, printed in found.values()), found
+
+
+def test_a_figure_that_is_not_a_number_breaks_its_bound() -> None:
+    assert not row.Row("constant", float("nan"), "0.1", 1.0).kept
+
+
+def test_missing_data_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setenv("XSPLINE_DATA_DIR", str(tmp_path))
+    text = io.StringIO()
+    with redirect_stdout(text):
+        row.print_rows("images", paper.experiment("images", quick=True))
+    assert "skipped" in text.getvalue() and "XSPLINE_DATA_DIR" in text.getvalue()
