@@ -61,7 +61,7 @@ class Linear(Truth):
         if not self.source:
             return {}
         still = Linear(self.text, self.values, self.duration, self.source)
-        here = {name: self._axis(name, at[name]) for name in ("x", "y")}
+        here: dict[str, Any] = {name: self._axis(name, at[name]) for name in ("x", "y")}
         return {"S": still(**here, t=0.0).rename("S")}
 
 

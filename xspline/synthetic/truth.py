@@ -90,7 +90,7 @@ class Truth(ABC):
         DataArray
             ``u`` over the coordinates, in the order of ``dims``.
         """
-        axes = {name: self._axis(name, labels.get(name)) for name in self.dims}
+        axes: dict[str, Any] = {name: self._axis(name, labels.get(name)) for name in self.dims}
         extra = {name: value for name, value in labels.items() if name not in axes}  # named in the error
         return self(orders=orders, **axes, **extra).rename("u")
 
@@ -123,14 +123,16 @@ class Truth(ABC):
         rng = np.random.default_rng(seed)
         ranges = {**self.domain, **(within or {})}
         points = {name: ("obs", rng.uniform(*ranges[name], n)) for name in self.dims}
-        values = self(**{name: xr.DataArray(p, dims=dim) for name, (dim, p) in points.items()})
+        at: dict[str, Any] = {name: xr.DataArray(p, dims=dim) for name, (dim, p) in points.items()}
+        values = self(**at)
         errors = noise * self.spread * rng.standard_normal(n)
         return (values + errors).assign_coords(points).rename("u")
 
     @functools.cached_property
     def spread(self) -> float:
         """Standard deviation of the field over a fixed grid of 40 labels a coordinate."""
-        return float(self.grid(**dict.fromkeys(self.dims, 40)).std())
+        sizes: dict[str, Any] = dict.fromkeys(self.dims, 40)
+        return float(self.grid(**sizes).std())
 
     def known(self, at: Any) -> dict[str, xr.DataArray]:
         """Return the known sources of the equation at the labels of a DataArray, a Dataset or a mapping."""
