@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -168,6 +169,18 @@ def test_an_empty_block_takes_the_reference_of_its_neighbours():
     np.testing.assert_array_equal(joined.reference, np.full(5, 280.0))
     np.testing.assert_array_equal(joined.count[:3], 0)
     assert joined.tally == Tally()
+
+
+def test_empty_blocks_beside_blocks_of_other_extents():
+    frame = FRAME
+    a, b = (
+        replace(Sums.zero(frame, (n, 2)), weight=np.ones((n, 2)), reference=np.full((n, 2), 5.0))
+        for n in (3, 4)
+    )
+    left = Sums.concatenate([a, b], 0, frame)
+    joined = Sums.concatenate([left, Sums.zero(frame, (2, 2))], 0, frame)
+    assert joined.batch == (9, 2)
+    np.testing.assert_array_equal(joined.reference, 5.0)
 
 
 @given(frames(), rngs, BATCHES)

@@ -119,7 +119,9 @@ class Sums:
                 f"there are {parts[0].batch_ndim} batch axes; cannot concatenate along batch axis {axis}"
             )
         # A part without weight is zero at any reference; that of its neighbours keeps later merges centred.
-        common = _common_reference(parts)
+        common = _common_reference(parts).take(
+            [0], axis=axis
+        )  # of one member: the others may be more than a part has
         parts = [part if part.has_weight else replace(part, reference=common) for part in parts]
         window = union([part.window for part in parts], frame.sizes, frame.periodic)
         shapes = _shapes_side_by_side([part.batch for part in parts], axis)
