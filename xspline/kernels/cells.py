@@ -13,20 +13,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.polynomial import legendre
 
-from .layout import Floats, Integers
+from .layout import Bools, Floats, Integers
 from .rows import Positions, Reach, base_of_cells
 
 if TYPE_CHECKING:
     from xspline.spaces.features import Features
 
 ROWS_PER_CELL = 3  # with fewer, turning the sums of a cell into pairs costs more than rows of products
+TILE = 1 << 14  # rows located at a time
 WIDEST = 1 << 11  # products of columns in a row of a tile, so that a tile stays in the cache
-MULTIPLE = 8  # the columns of the last axis are padded to a multiple of it, for vector instructions
+FOUR, MULTIPLE = 4, 8  # the columns of the last axis are padded to a multiple of it, for vector instructions
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +52,13 @@ class Columns:
     of_position: bool
 
 
-@lru_cache(maxsize=256)
 def columns_of(features: Features) -> Columns:
     """Legendre polynomials on the cells of a B-spline; functions and products of them for other bases."""
+    return _columns_of(features)  # type: ignore[arg-type]  # by identity
+
+
+@lru_cache(maxsize=256)
+def _columns_of(features: Features) -> Columns:
     if features.local:
         p = features.width - 1
         return Columns(
@@ -95,106 +100,59 @@ class Cells:
 
     Attributes
     ----------
-    features, coordinates, reaches : tuple
+    features, coordinates : tuple
         One per coefficient axis of the group; coordinates [n].
+    engine : Positions
+        What locates.
     keys : ndarray, int32 [n]
-        Where the patch of each row begins in the raveled stretch of the block; -1 outside the domains.
-    order : ndarray, int32
-        Rows inside, sorted by key.
-    ends : ndarray, int64 [entries of the stretch]
-        Number of sorted rows up to and with those of each key.
+        Number of the cell of each row; -1 outside the domains.
+    order : ndarray, int32 [rows inside]
+        Rows sorted by key.
+    ends : ndarray, int64 [occupied]
+        Number of sorted rows up to the end of each cell that holds rows.
+    cells : ndarray, int64 [occupied, axes]
+        These cells, along each axis.
     """
 
     features: tuple[Features, ...]
     coordinates: tuple[Floats, ...]
-    reaches: tuple[Reach, ...]
-    keys: np.ndarray
-    order: np.ndarray
-    ends: Integers
     engine: Positions
+    keys: np.ndarray[Any, Any]
+    order: np.ndarray[Any, Any]
+    ends: Integers
+    cells: Integers
 
     @staticmethod
-    def sort(
-        features: Sequence[Features], coordinates: Sequence[Floats], reaches: Sequence[Reach], engine: Positions
-    ) -> Cells | None:
-        """Cells of a group; None where rows are too few, or too wide, to gain from them."""
-        extents = [reach.extent for reach in reaches]
-        count, stretch = coordinates[0].size, math.prod(extents)
-        if not _fits(features) or count >= 1 << 31 or stretch > max(4 * count, 1 << 12):
+    def sort(features: Sequence[Features], coordinates: Sequence[Floats], engine: Positions) -> Cells | None:
+        """Cells of a group whose features fit; None where rows are too few to gain from them."""
+        count = coordinates[0].size
+        if not ROWS_PER_CELL <= count < 1 << 31:
             return None
-        keys = np.empty(count, dtype=np.int32)
-        for first in range(0, count, 1 << 15):
-            span = slice(first, first + (1 << 15))
-            keys[span] = _keys(features, [x[span] for x in coordinates], reaches, engine)
-        ends = np.zeros(stretch, dtype=np.int64)
+        ranges = [_range(f, x) for f, x in zip(features, coordinates, strict=True)]
+        box = tuple(high - low + 1 for low, high in ranges)
+        if math.prod(box) > 4 * count:
+            return None
+        keys, ends = np.empty(count, dtype=np.int32), np.zeros(math.prod(box), dtype=np.int64)
+        for first in range(0, count, TILE):
+            span = slice(first, first + TILE)
+            keys[span] = _keys(features, [x[span] for x in coordinates], ranges, engine)
         order = _kernels().sort_rows(keys, ends)
-        occupied = np.count_nonzero(np.diff(ends, prepend=0))
-        if order.size < ROWS_PER_CELL * occupied:
+        occupied = np.flatnonzero(np.diff(ends, prepend=0))
+        if order.size < max(1, ROWS_PER_CELL * occupied.size):
             return None
-        return Cells(tuple(features), tuple(coordinates), tuple(reaches), keys, order, ends, engine)
+        cells = np.stack(np.unravel_index(occupied, box), axis=1) + np.array([low for low, _ in ranges])
+        return Cells(tuple(features), tuple(coordinates), engine, keys, order, ends[occupied], cells)
+
+    def touched(self, axis: int) -> Bools:
+        """Cells [m] along an axis that hold rows inside all domains."""
+        out = np.zeros(self.features[axis].cells, dtype=bool)
+        out[self.cells[:, axis]] = True
+        return out
 
     @cached_property
     def columns(self) -> tuple[Columns, ...]:
         """What rows give, per axis."""
         return tuple(columns_of(f) for f in self.features)
-
-    @cached_property
-    def extents(self) -> tuple[int, ...]:
-        """Extent of the stretch, per axis."""
-        return tuple(reach.extent for reach in self.reaches)
-
-    @cached_property
-    def offsets(self) -> tuple[int, ...]:
-        return tuple(f.offsets for f in self.features)
-
-    @cached_property
-    def _tables(self) -> tuple[list[Integers], Floats]:
-        """(start, step from one patch to the next) of each axis, for moments and for pairs; all tables."""
-        flat, places, end = [], [], 0
-        for kind in ("functions", "pairs"):
-            found = []
-            for f, reach, columns in zip(self.features, self.reaches, self.columns, strict=True):
-                table = getattr(columns, kind)
-                if len(table) > 1:
-                    table = table[_cell_of_base(f, reach)]
-                found.append((end, table[0].size if len(table) > 1 else 0))
-                flat.append(table.ravel())
-                end += table.size
-            places += list(np.array(found).T)
-        return places, np.concatenate(flat)
-
-    @cached_property
-    def plan(self) -> Integers:
-        """Numbers of each axis, [12, axes].
-
-        Columns; their stride on the way to pairs and to moments; functions; pairs; first row in the table of
-        rows; whether columns are given; extent of the stretch; start of the tables of functions, step from
-        patch to patch; the same of the tables of pairs.
-        """
-        columns = [c.size for c in self.columns]
-        functions = [f.width for f in self.features]
-        strides = [*columns[:-1], -(-columns[-1] // MULTIPLE) * MULTIPLE]
-        narrow = [functions[0], *strides[1:]]
-        if len(columns) > 2:
-            narrow[1] = functions[1]
-        lines = [1 if c.of_position else c.size for c in self.columns]
-        pairs = [q * (q + 1) // 2 for q in functions]
-        given = [int(not c.of_position) for c in self.columns]
-        rows = np.cumsum([0, *lines[:-1]])
-        places, _ = self._tables
-        plan = [columns, strides, narrow, functions, pairs, rows, given, self.extents, *places]
-        return np.ascontiguousarray(plan, dtype=np.int64)
-
-    @cached_property
-    def places(self) -> tuple[Integers, Integers]:
-        """Where functions and pairs go in the raveled stretch, relative to the first."""
-        functions, pairs, offsets = (np.zeros(1, dtype=np.int64) for _ in range(3))
-        for f, extent in zip(self.features, self.extents, strict=True):
-            a, o = f.pair_index()
-            functions = (functions[:, None] * extent + np.arange(f.width)).ravel()
-            pairs = (pairs[:, None] * extent + a).ravel()
-            offsets = (offsets[:, None] * f.offsets + o).ravel()
-        return functions, pairs * math.prod(self.offsets) + offsets
 
     def slabs(self, rows: int) -> Iterator[tuple[int, Integers]]:
         """(number of the first, rows) of consecutive sorted rows."""
@@ -209,52 +167,116 @@ class Cells:
             out.append(z[None] if columns.of_position else given_columns(f, cell, z))
         return np.concatenate(out)
 
-    def add(self, first: int, rows: Integers, weights: Floats, errors: Floats, total: CellTotal) -> None:
-        """Add sorted rows from the `first` on: weights and weighted errors are [members, rows]."""
-        _kernels().add_cells(
-            first, self.ends, self.table(rows), weights, errors, self.plan, self._tables[1], *self.places,
-            total.moment, total.pairs,
-        )  # fmt: skip
 
-
-class CellTotal:
-    """Moments and pairs of the cells of a group, unrolled: [members, stretch] and [members, stretch, offsets].
+class CellSums:
+    """Moments and pairs of a group, cell by cell, unrolled: [members, stretch] and [members, stretch, offsets].
 
     Parameters
     ----------
+    cells : Cells
+    reaches : sequence of Reach
+        One per axis.
     moments, pairs : int
         Members of each; 0 for none.
     """
 
-    def __init__(self, cells: Cells, moments: int, pairs: int) -> None:
-        stretch = cells.ends.size
-        self.cells = cells
+    def __init__(self, cells: Cells, reaches: Sequence[Reach], moments: int, pairs: int) -> None:
+        self.cells, self.features = cells, cells.features
+        self.extents = tuple(reach.extent for reach in reaches)
+        self.offsets = tuple(f.offsets for f in self.features)
+        bases = [
+            base_of_cells(f, reach)[cell]
+            for f, reach, cell in zip(self.features, reaches, cells.cells.T, strict=True)
+        ]
+        self.bases = np.stack([*bases, *cells.cells.T], axis=1)
+        stretch = math.prod(self.extents)
         self.moment = np.zeros((moments, stretch))
-        self.pairs = np.zeros((pairs, stretch, math.prod(cells.offsets)))
+        self.pairs = np.zeros((pairs, stretch, math.prod(self.offsets)))
+
+    def add(self, first: int, rows: Integers, weights: Floats, errors: Floats) -> None:
+        """Add sorted rows from the `first` on: weights and weighted errors are [members, rows]."""
+        plans, tables = self._tables
+        _kernels().add_cells(
+            first, self.cells.ends, self.bases, self.cells.table(rows), weights, errors,
+            self._plan, *plans, tables, *self._places, self.moment, self.pairs,
+        )  # fmt: skip
+
+    @cached_property
+    def _plan(self) -> Integers:
+        """[5, axes]: columns, first row in the table of rows, whether given, with padding, extent."""
+        columns = self.cells.columns
+        rows = np.cumsum([0, *(1 if c.of_position else c.size for c in columns[:-1])])
+        given = [int(not c.of_position) for c in columns]
+        sizes = [c.size for c in columns]
+        padded = [*sizes[:-1], _padded(sizes[-1], MULTIPLE)]
+        return np.array([sizes, rows, given, padded, self.extents], dtype=np.int64)
+
+    @cached_property
+    def _tables(self) -> tuple[tuple[Integers, Integers], Floats]:
+        """Plans [5, axes] of what turns columns into functions and pairs, and all tables raveled."""
+        columns, wide = self.cells.columns, self._plan[3]
+        narrow = wide.copy()
+        for axis in (0, 1) if len(columns) > 2 else (0,):
+            narrow[axis] = self.features[axis].width
+        plans: list[Integers] = []
+        flat: list[Floats] = []
+        for strides, tables in ((narrow, [c.functions for c in columns]), (wide, [c.pairs for c in columns])):
+            plan = []
+            for stride, table in zip(strides, tables, strict=True):
+                _, used, count = table.shape
+                padded = np.pad(table, ((0, 0), (0, -used % FOUR), (0, 0)))
+                step = padded[0].size if len(table) > 1 else -int(_is_identity(table[0]))
+                plan.append((padded.shape[1], stride, count, sum(t.size for t in flat), step))
+                flat.append(padded.ravel())
+            plans.append(np.ascontiguousarray(np.array(plan, dtype=np.int64).T))
+        return (plans[0], plans[1]), np.concatenate(flat)
+
+    @cached_property
+    def _places(self) -> tuple[Integers, Integers]:
+        """Where functions and pairs go in the raveled stretch, relative to the first."""
+        functions, pairs, offsets = (np.zeros(1, dtype=np.int64) for _ in range(3))
+        for f, extent in zip(self.features, self.extents, strict=True):
+            a, o = f.pair_index()
+            functions = (functions[:, None] * extent + np.arange(f.width)).ravel()
+            pairs = (pairs[:, None] * extent + a).ravel()
+            offsets = (offsets[:, None] * f.offsets + o).ravel()
+        return functions, pairs * math.prod(self.offsets) + offsets
 
 
-def _fits(features: Sequence[Features]) -> bool:
+def _is_identity(table: Floats) -> bool:
+    return np.array_equal(table, np.eye(*table.shape))
+
+
+def _padded(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
+
+
+def fits(features: Sequence[Features]) -> bool:
     """Several axes, and a row of products of columns that a cache holds."""
-    widths = [columns_of(f).size for f in features] if len(features) > 1 else [WIDEST + 1]
-    return math.prod(widths[1:]) <= WIDEST and math.prod(widths) <= 32 * WIDEST
+    widths = [columns_of(f).size for f in features]
+    return len(widths) > 1 and math.prod(widths[1:]) <= WIDEST and math.prod(widths) <= 32 * WIDEST
+
+
+def _range(features: Features, x: Floats) -> tuple[int, int]:
+    """First and last cell that positions can be in."""
+    if features.domain is None:  # a circle, or one cell for all
+        return 0, features.cells - 1
+    ends = np.clip([np.fmin.reduce(x), np.fmax.reduce(x)], *features.domain)
+    low, high = features.locate(ends)[0]
+    return max(int(low), 0), max(int(high), 0)  # all missing: -1
 
 
 def _keys(
-    features: Sequence[Features], coordinates: Sequence[Floats], reaches: Sequence[Reach], engine: Positions
+    features: Sequence[Features],
+    coordinates: Sequence[Floats],
+    ranges: Sequence[tuple[int, int]],
+    engine: Positions,
 ) -> Integers:
     keys = np.zeros(coordinates[0].size, dtype=np.int64)
-    for f, x, reach in zip(features, coordinates, reaches, strict=True):
+    for f, x, (low, high) in zip(features, coordinates, ranges, strict=True):
         cell, _ = engine.locate(f, x)
-        _kernels().ravel_cells(cell, base_of_cells(f, reach), reach.extent, keys)
+        _kernels().ravel_cells(cell, low, high - low + 1, keys)
     return keys
-
-
-def _cell_of_base(features: Features, reach: Reach) -> Integers:
-    """The cell whose patch begins at each place of a stretch: [extent]; 0 where none does."""
-    out, base = np.zeros(reach.extent, dtype=np.int64), base_of_cells(features, reach)
-    inside = (base >= 0) & (base < reach.extent)
-    out[base[inside]] = np.flatnonzero(inside)
-    return out
 
 
 def _kernels() -> ModuleType:

@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from .layout import Floats, Integers
 
+Rows32 = NDArray[np.int32]
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Not "fast": NaN must stay NaN. No parallel loops: parallelism belongs to the scheduler.
@@ -234,6 +236,18 @@ def gather_products(
 # Positions and values of B-splines
 
 
+NEAR = 1e-6  # cells: closer to a knot than this, rounding may have put a position into the wrong cell
+
+
+@compiled
+def _wrapped(y: float, lo: float, hi: float) -> float:
+    """A position on a circle; what lies inside stays bit for bit."""
+    if lo <= y < hi:
+        return y
+    y = lo + (y - lo) % (hi - lo)
+    return lo if y >= hi else y
+
+
 @compiled
 def locate(
     x: Floats,
@@ -247,26 +261,35 @@ def locate(
 ) -> None:
     """Twin of `LocalSpline.locate`; `ends` are the labels just outside that still count as on an end."""
     lo, hi, last = edges[0], edges[-1], edges.size - 2
+    if periodic:
+        for i in range(x.size):
+            z[i] = _wrapped(x[i], lo, hi) if np.isfinite(x[i]) else np.nan
+    else:
+        for i in range(x.size):
+            y = x[i]
+            z[i] = min(max(y, lo), hi) if ends[0] <= y <= ends[1] else np.nan
+    if uniform:
+        for i in range(x.size):  # without branches: vector instructions
+            known = z[i] == z[i]
+            turns = ((z[i] if known else lo) - lo) / step
+            cell[i] = min(max(int(turns), 0), last) if known else -1
+            z[i] = turns
+        for i in range(x.size):
+            part = z[i] - cell[i]
+            if not NEAR < part < 1.0 - NEAR and cell[i] >= 0:  # rounding decides nothing: the knots do
+                y = _wrapped(x[i], lo, hi) if periodic else min(max(x[i], lo), hi)
+                cell[i] -= y < edges[cell[i]]
+                cell[i] += cell[i] < last and y >= edges[cell[i] + 1]
+        for i in range(x.size):
+            z[i] = min(max(2.0 * (z[i] - cell[i]) - 1.0, -1.0), 1.0) if cell[i] >= 0 else 0.0
+        return
     for i in range(x.size):
-        y = x[i]
-        if not np.isfinite(y) or (not periodic and (y < ends[0] or y > ends[1])):
+        if not z[i] == z[i]:
             cell[i], z[i] = -1, 0.0
             continue
-        if periodic and (y < lo or y >= hi):
-            y = lo + (y - lo) % (hi - lo)
-            y = lo if y >= hi else y
-        y = min(max(y, lo), hi)
-        if uniform:
-            c = min(max(int(np.floor((y - lo) / step)), 0), last)
-            if y < edges[c]:  # the quotient may round across a knot; the knots themselves decide
-                c -= 1
-            if c < last and y >= edges[c + 1]:
-                c += 1
-            turns = (y - lo) / step - c
-        else:
-            c = min(np.searchsorted(edges, y, side="right") - 1, last)
-            turns = (y - edges[c]) / (edges[c + 1] - edges[c])
-        cell[i], z[i] = c, min(max(2.0 * turns - 1.0, -1.0), 1.0)
+        c = min(np.searchsorted(edges, z[i], side="right") - 1, last)
+        cell[i] = c
+        z[i] = min(max(2.0 * ((z[i] - edges[c]) / (edges[c + 1] - edges[c])) - 1.0, -1.0), 1.0)
 
 
 @compiled
@@ -293,17 +316,15 @@ def series(cell: Integers, z: Floats, tables: Floats, out: Floats) -> None:
 
 
 @compiled
-def ravel_cells(cell: Integers, base: Integers, extent: int, keys: Integers) -> None:
-    """Append one axis to the places of rows, -1 outside: keys = keys * extent + base[cell]."""
+def ravel_cells(cell: Integers, low: int, count: int, keys: Integers) -> None:
+    """Append one axis to the numbers of cells, -1 outside: keys = keys * count + cell - low."""
     for i in range(cell.size):
-        if cell[i] < 0 or keys[i] < 0:
-            keys[i] = -1
-        else:
-            keys[i] = keys[i] * extent + base[cell[i]]
+        outside = cell[i] < 0 or keys[i] < 0
+        keys[i] = -1 if outside else keys[i] * count + cell[i] - low
 
 
 @compiled
-def sort_rows(keys: Integers, ends: Integers) -> Integers:
+def sort_rows(keys: Rows32, ends: Integers) -> Rows32:
     """Rows with keys >= 0 in the order of their keys, by counting; `ends` [keys] becomes where each ends."""
     ends[:] = 0
     for i in range(keys.size):
@@ -344,20 +365,32 @@ def _columns(table: Floats, s: int, stop: int, given: bool, out: Floats) -> None
 
 
 @compiled
-def _expand(columns: Floats, count: int, width: int, last: bool, out: Floats) -> int:
-    """Multiply the rows of a tile, `width` wide, by the columns of one more axis; returns the new width."""
-    size = columns.shape[0]
+def _transpose(columns: Floats, count: int, out: Floats) -> None:
+    """out[t, k] = columns[k, t] for the rows of a tile."""
     for t in range(count):
         row = out[t]
-        if last:
-            for k in range(size):
-                row[k] = columns[k, t]
-            continue
-        for k in range(size - 1, -1, -1):  # backwards: the first piece is read until it is overwritten
-            x, piece = columns[k, t], row[k * width : (k + 1) * width]
+        for k in range(columns.shape[0]):
+            row[k] = columns[k, t]
+
+
+@compiled
+def _expand(inner: Floats, count: int, width: int, columns: Floats, size: int, out: Floats) -> None:
+    """out[t, k, :] = columns[k, t] inner[t, :width]: one more axis of `size` columns before the others.
+
+    Four columns for each load; up to three more than there are, into places that are not read.
+    """
+    for t in range(count):
+        piece, row = inner[t, :width], out[t]
+        for k in range(0, size, 4):
+            x0, x1, x2, x3 = columns[k, t], columns[k + 1, t], columns[k + 2, t], columns[k + 3, t]
+            r0, r1 = row[k * width : (k + 1) * width], row[(k + 1) * width : (k + 2) * width]
+            r2, r3 = row[(k + 2) * width : (k + 3) * width], row[(k + 3) * width : (k + 4) * width]
             for j in range(width):
-                piece[j] = x * row[j]
-    return size * width
+                x = piece[j]
+                r0[j] = x0 * x
+                r1[j] = x1 * x
+                r2[j] = x2 * x
+                r3[j] = x3 * x
 
 
 @compiled
@@ -376,7 +409,12 @@ def _add_tile(outer: Floats, weight: Floats, inner: Floats, scaled: Floats, out:
         v0, v1, v2, v3 = inner[t], inner[t + 1], inner[t + 2], inner[t + 3]
         for k in range(0, size - 1, 2):
             a0, a1, a2, a3 = scaled[k, t], scaled[k, t + 1], scaled[k, t + 2], scaled[k, t + 3]
-            b0, b1, b2, b3 = scaled[k + 1, t], scaled[k + 1, t + 1], scaled[k + 1, t + 2], scaled[k + 1, t + 3]
+            b0, b1, b2, b3 = (
+                scaled[k + 1, t],
+                scaled[k + 1, t + 1],
+                scaled[k + 1, t + 2],
+                scaled[k + 1, t + 3],
+            )
             m, n = out[k], out[k + 1]
             for j in range(width):
                 x0, x1, x2, x3 = v0[j], v1[j], v2[j], v3[j]
@@ -395,74 +433,25 @@ def _add_tile(outer: Floats, weight: Floats, inner: Floats, scaled: Floats, out:
 
 
 @compiled
-def _transform(
-    source: Floats, table: Floats, before: int, used: int, stride: int, count: int, after: int, out: Floats
-) -> None:
-    """out[b, c, :] = sum over k < used of table[k, c] source[b, k, :]; source is [before, stride, after]."""
-    for b in range(before):
-        for c in range(count):
-            o = out[(b * count + c) * after : (b * count + c + 1) * after]
-            o[:] = 0.0
-            for k in range(used):
-                x, s = table[k * count + c], source[(b * stride + k) * after : (b * stride + k + 1) * after]
-                for j in range(after):
-                    o[j] += x * s[j]
+def _tile(table: Floats, s: int, stop: int, plan: Integers, columns: Floats, inner: Floats) -> int:
+    """Columns of the axes of one tile, and their products over all axes but the first.
 
-
-@compiled
-def _transform_last(
-    source: Floats, table: Floats, before: int, used: int, stride: int, count: int, out: Floats
-) -> None:
-    """`_transform` with nothing after."""
-    for b in range(before):
-        o = out[b * count : (b + 1) * count]
-        o[:] = 0.0
-        for k in range(used):
-            x, row = source[b * stride + k], table[k * count : (k + 1) * count]
-            for c in range(count):
-                o[c] += x * row[c]
-
-
-@compiled
-def _fold(
-    sums: Floats,
-    spare: Floats,
-    tables: Floats,
-    places: Integers,
-    used: Integers,
-    strides: Integers,
-    counts: Integers,
-) -> Floats:
-    """Sums of products of columns to functions or pairs, axis by axis, the last one first."""
-    after = 1
-    for axis in range(used.size - 1, -1, -1):
-        before = 1
-        for other in range(axis):
-            before *= strides[other]
-        table = tables[places[axis] : places[axis] + used[axis] * counts[axis]]
-        if after == 1:
-            _transform_last(sums, table, before, used[axis], strides[axis], counts[axis], spare)
-        else:
-            _transform(sums, table, before, used[axis], strides[axis], counts[axis], after, spare)
-        sums, spare = spare, sums
-        after *= counts[axis]
-    return sums
-
-
-@compiled
-def _tile(table: Floats, s: int, stop: int, plan: Integers, columns: Floats, inner: Floats) -> None:
-    """Columns of the axes of one tile, and in `inner` their products over all axes but the first."""
-    axes, width, after = plan.shape[1], 1, columns.shape[0]
-    for axis in range(axes - 1, -1, -1):
-        size, row = plan[0, axis], plan[5, axis]
-        mine = columns[after - size : after]
-        _columns(table[row:], s, stop, plan[6, axis] == 1, mine)
+    The products end in inner[i], of two arrays that are used in turn; returns i.
+    """
+    axes, after, which = plan.shape[1], plan[0].sum(), 0
+    for axis in range(axes):
+        mine = columns[after - plan[0, axis:].sum() :]
+        _columns(table[plan[1, axis] :], s, stop, plan[2, axis] == 1, mine[: plan[0, axis]])
+    after -= plan[0, axes - 1]
+    _transpose(columns[after : after + plan[0, axes - 1]], stop - s, inner[0])
+    width = plan[3, axes - 1]
+    for axis in range(axes - 2, 0, -1):
+        size = plan[0, axis]
         after -= size
-        if axis == axes - 1:
-            _expand(mine, stop - s, 1, True, inner)
-            width = plan[1, axis]
-        elif axis:
-            width = _expand(mine, stop - s, width, False, inner)
+        _expand(inner[which], stop - s, width, columns[after:], size, inner[1 - which])
+        which = 1 - which
+        width *= size
+    return which
 
 
 @compiled
@@ -482,44 +471,87 @@ def _add_rows(
     """Sums of products of columns over the rows of one cell, tile by tile."""
     pair_sums[:] = 0.0
     moment_sums[:] = 0.0
+    outer = columns[: plan[0, 0]]
     for s in range(first, last, TILE):
         stop = min(s + TILE, last)
-        _tile(table, s, stop, plan, columns, inner)
-        outer = columns[: plan[0, 0]]
+        products = inner[_tile(table, s, stop, plan, columns, inner)]
         for r in range(weights.shape[0]):
-            _add_tile(outer, weights[r, s:stop], inner, scaled, pair_sums[r])
+            _add_tile(outer, weights[r, s:stop], products, scaled, pair_sums[r])
         for r in range(errors.shape[0]):
-            _add_tile(outer, errors[r, s:stop], inner, scaled, moment_sums[r])
+            _add_tile(outer, errors[r, s:stop], products, scaled, moment_sums[r])
 
 
 @compiled
-def _add_folded(
+def _combine(source: Floats, table: Floats, c: int, used: int, count: int, row: Floats) -> None:
+    """row[:] = sum over k < used of table[k, c] source[k, :]; `used` is a multiple of four."""
+    after = row.size
+    for k in range(0, used, 4):
+        s0, s1 = source[k * after : (k + 1) * after], source[(k + 1) * after : (k + 2) * after]
+        s2, s3 = source[(k + 2) * after : (k + 3) * after], source[(k + 3) * after : (k + 4) * after]
+        x0, x1 = table[k * count + c], table[(k + 1) * count + c]
+        x2, x3 = table[(k + 2) * count + c], table[(k + 3) * count + c]
+        if k == 0:
+            for j in range(after):
+                row[j] = x0 * s0[j] + x1 * s1[j] + x2 * s2[j] + x3 * s3[j]
+        else:
+            for j in range(after):
+                row[j] += x0 * s0[j] + x1 * s1[j] + x2 * s2[j] + x3 * s3[j]
+
+
+@compiled
+def _fold(
     sums: Floats,
     spare: Floats,
     other: Floats,
     tables: Floats,
-    starts: Integers,
-    used: Integers,
-    strides: Integers,
-    counts: Integers,
+    plan: Integers,
+    cell: Integers,
     places: Integers,
     out: Floats,
 ) -> None:
-    """Turn the sums of one cell into functions or pairs, and add them to `out` at their places."""
-    spare[: sums.size] = sums
-    done = _fold(spare, other, tables, starts, used, strides, counts)
-    for i in range(places.size):
-        out[places[i]] += done[i]
+    """Turn sums of products of columns of one cell into functions or pairs, and add them at their places.
+
+    Each step turns the axis that is first, and puts it last: what is combined are long rows.
+
+    Parameters
+    ----------
+    sums : [columns of the axes.., padded]
+    plan : [5, axes] columns that are used, with padding; columns that are stored; functions or pairs; start of
+        the tables, step from cell to cell (-1: the columns are what is wanted).
+    cell : [axes]
+    """
+    axes, size = plan.shape[1], sums.size
+    spare[:size] = sums
+    for axis in range(axes):
+        used, count, step = plan[0, axis], plan[2, axis], plan[4, axis]
+        after, start = size // plan[1, axis], plan[3, axis] + max(step, 0) * cell[axis]
+        table = tables[start : start + used * count]
+        for c in range(count):
+            row = spare[c * after : (c + 1) * after]
+            if step >= 0:
+                row = other[other.size - after :]
+                _combine(spare, table, c, used, count, row)
+            if axis == axes - 1:
+                for j in range(after):
+                    out[places[j * count + c]] += row[j]
+            else:
+                for j in range(after):
+                    other[j * count + c] = row[j]
+        spare, other = other, spare
+        size = after * count
 
 
 @compiled
 def add_cells(
     first: int,
     ends: Integers,
+    bases: Integers,
     table: Floats,
     weights: Floats,
     errors: Floats,
     plan: Integers,
+    moment_plan: Integers,
+    pair_plan: Integers,
     tables: Floats,
     moment_places: Integers,
     pair_places: Integers,
@@ -534,43 +566,37 @@ def add_cells(
     Parameters
     ----------
     first : number of the first row among the sorted ones.
-    ends : [cells] number of the row after the last of each cell.
+    ends : [cells] number of the row after the last of each cell that holds rows.
+    bases : [cells, 2 axes] where the patch of each begins along each axis, and its number there.
     table : [numbers per row, rows] local coordinates, or columns as they are.
     weights, errors : [members, rows] w for the pairs, w (y - r) for the moment; each may have no members.
-    plan : [12, axes] see `cells.Cells.plan`.
+    plan : [5, axes] columns, first row in the table, whether columns are given, columns with padding, extent
+        of the stretch.
+    moment_plan, pair_plan : [5, axes] see `_fold`.
     tables : the tables of all axes, raveled.
     moment_places, pair_places : where functions and pairs go, relative to the first of the cell.
     moment, pairs : [members, stretch] and [members, stretch, offsets].
     """
-    axes, rows = plan.shape[1], table.shape[1]
-    width, narrow = np.prod(plan[1, 1:]), np.prod(plan[2, 1:])
-    room = max(1, np.prod(np.maximum(plan[1], plan[4])))
-    columns, scaled = np.zeros((plan[0].sum(), TILE)), np.zeros((plan[0, 0], TILE))
-    inner, spare, other = np.zeros((TILE, width)), np.empty(room), np.empty(room)
-    pair_sums = np.empty((weights.shape[0], plan[0, 0], width))
-    moment_sums = np.empty((errors.shape[0], plan[3, 0], narrow))
-    starts, bases = np.empty((2, axes), np.int64), np.empty(axes, np.int64)
-    cell, s = np.searchsorted(ends, first, side="right"), 0
+    axes, rows, room, wide = plan.shape[1], table.shape[1], 1, 1
+    for axis in range(axes):
+        room *= max(pair_plan[0, axis], pair_plan[1, axis], pair_plan[2, axis])
+        wide *= plan[3, axis] + 3 if axis else 1
+    outer, width, narrow = plan[0, 0], np.prod(pair_plan[1, 1:]), np.prod(moment_plan[1, 1:])
+    columns, scaled = np.zeros((plan[0].sum() + 3, TILE)), np.zeros((outer, TILE))
+    inner, spare, other = np.zeros((2, TILE, wide)), np.zeros(2 * room), np.zeros(2 * room)
+    pair_sums = np.empty((weights.shape[0], outer, width))
+    moment_sums = np.empty((errors.shape[0], moment_plan[1, 0], narrow))
+    s, number = 0, np.searchsorted(ends, first, side="right")
     while s < rows:
-        stop = min(ends[cell] - first, rows)
-        if stop > s:
-            rest = cell
-            for axis in range(axes - 1, -1, -1):
-                bases[axis] = rest % plan[7, axis]
-                rest //= plan[7, axis]
-            starts[0], starts[1] = plan[8] + bases * plan[9], plan[10] + bases * plan[11]
-            _add_rows(
-                table, weights, errors, s, stop, plan, columns, inner, scaled, pair_sums, moment_sums
-            )
-            for r in range(errors.shape[0]):
-                _add_folded(
-                    moment_sums[r].reshape(-1), spare, other, tables, starts[0],
-                    plan[3], plan[2], plan[3], moment_places, moment[r, cell:],
-                )  # fmt: skip
-            for r in range(weights.shape[0]):
-                _add_folded(
-                    pair_sums[r].reshape(-1), spare, other, tables, starts[1],
-                    plan[0], plan[1], plan[4], pair_places, pairs[r, cell:].reshape(-1),
-                )  # fmt: skip
-            s = stop
-        cell += 1
+        base, stop, at = bases[number], min(ends[number] - first, rows), 0
+        for axis in range(axes):
+            at = at * plan[4, axis] + base[axis]
+        _add_rows(table, weights, errors, s, stop, plan, columns, inner, scaled, pair_sums, moment_sums)
+        for r in range(errors.shape[0]):
+            sums, out = moment_sums[r].reshape(-1), moment[r, at:]
+            _fold(sums, spare, other, tables, moment_plan, base[axes:], moment_places, out)
+        for r in range(weights.shape[0]):
+            sums, out = pair_sums[r].reshape(-1), pairs[r, at:].reshape(-1)
+            _fold(sums, spare, other, tables, pair_plan, base[axes:], pair_places, out)
+        s = stop
+        number += 1

@@ -30,7 +30,16 @@ TILE = 1 << 20  # entries of a table of products that are alive at a time
 
 
 class Engine(Positions, Protocol):
-    """How contractions are computed."""
+    """How contractions are computed.
+
+    Attributes
+    ----------
+    sorts : bool
+        Whether rows of several coefficient axes may be summed cell by cell (`cells.Cells`).
+    """
+
+    @property
+    def sorts(self) -> bool: ...
 
     def scatter(self, array: Array, axis: int, rows: Rows) -> Array:
         """Axis [n] becomes [R]: out[R] = sum over the rows i of values[i, R] array[i]."""
@@ -94,6 +103,7 @@ class Namespace:
 
     xp: Any
     device: Any
+    sorts: bool = False
 
     def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
         return features.locate(x)
@@ -195,6 +205,8 @@ def _patch_table(rows: Rows) -> Integers:
 
 class Compiled:
     """Contractions of NumPy arrays in compiled loops."""
+
+    sorts: bool = True
 
     def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
         if not isinstance(features, LocalSpline):

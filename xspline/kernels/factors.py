@@ -12,9 +12,10 @@ from xspline.sums import Factor, digest_key
 from xspline.sums.factor import KEY_MODULUS
 
 from .arrays import to_host, to_namespace
-from .layout import Array, Bools, Piece
+from .layout import Array, Bools, Floats, Piece
 from .mask import Separation, Sites
 from .reading import read
+from .scattered import Scattered
 from .walk import Accumulator, Walk
 
 
@@ -42,19 +43,22 @@ def _multiply(factors: Sequence[Factor]) -> Factor | None:
 # A block that does not separate
 
 
-def stream(walk: Walk) -> Accumulator:
-    """The second pass: pairs from the weights themselves."""
+def stream(walk: Walk) -> Floats:
+    """The second pass: pairs [k.., o.., b..] from the weights themselves."""
+    scattered = Scattered.of(walk, walk.sites)
+    if scattered is not None:
+        return scattered.sums(0.0, moment=False, pairs=True)[1]
     pairs = Accumulator(walk, walk.sites, pairs=True)
     for piece in walk.pieces():
         slab, _ = read(walk, piece)
         if slab.count:
             pairs.add(slab.weights(walk.xp), piece)
-    return pairs
+    return pairs.finish()
 
 
-def whole_factor(walk: Walk, pairs: Accumulator) -> Factor:
+def whole_factor(walk: Walk, array: Floats) -> Factor:
     """One factor over everything. Its key has none to agree with, so the result itself is hashed."""
-    array, axes = pairs.finish(), pairs.coefficient_axes
+    axes = tuple(range(len(walk.reaches)))
     window = tuple((walk.reaches[axis].start, walk.reaches[axis].length) for axis in axes)
     return Factor(axes, window, array, digest_key("whole", repr((axes, window)), array))
 
@@ -65,10 +69,15 @@ def whole_factor(walk: Walk, pairs: Accumulator) -> Factor:
 def component_factor(walk: Walk, sites: Sites, mask: Bools) -> Factor:
     """Factor of some sites, from their part of the mask and the weights that they span."""
     numbers = [i for i, spanned in enumerate(walk.weight_sites) if spanned <= sites]
-    pairs = Accumulator(walk, sites, pairs=True)
-    for piece in walk.pieces(sites):
-        pairs.add(_masked_weights(walk, mask, numbers, piece), piece)
-    array, axes = pairs.finish(), pairs.coefficient_axes
+    scattered = Scattered.of(walk, sites)
+    if scattered is not None:
+        array = scattered.pairs_of(mask, numbers)
+    else:
+        pairs = Accumulator(walk, sites, pairs=True)
+        for piece in walk.pieces(sites):
+            pairs.add(_masked_weights(walk, mask, numbers, piece), piece)
+        array = pairs.finish()
+    axes = tuple(sorted(axis for part in walk.parts if part.site in sites for axis in part.coefficient_axes))
     window = tuple((walk.reaches[axis].start, walk.reaches[axis].length) for axis in axes)
     return Factor(axes, window, array, _key(walk, sites, mask, numbers))
 

@@ -19,9 +19,10 @@ from xspline.sums import Factor, Gram, Sums, Tally
 from .arrays import first_true, to_host
 from .contract import choose_engine
 from .factors import separated_factors, stream, whole_factor
-from .layout import Array, Block, Layout, Piece
+from .layout import Array, Block, Floats, Layout, Piece
 from .mask import Projections, join
 from .reading import Slab, read
+from .scattered import Scattered
 from .walk import Accumulator, Walk, slab_entries
 
 if TYPE_CHECKING:
@@ -75,10 +76,12 @@ class FirstPass:
         self.walk = walk
         self.reference: float | None = walk.block.reference if walk.space.has_constant else 0.0
         self.tally = Tally()
-        self.moment = Accumulator(walk, walk.sites, pairs=False)
+        self.scattered = Scattered.of(walk, walk.sites)  # then moment and pairs wait for the second pass
+        self.moment = None if self.scattered else Accumulator(walk, walk.sites, pairs=False)
         # Weights that span everything leave nothing to separate: G is then streamed in the same walk.
         self.joined = len(join([frozenset((site,)) for site in walk.sites], walk.weight_sites)) == 1
-        self.pairs = Accumulator(walk, walk.sites, pairs=True) if self.joined else None
+        streams = self.joined and not self.scattered
+        self.pairs = Accumulator(walk, walk.sites, pairs=True) if streams else None
         xp, device = walk.xp, walk.device
         lengths = [n if part.is_batch else 1 for part, n in zip(walk.parts, walk.lengths, strict=True)]
         self.power, self.weight, self.count = (
@@ -102,7 +105,8 @@ class FirstPass:
             e = xp.where(slab.valid, e, xp.zeros_like(e))
         weighted = e if slab.weight is None else e * slab.weight
         self._add_scalars(slab, e, weighted, piece)
-        self.moment.add(weighted, piece)
+        if self.moment is not None:
+            self.moment.add(weighted, piece)
         if self.pairs is not None:
             self.pairs.add(slab.weights(xp), piece)
 
@@ -126,8 +130,18 @@ class FirstPass:
         window = tuple((reach.start, reach.length) for reach in walk.reaches)
         reference = np.full((1,) * len(batch_axes), self.reference)
         power, weight, count = (self._per_member(a) for a in (self.power, self.weight, self.count))
-        gram = Gram((self._term(total),), len(batch_axes))
-        return Sums(window, gram, self.moment.finish(), power, weight, count, reference, self.tally)
+        moment, pairs = self._contracted()
+        gram = Gram((self._term(total, pairs),), len(batch_axes))
+        return Sums(window, gram, moment, power, weight, count, reference, self.tally)
+
+    def _contracted(self) -> tuple[Floats, Floats | None]:
+        """The moment, and the pairs where they come with it."""
+        if self.moment is not None:
+            return self.moment.finish(), self.pairs.finish() if self.pairs else None
+        if self.scattered is None or self.reference is None:
+            raise RuntimeError("a block with observations has a reference and one way to be summed")
+        moment, pairs = self.scattered.sums(self.reference, moment=True, pairs=self.joined)
+        return moment, pairs if self.joined else None
 
     def _per_member(self, array: Array) -> NDArray[Any]:
         """[b..] in the order of the layout's batch axes."""
@@ -137,10 +151,10 @@ class FirstPass:
         others = [i for i, part in enumerate(parts) if not part.is_batch]
         return np.transpose(host, order + others).reshape([host.shape[i] for i in order])
 
-    def _term(self, count: int) -> tuple[Factor, ...]:
+    def _term(self, count: int, pairs: Floats | None) -> tuple[Factor, ...]:
         if self.projections is not None:
             return separated_factors(self.walk, self.projections.finish(), count)
-        return (whole_factor(self.walk, self.pairs or stream(self.walk)),)
+        return (whole_factor(self.walk, stream(self.walk) if pairs is None else pairs),)
 
 
 def _rounded(value: float) -> float:

@@ -49,13 +49,14 @@ def read(walk: Walk, piece: Piece) -> tuple[Slab, Tally]:
 def _inside(walk: Walk, piece: Piece, finite: Array) -> tuple[Array, Array]:
     """Finite values with known labels, and those of them whose labels are inside all domains."""
     xp, known, valid = walk.xp, finite, finite
-    for i, rows in enumerate(walk.slab_rows(piece, walk.sites)):
-        if rows is None or rows.inside.all():
+    for i, part in enumerate(walk.parts):
+        inside = np.ones(0, dtype=bool) if part.is_batch else walk.inside(i, piece.rows[i])
+        if inside.all():
             continue
-        shape = tuple(rows.count if j == i else 1 for j in range(len(walk.parts)))
+        shape = tuple(inside.size if j == i else 1 for j in range(len(walk.parts)))
         labelled = _labelled(walk, i, piece.rows[i])
         known = xp.logical_and(known, to_namespace(labelled.reshape(shape), xp, walk.device))
-        valid = xp.logical_and(valid, to_namespace(rows.inside.reshape(shape), xp, walk.device))
+        valid = xp.logical_and(valid, to_namespace(inside.reshape(shape), xp, walk.device))
     return known, valid
 
 

@@ -15,8 +15,9 @@ import array_api_compat
 import numpy as np
 
 from .arrays import native, to_host, to_namespace
+from .cells import Cells, fits
 from .contract import Engine, contract
-from .layout import Array, Block, Floats, Layout, Part, Piece, parts_of, pieces
+from .layout import Array, Block, Bools, Floats, Layout, Part, Piece, parts_of, pieces
 from .rows import Reach, Rows, build_rows, touched_cells
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Walk:
     engine: Engine
     limit: int
     _rows: dict[int, tuple[tuple[int, int], Rows]] = field(default_factory=dict)
+    _cells: dict[int, Cells | None] = field(default_factory=dict)
 
     @cached_property
     def xp(self) -> Any:
@@ -80,9 +82,33 @@ class Walk:
     def reaches(self) -> tuple[Reach, ...]:
         """What the coordinates touch, per coefficient axis."""
         return tuple(
-            Reach.of(features, touched_cells(features, x.reshape(-1), self.engine))
-            for features, x in zip(self.space.features, self.block.coordinates, strict=True)
+            Reach.of(features, self._touched(axis)) for axis, features in enumerate(self.space.features)
         )
+
+    def _touched(self, axis: int) -> Bools:
+        """Cells of a coefficient axis that hold positions."""
+        index = next(i for i, part in enumerate(self.parts) if axis in part.coefficient_axes)
+        cells = self.cells(index)
+        if cells is not None and cells.order.size == cells.keys.size:  # none is outside along another axis
+            return cells.touched(self.parts[index].coefficient_axes.index(axis))
+        return touched_cells(self.space.features[axis], self.coordinates_of(axis), self.engine)
+
+    def cells(self, index: int) -> Cells | None:
+        """The rows of a part by cell, where sums go from cell to cell."""
+        if index not in self._cells:
+            axes = self.parts[index].coefficient_axes
+            features, labels = [self.space.features[a] for a in axes], map(self.coordinates_of, axes)
+            sorts = self.engine.sorts and fits(features)
+            self._cells[index] = Cells.sort(features, tuple(labels), self.engine) if sorts else None
+        return self._cells[index]
+
+    def inside(self, index: int, span: tuple[int, int]) -> Bools:
+        """Rows of a part that are inside all its domains."""
+        cells = self.cells(index)
+        if cells is None:
+            return self.rows(index, span).inside
+        inside: Bools = cells.keys[span[0] : span[0] + span[1]] >= 0
+        return inside
 
     @cached_property
     def axis_order(self) -> tuple[int, ...]:
@@ -104,11 +130,12 @@ class Walk:
 
     def values(self, piece: Piece) -> Array:
         """A slab of the values in float64, one axis per part."""
-        slab = self._ordered[tuple(piece.slices[axis] for axis in self.axis_order)]
+        slab = self.ordered[tuple(piece.slices[axis] for axis in self.axis_order)]
         return self.xp.reshape(native(slab, self.xp), tuple(count for _, count in piece.rows))
 
     @cached_property
-    def _ordered(self) -> Array:
+    def ordered(self) -> Array:
+        """The values, axes in the order of the parts."""
         values = self.block.values
         if isinstance(values, np.ndarray):  # array_api_compat would drop the mask of a masked array
             return values.transpose(self.axis_order)
@@ -238,7 +265,7 @@ class Accumulator:
                 batch[walk.layout.batch_axes.index(part.axes[0])] = position
                 position += 1
             for axis in part.coefficient_axes:
-                total = _roll_up(total, position, walk.reaches[axis].length)
+                total = roll_up(total, position, walk.reaches[axis].length)
                 functions[axis], offsets[axis] = position, position + 1
                 position += 2
         axes = self.coefficient_axes
@@ -249,7 +276,7 @@ class Accumulator:
         return np.asarray(out, order="C")
 
 
-def _roll_up(array: Floats, position: int, length: int) -> Floats:
+def roll_up(array: Floats, position: int, length: int) -> Floats:
     """Add the overhang of a full circle to its beginning."""
     before = (slice(None),) * position
     tail = array[(*before, slice(length, None))]
