@@ -16,8 +16,9 @@ from xspline.spaces import Axis, Space
 
 _LATITUDE_UNITS = {"degrees_north", "degree_north", "degrees_N", "degree_N", "degreesN", "degreeN"}
 _LONGITUDE_UNITS = {"degrees_east", "degree_east", "degrees_E", "degree_E", "degreesE", "degreeE"}
-_ONE_GAP = 1.5  # labels close the circle when their widest gap is within this factor of the usual one,
-_SMALL_GAP = 0.01  # or below this share of the circle: labels of curvilinear grids and points are not even
+_ONE_GAP = 1.5  # labels close the circle when their widest gap is within this factor of the usual one
+_SMALL_GAP = 0.01  # or below this share of the circle,
+_WIDE_GAP = 0.1  # or, below this share, within that factor of the second widest
 
 
 def role_of(coordinate: xr.DataArray) -> str:
@@ -74,7 +75,8 @@ def coordinate_of(
         raise ValueError(
             f"{name!r} is a data variable; make it a coordinate first: ds = ds.set_coords([{name!r}])"
         )
-    raise unknown_name(name, "coordinate", [*data.coords, *data.dims])
+    advice = f". A variable of a Dataset becomes a coordinate of the others by ds.set_coords([{name!r}])"
+    raise unknown_name(name, "coordinate", [*data.coords, *data.dims], advice)
 
 
 def _counted(data: xr.DataArray | xr.Dataset, name: str, index: bool) -> xr.DataArray:
@@ -123,8 +125,7 @@ def _arc(x: np.ndarray, period: float) -> tuple[float, float]:
     places = np.unique(np.mod(x, period))
     gaps = np.diff(places, append=places[0] + period)
     widest = int(np.argmax(gaps))
-    usual = np.median(np.delete(gaps, widest)) if len(gaps) > 1 else period
-    if len(gaps) > 2 and gaps[widest] <= max(_ONE_GAP * usual, _SMALL_GAP * period):
+    if len(gaps) > 2 and gaps[widest] <= _closed(np.delete(gaps, widest), period):
         return 0.0, period
     lo = float(places[(widest + 1) % len(places)])
     span = float(period - gaps[widest])
@@ -132,6 +133,12 @@ def _arc(x: np.ndarray, period: float) -> tuple[float, float]:
     if x.max() - start <= span * (1 + 1e-12):  # labels that do not jump keep their own numbers, bit for bit
         return start, float(x.max())
     return lo, lo + span
+
+
+def _closed(others: np.ndarray, period: float) -> float:
+    """Return the widest gap that belongs to a closed circle: labels of curvilinear grids and of points are not even."""
+    second = min(_ONE_GAP * others.max(), _WIDE_GAP * period)
+    return float(max(_ONE_GAP * np.median(others), _SMALL_GAP * period, second))
 
 
 def is_lazily_indexed(data: xr.DataArray) -> bool:

@@ -12,12 +12,12 @@ import xarray as xr
 from xspline.sums import Tally
 
 
-def unknown_name(name: str, kind: str, known: Iterable[Any]) -> ValueError:
-    """Return the error for a name that does not exist, with the nearest one that does."""
+def unknown_name(name: str, kind: str, known: Iterable[Any], advice: str = "") -> ValueError:
+    """Return the error for a name that does not exist, with the nearest one that does, and advice if there is some."""
     choices = list(dict.fromkeys(str(k) for k in known))
     close = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return ValueError(f"no {kind} {name!r}{hint} Known: {', '.join(map(repr, choices)) or 'none'}")
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    return ValueError(f"no {kind} {name!r}{hint} Known: {', '.join(map(repr, choices)) or 'none'}{advice}")
 
 
 def place(data: xr.DataArray, index: tuple[int, ...]) -> str:

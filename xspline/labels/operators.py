@@ -96,6 +96,7 @@ def _metric(plane: xr.DataArray, metric: xr.DataArray, direction: str, variable:
     attrs = {
         "units": attributes.per(variable.units, ("m", 1)),
         "long_name": f"{direction} {plane.attrs['long_name']}",
+        "history": attributes.history(variable.history, "gradient(geometry='sphere')"),
     }
     return metric.transpose(*plane.dims).rename(plane.name).assign_attrs({**plane.attrs, **attrs})
 
@@ -121,6 +122,7 @@ def laplacian(
     attrs = {
         "units": attributes.per(variable.units, (unit, 2)),
         "long_name": f"Laplacian of {variable.long_name}",
+        "history": attributes.history(variable.history, f"laplacian(geometry={geometry!r})"),
     }
     named = total.transpose(*example.dims).rename(f"{variable.name}_laplacian")
     return named.assign_attrs({k: v for k, v in {**example.attrs, **attrs}.items() if v})
@@ -179,7 +181,9 @@ def labelled(
     """Attach the target's coordinates, and name, units and history of what was evaluated."""
     attrs = _attributes(variable, space, orders, selected)
     own = {name: labels.variable for name, labels in where.coordinates.items()}
-    fits = {n: c for n, c in where.extra.coords.items() if n not in own and set(c.dims) <= set(result.dims)}
+    beside = {n: c for labels in where.coordinates.values() for n, c in labels.coords.items()}
+    beside |= dict(where.extra.coords)
+    fits = {n: c for n, c in beside.items() if n not in own and set(c.dims) <= set(result.dims)}
     batch = {n: c for n, c in variable.batch.coords.items() if n not in own}
     labels: dict[Hashable, Any] = {n: c.variable for n, c in (*fits.items(), *batch.items())}
     return attributes.without_encoding(result.assign_coords(labels | own).assign_attrs(attrs))
