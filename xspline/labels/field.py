@@ -236,6 +236,11 @@ class Field:
 
         ``rmse`` = √(Σw e²/Σw), ``sigma`` = √(Σw e²/(count − edf)); attributes name the penalty and the solver.
         """
+        return self._summary.copy()
+
+    @functools.cached_property
+    def _summary(self) -> xr.Dataset:
+        """The summary, made once: exact degrees of freedom cost a pass over the factors."""
         if self.is_lazy:
             raise ValueError("this field is still lazy (compute=False); call .compute() first")
         every = {name: summarise(self, name) for name in self.variables}

@@ -82,7 +82,7 @@ def recover(
 
 def register() -> None:
     """Give fields the method ``recover``, which their own room cannot: it does not know of equations."""
-    Field.recover = _recover  # type: ignore[attr-defined]
+    Field.recover = _recover
 
 
 def _recover(
