@@ -132,3 +132,40 @@ def test_a_lazy_field_says_compute_first(product: xr.DataArray) -> None:
         lazy.statistics.total("sst")
     np.testing.assert_allclose(lazy.predict(), product.spline.fit(BASES, penalty=0.1).predict(), rtol=1e-12)
     assert not lazy.compute().is_lazy and not lazy.persist().compute().is_lazy
+
+
+def test_a_dimension_twice() -> None:
+    with pytest.warns(UserWarning, match="Duplicate dimension"):
+        square = xr.DataArray(np.zeros((5, 5)), dims=("x", "x"))
+    with pytest.raises(
+        ValueError, match=r"dimensions \('x', 'x'\), of which \['x'\] repeat; give each axis a name"
+    ):
+        square.spline.fit(x=4)
+
+
+def test_a_coordinate_twice(product: xr.DataArray) -> None:
+    field = product.spline.fit(BASES, penalty=0.1)
+    with pytest.raises(ValueError, match=r"'lat' is given twice, in at= and as lat=\.\.\.; drop it from one"):
+        field.predict({"lat": [0.0]}, lat=[1.0])
+    with pytest.raises(ValueError, match="'lat' is given twice"):
+        field.predict(product, lat=0.0)
+
+
+def test_positions_among_the_data_variables(product: xr.DataArray) -> None:
+    reports = xr.Dataset(
+        {"sst": ("obs", np.zeros(9)), "lat": ("obs", np.arange(9.0)), "lon": ("obs", np.arange(9.0))}
+    )
+    with pytest.raises(
+        ValueError, match=r"'lat' is a data variable; make it a coordinate first: ds = ds\.set_coords"
+    ):
+        reports.spline.fit(lat=4, lon=4)
+    with pytest.raises(ValueError, match=r"no coordinate 'lat'\. Known: 'obs'.*set_coords\(\['lat'\]\)"):
+        reports.sst.spline.fit(lat=4, lon=4)
+
+
+def test_a_dimension_of_no_length(product: xr.DataArray) -> None:
+    empty = product.isel(time=slice(0, 0))
+    with pytest.raises(ValueError, match=r"'time' has no valid labels, so it has no range; pass domain="):
+        empty.spline.fit(BASES)
+    with pytest.raises(xs.SingularSystemError, match="no observations"):
+        empty.spline.fit(product.spline.space(BASES), penalty=0.1)

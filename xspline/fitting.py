@@ -13,7 +13,7 @@ from xspline import execution
 from xspline.labels.detect import axis_of, coordinate_of, extents_of
 from xspline.labels.errors import both_forms, check_tally, unknown_name
 from xspline.labels.field import Field
-from xspline.labels.observations import Observations, check_numeric, checked_weights, fitted_variables
+from xspline.labels.observations import Observations, check_data, checked_weights, fitted_variables
 from xspline.labels.statistics import Part, Statistics
 from xspline.labels.target import target_chunks
 from xspline.spaces import Axis, Basis, Space, as_basis
@@ -118,6 +118,8 @@ def _request(
 ) -> tuple[Space, list[Observations]]:
     """Return the Space and, for each variable, its observations; reads coordinates only."""
     given, pooled = _bases(space, bases)
+    if isinstance(data, xr.DataArray):
+        check_data(data)
     names = given.names if isinstance(given, Space) else tuple(given)
     others = data.data_vars if isinstance(data, xr.Dataset) else ()
     coordinates = {name: coordinate_of(data, name, index=index, others=others) for name in names}
@@ -161,7 +163,6 @@ def _variables(
                 raise unknown_name(str(dim), "dimension", data.dims)
         dims = {d for c in coordinates.values() for d in c.dims} | set(pooled)
         return list(fitted_variables(data, dims).values())
-    check_numeric(data)
     return [data]
 
 

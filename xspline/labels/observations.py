@@ -100,8 +100,13 @@ def _values(data: xr.DataArray) -> Any:
     return LazyReader(data) if is_lazily_indexed(data) else data.data
 
 
-def check_numeric(data: xr.DataArray) -> None:
-    """Raise TypeError unless the data are real numbers."""
+def check_data(data: xr.DataArray) -> None:
+    """Raise TypeError unless the data are real numbers, ValueError if a dimension is there twice."""
+    if twice := {d for d in data.dims if data.dims.count(d) > 1}:
+        raise ValueError(
+            f"{data.name or 'the data'} has dimensions {data.dims}, of which {sorted(map(str, twice))} repeat; "
+            "give each axis a name of its own"
+        )
     if data.dtype.kind not in "iufb":
         hint = (
             "fit its .real and .imag parts apart"

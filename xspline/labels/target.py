@@ -50,12 +50,21 @@ def resolve(
     for name in coords:
         if name not in space.names:
             raise unknown_name(name, "fitted coordinate", space.names)
+        if at is not None and name in _named(at):
+            raise ValueError(f"{name!r} is given twice, in at= and as {name}=...; drop it from one of them")
     if isinstance(at, Mapping) and not isinstance(at, xr.Dataset):
         for name in at:
             if name not in space.names:
                 raise unknown_name(str(name), "fitted coordinate", space.names)
     found = {name: _instants(_labels(name, fitted, at, coords), space.axes[name][0]) for name in space.names}
     return Target(found, _extra(at), _chunks(at, coords, fitted_chunks, chunks))
+
+
+def _named(at: Any) -> set[Hashable]:
+    """Return the names that a target brings labels for."""
+    return set(
+        at.variables if isinstance(at, xr.Dataset) else at.coords if isinstance(at, xr.DataArray) else at
+    )
 
 
 def _labels(
