@@ -163,7 +163,7 @@ class Cells:
         """Local coordinates, or columns, of some rows: [numbers per row, rows]."""
         out = []
         for f, x, columns in zip(self.features, self.coordinates, self.columns, strict=True):
-            cell, z = self.engine.locate(f, x[rows])
+            cell, z = self.engine.locate(f, x.take(rows))
             out.append(z[None] if columns.of_position else given_columns(f, cell, z))
         return np.concatenate(out)
 
@@ -240,7 +240,8 @@ class CellSums:
             functions = (functions[:, None] * extent + np.arange(f.width)).ravel()
             pairs = (pairs[:, None] * extent + a).ravel()
             offsets = (offsets[:, None] * f.offsets + o).ravel()
-        return functions, pairs * math.prod(self.offsets) + offsets
+        pairs, last = pairs * math.prod(self.offsets) + offsets, self.features[-1].width
+        return functions.reshape(-1, last), pairs.reshape(-1, last * (last + 1) // 2)
 
 
 def _is_identity(table: Floats) -> bool:

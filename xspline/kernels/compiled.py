@@ -366,92 +366,72 @@ def _columns(table: Floats, s: int, stop: int, given: bool, out: Floats) -> None
 
 @compiled
 def _transpose(columns: Floats, count: int, out: Floats) -> None:
-    """out[t, k] = columns[k, t] for the rows of a tile."""
+    """out[t, k] = columns[k, t] for the rows of a tile; the rest is zero."""
     for t in range(count):
-        row = out[t]
         for k in range(columns.shape[0]):
-            row[k] = columns[k, t]
+            out[t, k] = columns[k, t]
+        for k in range(columns.shape[0], out.shape[1]):
+            out[t, k] = 0.0
 
 
 @compiled
-def _expand(inner: Floats, count: int, width: int, columns: Floats, size: int, out: Floats) -> None:
-    """out[t, k, :] = columns[k, t] inner[t, :width]: one more axis of `size` columns before the others.
+def _aligned(size: int) -> Floats:
+    """Zeros at an address that is a multiple of 64: vectors do not straddle lines of the cache."""
+    out = np.zeros(size + 8)
+    skip = (64 - out.ctypes.data % 64) % 64 // 8
+    return out[skip : skip + size]
 
-    Four columns for each load; up to three more than there are, into places that are not read.
-    """
+
+@compiled
+def _expand(inner: Floats, count: int, columns: Floats, out: Floats) -> None:
+    """out[t, k, :] = columns[k, t] inner[t, :]: one more axis, before the others."""
     for t in range(count):
-        piece, row = inner[t, :width], out[t]
-        for k in range(0, size, 4):
-            x0, x1, x2, x3 = columns[k, t], columns[k + 1, t], columns[k + 2, t], columns[k + 3, t]
-            r0, r1 = row[k * width : (k + 1) * width], row[(k + 1) * width : (k + 2) * width]
-            r2, r3 = row[(k + 2) * width : (k + 3) * width], row[(k + 3) * width : (k + 4) * width]
-            for j in range(width):
-                x = piece[j]
-                r0[j] = x0 * x
-                r1[j] = x1 * x
-                r2[j] = x2 * x
-                r3[j] = x3 * x
+        for k in range(columns.shape[0]):
+            x = columns[k, t]
+            for j in range(inner.shape[1]):
+                out[t, k, j] = x * inner[t, j]
 
 
 @compiled
 def _add_tile(outer: Floats, weight: Floats, inner: Floats, scaled: Floats, out: Floats) -> None:
-    """out[k, j] += sum over t of outer[k, t] weight[t] inner[t, j].
-
-    Two rows of `out` and four of the tile at a time, so that a load of either serves several products.
-    """
+    """out[k, :] += sum over t of outer[k, t] weight[t] inner[t, :], for eight rows of the tile at a time."""
     count, (size, width) = weight.size, out.shape
-    full = (count + 3) // 4 * 4
+    stop = (count + 7) // 8 * 8
     for k in range(size):
         for t in range(count):
             scaled[k, t] = outer[k, t] * weight[t]
-        scaled[k, count:full] = 0.0
-    for t in range(0, full, 4):
-        v0, v1, v2, v3 = inner[t], inner[t + 1], inner[t + 2], inner[t + 3]
-        for k in range(0, size - 1, 2):
-            a0, a1, a2, a3 = scaled[k, t], scaled[k, t + 1], scaled[k, t + 2], scaled[k, t + 3]
-            b0, b1, b2, b3 = (
-                scaled[k + 1, t],
-                scaled[k + 1, t + 1],
-                scaled[k + 1, t + 2],
-                scaled[k + 1, t + 3],
-            )
-            m, n = out[k], out[k + 1]
+        scaled[k, count:stop] = 0.0
+    for s in range(0, stop, 8):
+        for k in range(size):
+            a0, a1, a2, a3 = scaled[k, s], scaled[k, s + 1], scaled[k, s + 2], scaled[k, s + 3]
+            a4, a5, a6, a7 = scaled[k, s + 4], scaled[k, s + 5], scaled[k, s + 6], scaled[k, s + 7]
             for j in range(width):
-                x0, x1, x2, x3 = v0[j], v1[j], v2[j], v3[j]
-                m[j] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
-                n[j] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
-        if size % 2:
-            m = out[size - 1]
-            a0, a1, a2, a3 = (
-                scaled[size - 1, t],
-                scaled[size - 1, t + 1],
-                scaled[size - 1, t + 2],
-                scaled[size - 1, t + 3],
-            )
-            for j in range(width):
-                m[j] += a0 * v0[j] + a1 * v1[j] + a2 * v2[j] + a3 * v3[j]
+                out[k, j] += (
+                    a0 * inner[s, j] + a1 * inner[s + 1, j] + a2 * inner[s + 2, j] + a3 * inner[s + 3, j]
+                    + a4 * inner[s + 4, j] + a5 * inner[s + 5, j] + a6 * inner[s + 6, j] + a7 * inner[s + 7, j]
+                )  # fmt: skip
 
 
 @compiled
-def _tile(table: Floats, s: int, stop: int, plan: Integers, columns: Floats, inner: Floats) -> int:
-    """Columns of the axes of one tile, and their products over all axes but the first.
-
-    The products end in inner[i], of two arrays that are used in turn; returns i.
-    """
-    axes, after, which = plan.shape[1], plan[0].sum(), 0
+def _tile(
+    table: Floats, s: int, stop: int, plan: Integers, columns: Floats, inner: Floats, spare: Floats
+) -> Floats:
+    """Columns of the axes of one tile, and their products over all axes but the first: [TILE, width]."""
+    axes, after, width = plan.shape[1], 0, plan[3, -1]
     for axis in range(axes):
-        mine = columns[after - plan[0, axis:].sum() :]
-        _columns(table[plan[1, axis] :], s, stop, plan[2, axis] == 1, mine[: plan[0, axis]])
-    after -= plan[0, axes - 1]
-    _transpose(columns[after : after + plan[0, axes - 1]], stop - s, inner[0])
-    width = plan[3, axes - 1]
+        mine = columns[after : after + plan[0, axis]]
+        _columns(table[plan[1, axis] :], s, stop, plan[2, axis] == 1, mine)
+        after += plan[0, axis]
+    after -= plan[0, -1]
+    _transpose(columns[after : after + plan[0, -1]], stop - s, inner[: TILE * width].reshape(TILE, width))
     for axis in range(axes - 2, 0, -1):
-        size = plan[0, axis]
+        size, source = plan[0, axis], inner[: TILE * width].reshape(TILE, width)
         after -= size
-        _expand(inner[which], stop - s, width, columns[after:], size, inner[1 - which])
-        which = 1 - which
+        out = spare[: TILE * size * width].reshape(TILE, size, width)
+        _expand(source, stop - s, columns[after : after + size], out)
+        inner, spare = spare, inner
         width *= size
-    return which
+    return inner[: TILE * width].reshape(TILE, width)
 
 
 @compiled
@@ -464,6 +444,7 @@ def _add_rows(
     plan: Integers,
     columns: Floats,
     inner: Floats,
+    spare: Floats,
     scaled: Floats,
     pair_sums: Floats,
     moment_sums: Floats,
@@ -474,7 +455,7 @@ def _add_rows(
     outer = columns[: plan[0, 0]]
     for s in range(first, last, TILE):
         stop = min(s + TILE, last)
-        products = inner[_tile(table, s, stop, plan, columns, inner)]
+        products = _tile(table, s, stop, plan, columns, inner, spare)
         for r in range(weights.shape[0]):
             _add_tile(outer, weights[r, s:stop], products, scaled, pair_sums[r])
         for r in range(errors.shape[0]):
@@ -482,20 +463,20 @@ def _add_rows(
 
 
 @compiled
-def _combine(source: Floats, table: Floats, c: int, used: int, count: int, row: Floats) -> None:
-    """row[:] = sum over k < used of table[k, c] source[k, :]; `used` is a multiple of four."""
-    after = row.size
-    for k in range(0, used, 4):
-        s0, s1 = source[k * after : (k + 1) * after], source[(k + 1) * after : (k + 2) * after]
-        s2, s3 = source[(k + 2) * after : (k + 3) * after], source[(k + 3) * after : (k + 4) * after]
-        x0, x1 = table[k * count + c], table[(k + 1) * count + c]
-        x2, x3 = table[(k + 2) * count + c], table[(k + 3) * count + c]
+def _combine(source: Floats, table: Floats, c: int, row: Floats) -> None:
+    """row[:] = sum over k of table[k, c] source[k, :]; the table has a multiple of four rows."""
+    for k in range(0, table.shape[0], 4):
+        x0, x1, x2, x3 = table[k, c], table[k + 1, c], table[k + 2, c], table[k + 3, c]
         if k == 0:
-            for j in range(after):
-                row[j] = x0 * s0[j] + x1 * s1[j] + x2 * s2[j] + x3 * s3[j]
+            for j in range(source.shape[1]):
+                row[j] = (
+                    x0 * source[0, j] + x1 * source[1, j] + x2 * source[2, j] + x3 * source[3, j]
+                )  # fmt: skip
         else:
-            for j in range(after):
-                row[j] += x0 * s0[j] + x1 * s1[j] + x2 * s2[j] + x3 * s3[j]
+            for j in range(source.shape[1]):
+                row[j] += (
+                    x0 * source[k, j] + x1 * source[k + 1, j] + x2 * source[k + 2, j] + x3 * source[k + 3, j]
+                )  # fmt: skip
 
 
 @compiled
@@ -503,6 +484,7 @@ def _fold(
     sums: Floats,
     spare: Floats,
     other: Floats,
+    row: Floats,
     tables: Floats,
     plan: Integers,
     cell: Integers,
@@ -518,25 +500,30 @@ def _fold(
     sums : [columns of the axes.., padded]
     plan : [5, axes] columns that are used, with padding; columns that are stored; functions or pairs; start of
         the tables, step from cell to cell (-1: the columns are what is wanted).
-    cell : [axes]
+    cell : [axes] its number along each axis.
+    places : [all axes but the last, last axis]
     """
     axes, size = plan.shape[1], sums.size
     spare[:size] = sums
     for axis in range(axes):
         used, count, step = plan[0, axis], plan[2, axis], plan[4, axis]
         after, start = size // plan[1, axis], plan[3, axis] + max(step, 0) * cell[axis]
-        table = tables[start : start + used * count]
+        table = tables[start : start + used * count].reshape(used, count)
+        source, target = (
+            spare[: used * after].reshape(used, after),
+            other[: after * count].reshape(after, count),
+        )
         for c in range(count):
-            row = spare[c * after : (c + 1) * after]
             if step >= 0:
-                row = other[other.size - after :]
-                _combine(spare, table, c, used, count, row)
+                _combine(source, table, c, row)
+            else:
+                row[:after] = source[c]
             if axis == axes - 1:
                 for j in range(after):
-                    out[places[j * count + c]] += row[j]
+                    out[places[j, c]] += row[j]
             else:
                 for j in range(after):
-                    other[j * count + c] = row[j]
+                    target[j, c] = row[j]
         spare, other = other, spare
         size = after * count
 
@@ -577,26 +564,29 @@ def add_cells(
     moment_places, pair_places : where functions and pairs go, relative to the first of the cell.
     moment, pairs : [members, stretch] and [members, stretch, offsets].
     """
-    axes, rows, room, wide = plan.shape[1], table.shape[1], 1, 1
+    axes, rows, room, members = plan.shape[1], table.shape[1], 2, weights.shape[0]
     for axis in range(axes):
         room *= max(pair_plan[0, axis], pair_plan[1, axis], pair_plan[2, axis])
-        wide *= plan[3, axis] + 3 if axis else 1
     outer, width, narrow = plan[0, 0], np.prod(pair_plan[1, 1:]), np.prod(moment_plan[1, 1:])
-    columns, scaled = np.zeros((plan[0].sum() + 3, TILE)), np.zeros((outer, TILE))
-    inner, spare, other = np.zeros((2, TILE, wide)), np.zeros(2 * room), np.zeros(2 * room)
-    pair_sums = np.empty((weights.shape[0], outer, width))
-    moment_sums = np.empty((errors.shape[0], moment_plan[1, 0], narrow))
+    columns, scaled = np.zeros((plan[0].sum(), TILE)), np.zeros((outer, TILE))
+    inner, extra = _aligned(TILE * width), _aligned(TILE * width)
+    spare, other, row = _aligned(room), _aligned(room), _aligned(room)
+    pair_sums = _aligned(members * outer * width).reshape(members, outer, width)
+    first_size, members = moment_plan[1, 0], errors.shape[0]
+    moment_sums = _aligned(members * first_size * narrow).reshape(members, first_size, narrow)
     s, number = 0, np.searchsorted(ends, first, side="right")
     while s < rows:
         base, stop, at = bases[number], min(ends[number] - first, rows), 0
         for axis in range(axes):
             at = at * plan[4, axis] + base[axis]
-        _add_rows(table, weights, errors, s, stop, plan, columns, inner, scaled, pair_sums, moment_sums)
+        _add_rows(
+            table, weights, errors, s, stop, plan, columns, inner, extra, scaled, pair_sums, moment_sums
+        )
         for r in range(errors.shape[0]):
             sums, out = moment_sums[r].reshape(-1), moment[r, at:]
-            _fold(sums, spare, other, tables, moment_plan, base[axes:], moment_places, out)
+            _fold(sums, spare, other, row, tables, moment_plan, base[axes:], moment_places, out)
         for r in range(weights.shape[0]):
             sums, out = pair_sums[r].reshape(-1), pairs[r, at:].reshape(-1)
-            _fold(sums, spare, other, tables, pair_plan, base[axes:], pair_places, out)
+            _fold(sums, spare, other, row, tables, pair_plan, base[axes:], pair_places, out)
         s = stop
         number += 1

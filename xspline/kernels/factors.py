@@ -42,6 +42,8 @@ def _multiply(factors: Sequence[Factor]) -> Factor | None:
 
 # A block that does not separate
 
+HASHED = 1 << 14  # entries at a time: hashing copies what it is given
+
 
 def stream(walk: Walk) -> Floats:
     """The second pass: pairs [k.., o.., b..] from the weights themselves."""
@@ -60,7 +62,9 @@ def whole_factor(walk: Walk, array: Floats) -> Factor:
     """One factor over everything. Its key has none to agree with, so the result itself is hashed."""
     axes = tuple(range(len(walk.reaches)))
     window = tuple((walk.reaches[axis].start, walk.reaches[axis].length) for axis in axes)
-    return Factor(axes, window, array, digest_key("whole", repr((axes, window)), array))
+    flat = array.reshape(-1)
+    pieces = [flat[first : first + HASHED] for first in range(0, flat.size, HASHED)]
+    return Factor(axes, window, array, digest_key("whole", repr((axes, array.shape, window)), *pieces))
 
 
 # A component of a block

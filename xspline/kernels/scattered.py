@@ -19,7 +19,7 @@ from .mask import Sites
 from .walk import Walk, roll_up
 
 MEMBERS = 16  # batch members that share a pass over the rows
-ENTRIES = 1 << 15  # of a slab of sorted rows
+ENTRIES = 1 << 13  # of a slab of sorted rows
 
 
 class Scattered:
