@@ -30,7 +30,7 @@ def sst(
     rng = np.random.default_rng(seed)
     lat = np.linspace(-20.0, 20.0, 17) if lat is None else lat
     lon = np.linspace(150.0, 210.0, 25) if lon is None else lon
-    time = np.arange("2000-01", np.datetime64("2000-01") + months, dtype="datetime64[M]").astype(
+    time = (np.datetime64("2000-01", "M") + np.arange(months) * np.timedelta64(1, "M")).astype(
         "datetime64[ns]"
     )
     t = np.arange(months)[:, None, None] / 12
