@@ -24,9 +24,10 @@ from .rows import Positions, Reach, base_of_cells
 if TYPE_CHECKING:
     from xspline.spaces.features import Features
 
-ROWS_PER_CELL = 3  # with fewer, turning the sums of a cell into pairs costs more than rows of products
+ROWS_PER_CELL = 6  # with fewer, turning the sums of a cell into pairs costs more than rows of products
 TILE = 1 << 14  # rows located at a time
 WIDEST = 1 << 11  # products of columns in a row of a tile, so that a tile stays in the cache
+BOX = 4  # cells for each row, empty ones too, that counting may take
 FOUR, MULTIPLE = 4, 8  # the columns of the last axis are padded to a multiple of it, for vector instructions
 
 
@@ -126,11 +127,11 @@ class Cells:
     def sort(features: Sequence[Features], coordinates: Sequence[Floats], engine: Positions) -> Cells | None:
         """Cells of a group whose features fit; None where rows are too few to gain from them."""
         count = coordinates[0].size
-        if not ROWS_PER_CELL <= count < 1 << 31:
+        if not 0 < count < 1 << 31:
             return None
         ranges = [_range(f, x) for f, x in zip(features, coordinates, strict=True)]
         box = tuple(high - low + 1 for low, high in ranges)
-        if math.prod(box) > 4 * count:
+        if math.prod(box) > BOX * count:
             return None
         keys, ends = np.empty(count, dtype=np.int32), np.zeros(math.prod(box), dtype=np.int64)
         for first in range(0, count, TILE):

@@ -217,20 +217,27 @@ def gather_products(
     outer = places.size // last
     f, v = np.empty(outer), np.empty(most)
     for p in range(before):
+        line = array[p].reshape(-1)
         for i in range(rows):
             first = _outer(table, i, functions, False, v, f)
-            x = 0.0
-            for m in range(outer):
-                k = start[i] + places[m * last]
-                for c in range(last):
-                    g = table[i, first + c] * f[m]
-                    if after == 1:
-                        x += g * array[p, k + c, 0]
-                    else:
+            if after > 1:
+                for m in range(outer):
+                    for c in range(last):
+                        g, k = table[i, first + c] * f[m], start[i] + places[m * last] + c
                         for r in range(after):
-                            out[p, i, r] += g * array[p, k + c, r]
-            if after == 1:
-                out[p, i, 0] = x
+                            out[p, i, r] += g * array[p, k, r]
+                continue
+            total = 0.0
+            for m in range(outer):  # each sum on its own: the next need not wait for it
+                k, x = start[i] + places[m * last], 0.0
+                if last == 4:
+                    x = table[i, first] * line[k] + table[i, first + 1] * line[k + 1]
+                    x += table[i, first + 2] * line[k + 2] + table[i, first + 3] * line[k + 3]
+                else:
+                    for c in range(last):
+                        x += table[i, first + c] * line[k + c]
+                total += f[m] * x
+            out[p, i, 0] = total
 
 
 # Positions and values of B-splines
@@ -299,16 +306,17 @@ def series(cell: Integers, z: Floats, tables: Floats, out: Floats) -> None:
     p = np.ones(max(terms, 2))
     for i in range(cell.size):
         if cell[i] < 0:
-            out[i, :] = 0.0
+            for a in range(width):
+                out[i, a] = 0.0
             continue
         p[1] = z[i]
         for k in range(2, terms):
             p[k] = ((2 * k - 1) * z[i] * p[k - 1] - (k - 1) * p[k - 2]) / k
-        table = tables[0 if one else cell[i]]
+        c = 0 if one else cell[i]
         for a in range(width):
-            value = table[a, 0]
+            value = tables[c, a, 0]
             for k in range(1, terms):
-                value += table[a, k] * p[k]
+                value += tables[c, a, k] * p[k]
             out[i, a] = value
 
 

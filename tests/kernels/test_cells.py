@@ -1,0 +1,217 @@
+"""Sums that go from cell to cell: the same numbers as row by row, wherever they are chosen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import reference
+from tests.kernels.test_accumulate import check, part
+from tests.kernels.test_engines import assert_same
+from xspline.kernels import Block, Group, Layout, accumulate, cells, compiled, scattered
+from xspline.kernels.contract import Compiled
+from xspline.kernels.walk import Walk
+from xspline.spaces import BSpline, Fourier, Polynomial, Space
+from xspline.sums import Sums
+
+UNEVEN = (0.0, 0.0, 0.0, 0.0, 0.1, 0.35, 0.4, 1.0, 1.0, 1.0, 1.0)
+REPEATED = (0.0, 0.0, 0.0, 0.3, 0.5, 0.5, 0.5, 0.8, 1.0, 1.0, 1.0)
+UNIT = (0.0, 1.0)
+
+SPACES = {
+    "three cubics": Space({name: BSpline(5, domain=UNIT) for name in "abc"}),
+    "two cubics": Space({name: BSpline(7, domain=UNIT) for name in "ab"}),
+    "four lines": Space({name: BSpline(3, 1, domain=UNIT) for name in "abcd"}),
+    "uneven": Space({"a": BSpline(degree=3, knots=UNEVEN), "b": BSpline(5, domain=UNIT)}),
+    "repeated": Space({"a": BSpline(5, domain=UNIT), "b": BSpline(degree=2, knots=REPEATED)}),
+    "circle": Space({"a": BSpline(8, domain=UNIT, period=1.0), "b": BSpline(5, 2, domain=UNIT)}),
+    "uneven circle": Space(
+        {
+            "a": BSpline(5, domain=UNIT),
+            "b": BSpline(knots=(0.0, 0.1, 0.2, 0.4, 0.5, 0.7, 0.8, 1.0), period=1.0),
+        }
+    ),
+    "waves last": Space(
+        {"a": BSpline(5, domain=UNIT), "b": BSpline(4, domain=UNIT), "c": Fourier(1, period=0.7)}
+    ),
+    "union first": Space(
+        {"a": Polynomial(1, domain=UNIT) + Fourier(1, period=0.3), "b": BSpline(6, domain=UNIT)}
+    ),
+    "short circle": Space({"a": BSpline(4, domain=UNIT, period=1.0), "b": BSpline(5, domain=UNIT)}),
+    "all global": Space({"a": Polynomial(2, domain=UNIT), "b": Fourier(1, period=1.0)}),
+    **{
+        f"degrees {p} and {5 - p}": Space(
+            {"a": BSpline(6, p, domain=UNIT), "b": BSpline(8, 5 - p, domain=UNIT)}
+        )
+        for p in range(6)
+    },
+}
+WHOLE = {d: Layout((Group((0,), tuple(range(d))),)) for d in (2, 3, 4)}
+
+
+def observations(space: Space, count: int = 800, seed: int = 0) -> tuple[Block, Layout]:
+    """Scattered values with gaps, far from zero, several in each cell."""
+    rng, ndim = np.random.default_rng(seed), len(space.shape)
+    values = 280.0 + rng.normal(size=count)
+    values[rng.random(count) < 0.1] = np.nan
+    return Block(values, tuple(rng.uniform(*UNIT, count) for _ in range(ndim))), WHOLE[ndim]
+
+
+def goes_by_cells(built: Block, layout: Layout, space: Space) -> bool:
+    return Walk(built, layout, space, Compiled(), 10**6).cells(0) is not None
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", SPACES)
+def test_every_kind_of_basis(name: str, weighted: bool) -> None:
+    built, layout = observations(SPACES[name])
+    if weighted:
+        rng = np.random.default_rng(1)
+        weight = np.where(rng.random(800) < 0.1, 0.0, rng.uniform(0.5, 2.0, 800))
+        built = replace(built, weights=(((0,), weight),))
+    assert goes_by_cells(built, layout, SPACES[name])
+    found = check(built, layout, SPACES[name])
+    assert_same(accumulate(built, layout, SPACES[name], engine="namespace"), found)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_few_rows_in_a_cell(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    built, layout = observations(SPACES[name], 20)
+    by_rows = check(built, layout, SPACES[name])
+    monkeypatch.setattr(cells, "ROWS_PER_CELL", 0)
+    monkeypatch.setattr(cells, "BOX", 1000)
+    assert goes_by_cells(built, layout, SPACES[name])
+    assert_same(check(built, layout, SPACES[name]), by_rows)
+
+
+def test_which_way_depends_on_rows_per_cell() -> None:
+    space = SPACES["three cubics"]
+    assert goes_by_cells(*observations(space, 8 * cells.ROWS_PER_CELL), space)
+    assert not goes_by_cells(*observations(space, 8 * cells.ROWS_PER_CELL - 1), space)
+    wide = Space({"a": BSpline(5, domain=UNIT), "b": Fourier(40, period=1.0)})
+    assert not goes_by_cells(*observations(wide), wide)
+
+
+@pytest.mark.parametrize("name", ["three cubics", "uneven", "repeated", "circle", "uneven circle"])
+def test_points_on_knots_ends_and_beyond(name: str) -> None:
+    space, rng = SPACES[name], np.random.default_rng(0)
+    special = [0.0, 0.1, 0.3, 0.35, 0.4, 0.5, 0.7, 0.8, 1.0, np.nextafter(0.0, -1.0), np.nextafter(1.0, 2.0)]
+    special += [-0.1, 1.1, 3.5, np.nan, np.inf]
+    special += [i / n for n in (2, 4, 5, 8) for i in range(n)]
+    built, layout = observations(space, 2000)
+    built = replace(built, coordinates=tuple(rng.choice(special, 2000) for _ in space.shape))
+    assert goes_by_cells(built, layout, space)
+    found = accumulate(built, layout, space)
+    assert_same(found, accumulate(built, layout, space, engine="namespace"))
+    assert found.tally.missing > 0
+
+
+@pytest.mark.parametrize("features", [f for space in SPACES.values() for f in space.features if f.local])
+def test_positions_and_values_have_twins(features) -> None:
+    rng, engine, edges = np.random.default_rng(0), Compiled(), features.edges
+    x = np.concatenate([rng.uniform(-1.5, 2.5, 500), edges, np.nextafter(edges, 9), np.nextafter(edges, -9)])
+    x = np.concatenate([x, edges + 1.0, edges - 1.0, [np.nan, np.inf, -np.inf, 1e30]])
+    (cell, z), (cell_twin, z_twin) = features.locate(x), engine.locate(features, x)
+    np.testing.assert_array_equal(cell_twin, cell)
+    np.testing.assert_allclose(z_twin, z, rtol=0, atol=1e-14)
+    for order in range(features.max_order + 1):
+        reference.close(engine.values(features, cell, z, order), features.features(cell, z, order), 1e-14)
+
+
+@pytest.mark.parametrize("slab", [7, 100])
+def test_slabs_that_cut_cells(slab: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scattered, "ENTRIES", slab)
+    space = SPACES["uneven circle"]
+    check(*observations(space), space)
+
+
+def test_window_of_a_region() -> None:
+    space = Space({"a": BSpline(40, domain=UNIT), "b": BSpline(36, domain=UNIT, period=1.0)})
+    rng = np.random.default_rng(0)
+    coordinates = (rng.uniform(0.4, 0.5, 400), (rng.uniform(-0.05, 0.06, 400)) % 1.0)
+    built = Block(rng.normal(size=400), coordinates)
+    assert goes_by_cells(built, WHOLE[2], space)
+    found = check(built, WHOLE[2], space)
+    assert_same(accumulate(built, WHOLE[2], space, engine="namespace"), found)
+    assert found.window[0] == (14, 8)
+
+
+@settings(max_examples=10)
+@given(name=st.sampled_from(sorted(SPACES)), cut=st.integers(0, 800), seed=st.integers(0, 2**31))
+def test_sums_of_chunks_are_the_sums_of_the_whole(name: str, cut: int, seed: int) -> None:
+    space = SPACES[name]
+    built, layout = observations(space, seed=seed)
+    chunks = [accumulate(part(built, layout, 0, span), layout, space) for span in ((0, cut), (cut, None))]
+    whole = accumulate(built, layout, space)
+    merged = Sums.merge(chunks, space.frame).recentred(whole.reference, space.frame)
+    reference.assert_equal(merged, reference.sums(built, layout, space, float(whole.reference)), space, 3e-12)
+
+
+# Layouts
+
+PLACE = SPACES["two cubics"]
+FIELD = Space({"a": BSpline(5, domain=UNIT), "b": BSpline(5, domain=UNIT), "t": Polynomial(1, domain=UNIT)})
+LAYOUTS = {
+    "image": (PLACE, Layout((Group((0, 1), (0, 1)),)), (20, 30)),
+    "image, turned": (PLACE, Layout((Group((1, 0), (1, 0)),)), (20, 30)),
+    "members first": (PLACE, Layout((Group((1,), (0, 1)),), (0,)), (3, 300)),
+    "members around": (PLACE, Layout((Group((1,), (1, 0)),), (2, 0)), (2, 300, 3)),
+    "too many members": (PLACE, Layout((Group((0,), (0, 1)),), (1,)), (200, 17)),
+    "stations × time": (FIELD, Layout((Group((0,), (0, 1)), Group((1,), (2,)))), (200, 4)),
+    "curvilinear": (FIELD, Layout((Group((1, 2), (1, 0)), Group((0,), (2,)))), (4, 10, 20)),
+    "with members": (FIELD, Layout((Group((0,), (0, 1)), Group((2,), (2,))), (1,)), (100, 2, 3)),
+    "pooled": (PLACE, Layout((Group((0,), (0, 1)), Group((1,), ()))), (200, 3)),
+}
+
+
+@pytest.mark.parametrize("mask", ["full", "rows", "random"])
+@pytest.mark.parametrize("weight", ["none", "first", "all"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout(name: str, weight: str, mask: str) -> None:
+    space, layout, shape = LAYOUTS[name]
+    rng = np.random.default_rng(0)
+    values = 280.0 + rng.normal(size=shape)
+    if mask == "rows":
+        axes = layout.groups[0].data_axes
+        missing = rng.random([n if axis in axes else 1 for axis, n in enumerate(shape)]) < 0.3
+        values[np.broadcast_to(missing, shape)] = np.nan
+    elif mask == "random":
+        values[rng.random(shape) < 0.3] = np.nan
+    lengths = [[shape[axis] for axis in layout.group_of(j).data_axes] for j in range(len(space.shape))]
+    spans = {"none": [], "first": [(0,)], "all": [tuple(range(len(shape)))[::-1], (len(shape) - 1,)]}[weight]
+    weights = [(axes, rng.uniform(0.5, 2.0, [shape[axis] for axis in axes])) for axes in spans]
+    built = Block(values, tuple(rng.uniform(*UNIT, n) for n in lengths), tuple(weights))
+    found = check(built, layout, space)
+    assert_same(accumulate(built, layout, space, engine="namespace"), found)
+
+
+@pytest.mark.parametrize("dtype", ["f4", ">f4", "i2"])
+def test_dtypes_strides_and_masked_arrays(dtype: str) -> None:
+    built, layout = observations(PLACE)
+    values = np.repeat(np.nan_to_num(built.values, nan=5.0), 2).astype(dtype)[::2]
+    check(replace(built, values=values), layout, PLACE)
+    masked = np.ma.masked_invalid(built.values)
+    found = accumulate(replace(built, values=masked), layout, PLACE)
+    assert found.count == np.isfinite(built.values).sum()
+
+
+def test_bad_weights_stay_out() -> None:
+    built, layout = observations(PLACE)
+    weight = np.ones(800)
+    weight[[3, 5, 8]] = np.nan, -1.0, np.inf
+    found = accumulate(replace(built, weights=(((0,), weight),)), layout, PLACE)
+    assert found.tally.bad_weight == (3,)
+    excluded = replace(built, weights=(((0,), np.where(weight == 1.0, 1.0, 0.0)),))
+    reference.assert_equal(found, reference.sums(excluded, layout, PLACE, float(found.reference)), PLACE)
+
+
+def test_one_specialisation() -> None:
+    for name in ("three cubics", "uneven circle", "waves last"):
+        accumulate(*observations(SPACES[name]), SPACES[name])
+    if hasattr(compiled.add_cells, "signatures"):
+        for kernel in (compiled.add_cells, compiled.locate, compiled.series, compiled.sort_rows):
+            assert len(kernel.signatures) == 1
