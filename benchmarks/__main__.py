@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-NAMES = ("dense", "memory", "graph", "mean", "gpu", "paper")
+NAMES = ("dense", "memory", "graph", "mean", "gpu", "scattered", "paper")
 
 
 def load(name: str) -> object:
@@ -29,7 +29,7 @@ def main() -> None:
     elif args.names:
         print(*NAMES)
     else:
-        print(*(f"{name:<8} {load(name).__doc__.splitlines()[0]}" for name in NAMES), sep="\n")
+        print(*(f"{name:<9} {load(name).__doc__.splitlines()[0]}" for name in NAMES), sep="\n")
 
 
 if __name__ == "__main__":

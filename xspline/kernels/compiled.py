@@ -577,9 +577,9 @@ def add_cells(
         room *= max(pair_plan[0, axis], pair_plan[1, axis], pair_plan[2, axis])
     outer, width, narrow = plan[0, 0], np.prod(pair_plan[1, 1:]), np.prod(moment_plan[1, 1:])
     columns, scaled = np.zeros((plan[0].sum(), TILE)), np.zeros((outer, TILE))
-    inner, extra = _aligned(TILE * width), _aligned(TILE * width)
+    inner, extra = _aligned(int(TILE * width)), _aligned(int(TILE * width))
     spare, other, row = _aligned(room), _aligned(room), _aligned(room)
-    pair_sums = _aligned(members * outer * width).reshape(members, outer, width)
+    pair_sums = _aligned(int(members * outer * width)).reshape(members, outer, width)
     first_size, members = moment_plan[1, 0], errors.shape[0]
     moment_sums = _aligned(members * first_size * narrow).reshape(members, first_size, narrow)
     s, number = 0, np.searchsorted(ends, first, side="right")
