@@ -282,6 +282,6 @@ def _keys(
 
 
 def _kernels() -> ModuleType:
-    from . import compiled  # numba takes 0.3 s to import: not before the first kernel call
+    from . import compiled_cells  # numba takes 0.3 s to import: not before the first kernel call
 
-    return compiled
+    return compiled_cells
