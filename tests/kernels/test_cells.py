@@ -26,6 +26,8 @@ SPACES = {
     "three cubics": Space({name: BSpline(5, domain=UNIT) for name in "abc"}),
     "two cubics": Space({name: BSpline(7, domain=UNIT) for name in "ab"}),
     "four lines": Space({name: BSpline(3, 1, domain=UNIT) for name in "abcd"}),
+    "long runs": Space({"a": BSpline(3, 1, domain=UNIT), "b": BSpline(43, 2, domain=UNIT)}),
+    "long circle": Space({"a": BSpline(3, 1, domain=UNIT), "b": BSpline(40, domain=UNIT, period=1.0)}),
     "uneven": Space({"a": BSpline(degree=3, knots=UNEVEN), "b": BSpline(5, domain=UNIT)}),
     "repeated": Space({"a": BSpline(5, domain=UNIT), "b": BSpline(degree=2, knots=REPEATED)}),
     "circle": Space({"a": BSpline(8, domain=UNIT, period=1.0), "b": BSpline(5, 2, domain=UNIT)}),
@@ -92,7 +94,7 @@ def test_which_way_depends_on_rows_per_cell() -> None:
     space = SPACES["three cubics"]
     assert goes_by_cells(*observations(space, 8 * cells.ROWS_PER_CELL), space)
     assert not goes_by_cells(*observations(space, 8 * cells.ROWS_PER_CELL - 1), space)
-    wide = Space({"a": BSpline(5, domain=UNIT), "b": Fourier(40, period=1.0)})
+    wide = Space({"a": Fourier(40, period=1.0), "b": BSpline(5, domain=UNIT)})
     assert not goes_by_cells(*observations(wide), wide)
 
 

@@ -182,14 +182,16 @@ class CellSums:
     """
 
     def __init__(self, cells: Cells, reaches: Sequence[Reach], moments: int, pairs: int) -> None:
-        self.cells, self.features = cells, cells.features
+        self.cells = cells
         self.extents = tuple(reach.extent for reach in reaches)
-        self.offsets = tuple(f.offsets for f in self.features)
+        self.offsets = tuple(f.offsets for f in cells.features)
         bases = [
             base_of_cells(f, reach)[cell]
-            for f, reach, cell in zip(self.features, reaches, cells.cells.T, strict=True)
+            for f, reach, cell in zip(cells.features, reaches, cells.cells.T, strict=True)
         ]
-        self.bases = np.stack([*bases, *cells.cells.T], axis=1)
+        # The loops begin with the axis along which the sorted cells are neighbours, the last.
+        self._features, self._columns = cells.features[::-1], cells.columns[::-1]
+        self._bases = np.stack([*bases[::-1], *cells.cells.T[::-1]], axis=1)
         stretch = math.prod(self.extents)
         self.moment = np.zeros((moments, stretch))
         self.pairs = np.zeros((pairs, stretch, math.prod(self.offsets)))
@@ -198,27 +200,27 @@ class CellSums:
         """Add sorted rows from the `first` on: weights and weighted errors are [members, rows]."""
         plans, tables = self._tables
         _kernels().add_cells(
-            first, self.cells.ends, self.bases, self.cells.table(rows), weights, errors,
+            first, self.cells.ends, self._bases, self.cells.table(rows), weights, errors,
             self._plan, *plans, tables, *self._places, self.moment, self.pairs,
         )  # fmt: skip
 
     @cached_property
     def _plan(self) -> Integers:
-        """[5, axes]: columns, first row in the table of rows, whether given, with padding, extent."""
-        columns = self.cells.columns
-        rows = np.cumsum([0, *(1 if c.of_position else c.size for c in columns[:-1])])
-        given = [int(not c.of_position) for c in columns]
-        sizes = [c.size for c in columns]
-        padded = [*sizes[:-1], _padded(sizes[-1], MULTIPLE)]
-        return np.array([sizes, rows, given, padded, self.extents], dtype=np.int64)
+        """[6, axes]: columns, first row in the table of rows, whether given, with padding, offsets, functions."""
+        lines = [1 if c.of_position else c.size for c in self.cells.columns]
+        rows = np.cumsum([0, *lines[:-1]])[::-1]
+        sizes, given = zip(*((c.size, int(not c.of_position)) for c in self._columns), strict=True)
+        padded = [*sizes[:-1], -(-sizes[-1] // MULTIPLE) * MULTIPLE]
+        functions = [f.width for f in self._features]
+        return np.array([sizes, rows, given, padded, self.offsets[::-1], functions], dtype=np.int64)
 
     @cached_property
     def _tables(self) -> tuple[tuple[Integers, Integers], Floats]:
         """Plans [5, axes] of what turns columns into functions and pairs, and all tables raveled."""
-        columns, wide = self.cells.columns, self._plan[3]
+        columns, wide = self._columns, self._plan[3]
         narrow = wide.copy()
         for axis in (0, 1) if len(columns) > 2 else (0,):
-            narrow[axis] = self.features[axis].width
+            narrow[axis] = self._features[axis].width
         plans: list[Integers] = []
         flat: list[Floats] = []
         for strides, tables in ((narrow, [c.functions for c in columns]), (wide, [c.pairs for c in columns])):
@@ -233,30 +235,38 @@ class CellSums:
         return (plans[0], plans[1]), np.concatenate(flat)
 
     @cached_property
-    def _places(self) -> tuple[Integers, Integers]:
-        """Where functions and pairs go in the raveled stretch, relative to the first."""
-        functions, pairs, offsets = (np.zeros(1, dtype=np.int64) for _ in range(3))
-        for f, extent in zip(self.features, self.extents, strict=True):
+    def _places(self) -> tuple[Integers, *tuple[tuple[Integers, Integers], ...]]:
+        """Steps along the axes, and where functions and pairs go: see `compiled_cells.add_cells`."""
+        steps = np.ascontiguousarray(_steps(self.extents)[::-1])
+        inner, many = _steps(self.offsets)[::-1], math.prod(self.offsets)
+        a, o = self._features[0].pair_index()
+        count = self._features[0].offsets
+        rows = np.arange(self._features[0].width), a * count + o
+        run = np.arange(_kernels().RUN + self._features[0].width)
+        lines = run * steps[0], (run[:, None] * (steps[0] * many) + np.arange(count) * inner[0]).ravel()
+        functions, pairs = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        for f, step, step_o in zip(self._features[1:], steps[1:], inner[1:], strict=True):
             a, o = f.pair_index()
-            functions = (functions[:, None] * extent + np.arange(f.width)).ravel()
-            pairs = (pairs[:, None] * extent + a).ravel()
-            offsets = (offsets[:, None] * f.offsets + o).ravel()
-        pairs, last = pairs * math.prod(self.offsets) + offsets, self.features[-1].width
-        return functions.reshape(-1, last), pairs.reshape(-1, last * (last + 1) // 2)
+            functions = (functions[:, None] + np.arange(f.width) * step).ravel()
+            pairs = (pairs[:, None] + a * (step * many) + o * step_o).ravel()
+        last = self._features[-1].width
+        places = functions.reshape(-1, last), pairs.reshape(-1, last * (last + 1) // 2)
+        return steps, rows, lines, places
+
+
+def _steps(lengths: Sequence[int]) -> Integers:
+    """Entries between neighbours along each axis of a raveled array."""
+    return np.array([math.prod(lengths[axis + 1 :]) for axis in range(len(lengths))], dtype=np.int64)
 
 
 def _is_identity(table: Floats) -> bool:
     return np.array_equal(table, np.eye(*table.shape))
 
 
-def _padded(count: int, multiple: int) -> int:
-    return -(-count // multiple) * multiple
-
-
 def fits(features: Sequence[Features]) -> bool:
     """Several axes, and a row of products of columns that a cache holds."""
     widths = [columns_of(f).size for f in features]
-    return len(widths) > 1 and math.prod(widths[1:]) <= WIDEST and math.prod(widths) <= 32 * WIDEST
+    return len(widths) > 1 and math.prod(widths[:-1]) <= WIDEST and math.prod(widths) <= 32 * WIDEST
 
 
 def _range(features: Features, x: Floats) -> tuple[int, int]:
