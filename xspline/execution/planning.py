@@ -31,7 +31,7 @@ from xspline.sums import Factor, Gram
 SLAB = 24 * 2**20
 """Bytes that the kernels use beside a block: slabs in float64 and tables of features."""
 
-COMPILER = 180 * 2**20
+COMPILER = 240 * 2**20
 """Bytes that the first block adds once to each process: kernels compiled, libraries that read imported."""
 
 WORKSPACE = 4
