@@ -139,7 +139,7 @@ def test_missing_coordinates_and_points_outside() -> None:
     lat = data.lat.values.copy()
     lat[5], lat[6], lat[7] = np.nan, 25.0, -20.0
     time = data.time.values.copy()
-    time[8] = np.datetime64("NaT")
+    time[8] = np.datetime64("NaT", "ns")
     dirty = data.assign_coords(lat=("obs", lat), time=("obs", time))
     dirty[5:9] = 20.0
     s = dirty.spline.statistics(data.spline.space(BASES))
