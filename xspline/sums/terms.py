@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -111,23 +112,45 @@ def _without_ones(factors: Iterable[Factor]) -> Term:
 
 
 def _multiply_out(terms: list[Term], batch_ndim: int, frame: Frame) -> list[Term]:
-    """One term instead of a list, if that takes fewer bytes.
+    """The form that takes the fewest bytes: the list, or one term of fewer factors.
 
     Blocks of the coarsest common partition on whose keys all terms agree stay factors of their own; the
-    others become one factor, because a sum of products is not a product.
+    others become one factor, because a sum of products is not a product. On short axes the product of all
+    blocks may be smaller still: a batch axis that both hold is then there once.
     """
     if len(terms) < 2:
         return terms
     blocks = [[_block(term, axes, batch_ndim) for term in terms] for axes in _join(terms)]
     agree = [len({_key(factors) for factors in block}) == 1 for block in blocks]
     agree[0] &= not all(agree)  # all equal: one of them has to take the sum
-    kept = [multiply_factors(block[0]) for block, same in zip(blocks, agree, strict=True) if same]
-    mixed = [block for block, same in zip(blocks, agree, strict=True) if not same]
-    parts = [tuple(f for factors in group for f in factors) for group in zip(*mixed, strict=True)]
-    if _bytes_of_sum(parts, frame) + sum(f.nbytes for f in kept) >= sum(f.nbytes for t in terms for f in t):
-        return terms
-    total = _sum_of_products(parts, frame)
-    return [_without_ones([*kept, total])]
+    forms = [_Form(blocks, agree), _Form(blocks, [False] * len(blocks))]
+    best = min(forms, key=lambda form: form.nbytes(frame))
+    return terms if best.nbytes(frame) >= sum(f.nbytes for t in terms for f in t) else [best.term(frame)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Form:
+    """One term for a list: blocks that stay factors, and those that are multiplied out together."""
+
+    blocks: list[list[Term]]
+    agree: list[bool]
+
+    @property
+    def kept(self) -> list[Term]:
+        return [block[0] for block, same in zip(self.blocks, self.agree, strict=True) if same]
+
+    @property
+    def mixed(self) -> list[Term]:
+        """For each term of the list its factors that are multiplied out."""
+        blocks = [block for block, same in zip(self.blocks, self.agree, strict=True) if not same]
+        return [tuple(f for factors in group for f in factors) for group in zip(*blocks, strict=True)]
+
+    def nbytes(self, frame: Frame) -> int:
+        return _bytes_of_sum(self.mixed, frame) + sum(_bytes_of_sum([part], frame) for part in self.kept)
+
+    def term(self, frame: Frame) -> Term:
+        kept = [multiply_factors(part) for part in self.kept]
+        return _without_ones([*kept, _sum_of_products(self.mixed, frame)])
 
 
 def _join(terms: Iterable[Term]) -> list[Axes]:
