@@ -3,6 +3,8 @@
 from .factor import Factor as Factor
 from .factor import digest_key as digest_key
 from .gram import Gram as Gram
+from .pairs import masked_pairs as masked_pairs
+from .pairs import outer_pairs as outer_pairs
 from .sums import Sums as Sums
 from .tally import Tally as Tally
 from .window import Window as Window
