@@ -52,6 +52,11 @@ def attributes(units: str, long_name: str, previous: str, what: str, **more: Any
     return {key: value for key, value in full.items() if value not in ("", None)}
 
 
+def of_error(result: xr.DataArray, attrs: Mapping[str, Any]) -> xr.DataArray:
+    """Return a result as the standard error of what its attributes describe, with what it assumes."""
+    return result.assign_attrs(long_name=f"standard error of {result.attrs['long_name']}", **attrs)
+
+
 def without_encoding(result: xr.Dataset | xr.DataArray) -> Any:
     """Return the result with no trace of how its source was packed, chunked or compressed on disk."""
     return result.drop_encoding()

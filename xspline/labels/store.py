@@ -17,7 +17,7 @@ from xspline.spaces import Space
 from xspline.sums import Sums
 
 #: Version of the layout of the files; a reader refuses a later one.
-SCHEMA = 1
+SCHEMA = 2
 _ATTRIBUTE = "xspline"
 
 
@@ -147,9 +147,12 @@ def field_to_dataset(field: Field) -> xr.Dataset:
     meta = json.loads(dataset.attrs[_ATTRIBUTE])
     meta |= {
         "content": "field",
-        "penalty": field.penalty.to_dict(),
+        "asked": field.asked if isinstance(field.asked, str) else field.asked.to_dict(),
+        "penalties": {name: penalty.to_dict() for name, penalty in field.penalties.items()},
+        "choices": {name: dict(choice) for name, choice in field.choices.items()},
         "solver": field.solver,
         "selected": field.selected,
+        "members": field.members,
     }
     arrays = {f"coefficients__{k}": a for k, a in enumerate(field.arrays.values())}
     plain = {name: ([f"{name}__{i}" for i in range(a.ndim)], a) for name, a in arrays.items()}
@@ -161,8 +164,19 @@ def field_from_dataset(dataset: xr.Dataset) -> Field:
     meta = _meta(dataset, "field")
     statistics = statistics_from_dataset(dataset)
     arrays = {name: dataset[f"coefficients__{k}"].values for k, name in enumerate(statistics.variables)}
-    penalty = penalty_from_dict(meta["penalty"])
-    return Field(statistics.space, statistics, penalty, arrays, meta["solver"], selected=meta["selected"])
+    asked = meta["asked"] if "asked" in meta else meta["penalty"]  # schema 1: one penalty for all variables
+    penalties = meta.get("penalties", dict.fromkeys(statistics.variables, asked))
+    return Field(
+        statistics.space,
+        statistics,
+        asked if isinstance(asked, str) else penalty_from_dict(asked),
+        arrays,
+        meta["solver"],
+        {name: penalty_from_dict(penalty) for name, penalty in penalties.items()},
+        meta.get("choices", {}),
+        selected=meta["selected"],
+        members=meta.get("members", ""),
+    )
 
 
 def _meta(dataset: xr.Dataset, content: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from xspline.sums import Factor, Gram, digest_key
 if TYPE_CHECKING:
     from xspline.spaces import Basis, Space
 
-AUTOMATIC = ("gcv", "reml", "holders")
+AUTOMATIC = ("reml", "gcv", "holders")
 
 
 class Penalty(ABC):
@@ -192,35 +192,44 @@ class PenaltySum(Penalty):
         return " + ".join(map(repr, self.parts))
 
 
-def as_penalty(value: Any) -> Penalty:
-    """The penalty that a user's argument means.
+def as_penalty(value: Any, space: Space) -> Penalty | str:
+    """The penalty that a user's argument means, or the name of the criterion that is to choose one.
 
     Parameters
     ----------
-    value : None, number, or Penalty
-        A number is a ridge; None and 0 are no penalty.
+    value : None, number, str or Penalty
+        A number is a ridge, 0 no penalty. None is "reml" where a coordinate of `space` has a B-spline to smooth, else
+        no penalty.
+    space : Space
 
     Raises
     ------
     ValueError
-        A negative or non-finite number; ``"gcv"``, ``"reml"`` or ``"holders"``, which are not available yet.
+        A negative or non-finite number; the name of no criterion.
     TypeError
         Anything else.
     """
     if value is None:
-        return Ridge(0.0)
+        return AUTOMATIC[0] if smoothed(space) else Ridge(0.0)
     if isinstance(value, Penalty):
         return value
-    if isinstance(value, str) and value in AUTOMATIC:
-        raise ValueError(
-            f"penalty={value!r}: the automatic choice of smoothing is not available yet; pass a number for a "
-            "ridge (penalty=1e-3), xs.Roughness(1e-4), or 0 for none"
-        )
+    if isinstance(value, str):
+        if value not in AUTOMATIC:
+            raise ValueError(f"penalty={value!r} is no criterion; use one of {', '.join(map(repr, AUTOMATIC))}")
+        return value
     if isinstance(value, Real) and not isinstance(value, bool):
         return Ridge(float(value))
     raise TypeError(
         f"penalty={value!r} is not a penalty; pass a number for a ridge (penalty=1e-3), xs.Ridge(1e-3), "
-        "xs.Roughness(1e-4), a sum of these, or 0 for none"
+        'xs.Roughness(1e-4), a sum of these, "reml", "gcv" or "holders" to have one chosen, or 0 for none'
+    )
+
+
+def smoothed(space: Space) -> tuple[str, ...]:
+    """Coordinates whose smoothing can be chosen: those whose basis has a B-spline with a derivative to penalise."""
+    pairs = zip(space.names, space.features, strict=True)
+    return tuple(
+        name for name, f in pairs if _has_bspline(space.axes[name][1]) and (f.max_order is None or f.max_order)
     )
 
 
