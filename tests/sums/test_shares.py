@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xspline.sums import Factor, Gram, Sums, digest_key, leave_one_out
@@ -16,7 +16,7 @@ FRAME = frame_of((LOCAL, 6, 2), (CIRCLE, 7, 2), (GLOBAL, 3, 0))
 
 
 def assert_same_data(found: Sums, expected: Sums, frame, tolerance=1e-13) -> None:
-    """Equal about one reference; differences are measured against the level that the merges moved by."""
+    """Equal in what they mean, about one reference."""
     found = found.recentred(expected.reference, frame)
     np.testing.assert_array_equal(found.count, expected.count)
     pairs = [(found.gram.to_dense(frame), expected.gram.to_dense(frame))]
@@ -27,9 +27,10 @@ def assert_same_data(found: Sums, expected: Sums, frame, tolerance=1e-13) -> Non
     assert found.tally == expected.tally
 
 
-@given(frames(), rngs, BATCHES, st.integers(2, 30))
+@given(frames(most=2), rngs, BATCHES, st.sampled_from([2, 3, 4, 30]))
+@settings(max_examples=15)
 def test_each_is_the_merge_of_the_others(frame, rng, batch, count):
-    parts = [Observations(rng, frame, 4, batch).sums(280.0 + i) for i in range(count)]
+    parts = [Observations(rng, frame, 4, batch).sums(280.0 + rng.normal()) for _ in range(count)]
     left = leave_one_out(parts, frame)
     assert len(left) == count
     for i, found in enumerate(left):
