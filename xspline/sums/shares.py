@@ -1,8 +1,9 @@
-"""Sums apart by holder: all but one of them."""
+"""Sums apart by holder: of a block that several of them share, and of all but one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,49 @@ from .sums import Sums, check_parts
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Shares(Mapping[int, Sums]):
+    """Sums by holder, that a block or a merge of blocks holds at once; they add holder by holder.
+
+    Parameters
+    ----------
+    by_code : mapping of int to Sums
+        Holders are numbered; those without a row in the block are left out.
+    """
+
+    by_code: Mapping[int, Sums]
+
+    def __getitem__(self, code: int) -> Sums:
+        return self.by_code[code]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.by_code)
+
+    def __len__(self) -> int:
+        return len(self.by_code)
+
+    @staticmethod
+    def merge(parts: Sequence[Shares], frame: Frame) -> Shares:
+        """Shares of all the data of all parts, deterministic in their order."""
+        return Shares({code: Sums.merge(found, frame) for code, found in _by_code(parts)})
+
+    @staticmethod
+    def concatenate(parts: Sequence[Shares], axis: int, frame: Frame) -> Shares:
+        """Blocks that differ along batch axis `axis`, side by side; all have the same holders."""
+        return Shares({code: Sums.concatenate(found, axis, frame) for code, found in _by_code(parts)})
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all sums."""
+        return sum(sums.nbytes for sums in self.values())
+
+
+def _by_code(parts: Sequence[Shares]) -> Iterator[tuple[int, list[Sums]]]:
+    """For each holder, in ascending order, its Sums in those parts that have some."""
+    for code in sorted({code for part in parts for code in part}):
+        yield code, [part[code] for part in parts if code in part]
 
 
 def leave_one_out(parts: Sequence[Sums], frame: Frame) -> list[Sums]:
