@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from xspline import execution
 from xspline.labels.detect import axis_of, coordinate_of, extents_of
 from xspline.labels.errors import both_forms, check_tally, unknown_name
 from xspline.labels.field import Field
+from xspline.labels.holders import Holders, holders_of
 from xspline.labels.observations import Observations, check_data, checked_weights, fitted_variables
 from xspline.labels.statistics import Part, Statistics
 from xspline.labels.target import target_chunks
@@ -49,7 +50,8 @@ def fit(
     weights : DataArray
         Relative precisions (1/se²) over some of the dimensions, with equal labels; zero leaves an observation out.
     holder
-        Name of the contributor; or 1-D labels along a dimension, which make one part for each.
+        Name of the contributor; or labels that make one part for each in the same pass: a 1-D DataArray along a
+        fitted or pooled dimension, the name of a 1-D coordinate, or ``"time.year"``, as in ``groupby``.
     solver
         Name of a solver; None chooses one by structure.
     device
@@ -100,6 +102,7 @@ def plan(
     space: Space | Mapping[str, Any] | None = None,
     *,
     weights: xr.DataArray | None = None,
+    holder: Any = None,
     device: str | None = None,
     **bases: Any,
 ) -> execution.Plan:
@@ -108,9 +111,8 @@ def plan(
     Parameters are those of :func:`fit`. Of a Dataset, the plan is that of its first fitted variable.
     """
     agreed, observed = _request(data, space, bases, index=True)
-    first = observed[0]
-    weighted = Observations(first.data, first.coordinates, first.pooled, checked_weights(weights, first.data))
-    return execution.plan(weighted.source(agreed), agreed, device=device)
+    (first,) = _owned(observed[:1], weights, holders_of(holder, data))
+    return execution.plan(first.source(agreed), agreed, device=device)
 
 
 def _request(
@@ -180,21 +182,15 @@ def _statistics(
     """Walk from labels to Statistics; all variables and holders are computed in one pass."""
     execution.check_device(device)
     agreed, observed = _request(data, space, bases, index=index)
-    observed = [
-        Observations(o.data, o.coordinates, o.pooled, checked_weights(weights, o.data)) for o in observed
-    ]
-    split = [_by_holder(o, holder) for o in observed]
-    holders = list(split[0])
-    sources = [by[h].source(agreed) for h in holders for by in split]
+    holders = holders_of(holder, data)
+    observed = _owned(observed, weights, holders)
+    sources = [o.source(agreed) for o in observed]
     if compute:
-        found: list[Any] = execution.sums(sources, agreed, device=device)
-        for o, s in zip([by[h] for h in holders for by in split], found, strict=True):
-            check_tally(s.tally, o.data, o.name)
+        found = execution.sums(sources, agreed, device=device)
     else:
         found = [execution.lazy_sums(source, agreed, device=device) for source in sources]
-    names = [o.name for o in observed]
-    each = iter(found)
-    parts = tuple(_part({name: next(each) for name in names}, h, data, lazy=not compute) for h in holders)
+    every = _by_holder(found, holder, holders, data)
+    parts = tuple(_part(observed, own, name, sizes, lazy=not compute) for name, own, sizes in every)
     return Statistics(
         agreed,
         parts,
@@ -206,33 +202,40 @@ def _statistics(
     )
 
 
-def _part(sums: Mapping[str, Any], holder: str | None, data: Data, *, lazy: bool) -> Part:
+def _owned(observed: Sequence[Observations], weights: Any, holders: Holders | None) -> list[Observations]:
+    """Return the observations with their weights and holders."""
+    return [replace(o, weights=checked_weights(weights, o.data), holders=holders) for o in observed]
+
+
+def _by_holder(
+    found: list[Any], holder: str | None, holders: Holders | None, data: Data
+) -> Iterator[tuple[str | None, list[Any], Mapping[Hashable, int]]]:
+    """Yield each holder's name, its sums of every variable, and the lengths of its dimensions."""
+    if holders is None:
+        yield holder, found, data.sizes
+        return
+    for code, name in enumerate(holders.names):
+        yield name, [shares[code] for shares in found], holders.sizes(code, data)
+
+
+def _part(
+    observed: Sequence[Observations],
+    found: list[Any],
+    holder: str | None,
+    sizes: Mapping[Hashable, int],
+    *,
+    lazy: bool,
+) -> Part:
     from xspline import __version__
 
     provenance = {
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "xspline": __version__,
-        "sizes": {str(d): int(n) for d, n in data.sizes.items()},
+        "sizes": {str(d): int(n) for d, n in sizes.items()},
     }
+    sums = {o.name: s for o, s in zip(observed, found, strict=True)}
     if lazy:
-        return Part("", holder or "", dict(sums), provenance)
+        return Part("", holder or "", sums, provenance)
+    for o in observed:
+        check_tally(sums[o.name].tally, o.data, o.name)
     return Part.of(sums, holder, provenance)
-
-
-def _by_holder(observed: Observations, holder: Any) -> dict[str | None, Observations]:
-    """Return the observations of each holder: all of them under one name, or split by labels along a dimension."""
-    if holder is None or isinstance(holder, str):
-        return {holder: observed}
-    if not isinstance(holder, xr.DataArray) or holder.ndim != 1:
-        raise TypeError(
-            "holder has to be a name or 1-D labels as a DataArray (for example ds.time.dt.year), "
-            f"not {type(holder).__name__}"
-        )
-    (dim,) = holder.dims
-    if observed.data.sizes.get(dim) != holder.size:
-        raise ValueError(
-            f"the holder labels have {holder.size} entries along {dim!r}, but {observed.name!r} has dimensions "
-            f"{dict(observed.data.sizes)}"
-        )
-    labels = holder.values
-    return {str(label): observed.select(dim, np.flatnonzero(labels == label)) for label in np.unique(labels)}
