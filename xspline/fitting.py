@@ -10,6 +10,7 @@ from typing import Any
 import xarray as xr
 
 from xspline import execution
+from xspline.labels import defaults
 from xspline.labels.detect import axis_of, coordinate_of, extents_of
 from xspline.labels.errors import both_forms, check_tally, unknown_name
 from xspline.labels.field import Field
@@ -45,6 +46,8 @@ def fit(
         A basis for each coordinate to fit, as a mapping, as keywords, or as a Space: ``BSpline``, ``Fourier``,
         ``Polynomial``, a sum of these, or an integer n for ``BSpline(n)``. None pools a dimension: its entries are
         repeated observations. Dimensions that no coordinate spans are batch dimensions: one independent fit each.
+        Without any basis, the axes X, Y, Z and T of the CF conventions get one each, by their number of labels
+        (:func:`xspline.labels.defaults.bases_for`); :func:`plan` shows them.
     penalty
         A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness`` or a sum of them. None and 0 mean none.
     weights : DataArray
@@ -84,7 +87,8 @@ def statistics(
 ) -> Statistics:
     """Compute the sufficient statistics of some data: G = ΦᵀWΦ, h = ΦᵀWy and sums (paper, equation 5).
 
-    Parameters are those of :func:`fit`. Holders that want to merge agree on a Space first: :func:`space`.
+    Parameters are those of :func:`fit`. Holders that want to merge agree on a Space first: :func:`space`. Bases that
+    are left out are those of the holder's own labels.
     """
     return _statistics(data, space, bases, weights, holder, device, compute, index=False)
 
@@ -108,11 +112,13 @@ def plan(
 ) -> execution.Plan:
     """Say what a fit would cost: coefficients, bytes, tasks, solver and peak memory, from labels and chunks alone.
 
-    Parameters are those of :func:`fit`. Of a Dataset, the plan is that of its first fitted variable.
+    Parameters are those of :func:`fit`. Of a Dataset, the plan is that of its first fitted variable. The plan shows
+    the line of code that asks for its bases.
     """
     agreed, observed = _request(data, space, bases, index=True)
     (first,) = _owned(observed[:1], weights, holders_of(holder, data))
-    return execution.plan(first.source(agreed), agreed, device=device)
+    cost = execution.plan(first.source(agreed), agreed, device=device)
+    return replace(cost, code=f"fit({defaults.code(agreed)})")
 
 
 def _request(
@@ -122,17 +128,24 @@ def _request(
     given, pooled = _bases(space, bases)
     if isinstance(data, xr.DataArray):
         check_data(data)
+    extents: dict[str, tuple[float, float]] = {}
+    if given is None:
+        given, extents = defaults.chosen(data, pooled)
     names = given.names if isinstance(given, Space) else tuple(given)
     others = data.data_vars if isinstance(data, xr.Dataset) else ()
     coordinates = {name: coordinate_of(data, name, index=index, others=others) for name in names}
     axes = {name: axis_of(c) for name, c in coordinates.items()}
-    agreed = given.described_by(axes) if isinstance(given, Space) else _bound(given, coordinates, axes)
+    agreed = (
+        given.described_by(axes) if isinstance(given, Space) else _bound(given, coordinates, axes, extents)
+    )
     variables = _variables(data, coordinates, pooled)
     return agreed, [Observations(v, coordinates, pooled) for v in variables]
 
 
-def _bases(space: Any, bases: Mapping[str, Any]) -> tuple[Space | dict[str, Basis], tuple[Hashable, ...]]:
-    """Return bases by name, and the dimensions that are pooled, from whichever form was used."""
+def _bases(
+    space: Any, bases: Mapping[str, Any]
+) -> tuple[Space | dict[str, Basis] | None, tuple[Hashable, ...]]:
+    """Return bases by name or None, and the dimensions that are pooled, from whichever form was used."""
     if space is not None and any(basis is not None for basis in bases.values()):
         raise both_forms(space, bases)
     if isinstance(space, Space):
@@ -143,17 +156,22 @@ def _bases(space: Any, bases: Mapping[str, Any]) -> tuple[Space | dict[str, Basi
         )
     every = {**(space or {}), **bases}
     chosen = {str(name): as_basis(basis) for name, basis in every.items() if basis is not None}
-    if not chosen:
-        raise ValueError("no coordinate to fit was named; pass for example fit(lat=13, lon=23)")
-    return chosen, tuple(name for name, basis in every.items() if basis is None)
+    if space is not None and not space:
+        raise ValueError(
+            "the mapping of bases is empty; leave it out, or name what to fit: fit(lat=13, lon=23)"
+        )
+    return chosen or None, tuple(name for name, basis in every.items() if basis is None)
 
 
 def _bound(
-    bases: Mapping[str, Basis], coordinates: Mapping[str, xr.DataArray], axes: Mapping[str, Axis]
+    bases: Mapping[str, Basis],
+    coordinates: Mapping[str, xr.DataArray],
+    axes: Mapping[str, Axis],
+    known: Mapping[str, tuple[float, float]],
 ) -> Space:
     """Return the Space over the coordinates' ranges; only those of bases without a domain are looked at."""
-    needed = {n: c for n, c in coordinates.items() if bases[n].domain is None and c.ndim}
-    return Space(bases, axes=axes, extents=extents_of(needed, axes))
+    needed = {n: c for n, c in coordinates.items() if bases[n].domain is None and c.ndim and n not in known}
+    return Space(bases, axes=axes, extents={**known, **extents_of(needed, axes)})
 
 
 def _variables(

@@ -86,6 +86,7 @@ class Plan:
     compile_bytes : once per process, for the first block.
     device : where blocks are processed.
     rows : costs by structure of the mask.
+    code : the call that asks for these coefficients, if there is one.
     """
 
     label: str
@@ -101,6 +102,7 @@ class Plan:
     compile_bytes: int
     device: str | None
     rows: tuple[Row, ...]
+    code: str = ""
 
     @property
     def size(self) -> int:
@@ -142,6 +144,7 @@ class Plan:
             ("data", data),
             ("read", f"{self.tier}, {_times(self.chunks)} at a time"),
             ("coefficients", f"{self.size} = {each}"),
+            *([("code", self.code)] if self.code else []),
             ("fits", f"{self.batch} independent ones") if self.batch > 1 else ("fits", "1"),
             *([("parts", f"{self.holders}, one for each holder")] if self.holders > 1 else []),
             ("tasks", tasks),
