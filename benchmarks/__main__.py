@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-NAMES = ("dense", "memory", "graph", "mean", "gpu", "scattered", "paper")
+NAMES = ("dense", "memory", "graph", "mean", "gpu", "scattered", "mgcv", "paper")
 
 
 def load(name: str) -> object:

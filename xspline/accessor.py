@@ -68,11 +68,12 @@ class SplineAccessor:
         space: Space | Mapping[str, Any] | None = None,
         *,
         weights: xr.DataArray | None = None,
+        holder: Any = None,
         device: str | None = None,
         **bases: Any,
     ) -> execution.Plan:
         """Say what a fit would cost, before any data move; see :func:`xspline.plan`."""
-        return fitting.plan(self._data, space, weights=weights, device=device, **bases)
+        return fitting.plan(self._data, space, weights=weights, holder=holder, device=device, **bases)
 
 
 def register() -> None:

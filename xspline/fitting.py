@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from xspline import execution
+from xspline.labels import defaults
 from xspline.labels.detect import axis_of, coordinate_of, extents_of
 from xspline.labels.errors import both_forms, check_tally, unknown_name
 from xspline.labels.field import Field
+from xspline.labels.holders import Holders, holders_of
 from xspline.labels.observations import Observations, check_data, checked_weights, fitted_variables
 from xspline.labels.statistics import Part, Statistics
 from xspline.labels.target import target_chunks
@@ -44,12 +46,15 @@ def fit(
         A basis for each coordinate to fit, as a mapping, as keywords, or as a Space: ``BSpline``, ``Fourier``,
         ``Polynomial``, a sum of these, or an integer n for ``BSpline(n)``. None pools a dimension: its entries are
         repeated observations. Dimensions that no coordinate spans are batch dimensions: one independent fit each.
+        Without any basis, the axes X, Y, Z and T of the CF conventions get one each, by their number of labels
+        (:func:`xspline.labels.defaults.bases_for`); :func:`plan` shows them.
     penalty
         A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness`` or a sum of them. None and 0 mean none.
     weights : DataArray
         Relative precisions (1/se²) over some of the dimensions, with equal labels; zero leaves an observation out.
     holder
-        Name of the contributor; or 1-D labels along a dimension, which make one part for each.
+        Name of the contributor; or labels that make one part for each in the same pass: a 1-D DataArray along a
+        fitted or pooled dimension, the name of a 1-D coordinate, or ``"time.year"``, as in ``groupby``.
     solver
         Name of a solver; None chooses one by structure.
     device
@@ -82,7 +87,8 @@ def statistics(
 ) -> Statistics:
     """Compute the sufficient statistics of some data: G = ΦᵀWΦ, h = ΦᵀWy and sums (paper, equation 5).
 
-    Parameters are those of :func:`fit`. Holders that want to merge agree on a Space first: :func:`space`.
+    Parameters are those of :func:`fit`. Holders that want to merge agree on a Space first: :func:`space`. Bases that
+    are left out are those of the holder's own labels.
     """
     return _statistics(data, space, bases, weights, holder, device, compute, index=False)
 
@@ -100,17 +106,19 @@ def plan(
     space: Space | Mapping[str, Any] | None = None,
     *,
     weights: xr.DataArray | None = None,
+    holder: Any = None,
     device: str | None = None,
     **bases: Any,
 ) -> execution.Plan:
     """Say what a fit would cost: coefficients, bytes, tasks, solver and peak memory, from labels and chunks alone.
 
-    Parameters are those of :func:`fit`. Of a Dataset, the plan is that of its first fitted variable.
+    Parameters are those of :func:`fit`. Of a Dataset, the plan is that of its first fitted variable. The plan shows
+    the line of code that asks for its bases.
     """
     agreed, observed = _request(data, space, bases, index=True)
-    first = observed[0]
-    weighted = Observations(first.data, first.coordinates, first.pooled, checked_weights(weights, first.data))
-    return execution.plan(weighted.source(agreed), agreed, device=device)
+    (first,) = _owned(observed[:1], weights, holders_of(holder, data))
+    cost = execution.plan(first.source(agreed), agreed, device=device)
+    return replace(cost, code=f"fit({defaults.code(agreed)})")
 
 
 def _request(
@@ -120,17 +128,24 @@ def _request(
     given, pooled = _bases(space, bases)
     if isinstance(data, xr.DataArray):
         check_data(data)
+    extents: dict[str, tuple[float, float]] = {}
+    if given is None:
+        given, extents = defaults.chosen(data, pooled)
     names = given.names if isinstance(given, Space) else tuple(given)
     others = data.data_vars if isinstance(data, xr.Dataset) else ()
     coordinates = {name: coordinate_of(data, name, index=index, others=others) for name in names}
     axes = {name: axis_of(c) for name, c in coordinates.items()}
-    agreed = given.described_by(axes) if isinstance(given, Space) else _bound(given, coordinates, axes)
+    agreed = (
+        given.described_by(axes) if isinstance(given, Space) else _bound(given, coordinates, axes, extents)
+    )
     variables = _variables(data, coordinates, pooled)
     return agreed, [Observations(v, coordinates, pooled) for v in variables]
 
 
-def _bases(space: Any, bases: Mapping[str, Any]) -> tuple[Space | dict[str, Basis], tuple[Hashable, ...]]:
-    """Return bases by name, and the dimensions that are pooled, from whichever form was used."""
+def _bases(
+    space: Any, bases: Mapping[str, Any]
+) -> tuple[Space | dict[str, Basis] | None, tuple[Hashable, ...]]:
+    """Return bases by name or None, and the dimensions that are pooled, from whichever form was used."""
     if space is not None and any(basis is not None for basis in bases.values()):
         raise both_forms(space, bases)
     if isinstance(space, Space):
@@ -141,17 +156,22 @@ def _bases(space: Any, bases: Mapping[str, Any]) -> tuple[Space | dict[str, Basi
         )
     every = {**(space or {}), **bases}
     chosen = {str(name): as_basis(basis) for name, basis in every.items() if basis is not None}
-    if not chosen:
-        raise ValueError("no coordinate to fit was named; pass for example fit(lat=13, lon=23)")
-    return chosen, tuple(name for name, basis in every.items() if basis is None)
+    if space is not None and not space:
+        raise ValueError(
+            "the mapping of bases is empty; leave it out, or name what to fit: fit(lat=13, lon=23)"
+        )
+    return chosen or None, tuple(name for name, basis in every.items() if basis is None)
 
 
 def _bound(
-    bases: Mapping[str, Basis], coordinates: Mapping[str, xr.DataArray], axes: Mapping[str, Axis]
+    bases: Mapping[str, Basis],
+    coordinates: Mapping[str, xr.DataArray],
+    axes: Mapping[str, Axis],
+    known: Mapping[str, tuple[float, float]],
 ) -> Space:
     """Return the Space over the coordinates' ranges; only those of bases without a domain are looked at."""
-    needed = {n: c for n, c in coordinates.items() if bases[n].domain is None and c.ndim}
-    return Space(bases, axes=axes, extents=extents_of(needed, axes))
+    needed = {n: c for n, c in coordinates.items() if bases[n].domain is None and c.ndim and n not in known}
+    return Space(bases, axes=axes, extents={**known, **extents_of(needed, axes)})
 
 
 def _variables(
@@ -180,21 +200,15 @@ def _statistics(
     """Walk from labels to Statistics; all variables and holders are computed in one pass."""
     execution.check_device(device)
     agreed, observed = _request(data, space, bases, index=index)
-    observed = [
-        Observations(o.data, o.coordinates, o.pooled, checked_weights(weights, o.data)) for o in observed
-    ]
-    split = [_by_holder(o, holder) for o in observed]
-    holders = list(split[0])
-    sources = [by[h].source(agreed) for h in holders for by in split]
+    holders = holders_of(holder, data)
+    observed = _owned(observed, weights, holders)
+    sources = [o.source(agreed) for o in observed]
     if compute:
-        found: list[Any] = execution.sums(sources, agreed, device=device)
-        for o, s in zip([by[h] for h in holders for by in split], found, strict=True):
-            check_tally(s.tally, o.data, o.name)
+        found = execution.sums(sources, agreed, device=device)
     else:
         found = [execution.lazy_sums(source, agreed, device=device) for source in sources]
-    names = [o.name for o in observed]
-    each = iter(found)
-    parts = tuple(_part({name: next(each) for name in names}, h, data, lazy=not compute) for h in holders)
+    every = _by_holder(found, holder, holders, data)
+    parts = tuple(_part(observed, own, name, sizes, lazy=not compute) for name, own, sizes in every)
     return Statistics(
         agreed,
         parts,
@@ -206,33 +220,40 @@ def _statistics(
     )
 
 
-def _part(sums: Mapping[str, Any], holder: str | None, data: Data, *, lazy: bool) -> Part:
+def _owned(observed: Sequence[Observations], weights: Any, holders: Holders | None) -> list[Observations]:
+    """Return the observations with their weights and holders."""
+    return [replace(o, weights=checked_weights(weights, o.data), holders=holders) for o in observed]
+
+
+def _by_holder(
+    found: list[Any], holder: str | None, holders: Holders | None, data: Data
+) -> Iterator[tuple[str | None, list[Any], Mapping[Hashable, int]]]:
+    """Yield each holder's name, its sums of every variable, and the lengths of its dimensions."""
+    if holders is None:
+        yield holder, found, data.sizes
+        return
+    for code, name in enumerate(holders.names):
+        yield name, [shares[code] for shares in found], holders.sizes(code, data)
+
+
+def _part(
+    observed: Sequence[Observations],
+    found: list[Any],
+    holder: str | None,
+    sizes: Mapping[Hashable, int],
+    *,
+    lazy: bool,
+) -> Part:
     from xspline import __version__
 
     provenance = {
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "xspline": __version__,
-        "sizes": {str(d): int(n) for d, n in data.sizes.items()},
+        "sizes": {str(d): int(n) for d, n in sizes.items()},
     }
+    sums = {o.name: s for o, s in zip(observed, found, strict=True)}
     if lazy:
-        return Part("", holder or "", dict(sums), provenance)
+        return Part("", holder or "", sums, provenance)
+    for o in observed:
+        check_tally(sums[o.name].tally, o.data, o.name)
     return Part.of(sums, holder, provenance)
-
-
-def _by_holder(observed: Observations, holder: Any) -> dict[str | None, Observations]:
-    """Return the observations of each holder: all of them under one name, or split by labels along a dimension."""
-    if holder is None or isinstance(holder, str):
-        return {holder: observed}
-    if not isinstance(holder, xr.DataArray) or holder.ndim != 1:
-        raise TypeError(
-            "holder has to be a name or 1-D labels as a DataArray (for example ds.time.dt.year), "
-            f"not {type(holder).__name__}"
-        )
-    (dim,) = holder.dims
-    if observed.data.sizes.get(dim) != holder.size:
-        raise ValueError(
-            f"the holder labels have {holder.size} entries along {dim!r}, but {observed.name!r} has dimensions "
-            f"{dict(observed.data.sizes)}"
-        )
-    labels = holder.values
-    return {str(label): observed.select(dim, np.flatnonzero(labels == label)) for label in np.unique(labels)}

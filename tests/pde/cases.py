@@ -45,7 +45,7 @@ def burgers(x: xr.DataArray, t: xr.DataArray, k: float = 0.3) -> xr.DataArray:
 
 def fitted(u: Callable[[xr.DataArray, xr.DataArray], xr.DataArray], **bases: xs.BSpline) -> xs.Field:
     """Return a close fit of u on the grid."""
-    return sampled(u).spline.fit({**SMOOTH, **bases})
+    return sampled(u).spline.fit({**SMOOTH, **bases}, penalty=0)
 
 
 def plane() -> xr.DataArray:

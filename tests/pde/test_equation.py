@@ -17,7 +17,7 @@ from xspline.pde.symbols import Coordinate, Known, Names, Value
 
 @pytest.fixture(scope="module")
 def field() -> xs.Field:
-    return plane().spline.fit(x=6, t=6)
+    return plane().spline.fit(x=6, t=6, penalty=0)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def globe() -> xs.Field:
         "lon": ("lon", np.linspace(150, 180, 9), {"units": "degrees_east"}),
     }
     data = xr.DataArray(np.random.default_rng(0).random((2, 12, 8, 9)), coords, tuple(coords), "sst")
-    return data.spline.fit(time=xs.Polynomial(2), lat=5, lon=5)
+    return data.spline.fit(time=xs.Polynomial(2), lat=5, lon=5, penalty=0)
 
 
 def read(text: str, field: xs.Field, *known: str, **dims: str) -> Equation:

@@ -13,7 +13,10 @@ from xspline.sums import Factor, Gram, digest_key
 from .cases import gaps, grid, space_of, static, with_multiplicity
 
 SPACE = space_of("linear", "circle", "season")
+ROUGH = Roughness({"a": 1.0}, order=1)
 SMOOTH = Roughness(1.0, order=1)
+SMOOTH_AND_RIDGE = SMOOTH + Ridge(1.0)
+EVERYWHERE = Roughness(dict.fromkeys("abc", 1.0), order=1)
 
 
 def made(structure: str, batch: tuple[int, ...] = ()) -> Gram:
@@ -31,9 +34,28 @@ def made(structure: str, batch: tuple[int, ...] = ()) -> Gram:
             "the eigenvectors of a factor for each coordinate diagonalise the system",
         ),
         ("grid", Ridge(1) + Ridge(2), "spectral", "eigenvectors"),
-        ("grid", SMOOTH, "banded", "the penalty does not share the eigenvectors of the factors; bandwidth"),
-        ("static", Ridge(1), "separable", "4 banded systems, one for each eigenvalue of the other factors"),
-        ("static", SMOOTH, "banded", "the penalty does not share the eigenvectors of the factors"),
+        (
+            "grid",
+            SMOOTH,
+            "separable",
+            "4 banded systems over 2 of 3 coordinates (240 coefficients, bandwidth",
+        ),
+        (
+            "grid",
+            ROUGH,
+            "separable",
+            "24 banded systems over 1 of 3 coordinates (40 coefficients, bandwidth 1)",
+        ),
+        (
+            "grid",
+            EVERYWHERE,
+            "banded",
+            "the penalty does not share the eigenvectors of the factors; bandwidth",
+        ),
+        ("grid", SMOOTH_AND_RIDGE, "banded", "the penalty does not share the eigenvectors of the factors"),
+        ("static", Ridge(1), "separable", "4 banded systems over 2 of 3 coordinates (240 coefficients"),
+        ("static", SMOOTH, "separable", "and the eigenvalues of the other factors"),
+        ("static", EVERYWHERE, "banded", "the penalty does not share the eigenvectors of the factors"),
         ("gaps", Ridge(1), "banded", "one factor spans all coordinates; bandwidth"),
     ],
 )
@@ -49,6 +71,14 @@ def test_the_structure_decides(structure: str, penalty: Penalty, name: str, reas
     assert 0 < choice.nbytes < 1e9
     factorisation = factorise(gram, penalty.gram(space), space)
     assert (factorisation.name, factorisation.reason) == (choice.name, choice.reason)
+
+
+def test_without_a_penalty_one_system_does() -> None:
+    choice = select(made("static"), Gram(()), SPACE.frame)
+    assert (choice.name, choice.reason.split(" (")[0]) == (
+        "separable",
+        "one banded system over 2 of 3 coordinates",
+    )
 
 
 def test_small_systems_are_dense() -> None:
@@ -108,11 +138,16 @@ def _batched(factor: Factor) -> Factor:
         ),
         (
             "static",
-            SMOOTH,
+            EVERYWHERE,
             "separable",
+            "a static mask.* of some factors only; .* over 2, 1 coordinates but the penalty is on all of them; ",
+        ),
+        (
+            "grid",
+            ROUGH,
+            "spectral",
             "but the penalty is not a ridge; leave solver out, or pass solver='banded'",
         ),
-        ("grid", SMOOTH, "spectral", "but the penalty is not a ridge"),
     ],
 )
 def test_a_solver_that_does_not_fit(structure: str, penalty: Penalty, solver: str, message: str) -> None:

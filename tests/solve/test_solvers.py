@@ -160,7 +160,7 @@ def test_zero_sums_add_nothing() -> None:
 
 
 def test_a_separable_solve_that_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xspline.solve.separable.cache_bytes", lambda: 0)
+    monkeypatch.setattr("xspline.solve.direct.cache_bytes", lambda: 0)
     assert cache_bytes() > 0
     space = space_of("linear", "circle", "season")
     case, gram = static(space, np.random.default_rng(6))

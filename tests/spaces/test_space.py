@@ -197,7 +197,7 @@ def test_difference_shows_both() -> None:
     [
         (BSpline(8), (0, 5), (3, 9), BSpline(8, domain=(0, 9))),
         (Polynomial(2) + Fourier(1, 3.0), (0, 5), (3, 9), Polynomial(2, domain=(0, 9)) + Fourier(1, 3.0)),
-        (BSpline(spacing=1.0), (0, 5), (3, 9), BSpline(8, domain=(0, 5))),
+        (BSpline(spacing=1.0), (0, 5), (3, 9), BSpline(9, domain=(0, 9))),
     ],
 )
 def test_difference_of_learned_domains_says_how_to_agree(
@@ -221,6 +221,7 @@ def test_difference_in_more_than_the_domain_proposes_this_space(theirs: Basis) -
     whole = Space({"lon": 8}, extents={"lon": (0, 360)})
     assert whole.axes["lon"][1].period == 360.0 and whole.from_data == ("lon",)
     assert whole.difference(a).endswith(f"with space = {whole.code()}")
+    assert a.difference(whole).endswith(f"with space = {whole.code()}")
 
 
 def test_text_for_people() -> None:

@@ -9,6 +9,8 @@ from .planning import plan as plan
 from .reduce import WorkerMemoryError as WorkerMemoryError
 from .reduce import compute as compute
 from .reduce import lazy_sums as lazy_sums
+from .reduce import persist as persist
 from .reduce import sums as sums
+from .source import Owners as Owners
 from .source import Reader as Reader
 from .source import Source as Source

@@ -8,7 +8,14 @@ from typing import Any
 import dask.array as da
 
 from xspline.execution.cuts import Cuts, levels, read_shape, regions, runs
-from xspline.execution.footprint import batch_extent, extents, joined, sums_bytes, window_lengths
+from xspline.execution.footprint import (
+    batch_extent,
+    extents,
+    joined,
+    most_holders,
+    sums_bytes,
+    window_lengths,
+)
 from xspline.execution.graph import new_name
 from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader, nbytes
 from xspline.spaces import Space
@@ -93,6 +100,7 @@ def steps_of(source: Source, space: Space, cuts: Cuts) -> tuple[tuple[int, ...],
     found, batch = extents(source, space, cuts), batch_extent(source, cuts)
 
     def partial(factors: tuple[int, ...]) -> int:
-        return sums_bytes(window_lengths(found, factors), space, joined(space), batch)
+        one = sums_bytes(window_lengths(found, factors), space, joined(space), batch)
+        return one * most_holders(source, cuts, factors)
 
     return levels(cuts.blocks, source.consumed, partial)

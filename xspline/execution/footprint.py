@@ -10,12 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from xspline.execution.cuts import Cuts
-from xspline.execution.source import Source, in_memory
+from xspline.execution.source import Source, in_memory, nbytes
 from xspline.kernels import Group
 from xspline.spaces import Features, Space
 
 FLOAT = 8
 SAMPLE = 256
+COUNTED = 2**20
+"""Bytes of labels in which holders are counted; of more, there are at most as many as rows or holders."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +100,17 @@ def _longest_arc(features: Features, lo: np.ndarray, hi: np.ndarray) -> int:
 def batch_extent(source: Source, cuts: Cuts) -> int:
     """Return the largest number of batch members in one block."""
     return math.prod(cuts.largest[a] for a in source.layout.batch_axes)
+
+
+def most_holders(source: Source, cuts: Cuts, factors: Sequence[int]) -> int:
+    """Return how many holders a sum of `factors` blocks per data axis has at most; at least 1."""
+    if source.owners is None:
+        return 1
+    edges, step = cuts.edges[source.owners.axis], factors[source.owners.axis]
+    bounds, codes = [*edges[:-1:step], edges[-1]], source.owners.codes
+    if not in_memory(codes) or nbytes(codes) > COUNTED:
+        return max(1, min(source.owners.count, max(b - a for a, b in itertools.pairwise(bounds))))
+    return max(1, *(len(np.unique(codes[a:b])) for a, b in itertools.pairwise(bounds)))
 
 
 def window_lengths(found: Sequence[Extent], factors: Sequence[int]) -> dict[int, int]:

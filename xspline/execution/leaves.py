@@ -5,15 +5,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from xspline.execution.cuts import FAN_IN, MERGE, Cuts, runs
 from xspline.execution.device import to_device
 from xspline.execution.graph import Held
 from xspline.execution.source import Slices, Source, as_block, cut, whole
+from xspline.execution.split import apart
 from xspline.kernels import Block, accumulate
-from xspline.spaces import Space
-from xspline.sums import Sums
+from xspline.spaces import Frame, Space
+from xspline.sums import Shares, Sums
+
+Total = TypeVar("Total", Sums, Shares)
+"""Both add alike: the Sums of one holder, or of each that has a share."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,22 +42,25 @@ class Recipe:
     device: str | None
 
 
-def sum_in_memory(source: Source, space: Space, device: str | None) -> Sums:
+def sum_in_memory(source: Source, space: Space, device: str | None) -> Sums | Shares:
     """Return the Sums of a source that is in memory, in one go."""
-    return _accumulated(source.block(whole(source.shape)), source, space, device)
+    box = whole(source.shape)
+    arrays = [cut(array, axes, box) for axes, array in source.parts]
+    return _accumulated(source, source.values, arrays, box, space, device)
 
 
-def sum_held(held: Held, space: Space, device: str | None) -> Sums:
+def sum_held(held: Held, space: Space, device: str | None) -> Sums | Shares:
     """Return the same of a source that came inside a task."""
     return sum_in_memory(held(), space, device)
 
 
-def zero(source: Source, space: Space) -> Sums:
+def zero(source: Source, space: Space) -> Sums | Shares:
     """Return the Sums of no data."""
-    return Sums.zero(space.frame, tuple(source.shape[a] for a in source.layout.batch_axes))
+    nothing = Sums.zero(space.frame, tuple(source.shape[a] for a in source.layout.batch_axes))
+    return nothing if source.owners is None else Shares(dict.fromkeys(range(source.owners.count), nothing))
 
 
-def sum_block(recipe: Recipe, index: tuple[int, ...], held: Held | None, *arrays: Any) -> Sums:
+def sum_block(recipe: Recipe, index: tuple[int, ...], held: Held | None, *arrays: Any) -> Sums | Shares:
     """Return the Sums of one Dask block; `arrays` are its large parts, then what its values come from."""
     n = sum(array is None for _, array in recipe.source.parts)
     values = arrays[n] if held is None else held(arrays[n:])
@@ -59,14 +68,16 @@ def sum_block(recipe: Recipe, index: tuple[int, ...], held: Held | None, *arrays
     return _sum_box(recipe, values, box, arrays[:n], box)
 
 
-def sum_region(recipe: Recipe, index: tuple[int, ...], *arrays: Any) -> Sums:
+def sum_region(recipe: Recipe, index: tuple[int, ...], *arrays: Any) -> Sums | Shares:
     """Return the Sums of one region, read by read in constant memory; `arrays` are its large parts."""
     region = recipe.cuts.box(index)
     order = (*recipe.source.layout.batch_axes, *recipe.source.consumed)
     return _fold(recipe, order, region, arrays, region)
 
 
-def _fold(recipe: Recipe, axes: Sequence[int], box: Slices, arrays: Sequence[Any], region: Slices) -> Sums:
+def _fold(
+    recipe: Recipe, axes: Sequence[int], box: Slices, arrays: Sequence[Any], region: Slices
+) -> Sums | Shares:
     """Return the Sums of `box`, walked along the first of `axes`, each step along the others.
 
     Boxes are merged axis by axis, so that factors of separable masks meet again as products.
@@ -88,15 +99,15 @@ class _Merged:
 
     def __init__(self, recipe: Recipe) -> None:
         self.frame = recipe.space.frame
-        self.parts: list[Sums] = []
+        self.parts: list[Any] = []
 
-    def add(self, part: Sums) -> None:
+    def add(self, part: Sums | Shares) -> None:
         self.parts.append(part)
         if len(self.parts) > FAN_IN or sum(p.nbytes for p in self.parts) > MERGE:
             self.parts = [self.result()]
 
-    def result(self) -> Sums:
-        return self.parts[0] if len(self.parts) == 1 else Sums.merge(self.parts, self.frame)
+    def result(self) -> Sums | Shares:
+        return self.parts[0] if len(self.parts) == 1 else _sum(self.parts, self.frame)
 
 
 class _SideBySide:
@@ -105,16 +116,18 @@ class _SideBySide:
     def __init__(self, recipe: Recipe, axis: int) -> None:
         self.frame = recipe.space.frame
         self.axis = recipe.source.layout.batch_axes.index(axis)
-        self.parts: list[Sums] = []
+        self.parts: list[Any] = []
 
-    def add(self, part: Sums) -> None:
+    def add(self, part: Sums | Shares) -> None:
         self.parts.append(part)
 
-    def result(self) -> Sums:
+    def result(self) -> Sums | Shares:
         return side_by_side(self.parts, self.axis, self.frame)
 
 
-def _sum_box(recipe: Recipe, values: Any, box: Slices, arrays: Sequence[Any], origin: Slices) -> Sums:
+def _sum_box(
+    recipe: Recipe, values: Any, box: Slices, arrays: Sequence[Any], origin: Slices
+) -> Sums | Shares:
     """Return the Sums of the data in `box`; `arrays` are the large parts, over the box `origin` around it."""
     relative = tuple(slice(b.start - o.start, b.stop - o.start) for b, o in zip(box, origin, strict=True))
     large = iter(arrays)
@@ -122,12 +135,21 @@ def _sum_box(recipe: Recipe, values: Any, box: Slices, arrays: Sequence[Any], or
         cut(next(large), axes, relative) if array is None else cut(array, axes, box)
         for axes, array in recipe.source.parts
     ]
-    return _accumulated(
-        as_block(recipe.source, values, parts, box), recipe.source, recipe.space, recipe.device
-    )
+    return _accumulated(recipe.source, values, parts, box, recipe.space, recipe.device)
 
 
-def _accumulated(block: Block, source: Source, space: Space, device: str | None) -> Sums:
+def _accumulated(
+    source: Source, values: Any, arrays: Sequence[Any], box: Slices, space: Space, device: str | None
+) -> Sums | Shares:
+    """Return the Sums of values that lie in `box`, or those of each holder that has a share in them."""
+    block, owners = as_block(source, values, arrays, box), source.owners
+    if owners is None:
+        return _sums_of(block, source, space, device)
+    shares = apart(block, source.layout, owners.axis, np.asarray(arrays[-1]))
+    return Shares({s.code: s.placed(_sums_of(s.block, source, space, device)) for s in shares})
+
+
+def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> Sums:
     shape = tuple(block.values.shape)
     if 0 in shape:
         return Sums.zero(space.frame, tuple(shape[a] for a in source.layout.batch_axes))
@@ -136,12 +158,16 @@ def _accumulated(block: Block, source: Source, space: Space, device: str | None)
     return accumulate(block, source.layout, space)
 
 
-def merge(recipe: Recipe, *parts: Sums) -> Sums:
+def merge(recipe: Recipe, *parts: Total) -> Total:
     """Return the sum of neighbours."""
-    return Sums.merge(parts, recipe.space.frame)
+    return _sum(parts, recipe.space.frame)
 
 
-def assemble(recipe: Recipe, counts: tuple[int, ...], *parts: Sums) -> Sums:
+def _sum(parts: Sequence[Total], frame: Frame) -> Total:
+    return type(parts[0]).merge(parts, frame)
+
+
+def assemble(recipe: Recipe, counts: tuple[int, ...], *parts: Total) -> Total:
     """Return blocks of batch members, a grid of `counts` in C order, side by side along every batch axis."""
     row = list(parts)
     for axis in reversed(range(len(counts))):
@@ -150,6 +176,6 @@ def assemble(recipe: Recipe, counts: tuple[int, ...], *parts: Sums) -> Sums:
     return row[0]
 
 
-def side_by_side(parts: Sequence[Sums], axis: int, frame: Any) -> Sums:
-    """Return Sums concatenated along one batch axis."""
-    return parts[0] if len(parts) == 1 else Sums.concatenate(parts, axis, frame)
+def side_by_side(parts: Sequence[Total], axis: int, frame: Frame) -> Total:
+    """Return sums concatenated along one batch axis."""
+    return parts[0] if len(parts) == 1 else type(parts[0]).concatenate(parts, axis, frame)

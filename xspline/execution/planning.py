@@ -20,6 +20,7 @@ from xspline.execution.footprint import (
     extents,
     gram_bytes,
     joined,
+    most_holders,
     sums_bytes,
     window_lengths,
 )
@@ -77,6 +78,7 @@ class Plan:
     coefficients : number of them per coordinate.
     shape, dtype : of the data.
     batch : number of independent fits.
+    holders : parts that the statistics will have.
     tier : "in memory", "Dask blocks" or "regions of a store".
     chunks : largest block, region read at once, or the whole.
     tasks : of accumulation and merging; those of a chunked input that are not taken in come on top.
@@ -84,6 +86,7 @@ class Plan:
     compile_bytes : once per process, for the first block.
     device : where blocks are processed.
     rows : costs by structure of the mask.
+    code : the call that asks for these coefficients, if there is one.
     """
 
     label: str
@@ -91,6 +94,7 @@ class Plan:
     shape: tuple[int, ...]
     dtype: str
     batch: int
+    holders: int
     tier: str
     chunks: tuple[int, ...]
     tasks: int
@@ -98,6 +102,7 @@ class Plan:
     compile_bytes: int
     device: str | None
     rows: tuple[Row, ...]
+    code: str = ""
 
     @property
     def size(self) -> int:
@@ -139,7 +144,9 @@ class Plan:
             ("data", data),
             ("read", f"{self.tier}, {_times(self.chunks)} at a time"),
             ("coefficients", f"{self.size} = {each}"),
+            *([("code", self.code)] if self.code else []),
             ("fits", f"{self.batch} independent ones") if self.batch > 1 else ("fits", "1"),
+            *([("parts", f"{self.holders}, one for each holder")] if self.holders > 1 else []),
             ("tasks", tasks),
             ("device", self.device or "where the data are"),
             ("compiling", f"{format_bytes(self.compile_bytes)} more, once per process"),
@@ -171,6 +178,7 @@ def plan(source: Source, space: Space, *, device: str | None = None, penalty: Gr
         source.shape,
         str(source.dtype),
         _batch(source),
+        _holders(source),
         _tier(source),
         _read(source, cuts),
         _tasks(cuts, steps, source),
@@ -183,6 +191,10 @@ def plan(source: Source, space: Space, *, device: str | None = None, penalty: Gr
 
 def _batch(source: Source) -> int:
     return math.prod(source.shape[a] for a in source.layout.batch_axes)
+
+
+def _holders(source: Source) -> int:
+    return 1 if source.owners is None else source.owners.count
 
 
 def _tier(source: Source) -> str:
@@ -212,15 +224,16 @@ def _row(
     mask: str, source: Source, space: Space, cuts: Cuts, steps: Sequence[Sequence[int]], penalty: Gram | None
 ) -> Row:
     parts, batch = components(mask, source, space), _batch(source)
-    whole = dict(enumerate(space.shape))
+    whole, holders = dict(enumerate(space.shape)), _holders(source)
     partial, merging = _merging(source, space, cuts, steps, parts)
+    together = most_holders(source, cuts, [1] * len(cuts.blocks))  # of which one is contracted at a time
     solver, reason, solver_bytes = _solver(parts, space, batch, penalty)
     return Row(
         mask,
         gram_bytes(whole, space, parts, batch),
-        sums_bytes(whole, space, parts, batch),
+        sums_bytes(whole, space, parts, batch) * holders,
         partial,
-        _reading(source, cuts) + SLAB + WORKSPACE * partial + merging,
+        _reading(source, cuts) + SLAB + partial + (WORKSPACE - 1) * partial // together + merging,
         solver,
         reason,
         solver_bytes,
@@ -244,7 +257,8 @@ def _merging(
     found, batch = extents(source, space, cuts), batch_extent(source, cuts)
     done, sizes = [1] * len(cuts.blocks), []
     for step in [*steps, [1] * len(cuts.blocks)]:
-        sizes.append(sums_bytes(window_lengths(found, done), space, parts, batch))
+        one = sums_bytes(window_lengths(found, done), space, parts, batch)
+        sizes.append(one * most_holders(source, cuts, done))
         done = [d * f for d, f in zip(done, step, strict=True)]
     # One level is merged while a full set waits on each level above; the result is made beside its parts.
     waiting = [math.prod(step) * size for step, size in zip(steps, sizes, strict=False)]

@@ -21,11 +21,11 @@ from xspline.execution.graph import Graph, Grid, Held, Inputs, Key
 from xspline.execution.leaves import Recipe
 from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader
 from xspline.spaces import Space
-from xspline.sums import Sums
+from xspline.sums import Shares, Sums
 
 
-@sizeof.register(Sums)
-def _sizeof_sums(sums: Sums) -> int:
+@sizeof.register((Sums, Shares))
+def _sizeof_sums(sums: Sums | Shares) -> int:
     return int(sums.nbytes)
 
 
@@ -33,8 +33,10 @@ class WorkerMemoryError(RuntimeError, MemoryError):
     """Workers were killed, most likely for want of memory; the text says what was projected."""
 
 
-def sums(sources: Sequence[Source], space: Space, *, device: str | None = None) -> list[Sums]:
+def sums(sources: Sequence[Source], space: Space, *, device: str | None = None) -> list[Any]:
     """Return the Sums of each source: those in memory at once, the others in one compute for all of them.
+
+    Of a source that several holders share, they are Shares: the Sums of each holder by its code.
 
     Parameters
     ----------
@@ -54,7 +56,7 @@ def sums(sources: Sequence[Source], space: Space, *, device: str | None = None) 
 
 
 def lazy_sums(source: Source, space: Space, *, device: str | None = None) -> Delayed:
-    """Return the Sums of `source` as a Delayed; building it computes and reads nothing."""
+    """Return the Sums of `source`, or Shares, as a Delayed; building it computes and reads nothing."""
     check_device(device)
     graph, (key,) = build([source], space, device)
     return _delayed(graph, key)
@@ -76,6 +78,11 @@ _ADVICE = (
 )
 
 
+def persist(values: Sequence[Any]) -> list[Any]:
+    """Start computing several lazy values at once, kept where they are computed; others come back as they are."""
+    return list(dask.base.persist(*values))
+
+
 def has_client() -> bool:
     """Return whether computations go to a cluster; does not import distributed to find out."""
     if "distributed" not in sys.modules:
@@ -89,7 +96,7 @@ def has_client() -> bool:
     return True
 
 
-def _computed(sources: Sequence[Source], space: Space, device: str | None) -> list[Sums]:
+def _computed(sources: Sequence[Source], space: Space, device: str | None) -> list[Any]:
     if not sources:
         return []
     graph, keys = build(sources, space, device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import dask.array as da
@@ -72,6 +72,22 @@ def _sizeof_opaque(_: Opaque) -> int:
 
 
 @dataclass(frozen=True, eq=False)
+class Owners:
+    """Whose the entries along one data axis are.
+
+    Attributes
+    ----------
+    axis : the data axis; it is not a batch axis.
+    codes : along it, integers from 0 to count - 1, NumPy or Dask; None where they come by the block.
+    count : number of holders.
+    """
+
+    axis: int
+    codes: Any
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
 class Source:
     """One variable with its coordinates and weights, as arrays.
 
@@ -82,6 +98,7 @@ class Source:
     weights : (data axes, array over exactly those axes) pairs; their product is the weight.
     layout : which data axes go to which coefficient axes.
     label : what errors call this variable.
+    owners : whose the observations are, where several holders share the data; None for one.
     """
 
     values: Any
@@ -89,6 +106,7 @@ class Source:
     weights: tuple[tuple[tuple[int, ...], Any], ...]
     layout: Layout
     label: str = "values"
+    owners: Owners | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -110,8 +128,10 @@ class Source:
 
     @property
     def parts(self) -> tuple[tuple[tuple[int, ...], Any], ...]:
-        """(data axes, array) of the coordinates, then of the weights."""
-        return (*zip(axes_of_coordinates(self.layout), self.coordinates, strict=True), *self.weights)
+        """(data axes, array) of the coordinates, then of the weights, then of the codes of holders."""
+        coordinates = zip(axes_of_coordinates(self.layout), self.coordinates, strict=True)
+        codes = () if self.owners is None else (((self.owners.axis,), self.owners.codes),)
+        return (*coordinates, *self.weights, *codes)
 
     @property
     def arrays(self) -> tuple[Any, ...]:
@@ -121,21 +141,23 @@ class Source:
     def with_parts(self, values: Any, arrays: Sequence[Any]) -> Source:
         """Return the same with other arrays, in the order of `parts`."""
         n = len(self.coordinates)
-        weights = tuple((axes, a) for (axes, _), a in zip(self.weights, arrays[n:], strict=True))
-        return Source(values, tuple(arrays[:n]), weights, self.layout, self.label)
-
-    def block(self, slices: Slices) -> Block:
-        """Return the Block over a box of the data, coordinates and weights cut alike."""
-        arrays = [cut(array, axes, slices) for axes, array in self.parts]
-        return as_block(self, cut(self.values, tuple(range(len(slices))), slices), arrays, slices)
+        owners = None if self.owners is None else replace(self.owners, codes=arrays[-1])
+        return replace(
+            self, values=values, coordinates=tuple(arrays[:n]), weights=_weights(self, arrays), owners=owners
+        )
 
 
 def as_block(source: Source, values: Any, arrays: Sequence[Any], slices: Slices) -> Block:
     """Return the Block of these values and parts, which lie at `slices` of the whole."""
+    coordinates = tuple(np.asarray(a, dtype=np.float64) for a in arrays[: len(source.coordinates)])
+    return Block(values, coordinates, _weights(source, arrays), tuple(s.start for s in slices), None)
+
+
+def _weights(source: Source, arrays: Sequence[Any]) -> tuple[tuple[tuple[int, ...], Any], ...]:
+    """Return weights with other arrays, in the order of `Source.parts`."""
     n = len(source.coordinates)
-    coordinates = tuple(np.asarray(a, dtype=np.float64) for a in arrays[:n])
-    weights = tuple((axes, a) for (axes, _), a in zip(source.weights, arrays[n:], strict=True))
-    return Block(values, coordinates, weights, tuple(s.start for s in slices), None)
+    found = arrays[n : n + len(source.weights)]
+    return tuple((axes, a) for (axes, _), a in zip(source.weights, found, strict=True))
 
 
 def cut(array: Any, axes: tuple[int, ...], slices: Slices) -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
+import re
 import warnings
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import cftime
 import numpy as np
 import xarray as xr
 
@@ -16,6 +19,22 @@ from xspline.spaces import Axis, Space
 
 _LATITUDE_UNITS = {"degrees_north", "degree_north", "degrees_N", "degree_N", "degreesN", "degreeN"}
 _LONGITUDE_UNITS = {"degrees_east", "degree_east", "degrees_E", "degree_E", "degreesE", "degreeE"}
+_GEOGRAPHIC = {"latitude": "Y", "longitude": "X"}
+_STANDARD_NAMES = {
+    "time": "T",
+    **dict.fromkeys(("projection_x_coordinate", "projection_x_angular_coordinate", "grid_longitude"), "X"),
+    **dict.fromkeys(("projection_y_coordinate", "projection_y_angular_coordinate", "grid_latitude"), "Y"),
+    **dict.fromkeys(("depth", "height", "altitude", "air_pressure", "sea_water_pressure"), "Z"),
+    **dict.fromkeys(("height_above_mean_sea_level", "geopotential_height", "model_level_number"), "Z"),
+}
+_VERTICAL = re.compile(r"(atmosphere|ocean)_\w+_coordinate\w*")  # CF conventions, appendix D
+_USUAL_NAMES = {
+    **dict.fromkeys(("x", "xc", "rlon", "easting"), "X"),
+    **dict.fromkeys(("y", "yc", "rlat", "northing"), "Y"),
+    **dict.fromkeys(("z", "depth", "lev", "level", "plev", "pressure", "height", "altitude"), "Z"),
+    **dict.fromkeys(("t", "time"), "T"),
+}
+_PRESSURE_UNITS = {"Pa", "hPa", "kPa", "mb", "mbar", "millibar", "millibars", "bar", "dbar", "decibar", "atm"}
 _ONE_GAP = 1.5  # labels close the circle when their widest gap is within this factor of the usual one
 _SMALL_GAP = 0.01  # or below this share of the circle,
 _WIDE_GAP = 0.1  # or, below this share, within that factor of the second widest
@@ -31,6 +50,49 @@ def role_of(coordinate: xr.DataArray) -> str:
     if units in _LONGITUDE_UNITS:
         return "longitude"
     return Axis.infer(str(coordinate.name), 0.0).role if units in (None, "", "degrees", "degree") else ""
+
+
+def cf_axis(coordinate: xr.DataArray) -> tuple[str, int]:
+    """Return which axis a coordinate is, "X", "Y", "Z", "T" or "", and a rank: the lower, the surer.
+
+    In this order: latitude and longitude, dates, standard names, the attributes ``axis`` and ``positive``, then, for
+    coordinates along one dimension, usual names and units of pressure (CF conventions, sections 4 and 5). Dates that
+    are called time come before others; integers that merely count positions are no X and no Y.
+    """
+    attrs, name = coordinate.attrs, str(coordinate.name).lower()
+    standard = str(attrs.get("standard_name", ""))
+    if is_date(coordinate):
+        return "T", 0 if standard == "time" or attrs.get("axis") == "T" else 1 if name == "time" else 2
+    if coordinate.dtype.kind not in "iuf":
+        return "", 0
+    if role := role_of(coordinate):
+        named = Axis.infer(name, 0.0).role == role
+        return _GEOGRAPHIC.get(role, "T"), 0 if standard == role else 1 if named else 2
+    if standard in _STANDARD_NAMES or _VERTICAL.fullmatch(standard):
+        return _STANDARD_NAMES.get(standard, "Z"), 3
+    axis, rank = str(attrs.get("axis", "")), 4
+    if axis not in ("X", "Y", "Z", "T"):
+        axis, rank = ("Z", 5) if attrs.get("positive") in ("up", "down") else _by_name(coordinate, name)
+    return ("", 0) if axis in ("X", "Y") and _counts(coordinate) else (axis, rank)
+
+
+def _by_name(coordinate: xr.DataArray, name: str) -> tuple[str, int]:
+    """Return the axis that a name or a unit suggests; in two dimensions they are as likely a field, such as a depth."""
+    if coordinate.ndim != 1:
+        return "", 0
+    pressure = "Z" if coordinate.attrs.get("units") in _PRESSURE_UNITS else ""
+    return _USUAL_NAMES.get(name, pressure), 6 if name in _USUAL_NAMES else 7
+
+
+def _counts(coordinate: xr.DataArray) -> bool:
+    return coordinate.dtype.kind in "iu" and coordinate.attrs.get("units", "1") in ("", "1")
+
+
+def is_date(coordinate: xr.DataArray) -> bool:
+    """Return whether the labels are datetime64 or date objects such as cftime's."""
+    if coordinate.dtype != object or coordinate.size == 0:
+        return coordinate.dtype.kind == "M"
+    return isinstance(_sample(coordinate).ravel()[0], cftime.datetime | datetime.date)
 
 
 def axis_of(coordinate: xr.DataArray) -> Axis:
@@ -96,12 +158,20 @@ def extents_of(
     coordinates: Mapping[str, xr.DataArray], axes: Mapping[str, Axis]
 ) -> dict[str, tuple[float, float]]:
     """Return the range of every coordinate as floats of its axis; chunked coordinates are loaded in one compute."""
-    if not coordinates:
-        return {}
-    loaded = xr.Dataset({f"c{i}": c.variable for i, c in enumerate(coordinates.values())}).compute()
+    loaded = in_memory(coordinates)
+    return {name: extent_of(axes[name].to_float(c.values), axes[name], name) for name, c in loaded.items()}
+
+
+def in_memory(coordinates: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArray]:
+    """Return the coordinates with their labels loaded; the chunked ones all in one compute."""
+    chunked = {name: c for name, c in coordinates.items() if c.chunks is not None}
+    if not chunked:
+        return dict(coordinates)
+    loaded = xr.Dataset({f"c{i}": c.variable for i, c in enumerate(chunked.values())}).compute()
+    variables = (loaded[f"c{i}"].variable for i in range(len(chunked)))
     return {
-        name: extent_of(axes[name].to_float(loaded[f"c{i}"].values), axes[name], name)
-        for i, name in enumerate(coordinates)
+        **coordinates,
+        **{n: c.copy(data=v.data) for (n, c), v in zip(chunked.items(), variables, strict=True)},
     }
 
 

@@ -13,7 +13,7 @@ from xspline.labels.statistics import Part, Statistics, merge
 from xspline.sums import Sums
 
 
-def merge_models(fields: Iterable[Field], penalty: Any = None, *, solver: str | None = None) -> Field:
+def merge_models(fields: Iterable[Field], penalty: Any = 0.0, *, solver: str | None = None) -> Field:
     """Merge fitted fields: c = (Σ G_s + Λ)⁻¹ Σ G_s c_s (paper, section 2.4, the prediction-matching merge).
 
     The field that is nearest to the predictions of every model at that model's own observations. It needs no moments
@@ -23,7 +23,9 @@ def merge_models(fields: Iterable[Field], penalty: Any = None, *, solver: str | 
     ----------
     fields
         Fields in one Space, each with its own statistics.
-    penalty, solver
+    penalty
+        As for :meth:`Statistics.solve`; none by default, since the models are smooth already.
+    solver
         As for :meth:`Statistics.solve`.
 
     Returns

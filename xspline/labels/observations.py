@@ -13,6 +13,7 @@ import xarray as xr
 from xspline.execution import Source
 from xspline.labels.attributes import UNNAMED
 from xspline.labels.detect import Arrangement, arrange, floats, is_lazily_indexed, storage_chunks
+from xspline.labels.holders import Holders
 from xspline.labels.statistics import Variable
 from xspline.spaces import Space
 
@@ -39,12 +40,14 @@ class Observations:
     coordinates : labels of the fitted coordinates, in Space order.
     pooled : dimensions of repeated observations.
     weights : relative precisions over some of the dimensions, or None.
+    holders : whose they are, or None for one holder.
     """
 
     data: xr.DataArray
     coordinates: Mapping[str, xr.DataArray]
     pooled: tuple[Hashable, ...]
     weights: xr.DataArray | None = None
+    holders: Holders | None = None
 
     @property
     def arrangement(self) -> Arrangement:
@@ -64,7 +67,8 @@ class Observations:
             for name, span in zip(arrangement.names, arrangement.spans, strict=True)
         )
         values, weights = _aligned_weights(data, self.weights)
-        return Source(_values(values), coordinates, weights, arrangement.layout(), self.name)
+        owners = None if self.holders is None else self.holders.owners(data, arrangement.batch)
+        return Source(_values(values), coordinates, weights, arrangement.layout(), self.name, owners)
 
     def variable(self) -> Variable:
         """Return what outputs need to know of these labels."""
@@ -85,15 +89,6 @@ class Observations:
             batch,
             tuple(data.sizes[d] for d in batch),
         )
-
-    def select(self, dim: Hashable, index: np.ndarray) -> Observations:
-        """Return the observations at some positions along a dimension."""
-
-        def taken(array: xr.DataArray | None) -> Any:
-            return array.isel({dim: index}) if array is not None and dim in array.dims else array
-
-        coordinates = {name: taken(c) for name, c in self.coordinates.items()}
-        return Observations(taken(self.data), coordinates, self.pooled, taken(self.weights))
 
 
 def _values(data: xr.DataArray) -> Any:

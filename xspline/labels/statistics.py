@@ -192,11 +192,9 @@ class Statistics:
 
     def persist(self) -> Statistics:
         """Return the same with lazy sums being computed on the workers and kept there."""
-        parts = tuple(
-            replace(p, sums={n: getattr(s, "persist", lambda s=s: s)() for n, s in p.sums.items()})
-            for p in self.parts
-        )
-        return replace(self, parts=parts)
+        kept = iter(execution.persist([s for part in self.parts for s in part.sums.values()]))
+        parts = (replace(part, sums={name: next(kept) for name in part.sums}) for part in self.parts)
+        return replace(self, parts=tuple(parts))
 
     def __add__(self, other: Any) -> Statistics:
         if not isinstance(other, Statistics):

@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.sums import Gram
-
 if TYPE_CHECKING:
     from xspline.spaces import Frame
 
@@ -118,18 +116,10 @@ def folded(size: int) -> NDArray[np.int64]:
     return np.where(2 * index < size, 2 * index, 2 * (size - 1 - index) + 1)
 
 
-def band(grams: Sequence[Gram], frame: Frame, ordering: Ordering, members: int) -> Array:
-    """The sum of `grams`, each with one batch axis of extent 1 or `members`: [P, u + 1, members]."""
-    out = np.zeros((ordering.size, ordering.bandwidth + 1, members))
-    for gram in grams:
-        if gram.terms:
-            _add(out, gram.one_factor(frame).pairs, ordering)
-    return out
-
-
-def _add(out: Array, pairs: Array, ordering: Ordering) -> None:
+def band(pairs: Array, ordering: Ordering) -> Array:
+    """The symmetric matrices of a pair array [K.., O.., members] as a band [P, u + 1, members]."""
+    out = np.zeros((ordering.size, ordering.bandwidth + 1, pairs.shape[-1]))
     count = len(ordering.sizes)
-    pairs = pairs if pairs.ndim > 2 * count else pairs[..., None]
     for axis in ordering.axes:
         if ordering._folded(axis):
             pairs = _fold(pairs, axis, count, ordering.positions[axis], ordering.spans[axis])
@@ -140,6 +130,57 @@ def _add(out: Array, pairs: Array, ordering: Ordering) -> None:
             block = np.ascontiguousarray(pairs[(slice(None),) * count + offset])
             for row, source, target in _entries(offset, pairs.shape[:count]):
                 cells[target][..., row, :] += block[source]
+    return out
+
+
+def gather(band: Array, ordering: Ordering, offsets: Sequence[int]) -> Array:
+    """Pair form of the symmetric matrices of a band, the adjoint of `band`: tr(X B) = Σ Z B for pair arrays B.
+
+    Parameters
+    ----------
+    band : ndarray, [P, u + 1, members]
+    ordering : Ordering
+    offsets : sequence of int
+        O_j, in the order of the Space.
+
+    Returns
+    -------
+    ndarray, [K.., O.., members]
+    """
+    count, axes = len(ordering.sizes), ordering.axes
+    sizes = tuple(ordering.sizes[axis] for axis in axes)
+    spans = tuple(ordering.spans[a] + 1 if ordering._folded(a) else offsets[a] for a in axes)
+    cells = band.reshape(*sizes, *band.shape[1:])
+    pairs = np.zeros((*sizes, *spans, band.shape[2]))
+    for offset in np.ndindex(*spans):
+        if all(o < k for o, k in zip(offset, sizes, strict=True)):
+            block = pairs[(slice(None),) * count + offset]
+            for row, source, target in _entries(offset, sizes):
+                block[source] += cells[target][..., row, :]
+            if any(offset):  # an entry and its transpose
+                block *= 2.0
+    back = np.argsort(axes).tolist()
+    pairs = pairs.transpose(*back, *(count + axis for axis in back), 2 * count)
+    for axis in axes:
+        if ordering._folded(axis):
+            pairs = _unfold(pairs, axis, count, ordering.positions[axis], offsets[axis])
+    return np.ascontiguousarray(pairs)
+
+
+def gather_dense(matrix: Array, frame: Frame) -> Array:
+    """Pair form of a symmetric matrix [P, P] in the order of the Space: [K.., O..]."""
+    sizes = frame.sizes
+    cells, out = matrix.reshape(*sizes, *sizes), np.zeros((*sizes, *frame.offsets))
+    for offset in np.ndindex(*frame.offsets):
+        axes = zip(sizes, offset, frame.periodic, strict=True)
+        members = [np.arange(k if circle else max(k - o, 0)) for k, o, circle in axes]
+        block = out[tuple(slice(len(k)) for k in members) + offset]
+        for flips in itertools.product(*((False, True) if o else (False,) for o in offset)):
+            pair = zip(members, sizes, offset, flips, strict=True)
+            ends = [((k + o) % n, k) if flip else (k, (k + o) % n) for k, n, o, flip in pair]
+            rows, columns = (np.ix_(*side) for side in zip(*ends, strict=True))
+            block += cells[rows + columns]
+    return out
 
 
 def _entries(
@@ -169,3 +210,13 @@ def _fold(pairs: Array, axis: int, count: int, positions: NDArray[np.int64], spa
     out = np.zeros((size, span + 1, *moved.shape[2:]))
     np.add.at(out, (np.minimum(first, second), np.abs(first - second)), moved)
     return np.moveaxis(out, (0, 1), (axis, count + axis))
+
+
+def _unfold(pairs: Array, axis: int, count: int, positions: NDArray[np.int64], offsets: int) -> Array:
+    """Adjoint of `_fold`: entry (k, o) is that of the positions of k and k + o mod K."""
+    moved = np.moveaxis(pairs, (axis, count + axis), (0, 1))
+    size = len(moved)
+    first = np.broadcast_to(positions[:, None], (size, offsets))
+    second = positions[(np.arange(size)[:, None] + np.arange(offsets)) % size]
+    taken = moved[np.minimum(first, second), np.abs(first - second)]
+    return np.moveaxis(taken, (0, 1), (axis, count + axis))

@@ -26,6 +26,8 @@ class BatchCholesky:
     pivot, weakest : ndarray, [members]
         Smallest relative pivot of each member, and the coefficient it belongs to.
     determined : ndarray of bool, [members]
+    logdet : ndarray, [members]
+        log|A|.
     nbytes : int
     """
 
@@ -37,22 +39,36 @@ class BatchCholesky:
         self.weakest = np.argmin(pivots, axis=0)
         self.pivot = np.min(pivots, axis=0)
         self.determined = self.pivot > tolerance(len(band))
+        self.logdet = 2.0 * np.sum(np.log(band[:, 0]) + np.log(self.scale), axis=0)
 
     def solve(self, rhs: Array, which: NDArray[np.int64]) -> Array:
         """A⁻¹ rhs, [P, n]; column i with the system of member ``which[i]``."""
-        own = len(which) == self.scale.shape[1] and np.array_equal(which, np.arange(len(which)))
-        factor, scale = (self.factor, self.scale) if own else (self.factor[..., which], self.scale[:, which])
+        factor, scale = self._of(which)
         x = rhs / scale
-        _substitute(factor, x)
+        _forward(factor, x)
+        _backward(factor, x)
         x /= scale
         return x
 
-    def trace(self, band: Array) -> Array:
-        """tr(A⁻¹ B) of each member, [members], for a band [P, u + 1, members], which is overwritten."""
-        scale_band(band, self.scale)
-        inverse = _selected_inverse(self.factor)
-        band[:, 1:] *= 2.0
-        return np.asarray(np.einsum("pub,pub->b", inverse, band))
+    def half(self, z: Array, which: NDArray[np.int64]) -> Array:
+        """S⁻¹ L⁻ᵀ z, [P, n]; column i with the system of member ``which[i]``."""
+        factor, scale = self._of(which)
+        x = z.copy()
+        _backward(factor, x)
+        x /= scale
+        return x
+
+    def inverse(self) -> Array:
+        """The entries of A⁻¹ inside the band, [P, u + 1, members]."""
+        out = _selected_inverse(self.factor)
+        scale_band(out, self.scale)
+        return out
+
+    def _of(self, which: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Factors and scales of some members."""
+        if len(which) == self.scale.shape[1] and np.array_equal(which, np.arange(len(which))):
+            return self.factor, self.scale
+        return self.factor[..., which], self.scale[:, which]
 
 
 def _factorise(band: Array, smallest: float) -> Array:
@@ -71,13 +87,18 @@ def _factorise(band: Array, smallest: float) -> Array:
     return pivots
 
 
-def _substitute(factor: Array, x: Array) -> None:
-    """Solve L Lᵀ y = x, [P, members], in place."""
+def _forward(factor: Array, x: Array) -> None:
+    """Solve L y = x, [P, members], in place."""
     size, width = factor.shape[:2]
     for j in range(size):
         reach = min(width, size - j)
         x[j] /= factor[j, 0]
         x[j + 1 : j + reach] -= factor[j, 1:reach] * x[j]
+
+
+def _backward(factor: Array, x: Array) -> None:
+    """Solve Lᵀ y = x, [P, members], in place."""
+    size, width = factor.shape[:2]
     for j in reversed(range(size)):
         reach = min(width, size - j)
         x[j] -= np.einsum("ub,ub->b", factor[j, 1:reach], x[j + 1 : j + reach])

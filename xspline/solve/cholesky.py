@@ -7,15 +7,17 @@ taken for singular when one falls to the size of rounding errors. Nothing is add
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
+from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 Array = NDArray[np.float64]
-MIN_BLOCK = 32  # narrow bands are walked in blocks of this many columns
+PANEL = (
+    128  # columns that a selected inverse takes at once: wide enough for the matrix product, narrow beside u
+)
 
 
 def tolerance(size: int) -> float:
@@ -49,6 +51,8 @@ class Cholesky:
         Whether A is positive definite beyond rounding errors.
     nbytes : int
         Bytes of L.
+    logdet : float
+        log|A|; NaN where LAPACK found no factor.
     """
 
     def __init__(self, factor: Array, scale: Array, diagonal: Array, info: int) -> None:
@@ -57,6 +61,7 @@ class Cholesky:
         self.weakest = info - 1 if info > 0 else int(np.argmin(diagonal))
         self.pivot = 0.0 if info > 0 else float(diagonal[self.weakest]) ** 2
         self.determined = self.pivot > tolerance(len(scale))
+        self.logdet = math.nan if info > 0 else 2.0 * float(np.sum(np.log(diagonal) + np.log(scale)))
 
 
 class BandCholesky(Cholesky):
@@ -74,25 +79,14 @@ class BandCholesky(Cholesky):
         x /= self.scale[:, None]
         return np.asarray(x)
 
-    def trace(self, band: Array) -> float:
-        """tr(A⁻¹ B) of a band [P, u + 1], which is overwritten.
+    def half(self, z: Array) -> Array:
+        """S⁻¹ L⁻ᵀ z, [P, m]: x xᵀ is A⁻¹ on average when z zᵀ is the identity."""
+        x, _ = lapack.dtbtrs(self.factor.T, z, uplo="L", trans="T")
+        return np.asarray(x / self.scale[:, None])
 
-        Only the entries of A⁻¹ inside the band are computed, from the last block of columns to the first
-        (Takahashi, Fagan and Chin 1973).
-        """
-        scale_band(band, self.scale)
-        block = max(band.shape[1] - 1, MIN_BLOCK)
-        total, below = 0.0, np.zeros((block, block))
-        pairs = zip(_blocks(self.factor, block, 1.0), _blocks(band, block, 0.0), strict=True)
-        for (diagonal, lower), (b_diagonal, b_lower) in pairs:
-            inverse, _ = lapack.dtrtri(diagonal, lower=1)
-            inverse = np.tril(inverse)
-            step = lower @ inverse
-            beside = below @ step  # minus the block of A⁻¹ below the diagonal one
-            below = inverse.T @ inverse + step.T @ beside
-            total += 2.0 * float(np.sum(below * b_diagonal)) - float(np.diag(below) @ np.diag(b_diagonal))
-            total -= 2.0 * float(np.sum(beside * b_lower))
-        return total
+    def inverse(self) -> Array:
+        """The entries of A⁻¹ inside the band, [P, u + 1]."""
+        return _selected_inverse(self.factor, 1.0 / self.scale)
 
 
 class DenseCholesky(Cholesky):
@@ -108,24 +102,58 @@ class DenseCholesky(Cholesky):
         x, _ = lapack.dpotrs(self.factor, rhs / self.scale[:, None], lower=1)
         return np.asarray(x / self.scale[:, None])
 
-    def trace(self, matrix: Array) -> float:
-        """tr(A⁻¹ B) of a symmetric matrix [P, P]."""
+    def half(self, z: Array) -> Array:
+        """S⁻¹ L⁻ᵀ z, [P, m]: x xᵀ is A⁻¹ on average when z zᵀ is the identity."""
+        x, _ = lapack.dtrtrs(self.factor, z, lower=1, trans=1)
+        return np.asarray(x / self.scale[:, None])
+
+    def inverse(self) -> Array:
+        """A⁻¹, [P, P]."""
         inverse, _ = lapack.dpotri(self.factor, lower=1)
-        matrix = matrix / self.scale / self.scale[:, None]
-        return 2.0 * float(np.sum(np.tril(inverse) * matrix)) - float(np.diag(inverse) @ np.diag(matrix))
+        lower = np.tril(inverse, -1)
+        return np.asarray((lower + lower.T + np.diag(np.diag(inverse))) / self.scale / self.scale[:, None])
 
 
-def _blocks(band: Array, block: int, fill: float) -> Iterator[tuple[Array, Array]]:
-    """Lower triangles of the diagonal blocks and the blocks below them, last block of columns first.
+def _selected_inverse(factor: Array, inverse_scale: Array) -> Array:
+    """The entries of (S L Lᵀ S)⁻¹ inside the band of L, [P, u + 1], from the last columns to the first.
 
-    Columns past the end are those of `fill` times the identity.
+    With L = [[L_pp, 0], [L_bp, L_bb]], p a panel of columns and b the u coefficients below it, and Y = L_bp L_pp⁻¹,
+    the inverse has the blocks Z_bp = −Z_bb Y and Z_pp = L_pp⁻ᵀ L_pp⁻¹ − Yᵀ Z_bp (Takahashi, Fagan and Chin 1973).
+    Z_bb is kept as a dense window that slides up the diagonal: 2 P u² operations.
     """
-    size, width = band.shape
-    for start in reversed(range(0, size, block)):
-        columns = band[start : start + block]
-        # Written with rows one longer than read, every column is shifted to where its diagonal entry belongs.
-        skewed = np.zeros((block, 2 * block + 1))
-        skewed[: len(columns), :width] = columns
-        skewed[len(columns) :, 0] = fill
-        square = skewed.reshape(-1)[: 2 * block * block].reshape(block, 2 * block).T
-        yield square[:block], square[block:]
+    size, width = factor.shape
+    below = width - 1
+    out = np.empty_like(factor)
+    scale = np.concatenate([inverse_scale, np.ones(width)])
+    window = np.zeros((below + max(below, 2 * PANEL),) * 2)
+    at = len(window) - below  # where in the window the coefficient `stop` is
+    for stop in range(size, 0, -PANEL):
+        start = max(stop - PANEL, 0)
+        count = stop - start
+        if at < count:
+            kept = window[at : at + below, at : at + below].copy()
+            at = len(window) - below
+            window[at:, at:] = kept
+        panel = _columns(factor[start:stop])
+        inverse, _ = lapack.dtrtri(panel[:count], lower=1)
+        step = panel[count:] @ inverse
+        step *= scale[start:stop] / scale[stop : stop + below, None]
+        inverse *= scale[start:stop]
+        first, here, beyond = at - count, slice(at - count, at), slice(at, at + below)
+        beside = window[beyond, beyond] @ step
+        window[here, here] = inverse.T @ inverse + step.T @ beside
+        window[beyond, here] = -beside
+        window[here, beyond] = window[beyond, here].T
+        rows, columns = window.strides
+        out[start:stop] = as_strided(window[first:, first:], (count, width), (rows + columns, columns))
+        at = first
+    return out
+
+
+def _columns(band: Array) -> Array:
+    """Columns of a lower triangular matrix, [n + u, n], from a band [n, u + 1] of them."""
+    count, width = band.shape
+    # Written with rows one longer than read, every column is shifted to where its diagonal entry belongs.
+    skewed = np.zeros((count, count + width))
+    skewed[:, :width] = band
+    return skewed.reshape(-1)[: count * (count + width - 1)].reshape(count, -1).T

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.sums import Gram
+from xspline.sums import Factor, Gram
 
-from .band import band, narrowest
+from .band import band, gather, gather_dense, narrowest
 from .batch import BatchCholesky
 from .cholesky import Array, BandCholesky, DenseCholesky
+from .select import cache_bytes
 from .structure import distinct, members
 
 if TYPE_CHECKING:
@@ -26,10 +26,13 @@ MAX_STEPS = (
 MIN_BATCH = 32
 
 System = BandCholesky | DenseCholesky | BatchCholesky
+Step: TypeAlias = Callable[[System, Array, NDArray[np.int64]], Array]
 
 
 class Direct:
     """Cholesky factorisations of the distinct members of G + Λ.
+
+    Those beyond `cache_bytes` are made again whenever they are needed.
 
     Parameters
     ----------
@@ -38,6 +41,18 @@ class Direct:
     frame : Frame
     dense : bool
         Whether to store P² numbers a member instead of a band.
+
+    Attributes
+    ----------
+    determined : ndarray of bool, [b..]
+    pivots : ndarray, [b..]
+        Smallest relative pivot of each member.
+    weak : ndarray of int, [b..]
+        The coefficient it belongs to, a flat index in the order of the Space.
+    weakest : int
+        That of the best determined member.
+    nbytes : int
+        Bytes of the factorisations that are kept.
     """
 
     def __init__(self, gram: Gram, penalty: Gram, frame: Frame, *, dense: bool) -> None:
@@ -45,77 +60,123 @@ class Direct:
         self.ordering = narrowest(frame)
         self.members, self.index = distinct(gram)
         self.count = int(self.index.max(initial=0)) + 1
-        self.penalty = penalty.with_batch_axes(1)
+        self.penalty = penalty.with_batch_axes(1).one_factor(frame) if penalty.terms else None
         self.batched = self.count >= MIN_BATCH and self._steps() <= MAX_STEPS
-        self.systems = tuple(self._system(start, stop) for start, stop in self._slabs())
-        pivots, weakest, determined = (
-            np.concatenate([np.atleast_1d(getattr(s, name)) for s in self.systems])
-            for name in ("pivot", "weakest", "determined")
+        self.nbytes = 0
+        self._kept: dict[int, System] = {}
+        systems = (self._system(i) for i in range(len(self._slabs())))
+        verdicts = [(s.pivot, s.weakest, s.determined, s.logdet) for s in systems]
+        pivots, weakest, determined, logdet = (
+            self._indexed(list(part)) for part in zip(*verdicts, strict=True)
         )
-        self.determined: NDArray[np.bool_] = determined[self.index]
-        self.weakest = self._original(int(weakest[np.argmax(pivots)]))
-        self.nbytes = sum(system.nbytes for system in self.systems)
+        self.determined: NDArray[np.bool_] = determined.astype(bool)
+        self.pivots, self._logdet = pivots, logdet
+        self.weak = weakest.astype(np.int64)
+        self.weakest = self.original(int(self.weak.flat[np.argmax(pivots)]))
 
     def solve(self, rhs: Array) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides."""
-        count = len(self.frame.sizes)
-        batch = np.broadcast_shapes(rhs.shape[count:], self.index.shape)
-        which = np.broadcast_to(self.index, batch).ravel()
-        flat = self._flatten(np.broadcast_to(rhs, rhs.shape[:count] + batch).reshape(*rhs.shape[:count], -1))
-        if len(self.systems) == 1:
-            out = _solve(self.systems[0], flat, which)
-        else:
-            out = self._solve_slabs(flat, which)
-        return self._unflatten(out).reshape(rhs.shape[:count] + batch)
+        return self._each(rhs, _solve)
 
-    def _solve_slabs(self, flat: Array, which: NDArray[np.int64]) -> Array:
-        out = np.empty_like(flat)
-        order = np.argsort(which, kind="stable")
-        bounds = list(self._slabs())
-        starts = np.searchsorted(which[order], [start for start, _ in bounds])
-        stops = [*starts[1:], len(order)]
-        for system, (first, _), start, stop in zip(self.systems, bounds, starts, stops, strict=True):
-            chosen = order[start:stop]
-            out[:, chosen] = _solve(system, flat[:, chosen], which[chosen] - first)
-        return out
+    def half(self, z: Array) -> Array:
+        """x with E[x xᵀ] = (G + Λ)⁻¹ for independent standard normal z, [K.., b..]; extents as in `solve`."""
+        return self._each(z, _half)
+
+    def logdet(self) -> Array:
+        """log|G + Λ|, [b..]."""
+        return self._logdet
+
+    def inverse_pairs(self) -> Array:
+        """Pair form of (G + Λ)⁻¹, [K.., O.., b..]."""
+        return self._indexed([self._pairs(i) for i in range(len(self._slabs()))])
+
+    def traces(self, grams: Sequence[Gram]) -> Array:
+        """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..]."""
+        factors = [gram.one_factor(self.frame) for gram in grams]
+        return self._indexed([_traces(self._pairs(i), factors) for i in range(len(self._slabs()))])
 
     def edf(self) -> Array:
-        """tr((G + Λ)⁻¹ G), [b..]."""
-        if not self.penalty.terms:
-            return np.full(self.index.shape, float(self.ordering.size))
+        """tr((G + Λ)⁻¹ G), [b..]; as P − tr((G + Λ)⁻¹ Λ) where that is the smaller part."""
+        size = float(self.ordering.size)
+        if self.penalty is None:
+            return np.full(self.index.shape, size)
         parts = []
-        for system, (start, stop) in zip(self.systems, self._slabs(), strict=True):
-            gram = members(self.members, start, stop)
-            if isinstance(system, DenseCholesky):
-                trace: float | Array = system.trace(self._matrix([gram]))
-            elif isinstance(system, BandCholesky):
-                trace = system.trace(self._band([gram], 1)[..., 0])
-            else:
-                trace = system.trace(self._band([gram], stop - start))
-            parts.append(np.atleast_1d(trace))
-        return np.asarray(np.concatenate(parts)[self.index])
+        for i in range(len(self._slabs())):
+            direct, lost = _traces(self._pairs(i), [self._gram(i), self.penalty])
+            parts.append(np.where(lost < direct, size - lost, direct))
+        return self._indexed(parts)
 
-    def _system(self, start: int, stop: int) -> System:
-        grams = [members(self.members, start, stop), self.penalty]
+    def original(self, index: int) -> int:
+        """Flat index in the order of the Space of a coefficient of the systems."""
+        return index if self._natural else self.ordering.original(index)
+
+    def _system(self, i: int) -> System:
+        """The factorisations of a slab, kept if there is room."""
+        if i in self._kept:
+            return self._kept[i]
+        pairs = self._gram(i).pairs
+        pairs = pairs if self.penalty is None else pairs + self.penalty.pairs
+        system = self._factorise(pairs)
+        if self.nbytes + system.nbytes <= cache_bytes():
+            self._kept[i] = system
+            self.nbytes += system.nbytes
+        return system
+
+    def _factorise(self, pairs: Array) -> System:
         if self.batched:
-            return BatchCholesky(self._band(grams, stop - start))
-        if self.dense:
-            return DenseCholesky(self._matrix(grams))
-        return BandCholesky(self._band(grams, 1)[..., 0])
+            return BatchCholesky(band(pairs, self.ordering))
+        if not self.dense:
+            return BandCholesky(band(pairs, self.ordering)[..., 0])
+        axes, size = tuple(range(len(self.frame.sizes))), self.ordering.size
+        window = tuple((0, k) for k in self.frame.sizes)
+        return DenseCholesky(Factor(axes, window, pairs[..., 0], 0).to_dense(self.frame).reshape(size, size))
 
-    def _slabs(self) -> Iterator[tuple[int, int]]:
+    def _gram(self, i: int) -> Factor:
+        """G of a slab, multiplied out: pairs [K.., O.., members]."""
+        return members(self.members, *self._slabs()[i]).one_factor(self.frame)
+
+    def _pairs(self, i: int) -> Array:
+        """Pair form of the inverses of a slab, [K.., O.., members]."""
+        system = self._system(i)
+        if isinstance(system, BatchCholesky):
+            return gather(system.inverse(), self.ordering, self.frame.offsets)
+        if not system.determined:
+            return np.full((*self.frame.sizes, *self.frame.offsets, 1), np.nan)
+        if isinstance(system, DenseCholesky):
+            return gather_dense(system.inverse(), self.frame)[..., None]
+        return gather(system.inverse()[..., None], self.ordering, self.frame.offsets)
+
+    def _indexed(self, parts: Sequence[Array]) -> Array:
+        """Results of the slabs, [.., members], for each batch position: [.., b..]."""
+        return np.asarray(np.concatenate([np.atleast_1d(p) for p in parts], axis=-1)[..., self.index])
+
+    def _slabs(self) -> list[tuple[int, int]]:
         step = SLAB if self.batched else 1
-        return ((start, min(start + step, self.count)) for start in range(0, self.count, step))
+        return [(start, min(start + step, self.count)) for start in range(0, self.count, step)]
 
     def _steps(self) -> int:
         return self.ordering.size * (self.ordering.bandwidth + 1)
 
-    def _band(self, grams: list[Gram], count: int) -> Array:
-        return band(grams, self.frame, self.ordering, count)
+    def _each(self, rhs: Array, step: Step) -> Array:
+        """Apply a step of every system, [P, n] to [P, n], to its columns of rhs [K.., b..]."""
+        sizes = rhs.shape[: len(self.frame.sizes)]
+        batch = np.broadcast_shapes(rhs.shape[len(sizes) :], self.index.shape)
+        which = np.broadcast_to(self.index, batch).ravel()
+        flat = self._flatten(np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1))
+        slabs = self._slabs()
+        out = step(self._system(0), flat, which) if len(slabs) == 1 else self._each_slab(flat, which, step)
+        return self._unflatten(out).reshape(sizes + batch)
 
-    def _matrix(self, grams: list[Gram]) -> Array:
-        size = math.prod(self.frame.sizes)
-        return np.asarray(sum((g.to_dense(self.frame)[..., 0] for g in grams), start=np.zeros((size, size))))
+    def _each_slab(self, flat: Array, which: NDArray[np.int64], step: Step) -> Array:
+        out = np.empty_like(flat)
+        order, slabs = np.argsort(which, kind="stable"), self._slabs()
+        starts = np.searchsorted(which[order], [first for first, _ in slabs])
+        stops = [*starts[1:], len(order)]
+        for i, ((first, _), start, stop) in enumerate(zip(slabs, starts, stops, strict=True)):
+            chosen = order[start:stop]
+            if len(chosen):
+                out[:, chosen] = step(self._system(i), flat[:, chosen], which[chosen] - first)
+        return out
 
     @property
     def _natural(self) -> bool:
@@ -128,9 +189,17 @@ class Direct:
     def _unflatten(self, v: Array) -> Array:
         return v.reshape(*self.frame.sizes, -1) if self._natural else self.ordering.unflatten(v)
 
-    def _original(self, index: int) -> int:
-        return index if self._natural else self.ordering.original(index)
-
 
 def _solve(system: System, flat: Array, which: NDArray[np.int64]) -> Array:
     return system.solve(flat, which) if isinstance(system, BatchCholesky) else system.solve(flat)
+
+
+def _half(system: System, flat: Array, which: NDArray[np.int64]) -> Array:
+    return system.half(flat, which) if isinstance(system, BatchCholesky) else system.half(flat)
+
+
+def _traces(inverse: Array, factors: Sequence[Factor]) -> Array:
+    """Σ Z B of pair forms Z [K.., O.., members] and pair arrays B, of members or shared: [len, members]."""
+    flat = inverse.reshape(-1, inverse.shape[-1])
+    pairs = (factor.pairs.reshape(len(flat), -1) for factor in factors)
+    return np.array([b[:, 0] @ flat if b.shape[1] == 1 else np.einsum("pb,pb->b", b, flat) for b in pairs])

@@ -5,44 +5,72 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.linalg import lapack
+
+from xspline.sums import outer_pairs
 
 from .cholesky import Array, tolerance, unit_scale
+
+if TYPE_CHECKING:
+    from xspline.spaces import Frame
 
 
 @dataclass(frozen=True, eq=False)
 class Eigen:
-    """Simultaneous diagonalisation: Tᵀ F T = diag(μ).
+    """Simultaneous diagonalisation: Tᵀ F T = diag(μ), and Tᵀ M T = I for the matrix M of a penalty.
 
     Parameters
     ----------
     rotation : ndarray, [K, K]
-        T. Orthogonal when a ridge needs it; else F is scaled to a unit diagonal first, which makes the
-        verdict on a singular factor independent of units, and T Tᵀ is not the identity.
+        T.
     values, errors : ndarray, [K]
         μ ≥ 0, and bounds of the rounding errors in them. Both are exactly 0 for coefficients without
         observations.
+    logdet : float
+        log|det T|.
     """
 
     rotation: Array
     values: Array
     errors: Array
+    logdet: float
+
+    def pairs(self, frame: Frame) -> Array:
+        """Pair form of t_m t_mᵀ for each column t_m of T, [K.., O.., M]; the frame is that of the factor."""
+        return outer_pairs(self.rotation.reshape(*frame.sizes, 1, -1), frame)
 
 
-def eigen(matrix: Array, *, scaled: bool) -> Eigen:
-    """Diagonalise a symmetric positive semidefinite matrix [K, K]."""
-    diagonal = np.diagonal(matrix)
-    active = np.flatnonzero(diagonal > 0)
-    scale = unit_scale(diagonal) if scaled else np.ones(len(diagonal))
-    rotation, values, errors = np.diag(1.0 / scale), np.zeros(len(diagonal)), np.zeros(len(diagonal))
+def eigen(matrix: Array, mass: Array | None = None) -> Eigen:
+    """Diagonalise a symmetric positive semidefinite matrix [K, K] beside a positive definite one.
+
+    Without a mass matrix F is scaled to a unit diagonal, which makes the verdict on a singular factor independent of
+    units.
+    """
+    scale = unit_scale(np.diagonal(matrix if mass is None else mass))
+    reduced, back, logdet = matrix / scale / scale[:, None], np.eye(len(scale)), -float(np.sum(np.log(scale)))
+    if mass is not None:
+        lower = np.linalg.cholesky(mass / scale / scale[:, None])
+        back, _ = lapack.dtrtri(lower, lower=1)
+        reduced = back @ reduced @ back.T
+        logdet -= float(np.sum(np.log(np.diag(lower))))
+    values, errors, vectors = _eigenvalues(reduced)
+    return Eigen(back.T @ vectors / scale[:, None], values, errors, logdet)
+
+
+def _eigenvalues(matrix: Array) -> tuple[Array, Array, Array]:
+    """Eigenvalues, bounds of their errors, eigenvectors; coefficients with 0 on the diagonal stay by themselves."""
+    size = len(matrix)
+    active = np.flatnonzero(np.diagonal(matrix) > 0)
+    values, errors, vectors = np.zeros(size), np.zeros(size), np.eye(size)
     if len(active):
         square = np.ix_(active, active)
-        found, vectors = np.linalg.eigh((matrix / scale / scale[:, None])[square])
-        rotation[square] = vectors / scale[active, None]
+        found, vectors[square] = np.linalg.eigh(matrix[square])
         values[active] = np.maximum(found, 0.0)
         errors[active] = tolerance(len(active)) * found[-1]
-    return Eigen(rotation, values, errors)
+    return values, errors, vectors
 
 
 def outer(parts: Sequence[Eigen]) -> tuple[Array, Array]:

@@ -6,12 +6,13 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from xspline.sums import Factor, Gram
+from xspline.sums import Gram
 
 from .band import Ordering, narrowest
-from .structure import Product, describe, distinct, product_of, ridge_of, subframe
+from .structure import Product, describe, distinct, product_of, ridge_of, split, subframe
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
@@ -39,8 +40,8 @@ def select(gram: Gram, penalty: Gram, frame: Frame, solver: str | None = None) -
         G, and Λ without batch axes.
     frame : Frame
     solver : str, optional
-        "spectral": one product of single-axis factors, ridge or no penalty. "separable": one product with a
-        factor over several axes and others, ridge or no penalty. "banded", "dense": anything.
+        "spectral": one product of single-axis factors, ridge or no penalty. "separable": one product with factors
+        on whose axes all terms of the penalty agree, and others. "banded", "dense": anything.
 
     Raises
     ------
@@ -49,89 +50,104 @@ def select(gram: Gram, penalty: Gram, frame: Frame, solver: str | None = None) -
     """
     if solver is not None and solver not in NAMES:
         raise ValueError(f"unknown solver {solver!r}: choose one of {', '.join(NAMES)}, or None for the best")
-    product = product_of(gram, frame) if ridge_of(penalty) is not None else None
-    proposals = [_PROPOSALS[name](gram, product, frame) for name in (NAMES if solver is None else (solver,))]
+    found = _Structure(gram, product_of(gram, frame), penalty, frame)
+    proposals = [_PROPOSALS[name](found) for name in (NAMES if solver is None else (solver,))]
     choices = sorted((c for c in proposals if c is not None), key=lambda choice: choice.operations)
     if not choices:
-        raise ValueError(_inadmissible(str(solver), gram, product))
+        raise ValueError(_inadmissible(str(solver), found))
     fitting = [choice for choice in choices if choice.nbytes <= physical_memory()]
     if not fitting:
-        raise ValueError(_too_large(choices[0], gram, product, frame))
+        raise ValueError(_too_large(choices[0], found))
     return fitting[0] if solver is None else replace(fitting[0], reason="asked for by name")
 
 
-def _spectral(gram: Gram, product: Product | None, frame: Frame) -> Choice | None:
-    if product is None or any(len(f.axes) != 1 for f in product.factors):
+@dataclass(frozen=True, eq=False)
+class _Structure:
+    """What a proposal looks at."""
+
+    gram: Gram
+    product: Product | None
+    penalty: Gram
+    frame: Frame
+
+    @cached_property
+    def ordering(self) -> Ordering:
+        return narrowest(self.frame)
+
+    @cached_property
+    def members(self) -> int:
+        """Number of different systems."""
+        return int(distinct(self.gram)[1].max(initial=0)) + 1
+
+    @cached_property
+    def ridge(self) -> bool:
+        """Whether the penalty is a ridge or nothing."""
+        return ridge_of(self.penalty) is not None
+
+    @property
+    def one_product(self) -> bool:
+        """Whether G is a product of several factors, all shared by the batch."""
+        return self.product is not None and len(self.product.factors) > 1
+
+
+def _spectral(found: _Structure) -> Choice | None:
+    product, sizes = found.product, found.frame.sizes
+    if product is None or not found.ridge or any(len(f.axes) != 1 for f in product.factors):
         return None
     reason = "the eigenvectors of a factor for each coordinate diagonalise the system"
-    nbytes = 8 * (2 * sum(k * k for k in frame.sizes) + 2 * math.prod(frame.sizes))
-    return Choice("spectral", reason, nbytes, _eigen_operations(frame.sizes))
+    nbytes = 8 * (2 * sum(k * k for k in sizes) + 2 * math.prod(sizes))
+    return Choice("spectral", reason, nbytes, _eigen_operations(sizes))
 
 
-def _separable(gram: Gram, product: Product | None, frame: Frame) -> Choice | None:
-    if product is None or len(product.factors) < 2 or all(len(f.axes) == 1 for f in product.factors):
+def _separable(found: _Structure) -> Choice | None:
+    frame = found.frame
+    parts = split(found.product, found.penalty, frame) if found.product is not None else None
+    if parts is None:
         return None
-    main = main_factor(product)
-    ordering = narrowest(subframe(frame, main.axes))
-    others = [math.prod(f.sizes(frame)) for f in product.factors if f is not main]
-    count = math.prod(others)
+    own = subframe(frame, parts.axes)
+    ordering = narrowest(own)
+    others = [math.prod(frame.sizes[axis] for axis in block.axes) for block in parts.others]
+    systems = math.prod(others) * found.members if found.penalty.terms else 1
     reason = (
-        f"{count} banded systems, one for each eigenvalue of the other factors: a factor spans "
-        f"{len(main.axes)} coordinates ({ordering.size} coefficients, bandwidth {ordering.bandwidth})"
+        f"{_counted(systems)} over {len(parts.axes)} of {len(frame.sizes)} coordinates ({ordering.size} coefficients, "
+        f"bandwidth {ordering.bandwidth}) and the eigenvalues of the other factors"
     )
-    systems = count * _members(gram)
-    nbytes = int(min(systems * _band_bytes(ordering), cache_bytes())) + 2 * _band_bytes(ordering)
     operations = _eigen_operations(others) + systems * _band_operations(ordering)
-    return Choice("separable", reason, 8 * 2 * sum(k * k for k in others) + nbytes, operations)
+    nbytes = 8 * 2 * sum(k * k for k in others) + _kept(systems, ordering, own)
+    return Choice("separable", reason, nbytes, operations)
 
 
-def _banded(gram: Gram, product: Product | None, frame: Frame) -> Choice:
-    ordering = narrowest(frame)
-    reason = f"{_general(gram, product)}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
-    pairs, count = 8 * ordering.size * math.prod(frame.offsets), _members(gram)
-    nbytes = count * _band_bytes(ordering) + 2 * pairs
+def _banded(found: _Structure) -> Choice:
+    ordering, count = found.ordering, found.members
+    reason = f"{_general(found)}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
+    nbytes = _kept(count, ordering, found.frame)
     return Choice("banded", reason, nbytes, count * _band_operations(ordering))
 
 
-def _dense(gram: Gram, product: Product | None, frame: Frame) -> Choice:
-    ordering = narrowest(frame)
+def _dense(found: _Structure) -> Choice:
+    ordering, count = found.ordering, found.members
     band = f"a bandwidth of {ordering.bandwidth} is wide for {ordering.size} coefficients"
-    reason = f"{_general(gram, product)}; {band}"
-    count = _members(gram)
-    return Choice("dense", reason, (count + 2) * 8 * ordering.size**2, count * ordering.size**3 / 3)
+    matrix = 8 * ordering.size**2
+    nbytes = int(min(count * matrix, cache_bytes())) + 3 * matrix
+    return Choice("dense", f"{_general(found)}; {band}", nbytes, count * ordering.size**3 / 3)
 
 
 _PROPOSALS = {"spectral": _spectral, "separable": _separable, "banded": _banded, "dense": _dense}
 
 
-def _general(gram: Gram, product: Product | None) -> str:
+def _general(found: _Structure) -> str:
     """Why a system does not fall into smaller ones."""
-    if len(gram.terms) > 1:
-        return f"a sum of {len(gram.terms)} products has no common eigenvectors"
-    if len(_spanning(gram)) == 1:
+    if len(found.gram.terms) > 1:
+        return f"a sum of {len(found.gram.terms)} products has no common eigenvectors"
+    if sum(bool(f.axes) for f in found.gram.terms[0]) == 1:
         return "one factor spans all coordinates"
-    if product is None and _shared(gram):
+    if found.product is not None:
         return "the penalty does not share the eigenvectors of the factors"
     return "weights or gaps differ within the batch"
 
 
-def _spanning(gram: Gram) -> list[Factor]:
-    """The factors of the only term that span coordinates."""
-    return [f for f in gram.terms[0] if f.axes]
-
-
-def _shared(gram: Gram) -> bool:
-    return all(math.prod(f.batch) == 1 for f in _spanning(gram))
-
-
-def _ridge_would_do(gram: Gram, product: Product | None) -> bool:
-    """Whether it is the penalty alone that keeps a product from falling into smaller systems."""
-    return product is None and len(gram.terms) == 1 and len(_spanning(gram)) > 1 and _shared(gram)
-
-
-def main_factor(product: Product) -> Factor:
-    """The factor that keeps its band: the largest of those over most axes."""
-    return max(product.factors, key=lambda f: (len(f.axes) > 1, f.nbytes))
+def _counted(systems: int) -> str:
+    return "one banded system" if systems == 1 else f"{systems} banded systems"
 
 
 def _eigen_operations(sizes: Sequence[int]) -> float:
@@ -142,35 +158,31 @@ def _band_operations(ordering: Ordering) -> float:
     return float(ordering.size) * (ordering.bandwidth + 1) ** 2
 
 
-def _band_bytes(ordering: Ordering) -> int:
-    return 8 * ordering.size * (ordering.bandwidth + 1)
+def _kept(systems: int, ordering: Ordering, frame: Frame) -> int:
+    """Bytes of factorised bands, as far as they are kept, of one more that is made, and of its pairs."""
+    one = 8 * ordering.size * (ordering.bandwidth + 1)
+    return int(min(systems * one, cache_bytes())) + one + 2 * 8 * ordering.size * math.prod(frame.offsets)
 
 
-def _members(gram: Gram) -> int:
-    return int(distinct(gram)[1].max(initial=0)) + 1
-
-
-def _inadmissible(solver: str, gram: Gram, product: Product | None) -> str:
+def _inadmissible(solver: str, found: _Structure) -> str:
     needs = {
-        "spectral": "one product of a factor for each coordinate (a full grid)",
-        "separable": "one product of a factor over several coordinates and others (a static mask)",
+        "spectral": "one product of a factor for each coordinate (a full grid) and a ridge or no penalty",
+        "separable": "one product of a factor over several coordinates and others (a static mask) and a ridge or no "
+        "penalty, or any product and a penalty that smooths the coordinates of some factors only",
     }[solver]
-    found = describe(gram)
-    if _ridge_would_do(gram, product):
-        found += " but the penalty is not a ridge"
-    return (
-        f"solver={solver!r} needs {needs} and a ridge or no penalty; of these statistics {found}; "
-        "leave solver out, or pass solver='banded'"
-    )
+    what = describe(found.gram)
+    if found.one_product and not found.ridge:
+        what += f" but the penalty is {'not a ridge' if solver == 'spectral' else 'on all of them'}"
+    return f"solver={solver!r} needs {needs}; of these statistics {what}; leave solver out, or pass solver='banded'"
 
 
-def _too_large(choice: Choice, gram: Gram, product: Product | None, frame: Frame) -> str:
+def _too_large(choice: Choice, found: _Structure) -> str:
     available = physical_memory()
     remedy = "use fewer coefficients along some coordinate, or a machine with more memory"
-    if _ridge_would_do(gram, product):
+    if found.one_product and not found.ridge:
         remedy += ", or a ridge (a number as penalty), under which this system falls into small ones"
     return (
-        f"a {choice.name} solve for P = {math.prod(frame.sizes)} coefficients needs about "
+        f"a {choice.name} solve for P = {found.ordering.size} coefficients needs about "
         f"{choice.nbytes} bytes ({choice.nbytes / GIB:.1f} GiB), more than the "
         f"{available / GIB:.1f} GiB of this machine ({choice.reason}); {remedy}"
     )

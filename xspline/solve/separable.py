@@ -1,145 +1,178 @@
-"""Direct solver for one product with a factor over several axes and a ridge: a static mask on a grid.
+"""Direct solver for one product of factors, some of which the penalty does not tell apart: a static mask on a grid.
 
-The other factors are diagonalised, T_jᵀ F_j T_j = diag(μ_j); the largest, F, keeps its band. Then each
-product of eigenvalues m = v Πμ_j leaves one banded system m F + λ I. Without a ridge they are all the same
-but for m.
+With T_jᵀ M_j T_j = I and T_jᵀ F_j T_j = diag(γ_j) for factors F_j of G and the matrices M_j that stand in their place
+in every term of the penalty (the identity for a ridge, the mass matrix for a roughness of other coordinates), each
+product of eigenvalues γ_k leaves one system v γ_k F + S over the main axes (Lynch, Rice and Thomas 1964). Without a
+penalty they are all one but for v γ_k.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .band import band, narrowest
-from .cholesky import Array, BandCholesky
+from xspline.sums import Factor, Gram, digest_key
+
+from .cholesky import Array
+from .direct import Direct
 from .eigen import eigen, outer, rotate, weakest
-from .select import cache_bytes, main_factor
-from .structure import Product, alone, subframe
+from .structure import Block, Split, alone, dense_of, subframe, within
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
 
 
 class Separable:
-    """Eigenvalues of all factors but the largest, and a banded Cholesky factorisation for each.
+    """Eigenvalues of the factors that stand apart, and a banded Cholesky factorisation for each product of them.
 
     Parameters
     ----------
-    product : Product
-    ridge : float
-        λ.
+    split : Split
+        Of G and Λ.
     frame : Frame
+
+    Attributes
+    ----------
+    systems : Direct
+        v γ_k F + S, [b.., M]; one F, [1.., 1], without a penalty.
+    divisors : ndarray, [b.., M]
+        What their inverses have to be divided by: v γ_k without a penalty, else 1.
     """
 
-    def __init__(self, product: Product, ridge: float, frame: Frame) -> None:
-        self.frame, self.ridge, self.multiplicity = frame, ridge, product.multiplicity
-        main = main_factor(product)
-        others = [f for f in product.factors if f is not main]
-        self.axes, self.other_axes = main.axes, [f.axes for f in others]
-        own = subframe(frame, main.axes)
-        self.ordering = narrowest(own)
-        self.band = band([alone(main)], own, self.ordering, 1)[..., 0]
-        matrices = (alone(f).to_dense(subframe(frame, f.axes)) for f in others)
-        self.parts = [eigen(matrix, scaled=not ridge) for matrix in matrices]
-        self.values = outer(self.parts)[0].ravel()
-        self.distinct, index = np.unique(self.multiplicity, return_inverse=True)
-        self.index = index.reshape(self.multiplicity.shape)
-        self.systems: dict[float, BandCholesky] = {}
-        self.nbytes = self.band.nbytes
-        self.weakest = 0
-        self.determined: NDArray[np.bool_] = self._verdict()[self.index]
-
-    def _verdict(self) -> NDArray[np.bool_]:
-        """Whether each distinct multiplicity is determined; a ridge has to rise above rounding."""
+    def __init__(self, split: Split, frame: Frame) -> None:
+        self.frame, self.axes, self.others = frame, split.axes, [block.axes for block in split.others]
+        self.parts = [eigen(*_matrices(block, frame)) for block in split.others]
+        self.pairs = [p.pairs(subframe(frame, b)) for p, b in zip(self.parts, self.others, strict=True)]
+        self.penalised, v = bool(split.penalty.terms), split.multiplicity
+        # Members without observations go along as any other.
+        positive = np.where(v > 0, v, np.min(v, where=v > 0, initial=1.0))
+        multiples = positive[..., None] * outer(self.parts)[0].ravel()
+        self.divisors = (
+            np.ones_like(multiples) if self.penalised else np.where(multiples > 0, multiples, np.nan)
+        )
+        scales = multiples if self.penalised else np.ones((1,) * multiples.ndim)
+        own, factor = subframe(frame, split.axes), alone(split.factors, split.axes)
+        self.systems = Direct(_times(factor, scales), split.penalty, own, dense=False)
         deficit, place = weakest(self.parts)
-        largest = float(self.band[:, 0].max(initial=0.0))
-        fine = (self.distinct > 0) & (self.ridge > self.distinct * deficit * largest)
-        lowest, worst = np.inf, 0
-        for i in np.flatnonzero(self.distinct > 0):
-            for m in self._multiples(float(self.distinct[i])):
-                system = self._system(m)
-                fine[i] &= system.determined
-                if system.pivot < lowest:
-                    lowest, worst = system.pivot, system.weakest
-        self.weakest = self._original(worst, place)
-        return np.asarray(fine)
+        # What the penalty leaves has to rise above the rounding errors of eigenvalues that do not do so by themselves.
+        fine = np.asarray(deficit < 0) if not self.penalised else np.ones(v.shape, dtype=bool)
+        if self.penalised and deficit > 0:
+            fine = Direct(_times(factor, -deficit * positive), split.penalty, own, dense=False).determined
+        self.determined: NDArray[np.bool_] = (v > 0) & fine & self.systems.determined.all(axis=-1)
+        self.weakest = self._original(v, place)
+        self.nbytes = self.systems.nbytes
 
-    def _original(self, index: int, place: list[int]) -> int:
-        """Flat index in the Space of a coefficient of the banded factor and one of each other factor."""
+    def _original(self, v: Array, place: list[int]) -> int:
+        """Flat index in the Space of the weakest coefficient of the main factor and one of each other factor."""
+        pivots = np.where((v > 0)[..., None], self.systems.pivots, -1.0)
+        weak = np.broadcast_to(self.systems.weak, pivots.shape)
+        member = np.argmax(pivots.min(axis=-1))
+        lowest = np.argmin(pivots.reshape(-1, pivots.shape[-1])[member])
+        index = self.systems.original(int(weak.reshape(-1, pivots.shape[-1])[member, lowest]))
         at = np.zeros(len(self.frame.sizes), dtype=np.int64)
-        found = zip([self.axes, *self.other_axes], [self.ordering.original(index), *place], strict=True)
-        for axes, flat in found:
+        for axes, flat in zip([self.axes, *self.others], [index, *place], strict=True):
             at[list(axes)] = np.unravel_index(flat, tuple(self.frame.sizes[j] for j in axes))
         return int(np.ravel_multi_index(tuple(at), self.frame.sizes))
 
-    def _multiples(self, v: float) -> Iterator[float]:
-        """The multiples of the banded factor that need a factorisation of their own."""
-        return iter((1.0,)) if not self.ridge else (float(v * value) for value in self.values)
-
-    def _system(self, multiple: float) -> BandCholesky:
-        """Factorise m F + λ I, kept if there is room."""
-        found = self.systems.get(multiple)
-        if found is None:
-            matrix = self.band * multiple
-            matrix[:, 0] += self.ridge
-            found = BandCholesky(matrix)
-            if self.nbytes + found.nbytes <= cache_bytes():
-                self.systems[multiple] = found
-                self.nbytes += found.nbytes
-        return found
-
     def solve(self, rhs: Array) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides."""
-        sizes = self.frame.sizes
-        batch = np.broadcast_shapes(rhs.shape[len(sizes) :], self.multiplicity.shape)
-        which = np.broadcast_to(self.index, batch).ravel()
-        x, shape = self._into(np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1))
-        x = self._solve_plain(x, which) if not self.ridge else self._solve_ridge(x, which)
-        return self._out_of(x, shape).reshape(sizes + batch)
+        x = rotate(self.parts, self._into(rhs), back=False)
+        x = x.reshape(*x.shape[: -len(self.parts)], -1)
+        return self._out_of(self.systems.solve(x) / self.divisors)
 
-    def _solve_plain(self, x: Array, which: NDArray[np.int64]) -> Array:
-        """Every system is a multiple of one."""
-        flat = self._system(1.0).solve(x.reshape(len(x), -1)).reshape(x.shape)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(flat / (self.distinct[which][:, None] * self.values))
+    def half(self, z: Array) -> Array:
+        """x with E[x xᵀ] = (G + Λ)⁻¹ for independent standard normal z, [K.., b..]; extents as in `solve`."""
+        z = self._into(z)
+        z = np.moveaxis(z.reshape(-1, *z.shape[len(self.parts) :]), 0, -1)
+        return self._out_of(self.systems.half(z) / np.sqrt(self.divisors))
 
-    def _solve_ridge(self, x: Array, which: NDArray[np.int64]) -> Array:
-        out = np.full_like(x, np.nan)
-        for i in np.flatnonzero(self.distinct > 0):
-            chosen = which == i
-            for k, multiple in enumerate(self._multiples(float(self.distinct[i]))):
-                out[:, chosen, k] = self._system(multiple).solve(x[:, chosen, k])
-        return out
+    def _into(self, v: Array) -> Array:
+        """[K.., b..] to [coefficients of each other factor, those of the main one.., b..]."""
+        lead, count = [axis for axes in self.others for axis in axes], len(self.frame.sizes)
+        v = v.transpose(*lead, *self.axes, *range(count, v.ndim))
+        return v.reshape(*(len(part.values) for part in self.parts), *v.shape[len(lead) :])
 
-    def _into(self, rhs: Array) -> tuple[Array, tuple[int, ...]]:
-        """[K.., B] to [coefficients of the banded factor, B, eigenvalues]."""
-        count = rhs.ndim - 1
-        lead = [axis for group in self.other_axes for axis in group]
-        x = rhs.transpose(*lead, *self.axes, count)
-        x = x.reshape(*(len(part.values) for part in self.parts), *self.ordering.sizes, rhs.shape[-1])
-        x = self.ordering.flatten(rotate(self.parts, x, back=False))
-        return x.reshape(*x.shape[:2], -1), x.shape[2:]
+    def _out_of(self, x: Array) -> Array:
+        """From eigenvectors, [main K.., b.., M], to coefficients, [K.., b..]."""
+        count, batch = len(self.axes), x.shape[len(self.axes) : -1]
+        parts = range(len(self.parts))
+        x = x.reshape(*x.shape[:-1], *(len(part.values) for part in self.parts))
+        x = rotate(self.parts, np.moveaxis(x, [x.ndim - len(parts) + j for j in parts], parts), back=True)
+        lead = [axis for axes in self.others for axis in axes]
+        x = x.reshape(*x.shape[:count], *batch, *(self.frame.sizes[axis] for axis in lead))
+        places = [*self.axes, *(-1 for _ in batch), *lead]
+        order = [places.index(axis) for axis in range(len(self.frame.sizes))]
+        return x.transpose(*order, *range(count, count + len(batch)))
 
-    def _out_of(self, x: Array, shape: tuple[int, ...]) -> Array:
-        """Inverse of `_into`, with the rotations back."""
-        x = self.ordering.unflatten(x.reshape(*x.shape[:2], *shape))
-        last = tuple(range(len(self.axes) + 1, x.ndim))
-        x = rotate(self.parts, x.transpose(*last, *range(len(self.axes) + 1)), back=True)
-        lead = [axis for group in self.other_axes for axis in group]
-        sizes = self.frame.sizes
-        x = x.reshape(*(sizes[j] for j in self.axes), x.shape[len(self.axes)], *(sizes[j] for j in lead))
-        source = {axis: i for i, axis in enumerate((*self.axes, -1, *lead))}
-        return x.transpose(*(source[axis] for axis in range(len(sizes))), source[-1])
+    def logdet(self) -> Array:
+        """log|G + Λ|, [b..]."""
+        size, count = self.systems.ordering.size, self.divisors.shape[-1]
+        rotations = sum(part.logdet * (count / len(part.values)) for part in self.parts)
+        logs = self.systems.logdet() + size * np.log(self.divisors)
+        return np.asarray(np.sum(logs, axis=-1) - 2.0 * size * rotations)
 
     def edf(self) -> Array:
         """tr((G + Λ)⁻¹ G), [b..]."""
-        if not self.ridge:
-            return np.full(self.index.shape, float(len(self.band) * len(self.values)))
-        traces = np.full(len(self.distinct), np.nan)
-        for i in np.flatnonzero(self.distinct > 0):
-            multiples = self._multiples(float(self.distinct[i]))
-            traces[i] = sum(self._system(m).trace(self.band * m) for m in multiples)
-        return traces[self.index]
+        if not self.penalised:
+            return np.full(self.determined.shape, float(math.prod(self.frame.sizes)))
+        return np.asarray(np.sum(self.systems.edf(), axis=-1))
+
+    def traces(self, grams: Sequence[Gram]) -> Array:
+        """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..]; from the main systems where S splits as Λ does."""
+        terms = [(i, term) for i, gram in enumerate(grams) for term in gram.terms]
+        whole = [(i, term) for i, term in terms if self._splits(term)]
+        mains = [alone(within(term, self.axes), self.axes) for _, term in whole]
+        out = np.zeros((len(grams), *self.determined.shape))
+        for (i, term), found in zip(whole, self.systems.traces(mains) if mains else (), strict=True):
+            out[i] += np.sum(found / self.divisors * self._squares(term), axis=-1)
+        for i, term in (t for t in terms if not self._splits(t[1])):
+            pairs = self.inverse_pairs().reshape(-1, *self.determined.shape)
+            out[i] += np.tensordot(Gram((term,)).one_factor(self.frame).pairs.ravel(), pairs, axes=1)
+        return out
+
+    def _splits(self, term: tuple[Factor, ...]) -> bool:
+        return sum(len(within(term, axes)) for axes in (self.axes, *self.others)) == len(term)
+
+    def _squares(self, term: tuple[Factor, ...]) -> Array:
+        """t_kᵀ S t_k of the eigenvectors t_k of the other factors, [M]."""
+        out = np.ones(1)
+        for axes, pairs in zip(self.others, self.pairs, strict=True):
+            own = alone(within(term, axes), axes).one_factor(subframe(self.frame, axes)).pairs
+            out = np.multiply.outer(out, own.ravel() @ pairs.reshape(own.size, -1)).ravel()
+        return out
+
+    def inverse_pairs(self) -> Array:
+        """Pair form of (G + Λ)⁻¹, [K.., O.., b..]."""
+        count = 2 * len(self.axes) + len(self.determined.shape)
+        out = self.systems.inverse_pairs() / self.divisors
+        out = out.reshape(*out.shape[:count], *(len(part.values) for part in self.parts))
+        for pairs in self.pairs:
+            out = np.tensordot(out, pairs, axes=(count, -1))
+        places = [
+            *_twice(self.axes),
+            *(() for _ in self.determined.shape),
+            *(x for b in self.others for x in _twice(b)),
+        ]
+        order = [places.index(x) for x in _twice(range(len(self.frame.sizes)))]
+        return out.transpose(*order, *range(2 * len(self.axes), count))
+
+
+def _matrices(block: Block, frame: Frame) -> tuple[Array, Array | None]:
+    """F_j and M_j."""
+    mass = dense_of(block.mass, block.axes, frame) if block.mass else None
+    return dense_of(block.factors, block.axes, frame), mass
+
+
+def _times(gram: Gram, multiples: Array) -> Gram:
+    """A Gram of one term without batch axes, times a number for each batch position."""
+    factors = (factor.with_batch_axes(multiples.ndim) for factor in gram.terms[0])
+    return Gram(((*factors, Factor((), (), multiples, digest_key("multiples", multiples))),), multiples.ndim)
+
+
+def _twice(axes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Names of the axes of a pair array: coefficients, then offsets."""
+    return [(axis, copy) for copy in (0, 1) for axis in axes]

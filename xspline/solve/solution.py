@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,7 +20,7 @@ from .penalty import Penalty
 from .select import Choice, select
 from .separable import Separable
 from .spectral import Spectral
-from .structure import product_of, ridge_of
+from .structure import product_of, ridge_of, split
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame, Space
@@ -34,6 +35,14 @@ class System(Protocol):
     def solve(self, rhs: Array) -> Array: ...
 
     def edf(self) -> Array: ...
+
+    def logdet(self) -> Array: ...
+
+    def inverse_pairs(self) -> Array: ...
+
+    def traces(self, grams: Sequence[Gram]) -> Array: ...
+
+    def half(self, z: Array) -> Array: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +80,36 @@ class Factorisation:
     def edf(self) -> Array:
         """Effective degrees of freedom tr((G + Λ)⁻¹ G), [b..], exact; NaN where not determined."""
         return np.where(self.determined, self.system.edf(), np.nan)
+
+    def logdet(self) -> Array:
+        """log|G + Λ|, [b..]; NaN where not determined."""
+        return np.where(self.determined, self.system.logdet(), np.nan)
+
+    def inverse_pairs(self) -> Array:
+        """Pair form Z of (G + Λ)⁻¹, [K.., O.., b..], on the frame of the Space; NaN for members not determined.
+
+        Only the entries of the inverse that pairs of features meet in are computed: tr((G + Λ)⁻¹ B) = Σ Z B for a
+        pair array B, and φᵀ (G + Λ)⁻¹ φ = Σ_{k,o} Z[k,o] Π_j φ_{k_j} φ_{k_j + o_j}.
+        """
+        return np.where(self.determined, self.system.inverse_pairs(), np.nan)
+
+    def traces(self, grams: Sequence[Gram]) -> Array:
+        """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..]; NaN where not determined."""
+        return np.where(self.determined, self.system.traces(grams), np.nan)
+
+    def half(self, z: Array) -> Array:
+        """x with E[x xᵀ] = (G + Λ)⁻¹ for z of independent standard normal numbers.
+
+        Parameters
+        ----------
+        z : ndarray, [K.., b..]
+            Batch extents of 1 broadcast on both sides.
+
+        Returns
+        -------
+        ndarray, [K.., b..]; NaN for members that are not determined.
+        """
+        return np.where(self.determined, self.system.half(z), np.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +175,10 @@ def factorise(
 
 def _system(name: str, gram: Gram, penalty: Gram, frame: Frame) -> System:
     product, ridge = product_of(gram, frame), ridge_of(penalty)
-    if product is not None and ridge is not None and name in ("spectral", "separable"):
-        return (Spectral if name == "spectral" else Separable)(product, ridge, frame)
+    if product is not None and ridge is not None and name == "spectral":
+        return Spectral(product, ridge, frame)
+    if product is not None and name == "separable" and (parts := split(product, penalty, frame)) is not None:
+        return Separable(parts, frame)
     return Direct(gram, penalty, frame, dense=name == "dense")
 
 

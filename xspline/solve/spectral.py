@@ -6,14 +6,18 @@ Rice and Thomas 1964): Σ K_j³ operations once, and 4 P Σ K_j for each right-h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.sums import Factor, Gram
+from xspline.sums.terms import outer as multiplied
+
 from .cholesky import Array
 from .eigen import eigen, outer, rotate, weakest
-from .structure import Product, alone, subframe
+from .structure import Product, dense_of, subframe
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
@@ -32,36 +36,84 @@ class Spectral:
     """
 
     def __init__(self, product: Product, ridge: float, frame: Frame) -> None:
-        self.ridge, self.multiplicity = ridge, product.multiplicity
-        self.parts = [
-            eigen(alone(f).to_dense(subframe(frame, f.axes)), scaled=not ridge) for f in product.factors
-        ]
+        self.frame = frame
+        masses = [np.eye(k) if ridge else None for k in frame.sizes]
+        matrices = (dense_of((f,), f.axes, frame) for f in product.factors)
+        self.parts = [eigen(matrix, mass) for matrix, mass in zip(matrices, masses, strict=True)]
+        self.pairs = [part.pairs(subframe(frame, (j,))) for j, part in enumerate(self.parts)]
         self.values, _ = outer(self.parts)
         # A ridge has to rise above the rounding errors of every eigenvalue that does not do so by itself.
         deficit, place = weakest(self.parts)
-        v = self.multiplicity
+        v = product.multiplicity
         self.determined: NDArray[np.bool_] = (v > 0) & (ridge > v * deficit)
         self.weakest = int(np.ravel_multi_index(place, self.values.shape))
         self.nbytes = self.values.nbytes + sum(part.rotation.nbytes for part in self.parts)
+        self.distinct, index = np.unique(v, return_inverse=True)
+        self.index = index.reshape(v.shape)
+        sums = self._lifted(self.distinct) * self.values + ridge
+        self.spectrum = np.where(sums > 0, sums, np.nan)  # eigenvalues of G + Λ, [distinct, K..]
 
     def solve(self, rhs: Array) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides."""
-        sizes = self.values.shape
-        batch = np.broadcast_shapes(rhs.shape[len(sizes) :], self.multiplicity.shape)
-        x = rotate(self.parts, np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1), back=False)
-        v = self.multiplicity if self.multiplicity.size == 1 else np.broadcast_to(self.multiplicity, batch)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            x /= self._denominators(v.reshape(-1))
-        x = rotate(self.parts, np.moveaxis(x, 0, -1), back=True)
-        return np.moveaxis(x, 0, -1).reshape(sizes + batch)
+        flat, which, shape = self._columns(rhs)
+        return self._back(rotate(self.parts, flat, back=False) / self.spectrum[which], shape)
+
+    def half(self, z: Array) -> Array:
+        """x with E[x xᵀ] = (G + Λ)⁻¹ for independent standard normal z, [K.., b..]; extents as in `solve`."""
+        flat, which, shape = self._columns(z)
+        return self._back(np.moveaxis(flat, -1, 0) / np.sqrt(self.spectrum[which]), shape)
 
     def edf(self) -> Array:
         """tr((G + Λ)⁻¹ G), [b..]."""
-        distinct, index = np.unique(self.multiplicity, return_inverse=True)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            traces = [float(np.sum(v * self.values / self._denominators(v[None])[0])) for v in distinct]
-        return np.array(traces)[index].reshape(self.multiplicity.shape)
+        return self._sums(self._lifted(self.distinct) * self.values / self.spectrum)
 
-    def _denominators(self, v: Array) -> Array:
-        """Eigenvalues of G + Λ for multiplicities v [n]: [n, K..]."""
-        return v.reshape(-1, *(1 for _ in self.values.shape)) * self.values + self.ridge
+    def logdet(self) -> Array:
+        """log|G + Λ|, [b..]."""
+        rotations = sum(part.logdet * (self.values.size / len(part.values)) for part in self.parts)
+        return self._sums(np.log(self.spectrum)) - 2.0 * rotations
+
+    def traces(self, grams: Sequence[Gram]) -> Array:
+        """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..]."""
+        return np.array([self._sums(self._quadratic(gram) / self.spectrum) for gram in grams])
+
+    def inverse_pairs(self) -> Array:
+        """Pair form of (G + Λ)⁻¹, [K.., O.., b..]."""
+        out = np.moveaxis(1.0 / self.spectrum, 0, -1)
+        for pairs in self.pairs:
+            out = np.tensordot(out, pairs, axes=(0, 2))  # the next eigenvalues first, (K, O) last
+        count = len(self.parts)
+        out = out.transpose(*range(1, 2 * count, 2), *range(2, 2 * count + 1, 2), 0)
+        return np.asarray(out[..., self.index])
+
+    def _quadratic(self, gram: Gram) -> Array:
+        """t_mᵀ S t_m of every eigenvector t_m of the system, [K..]."""
+        out = np.zeros(self.values.shape)
+        for term in gram.terms:
+            out += multiplied([self._quadratic_of(f) for f in term], [f.axes for f in term])
+        return out
+
+    def _quadratic_of(self, factor: Factor) -> Array:
+        out, count = factor.full(self.frame).pairs, len(factor.axes)
+        for j, axis in enumerate(factor.axes):
+            out = np.tensordot(out, self.pairs[axis], axes=((0, count - j), (0, 1)))
+        return out
+
+    def _sums(self, values: Array) -> Array:
+        """Σ of values [distinct, K..], for each batch position."""
+        return np.asarray(np.sum(values.reshape(len(self.distinct), -1), axis=-1)[self.index])
+
+    def _lifted(self, v: Array) -> Array:
+        return v.reshape(-1, *(1 for _ in self.values.shape))
+
+    def _columns(self, rhs: Array) -> tuple[Array, NDArray[np.int64] | slice, tuple[int, ...]]:
+        """rhs as [K.., n], which spectrum each column has, and the shape of the result."""
+        sizes = self.values.shape
+        batch = np.broadcast_shapes(rhs.shape[len(sizes) :], self.index.shape)
+        flat = np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1)
+        which = slice(None) if len(self.distinct) == 1 else np.broadcast_to(self.index, batch).ravel()
+        return flat, which, sizes + batch
+
+    def _back(self, x: Array, shape: tuple[int, ...]) -> Array:
+        """From eigenvectors, [n, K..], to coefficients."""
+        x = rotate(self.parts, np.moveaxis(x, 0, -1), back=True)
+        return np.moveaxis(x, 0, -1).reshape(shape)

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from xspline.sums import Factor, Gram
 
+from .cholesky import DenseCholesky
+
 if TYPE_CHECKING:
     from xspline.spaces import Frame
 
@@ -47,6 +49,125 @@ def product_of(gram: Gram, frame: Frame) -> Product | None:
     return Product(tuple(f.full(frame) for f in factors), np.asarray(v))
 
 
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Axes on which all terms of the penalty agree: the factors of G there, and the penalty's, if there is one."""
+
+    axes: tuple[int, ...]
+    factors: tuple[Factor, ...]
+    mass: tuple[Factor, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """G_b = v_b F ⊗ F_1 ⊗ F_2 ⊗ …, Λ = S ⊗ M_1 ⊗ M_2 ⊗ …, the M_j positive definite.
+
+    Parameters
+    ----------
+    axes : tuple of int
+        The main axes, of F and S.
+    factors : tuple of Factor
+        Those of F.
+    penalty : Gram
+        S over the main axes alone, numbered from 0; no terms without a penalty.
+    others : tuple of Block
+        F_j and M_j.
+    multiplicity : ndarray, [b..]
+        v.
+    """
+
+    axes: tuple[int, ...]
+    factors: tuple[Factor, ...]
+    penalty: Gram
+    others: tuple[Block, ...]
+    multiplicity: Array
+
+
+def split(product: Product, penalty: Gram, frame: Frame) -> Split | None:
+    """Tell the axes on which the terms of a penalty differ from those on which they agree; None if there are none.
+
+    Where all agree on every axis, the main axes are those of the largest factor over several axes.
+    """
+    terms = [tuple(f.full(frame) for f in term) for term in penalty.terms]
+    blocks = [_block(product, terms, axes) for axes in _joined([product.factors, *terms])]
+    others = [b for b in blocks if _agree(terms, b) and _definite(b, frame)]
+    if len(others) == len(blocks):
+        main = max(others, key=lambda b: (len(b.axes) > 1, sum(f.nbytes for f in b.factors)))
+        others = [b for b in others if b is not main and len(main.axes) > 1]
+    if not others:
+        return None
+    apart = {axis for block in others for axis in block.axes}
+    axes = tuple(axis for axis in range(len(frame.sizes)) if axis not in apart)
+    factors = tuple(f for f in product.factors if not apart.intersection(f.axes))
+    scales = [math.prod(_multiple(term, terms[0], block.axes) or 0.0 for block in others) for term in terms]
+    own = [[f for f in term if not apart.intersection(f.axes)] for term in terms]
+    main_terms = (_renumbered([t[0].scaled(x), *t[1:]], axes) for t, x in zip(own, scales, strict=True))
+    return Split(axes, factors, Gram(tuple(main_terms)), tuple(others), product.multiplicity)
+
+
+def _joined(terms: Sequence[Sequence[Factor]]) -> list[tuple[int, ...]]:
+    """The finest partition of the axes that holds every factor in one block."""
+    blocks: list[set[int]] = []
+    for factor in (factor for term in terms for factor in term if factor.axes):
+        touching = [block for block in blocks if block.intersection(factor.axes)]
+        blocks = [block for block in blocks if block not in touching]
+        blocks.append(set(factor.axes).union(*touching))
+    return sorted(tuple(sorted(block)) for block in blocks)
+
+
+def _block(product: Product, terms: Sequence[Sequence[Factor]], axes: tuple[int, ...]) -> Block:
+    return Block(axes, within(product.factors, axes), within(terms[0], axes) if terms else ())
+
+
+def within(factors: Sequence[Factor], axes: Sequence[int]) -> tuple[Factor, ...]:
+    """The factors over no other axes than these."""
+    return tuple(f for f in factors if set(f.axes) <= set(axes) and f.axes)
+
+
+def _agree(terms: Sequence[Sequence[Factor]], block: Block) -> bool:
+    """Whether all terms of a penalty have the same matrix on a block, up to a multiple."""
+    return all(_multiple(term, terms[0], block.axes) is not None for term in terms)
+
+
+def _multiple(term: Sequence[Factor], first: Sequence[Factor], axes: Sequence[int]) -> float | None:
+    """x if a term is x times another on some axes, factor by factor; None if it is not."""
+    mine, theirs = within(term, axes), within(first, axes)
+    if [f.axes for f in mine] != [f.axes for f in theirs]:
+        return None
+    found = [_quotient(a.pairs, b.pairs) for a, b in zip(mine, theirs, strict=True)]
+    return math.prod(found) if all(math.isfinite(x) for x in found) else None
+
+
+def _quotient(a: Array, b: Array) -> float:
+    """a / b up to rounding, NaN if they are not multiples of each other."""
+    largest = int(np.argmax(np.abs(b)))
+    if not b.flat[largest]:
+        return math.nan
+    x = float(a.flat[largest] / b.flat[largest])
+    rounding = 8.0 * float(np.finfo(np.float64).eps)
+    return x if bool((np.abs(a - x * b) <= rounding * np.abs(a)).all()) else math.nan
+
+
+def _definite(block: Block, frame: Frame) -> bool:
+    """Whether the penalty's matrix on a block has an inverse, as far as rounding lets one tell."""
+    return all(DenseCholesky(dense_of((f,), f.axes, frame)).determined for f in block.mass)
+
+
+def _renumbered(factors: Sequence[Factor], axes: Sequence[int]) -> tuple[Factor, ...]:
+    """Factors over some axes, which are numbered from 0."""
+    return tuple(replace(f, axes=tuple(axes.index(a) for a in f.axes)) for f in factors)
+
+
+def alone(factors: Sequence[Factor], axes: Sequence[int]) -> Gram:
+    """A product of factors without batch axes as a Gram over its own axes."""
+    return Gram((_renumbered(factors, axes),))
+
+
+def dense_of(factors: Sequence[Factor], axes: Sequence[int], frame: Frame) -> Array:
+    """The matrix of a product of factors without batch axes, over its own axes: [P, P]."""
+    return alone(factors, axes).to_dense(subframe(frame, axes))
+
+
 def ridge_of(penalty: Gram) -> float | None:
     """λ if the penalty is λ times the identity, 0 if there is none; else None."""
     total = 0.0
@@ -70,11 +191,6 @@ def subframe(frame: Frame, axes: Sequence[int]) -> Frame:
         periodic=tuple(frame.periodic[j] for j in axes),
         constant=tuple(frame.constant[j] for j in axes),
     )
-
-
-def alone(factor: Factor) -> Gram:
-    """A factor without batch axes as a Gram over its own axes."""
-    return Gram(((replace(factor, axes=tuple(range(len(factor.axes)))),),))
 
 
 def distinct(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:

@@ -225,7 +225,7 @@ class Space:
         return [f"{name}: {basis!r} and {its_basis!r}"] if basis.to_dict() != its_basis.to_dict() else []
 
     def _agreed(self, other: Space) -> Space:
-        """This space, with the hull of both domains where they alone differ and came from data."""
+        """This space, with the hull of both domains and the larger size where they came from data."""
         agreed: dict[str, Basis | int] = {}
         for name, (axis, basis) in self.axes.items():
             theirs = other.axes[name][1]
@@ -321,15 +321,30 @@ def _axis_code(axis: Axis) -> str:
 
 
 def _hull(axis: Axis, basis: Basis, other: Basis) -> Basis | None:
-    """The basis on the hull of both domains, None if they differ in more than the domain."""
+    """The basis on the hull of both domains; None if they differ in more than the domain and a spline's size.
+
+    A longitude that closes the circle for one of them does so for both.
+    """
     if basis.domain is None or other.domain is None:
+        return None
+    closed = [isinstance(b, BSpline) and b.period is not None and b.knots is None for b in (basis, other)]
+    if closed == [False, True] and axis.wrap is not None and _like(basis, other):
+        return other
+    if any(isinstance(t, BSpline) and (t.knots is not None or t.period is not None) for t in _terms(basis)):
         return None
     (a, b), (c, d) = range_of(axis, basis.domain), range_of(axis, other.domain)
     domain = (stored(axis, min(a, c)), stored(axis, max(b, d)))
-    if any(isinstance(t, BSpline) and (t.knots is not None or t.period is not None) for t in _terms(basis)):
-        return None
-    hull = basis.with_domain(domain)
-    return hull if hull == other.with_domain(domain) else None
+    hull, theirs = basis.with_domain(domain), other.with_domain(domain)
+    return max(hull, theirs, key=lambda b: b.count) if hull == theirs or _like(basis, other) else None
+
+
+def _like(basis: Basis, other: Basis) -> bool:
+    """Whether both are B-splines of one degree with uniform knots."""
+    return _degree(basis) is not None and _degree(basis) == _degree(other)
+
+
+def _degree(basis: Basis) -> int | None:
+    return basis.degree if isinstance(basis, BSpline) and basis.knots is None else None
 
 
 # --- longitudes

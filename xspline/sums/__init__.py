@@ -5,6 +5,8 @@ from .factor import digest_key as digest_key
 from .gram import Gram as Gram
 from .pairs import masked_pairs as masked_pairs
 from .pairs import outer_pairs as outer_pairs
+from .shares import Shares as Shares
+from .shares import leave_one_out as leave_one_out
 from .sums import Sums as Sums
 from .tally import Tally as Tally
 from .window import Window as Window

@@ -98,7 +98,7 @@ class Sums:
         Every part moves to the reference of the first one that holds any weight. Batch extents of 1
         broadcast.
         """
-        _check_parts(parts)
+        check_parts(parts)
         moved = [part.recentred(_common_reference(parts), frame) for part in parts]
         window = union([part.window for part in moved], frame.sizes, frame.periodic)
         batch = np.broadcast_shapes(*(part.moment.shape[len(window) :] for part in moved))
@@ -113,7 +113,7 @@ class Sums:
     @staticmethod
     def concatenate(parts: Sequence[Sums], axis: int, frame: Frame) -> Sums:
         """Blocks that differ along batch axis `axis`, side by side. Shared factors of G stay shared."""
-        _check_parts(parts)
+        check_parts(parts)
         if not 0 <= axis < parts[0].batch_ndim:
             raise ValueError(
                 f"there are {parts[0].batch_ndim} batch axes; cannot concatenate along batch axis {axis}"
@@ -238,7 +238,7 @@ class Sums:
         return digest.hexdigest()
 
 
-def _check_parts(parts: Sequence[Sums]) -> None:
+def check_parts(parts: Sequence[Sums]) -> None:
     if not parts:
         raise ValueError("there are no sums to combine; Sums.zero(frame, batch) is the sum of no data")
     axes, batch_ndims = {len(part.window) for part in parts}, {part.batch_ndim for part in parts}

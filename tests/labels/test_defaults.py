@@ -1,0 +1,429 @@
+"""Bases chosen from labels: which coordinates are fitted, with how many functions, and the code that asks for it."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import cftime
+import dask
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from tests.products import sst
+from xspline.labels import defaults
+from xspline.labels.defaults import bases_for
+
+SEASONS = xs.Fourier(2, "year") + xs.Polynomial(2)
+
+
+def days(n: int, step: int = 1, start: str = "2001-01-01") -> np.ndarray:
+    return np.datetime64(start, "ns") + np.arange(n) * np.timedelta64(step, "D")
+
+
+def zeros(dims: tuple[str, ...], coords: dict[str, Any], name: str = "sst", **sizes: int) -> xr.DataArray:
+    """Return zeros; the length of a dimension is that of its 1-D labels, or given."""
+    for dim in dims:
+        known = [np.shape(c[1])[0] for c in coords.values() if isinstance(c, tuple) and c[0] == dim]
+        sizes.setdefault(dim, len(coords[dim]) if dim in coords and not known else (known or [0])[0])
+    return xr.DataArray(np.zeros([sizes[d] for d in dims]), coords, dims, name)
+
+
+# ---- real data ------------------------------------------------------------------------------------------------------
+
+
+def test_a_global_monthly_product(data_dir: Path) -> None:
+    with xr.open_dataset(data_dir / "ersst_v5_2010_2020.nc") as opened:
+        data = opened.sst
+        chosen = {"lat": xs.BSpline(25), "lon": xs.BSpline(32), "time": SEASONS}
+        assert bases_for(data) == bases_for(opened) == bases_for(data.chunk(time=30)) == chosen
+        assert list(bases_for(data)) == ["lat", "lon", "time"]
+        space = data.spline.space()
+    assert space.shape == (25, 32, 7) and space.periodic == (False, True, False)
+    assert space == data.spline.space(chosen)
+
+
+def test_the_tropical_part_of_it_is_not_closed(data_dir: Path) -> None:
+    with xr.open_dataset(data_dir / "ersst_v5_2010_2020.nc") as opened:
+        data = opened.sst.sel(lat=slice(30, -30), lon=slice(120, 280)).load()
+    assert bases_for(data) == {"lat": xs.BSpline(10), "lon": xs.BSpline(23), "time": SEASONS}
+    field = data.spline.fit(penalty=1e-2)
+    assert field.space.periodic == (False, False, False)
+    assert float(field.summary()["rmse"]) < 0.8
+
+
+def test_moorings(data_dir: Path) -> None:
+    with xr.open_dataset(data_dir / "tao_sst_5day.nc") as opened:
+        reports = opened.load()
+    with pytest.raises(
+        ValueError,
+        match=r"'time', 'lat', 'lon' are data variables.*ds\.set_coords\(\['time', 'lat', 'lon'\]\)",
+    ):
+        reports.spline.fit()
+    with pytest.raises(
+        ValueError, match=r"sst has no coordinate to fit.*obs \(123032\); coordinates: none.*set_coords"
+    ):
+        reports.sst.spline.fit()
+    chosen = bases_for(reports.set_coords(["time", "lat", "lon"]).sst)
+    assert list(chosen) == ["lat", "lon", "time"] and chosen["time"] == SEASONS
+    assert all(isinstance(chosen[n], xs.BSpline) and 4 <= chosen[n].count <= 32 for n in ("lat", "lon"))
+
+
+def test_a_season_of_a_sea(data_dir: Path) -> None:
+    with xr.open_dataset(data_dir / "adt_mediterranean_2005_q2.nc") as opened:
+        chosen = bases_for(opened.adt)
+        space = opened.adt.spline.space()
+    assert chosen == {"latitude": xs.BSpline(29), "longitude": xs.BSpline(29), "time": xs.BSpline(23)}
+    assert space.size == 29 * 29 * 23 <= 20_000
+
+
+def test_a_curvilinear_ocean_with_a_calendar_of_its_own(data_dir: Path) -> None:
+    chosen = {"latitude": xs.BSpline(32), "longitude": xs.BSpline(32), "time": xs.BSpline(6)}
+    dates = xr.coders.CFDatetimeCoder(use_cftime=True)
+    for decoded in (True, "all"):  # "all" makes coordinates of bounds and areas, too
+        path = data_dir / "cmip6_canesm5_sea_ice_2020.nc"
+        with xr.open_dataset(path, decode_times=dates, decode_coords=decoded) as opened:
+            assert bases_for(opened) == bases_for(opened.siconc) == chosen
+            assert opened.siconc.spline.space().periodic == (False, True, False)
+            if decoded is True:
+                with pytest.warns(UserWarning, match=r"not fitted.*areacello"):
+                    assert opened.spline.space() == opened.siconc.spline.space()
+
+
+# ---- which coordinates ----------------------------------------------------------------------------------------------
+
+
+def test_members_and_levels_without_labels_stay_batch() -> None:
+    data = sst(months=30).expand_dims(member=3, number=np.arange(2))
+    assert list(bases_for(data)) == ["lat", "lon", "time"]
+    field = data.isel(lat=slice(0, 9)).spline.fit(penalty=1e-3)
+    assert field.coefficients.dims[-2:] == ("member", "number")
+
+
+def test_a_single_label_is_not_fitted() -> None:
+    data = sst(months=30).expand_dims(depth=[5.0])
+    assert list(bases_for(data)) == ["lat", "lon", "time"]
+    assert "depth" in data.spline.fit(penalty=1e-3).coefficients.dims
+    scalar = sst(months=30).isel(time=0).assign_coords(height=2.0)
+    assert list(bases_for(scalar)) == ["lat", "lon"]
+    repeated = sst(months=30).assign_coords(lat=np.full(17, 3.0))
+    assert list(bases_for(repeated)) == ["lon", "time"]
+
+
+@pytest.mark.parametrize(
+    "coordinate",
+    [
+        ("depth", {}),
+        ("plev", {}),
+        ("s", {"standard_name": "ocean_s_coordinate_g2"}),
+        ("k", {"positive": "down"}),
+        ("k", {"axis": "Z"}),
+        ("k", {"units": "hPa"}),
+    ],
+    ids=str,
+)
+def test_what_is_vertical(coordinate: tuple[str, dict[str, str]]) -> None:
+    name, attrs = coordinate
+    levels = np.array([5.0, 10, 20, 30, 50, 75, 100, 150])
+    data = zeros(
+        ("time", name, "lat"), {"time": days(40), name: (name, levels, attrs), "lat": np.arange(9.0)}
+    )
+    assert bases_for(data) == {"lat": xs.BSpline(5), name: xs.BSpline(5), "time": xs.BSpline(13)}
+
+
+def test_pressure_levels_may_be_integers_but_counters_are_no_axes() -> None:
+    levels = np.array([1000, 925, 850, 700, 500])
+    counters = {
+        "i": ("i", np.arange(20), {"axis": "X", "units": "1"}),
+        "x": np.arange(9),
+        "step": np.arange(4),
+    }
+    data = zeros(("level", "i", "x", "step", "time"), {"level": levels, **counters, "time": days(40)})
+    assert list(bases_for(data)) == ["level", "time"]
+
+
+def test_two_dimensional_latitude_comes_before_projected_metres() -> None:
+    y, x = np.linspace(-1e6, 1e6, 12), np.linspace(-2e6, 2e6, 20)
+    metres = {"units": "m"}
+    coords = {
+        "y": ("y", y, {"standard_name": "projection_y_coordinate", **metres}),
+        "x": ("x", x, {"standard_name": "projection_x_coordinate", **metres}),
+        "time": days(100),
+    }
+    projected = zeros(("time", "y", "x"), coords)
+    assert bases_for(projected) == {"y": xs.BSpline(6), "x": xs.BSpline(8), "time": xs.BSpline(28)}
+    place = {
+        "lat": (("y", "x"), 50 + y[:, None] / 1e5 + 0 * x),
+        "lon": (("y", "x"), x / 1e5 + 0 * y[:, None]),
+    }
+    assert bases_for(projected.assign_coords(place)) == {
+        "lat": xs.BSpline(6),
+        "lon": xs.BSpline(8),
+        "time": xs.BSpline(28),
+    }
+
+
+def test_names_without_attributes() -> None:
+    plain = zeros(("t", "y", "x"), {n: np.linspace(0, 1, 17) for n in "tyx"})
+    assert bases_for(plain) == dict.fromkeys("yxt", xs.BSpline(7))
+    rotated = zeros(("rlat", "rlon"), {"rlat": np.linspace(0, 1, 17), "rlon": np.linspace(0, 1, 9)})
+    assert bases_for(rotated) == {"rlat": xs.BSpline(7), "rlon": xs.BSpline(5)}
+
+
+def test_the_stronger_evidence_wins_and_names_decide_among_equals() -> None:
+    coords = {
+        "reference": ("time", days(30, 1, "1999-01-01")),
+        "time": days(30),
+        "deployed": ("time", np.arange(30.0), {"units": "degrees_north"}),
+        "lat": ("time", np.arange(30.0)),
+        "lon": ("time", np.arange(30.0) + 100),
+        "depth": (
+            ("time", "z"),
+            np.arange(150.0).reshape(30, 5),
+        ),  # by name alone, and not along one dimension
+        "level": ("z", np.arange(5.0)),
+    }
+    data = zeros(("time", "z"), coords)
+    assert list(bases_for(data)) == ["lat", "lon", "level", "time"]
+
+
+def test_bounds_are_no_coordinates() -> None:
+    edges = np.stack([np.arange(9.0) - 0.5, np.arange(9.0) + 0.5], axis=1)
+    data = zeros(("lat", "nv"), {"lat": np.arange(9.0), "nv": [0.0, 1.0]}, "area")
+    data = data.assign_coords(
+        lat=("lat", np.arange(9.0), {"bounds": "corners"}),
+        corners=(("lat", "nv"), edges, {"units": "degrees_north", "standard_name": "latitude"}),
+        lat_bnds=(("lat", "nv"), edges, {"standard_name": "latitude"}),
+    )
+    assert bases_for(data) == {"lat": xs.BSpline(5)}
+
+
+def test_without_any_axis_every_ascending_dimension_is_taken() -> None:
+    coords = {
+        "azimuth": np.linspace(0, 350, 36),
+        "range": np.linspace(900, 100, 21),
+        "elapsed": days(12) - days(1),
+        "sweep": np.arange(4),
+        "zigzag": np.array([0.0, 2.0, 1.0]),
+        "name": list("ab"),
+    }
+    data = zeros(("name", "range", "azimuth", "elapsed", "sweep", "zigzag"), coords)
+    assert bases_for(data) == {"range": xs.BSpline(8), "azimuth": xs.BSpline(12), "elapsed": xs.BSpline(6)}
+
+
+def test_nothing_to_fit_says_what_was_looked_for() -> None:
+    data = zeros(("row", "col"), {"row": np.arange(5)}, "image", col=4)
+    with pytest.raises(
+        ValueError,
+        match=r"image has no coordinate to fit.*X, Y, Z and T.*Dimensions: row \(5\), col \(4\); coordinates: row "
+        r"\(int64\).*fit\(row=4\).*assign_coords",
+    ):
+        data.spline.fit()
+    with pytest.raises(ValueError, match="holds no numeric variable"):
+        xr.Dataset({"name": ("x", list("ab"))}).spline.fit()
+    with pytest.raises(ValueError, match="'lat' is a data variable; make"):
+        xr.Dataset({"sst": ("obs", np.zeros(9)), "lat": ("obs", np.arange(9.0))}).spline.plan()
+
+
+def test_a_dataset_is_fitted_where_its_widest_variable_lies() -> None:
+    dataset = sst(months=30).to_dataset()
+    dataset = dataset.assign(
+        mask=dataset.sst.isel(time=0, drop=True), label=("lat", list("abcdefghijklmnopq"))
+    )
+    with pytest.warns(UserWarning, match=r"not fitted.*mask \('lat', 'lon'\), label"):
+        field = dataset.spline.fit(penalty=1e-3)
+    assert field.space.names == ("lat", "lon", "time") and list(field.variables) == ["sst"]
+
+
+def test_pooled_dimensions_leave_the_rest_to_the_defaults() -> None:
+    data = sst(months=30).expand_dims(member=2)
+    assert data.spline.space(member=None) == data.isel(member=0).spline.space()
+    assert data.spline.fit(member=None, penalty=1e-3).coefficients.ndim == 3
+    assert bases_for(data, pooled=["time"]).keys() == {"lat", "lon"}
+
+
+def test_points_with_positions_along_one_dimension() -> None:
+    rng = np.random.default_rng(0)
+    coords = {
+        "lat": ("obs", rng.integers(-5, 5, 500) * 1.0),
+        "lon": ("obs", rng.uniform(150, 210, 500)),
+        "depth": ("obs", rng.choice([5, 10, 20, 50], 500)),
+        "time": ("obs", days(500, 3)[rng.permutation(500)]),
+        "quality": ("obs", rng.integers(0, 3, 500)),
+    }
+    chosen = bases_for(zeros(("obs",), coords))
+    assert chosen == {"lat": xs.BSpline(5), "lon": xs.BSpline(32), "depth": xs.BSpline(4), "time": SEASONS}
+
+
+# ---- how many functions ---------------------------------------------------------------------------------------------
+
+
+def test_a_quarter_of_the_labels_plus_the_degree() -> None:
+    sizes = {
+        n: bases_for(zeros(("lat",), {"lat": np.linspace(-60, 60, n)}))["lat"].count for n in (2, 7, 40, 500)
+    }
+    assert sizes == {2: 4, 7: 4, 40: 13, 500: 32}
+
+
+@pytest.mark.parametrize("start", [0.0, -180.0, 0.5, 20.0])
+def test_a_longitude_that_closes_is_periodic(start: float) -> None:
+    data = zeros(("lat", "lon"), {"lat": np.linspace(80, -80, 30), "lon": start + 5 * np.arange(72.0)})
+    space = data.spline.space()
+    assert space.shape == (10, 18) and space.periodic == (False, True)
+    assert space.axes["lat"][1].domain == (-80.0, 80.0)
+    few = zeros(("lon",), {"lon": np.arange(8) * 45.0})
+    assert few.spline.space().axes["lon"][1] == xs.BSpline(4, period=360.0, domain=(0.0, 360.0))
+
+
+@pytest.mark.parametrize(
+    ("labels", "seasons"),
+    [
+        (days(24, 31), True),  # two years of months
+        (days(23, 31), False),
+        (days(13, 60), True),
+        (days(40, 90), False),  # four a year
+        (days(730), True),
+        (days(700), False),
+        (days(60 * 365, 1, "1850-01-01"), True),
+    ],
+)
+def test_a_season_where_the_record_shows_it(labels: np.ndarray, seasons: bool) -> None:
+    chosen = bases_for(zeros(("time",), {"time": labels}))["time"]
+    assert (chosen == SEASONS) is seasons
+    assert seasons or chosen == xs.BSpline(min(32, len(labels) // 4 + 3))
+
+
+@pytest.mark.parametrize("calendar", ["360_day", "noleap", "all_leap", "julian", "standard"])
+def test_any_calendar_has_its_own_year(calendar: str) -> None:
+    time = xr.date_range("2000-01-16", periods=24, freq="MS", calendar=calendar, use_cftime=True)
+    chosen = bases_for(zeros(("time",), {"time": time}))
+    assert chosen == {"time": SEASONS}
+    space = zeros(("time",), {"time": time}).spline.space()
+    assert space.axes["time"][0].calendar == calendar and eval(defaults.code(space), {"xs": xs}) == chosen
+    assert bases_for(zeros(("time",), {"time": time[:20]})) == {"time": xs.BSpline(8)}
+
+
+def test_a_climatology_of_one_year_is_short() -> None:
+    assert bases_for(zeros(("time",), {"time": days(12, 30)})) == {"time": xs.BSpline(6)}
+
+
+def test_too_many_coefficients_are_scaled_down_evenly() -> None:
+    coords = {n: np.linspace(0, 60, 200) for n in ("lat", "lon")} | {
+        "depth": np.arange(20.0),
+        "time": days(800),
+    }
+    sizes = {dim: len(labels) for dim, labels in coords.items()}
+    data = xr.DataArray(dask.array.zeros(tuple(sizes.values())), coords, tuple(coords))
+    chosen = bases_for(data)
+    assert chosen == {"lat": xs.BSpline(23), "lon": xs.BSpline(23), "depth": xs.BSpline(5), "time": SEASONS}
+    space = data.spline.space()
+    assert 15_000 < space.size <= 20_000
+    few = {**coords, "depth": np.arange(3.0)}
+    assert bases_for(data[:, :, :3].assign_coords(depth=few["depth"]))["depth"] == xs.BSpline(4)
+
+
+# ---- nothing is read but labels -------------------------------------------------------------------------------------
+
+
+def test_chunked_labels_are_computed_once_and_values_never() -> None:
+    rng = np.random.default_rng(0)
+    computed = []
+
+    def scheduler(graph: Any, keys: Any, **kwargs: Any) -> Any:
+        computed.append(keys)
+        return dask.get(graph, keys, **kwargs)
+
+    def refuse(block: np.ndarray) -> np.ndarray:
+        raise RuntimeError("a value was read")
+
+    place = {n: ("obs", dask.array.from_array(rng.uniform(0, 50, 300), 100)) for n in ("lat", "lon")}
+    values = dask.array.zeros(300, chunks=100).map_blocks(refuse, dtype=float, meta=np.empty(0))
+    data = xr.DataArray(values, {**place, "time": ("obs", days(300))}, "obs")
+    with dask.config.set(scheduler=scheduler):
+        space = data.spline.space()
+        assert len(computed) == 1
+        repr(data.spline.plan())
+    assert space.shape == (27, 27, 27)
+
+
+def test_many_repeated_positions_are_all_counted() -> None:
+    """Labels are counted in a part first, which may hold few of them."""
+    lat = np.repeat(np.linspace(0, 1, 60), 3000)
+    assert bases_for(zeros(("obs",), {"lat": ("obs", lat)})) == {"lat": xs.BSpline(18)}
+
+
+# ---- the code that asks for it --------------------------------------------------------------------------------------
+
+
+def test_code_of_bases_and_of_the_space_they_give() -> None:
+    for data in (sst(months=30), sst(months=12), sst(months=30, lon=np.arange(0, 360, 12.0))):
+        chosen, space = bases_for(data), data.spline.space()
+        assert eval(defaults.code(chosen), {"xs": xs}) == eval(defaults.code(space), {"xs": xs}) == chosen
+        assert data.spline.space(eval(defaults.code(space), {"xs": xs})) == space
+    assert (
+        defaults.code(sst(months=30).spline.space())
+        == '{"lat": xs.BSpline(7), "lon": xs.BSpline(9), "time": xs.Polynomial(2) + xs.Fourier(2, period=\'year\')}'
+    )
+
+
+@pytest.mark.parametrize(
+    "bases",
+    [
+        {"lat": xs.BSpline(6, domain=(-25.0, 25.0)), "lon": xs.Fourier(2, 360.0)},
+        {"lat": xs.BSpline(6, 4), "lon": xs.BSpline(8, period=360.0, domain=(-180.0, 180.0))},
+        {"time": xs.BSpline(8) + xs.Fourier(1, "30D"), "lat": xs.Polynomial(2, domain=(-90.0, 90.0))},
+        {"time": xs.BSpline(12, period="year")},
+        {"lon": xs.BSpline(knots=(150.0, 160.0, 180.0, 210.0), degree=0)},
+    ],
+    ids=str,
+)
+def test_code_says_what_was_asked_for(bases: dict[str, Any]) -> None:
+    data = sst(months=30)
+    space = data.spline.space(bases)
+    again = eval(defaults.code(space), {"xs": xs})
+    assert data.spline.space(again) == space
+    given = {name: basis for name, basis in bases.items() if basis.domain is not None}
+    assert {name: basis.domain for name, basis in again.items() if name in given} == {
+        name: basis.domain for name, basis in given.items()
+    }
+
+
+def test_the_plan_shows_the_line() -> None:
+    data = sst(months=30)
+    plan = data.spline.plan()
+    line = f"fit({defaults.code(bases_for(data))})"
+    assert line in repr(plan) and line.replace('"', "&quot;").replace("'", "&#x27;") in plan._repr_html_()
+    assert plan.coefficients == {"lat": 7, "lon": 9, "time": 7}
+    assert 'fit({"lat": xs.BSpline(6)})' in repr(data.spline.plan(lat=6))
+
+
+# ---- holders --------------------------------------------------------------------------------------------------------
+
+
+def test_holders_with_their_own_defaults_are_told_how_to_agree() -> None:
+    data = sst(months=30)
+    west, east = data.isel(lon=slice(0, 14)), data.isel(lon=slice(14, None))
+    a, b = (part.spline.statistics(holder=name) for part, name in ((west, "west"), (east, "east")))
+    with pytest.raises(ValueError, match=r"lon: BSpline\(6, .*BSpline\(5, .*taken from the data") as caught:
+        _ = a + b
+    space = eval(str(caught.value).rsplit("space = ", 1)[1], {"xs": xs})
+    assert space.axes["lon"][1] == xs.BSpline(6, domain=(150.0, 210.0))
+    pooled = (west.spline.statistics(space, holder="w") + east.spline.statistics(space, holder="e")).solve(
+        1e-3
+    )
+    expected = data.spline.fit(space, penalty=1e-3)
+    np.testing.assert_allclose(pooled.predict(data), expected.predict(), rtol=1e-9)
+
+
+def test_defaults_warn_of_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sst(months=30).spline.plan()
+
+
+def test_cftime_dates_before_the_standard_calendar() -> None:
+    time = [cftime.DatetimeNoLeap(y, m, 15) for y in (1, 2, 3) for m in range(1, 13)]
+    assert bases_for(zeros(("time",), {"time": time})) == {"time": SEASONS}

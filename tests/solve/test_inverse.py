@@ -1,0 +1,213 @@
+"""What comes out of A⁻¹ beside solutions: log-determinants, selected entries, traces and draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.sums.cases import frame_of, frames, random_gram
+from xspline.solve import Factorisation, Penalty, Ridge, Roughness, factorise
+from xspline.solve.band import band, gather, gather_dense, narrowest
+from xspline.solve.cholesky import BandCholesky, scale_band
+from xspline.spaces import Frame, Space
+from xspline.sums import Gram, outer_pairs
+
+from .cases import (
+    Case,
+    close,
+    dense_penalty,
+    gaps,
+    grid,
+    rngs,
+    space_of,
+    spaces,
+    static,
+    with_multiplicity,
+)
+
+
+def random_band(rng: np.random.Generator, size: int, width: int, members: int) -> np.ndarray:
+    out = rng.normal(size=(size, width, members))
+    for r in range(width):
+        out[max(size - r, 0) :, r] = 0
+    return out
+
+
+@given(frame=frames(), rng=rngs, members=st.integers(1, 2))
+def test_gathering_is_the_adjoint_of_a_band(frame: Frame, rng: np.random.Generator, members: int) -> None:
+    """Σ gather(Z) B = tr(Z B), with B multiplied out into a band and a dense matrix."""
+    ordering, gram = narrowest(frame), random_gram(rng, frame, terms=2)
+    stored = gram.one_factor(frame).pairs
+    own = band(stored[..., None], ordering)
+    other = random_band(rng, *own.shape[:2], members)
+    twice = np.where(np.arange(own.shape[1]) > 0, 2.0, 1.0)
+    expected = np.einsum("pub,pu,u->b", other, own[..., 0], twice)
+    pairs = gather(other, ordering, frame.offsets)
+    assert pairs.shape == (*frame.sizes, *frame.offsets, members)
+    found = np.tensordot(stored.ravel(), pairs.reshape(-1, members), 1)
+    assert close(found, expected, 1e-11)
+
+
+@given(frame=frames(), rng=rngs)
+def test_gathering_from_a_band_and_a_dense_matrix(frame: Frame, rng: np.random.Generator) -> None:
+    """Both are the pair form of a low-rank matrix, wherever the band holds all entries that pairs read."""
+    vectors = rng.normal(size=(*frame.sizes, 2))
+    expected = outer_pairs(vectors, frame)
+    flat = vectors.reshape(-1, 2)
+    assert close(gather_dense(flat @ flat.T, frame), expected, 1e-12)
+    ordering = narrowest(frame)
+    moved = ordering.flatten(vectors)
+    matrix = moved @ moved.T
+    stored = np.zeros((ordering.size, ordering.bandwidth + 1, 1))
+    for r in range(ordering.bandwidth + 1):
+        stored[: ordering.size - r, r, 0] = np.diagonal(matrix, -r)
+    assert close(gather(stored, ordering, frame.offsets)[..., 0], expected, 1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("degree", [0, 1, 2, 3])
+def test_circles_as_short_as_their_offsets(size: int, degree: int) -> None:
+    """Where 2 p ≥ K a pair is stored twice, and both contributions are read."""
+    if degree >= size:
+        return
+    frame, rng = frame_of(("circle", size, degree), ("local", 3, 1)), np.random.default_rng(size)
+    ordering, gram = narrowest(frame), random_gram(rng, frame, terms=1)
+    stored = gram.one_factor(frame).pairs
+    own = band(stored[..., None], ordering)
+    other = random_band(rng, *own.shape[:2], 1)
+    twice = np.where(np.arange(own.shape[1]) > 0, 2.0, 1.0)[:, None]
+    pairs = gather(other, ordering, frame.offsets)
+    assert close(np.sum(stored * pairs[..., 0]), np.sum(own * other * twice), 1e-11)
+
+
+STRUCTURES = {"grid": grid, "static": static, "gaps": gaps}
+KINDS = ("linear", "circle", "season")
+PENALTIES: dict[str, Penalty] = {
+    "none": Ridge(0.0),
+    "ridge": Ridge(0.1),
+    "one": Roughness({"b": 0.2}, order=1),
+    "two": Roughness({"a": 0.1, "b": 0.2}, order=1),
+    "all": Roughness({"a": 0.1, "b": 0.2, "c": 0.3}, order=1),
+}
+SEPARABLE = {("static", kind) for kind in ("none", "ridge", "one", "two")} | {
+    ("grid", "one"),
+    ("grid", "two"),
+}
+
+
+def solvers(structure: str, kind: str) -> list[str]:
+    found = ["banded", "dense"]
+    found += ["spectral"] if structure == "grid" and kind in ("none", "ridge") else []
+    return found + (["separable"] if (structure, kind) in SEPARABLE else [])
+
+
+def check(found: Factorisation, case: Case, penalty: Penalty) -> None:
+    """Everything that a factorisation gives, against dense inverses."""
+    space, batch = case.space, case.batch
+    frame, size = space.frame, space.size
+    lifted = dense_penalty(penalty, space).reshape(size, size, *(1 for _ in batch))
+    matrix = np.moveaxis(case.dense + lifted, (0, 1), (-2, -1))
+    inverse = np.linalg.inv(matrix)
+    assert close(np.broadcast_to(found.logdet(), batch), np.linalg.slogdet(matrix)[1], 1e-10)
+    pairs = np.array([gather_dense(inverse[b], frame) for b in np.ndindex(*batch)])
+    expected = np.moveaxis(pairs, 0, -1).reshape(*pairs.shape[1:], *batch)
+    shape = (*frame.sizes, *frame.offsets, *batch)
+    assert close(np.broadcast_to(found.inverse_pairs(), shape), expected)
+    grams = [Roughness({name: 1.0}, order=1).gram(space) for name in space.names]
+    grams += [Ridge(1.0).gram(space), Gram(()), grams[0].one_factor(frame)]
+    grams[-1] = Gram(((grams[-1],),))
+    traces = [
+        np.trace(inverse @ g.to_dense(frame), axis1=-2, axis2=-1) if g.terms else 0 * inverse[..., 0, 0]
+        for g in grams
+    ]
+    assert close(np.broadcast_to(found.traces(grams), (len(grams), *batch)), np.array(traces))
+    units = np.eye(size).reshape(*space.shape, size, *(1 for _ in batch))
+    halves = np.broadcast_to(found.half(units), (*space.shape, size, *batch)).reshape(size, size, *batch)
+    halves = np.moveaxis(halves, (0, 1), (-2, -1))
+    assert close(halves @ np.moveaxis(halves, -2, -1), inverse)
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("kind", PENALTIES)
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_every_solver_gives_what_the_dense_inverse_gives(
+    structure: str, kind: str, batch: tuple[int, ...]
+) -> None:
+    space = space_of(*KINDS)
+    case, gram = STRUCTURES[structure](space, np.random.default_rng(0), batch)
+    for solver in solvers(structure, kind):
+        penalty = PENALTIES[kind]
+        check(factorise(gram, penalty.gram(space), space, solver), case, penalty)
+
+
+@pytest.mark.parametrize("kind", ["none", "ridge", "one"])
+@pytest.mark.parametrize("structure", ["grid", "static"])
+def test_members_that_differ_by_a_multiplicity(structure: str, kind: str) -> None:
+    space = space_of(*KINDS)
+    case, gram = STRUCTURES[structure](space, np.random.default_rng(0), (2, 3))
+    case, gram = with_multiplicity(case, gram, np.array([[1.0, 0.25, 3.0], [3.0, 1.0, 1.0]]))
+    for solver in solvers(structure, kind):
+        check(factorise(gram, PENALTIES[kind].gram(space), space, solver), case, PENALTIES[kind])
+
+
+@given(space=spaces, rng=rngs, members=st.sampled_from([1, 40]))
+def test_members_with_gaps_of_their_own(space: Space, rng: np.random.Generator, members: int) -> None:
+    case, gram = gaps(space, rng, (members,))
+    penalty = Ridge(0.1)
+    for solver in ("banded", "dense"):
+        check(factorise(gram, penalty.gram(space), space, solver), case, penalty)
+
+
+@pytest.mark.parametrize("members", [4, 60])
+def test_members_that_are_not_determined_are_missing(members: int) -> None:
+    space = space_of("cubic")
+    case, _ = gaps(space, np.random.default_rng(1), (members,))
+    w = np.ones(case.w.shape)
+    w[3:, 2] = 0
+    case = Case(space, case.coordinates, case.y, w)
+    for solver in ("banded", "dense"):
+        found = factorise(case.general(), Gram(()), space, solver)
+        rng = np.random.default_rng(0)
+        values = [found.logdet()[None], found.inverse_pairs(), found.half(rng.normal(size=(5, members)))]
+        for value in [*values, found.traces([Ridge(1.0).gram(space)]), found.edf()[None]]:
+            missing = np.isnan(value).reshape(-1, members)
+            assert missing[:, 2].all() and not np.delete(missing, 2, axis=1).any()
+
+
+@pytest.mark.parametrize("solver", ["spectral", "separable", "banded", "dense"])
+@pytest.mark.parametrize("penalty", [Ridge(0.0), Ridge(0.1)], ids=repr)
+def test_members_without_observations_are_missing(solver: str, penalty: Penalty) -> None:
+    space = space_of(*KINDS)
+    case, gram = (static if solver == "separable" else grid)(space, np.random.default_rng(0), (3,))
+    case, gram = with_multiplicity(case, gram, np.array([1.0, 0.0, 2.0]))
+    found = factorise(gram, penalty.gram(space), space, solver)
+    half = found.half(np.random.default_rng(0).normal(size=(*space.shape, 3)))
+    for value in (found.logdet()[None], found.inverse_pairs(), half, found.traces([Ridge(1.0).gram(space)])):
+        missing = np.isnan(value).reshape(-1, 3)
+        assert missing[:, 1].all() and not missing[:, [0, 2]].any()
+
+
+@given(rng=rngs, size=st.integers(1, 400), width=st.integers(1, 60))
+def test_the_selected_inverse_of_a_band(rng: np.random.Generator, size: int, width: int) -> None:
+    """Panels, the window that slides, and coefficients of very different scales."""
+    width = min(width, size)
+    stored = random_band(rng, size, width, 1)[..., 0]
+    stored[:, 0] = 3.0 * width
+    scale = 10.0 ** rng.uniform(-4, 4, size)
+    scale_band(stored, 1.0 / scale)
+    found = BandCholesky(stored.copy())
+    index = np.arange(size)
+    matrix = np.zeros((size, size))
+    for r in range(width):
+        j = index[: size - r]
+        matrix[j + r, j] = matrix[j, j + r] = stored[: size - r, r]
+    inverse = np.linalg.inv(matrix / scale / scale[:, None])
+    got = found.inverse()
+    scale_band(got, 1.0 / scale)
+    for r in range(width):
+        assert close(got[: size - r, r], np.diagonal(inverse, -r), 1e-11)
+    assert np.isclose(
+        found.logdet, np.linalg.slogdet(matrix / scale / scale[:, None])[1] + 2 * np.log(scale).sum()
+    )

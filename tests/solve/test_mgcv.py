@@ -1,0 +1,84 @@
+"""The choice of smoothing against R's mgcv, whose figures are fixtures (`python -m benchmarks mgcv --write`)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.mgcv.cases import Case, cases
+from benchmarks.mgcv.gam import FIXTURES
+from tests import reference_reml
+from xspline.solve import solve
+
+FOUND: list[dict[str, Any]] = json.loads(FIXTURES.read_text(encoding="utf-8"))
+STEP = 1e-3
+
+each = pytest.mark.parametrize("found", FOUND, ids=[f["name"] for f in FOUND])
+both = pytest.mark.parametrize("method", ["reml", "gcv"])
+
+
+def test_every_case_has_its_figures() -> None:
+    for case, found in zip(cases(), FOUND, strict=True):
+        fixture = Case.from_dict(found)
+        assert case.name == fixture.name and case.space == fixture.space
+        for mine, stored in zip(case.rows(), fixture.rows(), strict=True):
+            np.testing.assert_allclose(mine, stored, rtol=0, atol=1e-12)
+
+
+def test_the_cases_are_what_they_say() -> None:
+    ranks = {}
+    for found in FOUND:
+        case = Case.from_dict(found)
+        phi, _, w = case.rows()
+        assert len(phi) <= 400 and case.space.size <= 100
+        ranks[case.name] = np.linalg.matrix_rank(phi * np.sqrt(w)[:, None]) / case.space.size
+    assert ranks.pop("2-D rank-deficient") < 0.9 and set(ranks.values()) == {1.0}
+
+
+@both
+@each
+def test_the_dense_definition_equals_mgcv(found: dict[str, Any], method: str) -> None:
+    """Score, edf and sigma at mgcv's strengths, which are at the bottom of the dense score."""
+    rows, figures = rows_of(Case.from_dict(found)), found[method]
+    rho = np.log(figures["lambda"])
+    fit, score = reference_reml.fit(rows, rho), reference_reml.SCORES[method]
+    assert fit.edf == pytest.approx(figures["edf"], rel=1e-8)
+    assert fit.sigma == pytest.approx(figures["sigma"], rel=1e-8)
+    unweighted = np.log(rows.w).sum() / 2 if method == "reml" else 0.0
+    assert score(rows, rho) - unweighted == pytest.approx(figures["score"], rel=1e-8)
+    slope, curvature = along(lambda at: score(rows, at), rho)
+    assert (curvature > 0).all() and (abs(slope / curvature) < 1e-3).all()
+
+
+@both
+@each
+def test_choice_equals_mgcv(found: dict[str, Any], method: str) -> None:
+    """log λ to 1e-3, edf and sigma to 1e-4."""
+    choose = pytest.importorskip("xspline.solve.smoothing").choose
+    case, figures = Case.from_dict(found), found[method]
+    sums = case.data.y.spline.statistics(case.space, weights=case.data.w).total("y")
+    chosen = choose(sums, case.space, method)
+    strengths = chosen.penalty.strengths(case.space)
+    solution = solve(sums, case.space, chosen.penalty)
+    edf = float(solution.factorisation.edf())
+    sigma = np.sqrt(float(solution.rss) / (float(sums.count) - edf))
+    np.testing.assert_allclose(
+        [np.log(strengths[name]) for name in case.smoothed], np.log(figures["lambda"]), rtol=0, atol=1e-3
+    )
+    assert edf == pytest.approx(figures["edf"], rel=1e-4)
+    assert sigma == pytest.approx(figures["sigma"], rel=1e-4)
+
+
+def rows_of(case: Case) -> reference_reml.Rows:
+    return reference_reml.Rows(*case.rows(), case.penalties)
+
+
+def along(score: Any, rho: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Slope and curvature of a score along each axis, by central differences."""
+    steps = STEP * np.eye(len(rho))
+    ahead, behind, here = ([score(rho + s * d) for d in steps] for s in (1, -1, 0))
+    slope = (np.array(ahead) - behind) / (2 * STEP)
+    return slope, (np.array(ahead) + behind - 2 * np.array(here)) / STEP**2
