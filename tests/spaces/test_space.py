@@ -178,7 +178,8 @@ def test_difference_shows_both() -> None:
     fewer = Space({"lat": BSpline(13, domain=(-30, 30))})
     assert (
         space.difference(fewer)
-        == "the spaces have different coordinates: ('lat', 'lon', 'time') and ('lat',)"
+        == "the spaces have different coordinates: ('lat', 'lon', 'time') and ('lat',); name the bases of both, or "
+        "agree on one space beforehand"
     )
     other = Space(
         {**{name: basis for name, (_, basis) in space.axes.items()}, "lat": BSpline(12, domain=(-30, 30))}
@@ -210,6 +211,15 @@ def test_difference_of_learned_domains_says_how_to_agree(
     assert "the domain of x was taken from the data: agree on one beforehand" in message
     code = re.search(r"space = (.*)$", message)
     assert code is not None and eval(code[1], {"xs": xs}) == Space({"x": agreed})
+
+
+def test_difference_in_kind_proposes_the_one_with_the_wider_domain() -> None:
+    short = Space({"x": BSpline(8), "y": 4}, extents={"x": (0, 5), "y": (0, 1)})
+    long = Space({"x": Polynomial(2), "y": 4}, extents={"x": (4, 99), "y": (0, 1)})
+    agreed = Space({"x": Polynomial(2, domain=(0, 99)), "y": BSpline(4, domain=(0, 1))})
+    for message in (short.difference(long), long.difference(short)):
+        assert "the domain of x was taken from the data" in message
+        assert message.endswith(f"with space = {agreed.code()}")
 
 
 @pytest.mark.parametrize(

@@ -78,19 +78,37 @@ def scatter(array: Floats, start: Integers, places: Integers, values: Floats, ou
 
 
 @compiled
-def gather(array: Floats, start: Integers, values: Floats, out: Floats) -> None:
-    """out[p, i, r] = sum over q of values[i, q] array[p, start[i] + q, r]."""
+def _weighted(array: Floats, k: int, places: Integers, values: Floats, out: Floats) -> None:
+    """out[r] += sum over q of values[q] array[k + places[q], r]."""
+    q, after = 0, out.size
+    while q + 4 <= places.size:  # four functions for each load and store of the sum
+        f0, f1, f2, f3 = values[q], values[q + 1], values[q + 2], values[q + 3]
+        k0, k1, k2, k3 = k + places[q], k + places[q + 1], k + places[q + 2], k + places[q + 3]
+        for r in range(after):
+            out[r] += f0 * array[k0, r] + f1 * array[k1, r] + f2 * array[k2, r] + f3 * array[k3, r]
+        q += 4
+    while q < places.size:
+        f0, k0 = values[q], k + places[q]
+        for r in range(after):
+            out[r] += f0 * array[k0, r]
+        q += 1
+
+
+@compiled
+def gather(array: Floats, start: Integers, places: Integers, values: Floats, out: Floats) -> None:
+    """out[p, i, r] = sum over q of values[i, q] array[p, start[i] + places[q], r]; `out` comes as zeros."""
     before, rows, after = out.shape
-    width = values.shape[1]
+    width = places.size
     for p in range(before):
         if after == 1 and width == 4:
+            k0, k1, k2, k3 = places[0], places[1], places[2], places[3]
             for i in range(rows):
                 k = start[i]
                 out[p, i, 0] = (
-                    values[i, 0] * array[p, k, 0]
-                    + values[i, 1] * array[p, k + 1, 0]
-                    + values[i, 2] * array[p, k + 2, 0]
-                    + values[i, 3] * array[p, k + 3, 0]
+                    values[i, 0] * array[p, k + k0, 0]
+                    + values[i, 1] * array[p, k + k1, 0]
+                    + values[i, 2] * array[p, k + k2, 0]
+                    + values[i, 3] * array[p, k + k3, 0]
                 )
             continue
         for i in range(rows):
@@ -98,25 +116,10 @@ def gather(array: Floats, start: Integers, values: Floats, out: Floats) -> None:
             if after == 1:
                 x = 0.0
                 for q in range(width):
-                    x += values[i, q] * array[p, k + q, 0]
+                    x += values[i, q] * array[p, k + places[q], 0]
                 out[p, i, 0] = x
-                continue
-            q = 0
-            while q + 4 <= width:
-                f0, f1, f2, f3 = values[i, q], values[i, q + 1], values[i, q + 2], values[i, q + 3]
-                for r in range(after):
-                    out[p, i, r] += (
-                        f0 * array[p, k + q, r]
-                        + f1 * array[p, k + q + 1, r]
-                        + f2 * array[p, k + q + 2, r]
-                        + f3 * array[p, k + q + 3, r]
-                    )
-                q += 4
-            while q < width:
-                f0 = values[i, q]
-                for r in range(after):
-                    out[p, i, r] += f0 * array[p, k + q, r]
-                q += 1
+            else:
+                _weighted(array[p], k, places, values[i], out[p, i])
 
 
 @compiled
@@ -207,35 +210,103 @@ def scatter_products(
 
 @compiled
 def gather_products(
-    array: Floats, start: Integers, places: Integers, table: Floats, functions: Integers, out: Floats
+    array: Floats,
+    start: Integers,
+    places: Integers,
+    table: Floats,
+    functions: Integers,
+    pairs: bool,
+    out: Floats,
 ) -> None:
-    """`gather` for groups of several coefficient axes."""
+    """`gather` for groups of several coefficient axes; `out` comes as zeros."""
     before, rows, after = out.shape
     most, last = max(functions), functions[-1]
-    outer = places.size // last
-    f, v = np.empty(outer), np.empty(most)
-    for p in range(before):
-        line = array[p].reshape(-1)
-        for i in range(rows):
-            first = _outer(table, i, functions, False, v, f)
-            if after > 1:
-                for m in range(outer):
-                    for c in range(last):
-                        g, k = table[i, first + c] * f[m], start[i] + places[m * last] + c
-                        for r in range(after):
-                            out[p, i, r] += g * array[p, k, r]
-                continue
+    inner = last * (last + 1) // 2 if pairs else last
+    outer = places.size // inner
+    f, v, products = np.empty(outer), np.empty(most * (most + 1) // 2), np.empty(places.size)
+    lines = array.reshape(before, -1)
+    for i in range(rows):
+        first = _outer(table, i, functions, pairs, v, f)
+        _active(table, i, first, last, pairs, v)
+        if after > 1:
+            for m in range(outer):
+                for c in range(inner):
+                    products[m * inner + c] = f[m] * v[c]
+            for p in range(before):
+                _weighted(array[p], start[i], places, products, out[p, i])
+            continue
+        for p in range(before):
             total = 0.0
             for m in range(outer):  # each sum on its own: the next need not wait for it
-                k, x = start[i] + places[m * last], 0.0
-                if last == 4:
-                    x = table[i, first] * line[k] + table[i, first + 1] * line[k + 1]
-                    x += table[i, first + 2] * line[k + 2] + table[i, first + 3] * line[k + 3]
+                k, x = start[i] + places[m * inner], 0.0
+                if inner == 4:
+                    x = v[0] * lines[p, k] + v[1] * lines[p, k + 1]
+                    x += v[2] * lines[p, k + 2] + v[3] * lines[p, k + 3]
                 else:
-                    for c in range(last):
-                        x += table[i, first + c] * line[k + c]
+                    for c in range(inner):
+                        x += v[c] * lines[p, start[i] + places[m * inner + c]]
                 total += f[m] * x
             out[p, i, 0] = total
+
+
+@compiled
+def _fold(held: Floats, begin: int, values: Floats, count: int, size: int) -> int:
+    """Sum over q of values[q] source[q, :], for a source [count, size] that begins in `held`.
+
+    The sum [size] is put behind it; returns where.
+    """
+    end = begin + count * size
+    source, out = held[begin:end], held[end : end + size]
+    out[:] = 0.0
+    q = 0
+    while q + 4 <= count:
+        f0, f1, f2, f3 = values[q], values[q + 1], values[q + 2], values[q + 3]
+        a = source[q * size : (q + 4) * size]  # its indices are plainly positive: vector instructions
+        for j in range(size):
+            out[j] += f0 * a[j] + f1 * a[size + j] + f2 * a[2 * size + j] + f3 * a[3 * size + j]
+        q += 4
+    while q < count:
+        f0, a = values[q], source[q * size : (q + 1) * size]
+        for j in range(size):
+            out[j] += f0 * a[j]
+        q += 1
+    return end
+
+
+@compiled
+def gather_folded(
+    array: Floats,
+    order: Integers,
+    start: Integers,
+    places: Integers,
+    table: Floats,
+    functions: Integers,
+    out: Floats,
+) -> None:
+    """`gather_products` of pairs where nothing comes after them; row i of the table is row order[i] of `out`.
+
+    A patch of pairs is large: rows that follow each other in one cell share a copy of it, which is folded with
+    the values of a row axis after axis.
+    """
+    before, rows, _ = out.shape
+    width, most, last = places.size, max(functions), functions.size - 1
+    held, v = np.empty((functions.size + 1) * width), np.empty(most * (most + 1) // 2)
+    for p in range(before):
+        line, cell = array[p].reshape(-1), -1
+        for i in range(rows):
+            if start[i] != cell:
+                cell = start[i]
+                for q in range(width):
+                    held[q] = line[cell + places[q]]
+            first, begin, size, total = 0, 0, width, 0.0
+            for axis in range(last):
+                count = _active(table, i, first, functions[axis], True, v)
+                size //= count
+                begin = _fold(held, begin, v, count, size)
+                first += functions[axis]
+            for q in range(_active(table, i, first, functions[last], True, v)):
+                total += v[q] * held[begin + q]
+            out[p, order[i], 0] = total
 
 
 # Positions and values of B-splines

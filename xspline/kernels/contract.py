@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from xspline.spaces.features import Features
 
 TILE = 1 << 20  # entries of a table of products that are alive at a time
+SWAP = 32  # loops run over what follows an axis: so many entries before it, and none behind, change places
 
 
 class Engine(Positions, Protocol):
@@ -132,8 +133,9 @@ class Namespace:
         front, rest = self._matrix(array, axis)
         front = xp.reshape(front, (*itertools.chain(*rows.shape), rest))
         done, parts = [], []
+        places = rows.places_in_patch()  # of pairs a triangle
         for place, tiles in _cells(rows):
-            patch = xp.reshape(front[place], (rows.width, rest))
+            patch = self._take(xp.reshape(front[place], (-1, rest)), places)
             for tile in tiles:
                 parts.append(xp.matmul(self._host(_products(rows, tile)), patch))
                 done.append(tile)
@@ -237,14 +239,19 @@ class Compiled:
         return out.reshape(_replaced(array.shape, axis, rows.extent))
 
     def gather(self, array: Floats, axis: int, rows: Rows) -> Floats:
-        kernels, flat = _kernels(), _three(array, axis)
+        kernels, flat, start, places = _kernels(), _three(array, axis), rows.start(), rows.places()
+        swap = flat.shape[2] == 1 and flat.shape[0] >= SWAP
+        flat = np.ascontiguousarray(flat.T) if swap else flat
         out = np.zeros((flat.shape[0], rows.count, flat.shape[2]))
+        table, functions = rows.table, np.array(rows.functions)
         if len(rows.functions) == 1:
-            kernels.gather(flat, rows.start(), rows.table, out)
+            kernels.gather(flat, start, places, rows.values[0], out)
+        elif rows.pairs and flat.shape[2] == 1:
+            order = np.argsort(start)
+            kernels.gather_folded(flat, order, start[order], places, table[order], functions, out)
         else:
-            functions = np.array(rows.functions)
-            kernels.gather_products(flat, rows.start(), rows.places(), rows.table, functions, out)
-        return out.reshape(_replaced(array.shape, axis, rows.count))
+            kernels.gather_products(flat, start, places, table, functions, rows.pairs, out)
+        return (out.T if swap else out).reshape(_replaced(array.shape, axis, rows.count))
 
 
 def _kernels() -> ModuleType:

@@ -1,4 +1,4 @@
-"""Evaluation of fields and their derivatives: the transpose of the contraction."""
+"""Evaluation of fields, of their derivatives and of quadratic forms: the transpose of the contraction."""
 
 from __future__ import annotations
 
@@ -42,26 +42,66 @@ def evaluate(
     space : Space
     orders : sequence of int, optional
         Derivative order per coefficient axis, per unit of the coordinate's float; default 0.
+    engine : {"numba", "namespace"}, optional
+        Which twin of the contraction runs; by default the compiled one for NumPy arrays.
+    slab : int, optional
+        Entries of a slab.
 
     Returns
     -------
     array, float64
         In the namespace of the coefficients; NaN outside the domains.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit.
     """
-    orders = tuple(orders) if orders is not None else (0,) * len(space.shape)
-    task = Evaluation.of(
-        coefficients, coordinates, layout, space, orders, choose_engine(coefficients, engine)
-    )
-    limit = slab or walk.slab_entries(coefficients)
-    out = task.xp.empty(task.shape, dtype=task.xp.float64, device=task.device)
-    for piece in pieces(task.shape, task.parts, limit, walk.ROWS):
-        out[piece.slices] = task.values(piece)
-    return out
+    return Evaluation.of(coefficients, coordinates, layout, space, orders, engine).run(slab)
+
+
+def evaluate_pairs(
+    pairs: Array,
+    coordinates: Sequence[Floats],
+    layout: Layout,
+    space: Space,
+    orders: Sequence[int] | None = None,
+    *,
+    engine: str | None = None,
+    slab: int | None = None,
+) -> Array:
+    """Quadratic form φᵀZφ of the rows φ of Φ, or of a derivative of it, at coordinates of any layout.
+
+    With the pair form Z of a covariance of the coefficients these are the variances of the field. It is the
+    transpose of how G is summed: Σ w φᵀZφ = Σ_{k,o} Z[k, o] G[k, o] for the G of observations with weights w.
+
+    Parameters
+    ----------
+    pairs : array, [K.., O.., b..]
+        Z, with φᵀZφ = Σ_{k,o} Z[k, o] Π_j φ_{k_j} φ_{k_j + o_j}; k_j + o_j is modulo K_j on periodic axes, and
+        entries with k_j + o_j ≥ K_j on others are not read.
+    coordinates, layout, space, orders, engine, slab
+        As of `evaluate`.
+
+    Returns
+    -------
+    array, float64
+        In the namespace of the pairs; NaN outside the domains.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit.
+    """
+    return Evaluation.of(pairs, coordinates, layout, space, orders, engine, pairs=True).run(slab)
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What one evaluation needs for each of its slabs."""
+    """What one evaluation needs for each of its slabs.
+
+    Coefficients have an axis of offsets behind each of their axes: of length 1 unless `pairs`.
+    """
 
     coefficients: Array  # unrolled, axes in the order of the parts
     coordinates: tuple[Floats, ...]  # raveled
@@ -70,6 +110,7 @@ class Evaluation:
     space: Space
     orders: tuple[int, ...]
     engine: Engine
+    pairs: bool
     xp: Any
     device: Any
 
@@ -79,43 +120,56 @@ class Evaluation:
         coordinates: Sequence[Floats],
         layout: Layout,
         space: Space,
-        orders: tuple[int, ...],
-        engine: Engine,
+        orders: Sequence[int] | None,
+        engine: str | None,
+        *,
+        pairs: bool = False,
     ) -> Evaluation:
         """Check shapes, and bring the coefficients into the order of the parts."""
         xp, ndim = array_api_compat.array_namespace(coefficients), len(space.shape)
-        batch = coefficients.shape[ndim:]
-        if tuple(coefficients.shape[:ndim]) != space.shape or len(batch) != len(layout.batch_axes):
-            raise ValueError(
-                f"coefficients must have shape {space.shape} and {len(layout.batch_axes)} batch axes, "
-                f"got {tuple(coefficients.shape)}"
-            )
+        orders = tuple(orders) if orders is not None else (0,) * ndim
         if len(orders) != ndim or min(orders) < 0:
             raise ValueError(
                 f"one derivative order >= 0 is needed for each of {ndim} coordinates, got {orders}"
             )
+        batch = _batch(coefficients, layout, space, pairs)
         lengths = list(check_coordinates(coordinates, layout))
         for axis, length in zip(layout.batch_axes, batch, strict=True):
             lengths[axis] = length
         if -1 in lengths:
             raise ValueError(f"no coordinate tells the length of data axis {lengths.index(-1)}")
         parts = parts_of(layout)
-        order = [
-            axis
-            for part in parts
-            for axis in (
-                [ndim + layout.batch_axes.index(part.axes[0])] if part.is_batch else part.coefficient_axes
-            )
-        ]
-        unrolled = _unroll(xp.astype(coefficients, xp.float64), space, xp)
-        raveled = tuple(np.asarray(x, dtype=np.float64).reshape(-1) for x in coordinates)
-        device = array_api_compat.device(coefficients)
-        arranged = xp.permute_dims(unrolled, tuple(order))
-        return Evaluation(arranged, raveled, tuple(lengths), parts, space, orders, engine, xp, device)
+        offsets = space.frame.offsets if pairs else (1,) * ndim
+        array = xp.reshape(xp.astype(coefficients, xp.float64, copy=False), (*space.shape, *offsets, *batch))
+        array = xp.permute_dims(_unroll(array, space, xp), _order(parts, layout))
+        return Evaluation(
+            array,
+            tuple(np.asarray(x, dtype=np.float64).reshape(-1) for x in coordinates),
+            tuple(lengths),
+            parts,
+            space,
+            orders,
+            choose_engine(coefficients, engine),
+            pairs,
+            xp,
+            array_api_compat.device(coefficients),
+        )
+
+    def run(self, slab: int | None) -> Array:
+        """The result, slab by slab of at most so many entries."""
+        limit = slab or walk.slab_entries(self.coefficients)
+        out = self.xp.empty(self.shape, dtype=self.xp.float64, device=self.device)
+        for piece in pieces(self.shape, self.parts, limit, walk.ROWS):
+            out[piece.slices] = self.values(piece)
+        return out
 
     @cached_property
     def _remembered(self) -> dict[int, tuple[tuple[int, int], Rows]]:
         return {}
+
+    @cached_property
+    def _taken(self) -> list[tuple[list[slice], Array]]:
+        return []
 
     def rows(self, index: int, span: tuple[int, int]) -> Rows:
         """Features of a range of rows of a part; the last range is remembered."""
@@ -130,7 +184,8 @@ class Evaluation:
         features = [self.space.features[axis] for axis in axes]
         labels = [self.coordinates[axis][first : first + count] for axis in axes]
         reaches, orders = [Reach.whole(f) for f in features], [self.orders[axis] for axis in axes]
-        return build_rows(features, labels, reaches, orders, self.engine, count=count, outside=np.nan)
+        rows = build_rows(features, labels, reaches, orders, self.engine, count=count, outside=np.nan)
+        return rows.paired() if self.pairs else rows
 
     def values(self, piece: Piece) -> Array:
         """One slab of the result."""
@@ -145,20 +200,45 @@ class Evaluation:
         return self.xp.permute_dims(array, tuple(int(i) for i in np.argsort(axes)))
 
     def _stretch(self, rows: Sequence[Rows | None], piece: Piece) -> Array:
-        """The coefficients that a slab touches, one axis per part."""
+        """The coefficients that a slab touches, one axis per part; the last of them are remembered."""
         spans: list[slice] = []
         for span, r in zip(piece.spans, rows, strict=True):
             spans += [span] if r is None else list(_stretches(r))
-        merged = [
-            span.stop - span.start if r is None else r.extent
-            for span, r in zip(piece.spans, rows, strict=True)
-        ]
-        return self.xp.reshape(self.coefficients[tuple(spans)], tuple(merged))
+        if not self._taken or self._taken[0][0] != spans:
+            merged = [
+                span.stop - span.start if r is None else r.extent
+                for span, r in zip(piece.spans, rows, strict=True)
+            ]
+            self._taken[:] = [(spans, self.xp.reshape(self.coefficients[tuple(spans)], tuple(merged)))]
+        return self._taken[0][1]
 
 
 def _stretches(rows: Rows) -> Iterator[slice]:
-    for low, (extent, _) in zip(rows.low, rows.shape, strict=True):
-        yield slice(low, low + extent)
+    for low, (extent, offsets) in zip(rows.low, rows.shape, strict=True):
+        yield from (slice(low, low + extent), slice(0, offsets))
+
+
+def _batch(coefficients: Array, layout: Layout, space: Space, pairs: bool) -> tuple[int, ...]:
+    """Extents of the batch axes; all others must be as the space says."""
+    shape = (*space.shape, *(space.frame.offsets if pairs else ()))
+    batch = tuple(coefficients.shape[len(shape) :])
+    if tuple(coefficients.shape[: len(shape)]) != shape or len(batch) != len(layout.batch_axes):
+        raise ValueError(
+            f"{'pairs' if pairs else 'coefficients'} must have shape {shape} and {len(layout.batch_axes)} "
+            f"batch axes, got {tuple(coefficients.shape)}"
+        )
+    return batch
+
+
+def _order(parts: Sequence[Part], layout: Layout) -> tuple[int, ...]:
+    """Axes [K.., O.., b..] in the order of the parts, offsets behind their functions."""
+    ndim, order = layout.coefficient_ndim, []
+    for part in parts:
+        if part.is_batch:
+            order.append(2 * ndim + layout.batch_axes.index(part.axes[0]))
+        for axis in part.coefficient_axes:
+            order += [axis, ndim + axis]
+    return tuple(order)
 
 
 def _unroll(coefficients: Array, space: Space, xp: Any) -> Array:

@@ -208,10 +208,13 @@ class Space:
         if self == other:
             return ""
         if self.names != other.names:
-            return f"the spaces have different coordinates: {self.names} and {other.names}"
+            return (
+                f"the spaces have different coordinates: {self.names} and {other.names}; name the bases of both, or "
+                "agree on one space beforehand"
+            )
         parts = [text for name in self.names for text in self._difference_at(name, other)]
-        learned = [name for name in self.names if name in {*self.from_data, *other.from_data}]
-        if learned and any(self.axes[name][1] != other.axes[name][1] for name in learned):
+        differ = [name for name in self.names if self.axes[name][1] != other.axes[name][1]]
+        if learned := [name for name in differ if name in {*self.from_data, *other.from_data}]:
             parts.append(
                 f"the domain of {', '.join(learned)} was taken from the data: agree on one beforehand, "
                 f"with space = {self._agreed(other).code()}"
@@ -321,21 +324,27 @@ def _axis_code(axis: Axis) -> str:
 
 
 def _hull(axis: Axis, basis: Basis, other: Basis) -> Basis | None:
-    """The basis on the hull of both domains; None if they differ in more than the domain and a spline's size.
+    """A basis on the hull of both domains: the larger of two splines, else that of the wider domain.
 
-    A longitude that closes the circle for one of them does so for both.
+    A longitude that closes the circle for one of them does so for both. None keeps the basis as it is.
     """
-    if basis.domain is None or other.domain is None:
+    if basis.domain is None or other.domain is None or _rigid(basis):
         return None
-    closed = [isinstance(b, BSpline) and b.period is not None and b.knots is None for b in (basis, other)]
-    if closed == [False, True] and axis.wrap is not None and _like(basis, other):
-        return other
-    if any(isinstance(t, BSpline) and (t.knots is not None or t.period is not None) for t in _terms(basis)):
-        return None
+    if _rigid(other):
+        closed = axis.wrap is not None and isinstance(other, BSpline) and _like(basis, other)
+        return other if closed else None
     (a, b), (c, d) = range_of(axis, basis.domain), range_of(axis, other.domain)
     domain = (stored(axis, min(a, c)), stored(axis, max(b, d)))
-    hull, theirs = basis.with_domain(domain), other.with_domain(domain)
-    return max(hull, theirs, key=lambda b: b.count) if hull == theirs or _like(basis, other) else None
+    mine, theirs = basis.with_domain(domain), other.with_domain(domain)
+    larger = theirs.count > mine.count if _like(basis, other) else d - c > b - a
+    return theirs if larger else mine
+
+
+def _rigid(basis: Basis) -> bool:
+    """Whether the domain follows from knots or a period."""
+    return any(
+        isinstance(t, BSpline) and (t.knots is not None or t.period is not None) for t in _terms(basis)
+    )
 
 
 def _like(basis: Basis, other: Basis) -> bool:

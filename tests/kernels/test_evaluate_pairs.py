@@ -1,0 +1,239 @@
+"""Quadratic forms φᵀZφ from pairs: against the dense matrix, and as the adjoint of how G is summed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import reference
+from tests.kernels.cases import CASES, SPACE, Case, Floats, grid
+from tests.kernels.test_engines import on_device, strict, to_host
+from tests.kernels.test_evaluate import EVALUABLE
+from xspline.kernels import Block, Group, Layout, accumulate, compiled, evaluate, evaluate_pairs
+from xspline.spaces import BSpline, Fourier, Polynomial, Space
+from xspline.sums import Factor, outer_pairs
+from xspline.sums.window import whole
+
+__all__ = ["strict"]  # the fixture
+
+BASES = {
+    "local": BSpline(6, domain=(0.0, 1.0)),
+    "quadratic": BSpline(4, domain=(0.0, 1.0), degree=2),
+    "periodic": BSpline(9, domain=(0.0, 1.0), period=1.0),
+    "short circle": BSpline(4, domain=(0.0, 1.0), period=1.0),
+    "seasons": Fourier(2, period=0.7),
+    "constant": Polynomial(0, domain=(0.0, 1.0)),
+    "trend": Polynomial(3, domain=(0.0, 1.0)),
+    "union": Fourier(1, period=0.3) + Polynomial(2, domain=(0.0, 1.0)),
+}
+
+
+def pairs_for(case: Case, rng: np.random.Generator) -> Floats:
+    batch = tuple(case.shape[axis] for axis in case.layout.batch_axes)
+    return rng.normal(size=(*SPACE.shape, *SPACE.frame.offsets, *batch))
+
+
+def multiplicity(space: Space) -> Floats:
+    """How many entries of a symmetric matrix a pair stands for: 2 for each offset that is not zero."""
+    total = np.ones(())
+    for offsets in space.frame.offsets:
+        total = np.multiply.outer(total, np.where(np.arange(offsets) > 0, 2.0, 1.0))
+    return total
+
+
+def matrix(pairs: Floats, space: Space) -> Floats:
+    """The symmetric matrix with Σ pairs[k, o] Π φ_k φ_{k+o} as its form: [P, P, b..]."""
+    frame, ndim = space.frame, len(space.shape)
+    batch = pairs.shape[2 * ndim :]
+    each = pairs / multiplicity(space).reshape(*frame.offsets, *(1,) * len(batch))
+    dense = Factor(tuple(range(ndim)), whole(frame.sizes), each, 0).to_dense(frame)
+    return dense.reshape(space.size, space.size, *batch)
+
+
+def forms(
+    pairs: Floats, coordinates: tuple[Floats, ...], layout: Layout, space: Space, orders: tuple[int, ...]
+) -> Floats:
+    """φᵀZφ for every row of Φ, in the order of the layout's axes."""
+    z = matrix(pairs, space)
+    shape = [1] * layout.ndim
+    for j, x in enumerate(coordinates):
+        for axis, length in zip(layout.group_of(j).data_axes, np.shape(x), strict=True):
+            shape[axis] = length
+    phi = reference.design(coordinates, layout, space, shape, orders)
+    others = [axis for axis in range(layout.ndim) if axis not in layout.batch_axes]
+    phi = phi.transpose(*layout.batch_axes, *others, layout.ndim)[(0,) * len(layout.batch_axes)]
+    out = np.asarray(np.einsum("...p,pqz,...q->...z", phi, z.reshape(*z.shape[:2], -1), phi, optimize=True))
+    return out.reshape((*phi.shape[:-1], *z.shape[2:])).transpose(np.argsort([*others, *layout.batch_axes]))
+
+
+@pytest.mark.parametrize("orders", [(0, 0, 0), (1, 0, 2), (0, 2, 1)])
+@pytest.mark.parametrize("name", EVALUABLE)
+def test_every_layout_and_order(name: str, orders: tuple[int, ...]) -> None:
+    case, rng = EVALUABLE[name], np.random.default_rng(0)
+    pairs, coordinates = pairs_for(case, rng), case.coordinates(rng)
+    found = evaluate_pairs(pairs, coordinates, case.layout, SPACE, orders)
+    assert found.shape == case.shape
+    assert found.dtype == np.float64
+    reference.close(found, forms(pairs, coordinates, case.layout, SPACE, orders))
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(
+    "names",
+    [(n,) for n in BASES]
+    + [("local", "short circle"), ("union", "periodic"), ("constant", "quadratic", "trend")],
+)
+def test_every_basis(names: tuple[str, ...], together: bool) -> None:
+    """On a grid, and at points."""
+    space = Space({name: BASES[name] for name in names})
+    rng, axes = np.random.default_rng(1), tuple(range(len(names)))
+    layout = Layout((Group((0,), axes),)) if together else grid(*axes)
+    coordinates = tuple(rng.uniform(size=30 if together else 6 + axis) for axis in axes)
+    pairs = rng.normal(size=(*space.shape, *space.frame.offsets))
+    for orders in np.ndindex(*(3,) * len(names)):
+        found = evaluate_pairs(pairs, coordinates, layout, space, orders)
+        reference.close(found, forms(pairs, coordinates, layout, space, orders))
+
+
+@settings(max_examples=20)
+@given(name=st.sampled_from(sorted(EVALUABLE)), slab=st.integers(10, 300), seed=st.integers(0, 2**31))
+def test_adjoint_of_the_gram_by_any_slab(name: str, slab: int, seed: int) -> None:
+    """⟨form(Z), w⟩ = ⟨Z, pairs of Φᵀ diag(w) Φ⟩."""
+    case, rng = EVALUABLE[name], np.random.default_rng(seed)
+    pairs, coordinates = pairs_for(case, rng), case.coordinates(rng)
+    weights = rng.uniform(size=case.shape) * (rng.random(case.shape) > 0.2)
+    axes = tuple(range(len(case.shape)))
+    block = Block(np.ones(case.shape), coordinates, ((axes, weights),))
+    gram = accumulate(block, case.layout, SPACE).gram.with_batch_axes(len(case.layout.batch_axes))
+    found = evaluate_pairs(pairs, coordinates, case.layout, SPACE, slab=slab)
+    expected = np.sum(pairs * gram.one_factor(SPACE.frame).pairs)
+    scale = np.sum(np.abs(found) * weights)
+    np.testing.assert_allclose(np.sum(found * weights), expected, rtol=0, atol=1e-12 * scale)
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("name", EVALUABLE)
+def test_three_namespaces_one_answer(name: str) -> None:
+    case, rng = EVALUABLE[name], np.random.default_rng(0)
+    pairs, coordinates = pairs_for(case, rng), case.coordinates(rng)
+    for orders in ((0, 0, 0), (1, 0, 2)):
+        expected = evaluate_pairs(pairs, coordinates, case.layout, SPACE, orders)
+        plain = evaluate_pairs(pairs, coordinates, case.layout, SPACE, orders, engine="namespace", slab=100)
+        reference.close(plain, expected)
+        moved = evaluate_pairs(on_device(pairs), coordinates, case.layout, SPACE, orders)
+        reference.close(to_host(moved), expected)
+
+
+def test_square_of_a_field() -> None:
+    """Z = c cᵀ gives the square of the field with coefficients c, and of its derivatives."""
+    case, rng = CASES["curvilinear"], np.random.default_rng(2)
+    c, coordinates = rng.normal(size=SPACE.shape), case.coordinates(rng)
+    pairs = outer_pairs(c[..., None], SPACE.frame)
+    for orders in ((0, 0, 0), (0, 1, 1)):
+        # Pairs beyond the reach of a patch never meet, so none is missed.
+        field = evaluate(c, coordinates, case.layout, SPACE, orders)
+        reference.close(evaluate_pairs(pairs, coordinates, case.layout, SPACE, orders), field**2)
+
+
+@pytest.mark.parametrize("engine", ["numba", "namespace"])
+@pytest.mark.parametrize("name", ["grid", "observations", "curvilinear", "scalar place", "batch last"])
+def test_nan_outside_and_where_labels_are_missing(name: str, engine: str) -> None:
+    case, rng = CASES[name], np.random.default_rng(0)
+    lat, lon, t = case.coordinates(rng)
+    lat = lat.copy()
+    lat.flat[0] = 30.1
+    lat.flat[-1] = np.nan if lat.size > 1 else lat.flat[-1]
+    pairs = pairs_for(case, rng)
+    found = evaluate_pairs(pairs, (lat, lon, t), case.layout, SPACE, engine=engine)
+    expected = forms(pairs, (lat, lon, t), case.layout, SPACE, (0, 0, 0))
+    assert np.isnan(found).any()
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    reference.close(found, expected)
+
+
+@pytest.mark.parametrize("engine", ["numba", "namespace"])
+@pytest.mark.parametrize("name", ["grid", "observations"])
+def test_pairs_that_do_not_exist_are_not_read(name: str, engine: str) -> None:
+    """Where k + o is past the last function, on an axis that is not a circle."""
+    case, rng = CASES[name], np.random.default_rng(0)
+    pairs, coordinates = pairs_for(case, rng), case.coordinates(rng)
+    expected = evaluate_pairs(pairs, coordinates, case.layout, SPACE)
+    for axis, (size, offsets) in enumerate(zip(SPACE.shape, SPACE.frame.offsets, strict=True)):
+        if not SPACE.frame.periodic[axis]:
+            at = np.add.outer(np.arange(size), np.arange(offsets)) >= size
+            np.moveaxis(pairs, (axis, axis + len(SPACE.shape)), (0, 1))[at] = np.nan
+    found = evaluate_pairs(pairs, coordinates, case.layout, SPACE, engine=engine)
+    reference.close(found, expected)
+
+
+def test_a_batch_member_without_pairs_stays_nan_alone() -> None:
+    case, rng = CASES["batch between, reversed"], np.random.default_rng(0)
+    pairs = pairs_for(case, rng)
+    pairs[..., 1, 0] = np.nan
+    found = evaluate_pairs(pairs, case.coordinates(rng), case.layout, SPACE)
+    lost = np.zeros((3, 2), dtype=bool)
+    lost[1, 0] = True
+    np.testing.assert_array_equal(np.isnan(found).any(axis=(0, 2, 4)), lost.T)
+
+
+def test_input_is_not_changed_and_may_be_read_only_or_float32() -> None:
+    case, rng = CASES["grid"], np.random.default_rng(0)
+    pairs, coordinates = pairs_for(case, rng).astype("f4"), case.coordinates(rng)
+    pairs.setflags(write=False)
+    found = evaluate_pairs(pairs, coordinates, case.layout, SPACE)
+    reference.close(found, forms(pairs.astype("f8"), coordinates, case.layout, SPACE, (0, 0, 0)))
+
+
+def test_arguments_that_do_not_fit_are_refused() -> None:
+    case, rng = CASES["grid"], np.random.default_rng(0)
+    coordinates = case.coordinates(rng)
+    coefficients, pairs = rng.normal(size=SPACE.shape), pairs_for(case, rng)
+    with pytest.raises(ValueError, match=r"pairs must have shape \(5, 7, 4, 4, 4, 4\) and 0 batch axes"):
+        evaluate_pairs(coefficients, coordinates, case.layout, SPACE)
+    with pytest.raises(ValueError, match=r"0 batch axes, got \(5, 7, 4, 4, 4, 4, 1\)"):
+        evaluate_pairs(pairs[..., None], coordinates, case.layout, SPACE)
+    with pytest.raises(ValueError, match="one derivative order >= 0 is needed for each of 3 coordinates"):
+        evaluate_pairs(pairs, coordinates, case.layout, SPACE, (1, -1, 0))
+
+
+# Compilation
+
+
+def test_kernels_run_without_compilation() -> None:
+    code = """
+import numpy as np
+from tests import reference
+from tests.kernels.cases import CASES, SPACE, block
+from xspline.kernels import compiled, evaluate, evaluate_pairs
+from xspline.sums import outer_pairs
+assert not hasattr(compiled.gather_folded, "py_func")
+c = np.random.default_rng(0).normal(size=SPACE.shape)
+for name in ("one of each", "scalar place", "time × stations", "all scalar"):
+    built, layout = block(name)
+    found = evaluate_pairs(outer_pairs(c[..., None], SPACE.frame), built.coordinates, layout, SPACE)
+    reference.close(found, evaluate(c, built.coordinates, layout, SPACE) ** 2)
+"""
+    root = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_one_specialisation_per_kernel() -> None:
+    for name in ("grid", "observations", "batch last", "time × stations"):
+        case, rng = CASES[name], np.random.default_rng(0)
+        pairs, coordinates = pairs_for(case, rng), case.coordinates(rng)
+        for form in (pairs, np.asfortranarray(pairs), pairs.astype("f4")):
+            evaluate_pairs(form, coordinates, case.layout, SPACE)
+    if hasattr(compiled.gather, "signatures"):
+        for kernel in (compiled.gather, compiled.gather_products, compiled.gather_folded):
+            assert len(kernel.signatures) == 1
