@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -58,17 +59,27 @@ def test_signatures_are_those_of_the_contract() -> None:
         "orders",
         "chunks",
         "device",
+        "stderr",
         "orders_kwargs",
     ]
-    for method in (xs.Field.gradient, xs.Field.laplacian):
-        assert list(inspect.signature(method).parameters) == [
-            "self",
-            "at",
-            "dims",
-            "geometry",
-            "chunks",
-            "device",
-        ]
+    assert parameters(xs.Field.laplacian) == ["self", "at", "dims", "geometry", "chunks", "device"]
+    assert parameters(xs.Field.gradient) == [*parameters(xs.Field.laplacian), "stderr"]
+    assert parameters(xs.Field.stderr) == ["self", "at", "method", "chunks", "device", "coords"]
+    assert parameters(xs.Field.derivative_stderr) == [
+        "self",
+        "at",
+        "orders",
+        "method",
+        "chunks",
+        "device",
+        "orders_kwargs",
+    ]
+    assert parameters(xs.Field.sample) == ["self", "n", "seed"]
+    assert parameters(xs.Field.cross_validate) == ["self"]
+
+
+def parameters(function: Callable[..., object]) -> list[str]:
+    return list(inspect.signature(function).parameters)
 
 
 def test_functions_and_accessors_agree() -> None:

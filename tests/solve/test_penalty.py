@@ -46,27 +46,38 @@ def test_sums_are_flat() -> None:
         a + 1  # type: ignore[operator]
 
 
+CUBIC = space_of("cubic")
+
+
 @pytest.mark.parametrize("value", [0.5, np.float32(0.5), Fraction(1, 2), np.float64(0.5)])
 def test_a_number_is_a_ridge(value: Any) -> None:
-    assert as_penalty(value) == Ridge(0.5)
+    assert as_penalty(value, CUBIC) == Ridge(0.5)
 
 
 def test_no_penalty_is_a_ridge_of_nothing() -> None:
-    assert as_penalty(None) == as_penalty(0) == Ridge(0.0)
-    assert Ridge(0).gram(space_of("cubic")).terms == ()
-    assert as_penalty(EXAMPLES[-1]) is EXAMPLES[-1]
+    assert as_penalty(0, CUBIC) == Ridge(0.0)
+    assert Ridge(0).gram(CUBIC).terms == ()
+    assert as_penalty(EXAMPLES[-1], CUBIC) is EXAMPLES[-1]
+
+
+def test_the_default_is_chosen_where_there_is_roughness() -> None:
+    assert as_penalty(None, CUBIC) == "reml"
+    assert as_penalty(None, Space({"t": Polynomial(2, domain=(0, 1))})) == Ridge(0.0)
+    assert as_penalty(None, Space({"x": BSpline(4, degree=0, domain=(0, 1))})) == Ridge(0.0)
+    assert as_penalty(None, Space({"x": BSpline(4, degree=1, domain=(0, 1))})) == "reml"
 
 
 @pytest.mark.parametrize("name", ["gcv", "reml", "holders"])
-def test_automatic_smoothing_is_announced(name: str) -> None:
-    with pytest.raises(ValueError, match=f"penalty='{name}'.*not available yet; pass a number for a ridge"):
-        as_penalty(name)
+def test_criteria_go_by_name(name: str) -> None:
+    assert as_penalty(name, CUBIC) == name
+    with pytest.raises(ValueError, match="penalty='REML' is no criterion; use one of 'reml', 'gcv', 'holders'"):
+        as_penalty("REML", CUBIC)
 
 
-@pytest.mark.parametrize("value", ["strong", True, [1.0], {"lat": 1.0}])
+@pytest.mark.parametrize("value", [True, [1.0], {"lat": 1.0}])
 def test_other_things_are_not_penalties(value: Any) -> None:
     with pytest.raises(TypeError, match=r"is not a penalty; pass a number for a ridge \(penalty=1e-3\)"):
-        as_penalty(value)
+        as_penalty(value, CUBIC)
 
 
 @pytest.mark.parametrize("value", [-1.0, np.nan, np.inf])

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 import xarray as xr
 
-from xspline.labels import attributes, evaluated, operators, target, uncertainty
+from xspline.labels import attributes, defaults, evaluated, operators, target, uncertainty
 from xspline.labels.errors import unknown_name
 from xspline.labels.html import titled
 from xspline.labels.solving import Asked, lazy_arrays, solved_variables
 from xspline.labels.statistics import Statistics, Variable
 from xspline.labels.summary import summarise
 from xspline.labels.validation import cross_validate
-from xspline.solve import Penalty, Solution, as_penalty
+from xspline.solve import Penalty, Solution, as_penalty, penalty_code
 from xspline.spaces import Space
 
 
@@ -425,7 +425,16 @@ class Field:
             f"<xspline.Field of {', '.join(self.variables)}: {shape} = {self.space.size} coefficients, {state}>"
         ]
         lines += [f"    {name}: {basis!r}" for name, (_, basis) in self.space.axes.items()]
-        return "\n".join([*lines, f"    penalty: {self.penalty!r}"])
+        chosen = f" (by {self.asked!r})" if self.choices else ""
+        return "\n".join([*lines, f"    penalty: {self.penalty!r}{chosen}", f"    = {self.code()}"])
+
+    def code(self) -> str:
+        """Return the line of code that asks for this fit, with ``import xspline as xs``.
+
+        What was chosen is spelt out; of a penalty for each of several variables only the criterion.
+        """
+        penalty = self.asked if isinstance(self.penalty, dict) else self.penalty
+        return f"fit({defaults.code(self.space)}, penalty={penalty_code(penalty)})"
 
     def _repr_html_(self) -> str:
         body = self.coefficients if self.is_lazy else self.summary()

@@ -11,7 +11,8 @@ import numpy as np
 
 from xspline import execution
 from xspline.labels.statistics import Statistics
-from xspline.solve import Factorisation, Penalty, Smoothing, Solution, choose, factorise, solve
+from xspline.solve import Factorisation, Penalty, Solution, factorise, solve
+from xspline.solve.smoothing import Smoothing, choose
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
 
@@ -80,7 +81,7 @@ def _described(found: Smoothing) -> dict[str, Any]:
         "method": found.method,
         "score": float(found.score),
         "factorisations": int(found.factorisations),
-        "at_bounds": list(found.at_bounds),
+        "at_bounds": dict(found.at_bounds),
     }
 
 

@@ -55,8 +55,8 @@ def _smoothing(field: Field, name: str, attrs: dict[str, str]) -> dict[str, xr.D
             list(strengths.values()), {"penalised": along}, attrs={"long_name": "strength of the roughness penalty"}
         )
     if choice := field.choices.get(name):
-        ends = f", at the end of its range: {', '.join(choice['at_bounds'])}" if choice["at_bounds"] else ""
-        attrs["smoothing"] = f"{choice['method']}, {choice['factorisations']} factorisations{ends}"
+        ends = (f", lambda of {name} at its {side} bound" for name, side in choice["at_bounds"].items())
+        attrs["smoothing"] = f"{choice['method']}, {choice['factorisations']} factorisations{''.join(ends)}"
         found["score"] = xr.DataArray(choice["score"], attrs={"long_name": f"{choice['method']} score"})
     return found
 

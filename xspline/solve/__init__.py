@@ -6,6 +6,7 @@ from .penalty import PenaltySum as PenaltySum
 from .penalty import Ridge as Ridge
 from .penalty import Roughness as Roughness
 from .penalty import as_penalty as as_penalty
+from .penalty import penalty_code as penalty_code
 from .select import Choice as Choice
 from .solution import Factorisation as Factorisation
 from .solution import Solution as Solution

@@ -198,8 +198,8 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
     Parameters
     ----------
     value : None, number, str or Penalty
-        A number is a ridge, 0 no penalty. None is "reml" where a coordinate of `space` has a B-spline to smooth, else
-        no penalty.
+        A number is a ridge, 0 no penalty. None is "reml" where `space` has B-splines, all of degree 1 or more, else no
+        penalty.
     space : Space
 
     Raises
@@ -210,7 +210,7 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
         Anything else.
     """
     if value is None:
-        return AUTOMATIC[0] if smoothed(space) else Ridge(0.0)
+        return AUTOMATIC[0] if _can_be_smoothed(space) else Ridge(0.0)
     if isinstance(value, Penalty):
         return value
     if isinstance(value, str):
@@ -225,12 +225,14 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
     )
 
 
-def smoothed(space: Space) -> tuple[str, ...]:
-    """Coordinates whose smoothing can be chosen: those whose basis has a B-spline with a derivative to penalise."""
-    pairs = zip(space.names, space.features, strict=True)
-    return tuple(
-        name for name, f in pairs if _has_bspline(space.axes[name][1]) and (f.max_order is None or f.max_order)
-    )
+def penalty_code(penalty: Penalty | str) -> str:
+    """A penalty, or the name of a criterion, as Python with ``import xspline as xs``."""
+    return repr(penalty) if isinstance(penalty, str) else " + ".join(f"xs.{part!r}" for part in penalty.parts)
+
+
+def _can_be_smoothed(space: Space) -> bool:
+    splines = [f for n, f in zip(space.names, space.features, strict=True) if _has_bspline(space.axes[n][1])]
+    return bool(splines) and all(f.max_order is None or f.max_order >= 1 for f in splines)
 
 
 def _strength(value: Any, what: str) -> float:
