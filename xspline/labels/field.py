@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.labels import attributes, operators, target
+from xspline.labels import attributes, operators, target, validation
 from xspline.labels.errors import unknown_name
 from xspline.labels.html import titled
 from xspline.labels.statistics import Statistics, Variable
@@ -249,6 +249,10 @@ class Field:
         return xr.concat(
             list(every.values()), dim=xr.Variable("variable", list(every)), combine_attrs="override"
         )
+
+    def cross_validate(self) -> xr.Dataset:
+        """Return count, rmse out of sample and influence of each holder; see :func:`validation.cross_validate`."""
+        return validation.cross_validate(self)
 
     def to_dataset(self) -> xr.Dataset:
         """Return coefficients, statistics and definitions as plain arrays and one JSON attribute (as in files)."""
