@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-NAMES = ("dense", "memory", "graph", "mean", "gpu", "scattered", "mgcv", "paper")
+NAMES = ("dense", "memory", "graph", "mean", "gpu", "scattered", "stderr", "mgcv", "paper")
 
 
 def load(name: str) -> object:

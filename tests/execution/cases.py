@@ -31,6 +31,13 @@ def space() -> Space:
     )
 
 
+SPACE = space()
+LINE = Space({"t": BSpline(6, domain=(0.0, 1.0))})
+PLANE = Space({"lat": BSpline(7, domain=(0.0, 1.0)), "lon": BSpline(6, domain=(0.0, 1.0))})
+BATCH = Layout((Group((0,), (0,)),), (1, 2))
+OBS = Layout((Group((0,), (0, 1)),))
+
+
 def positions(shape: Sequence[int]) -> tuple[np.ndarray, ...]:
     return tuple((np.arange(n) + 0.5) / n for n in shape)
 

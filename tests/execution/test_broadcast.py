@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ from tests.execution.cases import (
     values,
 )
 from tests.execution.memory import peak_of
+from tests.execution.test_device import fake_cupy
 from xspline.execution import compute, deferred, evaluate, lazy_sums
-from xspline.kernels import Group, Layout
+from xspline.kernels import Group, Layout, evaluate_pairs
 from xspline.spaces import BSpline, Space
 from xspline.sums import Sums
 
@@ -52,6 +54,68 @@ def test_blocks_give_the_whole(chunks: Any, orders: tuple[int, ...]) -> None:
     assert lazy.shape == SHAPE
     assert lazy.dtype == np.float64
     np.testing.assert_allclose(lazy.compute(), whole(orders), rtol=1e-13, atol=1e-13)
+
+
+def pairs_of(batch: tuple[int, ...] = ()) -> np.ndarray:
+    return np.random.default_rng(5).normal(size=(*SPACE.shape, *SPACE.frame.offsets, *batch))
+
+
+@pytest.mark.parametrize("chunks", [5, (7, 5, -1), "auto"])
+@pytest.mark.parametrize("orders", [(0, 0, 0), (1, 0, 2)])
+def test_blocks_of_forms_give_the_whole(chunks: Any, orders: tuple[int, ...]) -> None:
+    given = (pairs_of(), positions(SHAPE), GRID, SPACE, orders, SHAPE)
+    with counted_computes(allowed=0):
+        lazy = evaluate(*given, pairs=True, chunks=chunks)
+        expected = evaluate(*given, pairs=True)
+    assert (lazy.shape, lazy.dtype) == (SHAPE, np.float64)
+    assert isinstance(expected, np.ndarray)
+    np.testing.assert_array_equal(expected, evaluate_pairs(*given[:-1]))
+    np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
+
+
+def test_forms_of_lazy_pairs_at_chunked_points() -> None:
+    layout, x = Layout((Group((0,), (0, 1, 2)),)), tuple(np.random.default_rng(2).random((3, 100)))
+    expected = evaluate(pairs_of(), x, layout, SPACE, (0, 0, 0), (100,), pairs=True)
+    given = (chunked(pairs_of(), 4), tuple(chunked(a, 40) for a in x))
+    with counted_computes(allowed=0):
+        lazy = evaluate(*given, layout, SPACE, (0, 0, 0), (100,), pairs=True)
+    assert lazy.chunks == ((40, 40, 20),)
+    np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
+
+
+def test_pairs_travel_once() -> None:
+    lazy = evaluate(
+        pairs_of(), positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE, pairs=True, chunks=(10, 14, 12)
+    )
+    (optimised,) = dask.optimize(lazy[3:5])
+    assert sum(isinstance(node, Task) for node in dict(optimised.dask).values()) <= 2
+
+
+@pytest.mark.parametrize("extent", [1, 14])
+def test_members_of_pairs_are_cut_with_their_block(extent: int) -> None:
+    line = Space({"t": BSpline(6, domain=(0.0, 1.0))})
+    layout, shape = Layout((Group((0,), (0,)),), (1, 2)), (30, 14, 12)
+    pairs = np.random.default_rng(3).normal(size=(6, 4, extent, 12))
+    full = np.ascontiguousarray(np.broadcast_to(pairs, (6, 4, 14, 12)))
+    given = (positions(shape)[:1], layout, line, (1,), shape)
+    expected = evaluate(full, *given, pairs=True)
+    lazy = evaluate(pairs, *given, pairs=True, chunks=(11, 5, 5))
+    np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
+
+
+def test_pairs_move_to_the_device_inside_their_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy, given = fake_cupy(1), (pairs_of(), positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    lazy = evaluate(*given, pairs=True, chunks=(10, 14, 12), device="cuda")
+    assert not cupy.moved
+    expected = evaluate(*given, pairs=True)
+    np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
+    assert cupy.moved == [pairs_of().shape] * 3
+
+
+def test_forms_on_an_unknown_device_are_refused() -> None:
+    with pytest.raises(ValueError, match="device='gpu' is not known"):
+        evaluate(pairs_of(), positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE, pairs=True, device="gpu")
 
 
 def test_a_slice_evaluates_only_its_blocks() -> None:
@@ -169,12 +233,15 @@ def test_a_target_is_written_by_the_workers(tmp_path: Path, client: Client) -> N
 
 
 @pytest.mark.slow
-def test_a_large_target_is_written_in_constant_memory(tmp_path: Path, worker: Client) -> None:
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_large_target_is_written_in_constant_memory(tmp_path: Path, worker: Client, pairs: bool) -> None:
     """Four times the data need no more memory: some copies of a block."""
 
     def write(months: int) -> None:
-        shape = (months, 500, 500)
-        lazy = evaluate(COEFFICIENTS, positions(shape), GRID, SPACE, (0, 0, 0), shape, chunks=(5, 500, 500))
+        shape, given = (months, 500, 500), pairs_of() if pairs else COEFFICIENTS
+        lazy = evaluate(
+            given, positions(shape), GRID, SPACE, (0, 0, 0), shape, pairs=pairs, chunks=(5, 500, 500)
+        )
         xr.DataArray(lazy, dims=("t", "lat", "lon"), name="y").to_zarr(
             tmp_path / f"{months}.zarr", consolidated=False
         )

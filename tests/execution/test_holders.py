@@ -14,24 +14,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.execution.cases import (
+    BATCH,
+    LINE,
+    OBS,
+    PLANE,
     SHAPE,
+    SPACE,
     Array,
     assert_same,
     chunked,
     counted_computes,
     grid,
     positions,
-    space,
     values,
 )
 from xspline.execution import Owners, Source, compute, lazy_sums, persist, plan, sums
 from xspline.kernels import Group, Layout
 from xspline.spaces import BSpline, Space
 from xspline.sums import Shares, Sums
-
-SPACE = space()
-LINE = Space({"t": BSpline(6, domain=(0.0, 1.0))})
-PLANE = Space({"lat": BSpline(7, domain=(0.0, 1.0)), "lon": BSpline(6, domain=(0.0, 1.0))})
 
 YEARS = np.repeat(np.arange(5), 6)
 SEASONS = np.arange(SHAPE[0]) % 4
@@ -127,9 +127,6 @@ def test_products_stay_products(gaps: str) -> None:
         assert all(len(share.gram.partitions[0]) > 1 for share in found.values())
 
 
-BATCH = Layout((Group((0,), (0,)),), (1, 2))
-
-
 @pytest.mark.parametrize("read", [1, 8 * 2**20])
 @pytest.mark.parametrize("form", FORMS)
 def test_batch_members_of_every_holder(monkeypatch: pytest.MonkeyPatch, form: str, read: int) -> None:
@@ -148,7 +145,7 @@ def test_scattered_observations(monkeypatch: pytest.MonkeyPatch, form: str, smal
     rng = np.random.default_rng(3)
     y, x, w = rng.normal(size=500), rng.random((2, 500)), rng.random(500)
     data = FORMS[form](y, (120,))
-    source = Source(data, tuple(x), (((0,), w),), Layout((Group((0,), (0, 1)),)))
+    source = Source(data, tuple(x), (((0,), w),), OBS)
     source = shared(source, 0, rng.integers(0, 7, 500))
     assert_own(sums([source], PLANE)[0], source, PLANE)
 

@@ -14,15 +14,17 @@ from dask._task_spec import Task
 from distributed import Client
 
 from tests.execution.cases import (
+    BATCH,
     GRID,
+    LINE,
     SHAPE,
+    SPACE,
     Array,
     Endless,
     chunked,
     counted_computes,
     grid,
     positions,
-    space,
     values,
 )
 from tests.execution.memory import peak_of
@@ -31,7 +33,6 @@ from xspline.execution.planning import components
 from xspline.kernels import Group, Layout
 from xspline.spaces import BSpline, Space
 
-SPACE = space()
 TERA = (14_600, 720, 1440)
 
 
@@ -105,7 +106,6 @@ def test_a_solve_that_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> N
     assert found["none"].solver == "spectral"
 
 
-BATCH = Layout((Group((0,), (0,)),), (1, 2))
 TIME = Space({"time": BSpline(6, domain=("2000-01-01", "2001-01-01"))})
 
 
@@ -129,7 +129,7 @@ def test_the_time_coordinate_is_what_a_static_mask_leaves_apart() -> None:
 
 def test_batches() -> None:
     source = Source(chunked(values(), (30, 7, 6)), positions(SHAPE)[:1], (), BATCH)
-    found = plan(source, Space({"t": BSpline(6, domain=(0.0, 1.0))}))
+    found = plan(source, LINE)
     assert found.batch == SHAPE[1] * SHAPE[2]
     assert rows(found)["any"].gram_bytes == 8 * 6 * 4 * found.batch
 

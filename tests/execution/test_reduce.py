@@ -17,7 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.execution.cases import (
+    BATCH,
+    LINE,
+    OBS,
+    PLANE,
     SHAPE,
+    SPACE,
     Array,
     Endless,
     assert_same,
@@ -25,7 +30,6 @@ from tests.execution.cases import (
     counted_computes,
     grid,
     positions,
-    space,
     values,
 )
 from xspline.execution import Source, compute, lazy_sums, sums
@@ -34,8 +38,6 @@ from xspline.execution.source import Opaque
 from xspline.kernels import Group, Layout
 from xspline.spaces import BSpline, Space
 from xspline.sums import Sums
-
-SPACE = space()
 
 
 def one(source: Source, where: Space = SPACE, **kwargs: Any) -> Sums:
@@ -108,10 +110,6 @@ def test_weights_in_every_form(
     assert_same(one(source), expected, SPACE)
 
 
-OBS = Layout((Group((0,), (0, 1)),))
-PLANE = Space({"lat": BSpline(7, domain=(0.0, 1.0)), "lon": BSpline(6, domain=(0.0, 1.0))})
-
-
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("lazy", ["values", "coordinates", "both", "reader"])
 def test_scattered_observations(monkeypatch: pytest.MonkeyPatch, large: bool, lazy: str) -> None:
@@ -135,10 +133,6 @@ def test_curvilinear_grid_with_chunked_coordinates() -> None:
     lazy = (chunked(lat, (5, 30)), chunked(lon, (20, 7)), t)
     assert_same(one(Source(chunked(y, (4, 9, 8)), lazy, (), layout), where), expected, where)
     assert_same(one(Source(Array(y, (1, 20, 30)), lazy, (), layout), where), expected, where)
-
-
-BATCH = Layout((Group((0,), (0,)),), (1, 2))
-LINE = Space({"t": BSpline(6, domain=(0.0, 1.0))})
 
 
 @pytest.mark.parametrize("gaps", ["none", "static", "any"])

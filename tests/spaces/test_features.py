@@ -50,6 +50,12 @@ def breakpoints(basis: Basis, lo: float, hi: float) -> np.ndarray:
 # --- laws of all features
 
 
+def test_every_function_shows_at_the_sample(basis: Basis, features: Features) -> None:
+    lo, hi = range_of(basis, features)
+    found, everywhere = features.design(features.sample()), features.design(np.linspace(lo, hi, 4001))
+    assert np.all(np.abs(found).max(axis=0) >= 0.5 * np.abs(everywhere).max(axis=0))
+
+
 def test_shapes_and_types(basis: Basis, features: Features) -> None:
     x = inside(*EXTENT)
     cell, z = features.locate(x)
@@ -67,6 +73,7 @@ def test_shapes_and_types(basis: Basis, features: Features) -> None:
     assert features.design(x).shape == (x.size, size)
     assert features.roughness(0).shape == (size, features.offsets)
     assert len(features.labels()) == size
+    assert features.sample().size == size or not features.local and features.sample().size > size
     assert features.local or (
         features.width == features.offsets == size and features.cells == 1 and not features.periodic
     )

@@ -37,6 +37,7 @@ def check(sums: Sums, data: Observations, rng: np.random.Generator) -> None:
     for vector in frame.constant:
         e = np.multiply.outer(e, vector)
     field = c + r * e.reshape(*frame.sizes, *(1 for _ in data.y.shape[1:]))
+    assert close(sums.centred(field, frame), c)
     assert close(sums.rss(c, frame), data.rss(field), 1e-11)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask.array as da
@@ -18,8 +18,8 @@ from xspline.execution.chunked import aligned
 from xspline.execution.cuts import Cuts
 from xspline.execution.device import check_device, to_device, to_host
 from xspline.execution.source import Slices, axes_of_coordinates, cut, is_dask
-from xspline.kernels import Layout
-from xspline.kernels import evaluate as evaluate_block
+from xspline.kernels import Layout, evaluate_pairs
+from xspline.kernels import evaluate as evaluate_values
 from xspline.spaces import Space
 
 
@@ -31,19 +31,21 @@ def evaluate(
     orders: tuple[int, ...],
     shape: tuple[int, ...],
     *,
+    pairs: bool = False,
     chunks: Any = None,
     device: str | None = None,
 ) -> Any:
-    """Return the values, or derivatives, of a field over a target.
+    """Return the values, or derivatives, of a field over a target; with `pairs`, the quadratic forms φᵀZφ.
 
     Parameters
     ----------
-    coefficients : [K.., b..] NumPy array, or a Dask array.
+    coefficients : [K.., b..] NumPy array, or a Dask array; with `pairs` Z, [K.., O.., b..].
     coordinates : per coefficient axis an array over its group's data axes, floats of its axis; NumPy or Dask.
     layout : how the axes of the target meet those of the coefficients.
     space : the functions.
     orders : derivative order per coefficient axis.
     shape : of the target.
+    pairs : whether `coefficients` are pairs, as those of `xspline.kernels.evaluate_pairs`.
     chunks : of the result, as Dask reads them; None for NumPy unless something given is a Dask array.
     device : None (the host) or "cuda".
 
@@ -53,15 +55,14 @@ def evaluate(
     """
     check_device(device)
     lazy = chunks is not None or is_dask(coefficients) or any(map(is_dask, coordinates))
+    if chunks is None:
+        chunks = _chunks_like(coordinates, layout, shape)
+    cuts = Cuts.of_chunks(normalize_chunks(chunks, shape, dtype=float))
+    request = Request(layout, space, orders, pairs, cuts, device)
     if lazy:
-        sizes = normalize_chunks(
-            _chunks_like(coordinates, layout, shape) if chunks is None else chunks, shape, dtype=float
-        )
-        return _lazily(
-            coefficients, coordinates, Request(layout, space, orders, Cuts.of_chunks(sizes), device)
-        )
+        return _lazily(coefficients, coordinates, request)
     check_device(device, here=True)
-    return _values(coefficients, coordinates, layout, space, orders, shape, device)
+    return _values(coefficients, coordinates, request, shape)
 
 
 def deferred(
@@ -97,7 +98,7 @@ class Request:
 
     Attributes
     ----------
-    layout, space, orders, device : as of `evaluate`.
+    layout, space, orders, pairs, device : as of `evaluate`.
     cuts : blocks of the target.
     coordinates : those that travel whole; None for those that come by the block.
     """
@@ -105,6 +106,7 @@ class Request:
     layout: Layout
     space: Space
     orders: tuple[int, ...]
+    pairs: bool
     cuts: Cuts
     device: str | None
     coordinates: tuple[Any, ...] = ()
@@ -125,7 +127,6 @@ def _lazily(coefficients: Any, coordinates: Sequence[Any], request: Request) -> 
     axes_of = axes_of_coordinates(request.layout)
     parts = [aligned(x, tuple(chunks[a] for a in axes)) for axes, x in zip(axes_of, coordinates, strict=True)]
     whole = tuple(None if is_dask(x) else np.asarray(x) for x in parts)
-    given = Request(request.layout, request.space, request.orders, request.cuts, request.device, whole)
     ndim = len(chunks)
     # Its blocks repeat one byte without memory; it lends the grid of blocks to map_blocks.
     template = da.zeros(tuple(map(sum, chunks)), chunks=chunks, dtype=np.int8)
@@ -134,7 +135,7 @@ def _lazily(coefficients: Any, coordinates: Sequence[Any], request: Request) -> 
         _block,
         template,
         *spread,
-        request=_shared(given),
+        request=_shared(replace(request, coordinates=whole)),
         coefficients=_one_block(coefficients),
         dtype=np.float64,
         meta=np.empty((0,) * ndim),
@@ -184,9 +185,7 @@ def _block(
         for axes, x in zip(axes_of_coordinates(layout), request.coordinates, strict=True)
     ]
     members = coefficients[_members(coefficients, layout, box)]
-    return _values(
-        members, coordinates, layout, request.space, request.orders, template.shape, request.device
-    )
+    return _values(members, coordinates, request, template.shape)
 
 
 def _members(coefficients: np.ndarray, layout: Layout, box: Slices) -> tuple[Any, ...]:
@@ -196,16 +195,12 @@ def _members(coefficients: np.ndarray, layout: Layout, box: Slices) -> tuple[Any
 
 
 def _values(
-    coefficients: Any,
-    coordinates: Sequence[Any],
-    layout: Layout,
-    space: Space,
-    orders: tuple[int, ...],
-    shape: tuple[int, ...],
-    device: str | None,
+    coefficients: Any, coordinates: Sequence[Any], request: Request, shape: tuple[int, ...]
 ) -> np.ndarray:
     if 0 in shape:
         return np.empty(shape)
     floats = tuple(np.asarray(x, dtype=np.float64) for x in coordinates)
-    values = to_host(evaluate_block(to_device(coefficients, device), floats, layout, space, orders))
+    kernel = evaluate_pairs if request.pairs else evaluate_values
+    moved = to_device(coefficients, request.device)
+    values = to_host(kernel(moved, floats, request.layout, request.space, request.orders))
     return values if values.shape == shape else np.broadcast_to(values, shape).copy()

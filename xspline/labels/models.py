@@ -58,10 +58,7 @@ def _melted(field: Field, name: str) -> Sums:
         raise ValueError(
             f"a model of {name!r} has coefficients that its data do not determine; fit it with a penalty first"
         )
-    constant = np.ones(())
-    for e in frame.constant:
-        constant = np.multiply.outer(constant, e)
-    centred = field.arrays[name] - np.multiply.outer(constant, sums.reference)
+    centred = sums.centred(field.arrays[name], frame)
     moment = sums.gram.matvec(centred, frame)
     axes = tuple(range(len(frame.sizes)))
     window = tuple((0, k) for k in frame.sizes)

@@ -254,6 +254,9 @@ class LocalSpline:
         points: Floats = self.knots[0] + np.mean(inner - self.knots[0], axis=1)
         return self._wrapped(points) if self.periodic else points
 
+    def sample(self) -> Floats:
+        return self.labels() if self.domain is None else np.clip(self.labels(), *self.domain)
+
     def window(self, lo: float, hi: float) -> tuple[int, int]:
         left, right = self.ends
         if np.isnan(lo) or np.isnan(hi):

@@ -99,6 +99,10 @@ class Features(Protocol):
         """Names of the functions, or their Greville points."""
         ...
 
+    def sample(self) -> Floats:
+        """Positions where functions show: Greville points [K] moved into the domain, or many even ones [> K]."""
+        ...
+
     def window(self, lo: float, hi: float) -> tuple[int, int]:
         """(start, length) of the functions that [lo, hi] touches; (0, 0) if it lies outside the domain."""
         ...
@@ -154,6 +158,13 @@ def pair_index(width: int) -> tuple[Integers, Integers]:
     """(a, o) of the pairs a <= a + o < width, a-major."""
     first, second = np.triu_indices(width)
     return first.astype(np.int64), (second - first).astype(np.int64)
+
+
+def weyl(lo: float, hi: float, count: int) -> Floats:
+    """Points of Weyl's sequence on [lo, hi], from lo: even like a grid without its aliases."""
+    golden = (np.sqrt(5.0) - 1.0) / 2.0
+    points: Floats = lo + (hi - lo) * np.mod(np.arange(count) * golden, 1.0)
+    return points
 
 
 def first_unit(size: int, present: bool) -> Floats:
@@ -392,6 +403,11 @@ class Global:
 
     def labels(self) -> list[str] | Floats:
         return [name for part in self.parts for name in part.names] if self.points is None else self.points
+
+    def sample(self) -> Floats:
+        if self.points is None:
+            return np.append(weyl(*self.span, 2 * self.size + 64), self.span[1])
+        return self.points if self.domain is None else np.clip(self.points, *self.domain)
 
     def window(self, lo: float, hi: float) -> tuple[int, int]:
         outside = self.domain is not None and not (hi >= self.domain[0] and lo <= self.domain[1])

@@ -14,7 +14,7 @@ from .axis import Axis
 from .bases import BSpline, Fourier, Polynomial
 from .basis import Basis, Domain, Extent, range_of
 from .bspline import SplinePart
-from .features import Features, Global, Part
+from .features import Features, Global, Part, weyl
 from .instants import seconds_of_duration
 
 # Below this singular value the joint design has lost ten digits: the terms are taken for dependent.
@@ -229,7 +229,7 @@ def _sample(parts: Sequence[Part], span: Extent) -> Floats:
     """Points of Weyl's sequence, even like a grid without its aliases, on the span and on spline cells."""
     size = sum(len(part.names) for part in parts)
     golden = (np.sqrt(5.0) - 1.0) / 2.0
-    points = [span[0] + (span[1] - span[0]) * np.mod(np.arange(2 * size + 64) * golden, 1.0)]
+    points = [weyl(*span, 2 * size + 64)]
     for part in parts:
         if isinstance(part, SplinePart):
             edges = part.panels(*span)

@@ -8,6 +8,7 @@ the constant function has known coefficients e: Φ e = 1.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import sys
@@ -192,13 +193,19 @@ class Sums:
         """h over all coefficients: [K.., b..]."""
         return embed(self.moment, self.window, frame.sizes)
 
+    def centred(self, c: Array, frame: Frame) -> Array:
+        """Coefficients of the field minus r: c − r·e, [K.., b..]."""
+        constant = functools.reduce(np.multiply, np.ix_(*frame.constant))
+        lifted: Array = constant.reshape(constant.shape + (1,) * self.batch_ndim) * self.reference
+        return c - lifted
+
     def rss(self, c: Array, frame: Frame) -> Array:
         """Weighted residual sum of squares s − 2h·c + c·Gc.
 
         Parameters
         ----------
         c : ndarray, [K.., b..]
-            Coefficients of the field minus r, that is c − r·e.
+            Coefficients of the field minus r, see `centred`.
 
         Returns
         -------

@@ -1,0 +1,274 @@
+"""Cross-validation and the jackknife from parts alone, against fits made again without each of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from tests.products import SEASONS, sst
+from xspline.labels.validation import (
+    cross_validate,
+    jackknife_replicates,
+    leave_one_out_coefficients,
+    without,
+)
+
+BASES = {"lat": 6, "lon": 8, "time": SEASONS}
+PLANE = {"x": xs.BSpline(6, domain=(0.0, 1.0)), "y": xs.BSpline(5, domain=(0.0, 1.0))}
+
+
+@pytest.fixture(scope="module")
+def product() -> xr.DataArray:
+    return sst(months=36, gaps=0.2)
+
+
+def scattered(holders: int, n: int = 900, seed: int = 0, clustered: bool = False) -> xr.DataArray:
+    """Return observations of some holders along `obs`; clustered ones are in a stripe of their own each."""
+    rng = np.random.default_rng(seed)
+    owner = rng.permutation(np.arange(n) % holders)
+    x = (owner + rng.random(n)) / holders if clustered else rng.random(n)
+    y = rng.random(n)
+    values = (
+        20 + np.sin(6 * x) * np.cos(4 * y) + 0.1 * rng.normal(size=n) + 0.05 * rng.normal(size=holders)[owner]
+    )
+    return xr.DataArray(values, {"x": ("obs", x), "y": ("obs", y), "owner": ("obs", owner)}, "obs", "sst")
+
+
+def refits(field: xs.Field) -> list[xs.Field]:
+    """Fits made without each part, by taking it out of the statistics."""
+    s = field.statistics
+    return [(s - replace(s, parts=(part,))).solve(field.penalty) for part in s.parts]
+
+
+def greville(space: xs.Space) -> dict[str, xr.DataArray]:
+    points = {n: f.sample() for n, f in zip(space.names, space.features, strict=True)}
+    return {n: xr.DataArray(space.axes[n][0].to_label(x), dims=n) for n, x in points.items()}
+
+
+def assert_refits(
+    found: xr.Dataset, field: xs.Field, data: xr.DataArray, labels: xr.DataArray, w: Any = 1.0
+) -> None:
+    """Count, rmse and influence are those of predictions of fits made again."""
+    (dim,) = labels.dims
+    assert found.sizes == {"holder": len(field.statistics.parts)}
+    for holder, refit in zip(found.holder.values, refits(field), strict=True):
+        own = data.isel({dim: np.flatnonzero(labels.values.astype(str) == holder)})
+        weight = (w * xr.ones_like(own)).where(np.isfinite(own), 0.0)
+        error = (own - refit.predict(own)).fillna(0.0)
+        score = found.sel(holder=holder)
+        np.testing.assert_allclose(
+            score.rmse, np.sqrt((weight * error**2).sum() / weight.sum()), rtol=1e-10, atol=1e-12
+        )
+        assert score["count"] == (weight > 0).sum()
+        at = greville(field.space)
+        change = abs(refit.predict(**at) - field.predict(**at))
+        np.testing.assert_allclose(score.influence, change.max(), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("penalty", [0.1, xs.Roughness(1e-4) + xs.Ridge(1e-6)])
+@pytest.mark.parametrize("holder", ["time.year", "time.month", "lon"])
+def test_scores_are_those_of_refits_on_a_grid(product: xr.DataArray, holder: str, penalty: Any) -> None:
+    field = product.spline.fit(BASES, penalty=penalty, holder=holder)
+    assert_refits(field.cross_validate(), field, product, product[holder])
+
+
+@pytest.mark.parametrize("holders", [2, 3, 30])
+@pytest.mark.parametrize("clustered", [False, True])
+def test_scores_are_those_of_refits_of_scattered_holders(holders: int, clustered: bool) -> None:
+    """Clustered holders have a singular G each."""
+    data = scattered(holders, clustered=clustered)
+    field = data.spline.fit(xs.Space(PLANE), penalty=1e-3, holder="owner")
+    if clustered:
+        with pytest.raises(xs.SingularSystemError, match="no observations"):
+            replace(field.statistics, parts=field.statistics.parts[:1]).solve(0)
+    assert_refits(field.cross_validate(), field, data, data.owner)
+
+
+def test_weights_count() -> None:
+    data = scattered(4)
+    w = xr.DataArray(np.random.default_rng(1).gamma(2.0, size=data.size), dims="obs")
+    field = data.spline.fit(xs.Space(PLANE), penalty=1e-3, holder="owner", weights=w)
+    found = field.cross_validate()
+    for holder, refit in zip(found.holder.values, refits(field), strict=True):
+        mine = data.owner.values.astype(str) == holder
+        error = (data - refit.predict(data))[mine]
+        expected = np.sqrt((w[mine] * error**2).sum() / w[mine].sum())
+        np.testing.assert_allclose(found.rmse.sel(holder=holder), expected, rtol=1e-10)
+
+
+def test_labels_and_merged_statistics_say_the_same(product: xr.DataArray) -> None:
+    field = product.spline.fit(BASES, penalty=0.1, holder="time.year")
+    years = [product.sel(time=str(y)) for y in (2002, 2000, 2001)]
+    merged = xs.merge(y.spline.statistics(field.space, holder=str(y.time.dt.year[0].item())) for y in years)
+    found, expected = merged.solve(0.1).cross_validate(), field.cross_validate()
+    assert list(found.holder.values) == ["2002", "2000", "2001"]
+    xr.testing.assert_allclose(found.sel(holder=expected.holder), expected, rtol=1e-10)
+
+
+def test_every_member_of_a_batch_has_scores(product: xr.DataArray) -> None:
+    space = {"time": SEASONS}
+    field = product.spline.fit(space, penalty=1e-6, holder="time.year")
+    found = field.cross_validate()
+    assert found.rmse.dims == ("holder", "lat", "lon") and found.rmse.units == "degC"
+    assert "time" not in found.coords and (found.lat == product.lat).all()
+    one = product.isel(lat=8, lon=20)
+    alone = one.spline.fit(space, penalty=1e-6, holder="time.year").cross_validate()
+    xr.testing.assert_allclose(found.isel(lat=8, lon=20), alone, rtol=1e-9)
+    land = found.isel(lat=8, lon=0)
+    assert (land["count"] == 0).all() and np.isnan(land.rmse).all() and np.isnan(land.influence).all()
+
+
+def test_variables_of_a_dataset_have_scores_each(product: xr.DataArray) -> None:
+    data = xr.Dataset({"sst": product, "half": 0.5 * product, "other": product.where(product.lat > 0)})
+    data.other.attrs["units"] = "K"
+    found = data.spline.fit(BASES, penalty=0.1, holder="time.year").cross_validate()
+    assert found.rmse.dims == ("variable", "holder")
+    for name in data.data_vars:
+        alone = (
+            data[name].spline.fit(data.spline.space(BASES), penalty=0.1, holder="time.year").cross_validate()
+        )
+        xr.testing.assert_allclose(found.sel(variable=name).drop_vars("variable"), alone, rtol=1e-9)
+
+
+def test_scores_are_labelled(product: xr.DataArray) -> None:
+    found = product.spline.fit(BASES, penalty=0.1, holder="time.year").cross_validate()
+    assert list(found.holder.values) == ["2000", "2001", "2002"]
+    assert found.attrs["penalty"] == "Ridge(0.1)"
+    assert found.influence.units == "degC" and "units" not in found["count"].attrs
+    assert all("long_name" in v.attrs for v in found.data_vars.values())
+
+
+def test_an_empty_part_changes_nothing(product: xr.DataArray) -> None:
+    data = product.where(product.time.dt.year != 2001)
+    found = data.spline.fit(BASES, penalty=0.1, holder="time.year").cross_validate()
+    empty = found.sel(holder="2001")
+    assert empty["count"] == 0 and np.isnan(empty.rmse) and empty.influence < 1e-10
+
+
+def test_where_nothing_was_observed_the_influence_does_not_look(product: xr.DataArray) -> None:
+    """There the field is what a weak penalty makes of it."""
+    bases = {"lat": 12, "lon": 20, "time": SEASONS}
+    east = product.where(product.lon > 180)
+    field = east.spline.fit(bases, penalty=xs.Roughness(1e-6) + xs.Ridge(1e-6), holder="time.year")
+    touched = 1.0 * np.isfinite(east).any("time")
+    for axis, name in enumerate(["lat", "lon"]):
+        phi = field.space.features[axis].design(product[name].values) > 0
+        touched = touched.dot(xr.DataArray(phi.astype(float), dims=(name, f"{name}_basis")), dim=name)
+    at = greville(field.space)
+    for score, refit in zip(field.cross_validate().influence, refits(field), strict=True):
+        change = abs(refit.predict(**at) - field.predict(**at)).max("time").transpose("lat", "lon")
+        assert float(score) == pytest.approx(change.values[touched.values > 0].max(), rel=1e-6)
+        assert float(score) < float(change.max())
+
+
+# Parts that cannot be spared
+
+
+def halves() -> xr.DataArray:
+    data = scattered(4)
+    alone = data.x > 0.6  # beyond it there are observations of one holder only
+    return data.where(~alone | (data.owner == 2), drop=True)
+
+
+def test_a_part_that_cannot_be_spared_has_no_scores() -> None:
+    data = halves()
+    field = data.spline.fit(xs.Space(PLANE), penalty=0, holder="owner")
+    found = field.cross_validate()
+    np.testing.assert_array_equal(np.isnan(found.rmse), [False, False, True, False])
+    np.testing.assert_array_equal(np.isnan(found.influence), [False, False, True, False])
+    coefficients = leave_one_out_coefficients(field, "sst")
+    assert coefficients.shape == (6, 5, 4)
+    np.testing.assert_array_equal(np.isnan(coefficients).all(axis=(0, 1)), [False, False, True, False])
+    with pytest.raises(
+        xs.SingularSystemError, match=r"part '2' \(.*\) of 'sst' cannot be spared.*pass a penalty"
+    ):
+        jackknife_replicates(field, "sst")
+
+
+def test_parts_none_of_which_can_be_spared() -> None:
+    data = scattered(2, clustered=True)
+    field = data.spline.fit(xs.Space(PLANE), penalty=0, holder="owner")
+    with pytest.raises(
+        xs.SingularSystemError, match=r"none of the 2 parts of 'sst' can be spared.*pass a penalty"
+    ):
+        field.cross_validate()
+
+
+def test_one_part_has_nothing_to_leave_out(product: xr.DataArray) -> None:
+    one = product.spline.fit(BASES, penalty=0.1, holder="west")
+    for ask in (cross_validate, without, lambda field: jackknife_replicates(field, "sst")):
+        with pytest.raises(
+            ValueError, match=r"1 part \('west' .*\); label .*holder=\"time\.year\"\), or merge"
+        ):
+            ask(one)
+    several = product.spline.statistics(product.spline.space(BASES), holder="time.year").collapse("all")
+    with pytest.raises(ValueError, match=r"into which others were collapsed\); label"):
+        several.solve(0.1).cross_validate()
+
+
+def test_a_lazy_field_is_computed_first(product: xr.DataArray) -> None:
+    lazy = product.chunk(time=12).spline.fit(BASES, penalty=0.1, holder="time.year", compute=False)
+    with pytest.raises(ValueError, match=r"still lazy \(compute=False\); call \.compute\(\) first"):
+        lazy.cross_validate()
+    assert lazy.compute().cross_validate().sizes == {"holder": 3}
+
+
+# The jackknife
+
+
+def test_replicates_are_those_of_refits(product: xr.DataArray) -> None:
+    field = product.spline.fit(BASES, penalty=0.1, holder="time.year")
+    left = np.stack([refit.arrays["sst"] for refit in refits(field)], axis=3)
+    np.testing.assert_allclose(leave_one_out_coefficients(field, "sst"), left, rtol=1e-9, atol=1e-9)
+    expected = np.sqrt(2 / 3) * (left - left.mean(axis=3, keepdims=True))
+    np.testing.assert_allclose(jackknife_replicates(field, "sst"), expected, atol=1e-9)
+
+
+def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
+    """One observation a part: the variance of the mean is s²/n (Efron 1982, section 3.1)."""
+    rng = np.random.default_rng(0)
+    data = xr.DataArray(rng.normal(size=20), {"x": np.linspace(0, 1, 20), "n": ("x", np.arange(20))}, "x")
+    field = data.spline.fit(x=xs.Polynomial(0), penalty=0, holder="n")
+    replicates = jackknife_replicates(field, "field")
+    assert replicates.shape == (1, 20)
+    np.testing.assert_allclose(np.sum(replicates**2), data.values.var(ddof=1) / 20, rtol=1e-10)
+
+
+def test_parts_without_observations_of_a_member_do_not_count_in_it(product: xr.DataArray) -> None:
+    late = product.isel(lat=8, lon=20).where(product.time.dt.year != 2000)
+    both = xr.concat([product.isel(lat=8, lon=20), late], "member").transpose("time", "member")
+    replicates = jackknife_replicates(both.spline.fit(time=SEASONS, penalty=1e-3, holder="time.year"), "sst")
+    alone = late.sel(time=slice("2001", None)).spline
+    space = both.spline.space(time=SEASONS)
+    expected = jackknife_replicates(alone.fit(space, penalty=1e-3, holder="time.year"), "sst")
+    assert replicates.shape == (4, 3, 2)
+    np.testing.assert_array_equal(replicates[:, 0, 1], 0.0)
+    np.testing.assert_allclose(replicates[:, 1:, 1], expected, atol=1e-9)
+
+
+def test_a_member_that_some_part_cannot_leave_has_no_replicates(product: xr.DataArray) -> None:
+    one = product.isel(lat=8, lon=20)
+    both = xr.concat([one, one.where(one.time.dt.year == 2000)], "member").transpose("time", "member")
+    replicates = jackknife_replicates(both.spline.fit(time=SEASONS, penalty=1e-3, holder="time.year"), "sst")
+    assert np.isfinite(replicates[..., 0]).all() and np.isnan(replicates[:, 0, 1]).all()
+
+
+def test_a_selection_has_its_own_replicates_and_influence(product: xr.DataArray) -> None:
+    field = product.spline.fit(BASES, penalty=0.1, holder="time.year")
+    trend = field.select(time=xs.Polynomial)
+    every, some = jackknife_replicates(field, "sst"), jackknife_replicates(trend, "sst")
+    keep = np.array([label in ("const", "x1") for label in field.space.features[2].labels()])
+    np.testing.assert_array_equal(some[:, :, keep], every[:, :, keep])
+    np.testing.assert_array_equal(some[:, :, ~keep], 0.0)
+    assert (trend.cross_validate().rmse == field.cross_validate().rmse).all()
+    at = greville(field.space)
+    change = [
+        abs(refit.select(time=xs.Polynomial).predict(**at) - trend.predict(**at)).max()
+        for refit in refits(field)
+    ]
+    np.testing.assert_allclose(trend.cross_validate().influence, change, rtol=1e-8)
