@@ -121,13 +121,15 @@ def test_a_scalar_coordinate_needs_a_domain(product: xr.DataArray) -> None:
 
 
 def test_criteria_for_smoothing_that_do_not_apply(product: xr.DataArray) -> None:
-    with pytest.raises(ValueError, match="penalty='smooth' is no criterion; use one of 'reml', 'gcv', 'holders'"):
+    with pytest.raises(
+        ValueError, match="penalty='smooth' is no criterion; use one of 'reml', 'gcv', 'holders'"
+    ):
         product.spline.fit(BASES, penalty="smooth")
-    with pytest.raises(ValueError, match=r"penalty='reml' smooths coordinates with a B-spline, and none of time has one"):
+    with pytest.raises(ValueError, match="smooths coordinates with a B-spline, and none of time has one"):
         product.spline.fit(time=xs.Polynomial(1), penalty="reml")
     with pytest.raises(ValueError, match=r"penalty='holders' predicts each part .* needs two or more"):
         product.spline.fit(BASES, penalty="holders")
-    few = product.isel(time=[0], lat=[8], lon=[9, 10, 11])
+    few = product.isel(time=[0], lat=[8], lon=[8, 9, 10, 11])
     with pytest.raises(ValueError, match=r"needs more observations than the 4 functions .* there are 3"):
         few.spline.fit(lat=xs.BSpline(5, domain=(-20, 20)), lon=6, penalty="reml")
 

@@ -67,7 +67,9 @@ def test_standard_errors_are_the_dense_ones(
     field: xs.Field, product: xr.DataArray, orders: dict[str, int]
 ) -> None:
     found = field.derivative_stderr(GRID, orders) if orders else field.stderr(GRID)
-    np.testing.assert_allclose(found.transpose("time", "lat", "lon"), expected(field, product, GRID, **orders), rtol=1e-9)
+    np.testing.assert_allclose(
+        found.transpose("time", "lat", "lon"), expected(field, product, GRID, **orders), rtol=1e-9
+    )
 
 
 def test_names_units_and_what_is_assumed(field: xs.Field) -> None:
@@ -194,7 +196,9 @@ def test_fields_from_files_have_the_same_errors(field: xs.Field, tmp_path: objec
 
 
 def test_what_cannot_be_asked(field: xs.Field, product: xr.DataArray) -> None:
-    with pytest.raises(ValueError, match="method='bootstrap' is unknown; use one of 'exact', 'draws', 'jackknife'"):
+    with pytest.raises(
+        ValueError, match="method='bootstrap' is unknown; use one of 'exact', 'draws', 'jackknife'"
+    ):
         field.stderr(GRID, method="bootstrap")
     with pytest.raises(ValueError, match="number of draws is an integer, at least 1"):
         field.sample(0)
@@ -203,7 +207,7 @@ def test_what_cannot_be_asked(field: xs.Field, product: xr.DataArray) -> None:
         with pytest.raises(ValueError, match="this field holds draws along 'sample'"):
             ask()
     alone = product.spline.fit(BASES, penalty=PENALTY)
-    with pytest.raises(ValueError, match='holder="time.year"'):
+    with pytest.raises(ValueError, match=r'holder="time\.year"'):
         alone.stderr(GRID, method="jackknife")
     with pytest.raises(ValueError, match="have a dimension 'sample' already"):
         product.expand_dims(sample=2).spline.fit(BASES, penalty=PENALTY).sample(2)

@@ -70,7 +70,9 @@ def test_the_default_is_chosen_where_there_is_roughness() -> None:
 @pytest.mark.parametrize("name", ["gcv", "reml", "holders"])
 def test_criteria_go_by_name(name: str) -> None:
     assert as_penalty(name, CUBIC) == name
-    with pytest.raises(ValueError, match="penalty='REML' is no criterion; use one of 'reml', 'gcv', 'holders'"):
+    with pytest.raises(
+        ValueError, match="penalty='REML' is no criterion; use one of 'reml', 'gcv', 'holders'"
+    ):
         as_penalty("REML", CUBIC)
 
 

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 Orders = Mapping[str, int]
 
 
-def values(
-    field: Field, name: str, where: target.Target, orders: Orders, device: str | None
-) -> xr.DataArray:
+def values(field: Field, name: str, where: target.Target, orders: Orders, device: str | None) -> xr.DataArray:
     """Return one variable, or a derivative of it per unit of its coordinates."""
     found, dims = _evaluated(field, name, where, orders, device, field.arrays[name])
     return _labelled(xr.DataArray(found, dims=dims, name=_named(name, orders)), field, name, where, orders)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -106,7 +106,10 @@ class Field:
         self._check_computed("solution")
         if self.solved:
             return self.solved
-        return {n: one.solution for n, one in solved_variables(self.statistics, self.penalties, self.solver).items()}
+        return {
+            n: one.solution
+            for n, one in solved_variables(self.statistics, self.penalties, self.solver).items()
+        }
 
     @property
     def is_lazy(self) -> bool:
@@ -117,21 +120,19 @@ class Field:
         """Return the same field with its statistics and coefficients in memory."""
         if not self.is_lazy:
             return self
-        return Field.from_statistics(self.statistics.compute(), self.asked, self.solver)._with(
-            self.selected
-        )
+        return Field.from_statistics(self.statistics.compute(), self.asked, self.solver)._with(self.selected)
 
     def persist(self) -> Field:
         """Return the same field with its statistics being computed on the workers and kept there."""
-        return Field.from_statistics(self.statistics.persist(), self.asked, self.solver)._with(
-            self.selected
-        )
+        return Field.from_statistics(self.statistics.persist(), self.asked, self.solver)._with(self.selected)
 
     def __getitem__(self, name: str) -> Field:
         """Return the field of one variable of a Dataset."""
         if name not in self.variables:
             raise unknown_name(name, "fitted variable", self.variables)
-        return replace(self, statistics=self.statistics[name], **{k: _only(v, name) for k, v in self._by_variable()})
+        return replace(
+            self, statistics=self.statistics[name], **{k: _only(v, name) for k, v in self._by_variable()}
+        )
 
     def _by_variable(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield the attributes that are kept by variable."""
@@ -332,7 +333,11 @@ class Field:
         return self._wrap(
             {
                 name: operators.laplacian(
-                    evaluated.at_orders(evaluated.values)(self, name, where, device), v, self.space, names, geometry
+                    evaluated.at_orders(evaluated.values)(self, name, where, device),
+                    v,
+                    self.space,
+                    names,
+                    geometry,
                 )
                 for name, v in self.variables.items()
             }

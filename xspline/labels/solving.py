@@ -36,7 +36,9 @@ class Solved:
     choice: Mapping[str, Any] = field(default_factory=dict)
 
 
-def solved_variables(statistics: Statistics, asked: Mapping[str, Asked], solver: str | None) -> dict[str, Solved]:
+def solved_variables(
+    statistics: Statistics, asked: Mapping[str, Asked], solver: str | None
+) -> dict[str, Solved]:
     """Return the solve of every variable; those with the same Gram and penalty share one factorisation.
 
     Parameters

@@ -52,7 +52,9 @@ def _smoothing(field: Field, name: str, attrs: dict[str, str]) -> dict[str, xr.D
     if strengths:
         along = xr.Variable("penalised", list(strengths))
         found["lambda"] = xr.DataArray(
-            list(strengths.values()), {"penalised": along}, attrs={"long_name": "strength of the roughness penalty"}
+            list(strengths.values()),
+            {"penalised": along},
+            attrs={"long_name": "strength of the roughness penalty"},
         )
     if choice := field.choices.get(name):
         ends = (f", lambda of {name} at its {side} bound" for name, side in choice["at_bounds"].items())

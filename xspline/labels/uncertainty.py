@@ -54,7 +54,9 @@ def covariance(field: Field, name: str, method: str | None) -> Covariance:
     if method is None:
         method = "exact" if _nbytes(field, name) <= MAX_PAIRS else "draws"
     if method not in _METHODS:
-        raise ValueError(f"method={method!r} is unknown; use one of {', '.join(map(repr, _METHODS))}, or None")
+        raise ValueError(
+            f"method={method!r} is unknown; use one of {', '.join(map(repr, _METHODS))}, or None"
+        )
     found = _METHODS[method](field, name)
     if not field.selected:
         return found
@@ -86,7 +88,7 @@ def _jackknife(field: Field, name: str) -> Covariance:
     holders = len(field.statistics.parts)
     attrs = {
         "method": "jackknife",
-        "comment": f"assumes errors that are independent between the {holders} parts; within one they may be correlated",
+        "comment": f"assumes errors that are independent between the {holders} parts, not within them",
         "degrees_of_freedom": holders - 1,
     }
     return Covariance(outer_pairs(replicates, field.space.frame), attrs)
@@ -116,7 +118,9 @@ def drawn(field: Field, n: int, seed: int | None) -> Field:
     field._check_computed("draws of their own")
     taken = [str(d) for v in field.variables.values() for d in (*v.dims, *v.batch_dims)]
     if SAMPLE in taken:
-        raise ValueError(f"the data have a dimension {SAMPLE!r} already; rename it before the fit, to draw samples")
+        raise ValueError(
+            f"the data have a dimension {SAMPLE!r} already; rename it before the fit, to draw samples"
+        )
     rng = np.random.default_rng(seed)
     arrays = {name: _draws(field, name, n, rng) for name in field.variables}
     variables = {name: _along_sample(v, n) for name, v in field.variables.items()}

@@ -140,8 +140,7 @@ def without(field: Field, names: Iterable[str] | None = None) -> dict[str, Array
 
 def penalty_of(field: Field, name: str) -> Penalty:
     """Penalty of one variable's fit."""
-    chosen: Penalty = getattr(field, "penalties", {}).get(name, field.penalty)
-    return chosen
+    return field.penalties[name]
 
 
 class _Solver:
