@@ -215,7 +215,9 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
         return value
     if isinstance(value, str):
         if value not in AUTOMATIC:
-            raise ValueError(f"penalty={value!r} is no criterion; use one of {', '.join(map(repr, AUTOMATIC))}")
+            raise ValueError(
+                f"penalty={value!r} is no criterion; use one of {', '.join(map(repr, AUTOMATIC))}"
+            )
         return value
     if isinstance(value, Real) and not isinstance(value, bool):
         return Ridge(float(value))
