@@ -54,6 +54,8 @@ def test_diagonal_and_image(frame, rng, batch):
     matrix = gram.to_dense(frame)
     expected = np.moveaxis(np.diagonal(matrix), -1, 0).reshape(gram.diagonal(frame).shape)
     assert close(gram.diagonal(frame), expected)
+    offset = tuple(int(rng.integers(o)) for o in frame.offsets)
+    assert close(gram.at(offset, frame), gram.one_factor(frame).at(offset))
     vectors = [rng.normal(size=k) for k in frame.sizes]
     outer = np.ones(())
     for vector in vectors:

@@ -42,8 +42,8 @@ def cross_validate(field: Field) -> xr.Dataset:
         - ``count``: observations of the part;
         - ``rmse``: √((s − 2hᵀc + cᵀGc)/Σw) with the sums of the part and the coefficients c of the fit without it,
           in the data's units; of the whole field, whatever terms of it are selected;
-        - ``influence``: largest change of the field when the part is left out, in the data's units, over the Greville
-          points of those basis functions that have observations (Fourier and polynomials: over their whole domain).
+        - ``influence``: largest change of the field when the part is left out, in the data's units, over those Greville
+          points that have observations within about a knot spacing (Fourier and polynomials: over their domain).
 
         NaN where the other parts do not determine the fit, and for the rmse of a part without observations.
 
@@ -245,14 +245,18 @@ def _influence(field: Field, name: str, fits: Array) -> Array:
     shape = (*(x.size for x in points), *fits.shape[len(axes) :])
     change = (fits - whole) * _selected(field, fits.ndim)
     values = np.abs(execution.evaluate(change, points, grid, space, (0,) * len(axes), shape))
-    seen = np.expand_dims(_seen(field.statistics.total(name), points, space), len(axes))
+    seen = np.expand_dims(_seen(field.statistics.total(name), space), len(axes))
     largest = np.max(values, axis=axes, where=seen, initial=0.0)
     return np.where(seen.any(axis=axes), largest, np.nan)
 
 
-def _seen(total: Sums, points: list[Array], space: Space) -> NDArray[np.bool_]:
-    """Whether the function that shows at a point has observations, [P.., b..]; extent 1 along a global basis."""
-    everywhere = tuple(
-        a for a, (x, size) in enumerate(zip(points, space.shape, strict=True)) if x.size != size
-    )
-    return np.any(total.gram.diagonal(space.frame) > 0, axis=everywhere, keepdims=True)
+def _seen(total: Sums, space: Space) -> NDArray[np.bool_]:
+    """Whether the field is observed around a Greville point, [K.., b..]; extent 1 along a global basis.
+
+    Of the functions whose own points lie ⌊degree/2⌋ to either side, the product is positive over the cell that
+    holds the point, or the two that meet in it, and zero elsewhere: G says whether there are observations.
+    """
+    apart = [2 * ((f.width - 1) // 2) if f.local else 0 for f in space.features]
+    everywhere = tuple(axis for axis, f in enumerate(space.features) if not f.local)
+    seen = np.any(total.gram.at(apart, space.frame) > 0, axis=everywhere, keepdims=True)
+    return np.roll(seen, [offset // 2 for offset in apart], range(len(apart)))

@@ -158,8 +158,11 @@ class Factor:
 
     def diagonal(self) -> Array:
         """Entries with i = j, on the window: [k.., b..]."""
-        count = len(self.axes)
-        return self.pairs[(slice(None),) * count + (0,) * count]
+        return self.at((0,) * len(self.axes))
+
+    def at(self, offset: tuple[int, ...]) -> Array:
+        """Entries of the pairs (k, k + offset), by k on the window: [k.., b..]."""
+        return self.pairs[(slice(None),) * len(self.axes) + offset]
 
     def full(self, frame: Frame) -> Factor:
         """The same factor over all coefficients of its axes."""

@@ -152,9 +152,14 @@ class Gram:
 
     def diagonal(self, frame: Frame) -> Array:
         """Entries with i = j: [K.., b..]."""
+        return self.at((0,) * len(frame.sizes), frame)
+
+    def at(self, offset: Sequence[int], frame: Frame) -> Array:
+        """Entries of the pairs (k, k + offset), axis by axis, by k: [K.., b..]; zero where there is no such pair."""
         out = np.zeros((*frame.sizes, *self.batch))
         for term in self.terms:
-            product = outer([factor.diagonal() for factor in term], [f.axes for f in term])
+            parts = [factor.at(tuple(offset[a] for a in factor.axes)) for factor in term]
+            product = outer(parts, [f.axes for f in term])
             add_into(out, whole(frame.sizes), product, term_window(term), frame.sizes)
         return out
 
