@@ -131,12 +131,13 @@ class Field:
         if name not in self.variables:
             raise unknown_name(name, "fitted variable", self.variables)
         return replace(
-            self, statistics=self.statistics[name], **{k: _only(v, name) for k, v in self._by_variable()}
+            self,
+            statistics=self.statistics[name],
+            arrays={name: self.arrays[name]},
+            penalties=_only(self.penalties, name),
+            choices=_only(self.choices, name),
+            solved=_only(self.solved, name),
         )
-
-    def _by_variable(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield the attributes that are kept by variable."""
-        yield from ((k, getattr(self, k)) for k in ("arrays", "penalties", "choices", "solved"))
 
     def predict(self, at: Any = None, *, chunks: Any = None, device: str | None = None, **coords: Any) -> Any:
         """Evaluate the field.

@@ -127,7 +127,7 @@ def without(field: Field, names: Iterable[str] | None = None) -> dict[str, Array
     for number in range(len(field.statistics.parts)):
         solver = _Solver(field.space)
         for name in wanted:
-            c = solver.coefficients(remaining[name][number], penalty_of(field, name))
+            c = solver.coefficients(remaining[name][number], field.penalties[name])
             fits[name].append(np.broadcast_to(c, (*frame.sizes, *field.variables[name].batch_shape)))
     for name, found in fits.items():
         if np.isnan(found).all():
@@ -136,11 +136,6 @@ def without(field: Field, names: Iterable[str] | None = None) -> dict[str, Array
                 'field; take parts that overlap more (holder="time.year", say), or pass a penalty'
             )
     return {name: np.stack(found, axis=len(frame.sizes)) for name, found in fits.items()}
-
-
-def penalty_of(field: Field, name: str) -> Penalty:
-    """Penalty of one variable's fit."""
-    return field.penalties[name]
 
 
 class _Solver:
@@ -216,7 +211,7 @@ def _scores(field: Field, name: str, fits: Array) -> xr.Dataset:
         for key, v in values.items()
     }
     coords = {"holder": list(field.statistics.holders), **variable.batch.coords}
-    return xr.Dataset(arrays, coords, {"penalty": repr(penalty_of(field, name))})
+    return xr.Dataset(arrays, coords, {"penalty": repr(field.penalties[name])})
 
 
 def _attributes(key: str, variable: Variable) -> dict[str, str]:
