@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import array_api_strict as strict
 import dask
 import numpy as np
 import pytest
@@ -169,6 +170,16 @@ def test_labels_along_a_pooled_axis(form: str) -> None:
     source = Source(FORMS[form](values(gaps="none"), (7, 5, 4)), positions(SHAPE)[:1], (), layout)
     source = shared(source, 1, np.arange(14) % 3)
     assert_own(sums([source], LINE)[0], source, LINE)
+
+
+@pytest.mark.parametrize("codes", [YEARS, SEASONS], ids=["years", "seasons"])
+def test_arrays_of_another_namespace(codes: np.ndarray) -> None:
+    """As arrays on a device are: rows are taken there."""
+    source = grid(values())
+    elsewhere = replace(source, values=strict.asarray(source.values))
+    (found,), (expected,) = (sums([shared(each, 0, codes)], SPACE) for each in (elsewhere, source))
+    for code, share in found.items():
+        assert_same(share, expected[code], SPACE, 1e-13)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -79,6 +79,6 @@ def _taken(block: Block, layout: Layout, axis: int, rows: Rows) -> Block:
 def _take(array: Any, axis: int, rows: Rows) -> Any:
     """Return some rows along one axis; a view where they follow each other."""
     if rows[-1] - rows[0] == len(rows) - 1:
-        return array[(slice(None),) * axis + (slice(int(rows[0]), int(rows[-1]) + 1),)]
+        return array[(*(slice(None),) * axis, slice(int(rows[0]), int(rows[-1]) + 1), ...)]
     xp, device = array_api_compat.array_namespace(array), array_api_compat.device(array)
     return xp.take(array, xp.asarray(rows, device=device), axis=axis)
