@@ -11,7 +11,7 @@ from tests.sums.cases import frame_of, frames, random_gram
 from xspline.solve import Factorisation, Penalty, Ridge, Roughness, factorise
 from xspline.solve.band import band, gather, gather_dense, narrowest
 from xspline.solve.cholesky import BandCholesky, scale_band
-from xspline.spaces import Frame, Space
+from xspline.spaces import Frame
 from xspline.sums import Gram, outer_pairs
 
 from .cases import (
@@ -22,7 +22,6 @@ from .cases import (
     grid,
     rngs,
     space_of,
-    spaces,
     static,
     with_multiplicity,
 )
@@ -83,7 +82,7 @@ def test_circles_as_short_as_their_offsets(size: int, degree: int) -> None:
 
 
 STRUCTURES = {"grid": grid, "static": static, "gaps": gaps}
-KINDS = ("linear", "circle", "season")
+KINDS = ("linear", "short circle", "trend")
 PENALTIES: dict[str, Penalty] = {
     "none": Ridge(0.0),
     "ridge": Ridge(0.1),
@@ -152,9 +151,11 @@ def test_members_that_differ_by_a_multiplicity(structure: str, kind: str) -> Non
         check(factorise(gram, PENALTIES[kind].gram(space), space, solver), case, PENALTIES[kind])
 
 
-@given(space=spaces, rng=rngs, members=st.sampled_from([1, 40]))
-def test_members_with_gaps_of_their_own(space: Space, rng: np.random.Generator, members: int) -> None:
-    case, gram = gaps(space, rng, (members,))
+@pytest.mark.parametrize("members", [2, 40])
+@pytest.mark.parametrize("kinds", [("circle",), ("uneven",), ("season",), ("linear", "short circle")])
+def test_members_with_gaps_of_their_own(kinds: tuple[str, ...], members: int) -> None:
+    space = space_of(*kinds)
+    case, gram = gaps(space, np.random.default_rng(0), (members,))
     penalty = Ridge(0.1)
     for solver in ("banded", "dense"):
         check(factorise(gram, penalty.gram(space), space, solver), case, penalty)

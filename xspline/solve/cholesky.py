@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 Array = NDArray[np.float64]
-PANEL = (
-    128  # columns that a selected inverse takes at once: wide enough for the matrix product, narrow beside u
-)
+# Columns that a selected inverse takes at once: as many as the band is wide, within these limits.
+PANEL = 32, 256
 
 
 def tolerance(size: int) -> float:
@@ -125,18 +124,18 @@ def _selected_inverse(factor: Array, inverse_scale: Array) -> Array:
     below = width - 1
     out = np.empty_like(factor)
     scale = np.concatenate([inverse_scale, np.ones(width)])
-    window = np.zeros((below + max(below, 2 * PANEL),) * 2)
-    at = len(window) - below  # where in the window the coefficient `stop` is
-    for stop in range(size, 0, -PANEL):
-        start = max(stop - PANEL, 0)
+    panel = min(max(below, PANEL[0]), PANEL[1])
+    window = np.zeros((2 * below + panel,) * 2)
+    end = at = below + panel  # where in the window the coefficient `stop` is
+    for stop in range(size, 0, -panel):
+        start = max(stop - panel, 0)
         count = stop - start
         if at < count:
-            kept = window[at : at + below, at : at + below].copy()
-            at = len(window) - below
-            window[at:, at:] = kept
-        panel = _columns(factor[start:stop])
-        inverse, _ = lapack.dtrtri(panel[:count], lower=1)
-        step = panel[count:] @ inverse
+            window[end:, end:] = window[at : at + below, at : at + below]
+            at = end
+        columns = _columns(factor[start:stop])
+        inverse, _ = lapack.dtrtri(columns[:count], lower=1)
+        step = columns[count:] @ inverse
         step *= scale[start:stop] / scale[stop : stop + below, None]
         inverse *= scale[start:stop]
         first, here, beyond = at - count, slice(at - count, at), slice(at, at + below)
@@ -144,8 +143,8 @@ def _selected_inverse(factor: Array, inverse_scale: Array) -> Array:
         window[here, here] = inverse.T @ inverse + step.T @ beside
         window[beyond, here] = -beside
         window[here, beyond] = window[beyond, here].T
-        rows, columns = window.strides
-        out[start:stop] = as_strided(window[first:, first:], (count, width), (rows + columns, columns))
+        down, right = window.strides
+        out[start:stop] = as_strided(window[first:, first:], (count, width), (down + right, right))
         at = first
     return out
 

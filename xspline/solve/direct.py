@@ -52,7 +52,7 @@ class Direct:
     weakest : int
         That of the best determined member.
     nbytes : int
-        Bytes of the factorisations that are kept.
+        Bytes of what is kept: factorisations and, once asked for, selected inverses.
     """
 
     def __init__(self, gram: Gram, penalty: Gram, frame: Frame, *, dense: bool) -> None:
@@ -64,6 +64,7 @@ class Direct:
         self.batched = self.count >= MIN_BATCH and self._steps() <= MAX_STEPS
         self.nbytes = 0
         self._kept: dict[int, System] = {}
+        self._inverses: dict[int, Array] = {}
         systems = (self._system(i) for i in range(len(self._slabs())))
         verdicts = [(s.pivot, s.weakest, s.determined, s.logdet) for s in systems]
         pivots, weakest, determined, logdet = (
@@ -136,8 +137,16 @@ class Direct:
         return members(self.members, *self._slabs()[i]).one_factor(self.frame)
 
     def _pairs(self, i: int) -> Array:
-        """Pair form of the inverses of a slab, [K.., O.., members]."""
-        system = self._system(i)
+        """Pair form of the inverses of a slab, [K.., O.., members], kept if there is room."""
+        if i in self._inverses:
+            return self._inverses[i]
+        pairs = self._gathered(self._system(i))
+        if self.nbytes + pairs.nbytes <= cache_bytes():
+            self._inverses[i] = pairs
+            self.nbytes += pairs.nbytes
+        return pairs
+
+    def _gathered(self, system: System) -> Array:
         if isinstance(system, BatchCholesky):
             return gather(system.inverse(), self.ordering, self.frame.offsets)
         if not system.determined:

@@ -50,13 +50,15 @@ def eigen(matrix: Array, mass: Array | None = None) -> Eigen:
     units.
     """
     scale = unit_scale(np.diagonal(matrix if mass is None else mass))
-    reduced, back, logdet = matrix / scale / scale[:, None], np.eye(len(scale)), -float(np.sum(np.log(scale)))
+    scaled, back, logdet = matrix / scale / scale[:, None], np.eye(len(scale)), -float(np.sum(np.log(scale)))
     if mass is not None:
         lower = np.linalg.cholesky(mass / scale / scale[:, None])
         back, _ = lapack.dtrtri(lower, lower=1)
-        reduced = back @ reduced @ back.T
         logdet -= float(np.sum(np.log(np.diag(lower))))
-    values, errors, vectors = _eigenvalues(reduced)
+    values, errors, vectors = _eigenvalues(back @ scaled @ back.T)
+    # An ill-conditioned mass matrix magnifies rounding errors; an eigenvalue that is exactly 0 has none.
+    magnified = float(np.finfo(np.float64).eps * np.linalg.norm(scaled, 2) * np.linalg.norm(back, 2) ** 2)
+    errors = np.where(errors > 0, errors + magnified, 0.0)
     return Eigen(back.T @ vectors / scale[:, None], values, errors, logdet)
 
 

@@ -159,9 +159,9 @@ def _band_operations(ordering: Ordering) -> float:
 
 
 def _kept(systems: int, ordering: Ordering, frame: Frame) -> int:
-    """Bytes of factorised bands, as far as they are kept, of one more that is made, and of its pairs."""
-    one = 8 * ordering.size * (ordering.bandwidth + 1)
-    return int(min(systems * one, cache_bytes())) + one + 2 * 8 * ordering.size * math.prod(frame.offsets)
+    """Bytes of the bands and of the pairs of their inverses, as far as they are kept, and of what makes one more."""
+    one, pairs = 8 * ordering.size * (ordering.bandwidth + 1), 8 * ordering.size * math.prod(frame.offsets)
+    return int(min(systems * (one + pairs), cache_bytes())) + one + 2 * pairs
 
 
 def _inadmissible(solver: str, found: _Structure) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from xspline.spaces import Frame
 
 Array = NDArray[np.float64]
+LEAST_PIVOT = 1e-6  # of a mass matrix whose inverse is used: it magnifies rounding errors by the reciprocal
+
 Selection = NDArray[np.int64] | slice
 
 
@@ -149,8 +151,9 @@ def _quotient(a: Array, b: Array) -> float:
 
 
 def _definite(block: Block, frame: Frame) -> bool:
-    """Whether the penalty's matrix on a block has an inverse, as far as rounding lets one tell."""
-    return all(DenseCholesky(dense_of((f,), f.axes, frame)).determined for f in block.mass)
+    """Whether the inverse of the penalty's matrix on a block is exact enough to build on."""
+    masses = (DenseCholesky(dense_of((f,), f.axes, frame)) for f in block.mass)
+    return math.prod(mass.pivot for mass in masses) > LEAST_PIVOT
 
 
 def _renumbered(factors: Sequence[Factor], axes: Sequence[int]) -> tuple[Factor, ...]:
