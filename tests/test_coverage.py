@@ -7,7 +7,6 @@ import pytest
 
 from benchmarks import coverage
 
-
 ALL = pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(900)])
 
 
