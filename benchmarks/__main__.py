@@ -5,7 +5,19 @@ from __future__ import annotations
 import argparse
 import importlib
 
-NAMES = ("dense", "memory", "graph", "mean", "gpu", "scattered", "stderr", "mgcv", "paper")
+NAMES = (
+    "dense",
+    "memory",
+    "graph",
+    "mean",
+    "gpu",
+    "scattered",
+    "stderr",
+    "mgcv",
+    "held_out",
+    "coverage",
+    "paper",
+)
 
 
 def load(name: str) -> object:

@@ -133,12 +133,22 @@ def band(pairs: Array, ordering: Ordering) -> Array:
     return out
 
 
-def gather(band: Array, ordering: Ordering, offsets: Sequence[int]) -> Array:
+def rows(ordering: Ordering, offsets: Sequence[int]) -> NDArray[np.int64]:
+    """The distances r ≤ u from the diagonal at which a band holds pairs at all."""
+    sizes, spans = _geometry(ordering, offsets)
+    inside = (o for o in np.ndindex(*spans) if all(x < k for x, k in zip(o, sizes, strict=True)))
+    return np.unique([row for offset in inside for row, _, _ in _entries(offset, sizes)])
+
+
+def gather(band: Array, rows: NDArray[np.int64], ordering: Ordering, offsets: Sequence[int]) -> Array:
     """Pair form of the symmetric matrices of a band, the adjoint of `band`: tr(X B) = Σ Z B for pair arrays B.
 
     Parameters
     ----------
-    band : ndarray, [P, u + 1, members]
+    band : ndarray, [P, rows, members]
+        Some rows of it.
+    rows : ndarray of int
+        Which they are: those of `rows`, or more.
     ordering : Ordering
     offsets : sequence of int
         O_j, in the order of the Space.
@@ -148,15 +158,15 @@ def gather(band: Array, ordering: Ordering, offsets: Sequence[int]) -> Array:
     ndarray, [K.., O.., members]
     """
     count, axes = len(ordering.sizes), ordering.axes
-    sizes = tuple(ordering.sizes[axis] for axis in axes)
-    spans = tuple(ordering.spans[a] + 1 if ordering._folded(a) else offsets[a] for a in axes)
+    sizes, spans = _geometry(ordering, offsets)
+    place = {int(row): i for i, row in enumerate(rows)}
     cells = band.reshape(*sizes, *band.shape[1:])
     pairs = np.zeros((*sizes, *spans, band.shape[2]))
     for offset in np.ndindex(*spans):
         if all(o < k for o, k in zip(offset, sizes, strict=True)):
             block = pairs[(slice(None),) * count + offset]
             for row, source, target in _entries(offset, sizes):
-                block[source] += cells[target][..., row, :]
+                block[source] += cells[target][..., place[row], :]
             if any(offset):  # an entry and its transpose
                 block *= 2.0
     back = np.argsort(axes).tolist()
@@ -181,6 +191,12 @@ def gather_dense(matrix: Array, frame: Frame) -> Array:
             rows, columns = (np.ix_(*side) for side in zip(*ends, strict=True))
             block += cells[rows + columns]
     return out
+
+
+def _geometry(ordering: Ordering, offsets: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes and numbers of offsets of the folded axes, from the outermost to the innermost."""
+    sizes = tuple(ordering.sizes[axis] for axis in ordering.axes)
+    return sizes, tuple(ordering.spans[a] + 1 if ordering._folded(a) else offsets[a] for a in ordering.axes)
 
 
 def _entries(

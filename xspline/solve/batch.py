@@ -58,11 +58,11 @@ class BatchCholesky:
         x /= scale
         return x
 
-    def inverse(self) -> Array:
-        """The entries of A⁻¹ inside the band, [P, u + 1, members]."""
+    def inverse(self, rows: NDArray[np.int64]) -> Array:
+        """Entries (j + r, j) of A⁻¹ for some rows r ≤ u of the band, [P, rows, members]."""
         out = _selected_inverse(self.factor)
         scale_band(out, self.scale)
-        return out
+        return out[:, rows]
 
     def _of(self, which: NDArray[np.int64]) -> tuple[Array, Array]:
         """Factors and scales of some members."""

@@ -83,9 +83,9 @@ class BandCholesky(Cholesky):
         x, _ = lapack.dtbtrs(self.factor.T, z, uplo="L", trans="T")
         return np.asarray(x / self.scale[:, None])
 
-    def inverse(self) -> Array:
-        """The entries of A⁻¹ inside the band, [P, u + 1]."""
-        return _selected_inverse(self.factor, 1.0 / self.scale)
+    def inverse(self, rows: NDArray[np.int64]) -> Array:
+        """Entries (j + r, j) of A⁻¹ for some rows r ≤ u of the band, [P, rows]."""
+        return _selected_inverse(self.factor, 1.0 / self.scale, rows)
 
 
 class DenseCholesky(Cholesky):
@@ -113,8 +113,8 @@ class DenseCholesky(Cholesky):
         return np.asarray((lower + lower.T + np.diag(np.diag(inverse))) / self.scale / self.scale[:, None])
 
 
-def _selected_inverse(factor: Array, inverse_scale: Array) -> Array:
-    """The entries of (S L Lᵀ S)⁻¹ inside the band of L, [P, u + 1], from the last columns to the first.
+def _selected_inverse(factor: Array, inverse_scale: Array, rows: NDArray[np.int64]) -> Array:
+    """Rows of the band of (S L Lᵀ S)⁻¹, [P, rows], from the last columns to the first.
 
     With L = [[L_pp, 0], [L_bp, L_bb]], p a panel of columns and b the u coefficients below it, and Y = L_bp L_pp⁻¹,
     the inverse has the blocks Z_bp = −Z_bb Y and Z_pp = L_pp⁻ᵀ L_pp⁻¹ − Yᵀ Z_bp (Takahashi, Fagan and Chin 1973).
@@ -122,7 +122,7 @@ def _selected_inverse(factor: Array, inverse_scale: Array) -> Array:
     """
     size, width = factor.shape
     below = width - 1
-    out = np.empty_like(factor)
+    out = np.empty((size, len(rows)))
     scale = np.concatenate([inverse_scale, np.ones(width)])
     panel = min(max(below, PANEL[0]), PANEL[1])
     window = np.zeros((2 * below + panel,) * 2)
@@ -144,7 +144,8 @@ def _selected_inverse(factor: Array, inverse_scale: Array) -> Array:
         window[beyond, here] = -beside
         window[here, beyond] = window[beyond, here].T
         down, right = window.strides
-        out[start:stop] = as_strided(window[first:, first:], (count, width), (down + right, right))
+        band = as_strided(window[first:, first:], (count, width), (down + right, right))
+        out[start:stop] = band[:, rows]
         at = first
     return out
 

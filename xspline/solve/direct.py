@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from xspline.sums import Factor, Gram
 
-from .band import band, gather, gather_dense, narrowest
+from .band import band, gather, gather_dense, narrowest, rows
 from .batch import BatchCholesky
 from .cholesky import Array, BandCholesky, DenseCholesky
 from .select import cache_bytes
@@ -48,9 +48,9 @@ class Direct:
     pivots : ndarray, [b..]
         Smallest relative pivot of each member.
     weak : ndarray of int, [b..]
-        The coefficient it belongs to, a flat index in the order of the Space.
+        The coefficient of the systems that it belongs to; see `original`.
     weakest : int
-        That of the best determined member.
+        That of the best determined member, a flat index in the order of the Space.
     nbytes : int
         Bytes of what is kept: factorisations and, once asked for, selected inverses.
     """
@@ -62,10 +62,13 @@ class Direct:
         self.count = int(self.index.max(initial=0)) + 1
         self.penalty = penalty.with_batch_axes(1).one_factor(frame) if penalty.terms else None
         self.batched = self.count >= MIN_BATCH and self._steps() <= MAX_STEPS
+        step = SLAB if self.batched else 1
+        self._slabs = [(i, min(i + step, self.count)) for i in range(0, self.count, step)]
+        self._rows = rows(self.ordering, frame.offsets)
         self.nbytes = 0
         self._kept: dict[int, System] = {}
         self._inverses: dict[int, Array] = {}
-        systems = (self._system(i) for i in range(len(self._slabs())))
+        systems = (self._system(i) for i in range(len(self._slabs)))
         verdicts = [(s.pivot, s.weakest, s.determined, s.logdet) for s in systems]
         pivots, weakest, determined, logdet = (
             self._indexed(list(part)) for part in zip(*verdicts, strict=True)
@@ -89,12 +92,12 @@ class Direct:
 
     def inverse_pairs(self) -> Array:
         """Pair form of (G + Λ)⁻¹, [K.., O.., b..]."""
-        return self._indexed([self._pairs(i) for i in range(len(self._slabs()))])
+        return self._indexed([self._pairs(i) for i in range(len(self._slabs))])
 
     def traces(self, grams: Sequence[Gram]) -> Array:
         """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..]."""
         factors = [gram.one_factor(self.frame) for gram in grams]
-        return self._indexed([_traces(self._pairs(i), factors) for i in range(len(self._slabs()))])
+        return self._indexed([_traces(self._pairs(i), factors) for i in range(len(self._slabs))])
 
     def edf(self) -> Array:
         """tr((G + Λ)⁻¹ G), [b..]; as P − tr((G + Λ)⁻¹ Λ) where that is the smaller part."""
@@ -102,7 +105,7 @@ class Direct:
         if self.penalty is None:
             return np.full(self.index.shape, size)
         parts = []
-        for i in range(len(self._slabs())):
+        for i in range(len(self._slabs)):
             direct, lost = _traces(self._pairs(i), [self._gram(i), self.penalty])
             parts.append(np.where(lost < direct, size - lost, direct))
         return self._indexed(parts)
@@ -118,7 +121,7 @@ class Direct:
         pairs = self._gram(i).pairs
         pairs = pairs if self.penalty is None else pairs + self.penalty.pairs
         system = self._factorise(pairs)
-        if self.nbytes + system.nbytes <= cache_bytes():
+        if not self._kept or self.nbytes + system.nbytes <= cache_bytes():
             self._kept[i] = system
             self.nbytes += system.nbytes
         return system
@@ -134,7 +137,7 @@ class Direct:
 
     def _gram(self, i: int) -> Factor:
         """G of a slab, multiplied out: pairs [K.., O.., members]."""
-        return members(self.members, *self._slabs()[i]).one_factor(self.frame)
+        return members(self.members, *self._slabs[i]).one_factor(self.frame)
 
     def _pairs(self, i: int) -> Array:
         """Pair form of the inverses of a slab, [K.., O.., members], kept if there is room."""
@@ -148,20 +151,17 @@ class Direct:
 
     def _gathered(self, system: System) -> Array:
         if isinstance(system, BatchCholesky):
-            return gather(system.inverse(), self.ordering, self.frame.offsets)
+            return gather(system.inverse(self._rows), self._rows, self.ordering, self.frame.offsets)
         if not system.determined:
             return np.full((*self.frame.sizes, *self.frame.offsets, 1), np.nan)
         if isinstance(system, DenseCholesky):
             return gather_dense(system.inverse(), self.frame)[..., None]
-        return gather(system.inverse()[..., None], self.ordering, self.frame.offsets)
+        inverse = system.inverse(self._rows)[..., None]
+        return gather(inverse, self._rows, self.ordering, self.frame.offsets)
 
     def _indexed(self, parts: Sequence[Array]) -> Array:
         """Results of the slabs, [.., members], for each batch position: [.., b..]."""
         return np.asarray(np.concatenate([np.atleast_1d(p) for p in parts], axis=-1)[..., self.index])
-
-    def _slabs(self) -> list[tuple[int, int]]:
-        step = SLAB if self.batched else 1
-        return [(start, min(start + step, self.count)) for start in range(0, self.count, step)]
 
     def _steps(self) -> int:
         return self.ordering.size * (self.ordering.bandwidth + 1)
@@ -172,13 +172,13 @@ class Direct:
         batch = np.broadcast_shapes(rhs.shape[len(sizes) :], self.index.shape)
         which = np.broadcast_to(self.index, batch).ravel()
         flat = self._flatten(np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1))
-        slabs = self._slabs()
+        slabs = self._slabs
         out = step(self._system(0), flat, which) if len(slabs) == 1 else self._each_slab(flat, which, step)
         return self._unflatten(out).reshape(sizes + batch)
 
     def _each_slab(self, flat: Array, which: NDArray[np.int64], step: Step) -> Array:
         out = np.empty_like(flat)
-        order, slabs = np.argsort(which, kind="stable"), self._slabs()
+        order, slabs = np.argsort(which, kind="stable"), self._slabs
         starts = np.searchsorted(which[order], [first for first, _ in slabs])
         stops = [*starts[1:], len(order)]
         for i, ((first, _), start, stop) in enumerate(zip(slabs, starts, stops, strict=True)):

@@ -44,27 +44,40 @@ class Separable:
     """
 
     def __init__(self, split: Split, frame: Frame) -> None:
-        self.frame, self.axes, self.others = frame, split.axes, [block.axes for block in split.others]
+        self.frame, self.own = frame, subframe(frame, split.axes)
+        self.axes, self.others = split.axes, [block.axes for block in split.others]
         self.parts = [eigen(*_matrices(block, frame)) for block in split.others]
         self.pairs = [p.pairs(subframe(frame, b)) for p, b in zip(self.parts, self.others, strict=True)]
-        self.penalised, v = bool(split.penalty.terms), split.multiplicity
+        self.values, v = outer(self.parts)[0].ravel(), split.multiplicity
+        self.penalised, self.penalty = bool(split.penalty.terms), split.penalty
+        self.main = alone(split.factors, split.axes)
         # Members without observations go along as any other.
         positive = np.where(v > 0, v, np.min(v, where=v > 0, initial=1.0))
-        multiples = positive[..., None] * outer(self.parts)[0].ravel()
-        self.divisors = (
-            np.ones_like(multiples) if self.penalised else np.where(multiples > 0, multiples, np.nan)
-        )
-        scales = multiples if self.penalised else np.ones((1,) * multiples.ndim)
-        own, factor = subframe(frame, split.axes), alone(split.factors, split.axes)
-        self.systems = Direct(_times(factor, scales), split.penalty, own, dense=False)
+        multiples = positive[..., None] * self.values
+        apart = np.where(multiples > 0, multiples, np.nan)
+        self.divisors = np.ones_like(multiples) if self.penalised else apart
+        self.systems = self._direct(multiples if self.penalised else np.ones((1,) * multiples.ndim))
         deficit, place = weakest(self.parts)
-        # What the penalty leaves has to rise above the rounding errors of eigenvalues that do not do so by themselves.
-        fine = np.asarray(deficit < 0) if not self.penalised else np.ones(v.shape, dtype=bool)
-        if self.penalised and deficit > 0:
-            fine = Direct(_times(factor, -deficit * positive), split.penalty, own, dense=False).determined
-        self.determined: NDArray[np.bool_] = (v > 0) & fine & self.systems.determined.all(axis=-1)
+        fine = self._rises_above(deficit * positive) & self.systems.determined.all(axis=-1)
+        self.determined: NDArray[np.bool_] = (v > 0) & fine
         self.weakest = self._original(v, place)
         self.nbytes = self.systems.nbytes
+
+    def _direct(self, multiples: Array) -> Direct:
+        """m F + S for multiples m, [n..]."""
+        factors = (factor.with_batch_axes(multiples.ndim) for factor in self.main.terms[0])
+        many = Factor((), (), multiples, digest_key("multiples", multiples))
+        return Direct(Gram(((*factors, many),), multiples.ndim), self.penalty, self.own, dense=False)
+
+    def _rises_above(self, deficits: Array) -> NDArray[np.bool_]:
+        """Whether S − d F is positive definite: d > 0 is how far γ_k may lie below zero, within its rounding errors."""
+        if not self.penalised:
+            return np.asarray(deficits < 0)
+        return (
+            self._direct(-deficits).determined
+            if (deficits > 0).any()
+            else np.ones(deficits.shape, dtype=bool)
+        )
 
     def _original(self, v: Array, place: list[int]) -> int:
         """Flat index in the Space of the weakest coefficient of the main factor and one of each other factor."""
@@ -152,25 +165,16 @@ class Separable:
         out = out.reshape(*out.shape[:count], *(len(part.values) for part in self.parts))
         for pairs in self.pairs:
             out = np.tensordot(out, pairs, axes=(count, -1))
-        places = [
-            *_twice(self.axes),
-            *(() for _ in self.determined.shape),
-            *(x for b in self.others for x in _twice(b)),
-        ]
+        batch = [() for _ in self.determined.shape]
+        places = [*_twice(self.axes), *batch, *(x for axes in self.others for x in _twice(axes))]
         order = [places.index(x) for x in _twice(range(len(self.frame.sizes)))]
-        return out.transpose(*order, *range(2 * len(self.axes), count))
+        return np.ascontiguousarray(out.transpose(*order, *range(2 * len(self.axes), count)))
 
 
 def _matrices(block: Block, frame: Frame) -> tuple[Array, Array | None]:
     """F_j and M_j."""
     mass = dense_of(block.mass, block.axes, frame) if block.mass else None
     return dense_of(block.factors, block.axes, frame), mass
-
-
-def _times(gram: Gram, multiples: Array) -> Gram:
-    """A Gram of one term without batch axes, times a number for each batch position."""
-    factors = (factor.with_batch_axes(multiples.ndim) for factor in gram.terms[0])
-    return Gram(((*factors, Factor((), (), multiples, digest_key("multiples", multiples))),), multiples.ndim)
 
 
 def _twice(axes: Sequence[int]) -> list[tuple[int, ...]]:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from xspline.sums import Factor, Gram
 
-from .cholesky import DenseCholesky
+from .band import band, narrowest
+from .cholesky import BandCholesky
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
@@ -152,8 +153,12 @@ def _quotient(a: Array, b: Array) -> float:
 
 def _definite(block: Block, frame: Frame) -> bool:
     """Whether the inverse of the penalty's matrix on a block is exact enough to build on."""
-    masses = (DenseCholesky(dense_of((f,), f.axes, frame)) for f in block.mass)
-    return math.prod(mass.pivot for mass in masses) > LEAST_PIVOT
+    return math.prod(_pivot(f, subframe(frame, f.axes)) for f in block.mass) > LEAST_PIVOT
+
+
+def _pivot(factor: Factor, own: Frame) -> float:
+    """The smallest relative pivot of a factor without batch axes."""
+    return BandCholesky(band(factor.pairs[..., None], narrowest(own))[..., 0]).pivot
 
 
 def _renumbered(factors: Sequence[Factor], axes: Sequence[int]) -> tuple[Factor, ...]:

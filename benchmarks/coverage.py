@@ -1,0 +1,200 @@
+"""How often 95 % intervals hold the truth: errors that are independent, and errors that last from month to month.
+
+Coverage across the function (Nychka 1988): the share of places and replicates at which the truth is within the quantile
+times the standard error of the estimate. Truths are sums of waves of random direction and phase, of amplitude k^-slope
+at the wavenumber k; strengths are chosen by REML in every replicate. Slope 2 is as rough as the penalty expects (the
+spectrum of its prior); smoother truths are covered more often.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy import stats
+
+import xspline as xs
+from benchmarks import measure
+from xspline.spaces import Axis
+
+NORMAL = float(stats.norm.ppf(0.975))
+TRUTHS = 20  # functions, each with its share of the replicates
+NOISE = 0.4  # standard deviation; that of the truths is about 1
+FIELD, SLOPES, JACKKNIFE = (0.93, 0.97), (0.92, 0.98), (0.90, 0.97)
+PERSISTENCE, YEARS = 0.7, 12
+Rng = np.random.Generator
+Shares = dict[str, list[float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Waves:
+    """Σ a cos(k·x + φ) over the unit square."""
+
+    k: np.ndarray  # [waves, 2]
+    amplitude: np.ndarray
+    phase: np.ndarray
+
+    @staticmethod
+    def draw(rng: Rng, slope: float = 2.0, cycles: float = 6.0) -> Waves:
+        """Waves of up to so many cycles, on a square of 1.5 (so not periodic on the unit square); variance about 1."""
+        side = np.arange(-16, 17) / 1.5
+        k = np.stack(np.meshgrid(side, side[side >= 0], indexing="ij"), axis=-1).reshape(-1, 2)
+        length = np.hypot(*k.T)
+        k, length = (a[(length > 0) & (length <= cycles)] for a in (k, length))
+        amplitude = rng.standard_normal(len(k)) / length**slope
+        amplitude /= np.sqrt(np.sum(amplitude**2) / 2)
+        return Waves(2 * np.pi * k, amplitude, rng.uniform(0, 2 * np.pi, len(k)))
+
+    def __call__(self, x: xr.DataArray, z: xr.DataArray, dx: int = 0, dz: int = 0) -> xr.DataArray:
+        """The sum, or its derivative of these orders."""
+        waves = xr.Dataset(
+            {
+                "x": ("wave", self.k[:, 0]),
+                "z": ("wave", self.k[:, 1]),
+                "a": ("wave", self.amplitude),
+                "phase": ("wave", self.phase),
+            }
+        )
+        scale = waves.a * waves.x**dx * waves.z**dz
+        return (scale * np.cos(waves.x * x + waves.z * z + waves.phase + (dx + dz) * np.pi / 2)).sum("wave")
+
+
+def holds(field: xs.Field, truth: xr.DataArray, quantile: float, **options: Any) -> float:
+    """Share of the truth's places inside the interval."""
+    error = field.stderr(truth, **options)
+    return float((abs(field.predict(truth) - truth) <= quantile * error).mean())
+
+
+def holds_derivative(field: xs.Field, truth: xr.DataArray, quantile: float, **orders: int) -> float:
+    error = field.derivative_stderr(truth, **orders)
+    return float((abs(field.derivative(truth, **orders) - truth) <= quantile * error).mean())
+
+
+# Independent errors
+
+
+def unit_square(size: int = 18) -> xs.Space:
+    return xs.Space({c: xs.BSpline(size, domain=(0, 1)) for c in "xz"}, axes={c: Axis() for c in "xz"})
+
+
+def cells(count: int) -> xr.Dataset:
+    """Centres of a square grid."""
+    at = (np.arange(count) + 0.5) / count
+    return xr.Dataset(coords={"x": at, "z": at})
+
+
+def gappy_grid(rng: Rng) -> xr.DataArray:
+    """Ones on 36 x 36 cells, NaN at a quarter of them at random and in a hole."""
+    grid = cells(36)
+    hole = (abs(grid.x - 0.7) < 0.07) & (abs(grid.z - 0.6) < 0.07)
+    seen = (xr.ones_like(grid.x * grid.z)).where(~hole)
+    return seen.where(rng.random(seen.shape) < 0.75)
+
+
+def scattered(rng: Rng) -> xr.DataArray:
+    """Ones at 900 points."""
+    x, z = rng.random((2, 900))
+    return xr.DataArray(np.ones(900), {"x": ("obs", x), "z": ("obs", z)}, ("obs",))
+
+
+INDEPENDENT = {"grid with gaps": gappy_grid, "scattered points": scattered}
+
+
+def independent(name: str, replicates: int, seed: int = 0) -> Shares:
+    """Shares of each replicate for the field and both first derivatives, on a grid over the whole domain."""
+    rng = np.random.default_rng(seed)
+    seen, space, at = INDEPENDENT[name](rng), unit_square(), cells(30)
+    truths = [Waves.draw(rng) for _ in range(TRUTHS)]
+    found: Shares = {"field": [], "d/dx": [], "d/dz": []}
+    for replicate in range(replicates):
+        truth = truths[replicate % TRUTHS]
+        y = truth(seen.x, seen.z) * seen + NOISE * rng.standard_normal(seen.shape)
+        field = y.spline.fit(space, penalty="reml")
+        found["field"].append(holds(field, truth(at.x, at.z), NORMAL))
+        found["d/dx"].append(holds_derivative(field, truth(at.x, at.z, dx=1), NORMAL, x=1))
+        found["d/dz"].append(holds_derivative(field, truth(at.x, at.z, dz=1), NORMAL, z=1))
+    return found
+
+
+# Errors that last
+
+
+def months(years: int) -> np.ndarray:
+    return np.arange("2001-01", f"{2001 + years}-01", dtype="datetime64[M]").astype("datetime64[ns]")
+
+
+def seasonal_truth(rng: Rng, grid: xr.Dataset) -> xr.DataArray:
+    """Mean, annual cycle and trend, each a smooth field; (time, lat, lon)."""
+    x, z = (grid.lat + 20) / 40, (grid.lon - 150) / 60
+    year = xr.DataArray(np.arange(grid.time.size) / 12, {"time": grid.time})
+    parts = [1 + 0 * year, np.cos(2 * np.pi * year), np.sin(2 * np.pi * year), 0.1 * (year - year.mean())]
+    # The jackknife knows nothing of what smoothing takes away: truths that the splines resolve.
+    return sum(part * Waves.draw(rng, slope=3.0, cycles=2.7)(x, z) for part in parts)
+
+
+def lasting(rng: Rng, shape: tuple[int, ...]) -> np.ndarray:
+    """AR(1) along the first axis, of variance 1."""
+    errors = rng.standard_normal(shape)
+    for t in range(1, shape[0]):
+        errors[t] = PERSISTENCE * errors[t - 1] + np.sqrt(1 - PERSISTENCE**2) * errors[t]
+    return errors
+
+
+def persistent(replicates: int, seed: int = 0, years: int = YEARS) -> Shares:
+    """Shares of each replicate for the field, by the model's errors and by the jackknife over years."""
+    rng = np.random.default_rng(seed)
+    grid = xr.Dataset(
+        coords={"time": months(years), "lat": np.linspace(-20, 20, 12), "lon": np.linspace(150, 210, 14)}
+    )
+    student = float(stats.t.ppf(0.975, years - 1))
+    bases = {"lat": 9, "lon": xs.BSpline(10), "time": xs.Fourier(2, "year") + xs.Polynomial(2)}
+    found: Shares = {"model": [], "jackknife": []}
+    for _ in range(replicates):
+        truth = seasonal_truth(rng, grid)
+        field = (truth + lasting(rng, truth.shape)).spline.fit(bases, penalty="reml", holder="time.year")
+        some = truth.isel(time=slice(None, None, 7))
+        found["model"].append(holds(field, some, NORMAL))
+        found["jackknife"].append(holds(field, some, student, method="jackknife"))
+    return found
+
+
+# The table
+
+
+def rows(replicates: int) -> Iterator[tuple[str, str, float, float, float, float]]:
+    """(errors, what, covered, standard deviation over replicates / √replicates, bounds)."""
+    for name in INDEPENDENT:
+        for what, shares in independent(name, replicates).items():
+            yield (f"independent, {name}", what, *mean(shares), *(FIELD if what == "field" else SLOPES))
+    for what, shares in persistent(replicates).items():
+        bounds = (0.0, JACKKNIFE[0]) if what == "model" else JACKKNIFE
+        yield (f"AR(1) {PERSISTENCE}, {YEARS} years", f"field, {what}", *mean(shares), *bounds)
+
+
+def mean(shares: list[float]) -> tuple[float, float]:
+    return float(np.mean(shares)), float(np.std(shares) / np.sqrt(len(shares)))
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--replicates", type=int, default=None, help="default: 200; --quick: 20")
+
+
+def run(args: argparse.Namespace) -> None:
+    count = args.replicates or (20 if args.quick else 200)
+    print(*__doc__.splitlines()[2:], sep="\n")
+    table = [
+        (
+            errors,
+            what,
+            f"{share:.1%} ± {spread:.1%}",
+            f"{lo:.0%} - {hi:.0%}",
+            "yes" if lo <= share <= hi else "NO",
+        )
+        for errors, what, share, spread, lo, hi in rows(count)
+    ]
+    header = ("errors", "of", "covered", "asked", "kept")
+    measure.table(f"coverage: {count} replicates of nominal 95 % intervals", header, table)

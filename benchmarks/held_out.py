@@ -1,0 +1,106 @@
+"""Withheld places of ERSST: strengths that were chosen automatically against the best of a lattice.
+
+A tenth of the cells of latitude and longitude is withheld over all months, at random. The error there of the strengths
+that REML, GCV and holders choose from the rest stands beside the smallest error over a lattice of strengths along
+latitude and longitude, two a decade from 1e-9 to 10. Holders are blocks of longitude: strips of 4 degrees dealt in turn
+to five holders, so that leaving one out opens gaps like those of missing cells; and blocks of 20 degrees, more than two
+knot intervals, which ask for strengths that extrapolate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+import xspline as xs
+from benchmarks import measure, stand_in
+
+SHARE = 0.1
+BOUNDS = {"reml": 0.03, "holders, strips": 0.01}
+SIZES = {False: {}, True: {"lat": 9, "lon": xs.BSpline(12)}}
+LATTICE = 10.0 ** np.arange(-9.0, 1.1, 0.5)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--draws", type=int, default=None, help="draws of withheld cells (default: 3; --quick: 1)"
+    )
+
+
+def values(quick: bool) -> xr.DataArray | None:
+    """ERSST over the tropical Pacific where it is at hand."""
+    path = Path(os.environ.get("XSPLINE_DATA_DIR", "")) / "ersst_v5_2010_2020.nc"
+    if not path.is_file():
+        return None
+    with xr.open_dataset(path) as ds:
+        sst = ds.sst.sel(lat=slice(30, -30), lon=slice(120, 280)).load()
+    return sst[::8] if quick else sst
+
+
+def holders(lon: xr.DataArray) -> dict[str, xr.DataArray]:
+    """Labels of blocks along longitude."""
+    east = lon - lon[0]
+    return {"holders, strips": (east // 4) % 5, "holders, blocks": east // 20}
+
+
+class Withheld:
+    """Values with a tenth of their cells withheld, and the errors there."""
+
+    def __init__(self, sst: xr.DataArray, space: xs.Space, seed: int) -> None:
+        self.sst, self.space = sst, space
+        cells = np.random.default_rng(seed).random((sst.lat.size, sst.lon.size)) < SHARE
+        held = xr.DataArray(cells, {"lat": sst.lat, "lon": sst.lon}, ("lat", "lon"))
+        self.withheld, self.rest = sst.where(held), sst.where(~held)
+        self.statistics = self.rest.spline.statistics(space)
+
+    def rmse(self, field: xs.Field) -> float:
+        """√ mean squared error on what was withheld."""
+        return float(np.sqrt(((field.predict(self.sst) - self.withheld) ** 2).mean()))
+
+    def at(self, lat: float, lon: float) -> float:
+        return self.rmse(self.statistics.solve(penalty=xs.Roughness({"lat": lat, "lon": lon})))
+
+    def best(self) -> tuple[float, float, float]:
+        """Strengths along latitude and longitude, and the smallest error of the lattice."""
+        errors = {pair: self.at(*pair) for pair in itertools.product(LATTICE, repeat=2)}
+        lat, lon = min(errors, key=errors.__getitem__)
+        return float(lat), float(lon), errors[lat, lon]
+
+    def chosen(self) -> Iterator[tuple[str, xs.Field]]:
+        """The fields of every automatic choice."""
+        for method in ("reml", "gcv"):
+            yield method, self.statistics.solve(penalty=method)
+        for name, labels in holders(self.sst.lon).items():
+            yield name, self.rest.spline.fit(self.space, penalty="holders", holder=labels)
+
+
+def rows(sst: xr.DataArray, space: xs.Space, seed: int) -> Iterator[tuple[object, ...]]:
+    problem = Withheld(sst, space, seed)
+    lat, lon, best = problem.best()
+    yield seed, "best of the lattice", lat, lon, f"{best:.4f}", "", "", ""
+    for name, field in problem.chosen():
+        strengths, error = field.penalty.strengths(space), problem.rmse(field)
+        worse, bound = error / best - 1, BOUNDS.get(name)
+        verdict = ("", "") if bound is None else (f"{bound:.0%}", "yes" if worse <= bound else "NO")
+        yield seed, name, strengths["lat"], strengths["lon"], f"{error:.4f}", f"{worse:+.2%}", *verdict
+
+
+def run(args: argparse.Namespace) -> None:
+    sst = values(args.quick)
+    if sst is None:
+        print("held_out: skipped, XSPLINE_DATA_DIR does not hold ersst_v5_2010_2020.nc")
+        return
+    space = sst.spline.space({**stand_in.paper_bases(), **SIZES[args.quick]})
+    print(*__doc__.splitlines()[2:], sep="\n")
+    draws = args.draws or (1 if args.quick else 3)
+    measure.table(
+        f"held_out: {int(sst.notnull().sum()):,} values, P = {space.size}, {SHARE:.0%} of the cells withheld",
+        ("draw", "strengths", "λ lat", "λ lon", "RMSE, degC", "over the best", "asked", "kept"),
+        [row for seed in range(draws) for row in rows(sst, space, seed)],
+    )

@@ -1,0 +1,44 @@
+"""Intervals against simulated truths: `python -m benchmarks coverage`, with its seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks import coverage
+
+ALL = pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(900)])
+
+
+@pytest.mark.parametrize("name", coverage.INDEPENDENT)
+@pytest.mark.parametrize("replicates", [12, ALL])
+def test_independent_errors_are_covered(name: str, replicates: int) -> None:
+    found = {what: np.mean(shares) for what, shares in coverage.independent(name, replicates).items()}
+    print(f"{name}, {replicates} replicates: {found}")
+    for what, share in found.items():
+        low, high = coverage.FIELD if what == "field" else coverage.SLOPES
+        assert low <= share <= high, what
+
+
+@pytest.mark.parametrize("replicates", [4, ALL])
+def test_errors_that_last_are_covered_by_the_jackknife_over_years_alone(replicates: int) -> None:
+    found = {what: np.mean(shares) for what, shares in coverage.persistent(replicates).items()}
+    print(f"AR(1), {replicates} replicates: {found}")
+    assert found["model"] < 0.85
+    assert coverage.JACKKNIFE[0] <= found["jackknife"] <= coverage.JACKKNIFE[1]
+
+
+def test_waves_have_exact_derivatives() -> None:
+    waves, at = coverage.Waves.draw(np.random.default_rng(0)), coverage.cells(4)
+    step = 1e-5
+    by_x = (waves(at.x + step, at.z) - waves(at.x - step, at.z)).values / (2 * step)
+    by_z = (waves(at.x, at.z + step) - waves(at.x, at.z - step)).values / (2 * step)
+    for exact, differences in ((waves(at.x, at.z, dx=1), by_x), (waves(at.x, at.z, dz=1), by_z)):
+        np.testing.assert_allclose(exact.values, differences, rtol=0, atol=1e-7 * np.abs(differences).max())
+
+
+def test_errors_last_as_they_should() -> None:
+    errors = coverage.lasting(np.random.default_rng(0), (500, 400))
+    assert np.var(errors) == pytest.approx(1, abs=0.02)
+    assert np.mean(errors[1:] * errors[:-1]) == pytest.approx(coverage.PERSISTENCE, abs=0.02)
+    assert np.mean(errors[3:] * errors[:-3]) == pytest.approx(coverage.PERSISTENCE**3, abs=0.02)

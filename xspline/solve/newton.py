@@ -1,0 +1,158 @@
+"""Minimum of a smooth score over a box by Newton's method, with few evaluations: each costs a factorisation.
+
+Scores are in the units of a log-likelihood: 1 is a difference, 1e-5 is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .cholesky import Array
+from .errors import SingularSystemError
+
+LONGEST = 5.0  # a step along an eigenvector of the Hessian
+NEAR = 3e-5  # a step this short ends the search
+GAIN = 1e-10  # and one that promises no more than this,
+DOUBT = 0.01  # or than this share of the rounding errors: slopes are more exact than the score
+SLACK = 1e-5  # what a step may lose
+LEVEL = 1e-5  # a slope that is none, on a bound
+STEPS = 50
+HALVINGS = 10
+TAIL = 0.3  # what is left to gain where the score is looked at on the bound
+
+
+class Point(Protocol):
+    """A score at one ρ; its derivatives are worked out when asked for."""
+
+    @property
+    def noise(self) -> float:
+        """Rounding errors of the value."""
+        ...
+    @property
+    def value(self) -> float: ...
+    @property
+    def gradient(self) -> Array: ...
+    @property
+    def hessian(self) -> Array: ...
+
+
+P = TypeVar("P", bound=Point)
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum(Generic[P]):
+    """Where the search ended.
+
+    Parameters
+    ----------
+    rho : ndarray, [J]
+    point : Point
+        The score there.
+    at_bound : ndarray of bool, [J]
+        Coordinates on a bound, beyond which the score does not rise.
+    converged : bool
+        False: the number of steps ran out.
+    """
+
+    rho: Array
+    point: P
+    at_bound: NDArray[np.bool_]
+    converged: bool
+
+
+class Search(Generic[P]):
+    """Newton's method on ρ within bounds.
+
+    The Hessian's eigenvalues are taken by their magnitude, steps are at most `LONGEST` and are halved while the score
+    rises or does not exist. Where the score falls towards a limit, as C exp(−|ρ|) does, Newton's steps have length 1
+    for ever: there the bound is tried at once.
+
+    Parameters
+    ----------
+    score : callable
+        ρ to Point; raises SingularSystemError where there is no score.
+    lower, upper : ndarray, [J]
+    """
+
+    def __init__(self, score: Callable[[Array], P], lower: Array, upper: Array) -> None:
+        self.score, self.lower, self.upper = score, lower.copy(), upper.copy()
+        self.leapt = np.zeros(len(lower), dtype=bool)  # a bound is tried once
+
+    def run(self, start: Array) -> Minimum[P]:
+        """From a start at which there is a score."""
+        rho = np.clip(start, self.lower, self.upper)
+        point = self.score(rho)
+        for _ in range(STEPS):
+            step = self._step(rho, point)
+            gain = abs(float(point.gradient @ step))
+            if np.max(np.abs(step)) < NEAR or gain < GAIN + DOUBT * point.noise:
+                break
+            found = self._better(rho, point, step)
+            if found is None:  # rounding errors are all that is left
+                break
+            rho, point = found
+        else:
+            return Minimum(rho, point, self._outward(rho, point), False)
+        return Minimum(rho, point, self._outward(rho, point), True)
+
+    def _outward(self, rho: Array, point: P) -> NDArray[np.bool_]:
+        """Coordinates on a bound where the score falls beyond it, or is flat."""
+        g = point.gradient
+        return np.asarray(((rho <= self.lower) & (g > -LEVEL)) | ((rho >= self.upper) & (g < LEVEL)))
+
+    def _step(self, rho: Array, point: P) -> Array:
+        free = ~self._outward(rho, point)
+        step = np.zeros(len(rho))
+        if free.any():
+            values, vectors = np.linalg.eigh(point.hessian[np.ix_(free, free)])
+            values = np.abs(values)
+            values = np.maximum(values, max(1e-7 * values.max(), np.finfo(np.float64).tiny))
+            along = vectors.T @ point.gradient[free] / values
+            step[free] = -vectors @ np.clip(along, -LONGEST, LONGEST)
+        return step
+
+    def _better(self, rho: Array, point: P, step: Array) -> tuple[Array, P] | None:
+        """A place where the score is lower, and the score there."""
+        slack = SLACK + point.noise
+        tail = self._tail(rho, point)
+        if tail.any():
+            leap = np.where(tail, np.where(point.gradient < 0, self.upper, self.lower), rho + step)
+            leap = np.clip(leap, self.lower, self.upper)
+            found = self._try(rho, leap)
+            self.leapt |= tail
+            if found is not None and found.value <= point.value + slack and self._outward(leap, found)[tail].all():
+                return leap, found
+        for trial in self._halved(rho, step):
+            found = self._try(rho, trial)
+            if found is not None and found.value <= point.value + slack:
+                return trial, found
+        return None
+
+    def _tail(self, rho: Array, point: P) -> NDArray[np.bool_]:
+        """Coordinates along which the score falls as C exp(−|ρ|) does, with little left to fall."""
+        g, bend = point.gradient, np.diagonal(point.hessian)
+        length = np.abs(g) / np.where(bend > 0, bend, np.inf)
+        near = (length > 0.6) & (length < 1.7) & (np.abs(g) < TAIL)
+        return np.asarray(near & ~self.leapt & ~self._outward(rho, point))
+
+    def _halved(self, rho: Array, step: Array) -> Iterator[Array]:
+        for halving in range(HALVINGS):
+            yield np.clip(rho + step * 0.5**halving, self.lower, self.upper)
+
+    def _try(self, rho: Array, trial: Array) -> P | None:
+        """The score at a place; where there is none, the bounds draw closer."""
+        try:
+            point = self.score(trial)
+            if np.isfinite(point.value):
+                return point
+        except SingularSystemError:
+            pass
+        middle, far = (rho + trial) / 2, np.abs(trial - rho) >= 0.5 * np.max(np.abs(trial - rho))
+        self.upper = np.where(far & (trial > rho), np.minimum(self.upper, middle), self.upper)
+        self.lower = np.where(far & (trial < rho), np.maximum(self.lower, middle), self.lower)
+        return None
