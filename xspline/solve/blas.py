@@ -1,4 +1,4 @@
-"""How many threads BLAS takes: one for small systems, where threads that wait for each other cost more than they save."""
+"""How many threads BLAS takes: one for small systems, where waiting for each other costs more than it saves."""
 
 from __future__ import annotations
 
