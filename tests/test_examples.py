@@ -56,6 +56,27 @@ def test_institutions(tmp_path: Path) -> None:
     assert sent < 0.05 * kept, "a grid with land is a product of small factors"
 
 
+def test_smoothing(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    printed = run("smoothing.py", "--figure", tmp_path / "smoothing.png")
+    for of in ("field", "trend"):
+        rows = printed.split(f"{of}: median standard error")[1]
+        model, years = (figure(rows, rf"hold the truth +{skip}([\d.]+)%") for skip in ("", r"[\d.]+% +"))
+        assert model < 50, "neighbours in red noise are not independent"
+        assert 85 < years < 99, "years are"
+    assert (tmp_path / "smoothing.png").stat().st_size > 50_000
+
+
+def test_update(tmp_path: Path) -> None:
+    printed = run("update.py", "--out", tmp_path)
+    assert "records.zarr deleted: True" in printed
+    assert figure(printed, r"= ([\d.e+-]+) of .*, with equal smoothing") < 1e-12
+    assert figure(printed, r"= ([\d.e+-]+) of .*, each with its own smoothing") < 1e-8
+    assert "2006 withdrawn" in printed, "the year that was delivered upside down"
+    assert "digests equal to those of statistics that never had it: True" in printed
+    assert "coefficients equal to the bit: True" in printed
+
+
 @pytest.mark.slow
 def test_sea_surface_temperature(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")

@@ -41,7 +41,7 @@ ALLOWED = {
     "synthetic": {"numpy", "xarray"},
     "labels": {"numpy", "xarray", "pandas", "cftime", "zarr", "netCDF4"},
     "execution": {"numpy", "dask", "distributed", "array_api_compat", "cupy"},
-    "solve": {"numpy", "scipy", "array_api_compat"},
+    "solve": {"numpy", "scipy", "threadpoolctl", "array_api_compat"},
     "kernels": {"numpy", "numba", "array_api_compat"},
     "sums": {"numpy"},
     "spaces": {"numpy", "cftime"},

@@ -22,6 +22,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--write", action="store_true", help="write the figures of gam as fixtures of the test"
     )
+    parser.add_argument(
+        "--blas", default="", help="folder of the libblas.so.3 that R is to use (default: its own)"
+    )
     parser.add_argument("--threads", type=int, default=2, help="nthreads of bam (default: 2)")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -26,10 +27,11 @@ def write(folder: Path, **arrays: Any) -> None:
         np.asarray(array, dtype=np.float64).ravel(order="F").tofile(folder / name)
 
 
-def run(script: str, *arguments: object) -> dict[str, list[str]]:
-    """The figures that a script prints: name -> words."""
+def run(script: str, *arguments: object, blas: str = "") -> dict[str, list[str]]:
+    """The figures that a script prints: name -> words. `blas` is a folder whose libblas.so.3 is to be used."""
     command = ["Rscript", str(HERE / script), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    environment = {**os.environ, **({"LD_LIBRARY_PATH": blas} if blas else {})}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(f"{script} failed:\n{done.stderr}")
     lines = [line.split() for line in done.stdout.splitlines() if line.strip()]

@@ -15,7 +15,10 @@ SPACES = {
     "circle": Space({"x": BSpline(16, period=3.0), "y": Polynomial(1, domain=(-1, 1))}),
     "odd circle": Space({"x": BSpline(17, period=3.0), "y": BSpline(9, domain=(-1, 1))}),
     "times": Space(
-        {"x": BSpline(12, domain=("2000-01-01", "2003-01-01")), "y": Fourier(1, "year", domain=("2000", "2003"))}
+        {
+            "x": BSpline(12, domain=("2000-01-01", "2003-01-01")),
+            "y": Fourier(1, "year", domain=("2000", "2003")),
+        }
     ),
 }
 
@@ -36,7 +39,9 @@ def test_the_sums_are_those_of_the_data_in_the_coarse_space(name: str) -> None:
     sums, smaller = found
     direct = accumulate(block, layout, smaller).recentred(sums.reference, smaller.frame)
     assert smaller.size < space.size
-    np.testing.assert_allclose(sums.gram.to_dense(smaller.frame), direct.gram.to_dense(smaller.frame), atol=1e-10)
+    np.testing.assert_allclose(
+        sums.gram.to_dense(smaller.frame), direct.gram.to_dense(smaller.frame), atol=1e-10
+    )
     np.testing.assert_allclose(sums.moment, direct.full_moment(smaller.frame), atol=1e-10)
 
 

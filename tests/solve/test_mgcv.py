@@ -12,6 +12,7 @@ from benchmarks.mgcv.cases import Case, cases
 from benchmarks.mgcv.gam import FIXTURES
 from tests import reference_reml
 from xspline.solve import solve
+from xspline.solve.smoothing import choose
 
 FOUND: list[dict[str, Any]] = json.loads(FIXTURES.read_text(encoding="utf-8"))
 STEP = 1e-3
@@ -57,12 +58,11 @@ def test_the_dense_definition_equals_mgcv(found: dict[str, Any], method: str) ->
 @each
 def test_choice_equals_mgcv(found: dict[str, Any], method: str) -> None:
     """log λ to 1e-3, edf and sigma to 1e-4."""
-    choose = pytest.importorskip("xspline.solve.smoothing").choose
     case, figures = Case.from_dict(found), found[method]
     sums = case.data.y.spline.statistics(case.space, weights=case.data.w).total("y")
     chosen = choose(sums, case.space, method)
     strengths = chosen.penalty.strengths(case.space)
-    solution = solve(sums, case.space, chosen.penalty)
+    solution = solve(sums, case.space, chosen.penalty, factorisation=chosen.factorisation)
     edf = float(solution.factorisation.edf())
     sigma = np.sqrt(float(solution.rss) / (float(sums.count) - edf))
     np.testing.assert_allclose(

@@ -8,6 +8,8 @@ from .penalty import Roughness as Roughness
 from .penalty import as_penalty as as_penalty
 from .penalty import penalty_code as penalty_code
 from .select import Choice as Choice
+from .smoothing import Smoothing as Smoothing
+from .smoothing import choose as choose
 from .solution import Factorisation as Factorisation
 from .solution import Solution as Solution
 from .solution import factorise as factorise

@@ -17,6 +17,7 @@ from scipy.linalg import lapack
 Array = NDArray[np.float64]
 # Columns that a selected inverse takes at once: as many as the band is wide, within these limits.
 PANEL = 32, 256
+FEW = 16  # right-hand sides, from which they are taken together: LAPACK takes one after the other
 
 
 def tolerance(size: int) -> float:
@@ -74,13 +75,21 @@ class BandCholesky(Cholesky):
 
     def solve(self, rhs: Array) -> Array:
         """A⁻¹ rhs, [P, m]."""
-        x, _ = lapack.dpbtrs(self.factor.T, rhs / self.scale[:, None], lower=1, overwrite_b=1)
-        x /= self.scale[:, None]
-        return np.asarray(x)
+        x = rhs / self.scale[:, None]
+        if x.shape[1] < FEW:
+            x, _ = lapack.dpbtrs(self.factor.T, x, lower=1)
+        else:
+            _forward(self.factor, x)
+            _backward(self.factor, x)
+        return np.asarray(x / self.scale[:, None])
 
     def half(self, z: Array) -> Array:
         """S⁻¹ L⁻ᵀ z, [P, m]: x xᵀ is A⁻¹ on average when z zᵀ is the identity."""
-        x, _ = lapack.dtbtrs(self.factor.T, z, uplo="L", trans="T")
+        if z.shape[1] < FEW:
+            x, _ = lapack.dtbtrs(self.factor.T, z, uplo="L", trans="T")
+        else:
+            x = z.copy()
+            _backward(self.factor, x)
         return np.asarray(x / self.scale[:, None])
 
     def inverse(self, rows: NDArray[np.int64]) -> Array:
@@ -111,6 +120,30 @@ class DenseCholesky(Cholesky):
         inverse, _ = lapack.dpotri(self.factor, lower=1)
         lower = np.tril(inverse, -1)
         return np.asarray((lower + lower.T + np.diag(np.diag(inverse))) / self.scale / self.scale[:, None])
+
+
+def _forward(factor: Array, x: Array) -> None:
+    """x becomes L⁻¹ x, [P, m], for the band [P, u + 1] of L, a panel of columns at a time."""
+    for start, stop in _panels(factor):
+        columns = _columns(factor[start:stop])
+        here, below = stop - start, x[stop : start + len(columns)]
+        x[start:stop], _ = lapack.dtrtrs(columns[:here], x[start:stop], lower=1)
+        below -= columns[here : here + len(below)] @ x[start:stop]
+
+
+def _backward(factor: Array, x: Array) -> None:
+    """x becomes L⁻ᵀ x, [P, m]."""
+    for start, stop in reversed(_panels(factor)):
+        columns = _columns(factor[start:stop])
+        here, below = stop - start, x[stop : start + len(columns)]
+        rest = x[start:stop] - columns[here : here + len(below)].T @ below
+        x[start:stop], _ = lapack.dtrtrs(columns[:here], rest, lower=1, trans=1)
+
+
+def _panels(factor: Array) -> list[tuple[int, int]]:
+    size, width = factor.shape
+    panel = min(max(width - 1, PANEL[0]), PANEL[1])
+    return [(start, min(start + panel, size)) for start in range(0, size, panel)]
 
 
 def _selected_inverse(factor: Array, inverse_scale: Array, rows: NDArray[np.int64]) -> Array:

@@ -1,280 +1,112 @@
 """What the strengths of smoothing are chosen by: scores of ρ = log λ with their gradients and Hessians.
 
-All from the sums: with A = G + Λ, c = A⁻¹h and x_j = A⁻¹λ_jS_jc = −∂c/∂ρ_j,
-
-    t_j   = tr(A⁻¹λ_jS_j)               exact, by the factorisation
-    q_j   = cᵀλ_jS_jc                   exact
-    u_ij  = tr(A⁻¹λ_iS_iA⁻¹λ_jS_j)      = E (λ_iS_ix)ᵀA⁻¹(λ_jS_jx) for x with E xxᵀ = A⁻¹
-
-u is exact where x may run over a square root of A⁻¹, column by column; else x are a few draws of a fixed seed (Hutchinson
-1990). REML needs u for its Hessian only; the gradient of GCV needs it too.
+All come from the sums. The gradient of REML is exact; its Hessian, and the gradient of GCV, need u (see `penalised`),
+which is exact up to some thousand coefficients. The score by holders needs no traces.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.sums import Gram, Sums
+from xspline.sums import Sums
 
 from .cholesky import Array
-from .determinant import Spectrum, spectrum
 from .errors import SingularSystemError
-from .penalty import Roughness
-from .solution import Factorisation, factorise
-
-if TYPE_CHECKING:
-    from xspline.spaces import Space
+from .penalised import ROUNDING, Fit, Model, diagonal
+from .solution import Factorisation
 
 Members = NDArray[np.bool_]
-EXACT = 1500**2  # P² times the number of systems, up to which u is exact
-DRAWS = 32  # beyond, over all systems
-SLAB = 2**23  # numbers of one array of draws
-ROUNDING = 2e-15  # of the power of the data: what a residual sum of squares loses
+DRAWN = 1.0  # how much of a log-likelihood slopes from draws may be wrong by, over the steps that matter
 
 
-@dataclass(frozen=True, eq=False)
-class Model:
-    """Sums and the penalties whose strengths are looked for.
+class Score(ABC):
+    """A score at one ρ, in the units of a log-likelihood for the search: `value`, `gradient` and `hessian`.
 
-    Parameters
-    ----------
-    space : Space
-    sums : Sums
-        About the mean of each member, where the space has the constant.
-    names : tuple of str
-        Coordinates that are smoothed.
-    order : int
-        Of the derivatives that measure roughness.
-    solver : str, optional
-    """
-
-    space: Space
-    sums: Sums
-    names: tuple[str, ...]
-    order: int
-    solver: str | None = None
-
-    @staticmethod
-    def of(sums: Sums, space: Space, names: tuple[str, ...], order: int, solver: str | None) -> Model:
-        """Of sums about any reference."""
-        sums = _about_mean(sums, space)
-        sums = replace(sums, gram=sums.gram.with_batch_axes(sums.batch_ndim))
-        return Model(space, sums, names, order, solver)
-
-    @cached_property
-    def spectrum(self) -> Spectrum:
-        """Of the penalties."""
-        return spectrum(self.space, self.names, self.order)
-
-    def penalty(self, rho: Array) -> Roughness:
-        """Σ_j exp(ρ_j) S_j."""
-        strengths = (float(x) for x in np.exp(rho))
-        return Roughness(dict(zip(self.names, strengths, strict=True)), self.order)
-
-    def about(self, sums: Sums) -> Model:
-        """The same penalties with other sums."""
-        return replace(self, sums=sums)
-
-
-def _about_mean(sums: Sums, space: Space) -> Sums:
-    """Rounding errors of s − 2hᵀc + cᵀGc are relative to s, which is least about the mean."""
-    if not space.has_constant:
-        return sums
-    along = functools.reduce(np.multiply, np.ix_(*space.frame.constant))
-    total = np.tensordot(along, sums.full_moment(space.frame), axes=along.ndim)
-    seen = sums.weight > 0
-    return sums.recentred(sums.reference + np.where(seen, total / np.where(seen, sums.weight, 1.0), 0.0), space.frame)
-
-
-# --- one penalised fit
-
-
-class Fit:
-    """The penalised fit of a model at one ρ, and its derivatives.
+    A batch shares ρ and its scores add. Members that are not determined, or have no more observations than the null
+    space of the penalty has dimensions, are left out.
 
     Attributes
     ----------
-    factorisation : Factorisation
-    c : ndarray, [K.., b..]
-        Coefficients of the field minus the reference; NaN for members that are not determined.
+    members : ndarray of bool, [b..]
+        Those that count.
     """
 
-    def __init__(self, model: Model, rho: Array) -> None:
-        self.model, self.frame, self.count = model, model.space.frame, len(model.space.shape)
-        penalty = model.penalty(rho).gram(model.space)
-        self.terms = [Gram((term,)) for term in penalty.terms]
-        most = int(model.sums.count.max(initial=0))
-        self.factorisation: Factorisation = factorise(
-            model.sums.gram, penalty, model.space, model.solver, observations=most
-        )
-        self.c = self.factorisation.solve(model.sums.full_moment(self.frame))
+    members: Members
 
-    @cached_property
-    def rss(self) -> Array:
-        """Weighted residual sum of squares, [b..]; not below its rounding errors."""
-        sums = self.model.sums
-        absolute = sums.reference**2 * sums.weight * np.finfo(np.float64).eps ** 2
-        floor = 4 * ROUNDING * sums.power + absolute + np.finfo(np.float64).tiny
-        return np.maximum(sums.rss(self.c, self.frame), 0.0) + floor
+    @property
+    @abstractmethod
+    def value(self) -> float:
+        """What is minimised."""
 
-    @cached_property
-    def forces(self) -> Array:
-        """λ_jS_jc, [P, J, b..]."""
-        return self.pushed(self.c)
+    @property
+    @abstractmethod
+    def gradient(self) -> Array:
+        """Its derivatives by ρ, [J]."""
 
-    @cached_property
-    def slopes(self) -> Array:
-        """x_j = A⁻¹λ_jS_jc, [P, J, b..]."""
-        return self.solved(self.forces)
+    @property
+    @abstractmethod
+    def hessian(self) -> Array:
+        """Its second derivatives by ρ, [J, J]."""
 
-    @cached_property
-    def q(self) -> Array:
-        """cᵀλ_jS_jc, [J, b..]."""
-        return np.asarray(np.einsum("p...,pj...->j...", _flat(self.c, self.count), self.forces))
+    @property
+    @abstractmethod
+    def noise(self) -> float:
+        """Rounding errors of the value."""
 
-    @cached_property
-    def w(self) -> Array:
-        """(λ_iS_ic)ᵀA⁻¹(λ_jS_jc), [J, J, b..]."""
-        return _products(self.forces, self.slopes)
+    @property
+    @abstractmethod
+    def score(self) -> tuple[float, Array]:
+        """The score as it is defined, and its gradient."""
 
-    @cached_property
-    def traces(self) -> Array:
-        """t_j, [J, b..]."""
-        return self.factorisation.traces(self.terms)
+    @property
+    @abstractmethod
+    def factorisation(self) -> Factorisation:
+        """Of G + Λ of all data."""
 
-    def pushed(self, v: Array) -> Array:
-        """λ_jS_jv of vectors [K.., rest..]: [P, J, rest..].
-
-        The part of v that a penalty ignores is taken out first: it is the larger part, and λ would blow up its rounding
-        errors.
-        """
-        axes = self.model.spectrum.axes.items()
-        wiggly = (spectrum.wiggly(v, axis) for axis, spectrum in axes)
-        each = [term.matvec(part, self.frame) for term, part in zip(self.terms, wiggly, strict=True)]
-        return np.stack([_flat(force, self.count) for force in each], axis=1)
-
-    def solved(self, v: Array) -> Array:
-        """A⁻¹v of vectors [P, rest.., b..]."""
-        return _flat(self.factorisation.solve(v.reshape(*self.frame.sizes, *v.shape[1:])), self.count)
-
-    def loss(self, other: Sums, residual: Array | None = None) -> tuple[Array, Array]:
-        """Derivatives of s − 2hᵀc + cᵀGc of sums with the reference of the fit: [J, b..] and [J, J, b..].
-
-        Gc − h may be given, [P, b..].
-        """
-        g, x = other.gram.with_batch_axes(other.batch_ndim), self.slopes
-        if residual is None:
-            residual = _flat(g.matvec(self.c, self.frame) - other.full_moment(self.frame), self.count)
-        pull = self.pushed(self.solved(residual).reshape(self.c.shape))
-        along, across = np.einsum("p...,pj...->j...", residual, x), _products(pull, x)
-        curved = _flat(g.matvec(x.reshape(*self.frame.sizes, *x.shape[1:]), self.frame), self.count)
-        return -2 * along, 2 * (_products(x, curved) + across + across.swapaxes(0, 1) - _diagonal(along))
-
-    @cached_property
-    def bends(self) -> tuple[Array, Array]:
-        """u_ij, and Σ_k tr(A⁻¹λ_iS_iA⁻¹λ_kS_kA⁻¹λ_jS_j), [J, J, b..]."""
-        u = v = np.zeros(())
-        for draws in self._draws():
-            x = self.factorisation.half(draws)
-            forces = self.pushed(x)
-            slopes = self.solved(forces)
-            stiff = self.pushed(slopes.reshape(*self.frame.sizes, *slopes.shape[1:])).sum(axis=1)
-            u = u + _products(forces, slopes).sum(axis=2)
-            v = v + _products(slopes, stiff).sum(axis=2)
-        return u, v
-
-    def _draws(self) -> Iterator[Array]:
-        """Columns z, [K.., m, b..], of which the sum of zzᵀ is the identity, or is that on average."""
-        batch, size = self.factorisation.determined.shape, math.prod(self.frame.sizes)
-        systems = math.prod(batch)
-        exact = size**2 * systems <= EXACT
-        count = size if exact else max(2, DRAWS // systems)
-        step, rng = max(1, SLAB // (size * systems * len(self.terms))), np.random.default_rng(0)
-        for start in range(0, count, step):
-            m = min(step, count - start)
-            if exact:
-                z = np.eye(size, m, -start).reshape(size, m, *(1 for _ in batch))
-            else:
-                z = rng.choice([-1.0, 1.0], (size, m, *batch)) / math.sqrt(count)
-            yield z.reshape(*self.frame.sizes, *z.shape[1:])
+    def total(self, x: Array) -> Array:
+        """Sum over the members that count, [.., b..] to [..]; batch extents of 1 are shared."""
+        full = np.broadcast_to(x, (*x.shape[: x.ndim - self.members.ndim], *self.members.shape))
+        return np.asarray(full[..., self.members].sum(axis=-1))
 
 
-def _flat(v: Array, count: int) -> Array:
-    """[K.., rest..] to [P, rest..]."""
-    return v.reshape(math.prod(v.shape[:count]), *v.shape[count:])
-
-
-def _products(a: Array, b: Array) -> Array:
-    """a_iᵀb_j of vectors [P, J, rest..]: [J, J, rest..]."""
-    return np.asarray(np.einsum("pi...,pj...->ij...", a, b))
-
-
-def _diagonal(v: Array) -> Array:
-    """[J, b..] to [J, J, b..]."""
-    return np.eye(len(v)).reshape(len(v), len(v), *(1 for _ in v.shape[1:])) * v
-
-
-# --- scores
-
-
-class Score:
-    """A score at one ρ. A batch shares ρ and its scores add; members that are not determined are left out.
+class OfFit(Score):
+    """A score of one fit.
 
     Parameters
     ----------
     model : Model
     rho : ndarray, [J]
     members : ndarray of bool, [b..], optional
-        Members that count; by default those that are determined and have more observations than the null space of the
-        penalty has dimensions.
+        Those that counted elsewhere.
 
     Raises
     ------
     SingularSystemError
-        Nothing is determined, or a member that counts is not.
+        Nothing is determined, or a member that counted elsewhere is not.
     """
-
-    factorisations = 1
 
     def __init__(self, model: Model, rho: Array, members: Members | None = None) -> None:
         self.model, self.rho, self.fit = model, rho, Fit(model, rho)
-        determined = np.broadcast_to(self.fit.factorisation.determined, self.batch)
-        enough = np.broadcast_to(model.sums.count, self.batch) > model.spectrum.null
-        self.members = counted(determined & enough, members)
-
-    @property
-    def batch(self) -> tuple[int, ...]:
-        """Extents of the batch axes."""
-        sums = self.model.sums
-        return np.broadcast_shapes(sums.batch, sums.gram.batch)
+        batch = np.broadcast_shapes(model.sums.batch, model.sums.gram.batch)
+        determined = np.broadcast_to(self.fit.factorisation.determined, batch)
+        self.members = counted(determined & (model.sums.count > model.spectrum.null), members)
 
     @property
     def factorisation(self) -> Factorisation:
         """Of G + Λ."""
         return self.fit.factorisation
 
-    def total(self, x: Array) -> Array:
-        """Sum over the members that count, [.., b..] to [..]."""
-        return total(x, self.members)
-
     @cached_property
     def n(self) -> Array:
         """Number of observations, [b..]."""
         return np.asarray(self.model.sums.count, dtype=np.float64)
-
-
-def total(x: Array, members: Members) -> Array:
-    """Sum over the members that count, [.., b..] to [..]; batch extents of 1 are shared."""
-    full = np.broadcast_to(x, (*x.shape[: x.ndim - members.ndim], *members.shape))
-    return np.asarray(full[..., members].sum(axis=-1))
 
 
 def counted(found: Members, members: Members | None) -> Members:
@@ -286,7 +118,7 @@ def counted(found: Members, members: Members | None) -> Members:
     return members
 
 
-class Reml(Score):
+class Reml(OfFit):
     """Restricted likelihood with the variance profiled out, as its negative logarithm (Wood 2011).
 
     With D = rss + cᵀΛc and M the dimension of the null space of Λ,
@@ -309,15 +141,15 @@ class Reml(Score):
         """∂V/∂ρ, exact."""
         rank = self.model.spectrum.at(self.rho)[1]
         shrunk = self._degrees / self._deviance * self.fit.q + self.fit.traces
-        return (self.total(shrunk) - self._members * rank) / 2
+        return np.asarray(self.total(shrunk) - self._members * rank) / 2
 
     @cached_property
     def hessian(self) -> Array:
         """∂²V/∂ρ²; exact where u is."""
         fit, deviance = self.fit, self._deviance
-        curved = (_diagonal(fit.q) - 2 * fit.w) / deviance - fit.q[:, None] * fit.q / deviance**2
-        bent = self._degrees * curved + _diagonal(fit.traces) - fit.bends[0]
-        return (self.total(bent) - self._members * self.model.spectrum.at(self.rho)[2]) / 2
+        curved = (diagonal(fit.q) - 2 * fit.w) / deviance - fit.q[:, None] * fit.q / deviance**2
+        bent = self._degrees * curved + diagonal(fit.traces) - fit.bends[0]
+        return np.asarray(self.total(bent) - self._members * self.model.spectrum.at(self.rho)[2]) / 2
 
     @cached_property
     def noise(self) -> float:
@@ -340,16 +172,26 @@ class Reml(Score):
 
     @cached_property
     def _deviance(self) -> Array:
-        return self.fit.rss + self.fit.q.sum(axis=0)
+        return np.asarray(self.fit.rss + self.fit.q.sum(axis=0))
 
 
-class Logarithm:
+class Logarithm(Score):
     """A score v > 0 by (n/2) log v, which has the units of a log-likelihood: what is flat for one score is for all."""
 
-    observations: float
-    derivatives: tuple[float, Array, Array]
+    @property
+    @abstractmethod
+    def observations(self) -> float:
+        """n of the members that count."""
 
-    rounding: float  # of v
+    @property
+    @abstractmethod
+    def derivatives(self) -> tuple[float, Array, Array]:
+        """v, ∂v/∂ρ and ∂²v/∂ρ²."""
+
+    @property
+    @abstractmethod
+    def rounding(self) -> float:
+        """Rounding errors of v."""
 
     @property
     def value(self) -> float:
@@ -362,12 +204,12 @@ class Logarithm:
     @property
     def gradient(self) -> Array:
         v, first, _ = self.derivatives
-        return self.observations / 2 * first / v
+        return np.asarray(self.observations / 2 * first / v)
 
     @property
     def hessian(self) -> Array:
         v, first, second = self.derivatives
-        return self.observations / 2 * (second / v - np.outer(first, first) / v**2)
+        return np.asarray(self.observations / 2 * (second / v - np.outer(first, first) / v**2))
 
     @property
     def score(self) -> tuple[float, Array]:
@@ -375,8 +217,13 @@ class Logarithm:
         return self.derivatives[:2]
 
 
-class Gcv(Logarithm, Score):
+class Gcv(OfFit, Logarithm):
     """Generalised cross-validation n rss / (n − edf)² (Craven and Wahba 1979)."""
+
+    @property
+    def noise(self) -> float:
+        """Rounding errors of the value; where slopes come from draws, how far they are from those of the value."""
+        return super().noise + (0.0 if self.fit.exact else DRAWN)
 
     @cached_property
     def value(self) -> float:
@@ -412,14 +259,14 @@ class Gcv(Logarithm, Score):
         left = self.n - (self.model.space.size - self.fit.traces.sum(axis=0))
         if self.total(left <= ROUNDING * self.n) > 0:
             raise SingularSystemError("no degrees of freedom are left at these strengths")
-        return left
+        return np.asarray(left)
 
     @cached_property
     def _edf(self) -> tuple[Array, Array]:
         """∂edf/∂ρ_j and ∂²edf/∂ρ_i∂ρ_j, as good as u is."""
         u, v = self.fit.bends
         along = u.sum(axis=1)
-        return along - self.fit.traces, 2 * (u - v) + _diagonal(along - self.fit.traces)
+        return along - self.fit.traces, 2 * (u - v) + diagonal(along - self.fit.traces)
 
 
 class Holders(Logarithm):
@@ -438,18 +285,28 @@ class Holders(Logarithm):
     def __init__(
         self, model: Model, pairs: Sequence[tuple[Model, Sums]], rho: Array, members: Members | None = None
     ) -> None:
-        self.model, self.rho, self.factorisations = model, rho, len(pairs)
+        self.model, self.rho = model, rho
         each = [_left_out(i, rest, part, rho) for i, (rest, part) in enumerate(pairs)]
-        determined, value, first, second, weight, power = (functools.reduce(np.add, x) for x in zip(*each, strict=True))
-        self.members = counted(np.broadcast_to(determined == len(pairs), value.shape), members)
-        weights = float(total(weight, self.members))
-        self.derivatives = (
-            float(total(value, self.members)) / weights,
-            total(first, self.members) / weights,
-            total(second, self.members) / weights,
-        )
-        self.observations = float(total(model.sums.count, self.members))
-        self.rounding = ROUNDING * float(total(power, self.members)) / weights
+        determined, *sums = (functools.reduce(np.add, x) for x in zip(*each, strict=True))
+        self.members = counted(np.broadcast_to(determined == len(pairs), sums[0].shape), members)
+        value, first, second, power, weight = (self.total(x) for x in sums)
+        self._derivatives = float(value / weight), first / weight, second / weight
+        self._rounding = ROUNDING * float(power / weight)
+
+    @property
+    def observations(self) -> float:
+        """Of the members that count."""
+        return float(self.total(self.model.sums.count.astype(np.float64)))
+
+    @property
+    def derivatives(self) -> tuple[float, Array, Array]:
+        """The score and its derivatives."""
+        return self._derivatives
+
+    @property
+    def rounding(self) -> float:
+        """Those of the squared errors."""
+        return self._rounding
 
     @property
     def factorisation(self) -> Factorisation:
@@ -458,12 +315,12 @@ class Holders(Logarithm):
 
 
 def _left_out(i: int, rest: Model, part: Sums, rho: Array) -> tuple[Array, ...]:
-    """Whether each member is determined without part i; the error that the rest makes there, its derivatives; Σw, s."""
+    """Whether the rest determines each member; its squared error on part i and the derivatives of that; s and Σw."""
     try:
         fit = Fit(rest, rho)
     except SingularSystemError as error:
         raise SingularSystemError(f"without part {i} the others do not determine the fit: {error}") from None
     determined = np.broadcast_to(fit.factorisation.determined, fit.c.shape[fit.count :])
-    first, second = fit.loss(part)
-    value = np.maximum(part.rss(fit.c, fit.frame), 0.0) + 4 * ROUNDING * part.power + np.finfo(np.float64).tiny
-    return determined.astype(np.int64), value, first, second, part.weight, part.power
+    floor = 4 * ROUNDING * part.power + np.finfo(np.float64).tiny
+    squares = np.maximum(part.rss(fit.c, fit.frame), 0.0) + floor
+    return determined.astype(np.int64), squares, *fit.loss(part), part.power, part.weight

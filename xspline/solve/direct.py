@@ -12,6 +12,7 @@ from xspline.sums import Factor, Gram
 
 from .band import band, gather, gather_dense, narrowest, rows
 from .batch import BatchCholesky
+from .blas import threads_for
 from .cholesky import Array, BandCholesky, DenseCholesky
 from .select import cache_bytes
 from .structure import distinct, members
@@ -120,7 +121,8 @@ class Direct:
             return self._kept[i]
         pairs = self._gram(i).pairs
         pairs = pairs if self.penalty is None else pairs + self.penalty.pairs
-        system = self._factorise(pairs)
+        with threads_for(self._operations):
+            system = self._factorise(pairs)
         if not self._kept or self.nbytes + system.nbytes <= cache_bytes():
             self._kept[i] = system
             self.nbytes += system.nbytes
@@ -143,7 +145,9 @@ class Direct:
         """Pair form of the inverses of a slab, [K.., O.., members], kept if there is room."""
         if i in self._inverses:
             return self._inverses[i]
-        pairs = self._gathered(self._system(i))
+        system = self._system(i)
+        with threads_for(self._operations):
+            pairs = self._gathered(system)
         if self.nbytes + pairs.nbytes <= cache_bytes():
             self._inverses[i] = pairs
             self.nbytes += pairs.nbytes
@@ -166,6 +170,11 @@ class Direct:
     def _steps(self) -> int:
         return self.ordering.size * (self.ordering.bandwidth + 1)
 
+    @property
+    def _operations(self) -> float:
+        """Of one factorisation."""
+        return float(self._steps()) * (self.ordering.bandwidth + 1)
+
     def _each(self, rhs: Array, step: Step) -> Array:
         """Apply a step of every system, [P, n] to [P, n], to its columns of rhs [K.., b..]."""
         sizes = rhs.shape[: len(self.frame.sizes)]
@@ -173,7 +182,9 @@ class Direct:
         which = np.broadcast_to(self.index, batch).ravel()
         flat = self._flatten(np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1))
         slabs = self._slabs
-        out = step(self._system(0), flat, which) if len(slabs) == 1 else self._each_slab(flat, which, step)
+        system = self._system(0)
+        with threads_for(self._operations):
+            out = step(system, flat, which) if len(slabs) == 1 else self._each_slab(flat, which, step)
         return self._unflatten(out).reshape(sizes + batch)
 
     def _each_slab(self, flat: Array, which: NDArray[np.int64], step: Step) -> Array:

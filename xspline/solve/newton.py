@@ -33,6 +33,7 @@ class Point(Protocol):
     def noise(self) -> float:
         """Rounding errors of the value."""
         ...
+
     @property
     def value(self) -> float: ...
     @property
@@ -125,7 +126,11 @@ class Search(Generic[P]):
             leap = np.clip(leap, self.lower, self.upper)
             found = self._try(rho, leap)
             self.leapt |= tail
-            if found is not None and found.value <= point.value + slack and self._outward(leap, found)[tail].all():
+            if (
+                found is not None
+                and found.value <= point.value + slack
+                and self._outward(leap, found)[tail].all()
+            ):
                 return leap, found
         for trial in self._halved(rho, step):
             found = self._try(rho, trial)

@@ -13,9 +13,12 @@ from xspline.spaces import BSpline, Union
 from xspline.sums import Gram, Sums, leave_one_out
 
 from .cholesky import Array, tolerance
-from .criteria import Gcv, Holders, Members, Model, Reml, Score
+from .coarse import coarser
+from .criteria import Gcv, Holders, Members, Reml, Score
 from .newton import Search
+from .penalised import Model
 from .penalty import AUTOMATIC, Roughness
+from .select import select
 from .solution import Factorisation
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
+LONG = 1e10  # operations of a factorisation, from which a coarser problem gives the start
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
 
 
@@ -90,7 +94,7 @@ def choose(
     _check_count(model, method)
     scores = _scores(model, method, parts)
     start, lower, upper = _box(model)
-    found = Search(scores, lower, upper).run(start)
+    found = Search(scores, lower, upper).run(_start(model, method, parts, start))
     value, gradient = found.point.score
     sides = np.where(found.rho - lower < upper - found.rho, "lower", "upper")
     factorisation = found.point.factorisation
@@ -115,7 +119,9 @@ def smoothed(space: Space, method: str) -> tuple[tuple[str, ...], int]:
         An unknown method, no B-spline, or one of degree 0.
     """
     if method not in AUTOMATIC:
-        raise ValueError(f"unknown choice of smoothing {method!r}: known are {', '.join(map(repr, AUTOMATIC))}")
+        raise ValueError(
+            f"unknown choice of smoothing {method!r}: known are {', '.join(map(repr, AUTOMATIC))}"
+        )
     degrees = {name: _degree(basis) for name, (_, basis) in space.axes.items()}
     known = {name: degree for name, degree in degrees.items() if degree is not None}
     if not known:
@@ -142,8 +148,8 @@ def _check_count(model: Model, method: str) -> None:
     most, null = int(model.sums.count.max(initial=0)), model.spectrum.null
     if 0 < most <= null:
         raise ValueError(
-            f"penalty={method!r} needs more observations than the {null} functions that have no roughness, and there are "
-            f"{most}; use fewer functions without a B-spline, or pass a number for a ridge (penalty=1e-3)"
+            f"penalty={method!r} needs more observations than the {null} functions that have no roughness, and "
+            f"there are {most}; use fewer functions without a B-spline, or pass a number for a ridge (penalty=1e-3)"
         )
 
 
@@ -168,13 +174,32 @@ def _scores(model: Model, method: str, parts: Sequence[Sums]) -> Scores:
     seen = [part for part in parts if part.has_weight]
     if len(seen) < 2:
         raise ValueError(
-            f"penalty='holders' predicts each part from the others and needs two or more with observations, not {len(seen)}; "
-            "pass holder=labels to make one part for each label, or penalty='reml'"
+            "penalty='holders' predicts each part from the others and needs two or more with observations, not "
+            f"{len(seen)}; pass holder=labels to make one part for each label, or penalty='reml'"
         )
     frame = model.space.frame
-    rests = [Model.of(rest, model.space, model.names, model.order, model.solver) for rest in leave_one_out(seen, frame)]
-    pairs = [(rest, part.recentred(rest.sums.reference, frame)) for rest, part in zip(rests, seen, strict=True)]
+    rests = [
+        Model.of(rest, model.space, model.names, model.order, model.solver)
+        for rest in leave_one_out(seen, frame)
+    ]
+    pairs = [
+        (rest, part.recentred(rest.sums.reference, frame)) for rest, part in zip(rests, seen, strict=True)
+    ]
     return Scores(functools.partial(Holders, model, pairs), len(pairs))
+
+
+def _start(model: Model, method: str, parts: Sequence[Sums], start: Array) -> Array:
+    """Where the search starts: where a coarser problem ends, if a factorisation of this one takes long."""
+    sums, space = model.sums, model.space
+    cost = select(sums.gram, model.penalty(start).gram(space), space.frame, model.solver).operations
+    found = coarser(sums, space) if cost > LONG else None
+    if found is None:
+        return start
+    smaller = [
+        one[0] for one in (coarser(part, space) for part in parts if part.has_weight) if one is not None
+    ]
+    chosen = choose(*found, method, parts=smaller).penalty.strengths(found[1])
+    return np.log([chosen[name] for name in model.names])
 
 
 def _box(model: Model) -> tuple[Array, Array, Array]:

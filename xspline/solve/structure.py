@@ -219,8 +219,9 @@ def distinct(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
         chosen, index = slice(None), np.arange(math.prod(batch))
     else:
         v = [np.broadcast_to(f.pairs, batch).ravel() for term in gram.terms for f in term if not f.axes]
-        stacked = np.array([np.ones(math.prod(batch)), *v])
-        _, chosen, index = np.unique(stacked, axis=1, return_index=True, return_inverse=True)
+        stacked = np.array(v or [np.ones(math.prod(batch))])
+        alike = stacked[0] if len(stacked) == 1 else stacked  # sorting numbers is faster than columns
+        _, chosen, index = np.unique(alike, axis=-1, return_index=True, return_inverse=True)
     terms = tuple(tuple(_take(f, batch, chosen) for f in term) for term in gram.terms)
     return Gram(terms, 1), index.reshape(batch)
 

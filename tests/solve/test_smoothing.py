@@ -1,0 +1,223 @@
+"""The choice of smoothing against its definition on rows of Φ, and its laws: merging, batches, bounds, errors."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from tests import reference_reml as reference
+from xspline.kernels import Block, Group, Layout, accumulate
+from xspline.solve import Roughness, choose, penalised, solve
+from xspline.solve.criteria import Gcv, Reml, Score
+from xspline.solve.penalised import Model
+from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
+from xspline.sums import Gram, Sums
+
+from .cases import Case, gaps, grid, space_of, static
+
+SCORES: dict[str, type[Score]] = {"reml": Reml, "gcv": Gcv}
+METHODS = sorted(SCORES)
+
+
+def wave(case: Case, rng: np.random.Generator, noise: float = 0.3) -> Case:
+    """The observations replaced by a smooth field and noise, another phase for each member of a batch."""
+    count = len(case.coordinates)
+    xs = np.meshgrid(*case.coordinates, indexing="ij")
+    field = sum(np.sin((5 + 2 * j) * x + j) for j, x in enumerate(xs))
+    phases = rng.uniform(0, 2, case.batch)
+    signal = np.sin(field.reshape(field.shape + (1,) * (case.y.ndim - count)) + phases)
+    return replace(case, y=signal + noise * rng.normal(size=case.y.shape))
+
+
+def made(
+    kinds: tuple[str, ...], structure: Any, batch: tuple[int, ...] = (), seed: int = 0
+) -> tuple[Case, Gram]:
+    rng = np.random.default_rng(seed)
+    case, gram = structure(space_of(*kinds), rng, batch)
+    return wave(case, rng), gram
+
+
+def penalties(space: Space, order: int = 2) -> list[np.ndarray]:
+    names = Roughness(1.0, order).strengths(space)
+    return [Roughness({name: 1.0}, order).gram(space).to_dense(space.frame) for name in names]
+
+
+def rows_of(case: Case, order: int = 2) -> list[reference.Rows]:
+    """One for each member of the batch."""
+    y, w = case.flat(case.y), case.flat(case.w)
+    each = [(slice(None), *b) for b in np.ndindex(*case.batch)]
+    return [reference.Rows(case.phi, y[b], w[b], penalties(case.space, order)) for b in each]
+
+
+def model_of(case: Case, gram: Gram, order: int = 2, at: float = 0.7) -> Model:
+    names = tuple(Roughness(1.0, order).strengths(case.space))
+    return Model.of(case.sums(gram, at), case.space, names, order, None)
+
+
+def strengths(case: Case, gram: Gram, method: str = "reml") -> np.ndarray:
+    chosen = choose(case.sums(gram), case.space, method)
+    return np.log(list(chosen.penalty.strengths(case.space).values()))
+
+
+def scattered(space: Space, n: int, seed: int = 0, noise: float = 0.2) -> Block:
+    rng = np.random.default_rng(seed)
+    xs = tuple(rng.random(n) for _ in space.names)
+    y = np.sin(sum((5 + j) * x for j, x in enumerate(xs))) + noise * rng.normal(size=n)
+    return Block(y, xs, (((0,), np.exp(rng.normal(size=n))),), (0,))
+
+
+def summed(block: Block, space: Space, part: slice = slice(None)) -> Sums:
+    layout = Layout((Group((0,), tuple(range(len(space.names)))),), ())
+    weights = tuple((axes, w[part]) for axes, w in block.weights)
+    coordinates = tuple(x[part] for x in block.coordinates)
+    return accumulate(Block(block.values[part], coordinates, weights, (0,)), layout, space)
+
+
+def lowest(f: Any, start: np.ndarray) -> np.ndarray:
+    """The nearest minimum, by a search that knows nothing but the score."""
+    scale = max(1.0, abs(f(start)))
+    options = {"gtol": 1e-10}
+    return optimize.minimize(lambda r: f(r) / scale, start, jac="3-point", method="BFGS", options=options).x
+
+
+def slopes(f: Any, rho: np.ndarray, step: float = 1e-4) -> np.ndarray:
+    """Central differences of fourth order."""
+    out = []
+    for e in np.eye(len(rho)):
+        near, far = (f(rho + h * step * e) - f(rho - h * step * e) for h in (1, 2))
+        out.append((8 * near - far) / (12 * step))
+    return np.array(out)
+
+
+STRUCTURED = [
+    (("cubic",), gaps, ()),
+    (("uneven",), gaps, (3,)),
+    (("cubic", "season"), gaps, (2,)),
+    (("circle", "cubic"), static, ()),
+    (("short circle", "trend"), grid, (2,)),
+    (("union", "cubic"), grid, (2,)),
+    (("cubic", "trend", "season"), static, ()),
+]
+
+
+@pytest.mark.parametrize(("kinds", "structure", "batch"), STRUCTURED)
+@pytest.mark.parametrize("method", METHODS)
+def test_the_score_is_its_definition(kinds: Any, structure: Any, batch: Any, method: str) -> None:
+    """Value, gradient and Hessian, constants included; members of a batch add up."""
+    case, gram = made(kinds, structure, batch)
+    model, rows = model_of(case, gram), rows_of(case)
+    rho = np.random.default_rng(1).uniform(-6, -1, len(model.names))
+    found = SCORES[method](model, rho)
+    value, gradient = found.score
+    assert np.isclose(value, reference.score(rows, rho, method), rtol=1e-10, atol=1e-9)
+    expected = slopes(lambda r: reference.score(rows, r, method), rho, 1e-3)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        found.gradient, slopes(lambda r: SCORES[method](model, r).value, rho), 1e-6, 1e-7
+    )
+    bent = slopes(lambda r: SCORES[method](model, r).gradient, rho)
+    np.testing.assert_allclose(found.hessian, bent, rtol=1e-6, atol=1e-7)
+
+
+def test_a_linear_spline_by_its_slope() -> None:
+    case, gram = made(("linear", "cubic"), gaps)
+    rows, model = rows_of(case, order=1), model_of(case, gram, order=1)
+    rho = np.array([-1.0, -2.0])
+    assert np.isclose(Reml(model, rho).value, reference.reml(rows[0], rho), rtol=1e-10)
+    assert choose(case.sums(gram), case.space, "reml").penalty.order == 1
+
+
+def bases(**named: Any) -> Space:
+    return Space(named, axes={name: Axis() for name in named})
+
+
+LINE = bases(a=BSpline(12, domain=(0, 1)))
+PLANE = bases(a=BSpline(9, domain=(0, 1)), b=BSpline(8, domain=(0, 1)))
+SPACES = {
+    "line": LINE,
+    "line of degree 2": bases(a=BSpline(14, degree=2, domain=(0, 1))),
+    "line of degree 1": bases(a=BSpline(14, degree=1, domain=(0, 1))),
+    "plane": PLANE,
+    "circle": bases(a=BSpline(8, period=1.0, domain=(0, 1)), b=BSpline(7, domain=(0, 1))),
+    "season": bases(a=BSpline(9, domain=(0, 1)), b=Fourier(1, period=1.0)),
+    "union": bases(
+        a=Polynomial(1, domain=(0, 1)) + BSpline(9, period=1.0, domain=(0, 1)), b=Fourier(1, period=0.5)
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [*((name, "reml") for name in SPACES), ("line", "gcv"), ("season", "gcv"), ("plane", "gcv")],
+)
+def test_the_choice_minimises_the_score(name: str, method: str) -> None:
+    space, block = SPACES[name], scattered(SPACES[name], 200, seed=3)
+    chosen = choose(summed(block, space), space, method)
+    designs = [f.design(x) for f, x in zip(space.features, block.coordinates, strict=True)]
+    phi = functools.reduce(lambda a, b: (a[:, :, None] * b[:, None]).reshape(len(b), -1), designs)
+    rows = [reference.Rows(phi, block.values, block.weights[0][1], penalties(space, chosen.penalty.order))]
+    found = np.log(list(chosen.penalty.strengths(space).values()))
+    expected = lowest(lambda rho: reference.score(rows, rho, method), found + 0.3)
+    assert not chosen.at_bounds and chosen.converged
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert np.isclose(chosen.score, reference.score(rows, expected, method), rtol=1e-8)
+    assert chosen.factorisations <= 10
+    assert max(map(abs, chosen.gradient.values())) < 1e-3
+    assert chosen.method == method and tuple(chosen.gradient) == tuple(chosen.penalty.strengths(space))
+
+
+def test_the_factorisation_solves() -> None:
+    case, gram = made(("cubic", "circle"), gaps)
+    sums = case.sums(gram)
+    chosen = choose(sums, case.space, "reml")
+    with_it = solve(sums, case.space, chosen.penalty, factorisation=chosen.factorisation)
+    without = solve(sums, case.space, chosen.penalty)
+    np.testing.assert_allclose(with_it.coefficients, without.coefficients, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_merged_parts_choose_as_the_whole(method: str) -> None:
+    block = scattered(PLANE, 600)
+    pooled = choose(summed(block, PLANE), PLANE, method)
+    parts = [summed(block, PLANE, slice(i, None, 3)) for i in range(3)]
+    merged = choose(Sums.merge(parts, PLANE.frame), PLANE, method)
+    for name, strength in pooled.penalty.strengths(PLANE).items():
+        assert np.isclose(merged.penalty.strengths(PLANE)[name], strength, rtol=1e-10)
+    assert np.isclose(merged.score, pooled.score, rtol=1e-10)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_reference_does_not_matter(method: str) -> None:
+    sums = summed(scattered(PLANE, 300), PLANE)
+    plain = choose(sums, PLANE, method)
+    for value in (0.0, 288.15):
+        moved = choose(sums.recentred(value, PLANE.frame), PLANE, method)
+        for name, strength in plain.penalty.strengths(PLANE).items():
+            assert np.isclose(moved.penalty.strengths(PLANE)[name], strength, rtol=1e-7)
+
+
+def test_units_of_weights_and_values_do_not_matter() -> None:
+    case, gram = made(("circle", "cubic"), gaps)
+    plain = strengths(case, gram)
+    scaled = replace(case, w=case.w * 1e8, y=case.y * 1e-5)
+    np.testing.assert_allclose(strengths(scaled, scaled.general()), plain + np.log(1e8), atol=1e-6)
+
+
+def test_draws_steer_to_the_same_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond some size u is estimated. The gradient of REML stays exact, that of GCV is off by a little."""
+    block = scattered(PLANE, 600)
+    sums = summed(block, PLANE)
+    exact = {m: choose(sums, PLANE, m) for m in METHODS}
+    monkeypatch.setattr(penalised, "EXACT", 0)
+    for method, tolerance in (("reml", 1e-4), ("gcv", 0.5)):
+        drawn = choose(sums, PLANE, method)
+        assert drawn.converged and drawn.factorisations <= exact[method].factorisations + 6
+        for name, strength in exact[method].penalty.strengths(PLANE).items():
+            assert abs(np.log(drawn.penalty.strengths(PLANE)[name] / strength)) < tolerance
+    again = choose(sums, PLANE, "gcv")
+    assert again.score == drawn.score
