@@ -19,7 +19,7 @@ from xspline.sums import Sums
 
 from .cholesky import Array
 from .errors import SingularSystemError
-from .penalised import ROUNDING, Fit, Model, diagonal
+from .penalised import ROUNDING, SMALLEST, Fit, Model, diagonal
 from .solution import Factorisation
 
 Members = NDArray[np.bool_]
@@ -147,7 +147,8 @@ class Reml(OfFit):
     def hessian(self) -> Array:
         """∂²V/∂ρ²; exact where u is."""
         fit, deviance = self.fit, self._deviance
-        curved = (diagonal(fit.q) - 2 * fit.w) / deviance - fit.q[:, None] * fit.q / deviance**2
+        share = fit.q / deviance
+        curved = diagonal(share) - 2 * fit.w / deviance - share[:, None] * share
         bent = self._degrees * curved + diagonal(fit.traces) - fit.bends[0]
         return np.asarray(self.total(bent) - self._members * self.model.spectrum.at(self.rho)[2]) / 2
 
@@ -209,7 +210,7 @@ class Logarithm(Score):
     @property
     def hessian(self) -> Array:
         v, first, second = self.derivatives
-        return np.asarray(self.observations / 2 * (second / v - np.outer(first, first) / v**2))
+        return np.asarray(self.observations / 2 * (second / v - np.outer(first / v, first / v)))
 
     @property
     def score(self) -> tuple[float, Array]:
@@ -321,6 +322,6 @@ def _left_out(i: int, rest: Model, part: Sums, rho: Array) -> tuple[Array, ...]:
     except SingularSystemError as error:
         raise SingularSystemError(f"without part {i} the others do not determine the fit: {error}") from None
     determined = np.broadcast_to(fit.factorisation.determined, fit.c.shape[fit.count :])
-    floor = 4 * ROUNDING * part.power + np.finfo(np.float64).tiny
+    floor = 4 * ROUNDING * part.power + SMALLEST
     squares = np.maximum(part.rss(fit.c, fit.frame), 0.0) + floor
     return determined.astype(np.int64), squares, *fit.loss(part), part.power, part.weight

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 EXACT = 1500**2  # P² times the number of systems, up to which u is exact
 DRAWS = 32  # beyond, over all systems
 SLAB = 2**23  # numbers of one array of draws
+SMALLEST = 1e-290  # a residual sum of squares that may be divided by
 ROUNDING = 2e-15  # of the power of the data: what a residual sum of squares loses
 
 
@@ -121,7 +122,7 @@ class Fit:
         """Weighted residual sum of squares, [b..]; not below its rounding errors."""
         sums = self.model.sums
         absolute = sums.reference**2 * sums.weight * np.finfo(np.float64).eps ** 2
-        floor = 4 * ROUNDING * sums.power + absolute + np.finfo(np.float64).tiny
+        floor = 4 * ROUNDING * sums.power + absolute + SMALLEST
         return np.maximum(sums.rss(self.c, self.frame), 0.0) + floor
 
     @cached_property

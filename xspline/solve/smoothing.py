@@ -15,6 +15,7 @@ from xspline.sums import Gram, Sums, leave_one_out
 from .cholesky import Array, tolerance
 from .coarse import coarser
 from .criteria import Gcv, Holders, Members, Reml, Score
+from .errors import SingularSystemError, nothing_determined
 from .newton import Search
 from .penalised import Model
 from .penalty import AUTOMATIC, Roughness
@@ -90,11 +91,16 @@ def choose(
         Nothing is determined.
     """
     names, order = smoothed(space, method)
+    if not sums.has_weight:
+        raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
     model = Model.of(sums, space, names, order, solver)
     _check_count(model, method)
     scores = _scores(model, method, parts)
     start, lower, upper = _box(model)
-    found = Search(scores, lower, upper).run(_start(model, method, parts, start))
+    try:
+        found = Search(scores, lower, upper).run(_start(model, method, parts, start))
+    except SingularSystemError as error:
+        raise error if method == "holders" else _undetermined(model, method) from error
     value, gradient = found.point.score
     sides = np.where(found.rho - lower < upper - found.rho, "lower", "upper")
     factorisation = found.point.factorisation
@@ -151,6 +157,14 @@ def _check_count(model: Model, method: str) -> None:
             f"penalty={method!r} needs more observations than the {null} functions that have no roughness, and "
             f"there are {most}; use fewer functions without a B-spline, or pass a number for a ridge (penalty=1e-3)"
         )
+
+
+def _undetermined(model: Model, method: str) -> SingularSystemError:
+    return SingularSystemError(
+        f"penalty={method!r} smooths {', '.join(model.names)} and leaves {model.spectrum.null} functions that have no "
+        f"roughness to the {int(model.sums.count.max())} observations, which lie in too few places to determine them; "
+        "use fewer functions without a B-spline, or pass a number for a ridge (penalty=1e-3)"
+    )
 
 
 class Scores:

@@ -1,0 +1,142 @@
+"""The search for the lowest score: known functions, their tails, walls and rounding errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from xspline.solve.errors import SingularSystemError
+from xspline.solve.newton import Minimum, Search
+
+
+@dataclass(frozen=True)
+class Known:
+    value: float
+    gradient: np.ndarray
+    hessian: np.ndarray
+    noise: float = 0.0
+
+
+Score = Callable[[np.ndarray], Known]
+
+
+def found(
+    score: Score, start: list[float], low: float = -30.0, high: float = 30.0
+) -> tuple[Minimum[Known], int]:
+    """The minimum, and how often the score was asked for."""
+    asked = []
+
+    def counted(rho: np.ndarray) -> Known:
+        asked.append(rho)
+        return score(rho)
+
+    count = len(start)
+    minimum = Search(counted, np.full(count, low), np.full(count, high)).run(np.array(start))
+    return minimum, len(asked)
+
+
+def bowl(rho: np.ndarray) -> Known:
+    """Lowest at (1, −2), its axes turned."""
+    bend, d = np.array([[3.0, 1.0], [1.0, 2.0]]), rho - [1.0, -2.0]
+    return Known(float(d @ bend @ d) / 2, bend @ d, bend)
+
+
+def hump(rho: np.ndarray) -> Known:
+    """1 − exp(−ρ²/8): curved downwards away from 0."""
+    x = float(rho[0])
+    y = np.exp(-(x**2) / 8)
+    return Known(1 - y, np.array([x * y / 4]), np.array([[y / 4 - x**2 * y / 16]]))
+
+
+def tail(rho: np.ndarray) -> Known:
+    """Falls for ever along the first coordinate, lowest at 3 along the second."""
+    y, d = float(np.exp(-rho[0])), float(rho[1]) - 3
+    return Known(y + d**2, np.array([-y, 2 * d]), np.diag([y, 2.0]))
+
+
+def test_a_quadratic_takes_one_step() -> None:
+    minimum, asked = found(bowl, [0.0, 0.0])
+    np.testing.assert_allclose(minimum.rho, [1, -2], atol=1e-12)
+    assert minimum.converged and asked == 2 and not minimum.at_bound.any()
+
+
+def test_steps_are_limited() -> None:
+    minimum, asked = found(bowl, [20.0, 20.0])
+    np.testing.assert_allclose(minimum.rho, [1, -2], atol=1e-12)
+    assert 4 < asked < 9
+
+
+@pytest.mark.parametrize("start", [-3.0, 1.0, 6.0])
+def test_curvature_may_have_any_sign(start: float) -> None:
+    minimum, _ = found(hump, [start])
+    assert abs(minimum.rho[0]) < 1e-4 and minimum.converged
+
+
+def test_a_bound_beyond_which_the_score_falls() -> None:
+    minimum, _ = found(bowl, [0.0, 0.0], low=-1.0)
+    assert minimum.at_bound.tolist() == [False, True] and minimum.converged
+    np.testing.assert_allclose(minimum.rho, [2 / 3, -1], atol=1e-12)
+
+
+def test_the_end_of_a_tail_is_tried_at_once() -> None:
+    minimum, asked = found(tail, [-1.0, 0.0])
+    assert minimum.at_bound.tolist() == [True, False] and minimum.converged
+    np.testing.assert_allclose(minimum.rho, [30, 3], atol=1e-4)
+    assert asked < 8
+
+
+def test_a_tail_with_a_valley_is_searched() -> None:
+    """The bound is no answer where the score rises on the way."""
+
+    def valley(rho: np.ndarray) -> Known:
+        x = float(rho[0])
+        y, z = 0.4 * np.exp(-x), 0.01 * np.exp(x / 4)
+        return Known(y + z, np.array([z / 4 - y]), np.array([[y + z / 16]]))
+
+    minimum, _ = found(valley, [0.0])
+    assert abs(valley(minimum.rho).gradient[0]) < 1e-5 and not minimum.at_bound.any()
+
+
+def test_a_wall_is_a_bound() -> None:
+    """No score beyond 2.3, and a slope that leads there."""
+
+    def slope(rho: np.ndarray) -> Known:
+        if rho[0] > 2.3:
+            raise SingularSystemError("beyond the wall")
+        return Known(float(-rho[0]), np.array([-1.0]), np.array([[0.1]]))
+
+    minimum, asked = found(slope, [0.0])
+    assert minimum.at_bound.all() and 1.0 < minimum.rho[0] <= 2.3
+    assert asked < 8
+
+
+def test_no_score_at_the_start() -> None:
+    def nothing(rho: np.ndarray) -> Known:
+        raise SingularSystemError("nothing is determined")
+
+    with pytest.raises(SingularSystemError, match="nothing is determined"):
+        found(nothing, [0.0])
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1.0])
+def test_rounding_errors_end_the_search(noise: float) -> None:
+    rng = np.random.default_rng(0)
+
+    def rough(rho: np.ndarray) -> Known:
+        exact = bowl(rho)
+        return Known(exact.value + noise * rng.uniform(-0.5, 0.5), exact.gradient, exact.hessian, noise)
+
+    minimum, asked = found(rough, [8.0, 3.0])
+    assert minimum.converged and asked < 15
+    np.testing.assert_allclose(minimum.rho, [1, -2], atol=0.2)
+
+
+def test_a_search_that_gives_up_says_so() -> None:
+    """A slope that never ends, without bounds in reach."""
+    minimum, _ = found(
+        lambda rho: Known(float(-rho[0]), np.array([-1.0]), np.array([[1.0]])), [0.0], high=1e6
+    )
+    assert not minimum.converged

@@ -1,0 +1,315 @@
+"""Answers at the ends of the scale, batches, holders, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import reference_reml as reference
+from xspline.kernels import Block, Group, Layout, accumulate
+from xspline.solve import Roughness, SingularSystemError, choose, solve
+from xspline.solve.criteria import Reml
+from xspline.solve.penalised import Model
+from xspline.solve.smoothing import _scores
+from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
+from xspline.sums import Sums
+
+from .cases import Case, gaps, grid, with_multiplicity
+from .test_smoothing import (
+    LINE,
+    METHODS,
+    PLANE,
+    made,
+    model_of,
+    rows_of,
+    scattered,
+    slopes,
+    strengths,
+    summed,
+)
+
+ALL = ["reml", "gcv", "holders"]
+
+
+def on_line(
+    values: Any, space: Space = LINE, n: int = 120, inside: tuple[float, float] = (0.0, 1.0)
+) -> tuple[Sums, np.ndarray, np.ndarray]:
+    """Sums of values at random places of a line, a function of them and of random numbers; the places and values."""
+    rng = np.random.default_rng(2)
+    x = inside[0] + (inside[1] - inside[0]) * rng.random(n)
+    y = values(x, rng)
+    return accumulate(Block(y, (x,), (), (0,)), Layout((Group((0,), (0,)),), ()), space), x, y
+
+
+# --- λ → 0 and λ → ∞
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_straight_line_is_an_answer(method: str) -> None:
+    """Noise about a line: nothing but the line is left."""
+    sums, x, y = on_line(lambda x, rng: 3 + 2 * x + rng.normal(size=x.size))
+    chosen = choose(sums, LINE, method)
+    assert chosen.at_bounds == {"a": "upper"} and chosen.converged
+    assert chosen.factorisations <= 10
+    solution = solve(sums, LINE, chosen.penalty)
+    assert abs(solution.factorisation.edf() - 2) < 1e-3
+    rest = np.linalg.lstsq(np.column_stack([np.ones(x.size), x]), y, rcond=None)[1]
+    assert np.isclose(solution.rss, rest[0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_spline_without_noise_is_an_answer(method: str) -> None:
+    """Data in the space itself: the less smoothing the better."""
+    c = np.random.default_rng(0).normal(size=LINE.size)
+    sums, *_ = on_line(lambda x, rng: 280 + LINE.features[0].design(x) @ c)
+    chosen = choose(sums, LINE, method)
+    fit = solve(sums, LINE, chosen.penalty).coefficients
+    np.testing.assert_allclose(fit, c + 280, atol=1e-4)
+    assert chosen.converged
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("value", [0.0, 1.0, 288.15])
+def test_a_constant_is_an_answer(value: float, method: str) -> None:
+    sums, *_ = on_line(lambda x, rng: np.full(x.size, value))
+    chosen = choose(sums, LINE, method)
+    assert np.isfinite(chosen.score)
+    np.testing.assert_allclose(solve(sums, LINE, chosen.penalty).coefficients, value, rtol=1e-10)
+
+
+def test_more_functions_than_observations() -> None:
+    space = Space({"a": BSpline(60, domain=(0, 1))}, axes={"a": Axis()})
+    sums, *_ = on_line(lambda x, rng: np.sin(6 * x) + 0.1 * rng.normal(size=x.size), space, n=40)
+    chosen = choose(sums, space, "reml")
+    assert chosen.converged and not chosen.at_bounds
+    assert 4 < solve(sums, space, chosen.penalty).factorisation.edf() < 12
+
+
+def test_one_coordinate_of_two_that_is_straight() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.random((2, 500))
+    block = Block(np.sin(9 * x) + 0.3 * rng.normal(size=500), (x, y), (), (0,))
+    chosen = choose(accumulate(block, Layout((Group((0,), (0, 1)),), ()), PLANE), PLANE, "reml")
+    assert chosen.at_bounds == {"b": "upper"}
+    assert abs(chosen.gradient["a"]) < 1e-3
+
+
+# --- batches
+
+
+def test_members_share_strengths() -> None:
+    case, gram = made(("cubic", "season"), gaps, (3,))
+    rho = np.array([-2.0])
+    together = Reml(model_of(case, gram), rho)
+    apart = [Reml(model_of(*member(case, b)), rho) for b in range(3)]
+    assert np.isclose(together.value, sum(one.value for one in apart), rtol=1e-10)
+    np.testing.assert_allclose(together.gradient, sum(one.gradient for one in apart), rtol=1e-9)
+    np.testing.assert_allclose(together.hessian, sum(one.hessian for one in apart), rtol=1e-9)
+
+
+def member(case: Case, b: int) -> Any:
+    one = Case(case.space, case.coordinates, case.y[..., b], case.w[..., b])
+    return one, one.general()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("members", [4, 60])
+def test_members_that_are_not_determined_are_left_out(method: str, members: int) -> None:
+    """One without observations, and one with no more than straight lines need."""
+    case, _ = made(("uneven",), gaps, (members,))
+    w = case.w.copy()
+    w[:, 1], w[:, 2] = 0.0, 0.0
+    w[:2, 2] = 1.0
+    case = replace(case, w=w)
+    others = [b for b in range(members) if b not in (1, 2)]
+    rest = Case(case.space, case.coordinates, case.y[:, others], w[:, others])
+    assert np.allclose(
+        strengths(case, case.general(), method), strengths(rest, rest.general(), method), atol=1e-4
+    )
+    score, rows = choose(case.sums(case.general()), case.space, method), rows_of(rest)
+    rho = np.log([score.penalty.strengths(case.space)["a"]])
+    assert np.isclose(score.score, reference.score(rows, rho, method), rtol=1e-8)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_shared_systems_count_once_for_every_member(method: str) -> None:
+    """Full grids share G; with multiplicities they share it up to a number; written out they share nothing."""
+    case, gram = made(("cubic", "circle"), grid, (4,))
+    np.testing.assert_allclose(
+        strengths(case, gram, method), strengths(case, case.general(), method), atol=1e-6
+    )
+    v = np.array([1.0, 2.0, 0.5, 1.0])
+    case, gram = with_multiplicity(case, gram, v)
+    np.testing.assert_allclose(
+        strengths(case, gram, method), strengths(case, case.general(), method), atol=1e-6
+    )
+
+
+# --- holders
+
+
+def parts_of(space: Space, count: int, n: int = 300) -> tuple[list[Sums], list[tuple[np.ndarray, ...]]]:
+    """Sums of holders about references of their own, and their observations as rows."""
+    block = scattered(space, n)
+    slices = [slice(i, None, count) for i in range(count)]
+    parts = [summed(block, space, s).recentred(10.0 * i, space.frame) for i, s in enumerate(slices)]
+    phi = np.einsum(
+        "na,nb->nab", *(f.design(x) for f, x in zip(space.features, block.coordinates, strict=True))
+    )
+    rows = phi.reshape(n, -1), block.values, block.weights[0][1]
+    return parts, [tuple(a[s] for a in rows) for s in slices]
+
+
+def predicted(rows: list[tuple[np.ndarray, ...]], space: Space, rho: np.ndarray) -> float:
+    """Mean squared error of refits without each holder, by dense normal equations."""
+    names = Roughness(1.0).strengths(space)
+    smooth = Roughness(dict(zip(names, np.exp(rho), strict=True))).gram(space).to_dense(space.frame)
+    error = 0.0
+    for h, (phi, y, w) in enumerate(rows):
+        others = [row for i, row in enumerate(rows) if i != h]
+        matrix = sum(((p * v[:, None]).T @ p for p, _, v in others), start=smooth)
+        c = np.linalg.solve(matrix, sum(p.T @ (v * x) for p, x, v in others))
+        error += np.sum(w * (y - phi @ c) ** 2)
+    return float(error / sum(w.sum() for _, _, w in rows))
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_holders_are_predicted_by_the_others(count: int) -> None:
+    parts, rows = parts_of(PLANE, count)
+    chosen = choose(Sums.merge(parts, PLANE.frame), PLANE, "holders", parts=parts)
+    rho = np.log(list(chosen.penalty.strengths(PLANE).values()))
+    assert np.isclose(chosen.score, predicted(rows, PLANE, rho), rtol=1e-9)
+    expected = slopes(lambda r: predicted(rows, PLANE, r), rho, 1e-3)
+    np.testing.assert_allclose(list(chosen.gradient.values()), expected, atol=1e-7)
+    for shift in 0.3 * np.array([[1, 0], [-1, 0], [0, 1], [0, -1]]):
+        assert predicted(rows, PLANE, rho + shift) >= chosen.score
+    assert chosen.converged and chosen.factorisations <= 10 * count + 1
+
+
+def test_the_score_of_holders_is_differentiated_exactly() -> None:
+    parts, _ = parts_of(PLANE, 3)
+    whole = Sums.merge(parts, PLANE.frame)
+    scores = _scores(Model.of(whole, PLANE, ("a", "b"), 2, None), "holders", parts)
+    rho = np.array([-4.0, -3.0])
+    found = scores(rho)
+    np.testing.assert_allclose(found.gradient, slopes(lambda r: scores(r).value, rho), rtol=1e-6)
+    np.testing.assert_allclose(found.hessian, slopes(lambda r: scores(r).gradient, rho), rtol=1e-6, atol=1e-6)
+
+
+def test_holders_with_few_observations() -> None:
+    """A holder of one observation determines nothing itself; one without any does not matter."""
+    block = scattered(PLANE, 200)
+    pieces = [slice(0, 1), slice(1, 80), slice(80, 200)]
+    parts = [summed(block, PLANE, piece) for piece in pieces]
+    chosen = choose(summed(block, PLANE), PLANE, "holders", parts=parts)
+    nothing = Sums.zero(PLANE.frame)
+    again = choose(summed(block, PLANE), PLANE, "holders", parts=[*parts[:2], nothing, parts[2]])
+    assert again.penalty == chosen.penalty and again.score == chosen.score
+
+
+@pytest.mark.parametrize("members", [2, 40])
+def test_holders_of_a_batch(members: int) -> None:
+    """Errors and weights add over the members; one that some holders cannot predict is left out."""
+    case, _ = made(("uneven",), gaps, (members,))
+    w = case.w.copy()
+    w[4:, 0] = 0.0
+    first, second = w.copy(), w.copy()
+    first[1::2], second[::2] = 0.0, 0.0
+    parts = [
+        one.sums(one.general(), r)
+        for one, r in ((replace(case, w=first), 0.0), (replace(case, w=second), 5.0))
+    ]
+    chosen = choose(Sums.merge(parts, case.space.frame), case.space, "holders", parts=parts)
+    rest = [Case(case.space, case.coordinates, case.y[:, 1:], v[:, 1:]) for v in (first, second)]
+    parts = [one.sums(one.general()) for one in rest]
+    expected = choose(Sums.merge(parts, case.space.frame), case.space, "holders", parts=parts)
+    assert np.isclose(chosen.score, expected.score, rtol=1e-9)
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_nothing_to_smooth(method: str) -> None:
+    space = Space({"t": Fourier(2, period=1.0) + Polynomial(1, domain=(0, 1))}, axes={"t": Axis()})
+    sums, *_ = on_line(lambda x, rng: rng.normal(size=x.size), space)
+    message = (
+        f"penalty='{method}' smooths coordinates with a B-spline, and none of t has one; pass penalty=0 for least "
+        "squares, or a number for a ridge"
+    )
+    with pytest.raises(ValueError, match=message):
+        choose(sums, space, method, parts=[sums, sums])
+
+
+def test_steps_have_no_roughness() -> None:
+    space = Space({"a": BSpline(5, degree=0, domain=(0, 1))}, axes={"a": Axis()})
+    sums, *_ = on_line(lambda x, rng: rng.normal(size=x.size), space)
+    with pytest.raises(
+        ValueError, match="the B-spline of 'a' has degree 0 and no roughness to smooth; use degree 1"
+    ):
+        choose(sums, space, "reml")
+
+
+def test_an_unknown_method() -> None:
+    sums, *_ = on_line(lambda x, rng: x)
+    with pytest.raises(
+        ValueError, match="unknown choice of smoothing 'aic': known are 'reml', 'gcv', 'holders'"
+    ):
+        choose(sums, LINE, "aic")
+
+
+@pytest.mark.parametrize("method", ["reml", "gcv"])
+def test_fewer_observations_than_the_null_space(method: str) -> None:
+    block = scattered(PLANE, 4)
+    with pytest.raises(
+        ValueError,
+        match=r"needs more observations than the 4 functions that have no roughness, and there are 4; use",
+    ):
+        choose(summed(block, PLANE), PLANE, method)
+
+
+@pytest.mark.parametrize("method", ["reml", "gcv"])
+def test_all_weight_in_one_place(method: str) -> None:
+    block = Block(np.random.default_rng(0).normal(size=50), (np.full(50, 0.4),), (), (0,))
+    sums = accumulate(block, Layout((Group((0,), (0,)),), ()), LINE)
+    message = (
+        f"penalty='{method}' smooths a and leaves 2 functions that have no roughness to the 50 observations, which lie "
+        r"in too few places to determine them; use fewer functions without a B-spline, or pass a number for a ridge \("
+    )
+    with pytest.raises(SingularSystemError, match=message):
+        choose(sums, LINE, method)
+
+
+@pytest.mark.parametrize("method", ["reml", "gcv"])
+def test_all_weight_in_one_cell(method: str) -> None:
+    """What the cell says is smoothed, and continued as a straight line."""
+    sums, *_ = on_line(lambda x, rng: 1 + x + 0.1 * rng.normal(size=x.size), inside=(0.4, 0.45))
+    fit = solve(sums, LINE, choose(sums, LINE, method).penalty).coefficients
+    assert np.abs(np.diff(fit, 2)).max() < 0.2
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_observations(method: str) -> None:
+    with pytest.raises(SingularSystemError, match="there are no observations"):
+        choose(Sums.zero(LINE.frame), LINE, method)
+
+
+def test_one_holder_only() -> None:
+    parts, _ = parts_of(PLANE, 1)
+    with pytest.raises(
+        ValueError,
+        match=r"needs two or more with observations, not 1; pass holder=labels .*, or penalty='reml'",
+    ):
+        choose(parts[0], PLANE, "holders", parts=[*parts, Sums.zero(PLANE.frame)])
+
+
+def test_a_holder_that_the_others_cannot_do_without() -> None:
+    block = scattered(PLANE, 100)
+    parts = [summed(block, PLANE, slice(0, 2)), summed(block, PLANE, slice(2, 100))]
+    with pytest.raises(
+        SingularSystemError, match=r"without part 1 the others do not determine the fit: .*pass a larger"
+    ):
+        choose(Sums.merge(parts, PLANE.frame), PLANE, "holders", parts=parts)
