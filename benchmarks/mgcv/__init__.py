@@ -23,7 +23,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--write", action="store_true", help="write the figures of gam as fixtures of the test"
     )
     parser.add_argument(
-        "--blas", default="", help="folder of the libblas.so.3 that R is to use (default: its own)"
+        "--blas",
+        default="",
+        help="'libblas.so.3 liblapack.so.3' for R, with their folders (default: its own)",
     )
     parser.add_argument("--threads", type=int, default=2, help="nthreads of bam (default: 2)")
 

@@ -28,9 +28,9 @@ def write(folder: Path, **arrays: Any) -> None:
 
 
 def run(script: str, *arguments: object, blas: str = "") -> dict[str, list[str]]:
-    """The figures that a script prints: name -> words. `blas` is a folder whose libblas.so.3 is to be used."""
+    """The figures that a script prints: name -> words. `blas`: libraries that R is to use instead of its own."""
     command = ["Rscript", str(HERE / script), *map(str, arguments)]
-    environment = {**os.environ, **({"LD_LIBRARY_PATH": blas} if blas else {})}
+    environment = {**os.environ, **({"LD_PRELOAD": blas} if blas else {})}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(f"{script} failed:\n{done.stderr}")
