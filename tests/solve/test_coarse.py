@@ -49,3 +49,16 @@ def test_there_is_an_end() -> None:
     space = Space({"x": BSpline(4, domain=(0, 1)), "t": Polynomial(2, domain=(0, 1))})
     block, layout = scattered(space), Layout((Group((0,), (0, 1)),), ())
     assert coarser(accumulate(block, layout, space), space) is None
+
+
+def test_one_coordinate_at_a_time() -> None:
+    space = SPACES["clamped"]
+    block, layout = scattered(space), Layout((Group((0,), (0, 1)),), ())
+    found = coarser(accumulate(block, layout, space), space, ["y"])
+    assert found is not None
+    sums, smaller = found
+    assert smaller.shape == (11, 6) and smaller.axes["x"] == space.axes["x"]
+    direct = accumulate(block, layout, smaller).recentred(sums.reference, smaller.frame)
+    np.testing.assert_allclose(
+        sums.gram.to_dense(smaller.frame), direct.gram.to_dense(smaller.frame), atol=1e-10
+    )

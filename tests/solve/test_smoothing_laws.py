@@ -13,7 +13,7 @@ from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.solve import Roughness, SingularSystemError, choose, solve
 from xspline.solve.criteria import Reml
 from xspline.solve.penalised import Model
-from xspline.solve.smoothing import _scores
+from xspline.solve.smoothing import Problem
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
 
@@ -192,7 +192,7 @@ def test_holders_are_predicted_by_the_others(count: int) -> None:
 def test_the_score_of_holders_is_differentiated_exactly() -> None:
     parts, _ = parts_of(PLANE, 3)
     whole = Sums.merge(parts, PLANE.frame)
-    scores = _scores(Model.of(whole, PLANE, ("a", "b"), 2, None), "holders", parts)
+    scores = Problem(Model.of(whole, PLANE, ("a", "b"), 2, None), "holders", parts).scores()
     rho = np.array([-4.0, -3.0])
     found = scores(rho)
     np.testing.assert_allclose(found.gradient, slopes(lambda r: scores(r).value, rho), rtol=1e-6)

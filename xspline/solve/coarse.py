@@ -7,7 +7,7 @@ knots; what the coarse problem chooses is a good start for the fine one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,10 +21,14 @@ from .nested import Line, galerkin, prolongation
 from .structure import Array
 
 
-def coarser(sums: Sums, space: Space) -> tuple[Sums, Space] | None:
-    """Sums and space with every second breakpoint removed along each B-spline; None where none has one to spare."""
+def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> tuple[Sums, Space] | None:
+    """Sums and space with every second breakpoint removed along each B-spline, or each of those named.
+
+    None where none has a breakpoint to spare.
+    """
     fine = [Line.of(f) for f in space.features]
-    coarse = [line.coarse for line in fine]
+    asked = [names is None or name in names for name in space.names]
+    coarse = [line.coarse if wanted else None for line, wanted in zip(fine, asked, strict=True)]
     if all(line is None for line in coarse):
         return None
     bases = {

@@ -92,8 +92,10 @@ class OfFit(Score):
         Nothing is determined, or a member that counted elsewhere is not.
     """
 
+    exact = 150**2  # P² times the number of systems, up to which u is exact
+
     def __init__(self, model: Model, rho: Array, members: Members | None = None) -> None:
-        self.model, self.rho, self.fit = model, rho, Fit(model, rho)
+        self.model, self.rho, self.fit = model, rho, Fit(model, rho, self.exact)
         batch = np.broadcast_shapes(model.sums.batch, model.sums.gram.batch)
         determined = np.broadcast_to(self.fit.factorisation.determined, batch)
         self.members = counted(determined & (model.sums.count > model.spectrum.null), members)
@@ -149,7 +151,8 @@ class Reml(OfFit):
         fit, deviance = self.fit, self._deviance
         share = fit.q / deviance
         curved = diagonal(share) - 2 * fit.w / deviance - share[:, None] * share
-        bent = self._degrees * curved + diagonal(fit.traces) - fit.bends[0]
+        t, u, _ = fit.bends
+        bent = self._degrees * curved + diagonal(t) - u
         return np.asarray(self.total(bent) - self._members * self.model.spectrum.at(self.rho)[2]) / 2
 
     @cached_property
@@ -221,6 +224,8 @@ class Logarithm(Score):
 class Gcv(OfFit, Logarithm):
     """Generalised cross-validation n rss / (n − edf)² (Craven and Wahba 1979)."""
 
+    exact = 1500**2  # slopes need u
+
     @property
     def noise(self) -> float:
         """Rounding errors of the value; where slopes come from draws, how far they are from those of the value."""
@@ -265,9 +270,9 @@ class Gcv(OfFit, Logarithm):
     @cached_property
     def _edf(self) -> tuple[Array, Array]:
         """∂edf/∂ρ_j and ∂²edf/∂ρ_i∂ρ_j, as good as u is."""
-        u, v = self.fit.bends
-        along = u.sum(axis=1)
-        return along - self.fit.traces, 2 * (u - v) + diagonal(along - self.fit.traces)
+        t, u, v = self.fit.bends
+        first = u.sum(axis=1) - t
+        return first, 2 * (u - v) + diagonal(first)
 
 
 class Holders(Logarithm):

@@ -16,13 +16,14 @@ from .cholesky import Array
 from .errors import SingularSystemError
 
 LONGEST = 5.0  # a step along an eigenvector of the Hessian
-NEAR = 3e-5  # a step this short ends the search
+NEAR = 5e-5  # a step that ends the search
 GAIN = 1e-10  # and one that promises no more than this,
 DOUBT = 0.01  # or than this share of the rounding errors: slopes are more exact than the score
 SLACK = 1e-5  # what a step may lose
 LEVEL = 1e-5  # a slope that is none, on a bound
 STEPS = 50
 HALVINGS = 10
+SHORT = 0.5  # a step over which a Hessian changes little
 TAIL = 0.3  # what is left to gain where the score is looked at on the bound
 
 
@@ -78,10 +79,13 @@ class Search(Generic[P]):
     score : callable
         ρ to Point; raises SingularSystemError where there is no score.
     lower, upper : ndarray, [J]
+    near : float
+        A step this short ends the search.
     """
 
-    def __init__(self, score: Callable[[Array], P], lower: Array, upper: Array) -> None:
-        self.score, self.lower, self.upper = score, lower.copy(), upper.copy()
+    def __init__(self, score: Callable[[Array], P], lower: Array, upper: Array, near: float = NEAR) -> None:
+        self.score, self.lower, self.upper, self.near = score, lower.copy(), upper.copy(), near
+        self.error = np.zeros((len(lower), len(lower)))  # of the Hessians, as the slopes showed
         self.leapt = np.zeros(len(lower), dtype=bool)  # a bound is tried once
 
     def run(self, start: Array) -> Minimum[P]:
@@ -91,15 +95,33 @@ class Search(Generic[P]):
         for _ in range(STEPS):
             step = self._step(rho, point)
             gain = abs(float(point.gradient @ step))
-            if np.max(np.abs(step)) < NEAR or gain < GAIN + DOUBT * point.noise:
+            if np.max(np.abs(step)) < self.near or gain < GAIN + DOUBT * point.noise:
                 break
             found = self._better(rho, point, step)
             if found is None:  # rounding errors are all that is left
                 break
+            self._learn(found[0] - rho, point, found[1])
             rho, point = found
         else:
             return Minimum(rho, point, self._outward(rho, point), False)
         return Minimum(rho, point, self._outward(rho, point), True)
+
+    def _hessian(self, point: P) -> Array:
+        return point.hessian + self.error
+
+    def _learn(self, step: Array, before: P, after: P) -> None:
+        """Make the mean of two Hessians agree with the slopes at both, by the least change (Powell 1970).
+
+        Hessians may come from draws; then it is this that makes the last steps short.
+        """
+        if np.max(np.abs(step)) > SHORT:
+            return
+        length = step @ step
+        mean = (before.hessian + after.hessian) / 2 + self.error
+        wrong = (after.gradient - before.gradient - mean @ step) / length
+        self.error += (
+            np.outer(wrong, step) + np.outer(step, wrong) - (wrong @ step) / length * np.outer(step, step)
+        )
 
     def _outward(self, rho: Array, point: P) -> NDArray[np.bool_]:
         """Coordinates on a bound where the score falls beyond it, or is flat."""
@@ -110,7 +132,7 @@ class Search(Generic[P]):
         free = ~self._outward(rho, point)
         step = np.zeros(len(rho))
         if free.any():
-            values, vectors = np.linalg.eigh(point.hessian[np.ix_(free, free)])
+            values, vectors = np.linalg.eigh(self._hessian(point)[np.ix_(free, free)])
             values = np.abs(values)
             values = np.maximum(values, max(1e-7 * values.max(), np.finfo(np.float64).tiny))
             along = vectors.T @ point.gradient[free] / values
@@ -140,7 +162,7 @@ class Search(Generic[P]):
 
     def _tail(self, rho: Array, point: P) -> NDArray[np.bool_]:
         """Coordinates along which the score falls as C exp(−|ρ|) does, with little left to fall."""
-        g, bend = point.gradient, np.diagonal(point.hessian)
+        g, bend = point.gradient, np.diagonal(self._hessian(point))
         length = np.abs(g) / np.where(bend > 0, bend, np.inf)
         near = (length > 0.6) & (length < 1.7) & (np.abs(g) < TAIL)
         return np.asarray(near & ~self.leapt & ~self._outward(rho, point))

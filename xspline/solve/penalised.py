@@ -31,8 +31,7 @@ from .solution import Factorisation, factorise
 if TYPE_CHECKING:
     from xspline.spaces import Space
 
-EXACT = 1500**2  # P² times the number of systems, up to which u is exact
-DRAWS = 32  # beyond, over all systems
+DRAWS = 32  # over all systems
 SLAB = 2**23  # numbers of one array of draws
 SMALLEST = 1e-290  # a residual sum of squares that may be divided by
 ROUNDING = 2e-15  # of the power of the data: what a residual sum of squares loses
@@ -78,8 +77,8 @@ class Model:
         return Roughness(dict(zip(self.names, strengths, strict=True)), self.order)
 
     def about(self, sums: Sums) -> Model:
-        """The same penalties with other sums."""
-        return replace(self, sums=sums)
+        """The same penalties with other sums, about any reference."""
+        return Model.of(sums, self.space, self.names, self.order, self.solver)
 
 
 def _about_mean(sums: Sums, space: Space) -> Sums:
@@ -100,6 +99,13 @@ def _about_mean(sums: Sums, space: Space) -> Sums:
 class Fit:
     """The penalised fit of a model at one ρ, and its derivatives.
 
+    Parameters
+    ----------
+    model : Model
+    rho : ndarray, [J]
+    exact : int
+        P² times the number of systems up to which `bends` are exact; it takes P solves a system.
+
     Attributes
     ----------
     factorisation : Factorisation
@@ -107,7 +113,8 @@ class Fit:
         Coefficients of the field minus the reference; NaN for members that are not determined.
     """
 
-    def __init__(self, model: Model, rho: Array) -> None:
+    def __init__(self, model: Model, rho: Array, exact: int = 0) -> None:
+        self.size, self.limit = math.prod(model.space.shape), exact
         self.model, self.frame, self.count = model, model.space.frame, len(model.space.shape)
         penalty = model.penalty(rho).gram(model.space)
         self.terms = [Gram((term,)) for term in penalty.terms]
@@ -138,7 +145,7 @@ class Fit:
     @cached_property
     def q(self) -> Array:
         """cᵀλ_jS_jc, [J, b..]."""
-        return np.asarray(np.einsum("p...,pj...->j...", _flat(self.c, self.count), self.forces))
+        return np.asarray(np.einsum("p...,pj...->j...", flat(self.c, self.count), self.forces))
 
     @cached_property
     def w(self) -> Array:
@@ -159,11 +166,11 @@ class Fit:
         axes = self.model.spectrum.axes.items()
         wiggly = (spectrum.wiggly(v, axis) for axis, spectrum in axes)
         each = [term.matvec(part, self.frame) for term, part in zip(self.terms, wiggly, strict=True)]
-        return np.stack([_flat(force, self.count) for force in each], axis=1)
+        return np.stack([flat(force, self.count) for force in each], axis=1)
 
     def solved(self, v: Array) -> Array:
         """A⁻¹v of vectors [P, rest.., b..]."""
-        return _flat(self.factorisation.solve(v.reshape(*self.frame.sizes, *v.shape[1:])), self.count)
+        return flat(self.factorisation.solve(v.reshape(*self.frame.sizes, *v.shape[1:])), self.count)
 
     def loss(self, other: Sums, residual: Array | None = None) -> tuple[Array, Array]:
         """Derivatives of s − 2hᵀc + cᵀGc of sums with the reference of the fit: [J, b..] and [J, J, b..].
@@ -172,33 +179,37 @@ class Fit:
         """
         g, x = other.gram.with_batch_axes(other.batch_ndim), self.slopes
         if residual is None:
-            residual = _flat(g.matvec(self.c, self.frame) - other.full_moment(self.frame), self.count)
+            residual = flat(g.matvec(self.c, self.frame) - other.full_moment(self.frame), self.count)
         pull = self.pushed(self.solved(residual).reshape(self.c.shape))
         along, across = np.einsum("p...,pj...->j...", residual, x), products(pull, x)
-        curved = _flat(g.matvec(x.reshape(*self.frame.sizes, *x.shape[1:]), self.frame), self.count)
+        curved = flat(g.matvec(x.reshape(*self.frame.sizes, *x.shape[1:]), self.frame), self.count)
         return -2 * along, 2 * (products(x, curved) + across + across.swapaxes(0, 1) - diagonal(along))
 
     @cached_property
-    def bends(self) -> tuple[Array, Array]:
-        """u_ij, and Σ_k tr(A⁻¹λ_iS_iA⁻¹λ_kS_kA⁻¹λ_jS_j), [J, J, b..]."""
-        u = v = np.zeros(())
+    def bends(self) -> tuple[Array, Array, Array]:
+        """t_j, u_ij, and Σ_k tr(A⁻¹λ_iS_iA⁻¹λ_kS_kA⁻¹λ_jS_j): [J, b..] and twice [J, J, b..].
+
+        All from the same x: where these are draws, what is left of t − u has no more error than its size allows.
+        """
+        t = u = v = np.zeros(())
         for draws in self._draws():
             x = self.factorisation.half(draws)
             forces = self.pushed(x)
             slopes = self.solved(forces)
             stiff = self.pushed(slopes.reshape(*self.frame.sizes, *slopes.shape[1:])).sum(axis=1)
+            t = t + np.einsum("pm...,pjm...->j...", flat(x, self.count), forces)
             u = u + products(forces, slopes).sum(axis=2)
             v = v + products(slopes, stiff).sum(axis=2)
-        return u, v
+        return t, u, v
 
     @property
     def exact(self) -> bool:
         """Whether `bends` are exact."""
-        return math.prod(self.frame.sizes) ** 2 * self.factorisation.determined.size <= EXACT
+        return self.size**2 * self.factorisation.determined.size <= self.limit
 
     def _draws(self) -> Iterator[Array]:
         """Columns z, [K.., m, b..], of which the sum of zzᵀ is the identity, or is that on average."""
-        batch, size = self.factorisation.determined.shape, math.prod(self.frame.sizes)
+        batch, size = self.factorisation.determined.shape, self.size
         systems = math.prod(batch)
         count = size if self.exact else max(2, DRAWS // systems)
         step, rng = max(1, SLAB // (size * systems * len(self.terms))), np.random.default_rng(0)
@@ -211,7 +222,7 @@ class Fit:
             yield z.reshape(*self.frame.sizes, *z.shape[1:])
 
 
-def _flat(v: Array, count: int) -> Array:
+def flat(v: Array, count: int) -> Array:
     """[K.., rest..] to [P, rest..]."""
     return v.reshape(math.prod(v.shape[:count]), *v.shape[count:])
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from .cholesky import Array, tolerance
 from .coarse import coarser
 from .criteria import Gcv, Holders, Members, Reml, Score
 from .errors import SingularSystemError, nothing_determined
-from .newton import Search
+from .newton import NEAR, Minimum, Search
 from .penalised import Model
 from .penalty import AUTOMATIC, Roughness
 from .select import select
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
-LONG = 1e10  # operations of a factorisation, from which a coarser problem gives the start
+LONG = 1e9  # operations of a factorisation, from which coarser problems give the start
+ROUGHLY = 0.03  # how well they are solved
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
 
 
@@ -47,7 +49,7 @@ class Smoothing:
     at_bounds : dict of str to str
         Coordinates whose strength is as small or as large as makes a difference: "lower" or "upper".
     factorisations : int
-        How many it took.
+        How many it took, without the smaller ones of coarser problems.
     factorisation : Factorisation
         Of G + Λ, for `solve`.
     converged : bool
@@ -95,23 +97,22 @@ def choose(
         raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
     model = Model.of(sums, space, names, order, solver)
     _check_count(model, method)
-    scores = _scores(model, method, parts)
-    start, lower, upper = _box(model)
+    problem = Problem(model, method, _seen(parts) if method == "holders" else ())
     try:
-        found = Search(scores, lower, upper).run(_start(model, method, parts, start))
+        found, factorisations = problem.search(problem.start())
     except SingularSystemError as error:
         raise error if method == "holders" else _undetermined(model, method) from error
     value, gradient = found.point.score
+    _, lower, upper = problem.box
     sides = np.where(found.rho - lower < upper - found.rho, "lower", "upper")
-    factorisation = found.point.factorisation
     return Smoothing(
         penalty=model.penalty(found.rho),
         method=method,
         score=value,
         gradient=dict(zip(names, gradient.tolist(), strict=True)),
         at_bounds={n: str(side) for n, side, at in zip(names, sides, found.at_bound, strict=True) if at},
-        factorisations=scores.factorisations + (method == "holders"),
-        factorisation=factorisation,
+        factorisations=factorisations + (method == "holders"),
+        factorisation=found.point.factorisation,
         converged=found.converged,
     )
 
@@ -167,6 +168,16 @@ def _undetermined(model: Model, method: str) -> SingularSystemError:
     )
 
 
+def _seen(parts: Sequence[Sums]) -> list[Sums]:
+    seen = [part for part in parts if part.has_weight]
+    if len(seen) < 2:
+        raise ValueError(
+            "penalty='holders' predicts each part from the others and needs two or more with observations, not "
+            f"{len(seen)}; pass holder=labels to make one part for each label, or penalty='reml'"
+        )
+    return seen
+
+
 class Scores:
     """A score as a function of ρ, of the same batch members wherever it is asked for; counts factorisations."""
 
@@ -182,55 +193,95 @@ class Scores:
         return found
 
 
-def _scores(model: Model, method: str, parts: Sequence[Sums]) -> Scores:
-    if method != "holders":
-        return Scores(functools.partial(Reml if method == "reml" else Gcv, model))
-    seen = [part for part in parts if part.has_weight]
-    if len(seen) < 2:
-        raise ValueError(
-            "penalty='holders' predicts each part from the others and needs two or more with observations, not "
-            f"{len(seen)}; pass holder=labels to make one part for each label, or penalty='reml'"
-        )
-    frame = model.space.frame
-    rests = [
-        Model.of(rest, model.space, model.names, model.order, model.solver)
-        for rest in leave_one_out(seen, frame)
-    ]
-    pairs = [
-        (rest, part.recentred(rest.sums.reference, frame)) for rest, part in zip(rests, seen, strict=True)
-    ]
-    return Scores(functools.partial(Holders, model, pairs), len(pairs))
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is minimised, in one space.
 
-
-def _start(model: Model, method: str, parts: Sequence[Sums], start: Array) -> Array:
-    """Where the search starts: where a coarser problem ends, if a factorisation of this one takes long."""
-    sums, space = model.sums, model.space
-    cost = select(sums.gram, model.penalty(start).gram(space), space.frame, model.solver).operations
-    found = coarser(sums, space) if cost > LONG else None
-    if found is None:
-        return start
-    smaller = [
-        one[0] for one in (coarser(part, space) for part in parts if part.has_weight) if one is not None
-    ]
-    chosen = choose(*found, method, parts=smaller).penalty.strengths(found[1])
-    return np.log([chosen[name] for name in model.names])
-
-
-def _box(model: Model) -> tuple[Array, Array, Array]:
-    """Where the search starts, and the bounds of ρ, [J] each.
-
-    At the start penalty and data weigh the same on the diagonal of A. At the upper bound the roughest function that a
-    penalty lets through is shrunk by `STIFFEST`, were the observations spread evenly: G = Σw ⊗M; but no further than
-    where rounding errors of λS reach the constant, which only G determines.
+    Parameters
+    ----------
+    model : Model
+    method : str
+    parts : sequence of Sums
+        The holders', for "holders".
     """
-    sums, space, frame = model.sums, model.space, model.space.frame
-    seen = np.broadcast_to(sums.weight > 0, np.broadcast_shapes(sums.weight.shape, sums.gram.batch))
-    axes = tuple(range(len(frame.sizes)))
-    data = float(np.mean(np.broadcast_to(sums.gram.diagonal(frame).sum(axis=axes), seen.shape)[seen]))
-    weight = float(np.mean(np.broadcast_to(sums.weight, seen.shape)[seen]))
-    grams = [Gram((term,)) for term in model.penalty(np.zeros(len(model.names))).gram(space).terms]
-    rough = np.array([gram.diagonal(frame).sum() for gram in grams])
-    start = np.log(data / rough)
-    stiffest = np.log(STIFFEST * weight / model.spectrum.softest)
-    wall = np.log(weight / (16 * tolerance(space.size) * rough))
-    return start, start + WEAKEST, np.maximum(np.minimum(stiffest, wall), start + 1.0)
+
+    model: Model
+    method: str
+    parts: Sequence[Sums]
+
+    def search(self, start: Array, near: float = NEAR) -> tuple[Minimum[Score], int]:
+        """The minimum, and how many factorisations it took."""
+        _, lower, upper = self.box
+        scores = self.scores()
+        return Search(scores, lower, upper, near).run(start), scores.factorisations
+
+    def scores(self) -> Scores:
+        """The score as a function of ρ."""
+        if self.method != "holders":
+            return Scores(functools.partial(Reml if self.method == "reml" else Gcv, self.model))
+        model, frame = self.model, self.model.space.frame
+        rests = [model.about(rest) for rest in leave_one_out(self.parts, frame)]
+        pairs = [(r, p.recentred(r.sums.reference, frame)) for r, p in zip(rests, self.parts, strict=True)]
+        return Scores(functools.partial(Holders, model, pairs), len(pairs))
+
+    def start(self) -> Array:
+        """Where the search starts: where those of coarser problems end, if a factorisation of this one takes long.
+
+        Coordinates are refined one at a time, first the one that is least smooth: its strength is the most wrong where
+        knots are missing, and all problems but the last remain much smaller than this one.
+        """
+        problem, missing = self, dict.fromkeys(self.model.names, 0)
+        while problem.operations > LONG and (coarse := problem.coarser(self.model.names)) is not None:
+            sizes = zip(
+                self.model.space.names, problem.model.space.shape, coarse.model.space.shape, strict=True
+            )
+            missing = {n: missing[n] + (before != after) for n, before, after in sizes if n in missing}
+            problem = coarse
+        rho = problem.box[0]
+        while any(missing.values()):
+            rho = problem.search(rho, ROUGHLY)[0].rho
+            smoothness = dict(zip(self.model.names, rho - problem.box[0], strict=True))
+            missing[min((n for n in missing if missing[n]), key=lambda n: smoothness[n])] -= 1
+            problem = self.without(missing)
+        return rho
+
+    def coarser(self, names: Collection[str]) -> Problem | None:
+        """With every second breakpoint removed along some coordinates; None where none has one to spare."""
+        space = self.model.space
+        found = coarser(self.model.sums, space, names)
+        if found is None:
+            return None
+        parts = [one[0] for one in (coarser(part, space, names) for part in self.parts) if one is not None]
+        return replace(self, model=replace(self.model, sums=found[0], space=found[1]), parts=parts)
+
+    def without(self, missing: Mapping[str, int]) -> Problem:
+        """With breakpoints removed so many times along each coordinate."""
+        problem = self
+        for time in range(max(missing.values())):
+            problem = problem.coarser([n for n, times in missing.items() if times > time]) or problem
+        return problem
+
+    @property
+    def operations(self) -> float:
+        """Of a factorisation."""
+        model, penalty = self.model, self.model.penalty(self.box[0]).gram(self.model.space)
+        return select(model.sums.gram, penalty, model.space.frame, model.solver).operations
+
+    @cached_property
+    def box(self) -> tuple[Array, Array, Array]:
+        """A place to start at, and the bounds of ρ, [J] each.
+
+        At the start penalty and data weigh the same on the diagonal of A. At the upper bound the roughest function
+        that a penalty lets through is shrunk by `STIFFEST`, were the observations spread evenly: G = Σw ⊗M; but no
+        further than where rounding errors of λS reach the constant, which only G determines.
+        """
+        model, space, frame = self.model, self.model.space, self.model.space.frame
+        sums, axes = model.sums, tuple(range(len(frame.sizes)))
+        data, weight = np.broadcast_arrays(sums.gram.diagonal(frame).sum(axis=axes), sums.weight)
+        typical, total = float(np.mean(data[weight > 0])), float(np.mean(weight[weight > 0]))
+        grams = [Gram((term,)) for term in model.penalty(np.zeros(len(model.names))).gram(space).terms]
+        rough = np.array([gram.diagonal(frame).sum() for gram in grams])
+        start = np.log(typical / rough)
+        stiffest = np.log(STIFFEST * total / model.spectrum.softest)
+        wall = np.log(total / (16 * tolerance(space.size) * rough))
+        return start, start + WEAKEST, np.maximum(np.minimum(stiffest, wall), start + 1.0)
