@@ -92,57 +92,58 @@ class Search(Generic[P]):
         """From a start at which there is a score."""
         rho = np.clip(start, self.lower, self.upper)
         point = self.score(rho)
+        bend, converged = point.hessian, False
         for _ in range(STEPS):
-            step = self._step(rho, point)
-            gain = abs(float(point.gradient @ step))
-            if np.max(np.abs(step)) < self.near or gain < GAIN + DOUBT * point.noise:
+            step = self._step(rho, point, bend)
+            found = None if self._ends(point, step) else self._better(rho, point, step, bend)
+            if found is None:  # there, or all that is left are rounding errors
+                converged = True
                 break
-            found = self._better(rho, point, step)
-            if found is None:  # rounding errors are all that is left
-                break
-            self._learn(found[0] - rho, point, found[1])
-            rho, point = found
-        else:
-            return Minimum(rho, point, self._outward(rho, point), False)
-        return Minimum(rho, point, self._outward(rho, point), True)
+            (last, before), (rho, point) = (rho, point), found
+            moved = rho - last
+            if np.max(np.abs(moved)) <= SHORT:
+                if self._ends(point, self._step(rho, point, bend)):  # which spares the Hessian there
+                    converged = True
+                    break
+                self._learn(moved, before, point)
+            bend = point.hessian + self.error
+        return Minimum(rho, point, self._outward(rho, point), converged)
 
-    def _hessian(self, point: P) -> Array:
-        return point.hessian + self.error
+    def _ends(self, point: P, step: Array) -> bool:
+        gain = abs(float(point.gradient @ step))
+        return bool(np.max(np.abs(step)) < self.near or gain < GAIN + DOUBT * point.noise)
 
     def _learn(self, step: Array, before: P, after: P) -> None:
         """Make the mean of two Hessians agree with the slopes at both, by the least change (Powell 1970).
 
         Hessians may come from draws; then it is this that makes the last steps short.
         """
-        if np.max(np.abs(step)) > SHORT:
-            return
         length = step @ step
         mean = (before.hessian + after.hessian) / 2 + self.error
         wrong = (after.gradient - before.gradient - mean @ step) / length
-        self.error += (
-            np.outer(wrong, step) + np.outer(step, wrong) - (wrong @ step) / length * np.outer(step, step)
-        )
+        self.error += np.outer(wrong, step) + np.outer(step, wrong)
+        self.error -= (wrong @ step) / length * np.outer(step, step)
 
     def _outward(self, rho: Array, point: P) -> NDArray[np.bool_]:
         """Coordinates on a bound where the score falls beyond it, or is flat."""
         g = point.gradient
         return np.asarray(((rho <= self.lower) & (g > -LEVEL)) | ((rho >= self.upper) & (g < LEVEL)))
 
-    def _step(self, rho: Array, point: P) -> Array:
+    def _step(self, rho: Array, point: P, bend: Array) -> Array:
         free = ~self._outward(rho, point)
         step = np.zeros(len(rho))
         if free.any():
-            values, vectors = np.linalg.eigh(self._hessian(point)[np.ix_(free, free)])
+            values, vectors = np.linalg.eigh(bend[np.ix_(free, free)])
             values = np.abs(values)
             values = np.maximum(values, max(1e-7 * values.max(), np.finfo(np.float64).tiny))
             along = vectors.T @ point.gradient[free] / values
             step[free] = -vectors @ np.clip(along, -LONGEST, LONGEST)
         return step
 
-    def _better(self, rho: Array, point: P, step: Array) -> tuple[Array, P] | None:
+    def _better(self, rho: Array, point: P, step: Array, bend: Array) -> tuple[Array, P] | None:
         """A place where the score is lower, and the score there."""
         slack = SLACK + point.noise
-        tail = self._tail(rho, point)
+        tail = self._tail(rho, point, np.diagonal(bend))
         if tail.any():
             leap = np.where(tail, np.where(point.gradient < 0, self.upper, self.lower), rho + step)
             leap = np.clip(leap, self.lower, self.upper)
@@ -160,9 +161,9 @@ class Search(Generic[P]):
                 return trial, found
         return None
 
-    def _tail(self, rho: Array, point: P) -> NDArray[np.bool_]:
+    def _tail(self, rho: Array, point: P, bend: Array) -> NDArray[np.bool_]:
         """Coordinates along which the score falls as C exp(−|ρ|) does, with little left to fall."""
-        g, bend = point.gradient, np.diagonal(self._hessian(point))
+        g = point.gradient
         length = np.abs(g) / np.where(bend > 0, bend, np.inf)
         near = (length > 0.6) & (length < 1.7) & (np.abs(g) < TAIL)
         return np.asarray(near & ~self.leapt & ~self._outward(rho, point))

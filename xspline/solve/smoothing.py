@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
 LONG = 1e9  # operations of a factorisation, from which coarser problems give the start
-ROUGHLY = 0.03  # how well they are solved
+ROUGHLY = 0.1  # how well they are solved
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
 
 
