@@ -18,6 +18,10 @@ class SingularSystemError(ValueError):
     """The data and the penalty do not determine the coefficients."""
 
 
+class ConvergenceError(ValueError):
+    """An iterative solve did not reach its tolerance, or cannot give what was asked of it."""
+
+
 def nothing_determined(
     space: Space,
     observed: NDArray[np.bool_],

@@ -1,0 +1,441 @@
+"""The iterative solver: its pieces against their dense definitions, its solutions against the direct ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.solve.cases import Case, gaps, rngs, space_of, spaces
+from xspline.solve import Ridge, Roughness, iterative, threads
+from xspline.solve.direct import Direct
+from xspline.solve.errors import ConvergenceError
+from xspline.solve.iterative import Iterative, Layout
+from xspline.solve.multigrid import Level, Multigrid, along, coarsened
+from xspline.solve.nested import Line, Step, prolongation
+from xspline.solve.operator import Operator
+from xspline.solve.schwarz import Schwarz, windows
+from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
+from xspline.spaces.bspline import LocalSpline
+from xspline.sums import Factor, Gram, Sums
+
+UNEVEN = (0, 0, 0, 0, 0.1, 0.2, 0.2, 0.3, 0.3, 0.3, 0.7, 0.8, 1, 1, 1, 1)
+
+LINES: dict[str, Basis] = {
+    "even": BSpline(9, domain=(0, 1)),
+    "odd": BSpline(10, domain=(0, 1)),
+    "constant": BSpline(9, degree=0, domain=(0, 1)),
+    "linear": BSpline(10, degree=1, domain=(0, 1)),
+    "quintic": BSpline(11, degree=5, domain=(0, 1)),
+    "circle": BSpline(16, period=1.0, domain=(0, 1)),
+    "odd circle": BSpline(17, period=1.0, domain=(0, 1)),
+    "uneven": BSpline(knots=UNEVEN),
+    "uneven circle": BSpline(knots=(0, 0.1, 0.15, 0.3, 0.5, 0.6, 0.7, 0.9, 0.95, 1), period=1.0, degree=2),
+}
+
+
+def line_of(basis: Basis) -> Line:
+    return Line.of(Space({"x": basis}, axes={"x": Axis()}).features[0])
+
+
+def nested(name: str) -> tuple[Line, Line]:
+    fine = line_of(LINES[name])
+    assert fine.coarse is not None
+    return fine, fine.coarse
+
+
+def field(space: Space, rng: np.random.Generator, missing: float = 0.6, per: float = 2.5) -> Sums:
+    """Sums of noise on a grid, with a hole over a share of the domain."""
+    xs = tuple((np.arange(int(per * k)) + 0.5) / int(per * k) for k in space.shape)
+    w = (rng.random(tuple(map(len, xs))) < 0.9).astype(float)
+    w[tuple(slice(int(0.1 * n), int((0.1 + missing ** (1 / w.ndim)) * n)) for n in w.shape)] = 0.0
+    case = Case(space, xs, rng.normal(size=w.shape), w)
+    gram = case.general()
+    moment = case.y * case.w
+    for design in case.designs():
+        moment = np.tensordot(moment, design, axes=(0, 0))
+    window = tuple((0, k) for k in space.shape)
+    power, weight, count = (np.asarray(np.sum(x)) for x in (w * case.y**2, w, w > 0))
+    return Sums(window, gram, moment, power, weight, count, np.zeros(()))
+
+
+def roughness(space: Space, gram: Gram, share: float) -> Roughness:
+    """λ_j = share · tr G / (n tr R_j) for n smoothed coordinates."""
+    names = [n for n, f in zip(space.names, space.features, strict=True) if f.local]
+    trace = float(np.sum(gram.diagonal(space.frame)))
+    each = {n: float(np.sum(Roughness({n: 1.0}).gram(space).diagonal(space.frame))) for n in names}
+    return Roughness({n: share * trace / (len(names) * x) for n, x in each.items()})
+
+
+def cube(size: int, **others: Basis) -> Space:
+    bases: dict[str, Basis | int] = {
+        "t": BSpline(size, domain=(0, 1)),
+        "y": BSpline(size + 1, domain=(0, 1)),
+        "x": BSpline(size, period=1.0, domain=(0, 1)),
+    }
+    return Space(bases | others, axes={name: Axis() for name in bases | others})
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """G + Λ of a cube with a hole, in all its forms."""
+
+    space: Space
+    sums: Sums
+    penalty: Gram
+
+    @staticmethod
+    def of(size: int, share: float, missing: float = 0.6, **others: Basis) -> System:
+        space = cube(size, **others)
+        sums = field(space, np.random.default_rng(1), missing)
+        return System(space, sums, roughness(space, sums.gram, share).gram(space))
+
+    @property
+    def pairs(self) -> np.ndarray:
+        total = Gram((*self.sums.gram.terms, *self.penalty.terms))
+        return Layout.of(self.space).pairs(total.one_factor(self.space.frame).pairs)
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        return Layout.of(self.space).lines
+
+    def solved(self, **options: float) -> Iterative:
+        system = Iterative(self.sums.gram, self.penalty, self.space, **options)
+        system.solve(self.sums.full_moment(self.space.frame))
+        return system
+
+    def direct(self) -> Direct:
+        return Direct(self.sums.gram, self.penalty, self.space.frame, dense=False)
+
+
+def dense(apply: Callable[[np.ndarray], np.ndarray], sizes: tuple[int, ...]) -> np.ndarray:
+    """The matrix of a map of vectors [m, K..]."""
+    count = math.prod(sizes)
+    return apply(np.eye(count).reshape(count, *sizes)).reshape(count, -1).T
+
+
+# --- nested spaces
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_coarse_functions_are_reproduced(name: str) -> None:
+    fine, coarse = nested(name)
+    x = np.linspace(0, 1, 301)
+    ours = Space({"x": LINES[name]}, axes={"x": Axis()}).features[0].design(x)
+    theirs = LocalSpline(coarse.knots, coarse.degree, coarse.size, coarse.periodic, False).design(x)
+    matrix = prolongation(fine, coarse).toarray()
+    assert np.abs(ours @ matrix - theirs).max() < 1e-14
+    assert matrix.min() >= 0 and np.abs(matrix.sum(axis=1) - 1).max() < 1e-14
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_every_second_breakpoint_goes(name: str) -> None:
+    fine, coarse = nested(name)
+    p = fine.degree
+    inner = [np.unique(line.knots[p : line.knots.size - p]) for line in (fine, coarse)]
+    assert set(inner[1]) == {*inner[0][::2], inner[0][-1]}
+
+
+@pytest.mark.parametrize(
+    "basis", [Fourier(2, period=1.0), BSpline(4, domain=(0, 1)), BSpline(12, period=1.0, domain=(0, 1))]
+)
+def test_some_axes_stay(basis: Basis) -> None:
+    assert line_of(basis).coarse is None
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_pairs_of_a_projection(name: str) -> None:
+    fine, coarse = nested(name)
+    rng = np.random.default_rng(0)
+    factor = Factor((0,), ((0, fine.size),), rng.normal(size=(fine.size, fine.offsets)), 1)
+    ours = along(factor.pairs, Step.of(fine, coarse).galerkin, 0, 1)
+    space = Space({"x": LINES[name]}, axes={"x": Axis()})
+    matrix = prolongation(fine, coarse).toarray()
+    expected = matrix.T @ factor.to_dense(space.frame) @ matrix
+    smaller = Factor((0,), ((0, coarse.size),), ours, 1)
+    assert np.abs(smaller.to_dense(frame_of(coarse)) - expected).max() < 1e-13
+
+
+def frame_of(line: Line):
+    frame = space_of("cubic").frame
+    return replace(frame, sizes=(line.size,), offsets=(line.offsets,), periodic=(line.periodic,))
+
+
+# --- pieces of a level
+
+
+@given(spaces, rngs, st.integers(1, 3))
+@settings(max_examples=40)
+def test_products_are_those_of_the_gram(space: Space, rng: np.random.Generator, count: int) -> None:
+    _, gram = gaps(space, rng)
+    layout = Layout.of(space)
+    operator = Operator(layout.pairs(gram.one_factor(space.frame).pairs), layout.lines)
+    v = rng.normal(size=(*space.shape, count))
+    ours = layout.back(operator.matvec(layout.into(v)))
+    expected = gram.matvec(v, space.frame)
+    assert np.abs(ours - expected).max() <= 1e-13 * np.abs(expected).max()
+
+
+def test_products_over_four_coordinates() -> None:
+    test_products_are_those_of_the_gram.hypothesis.inner_test(
+        space_of("linear", "season", "circle", "cubic"), np.random.default_rng(0), 2
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_levels_are_galerkin_projections(count: int) -> None:
+    bases = dict(list({"t": LINES["odd"], "x": LINES["odd circle"], "u": LINES["uneven"]}.items())[:count])
+    space = Space(bases, axes={name: Axis() for name in bases})
+    sums = field(space, np.random.default_rng(0), missing=0.1, per=4)
+    layout = Layout.of(space)
+    pairs, lines = layout.pairs(sums.gram.one_factor(space.frame).pairs), layout.lines
+    coarse = coarsened(lines, ())
+    level = Level(pairs, lines, coarse)
+    sizes = tuple(line.size for line in coarse)
+    prolong, fine = dense(level.prolong, sizes), dense(level.operator.matvec, level.operator.sizes)
+    ours = dense(Operator(level.galerkin(pairs), coarse).matvec, sizes)
+    expected = prolong.T @ fine @ prolong
+    assert np.abs(ours - expected).max() < 1e-13 * np.abs(expected).max()
+    assert np.abs(dense(level.restrict, level.operator.sizes) - prolong.T).max() < 1e-15
+
+
+@pytest.mark.parametrize("share", [1e-2, 1e-6])
+def test_smoother_adds_up_inverses_of_windows(share: float) -> None:
+    system = System.of(8, share)
+    pairs, lines = system.pairs, system.lines
+    sizes = tuple(line.size for line in lines)
+    matrix = dense(Operator(pairs, lines).matvec, sizes)
+    scale = 1.0 / np.sqrt(np.diag(matrix))
+    scaled = matrix * scale * scale[:, None]
+    expected = np.zeros_like(matrix)
+    members = windows(lines)
+    for window in np.ndindex(*(len(m) for m in members)):
+        axes = np.ix_(*(m[i] for m, i in zip(members, window, strict=True)))
+        index = np.ravel_multi_index(np.broadcast_arrays(*axes), sizes).ravel()
+        expected[np.ix_(index, index)] += np.linalg.inv(scaled[np.ix_(index, index)])
+    expected *= scale * scale[:, None]
+    ours = dense(Schwarz(pairs, lines).apply, sizes)
+    assert np.abs(ours - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    "names", [("cubic",), ("circle", "season"), ("uneven", "linear", "short circle"), ("linear",) * 4]
+)
+def test_windows_cover_every_coefficient(names: tuple[str, ...]) -> None:
+    lines = Layout.of(space_of(*names)).lines
+    for line, members in zip(lines, windows(lines), strict=True):
+        assert set(members.ravel()) == set(range(line.size))
+        assert all(len(set(m)) == len(m) for m in members)
+
+
+def test_windows_stay_small_over_many_coordinates() -> None:
+    local, whole = line_of(BSpline(20, domain=(0, 1))), Line(20, 20)
+    for lines in [(local,) * 4, (local, local, whole, local), (local, whole, whole, local)]:
+        assert math.prod(m.shape[1] for m in windows(lines)) <= 3**2 * 20**2
+
+
+@pytest.mark.parametrize("share", [1e-2, 1e-6])
+def test_cycle_is_symmetric_and_positive(share: float) -> None:
+    system = System.of(8, share)
+    cycle = Multigrid(system.pairs, system.lines, coarsest=250)
+    assert len(cycle.levels) >= 2
+    scale = cycle.operator.scale()
+    matrix = dense(lambda v: cycle.cycle(v / scale) / scale, cycle.operator.sizes)
+    assert np.abs(matrix - matrix.T).max() < 1e-4 * np.abs(matrix).max()
+    assert np.linalg.eigvalsh(matrix + matrix.T)[0] > 0
+
+
+def test_bound_is_above_the_spectrum() -> None:
+    system = System.of(7, 1e-4)
+    level = Multigrid(system.pairs, system.lines, coarsest=200).levels[0]
+    root = np.linalg.cholesky(dense(level.operator.matvec, level.operator.sizes))
+    largest = float(np.linalg.eigvalsh(root.T @ dense(level.smoother.apply, level.operator.sizes) @ root)[-1])
+    assert largest <= level.bound <= 1.1 * largest
+
+
+@pytest.mark.parametrize(("strong", "kept"), [({"t": 1e3}, "yx"), ({"t": 1e-3}, "t"), ({}, "")])
+def test_weakly_penalised_axes_wait(strong: dict[str, float], kept: str) -> None:
+    space = cube(16)
+    given = Roughness({name: strong.get(name, 1.0) for name in space.names}).gram(space)
+    layout = Layout.of(space)
+    coarse = coarsened(layout.lines, layout.terms(given, space.frame))
+    same = {
+        space.names[j]
+        for j, a, b in zip(layout.order, layout.lines, coarse, strict=True)
+        if j >= 0 and a == b
+    }
+    assert same == set(kept)
+
+
+# --- solutions
+
+
+@given(spaces, rngs)
+@settings(max_examples=15)
+def test_small_systems_are_solved_like_directly(space: Space, rng: np.random.Generator) -> None:
+    _, gram = gaps(space, rng, (2,))
+    penalty = Ridge(1e-2).gram(space)
+    rhs = rng.normal(size=(*space.shape, 2))
+    ours = Iterative(gram, penalty, space, tolerance=1e-12, coarsest=20).solve(rhs)
+    expected = Direct(gram, penalty, space.frame, dense=True).solve(rhs)
+    assert np.abs(ours - expected).max() <= 1e-9 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("share", [1e-2, 1e-4, 1e-6])
+def test_solution_is_the_direct_one(share: float) -> None:
+    system = System.of(12, share, missing=0.3)
+    rhs = system.sums.full_moment(system.space.frame)
+    iterative = Iterative(system.sums.gram, system.penalty, system.space, tolerance=1e-12, coarsest=400)
+    ours, expected = iterative.solve(rhs), system.direct().solve(rhs)
+    assert np.abs(ours - expected).max() < 1e-9 * np.abs(expected).max()
+    assert iterative.iterations <= 14 and iterative.residual <= 1e-12
+
+
+@pytest.mark.parametrize(
+    "basis", [Fourier(2, period=0.5) + Polynomial(1, domain=(0, 1)), BSpline(6, degree=2, domain=(0, 1))]
+)
+def test_four_coordinates(basis: Basis) -> None:
+    system = System.of(6, 1e-4, s=basis)
+    rhs = system.sums.full_moment(system.space.frame)
+    iterative = Iterative(system.sums.gram, system.penalty, system.space, tolerance=1e-12, coarsest=400)
+    expected = system.direct().solve(rhs)
+    assert np.abs(iterative.solve(rhs) - expected).max() < 1e-9 * np.abs(expected).max()
+
+
+def test_members_of_a_batch() -> None:
+    space = space_of("circle", "cubic")
+    rng = np.random.default_rng(0)
+    _, gram = gaps(space, rng, (3, 1))
+    penalty = Ridge(1e-3).gram(space)
+    system, direct = (
+        Iterative(gram, penalty, space, coarsest=10),
+        Direct(gram, penalty, space.frame, dense=True),
+    )
+    for batch in [(3, 1), (1, 1), (3, 5), (1, 2)]:
+        rhs = rng.normal(size=(*space.shape, *batch))
+        ours, expected = system.solve(rhs), direct.solve(rhs)
+        assert ours.shape == expected.shape
+        assert np.abs(ours - expected).max() < 1e-8 * np.abs(expected).max()
+
+
+def test_members_that_are_multiples_are_one_system() -> None:
+    space = space_of("circle", "cubic")
+    _, gram = gaps(space, np.random.default_rng(0))
+    v = np.array([1.0, 2.0, 1.0])
+    factors = (gram.terms[0][0].with_batch_axes(1), Factor((), (), v, 1))
+    system = Iterative(Gram((factors,), 1), Ridge(1e-3).gram(space), space)
+    assert len(system.parts) == 2 and system.determined.shape == (3,)
+
+
+@pytest.mark.parametrize("contrast", [1e4, 1e-4])
+def test_iterations_do_not_depend_on_the_ratio_of_strengths(contrast: float) -> None:
+    system = System.of(12, 1e-4)
+    even = system.solved(coarsest=300).iterations
+    t, y, x = system.penalty.terms
+    penalty = Gram(((t[0].scaled(contrast), *t[1:]), y, x))
+    assert System(system.space, system.sums, penalty).solved(coarsest=300).iterations <= 1.5 * even
+
+
+@pytest.mark.parametrize("share", [1e-4, 1e-6])
+def test_iterations_do_not_grow(share: float) -> None:
+    counts = [System.of(size, share).solved(coarsest=300).iterations for size in (10, 22)]
+    assert counts[1] <= 1.5 * counts[0]
+
+
+def test_units_do_not_matter() -> None:
+    system = System.of(10, 1e-4)
+    rhs = system.sums.full_moment(system.space.frame)
+    iterative = [
+        Iterative(system.sums.gram.scaled(x), system.penalty.scaled(x), system.space, coarsest=300)
+        for x in (1.0, 1e-30, 1e30)
+    ]
+    ours = [s.solve(rhs * x * 1e-20) for s, x in zip(iterative, (1.0, 1e-30, 1e30), strict=True)]
+    assert len({s.iterations for s in iterative}) == 1
+    assert all(np.abs(c - ours[0]).max() < 1e-8 * np.abs(ours[0]).max() for c in ours)
+
+
+def test_zero_gives_zero() -> None:
+    system = System.of(8, 1e-4)
+    assert (
+        not Iterative(system.sums.gram, system.penalty, system.space)
+        .solve(np.zeros(system.space.shape))
+        .any()
+    )
+
+
+def test_same_bits_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = System.of(16, 1e-4)
+    rhs = system.sums.full_moment(system.space.frame)
+    ours = []
+    for cores in (1, 4):
+        monkeypatch.setattr(threads, "cores", lambda cores=cores: cores)
+        ours.append(Iterative(system.sums.gram, system.penalty, system.space, coarsest=300).solve(rhs))
+    assert np.array_equal(*ours)
+
+
+# --- estimates
+
+
+@pytest.mark.parametrize("share", [1e-2, 1e-4])
+def test_estimates_from_probes(share: float) -> None:
+    system = System.of(11, share)
+    ours, direct = system.solved(coarsest=300), system.direct()
+    error = float(ours.edf_error())
+    assert 0 < error < 0.02
+    assert abs(float(ours.edf()) / float(direct.edf()) - 1) < 4 * error
+    parts = [Gram((term,)) for term in system.penalty.terms]
+    lost = ours.traces([*parts, system.penalty])
+    assert np.allclose(lost[:-1].sum(axis=0), lost[-1])
+    assert abs(float(lost[-1] + ours.edf()) - system.space.size) < 1e-3 * system.space.size
+    assert abs(float(ours.logdet() - direct.logdet())) < 0.03 * system.space.size
+
+
+def test_estimates_are_the_same_each_time() -> None:
+    system = System.of(9, 1e-4)
+    assert system.solved().edf() == system.solved().edf()
+
+
+# --- what cannot be solved
+
+
+def test_coefficients_without_data_or_penalty() -> None:
+    system = System.of(12, 1e-4)
+    ours = Iterative(system.sums.gram, Gram(()), system.space)
+    assert not ours.determined and np.isnan(ours.solve(np.ones(system.space.shape))).all()
+    assert system.sums.gram.diagonal(system.space.frame).ravel()[ours.weakest] == 0
+
+
+def test_too_few_observations_for_the_null_space() -> None:
+    space = cube(12)
+    w = np.zeros((20, 20, 20))
+    w[10, 10, 10] = 1.0
+    xs = tuple((np.arange(20) + 0.5) / 20 for _ in range(3))
+    gram = Case(space, xs, w, w).general()
+    ours = Iterative(gram, Roughness(1.0).gram(space), space, coarsest=300)
+    assert not ours.determined
+
+
+def test_an_iteration_that_ends_without_a_solution_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iterative, "MOST", 3)
+    with pytest.raises(ConvergenceError, match=r"after 3 iterations, 1e-10 was asked for.*larger penalty"):
+        System.of(12, 1e-6).solved(coarsest=300)
+
+
+def test_more_than_four_coordinates() -> None:
+    space = space_of("linear", "linear", "linear", "linear")
+    five = Space(dict.fromkeys("abcde", space.axes["a"][1]), axes={n: Axis() for n in "abcde"})
+    with pytest.raises(ValueError, match="up to 4 coordinates, this space has 5"):
+        Iterative(Ridge(1.0).gram(five), Gram(()), five)
+
+
+def test_entries_of_the_inverse_need_another_solver() -> None:
+    ours = System.of(8, 1e-4).solved()
+    with pytest.raises(ConvergenceError, match=r"variances .* pass solver='banded'"):
+        ours.inverse_pairs()
+    with pytest.raises(ConvergenceError, match=r"draws .* pass solver='banded'"):
+        ours.half(np.zeros(8))

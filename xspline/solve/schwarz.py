@@ -1,0 +1,139 @@
+"""Additive overlapping Schwarz: the inverses of the system on small windows of coefficients, added up.
+
+    B r = S Σ_i R_iᵀ (R_i S A S R_iᵀ)⁻¹ R_i S r
+
+over windows i with their restrictions R_i, S the inverse square roots of the diagonal of A (Toselli and Widlund 2005).
+Scaled to a unit diagonal, a window of which a part has no observations is no worse conditioned than others: single
+precision is enough. Windows are not weighted: with weights the largest eigenvalue of B A grows like the contrast
+between observed and empty cells, and without it is at most the number of windows that meet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import stencil
+from .nested import Line
+from .threads import rounds_of, run
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Four: TypeAlias = tuple[Integers, Integers, Integers, Integers]
+FLOOR = 1e-12  # pivot, relative to the diagonal, below which a coefficient is left out of a window
+LARGEST = 700  # coefficients of a window
+NARROWEST = 3
+SMALL = 1 << 19  # numbers of all inverses that are not worth a second thread
+
+
+class Schwarz:
+    """Windows of a system and their inverses.
+
+    Parameters
+    ----------
+    pairs : ndarray, [K.., O..]
+        Over four axes, contiguous, with a positive diagonal.
+    lines : sequence of Line
+    """
+
+    def __init__(self, pairs: Array, lines: Sequence[Line]) -> None:
+        self.sizes = np.array([line.size for line in lines])
+        self.members = windows(lines)
+        self.scale = 1.0 / np.sqrt(pairs[..., 0, 0, 0, 0].ravel())
+        self.inverse = np.empty((*(len(m) for m in self.members), _entries(self.members)), np.float32)
+        self.split = self.inverse.size > SMALL
+        self.rounds = [[(i, i + 1) for i in pieces] for pieces in rounds_of(self.members[0].tolist())]
+        strides = [stride // pairs.itemsize for stride in pairs.strides]
+        axes = zip(self.members, lines, strides[:4], strides[4:], strict=True)
+        places = _four(_places(*axis) for axis in axes)
+        flat = pairs.reshape(-1)
+
+        def piece(a: int, b: int) -> None:
+            into = self.inverse[a:b]
+            stencil.inverses(flat, self.scale, self.sizes, *self.members, *places, FLOOR, a, into)
+
+        run(piece, [[(i, i + 1) for i in range(len(self.inverse))]], split=self.split)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the inverses."""
+        return self.inverse.nbytes
+
+    def apply(self, r: Array) -> Array:
+        """B r, [m, K..]."""
+        scaled = r.reshape(len(r), -1) * self.scale
+        size = np.max(np.abs(scaled), axis=1, keepdims=True)  # single precision has a short range
+        size[size == 0] = 1.0
+        single = (scaled / size).astype(np.float32)
+        z = np.zeros_like(scaled)
+
+        def piece(a: int, b: int) -> None:
+            stencil.apply_inverses(self.inverse, self.sizes, *self.members, single, z, a, b)
+
+        run(piece, self.rounds, split=self.split)
+        z *= self.scale
+        z *= size
+        return z.reshape(r.shape)
+
+
+def _four(arrays: Iterable[Integers]) -> Four:
+    a, b, c, d = arrays
+    return a, b, c, d
+
+
+def _entries(members: Four) -> int:
+    count = int(math.prod(m.shape[1] for m in members))
+    return count * (count + 1) // 2
+
+
+def bytes_of(lines: Sequence[Line]) -> int:
+    """Bytes of the inverses over some axes."""
+    members = windows(lines)
+    return 4 * math.prod(len(m) for m in members) * _entries(members)
+
+
+def windows(lines: Sequence[Line]) -> Four:
+    """Members of the windows along each axis, [windows, width].
+
+    Along a local axis p + 3 coefficients, fewer where a window over all axes would be large, of which 2 are shared
+    with the next window, or 1 where there are four local axes; a global axis is taken whole.
+    """
+    local = [line for line in lines if line.knots is not None]
+    shared = 2 if len(local) < len(lines) else 1
+    widest = max((line.degree + 3 for line in local), default=0)
+    for less in range(max(widest - NARROWEST, 0) + 1):
+        widths = [line.size if line.knots is None else _width(line, less) for line in lines]
+        if math.prod(widths) <= LARGEST:
+            break
+    return _four(_members(line, width, shared) for line, width in zip(lines, widths, strict=True))
+
+
+def _width(line: Line, less: int) -> int:
+    return min(max(line.degree + 3 - less, NARROWEST), line.size)
+
+
+def _members(line: Line, width: int, shared: int) -> Integers:
+    """Evenly spaced windows, so that no more of them meet than must."""
+    stride = max(width - shared, 1)
+    if line.periodic and width < line.size:
+        count = -(-line.size // stride)
+        first = np.arange(count) * line.size // count
+    else:
+        count = -(-(line.size - width) // stride)
+        first = np.arange(count + 1) * (line.size - width) // max(count, 1)
+    return (first[:, None] + np.arange(width)) % line.size
+
+
+def _places(members: Integers, line: Line, stride: int, offset_stride: int) -> Integers:
+    """Where the pair of two members lies in the pair array, −1 where there is none: [windows, width, width]."""
+    a, b = members[:, :, None], members[:, None, :]
+    ahead = (b - a) % line.size if line.periodic else b - a
+    behind = (a - b) % line.size if line.periodic else a - b
+    forward = (ahead >= 0) & (ahead < line.offsets)
+    backward = (behind >= 0) & (behind < line.offsets)
+    place = np.where(forward, a * stride + ahead * offset_stride, b * stride + behind * offset_stride)
+    return np.where(forward | backward, place, -1)

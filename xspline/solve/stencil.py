@@ -1,0 +1,347 @@
+"""Compiled loops of the iterative solver: products with pair arrays, changes of level, blocks of coefficients.
+
+Numba is imported here and nowhere else in this room, at the first iterative solve. All loops are sequential and
+release the interpreter's lock: what runs at the same time is chosen by the caller so that no two write to one place.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+Integers = NDArray[np.int64]
+F = TypeVar("F", bound=Callable[..., Any])
+
+_njit: Any = numba.njit
+
+
+def compiled(function: F) -> F:
+    """Compile on first use, with a cache on disk where there is a place for one."""
+    options = {"nogil": True, "fastmath": {"contract", "nsz", "arcp", "reassoc"}}
+    try:
+        out: F = _njit(cache=True, **options)(function)
+    except RuntimeError as error:  # numba: "cannot cache function ...: no locator available"
+        message = (
+            f"numba cannot cache compiled loops ({error}); set NUMBA_CACHE_DIR to a directory to write in"
+        )
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        out = _njit(**options)(function)
+    return out
+
+
+@compiled
+def pack(pairs: Floats, rows: Integers, kinds: Integers, wraps: bool, out: Floats) -> None:
+    """out[e, o, w + k] = pairs[rows[e], k, kinds[e], o] with w = O − 1 entries in front: the last ones, or zeros."""
+    entries, width, _ = out.shape
+    size, front = pairs.shape[1], width - 1
+    for e in range(entries):
+        for o in range(width):
+            for k in range(size):
+                inside = wraps or k + o < size
+                out[e, o, front + k] = pairs[rows[e], k, kinds[e], o] if inside else 0.0
+            for k in range(front):
+                out[e, o, k] = out[e, o, size + k] if wraps else 0.0
+
+
+@compiled
+def multiply(
+    bands: Floats,
+    start: Integers,
+    target: Integers,
+    source: Integers,
+    x: Floats,
+    y: Floats,
+    first: int,
+    last: int,
+) -> None:
+    """y[m, target] += T x[m, source] for symmetric bands T [O, w + K] and their links, x with w in front and behind.
+
+    Link l of band e, start[e] <= l < start[e + 1], is the row target[l] and the row source[l] of vectors.
+    """
+    width, size = bands.shape[1], y.shape[2]
+    w = width - 1
+    for e in range(first, last):
+        for link in range(start[e], start[e + 1]):
+            a, b = target[link], source[link]
+            for m in range(x.shape[0]):
+                if width == 4:
+                    for k in range(size):
+                        y[m, a, k] += (
+                            bands[e, 0, k + 3] * x[m, b, k + 3]
+                            + bands[e, 1, k + 3] * x[m, b, k + 4]
+                            + bands[e, 2, k + 3] * x[m, b, k + 5]
+                            + bands[e, 3, k + 3] * x[m, b, k + 6]
+                            + bands[e, 1, k + 2] * x[m, b, k + 2]
+                            + bands[e, 2, k + 1] * x[m, b, k + 1]
+                            + bands[e, 3, k] * x[m, b, k]
+                        )
+                    continue
+                for k in range(size):
+                    y[m, a, k] += bands[e, 0, k + w] * x[m, b, k + w]
+                for o in range(1, width):
+                    for k in range(size):
+                        y[m, a, k] += (
+                            bands[e, o, k + w] * x[m, b, k + w + o]
+                            + bands[e, o, k + w - o] * x[m, b, k + w - o]
+                        )
+
+
+@compiled
+def combine(
+    array: Floats,
+    start: Integers,
+    place: Integers,
+    offset: Integers,
+    weight: Floats,
+    out: Floats,
+    first: int,
+    last: int,
+) -> None:
+    """out[a, c, b, q] = Σ weight[i] array[a, place[i], b, offset[i]] over start[c, q] <= i < start[c, q + 1].
+
+    Arrays are [before, K, between, O, after]; rows c of `start`, flat over (c, q), from `first` to `last`.
+    """
+    before, _, between, offsets, after = out.shape
+    for a in range(before):
+        for c in range(first, last):
+            for b in range(between):
+                for q in range(offsets):
+                    row = c * offsets + q
+                    for i in range(start[row], start[row + 1]):
+                        k, o, w = place[i], offset[i], weight[i]
+                        for r in range(after):
+                            out[a, c, b, q, r] += w * array[a, k, b, o, r]
+
+
+@compiled
+def assemble(
+    flat: Floats,
+    t0: Integers,
+    t1: Integers,
+    t2: Integers,
+    t3: Integers,
+    scale: Floats,
+    index: Integers,
+    out: Floats,
+) -> None:
+    """The principal submatrix of one window, scaled: out[i, l] = s_i s_l flat[Σ_j t_j[i_j, l_j]], 0 where a t is −1.
+
+    t_j [w, w] are the places in the pair array of two members along an axis, index [n] the members themselves.
+    """
+    n0, n1, n2, n3 = t0.shape[0], t1.shape[0], t2.shape[0], t3.shape[0]
+    out[:] = 0.0
+    for i0 in range(n0):
+        for l0 in range(n0):
+            if t0[i0, l0] < 0:
+                continue
+            for i1 in range(n1):
+                for l1 in range(n1):
+                    if t1[i1, l1] < 0:
+                        continue
+                    for i2 in range(n2):
+                        for l2 in range(n2):
+                            if t2[i2, l2] < 0:
+                                continue
+                            base = t0[i0, l0] + t1[i1, l1] + t2[i2, l2]
+                            row = ((i0 * n1 + i1) * n2 + i2) * n3
+                            column = ((l0 * n1 + l1) * n2 + l2) * n3
+                            for i3 in range(n3):
+                                s = scale[index[row + i3]]
+                                for l3 in range(n3):
+                                    if t3[i3, l3] >= 0:
+                                        entry = flat[base + t3[i3, l3]] * s * scale[index[column + l3]]
+                                        out[row + i3, column + l3] = entry
+
+
+@compiled
+def root_block(d: Floats, floor: float) -> None:
+    """Lower triangle of a small symmetric positive definite matrix to L⁻¹ with d = L Lᵀ, zeros above.
+
+    Where a pivot is not above `floor` the coefficient is left out: its row and column are zeros.
+    """
+    n = d.shape[0]
+    v = np.empty(n)
+    for s in range(n):
+        share = 1.0 / np.sqrt(d[s, s]) if d[s, s] > floor else 0.0
+        d[s, s] = share
+        for j in range(s):
+            d[s, j] *= share
+            d[j, s] = 0.0
+        for i in range(s + 1, n):
+            v[i] = d[i, s] * share
+            d[i, s] = 0.0
+            for j in range(s + 1):
+                d[i, j] -= v[i] * d[s, j]
+            for j in range(s + 1, i + 1):
+                d[i, j] -= v[i] * v[j]
+
+
+@compiled
+def invert_root(a: Floats, floor: float) -> None:
+    """Lower triangle of a symmetric positive definite A to L⁻¹, A = L Lᵀ, in place: four pivots at once.
+
+    Columns p of the pivots are eliminated from the rows b below: with W = L_p⁻¹ and F = A_bp Wᵀ, A_bb loses F Fᵀ, and
+    the columns already done, which hold what becomes L⁻¹, lose F times those of the rows p.
+    """
+    n = a.shape[0]
+    w = np.empty((4, n))
+    for k in range(0, n, 4):
+        c = min(4, n - k)
+        d = a[k : k + c, k : k + c].copy()
+        root_block(d, floor)
+        w[:] = 0.0
+        for s in range(c):
+            for t in range(s + 1):
+                for j in range(k):
+                    w[s, j] += d[s, t] * a[k + t, j]
+                for j in range(k + c, n):
+                    w[s, j] += d[s, t] * a[j, k + t]
+                w[s, k + t] = d[s, t]
+        for i in range(k + c, n):
+            for j in range(k, k + c):
+                a[i, j] = 0.0
+            f0, f1, f2, f3 = w[0, i], w[1, i], w[2, i], w[3, i]
+            for j in range(i + 1):
+                a[i, j] -= f0 * w[0, j] + f1 * w[1, j] + f2 * w[2, j] + f3 * w[3, j]
+        for s in range(c):
+            for j in range(k + c):
+                a[k + s, j] = w[s, j]
+
+
+@compiled
+def members(m0: Integers, m1: Integers, m2: Integers, m3: Integers, sizes: Integers, out: Integers) -> None:
+    """Flat indices of the product of members along four axes."""
+    n = 0
+    for i0 in m0:
+        for i1 in m1:
+            for i2 in m2:
+                for i3 in m3:
+                    out[n] = ((i0 * sizes[1] + i1) * sizes[2] + i2) * sizes[3] + i3
+                    n += 1
+
+
+@compiled
+def inverses(
+    flat: Floats,
+    scale: Floats,
+    sizes: Integers,
+    m0: Integers,
+    m1: Integers,
+    m2: Integers,
+    m3: Integers,
+    t0: Integers,
+    t1: Integers,
+    t2: Integers,
+    t3: Integers,
+    floor: float,
+    first: int,
+    out: Singles,
+) -> None:
+    """L⁻¹ of the windows `first` … of the first axis, A = L Lᵀ: rows of lower triangles, [v, w.., n (n + 1) / 2]."""
+    n = m0.shape[1] * m1.shape[1] * m2.shape[1] * m3.shape[1]
+    a, index = np.empty((n, n)), np.empty(n, np.int64)
+    for v0 in range(out.shape[0]):
+        for v1 in range(out.shape[1]):
+            for v2 in range(out.shape[2]):
+                for v3 in range(out.shape[3]):
+                    members(m0[first + v0], m1[v1], m2[v2], m3[v3], sizes, index)
+                    assemble(flat, t0[first + v0], t1[v1], t2[v2], t3[v3], scale, index, a)
+                    invert_root(a, floor)
+                    place = 0
+                    for i in range(n):
+                        for j in range(i + 1):
+                            out[v0, v1, v2, v3, place] = a[i, j]
+                            place += 1
+
+
+@compiled
+def four_products(
+    r0: Singles, r1: Singles, r2: Singles, r3: Singles, x: Singles
+) -> tuple[np.float32, np.float32, np.float32, np.float32]:
+    """Products of four rows with x."""
+    t0, t1, t2, t3 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+    for j in range(r0.size):
+        t0 += r0[j] * x[j]
+        t1 += r1[j] * x[j]
+        t2 += r2[j] * x[j]
+        t3 += r3[j] * x[j]
+    return t0, t1, t2, t3
+
+
+@compiled
+def add_four(
+    r0: Singles, r1: Singles, r2: Singles, r3: Singles, t0: float, t1: float, t2: float, t3: float, y: Singles
+) -> None:
+    """y += the sum of four rows times four numbers."""
+    for j in range(r0.size):
+        y[j] += t0 * r0[j] + t1 * r1[j] + t2 * r2[j] + t3 * r3[j]
+
+
+@compiled
+def root_product(w: Singles, x: Singles, y: Singles) -> None:
+    """y = Wᵀ W x, w the rows of a lower triangle W: each is read once, four at a time."""
+    n = x.size
+    y[:] = 0.0
+    place, i = 0, 0
+    while i < n:
+        if i + 4 <= n:
+            p1, p2, p3 = place + i + 1, place + 2 * i + 3, place + 3 * i + 6
+            r0, r1, r2, r3 = w[place : place + i], w[p1 : p1 + i], w[p2 : p2 + i], w[p3 : p3 + i]
+            t0, t1, t2, t3 = four_products(r0, r1, r2, r3, x)
+            q1, q2, q3 = p1 + i, p2 + i, p3 + i
+            t0 += w[place + i] * x[i]
+            t1 += w[q1] * x[i] + w[q1 + 1] * x[i + 1]
+            t2 += w[q2] * x[i] + w[q2 + 1] * x[i + 1] + w[q2 + 2] * x[i + 2]
+            t3 += w[q3] * x[i] + w[q3 + 1] * x[i + 1] + w[q3 + 2] * x[i + 2] + w[q3 + 3] * x[i + 3]
+            add_four(r0, r1, r2, r3, t0, t1, t2, t3, y)
+            y[i] = t0 * w[place + i] + t1 * w[q1] + t2 * w[q2] + t3 * w[q3]
+            y[i + 1] = t1 * w[q1 + 1] + t2 * w[q2 + 1] + t3 * w[q3 + 1]
+            y[i + 2] = t2 * w[q2 + 2] + t3 * w[q3 + 2]
+            y[i + 3] = t3 * w[q3 + 3]
+            place += 4 * i + 10
+            i += 4
+        else:
+            t = np.float32(0)
+            for j in range(i + 1):
+                t += w[place + j] * x[j]
+            for j in range(i + 1):
+                y[j] += t * w[place + j]
+            place += i + 1
+            i += 1
+
+
+@compiled
+def apply_inverses(
+    inverse: Singles,
+    sizes: Integers,
+    m0: Integers,
+    m1: Integers,
+    m2: Integers,
+    m3: Integers,
+    r: Singles,
+    z: Floats,
+    first: int,
+    last: int,
+) -> None:
+    """z[m] += Σ Rᵀ Wᵀ W R r[m] over the windows `first` to `last` of the first axis."""
+    n = m0.shape[1] * m1.shape[1] * m2.shape[1] * m3.shape[1]
+    index, x, y = np.empty(n, np.int64), np.empty(n, np.float32), np.empty(n, np.float32)
+    for v0 in range(first, last):
+        for v1 in range(inverse.shape[1]):
+            for v2 in range(inverse.shape[2]):
+                for v3 in range(inverse.shape[3]):
+                    members(m0[v0], m1[v1], m2[v2], m3[v3], sizes, index)
+                    triangle = inverse[v0, v1, v2, v3]
+                    for m in range(r.shape[0]):
+                        for i in range(n):
+                            x[i] = r[m, index[i]]
+                        root_product(triangle, x, y)
+                        for i in range(n):
+                            z[m, index[i]] += y[i]
