@@ -165,7 +165,7 @@ def test_other_misfits() -> None:
     with pytest.raises(ValueError, match="whose weights or gaps differ within the batch"):
         select(made("gaps", (4,)), ridge, frame, "spectral")
     with pytest.raises(
-        ValueError, match="unknown solver 'lu': choose one of spectral, separable, banded, dense"
+        ValueError, match="unknown solver 'lu': choose one of spectral, separable, banded, dense, iter"
     ):
         select(gram, ridge, frame, "lu")
 
@@ -190,14 +190,48 @@ def kilobytes(space: Space) -> Gram:
 def test_what_does_not_fit_in_memory_is_refused_before_it_is_made() -> None:
     space = huge()
     message = (
-        r"a banded solve for P = 64000000 coefficients needs about \d+ bytes .* more than the .* GiB of this "
+        r"an iterative solve for P = 64000000 coefficients needs about \d+ bytes .* more than the .* GiB of this "
         r"machine .*use fewer coefficients.*or a ridge"
     )
     with pytest.raises(ValueError, match=message):
         select(kilobytes(space), Roughness(1.0).gram(space), space.frame)
+    with pytest.raises(ValueError, match=r"a banded solve .* or pass strengths, as in xs.Roughness"):
+        select(kilobytes(space), Roughness(1.0).gram(space), space.frame, exact=True)
     with pytest.raises(ValueError, match="a dense solve for P = 64000000"):
         select(kilobytes(space), Ridge(1.0).gram(space), space.frame, "dense")
     assert select(kilobytes(space), Ridge(1.0).gram(space), space.frame).name == "spectral"
+
+
+@pytest.mark.parametrize(("size", "name"), [(12, "banded"), (30, "banded"), (48, "iterative")])
+def test_iterations_where_a_band_takes_minutes(size: int, name: str) -> None:
+    space = Space({n: BSpline(size, domain=(0, 1)) for n in "abc"}, axes={n: Axis() for n in "abc"})
+    gram, penalty = kilobytes(space), Roughness(1.0).gram(space)
+    choice = select(gram, penalty, space.frame)
+    assert choice.name == name
+    assert select(gram, penalty, space.frame, exact=True).name == "banded"
+    if name == "iterative":
+        assert (
+            "a bandwidth of 7059 over 110592 coefficients would take longer than iterations" in choice.reason
+        )
+        assert choice.nbytes < 1e9
+
+
+def test_the_iterative_solver_by_name() -> None:
+    case, gram = gaps(SPACE, np.random.default_rng(0))
+    solution = solve(case.sums(gram), SPACE, Ridge(1e-2), "iterative")
+    direct = solve(case.sums(gram), SPACE, Ridge(1e-2), "dense")
+    assert solution.factorisation.name == "iterative"
+    assert np.abs(solution.coefficients - direct.coefficients).max() < 1e-8
+    assert np.abs(solution.rss - direct.rss).max() < 1e-8
+
+
+def test_the_iterative_solver_does_not_choose_the_smoothing() -> None:
+    ridge = Ridge(1).gram(SPACE)
+    with pytest.raises(ValueError, match="solver='iterative' does not know the inverse"):
+        select(made("gaps"), ridge, SPACE.frame, "iterative", exact=True)
+    five = Space({n: BSpline(4, degree=1, domain=(0, 1)) for n in "abcde"}, axes={n: Axis() for n in "abcde"})
+    with pytest.raises(ValueError, match="takes up to 4 coordinates, not 5"):
+        select(kilobytes(five), Ridge(1).gram(five), five.frame, "iterative")
 
 
 def test_a_machine_that_does_not_say_has_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,8 @@ from scipy import linalg
 from xspline.sums import Gram
 
 from .errors import ConvergenceError
-from .multigrid import COARSEST, Multigrid, Terms
-from .nested import Line
+from .multigrid import Multigrid, Terms
+from .nested import COARSEST, MAX_AXES, Line
 from .operator import Operator
 from .structure import distinct, members
 
@@ -35,9 +35,9 @@ TOLERANCE = 1e-10  # of the residual, relative to the right-hand side
 MOST = 400  # iterations
 RESTARTS = 3
 AT_ONCE = 8  # right-hand sides
-MAX_AXES = 4
-PROBES = 16
+PROBES = (4, 16)  # fewest and most: their estimates scatter like 1 / √P
 PROBE_TOLERANCE = 1e-6
+PROBED = 100_000  # coefficients up to which there are most probes
 SEED = 20240229
 LANCZOS = 160  # steps of a quadrature for log|A|
 BREAKDOWN = 1e-12  # of the Lanczos process
@@ -153,13 +153,12 @@ class Iterative:
     # --- estimates
 
     def edf(self) -> Array:
-        """tr((G + Λ)⁻¹ G), [b..], from `PROBES` probes: see `edf_error`."""
+        """tr((G + Λ)⁻¹ G), [b..], from the probes: see `edf_error`."""
         return self._indexed([float(np.mean(x)) for x in self._edf_samples])
 
     def edf_error(self) -> Array:
         """Standard error of `edf` relative to it, [b..], as its probes spread."""
-        spreads = [float(np.std(x, ddof=1) / np.sqrt(len(x)) / abs(np.mean(x))) for x in self._edf_samples]
-        return self._indexed(spreads)
+        return self._indexed([_spread(x) / abs(float(np.mean(x))) for x in self._edf_samples])
 
     def traces(self, grams: Sequence[Gram]) -> Array:
         """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..], from the same probes as `edf`."""
@@ -167,8 +166,15 @@ class Iterative:
         return np.array([self._indexed(row) for row in rows])
 
     def logdet(self) -> Array:
-        """log|G + Λ|, [b..], from Lanczos quadrature over the probes (Ubaru, Chen and Saad 2017)."""
-        return self._indexed([math.nan if part is None else _logdet(part.operator) for part in self.parts])
+        """log|G + Λ|, [b..], from Lanczos quadrature over the probes (Ubaru, Chen and Saad 2017): see `logdet_error`.
+
+        Differences between penalties are far better than values: the probes are the same.
+        """
+        return self._indexed([float(np.mean(x)) for x in self._logdet_samples])
+
+    def logdet_error(self) -> Array:
+        """Standard error of `logdet`, [b..], as its probes spread: some √P. Too few steps add a bias towards above."""
+        return self._indexed([_spread(x) for x in self._logdet_samples])
 
     def half(self, z: Array) -> NoReturn:
         """Not available: a draw needs a square root of (G + Λ)⁻¹."""
@@ -190,7 +196,7 @@ class Iterative:
                 out.append(None)
                 continue
             scale = part.operator.scale()
-            z = probes(part.operator.sizes, PROBES)
+            z = probes(part.operator.sizes)
             out.append((z * scale, self._columns(part, z / scale, PROBE_TOLERANCE)))
         return out
 
@@ -198,15 +204,19 @@ class Iterative:
     def _edf_samples(self) -> list[Array]:
         return [self._samples(i, members(self.gram, i, i + 1)) for i in range(len(self.parts))]
 
+    @cached_property
+    def _logdet_samples(self) -> list[Array]:
+        return [np.full(1, np.nan) if part is None else _logdet(part.operator) for part in self.parts]
+
     def _samples(self, i: int, gram: Gram) -> Array:
         """Estimates of tr(A⁻¹ B) of one member, [probes]."""
         found = self._probed[i]
         if found is None:
-            return np.full(PROBES, np.nan)
+            return np.full(1, np.nan)
         scaled, solved = (self.layout.back(x) for x in found)
         image = gram.matvec(scaled, self.frame)
-        products = (solved * image).reshape(-1, PROBES)
-        return np.asarray(np.sum(products, axis=0))
+        axes = tuple(range(len(self.frame.sizes)))
+        return np.asarray(np.sum(solved * image, axis=axes), dtype=np.float64)
 
     def _indexed(self, values: Sequence[float]) -> Array:
         """One number a member for each batch position."""
@@ -360,19 +370,26 @@ def _norm(a: Array) -> Array:
     return np.sqrt(_dot(a, a))
 
 
-def probes(sizes: Sequence[int], count: int) -> Array:
-    """±1 at random, always the same: [count, K..]."""
+def probes(sizes: Sequence[int]) -> Array:
+    """±1 at random, always the same: [count, K..], fewer of long vectors, which need fewer."""
+    fewest, most = PROBES
+    count = int(np.clip(most * PROBED // math.prod(sizes), fewest, most))
     bits = np.random.default_rng(SEED).integers(0, 2, size=(count, *sizes), dtype=np.int8)
     return np.asarray(bits * 2.0 - 1.0, dtype=np.float64)
 
 
-def _logdet(operator: Operator) -> float:
-    """log|A| = −2 Σ log s + tr log(S A S), the trace by Lanczos quadrature from the probes."""
+def _spread(samples: Array) -> float:
+    """Standard error of the mean."""
+    return float(np.std(samples, ddof=1) / np.sqrt(len(samples))) if len(samples) > 1 else math.nan
+
+
+def _logdet(operator: Operator) -> Array:
+    """Estimates of log|A| = −2 Σ log s + tr log(S A S), the trace by Lanczos quadrature, [probes]."""
     scale = operator.scale()
-    z = probes(operator.sizes, PROBES)
-    some = (z[i : i + AT_ONCE] for i in range(0, PROBES, AT_ONCE))
+    z = probes(operator.sizes)
+    some = (z[i : i + AT_ONCE] for i in range(0, len(z), AT_ONCE))
     found = [_quadrature(lambda v: scale * operator.matvec(scale * v), part) for part in some]
-    return float(np.mean(np.concatenate(found)) - 2.0 * np.sum(np.log(scale)))
+    return np.concatenate(found) - 2.0 * float(np.sum(np.log(scale)))
 
 
 def _quadrature(matvec: Step, z: Array) -> Array:
@@ -387,9 +404,8 @@ def _quadrature(matvec: Step, z: Array) -> Array:
         beta = _norm(w)
         beside.append(beta)
         before, v = v, _times(np.divide(1.0, beta, out=np.zeros_like(beta), where=beta > BREAKDOWN), w)
-    return power * np.array(
-        [_log_of(*rows) for rows in zip(np.transpose(diagonal), np.transpose(beside), strict=True)]
-    )
+    rows = zip(np.transpose(diagonal), np.transpose(beside), strict=True)
+    return np.asarray(power * np.array([_log_of(*row) for row in rows]))
 
 
 def _log_of(diagonal: Array, beside: Array) -> float:

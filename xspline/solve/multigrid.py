@@ -20,7 +20,7 @@ from . import stencil
 from .band import band, narrowest
 from .blas import threads_for
 from .cholesky import BandCholesky
-from .nested import Line, Step, Table
+from .nested import COARSEST, Line, Step, Table
 from .operator import Operator
 from .schwarz import Schwarz
 from .threads import ranges, run
@@ -28,7 +28,6 @@ from .threads import ranges, run
 Array = NDArray[np.float64]
 Terms = Sequence[Sequence[Array]]  # of the penalty: pairs [K, O] of each axis
 
-COARSEST = 3000  # coefficients that are solved for directly
 WEAK = 1.0 / 12.0  # strength of an axis, relative to the strongest, below which it is not coarsened yet
 BETAS = (1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000)  # optimal for four steps
 STEPS = 12  # of the estimate of the largest eigenvalue

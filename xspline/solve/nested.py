@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 ROUNDING = 1e-12  # entries of P below are zeros
+MAX_AXES = 4  # that the compiled loops walk
+COARSEST = 3000  # coefficients of a system that needs no coarser one
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +79,7 @@ def _every_second(inner: Array) -> Array:
     """Knots of the domain without every second breakpoint between its ends, whatever its multiplicity."""
     breaks, number = np.unique(inner, return_inverse=True)
     last = len(breaks) - 1
-    return inner[(number % 2 == 0) | (number == last)]
+    return np.asarray(inner[(number % 2 == 0) | (number == last)])
 
 
 def prolongation(fine: Line, coarse: Line) -> sparse.csr_array:

@@ -120,7 +120,7 @@ class Fit:
         self.terms = [Gram((term,)) for term in penalty.terms]
         most = int(model.sums.count.max(initial=0))
         self.factorisation: Factorisation = factorise(
-            model.sums.gram, penalty, model.space, model.solver, observations=most
+            model.sums.gram, penalty, model.space, model.solver, observations=most, exact=True
         )
         self.c = self.factorisation.solve(model.sums.full_moment(self.frame))
 

@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 from . import stencil
 from .nested import Line
 from .threads import rounds_of, run
+from .windows import members, spans
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Four: TypeAlias = tuple[Integers, Integers, Integers, Integers]
 FLOOR = 1e-12  # pivot, relative to the diagonal, below which a coefficient is left out of a window
-LARGEST = 700  # coefficients of a window
-NARROWEST = 3
 SMALL = 1 << 19  # numbers of all inverses that are not worth a second thread
 
 
@@ -80,57 +79,26 @@ class Schwarz:
         return z.reshape(r.shape)
 
 
+def windows(lines: Sequence[Line]) -> Four:
+    """Members of the windows along each axis, [windows, width]."""
+    local = [line.knots is not None for line in lines]
+    found = spans([line.size for line in lines], [line.offsets for line in lines], local)
+    return _four(members(line.size, *span, line.periodic) for line, span in zip(lines, found, strict=True))
+
+
 def _four(arrays: Iterable[Integers]) -> Four:
     a, b, c, d = arrays
     return a, b, c, d
 
 
-def _entries(members: Four) -> int:
-    count = int(math.prod(m.shape[1] for m in members))
+def _entries(windows: Four) -> int:
+    count = int(math.prod(m.shape[1] for m in windows))
     return count * (count + 1) // 2
 
 
-def bytes_of(lines: Sequence[Line]) -> int:
-    """Bytes of the inverses over some axes."""
-    members = windows(lines)
-    return 4 * math.prod(len(m) for m in members) * _entries(members)
-
-
-def windows(lines: Sequence[Line]) -> Four:
-    """Members of the windows along each axis, [windows, width].
-
-    Along a local axis p + 3 coefficients, fewer where a window over all axes would be large, of which 2 are shared
-    with the next window, or 1 where there are four local axes; a global axis is taken whole.
-    """
-    local = [line for line in lines if line.knots is not None]
-    shared = 2 if len(local) < len(lines) else 1
-    widest = max((line.degree + 3 for line in local), default=0)
-    for less in range(max(widest - NARROWEST, 0) + 1):
-        widths = [line.size if line.knots is None else _width(line, less) for line in lines]
-        if math.prod(widths) <= LARGEST:
-            break
-    return _four(_members(line, width, shared) for line, width in zip(lines, widths, strict=True))
-
-
-def _width(line: Line, less: int) -> int:
-    return min(max(line.degree + 3 - less, NARROWEST), line.size)
-
-
-def _members(line: Line, width: int, shared: int) -> Integers:
-    """Evenly spaced windows, so that no more of them meet than must."""
-    stride = max(width - shared, 1)
-    if line.periodic and width < line.size:
-        count = -(-line.size // stride)
-        first = np.arange(count) * line.size // count
-    else:
-        count = -(-(line.size - width) // stride)
-        first = np.arange(count + 1) * (line.size - width) // max(count, 1)
-    return (first[:, None] + np.arange(width)) % line.size
-
-
-def _places(members: Integers, line: Line, stride: int, offset_stride: int) -> Integers:
+def _places(windows: Integers, line: Line, stride: int, offset_stride: int) -> Integers:
     """Where the pair of two members lies in the pair array, −1 where there is none: [windows, width, width]."""
-    a, b = members[:, :, None], members[:, None, :]
+    a, b = windows[:, :, None], windows[:, None, :]
     ahead = (b - a) % line.size if line.periodic else b - a
     behind = (a - b) % line.size if line.periodic else a - b
     forward = (ahead >= 0) & (ahead < line.offsets)

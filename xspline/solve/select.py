@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING
 from xspline.sums import Gram
 
 from .band import Ordering, narrowest
+from .nested import MAX_AXES
 from .structure import Product, describe, distinct, product_of, ridge_of, split, subframe
+from .windows import inverses
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
 
-NAMES = ("spectral", "separable", "banded", "dense")
+NAMES = ("spectral", "separable", "banded", "dense", "iterative")
+ITERATIVE = "iterative"
+ITERATIONS = 20  # that are expected of it
+LEVELS = 8 / 7  # a level has an eighth of the coefficients of the next finer one
+PATIENCE = 5e11  # operations, about a minute, that the inverse of a direct solver is worth
 GIB = 2**30
 
 
@@ -31,7 +37,9 @@ class Choice:
     operations: float
 
 
-def select(gram: Gram, penalty: Gram, frame: Frame, solver: str | None = None) -> Choice:
+def select(
+    gram: Gram, penalty: Gram, frame: Frame, solver: str | None = None, *, exact: bool = False
+) -> Choice:
     """Choose a solver for (G + Λ) c = h: the fastest that the structure admits and the memory holds.
 
     Parameters
@@ -41,7 +49,10 @@ def select(gram: Gram, penalty: Gram, frame: Frame, solver: str | None = None) -
     frame : Frame
     solver : str, optional
         "spectral": one product of single-axis factors, ridge or no penalty. "separable": one product with factors
-        on whose axes all terms of the penalty agree, and others. "banded", "dense": anything.
+        on whose axes all terms of the penalty agree, and others. "banded", "dense": anything. "iterative":
+        anything over up to four coordinates.
+    exact : bool
+        Only solvers that know the inverse: the iterative one estimates traces, and gives no error bars.
 
     Raises
     ------
@@ -52,12 +63,13 @@ def select(gram: Gram, penalty: Gram, frame: Frame, solver: str | None = None) -
         raise ValueError(f"unknown solver {solver!r}: choose one of {', '.join(NAMES)}, or None for the best")
     found = _Structure(gram, product_of(gram, frame), penalty, frame)
     proposals = [_PROPOSALS[name](found) for name in (NAMES if solver is None else (solver,))]
-    choices = sorted((c for c in proposals if c is not None), key=lambda choice: choice.operations)
+    admitted = (c for c in proposals if c is not None and not (exact and c.name == ITERATIVE))
+    choices = sorted(admitted, key=lambda c: c.operations + (PATIENCE if c.name == ITERATIVE else 0.0))
     if not choices:
         raise ValueError(_inadmissible(str(solver), found))
     fitting = [choice for choice in choices if choice.nbytes <= physical_memory()]
     if not fitting:
-        raise ValueError(_too_large(choices[0], found))
+        raise ValueError(_too_large(choices[0], found, exact))
     return fitting[0] if solver is None else replace(fitting[0], reason="asked for by name")
 
 
@@ -132,7 +144,31 @@ def _dense(found: _Structure) -> Choice:
     return Choice("dense", f"{_general(found)}; {band}", nbytes, count * ordering.size**3 / 3)
 
 
-_PROPOSALS = {"spectral": _spectral, "separable": _separable, "banded": _banded, "dense": _dense}
+def _iterative(found: _Structure) -> Choice | None:
+    frame, count = found.frame, found.members
+    size = math.prod(frame.sizes)
+    if len(frame.sizes) > MAX_AXES:
+        return None
+    axes = list(zip(frame.sizes, frame.offsets, frame.periodic, strict=True))
+    numbers, operations = inverses(frame.sizes, frame.offsets, [o < k or circle for k, o, circle in axes])
+    pairs = size * math.prod(frame.offsets)
+    products = size * math.prod(min(2 * o - 1, k) for k, o, _ in axes)
+    operations += ITERATIONS * 8 * (2 * numbers + products)
+    reason = (
+        f"{_general(found)}; a bandwidth of {found.ordering.bandwidth} over {size} coefficients would take longer "
+        "than iterations"
+    )
+    nbytes = int(LEVELS * count * (4 * numbers + 8 * pairs)) + 3 * 8 * pairs
+    return Choice(ITERATIVE, reason, nbytes, LEVELS * count * operations)
+
+
+_PROPOSALS = {
+    "spectral": _spectral,
+    "separable": _separable,
+    "banded": _banded,
+    "dense": _dense,
+    ITERATIVE: _iterative,
+}
 
 
 def _general(found: _Structure) -> str:
@@ -165,6 +201,13 @@ def _kept(systems: int, ordering: Ordering, frame: Frame) -> int:
 
 
 def _inadmissible(solver: str, found: _Structure) -> str:
+    if solver == ITERATIVE and len(found.frame.sizes) <= MAX_AXES:
+        return (
+            "solver='iterative' does not know the inverse of the system, from which the smoothing is chosen; leave "
+            "solver out, or pass strengths, as in xs.Roughness(1e-4)"
+        )
+    if solver == ITERATIVE:
+        return f"solver='iterative' takes up to {MAX_AXES} coordinates, not {len(found.frame.sizes)}; leave solver out"
     needs = {
         "spectral": "one product of a factor for each coordinate (a full grid) and a ridge or no penalty",
         "separable": "one product of a factor over several coordinates and others (a static mask) and a ridge or no "
@@ -176,14 +219,17 @@ def _inadmissible(solver: str, found: _Structure) -> str:
     return f"solver={solver!r} needs {needs}; of these statistics {what}; leave solver out, or pass solver='banded'"
 
 
-def _too_large(choice: Choice, found: _Structure) -> str:
+def _too_large(choice: Choice, found: _Structure, exact: bool) -> str:
     available = physical_memory()
     remedy = "use fewer coefficients along some coordinate, or a machine with more memory"
     if found.one_product and not found.ridge:
         remedy += ", or a ridge (a number as penalty), under which this system falls into small ones"
+    if exact:
+        remedy += ", or pass strengths, as in xs.Roughness(1e-4): they are solved for by iterations"
+    article = "an" if choice.name == ITERATIVE else "a"
     return (
-        f"a {choice.name} solve for P = {found.ordering.size} coefficients needs about "
-        f"{choice.nbytes} bytes ({choice.nbytes / GIB:.1f} GiB), more than the "
+        f"{article} {choice.name} solve for P = {found.ordering.size} coefficients needs about {choice.nbytes} bytes "
+        f"({choice.nbytes / GIB:.1f} GiB), more than the "
         f"{available / GIB:.1f} GiB of this machine ({choice.reason}); {remedy}"
     )
 

@@ -265,7 +265,7 @@ class Problem:
     def operations(self) -> float:
         """Of a factorisation."""
         model, penalty = self.model, self.model.penalty(self.box[0]).gram(self.model.space)
-        return select(model.sums.gram, penalty, model.space.frame, model.solver).operations
+        return select(model.sums.gram, penalty, model.space.frame, model.solver, exact=True).operations
 
     @cached_property
     def box(self) -> tuple[Array, Array, Array]:

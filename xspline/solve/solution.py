@@ -17,7 +17,7 @@ from .cholesky import Array
 from .direct import Direct
 from .errors import nothing_determined
 from .penalty import Penalty
-from .select import Choice, select
+from .select import ITERATIVE, Choice, select
 from .separable import Separable
 from .spectral import Spectral
 from .structure import product_of, ridge_of, split
@@ -53,7 +53,7 @@ class Factorisation:
     ----------
     choice : Choice
         The solver and why.
-    system : Spectral, Separable or Direct
+    system : Spectral, Separable, Direct or Iterative
     determined : ndarray of bool, [b..]
         Which batch members the data and the penalty determine; one without observations is not, whatever the
         penalty. Extents are those of G: 1 where it is shared.
@@ -78,7 +78,10 @@ class Factorisation:
         return np.where(self.determined, self.system.solve(rhs), np.nan)
 
     def edf(self) -> Array:
-        """Effective degrees of freedom tr((G + Λ)⁻¹ G), [b..], exact; NaN where not determined."""
+        """Effective degrees of freedom tr((G + Λ)⁻¹ G), [b..]; NaN where not determined.
+
+        Exact, but for the iterative solver, which estimates traces and log|G + Λ| from fixed random probes.
+        """
         return np.where(self.determined, self.system.edf(), np.nan)
 
     def logdet(self) -> Array:
@@ -133,7 +136,13 @@ class Solution:
 
 
 def factorise(
-    gram: Gram, penalty: Gram, space: Space, solver: str | None = None, *, observations: int | None = None
+    gram: Gram,
+    penalty: Gram,
+    space: Space,
+    solver: str | None = None,
+    *,
+    observations: int | None = None,
+    exact: bool = False,
 ) -> Factorisation:
     """Factorise G + Λ.
 
@@ -146,6 +155,8 @@ def factorise(
         See `select`.
     observations : int, optional
         Number of observations, for messages.
+    exact : bool
+        Only solvers that know the inverse, see `select`.
 
     Raises
     ------
@@ -159,8 +170,8 @@ def factorise(
     observed = gram.diagonal(frame) > 0
     if not observed.any():
         raise nothing_determined(space, observed.reshape(members))
-    choice = select(gram, penalty, frame, solver)
-    system = _system(choice.name, gram, penalty, frame)
+    choice = select(gram, penalty, frame, solver, exact=exact)
+    system = _system(choice.name, gram, penalty, space)
     determined = system.determined & observed.any(axis=tuple(range(len(frame.sizes))))
     if not determined.any():
         raise nothing_determined(
@@ -173,7 +184,12 @@ def factorise(
     return Factorisation(choice, system, determined)
 
 
-def _system(name: str, gram: Gram, penalty: Gram, frame: Frame) -> System:
+def _system(name: str, gram: Gram, penalty: Gram, space: Space) -> System:
+    if name == ITERATIVE:
+        from .iterative import Iterative  # imports numba
+
+        return Iterative(gram, penalty, space)
+    frame = space.frame
     product, ridge = product_of(gram, frame), ridge_of(penalty)
     if product is not None and ridge is not None and name == "spectral":
         return Spectral(product, ridge, frame)
