@@ -11,7 +11,7 @@ from tests.sums.cases import frame_of, frames, random_gram
 from xspline.solve import Factorisation, Penalty, Ridge, Roughness, factorise
 from xspline.solve.band import band, gather, gather_dense, narrowest, rows
 from xspline.solve.cholesky import BandCholesky, scale_band
-from xspline.spaces import Frame
+from xspline.spaces import Axis, BSpline, Frame, Space
 from xspline.sums import Gram, outer_pairs
 
 from .cases import (
@@ -213,3 +213,19 @@ def test_the_selected_inverse_of_a_band(rng: np.random.Generator, size: int, wid
     assert np.isclose(
         found.logdet, np.linalg.slogdet(matrix / scale / scale[:, None])[1] + 2 * np.log(scale).sum()
     )
+
+
+def test_rounding_errors_die_out_across_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In panels narrower than the band, over many rows of coefficients without observations."""
+    monkeypatch.setattr("xspline.solve.cholesky.PANEL", (8, 8))
+    space = Space(
+        {"a": BSpline(90, domain=(0, 1)), "b": BSpline(14, domain=(0, 1))}, axes={n: Axis() for n in "ab"}
+    )
+    xs = np.linspace(0, 1, 180), np.linspace(0, 1, 28)
+    w = np.where((xs[0] > 0.15)[:, None] & (xs[1] > 0.2), 0.0, 1.0)
+    gram = Case(space, xs, w, w).general()
+    found = factorise(gram, Roughness(1e-6).gram(space), space, "banded")
+    columns = np.eye(space.size)[:, ::70].reshape(*space.shape, -1)
+    exact = found.solve(columns).reshape(space.size, -1)[::70].diagonal()
+    variances = found.inverse_pairs()[:, :, 0, 0].ravel()[::70]
+    np.testing.assert_allclose(variances, exact, rtol=1e-8)

@@ -173,7 +173,9 @@ def _selected_inverse(factor: Array, inverse_scale: Array, rows: NDArray[np.int6
         inverse *= scale[start:stop]
         first, here, beyond = at - count, slice(at - count, at), slice(at, at + below)
         beside = window[beyond, beyond] @ step
-        window[here, here] = inverse.T @ inverse + step.T @ beside
+        block = inverse.T @ inverse + step.T @ beside
+        # Only the symmetric part of a rounding error dies out; the rest would grow from panel to panel.
+        window[here, here] = (block + block.T) / 2
         window[beyond, here] = -beside
         window[here, beyond] = window[beyond, here].T
         down, right = window.strides
