@@ -140,3 +140,8 @@ def test_a_search_that_gives_up_says_so() -> None:
         lambda rho: Known(float(-rho[0]), np.array([-1.0]), np.array([[1.0]])), [0.0], high=1e6
     )
     assert not minimum.converged
+
+
+def test_slopes_that_are_wrong_are_no_minimum() -> None:
+    minimum, _ = found(lambda rho: Known(float(rho[0] ** 2), np.array([-50.0]), np.array([[2.0]])), [1.0])
+    assert not minimum.converged and minimum.rho[0] == 1.0

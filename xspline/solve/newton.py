@@ -23,6 +23,7 @@ SLACK = 1e-5  # what a step may lose
 LEVEL = 1e-5  # a slope that is none, on a bound
 STEPS = 50
 HALVINGS = 10
+LOST = 1e-3  # what may be left to gain where no step gains anything
 SHORT = 0.5  # a step over which a Hessian changes little
 TAIL = 0.3  # what is left to gain where the score is looked at on the bound
 
@@ -96,8 +97,10 @@ class Search(Generic[P]):
         for _ in range(STEPS):
             step = self._step(rho, point, bend)
             found = None if self._ends(point, step) else self._better(rho, point, step, bend)
-            if found is None:  # there, or all that is left are rounding errors
-                converged = True
+            if (
+                found is None
+            ):  # there, or all that is left are rounding errors, or slopes that are none of the score
+                converged = _gain(point, step) < LOST + point.noise
                 break
             (last, before), (rho, point) = (rho, point), found
             moved = rho - last
@@ -110,8 +113,8 @@ class Search(Generic[P]):
         return Minimum(rho, point, self._outward(rho, point), converged)
 
     def _ends(self, point: P, step: Array) -> bool:
-        gain = abs(float(point.gradient @ step))
-        return bool(np.max(np.abs(step)) < self.near or gain < GAIN + DOUBT * point.noise)
+        short = bool(np.max(np.abs(step)) < self.near)
+        return short or _gain(point, step) < GAIN + DOUBT * point.noise
 
     def _learn(self, step: Array, before: P, after: P) -> None:
         """Make the mean of two Hessians agree with the slopes at both, by the least change (Powell 1970).
@@ -184,3 +187,8 @@ class Search(Generic[P]):
         self.upper = np.where(far & (trial > rho), np.minimum(self.upper, middle), self.upper)
         self.lower = np.where(far & (trial < rho), np.maximum(self.lower, middle), self.lower)
         return None
+
+
+def _gain(point: Point, step: Array) -> float:
+    """Twice what a step of Newton's method promises."""
+    return abs(float(point.gradient @ step))
