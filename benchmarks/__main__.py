@@ -12,6 +12,7 @@ NAMES = (
     "mean",
     "gpu",
     "scattered",
+    "solve",
     "stderr",
     "mgcv",
     "held_out",

@@ -122,27 +122,20 @@ def combine(
 
 @compiled
 def assemble(
-    flat: Floats,
-    t0: Integers,
-    t1: Integers,
-    t2: Integers,
-    t3: Integers,
-    scale: Floats,
-    index: Integers,
-    out: Floats,
+    flat: Floats, t0: Integers, t1: Integers, t2: Integers, t3: Integers, s: Floats, out: Floats
 ) -> None:
-    """The principal submatrix of one window, scaled: out[i, l] = s_i s_l flat[Σ_j t_j[i_j, l_j]], 0 where a t is −1.
+    """The lower triangle of one window, scaled: out[i, l] = s_i s_l flat[Σ_j t_j[i_j, l_j]], 0 where a t is −1.
 
-    t_j [w, w] are the places in the pair array of two members along an axis, index [n] the members themselves.
+    t_j [w, w] are the places in the pair array of two members along an axis. What is above the diagonal is not zero.
     """
     n0, n1, n2, n3 = t0.shape[0], t1.shape[0], t2.shape[0], t3.shape[0]
     out[:] = 0.0
     for i0 in range(n0):
-        for l0 in range(n0):
+        for l0 in range(i0 + 1):
             if t0[i0, l0] < 0:
                 continue
             for i1 in range(n1):
-                for l1 in range(n1):
+                for l1 in range(n1 if l0 < i0 else i1 + 1):
                     if t1[i1, l1] < 0:
                         continue
                     for i2 in range(n2):
@@ -153,11 +146,12 @@ def assemble(
                             row = ((i0 * n1 + i1) * n2 + i2) * n3
                             column = ((l0 * n1 + l1) * n2 + l2) * n3
                             for i3 in range(n3):
-                                s = scale[index[row + i3]]
+                                si = s[row + i3]
                                 for l3 in range(n3):
                                     if t3[i3, l3] >= 0:
-                                        entry = flat[base + t3[i3, l3]] * s * scale[index[column + l3]]
-                                        out[row + i3, column + l3] = entry
+                                        out[row + i3, column + l3] = (
+                                            flat[base + t3[i3, l3]] * si * s[column + l3]
+                                        )
 
 
 @compiled
@@ -246,13 +240,15 @@ def inverses(
 ) -> None:
     """L⁻¹ of the windows `first` … of the first axis, A = L Lᵀ: rows of lower triangles, [v, w.., n (n + 1) / 2]."""
     n = m0.shape[1] * m1.shape[1] * m2.shape[1] * m3.shape[1]
-    a, index = np.empty((n, n)), np.empty(n, np.int64)
+    a, index, s = np.empty((n, n)), np.empty(n, np.int64), np.empty(n)
     for v0 in range(out.shape[0]):
         for v1 in range(out.shape[1]):
             for v2 in range(out.shape[2]):
                 for v3 in range(out.shape[3]):
                     members(m0[first + v0], m1[v1], m2[v2], m3[v3], sizes, index)
-                    assemble(flat, t0[first + v0], t1[v1], t2[v2], t3[v3], scale, index, a)
+                    for i in range(n):
+                        s[i] = scale[index[i]]
+                    assemble(flat, t0[first + v0], t1[v1], t2[v2], t3[v3], s, a)
                     invert_root(a, floor)
                     place = 0
                     for i in range(n):

@@ -1,0 +1,249 @@
+"""Solves of (G + Λ) c = h in three cubic coordinates: gaps of any shape, static masks, full grids; SciPy beside them.
+
+Gaps are those of land, the same at all times, and of clouds, other ones at each: blobs over 60 % of a grid of three
+values along each axis for every coefficient. Roughness has λ_j = λ · tr G / (3 tr R_j). Seconds include the set-up;
+those of the CPU count every thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+from scipy import linalg, ndimage
+
+import xspline as xs
+from benchmarks import measure
+from xspline.kernels import Block, Group, Layout, accumulate
+from xspline.solve import Factorisation, Penalty, Ridge, Roughness, factorise
+from xspline.sums import Gram, Sums
+
+NAMES = ("time", "lat", "lon")
+LAYOUT = Layout(tuple(Group((i,), (i,)) for i in range(3)))
+LAND, CLOUDS = (0.05, 0.3), (0.025, 0.43)  # size of the blobs over that of the domain, share of the cells
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--large", action="store_true", help="a million coefficients and more: minutes, 5 GB")
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Sums of a grid with gaps, and the values that are seen."""
+
+    space: xs.Space
+    sums: Sums
+    missing: float
+
+    @property
+    def moment(self) -> np.ndarray:
+        return self.sums.full_moment(self.space.frame)
+
+    def roughness(self, share: float) -> Roughness:
+        frame = self.space.frame
+        trace = float(np.sum(self.sums.gram.diagonal(frame)))
+        each = {n: float(np.sum(Roughness({n: 1.0}).gram(self.space).diagonal(frame))) for n in NAMES}
+        return Roughness({n: share * trace / (3 * x) for n, x in each.items()})
+
+
+def space_of(sizes: tuple[int, ...]) -> xs.Space:
+    bases = dict(zip(NAMES, (xs.BSpline(k, domain=(0.0, 1.0)) for k in sizes), strict=True))
+    return xs.Space(bases, axes={name: xs.spaces.Axis() for name in NAMES})
+
+
+def blobs(shape: tuple[int, ...], size: float, share: float, rng: np.random.Generator) -> np.ndarray:
+    smooth = rng.standard_normal(shape, dtype=np.float32)
+    for axis, n in enumerate(shape):
+        smooth = ndimage.gaussian_filter1d(smooth, size * n, axis=axis, mode="wrap")
+    return smooth < np.quantile(smooth.ravel()[:: max(smooth.size // 10**6, 1)], share)
+
+
+def with_gaps(sizes: tuple[int, ...], *, clouds: bool = True, seed: int = 0) -> Case:
+    """A field seen between land and, unless the gaps are static, clouds."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(3 * k for k in sizes)
+    coordinates = tuple((np.arange(n) + 0.5) / n for n in shape)
+    t, y, x = np.ix_(*coordinates)
+    noise = 0.1 * rng.standard_normal(shape, dtype=np.float32)
+    values = (np.sin(7 * t + 5 * y) + np.cos(9 * x) * y + noise).astype(np.float32)
+    missing = np.broadcast_to(blobs(shape[1:], *LAND, rng), shape)
+    if clouds:
+        missing = missing | blobs(shape, *CLOUDS, rng)
+    values[missing] = np.nan
+    space = space_of(sizes)
+    return Case(space, accumulate(Block(values, coordinates), LAYOUT, space), float(missing.mean()))
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One solve, and what it took."""
+
+    factorisation: Factorisation
+    coefficients: np.ndarray
+    setup: float
+    solve: float
+    cpu: float
+    memory: int
+
+
+def timed(case: Case, penalty: Penalty, solver: str | None) -> Run:
+    matrix, moment = penalty.gram(case.space), case.moment
+    before = measure.reset_peak()
+    cpu, start = time.process_time(), time.perf_counter()
+    factorisation = factorise(case.sums.gram, matrix, case.space, solver)
+    middle = time.perf_counter()
+    coefficients = factorisation.solve(moment)
+    end = time.perf_counter()
+    return Run(
+        factorisation,
+        coefficients,
+        middle - start,
+        end - middle,
+        time.process_time() - cpu,
+        measure.peak() - before,
+    )
+
+
+def residual(case: Case, penalty: Penalty, coefficients: np.ndarray) -> float:
+    frame, moment = case.space.frame, case.moment
+    image = case.sums.gram.matvec(coefficients, frame) + penalty.gram(case.space).matvec(coefficients, frame)
+    return float(np.linalg.norm(image - moment) / np.linalg.norm(moment))
+
+
+def gaps(sizes: list[int], shares: list[float]) -> None:
+    """Iterations, time and memory as P grows and as the penalty shrinks."""
+    rows = []
+    timed(with_gaps((16, 16, 16)), Ridge(1.0), "iterative")  # compiles
+    for size in sizes:
+        case = with_gaps((size, size, size))
+        for share in shares:
+            penalty = case.roughness(share)
+            run = timed(case, penalty, "iterative")
+            found = run.factorisation.system.iterations
+            apart = residual(case, penalty, run.coefficients)
+            rows.append(
+                (
+                    size**3,
+                    f"{share:.0e}",
+                    found,
+                    f"{apart:.0e}",
+                    run.setup,
+                    run.solve,
+                    run.cpu,
+                    run.memory / 1e9,
+                )
+            )
+    title = f"land and clouds, {case.missing:.0%} missing, roughness, to 1e-10; load {os.getloadavg()[0]:.1f}"
+    measure.table(title, ("P", "λ", "iterations", "residual", "set-up s", "solve s", "CPU s", "GB"), rows)
+
+
+def sparse_of(gram: Gram, space: xs.Space) -> scipy.sparse.csc_array:
+    """The matrix of a Gram, from its pairs."""
+    frame, factor = space.frame, gram.one_factor(space.frame)
+    index = np.arange(space.size).reshape(space.shape)
+    rows, columns, values = [], [], []
+    for offset in np.ndindex(*frame.offsets):
+        first = tuple(slice(0, k - o) for k, o in zip(space.shape, offset, strict=True))
+        pairs = factor.pairs[(*first, *offset)]
+        for flips in {
+            tuple(f * (o > 0) for f, o in zip(c, offset, strict=True)) for c in np.ndindex(2, 2, 2)
+        }:
+            ends = [
+                tuple(slice(o * f, k - o + o * f) for k, o, f in zip(space.shape, offset, side, strict=True))
+                for side in (flips, tuple(1 - f for f in flips))
+            ]
+            rows.append(index[ends[0]].ravel())
+            columns.append(index[ends[1]].ravel())
+            values.append(pairs.ravel())
+    entries = (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns)))
+    return scipy.sparse.coo_array(entries, shape=(space.size, space.size)).tocsc()
+
+
+def against(sizes: list[int], dense: int, share: float = 1e-4) -> None:
+    """The same system by iterations, by a band, by SuperLU and by a dense Cholesky factorisation."""
+    rows = []
+    for size in sizes:
+        case = with_gaps((size, size, size))
+        penalty = case.roughness(share)
+        system = Gram((*case.sums.gram.terms, *penalty.gram(case.space).terms))
+        matrix, h = sparse_of(system, case.space), case.moment.ravel()
+        others: dict[str, Callable[[], np.ndarray]] = {
+            "iterative": lambda c=case, p=penalty: timed(c, p, "iterative").coefficients,
+            "banded": lambda c=case, p=penalty: timed(c, p, "banded").coefficients,
+            "spsolve": lambda m=matrix, h=h: scipy.sparse.linalg.spsolve(m, h),
+        }
+        if size <= dense:
+            full = matrix.toarray()
+            others["dense Cholesky"] = lambda a=full, h=h: linalg.cho_solve(linalg.cho_factor(a), h)
+        found, seconds = {}, {}
+        for name, call in others.items():
+            cpu, start = time.process_time(), time.perf_counter()
+            found[name] = call().ravel()
+            seconds[name] = (time.perf_counter() - start, time.process_time() - cpu)
+        for name, (wall, cpu) in seconds.items():
+            change = found[name] - found["banded"]
+            seen = np.sqrt(change @ (sparse_of(case.sums.gram, case.space) @ change) / case.sums.power)
+            rows.append((size**3, name, wall, cpu, wall / seconds["iterative"][0], f"{float(seen):.0e}"))
+    header = ("P", "solver", "s", "CPU s", "over iterative", "predictions apart from banded")
+    measure.table(f"the same system, λ = {share:.0e}; load {os.getloadavg()[0]:.1f}", header, rows)
+
+
+def structured(cases: list[tuple[str, Case, Penalty]]) -> None:
+    """What the structure of G makes direct, by the solver that is chosen."""
+    rows = []
+    for name, case, penalty in cases:
+        run = timed(case, penalty, None)
+        apart = residual(case, penalty, run.coefficients)
+        seconds = run.setup + run.solve
+        rows.append(
+            (
+                name,
+                case.space.size,
+                run.factorisation.name,
+                seconds,
+                run.cpu,
+                run.memory / 1e9,
+                f"{apart:.0e}",
+            )
+        )
+    header = ("gaps and penalty", "P", "solver", "s", "CPU s", "GB", "residual")
+    measure.table(f"by structure; load {os.getloadavg()[0]:.1f}", header, rows)
+
+
+def full_grid(size: int) -> Case:
+    """Sums of a grid without gaps, coordinate by coordinate: no data are made."""
+    space, x = space_of((size,) * 3), (np.arange(3 * size) + 0.5) / (3 * size)
+    one = space_of((size, 4, 4))
+    line = accumulate(Block(np.ones((x.size, 1, 1)), (x, x[:1], x[:1])), LAYOUT, one)
+    factors = [f for f in line.gram.terms[0] if f.axes == (0,)]
+    gram = Gram((tuple(type(f)((axis,), f.window, f.pairs, f.key) for axis in range(3) for f in factors),))
+    rng = np.random.default_rng(0)
+    moment = gram.matvec(rng.normal(size=space.shape), space.frame)
+    window = tuple((0, k) for k in space.shape)
+    number = np.asarray(float(x.size) ** 3)
+    return Case(space, Sums(window, gram, moment, number, number, number.astype(int), np.zeros(())), 0.0)
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.quick:
+        gaps([16, 20], [1e-4])
+        against([12], 12)
+        structured([("full grid, ridge", full_grid(20), Ridge(1e-3))])
+        return
+    gaps([22, 32, 46, 58], [1e-2, 1e-4, 1e-6, 1e-8])
+    if args.large:
+        gaps([100], [1e-4, 1e-6])
+    against([14, 22], 22)
+    sizes = (60, 120, 140) if args.large else (30, 60, 70)
+    static = with_gaps(sizes, clouds=False)
+    cases = [
+        ("static mask, ridge", static, Ridge(1e-3)),
+        ("static mask, roughness", static, static.roughness(1e-4)),
+    ]
+    structured([*cases, ("full grid, ridge", full_grid(215 if args.large else 100), Ridge(1e-3))])
