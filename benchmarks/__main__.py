@@ -13,6 +13,7 @@ NAMES = (
     "gpu",
     "scattered",
     "stderr",
+    "smoothing",
     "mgcv",
     "held_out",
     "coverage",
