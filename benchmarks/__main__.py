@@ -14,6 +14,7 @@ NAMES = (
     "scattered",
     "solve",
     "stderr",
+    "smoothing",
     "mgcv",
     "held_out",
     "coverage",
