@@ -100,7 +100,9 @@ def test_nothing_said_at_all(product: xr.DataArray) -> None:
     assert field.space.names == ("lat", "lon", "time") and isinstance(field.penalty, xs.Roughness)
     residual = product - field.predict()
     assert float(residual.std()) < 0.32
-    np.testing.assert_allclose(product.chunk(time=12).spline.fit().predict().compute(), field.predict(), rtol=1e-8)
+    np.testing.assert_allclose(
+        product.chunk(time=12).spline.fit().predict().compute(), field.predict(), rtol=1e-8
+    )
 
 
 def test_weight_on_one_cell_is_an_error(product: xr.DataArray) -> None:

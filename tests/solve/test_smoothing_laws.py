@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests import reference_reml as reference
 from xspline.kernels import Block, Group, Layout, accumulate
-from xspline.solve import Roughness, SingularSystemError, choose, solve
+from xspline.solve import Roughness, SingularSystemError, choose, smoothing, solve
 from xspline.solve.criteria import Reml
 from xspline.solve.penalised import Model
 from xspline.solve.smoothing import Problem
@@ -313,3 +314,33 @@ def test_a_holder_that_the_others_cannot_do_without() -> None:
         SingularSystemError, match=r"without part 1 the others do not determine the fit: .*pass a larger"
     ):
         choose(Sums.merge(parts, PLANE.frame), PLANE, "holders", parts=parts)
+
+
+# --- coarser problems
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_coarser_problems_lead_to_the_same_choice(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One coordinate with knots to spare, one twice over, and one that cannot be coarsened."""
+    space = Space(
+        {"a": BSpline(11, domain=(0, 1)), "b": BSpline(19, domain=(0, 1)), "c": Fourier(1, period=1.0)},
+        axes={n: Axis() for n in "abc"},
+    )
+    block = scattered(space, 900, noise=0.5)
+    parts = [summed(block, space, slice(i, None, 2)) for i in range(2)]
+    plain = choose(summed(block, space), space, method, parts=parts)
+    monkeypatch.setattr(smoothing, "LONG", 1e4)
+    shapes: list[tuple[int, ...]] = []
+    search = smoothing.Problem.search
+
+    def seen(problem: smoothing.Problem, *start: Any) -> Any:
+        shapes.append(problem.model.space.shape)
+        return search(problem, *start)
+
+    monkeypatch.setattr(smoothing.Problem, "search", seen)
+    levels = choose(summed(block, space), space, method, parts=parts)
+    assert shapes[0][0] < 8 and shapes[0][1] < 8 and shapes[-1] == space.shape
+    assert all(sum(a) < sum(b) for a, b in itertools.pairwise(shapes))
+    for name, strength in plain.penalty.strengths(space).items():
+        assert abs(np.log(levels.penalty.strengths(space)[name] / strength)) < 1e-4
+    assert levels.factorisations <= plain.factorisations

@@ -73,7 +73,7 @@ def test_shapes_and_types(basis: Basis, features: Features) -> None:
     assert features.design(x).shape == (x.size, size)
     assert features.roughness(0).shape == (size, features.offsets)
     assert len(features.labels()) == size
-    assert features.sample().size == size or not features.local and features.sample().size > size
+    assert features.sample().size == size or (not features.local and features.sample().size > size)
     assert features.local or (
         features.width == features.offsets == size and features.cells == 1 and not features.periodic
     )

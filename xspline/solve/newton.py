@@ -87,6 +87,9 @@ class Search(Generic[P]):
     def __init__(self, score: Callable[[Array], P], lower: Array, upper: Array, near: float = NEAR) -> None:
         self.score, self.lower, self.upper, self.near = score, lower.copy(), upper.copy(), near
         self.error = np.zeros((len(lower), len(lower)))  # of the Hessians, as the slopes showed
+        self.stride = self.downhill = (
+            0.0  # least and last length of a step where the score is curved downwards
+        )
         self.leapt = np.zeros(len(lower), dtype=bool)  # a bound is tried once
 
     def run(self, start: Array) -> Minimum[P]:
@@ -104,6 +107,8 @@ class Search(Generic[P]):
                 break
             (last, before), (rho, point) = (rho, point), found
             moved = rho - last
+            # Downhill all the way: twice as far the next time.
+            self.stride = 2 * self.downhill if np.allclose(moved, step) else 0.0
             if np.max(np.abs(moved)) <= SHORT:
                 if self._ends(point, self._step(rho, point, bend)):  # which spares the Hessian there
                     converged = True
@@ -137,9 +142,11 @@ class Search(Generic[P]):
         step = np.zeros(len(rho))
         if free.any():
             values, vectors = np.linalg.eigh(bend[np.ix_(free, free)])
-            values = np.abs(values)
-            values = np.maximum(values, max(1e-7 * values.max(), np.finfo(np.float64).tiny))
-            along = vectors.T @ point.gradient[free] / values
+            least = max(1e-7 * np.abs(values).max(), np.finfo(np.float64).tiny)
+            along = vectors.T @ point.gradient[free] / np.maximum(np.abs(values), least)
+            down = (values < 0) & (np.abs(along) < self.stride)
+            along[down] = np.copysign(self.stride, along[down])
+            self.downhill = float(np.max(np.abs(along), where=values < 0, initial=0.0))
             step[free] = -vectors @ np.clip(along, -LONGEST, LONGEST)
         return step
 
