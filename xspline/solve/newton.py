@@ -87,9 +87,7 @@ class Search(Generic[P]):
     def __init__(self, score: Callable[[Array], P], lower: Array, upper: Array, near: float = NEAR) -> None:
         self.score, self.lower, self.upper, self.near = score, lower.copy(), upper.copy(), near
         self.error = np.zeros((len(lower), len(lower)))  # of the Hessians, as the slopes showed
-        self.stride = self.downhill = (
-            0.0  # least and last length of a step where the score is curved downwards
-        )
+        self.stride = self.downhill = 0.0  # least and last length of steps where the score curves downwards
         self.leapt = np.zeros(len(lower), dtype=bool)  # a bound is tried once
 
     def run(self, start: Array) -> Minimum[P]:
