@@ -84,6 +84,7 @@ def _described(found: Smoothing) -> dict[str, Any]:
         "score": float(found.score),
         "factorisations": int(found.factorisations),
         "at_bounds": dict(found.at_bounds),
+        "converged": bool(found.converged),
     }
 
 

@@ -58,7 +58,8 @@ def _smoothing(field: Field, name: str, attrs: dict[str, str]) -> dict[str, xr.D
         )
     if choice := field.choices.get(name):
         ends = (f", lambda of {name} at its {side} bound" for name, side in choice["at_bounds"].items())
-        attrs["smoothing"] = f"{choice['method']}, {choice['factorisations']} factorisations{''.join(ends)}"
+        given_up = "" if choice["converged"] else ", not converged"
+        attrs["smoothing"] = f"{choice['method']}, {choice['factorisations']} factorisations{given_up}{''.join(ends)}"
         found["score"] = xr.DataArray(choice["score"], attrs={"long_name": f"{choice['method']} score"})
     return found
 
