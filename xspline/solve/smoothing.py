@@ -30,7 +30,10 @@ ORDER = 2  # of the derivatives that measure roughness, where the degree allows 
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
 LONG = 1e9  # operations of a factorisation, from which coarser problems give the start
 ROUGHLY = 0.1  # how well they are solved
-COSTLY, CLOSE = 3e10, 0.02  # operations from which a step of 2 % in λ ends the search: what remains is its square
+COSTLY, CLOSE = (
+    3e10,
+    0.02,
+)  # operations from which a step of 2 % in λ ends the search: what remains is its square
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
 
 
@@ -100,7 +103,9 @@ def choose(
     _check_count(model, method)
     problem = Problem(model, method, _seen(parts) if method == "holders" else ())
     try:
-        found, factorisations = problem.search(problem.start(), NEAR if problem.operations < COSTLY else CLOSE)
+        found, factorisations = problem.search(
+            problem.start(), NEAR if problem.operations < COSTLY else CLOSE
+        )
     except SingularSystemError as error:
         raise error if method == "holders" else _undetermined(model, method) from error
     value, gradient = found.point.score
