@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import xarray as xr
@@ -31,16 +29,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--draws", type=int, default=None, help="draws of withheld cells (default: 3; --quick: 1)"
     )
-
-
-def values(quick: bool) -> xr.DataArray | None:
-    """ERSST over the tropical Pacific where it is at hand."""
-    path = Path(os.environ.get("XSPLINE_DATA_DIR", "")) / "ersst_v5_2010_2020.nc"
-    if not path.is_file():
-        return None
-    with xr.open_dataset(path) as ds:
-        sst = ds.sst.sel(lat=slice(30, -30), lon=slice(120, 280)).load()
-    return sst[::8] if quick else sst
 
 
 def holders(lon: xr.DataArray) -> dict[str, xr.DataArray]:
@@ -92,7 +80,7 @@ def rows(sst: xr.DataArray, space: xs.Space, seed: int) -> Iterator[tuple[object
 
 
 def run(args: argparse.Namespace) -> None:
-    sst = values(args.quick)
+    sst = stand_in.ersst(8 if args.quick else 1)
     if sst is None:
         print("held_out: skipped, XSPLINE_DATA_DIR does not hold ersst_v5_2010_2020.nc")
         return

@@ -33,6 +33,15 @@ def land_mask() -> xr.DataArray | None:
         return (ds["mask"] == 0).squeeze(drop=True).load()
 
 
+def ersst(step: int = 1) -> xr.DataArray | None:
+    """Every `step`-th month of ERSST over the tropical Pacific, 2010 to 2020, where it is at hand."""
+    path = Path(os.environ.get("XSPLINE_DATA_DIR", "")) / "ersst_v5_2010_2020.nc"
+    if not path.is_file():
+        return None
+    with xr.open_dataset(path) as ds:
+        return ds.sst.sel(lat=slice(30, -30), lon=slice(120, 280))[::step].load()
+
+
 def values(time: np.ndarray, lat: np.ndarray, lon: np.ndarray, seed: int = 0) -> np.ndarray:
     """Climatology, season, a wave along the equator and noise, float32 [time, lat, lon]."""
     t = time.astype("datetime64[D]").astype(float)[:, None, None] / 365.2425

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import tempfile
 import time
@@ -18,16 +17,6 @@ from benchmarks import measure, stand_in
 from benchmarks.mgcv import r
 
 SIZES = {False: (13, 23, 7), True: (5, 6, 4)}
-
-
-def values(quick: bool) -> xr.DataArray | None:
-    """ERSST over the tropical Pacific where it is at hand."""
-    path = Path(os.environ.get("XSPLINE_DATA_DIR", "")) / "ersst_v5_2010_2020.nc"
-    if not path.is_file():
-        return None
-    with xr.open_dataset(path) as ds:
-        sst = ds.sst.sel(lat=slice(30, -30), lon=slice(120, 280)).load()
-    return sst[::8] if quick else sst
 
 
 def theirs(sst: xr.DataArray, sizes: tuple[int, ...], threads: int, blas: str) -> dict[str, list[str]]:
@@ -74,7 +63,7 @@ def rows(name: str, sst: xr.DataArray, bases: dict[str, object]) -> list[tuple[o
 
 
 def run(args: argparse.Namespace) -> None:
-    sst = values(args.quick)
+    sst = stand_in.ersst(8 if args.quick else 1)
     if sst is None:
         print("bam: skipped, XSPLINE_DATA_DIR does not hold ersst_v5_2010_2020.nc")
         return
