@@ -41,6 +41,14 @@ class Case:
             rng.uniform(0, 10, shapes[TIME]),
         )
 
+    def partly_outside(self, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
+        """Labels of which the first is outside the domain, and the last, if there are several, missing."""
+        lat, lon, t = self.coordinates(rng)
+        lat = lat.copy()
+        lat.flat[0] = 30.1
+        lat.flat[-1] = np.nan if lat.size > 1 else lat.flat[-1]
+        return lat, lon, t
+
 
 def grid(*order: int, batch: tuple[int, ...] = (), pooled: int | None = None) -> Layout:
     """One group per dimension: data axis i carries coefficient axis order[i]; -1 for batch or pooled axes."""

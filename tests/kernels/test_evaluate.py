@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import reference
-from tests.kernels.cases import CASES, LAT, SPACE, Case, grid
-from xspline.kernels import Layout, evaluate
-from xspline.spaces import BSpline, Space
+from tests.kernels.cases import CASES, LAT, SPACE, TIME, Case, grid
+from xspline.kernels import Group, Layout, evaluate
+from xspline.spaces import BSpline, Polynomial, Space
 
 EVALUABLE = {name: case for name, case in CASES.items() if "pooled" not in name}
 
@@ -42,20 +42,20 @@ def test_any_slab(name: str, slab: int, seed: int) -> None:
     reference.close(found, evaluate(coefficients, coordinates, case.layout, SPACE))
 
 
+def assert_same_gaps(found: np.ndarray, expected: np.ndarray) -> None:
+    """Some values are NaN, the same ones in both, and the others are close."""
+    assert np.isnan(found).any()
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    reference.close(found, expected) if np.isfinite(expected).any() else None
+
+
 @pytest.mark.parametrize("engine", ["numba", "namespace"])
 @pytest.mark.parametrize("name", ["grid", "observations", "curvilinear", "scalar place"])
 def test_nan_outside_and_where_labels_are_missing(name: str, engine: str) -> None:
     case, rng = CASES[name], np.random.default_rng(0)
-    lat, lon, t = case.coordinates(rng)
-    lat = lat.copy()
-    lat.flat[0] = 30.1
-    lat.flat[-1] = np.nan if lat.size > 1 else lat.flat[-1]
-    coefficients = coefficients_for(case, rng)
-    found = evaluate(coefficients, (lat, lon, t), case.layout, SPACE, engine=engine)
-    expected = reference.evaluate(coefficients, (lat, lon, t), case.layout, SPACE)
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
-    assert np.isnan(found).any()
-    reference.close(found, expected) if np.isfinite(expected).any() else None
+    coordinates, coefficients = case.partly_outside(rng), coefficients_for(case, rng)
+    found = evaluate(coefficients, coordinates, case.layout, SPACE, engine=engine)
+    assert_same_gaps(found, reference.evaluate(coefficients, coordinates, case.layout, SPACE))
 
 
 def test_a_batch_member_without_coefficients_stays_nan_alone() -> None:
@@ -101,6 +101,58 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     pooled = CASES["pooled first"]
     with pytest.raises(ValueError, match="no coordinate tells the length of data axis 0"):
         evaluate(coefficients, pooled.coordinates(rng), pooled.layout, SPACE)
+
+
+# Into a given array
+
+
+@pytest.mark.parametrize("engine", ["numba", "namespace"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("slab", [None, 50])
+@pytest.mark.parametrize("name", EVALUABLE)
+def test_into_a_given_array(name: str, slab: int | None, dtype: str, engine: str) -> None:
+    case, rng = EVALUABLE[name], np.random.default_rng(0)
+    coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
+    out = np.full(case.shape, np.nan, dtype)
+    for orders in ((0, 0, 0), (0, 1, 1)):
+        where = (coefficients, coordinates, case.layout, SPACE, orders)
+        found = evaluate(*where, out=out, engine=engine, slab=slab)
+        assert found is out
+        expected = evaluate(*where, engine=engine, slab=slab)
+        np.testing.assert_array_equal(out, expected.astype(dtype))
+
+
+@pytest.mark.parametrize("functions", range(1, 12))
+@pytest.mark.parametrize("order", [(TIME, LAT), (LAT, TIME)])
+def test_any_number_of_functions(functions: int, order: tuple[int, int]) -> None:
+    """Lines of values are summed four functions at a time."""
+    space = Space({"y": BSpline(6, domain=(0.0, 1.0)), "x": Polynomial(functions - 1, domain=(0.0, 1.0))})
+    rng = np.random.default_rng(0)
+    coordinates = (rng.uniform(size=700), rng.uniform(size=40))
+    layout = Layout(tuple(Group((order.index(j),), (i,)) for i, j in enumerate((LAT, TIME))))
+    coefficients = rng.normal(size=space.shape)
+    found = evaluate(coefficients, coordinates, layout, space)
+    reference.close(found, reference.evaluate(coefficients, coordinates, layout, space))
+
+
+@pytest.mark.parametrize(
+    ("out", "match"),
+    [
+        (np.empty((6, 8, 13)), r"the result has shape \(6, 8, 12\), out has \(6, 8, 13\)"),
+        (np.empty((6, 8, 12), order="F"), "out must be C-contiguous"),
+        (np.empty((6, 8, 12), "i4"), "out must be .* float32 or float64"),
+        (np.empty((6, 8, 12), ">f8"), "out must be .* native"),
+        (np.broadcast_to(np.zeros(12), (6, 8, 12)), "out must be .* that can be written"),
+    ],
+)
+def test_an_array_that_cannot_be_written_is_refused(out: np.ndarray, match: str) -> None:
+    case, rng = CASES["grid"], np.random.default_rng(0)
+    coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
+    with pytest.raises(ValueError, match=match):
+        evaluate(coefficients, coordinates, case.layout, SPACE, out=out)
+
+
+# Laws
 
 
 def test_evaluation_is_the_transpose_of_the_moment() -> None:

@@ -95,34 +95,6 @@ def _weighted(array: Floats, k: int, places: Integers, values: Floats, out: Floa
 
 
 @compiled
-def gather(array: Floats, start: Integers, places: Integers, values: Floats, out: Floats) -> None:
-    """out[p, i, r] = sum over q of values[i, q] array[p, start[i] + places[q], r]; `out` comes as zeros."""
-    before, rows, after = out.shape
-    width = places.size
-    for p in range(before):
-        if after == 1 and width == 4:
-            k0, k1, k2, k3 = places[0], places[1], places[2], places[3]
-            for i in range(rows):
-                k = start[i]
-                out[p, i, 0] = (
-                    values[i, 0] * array[p, k + k0, 0]
-                    + values[i, 1] * array[p, k + k1, 0]
-                    + values[i, 2] * array[p, k + k2, 0]
-                    + values[i, 3] * array[p, k + k3, 0]
-                )
-            continue
-        for i in range(rows):
-            k = start[i]
-            if after == 1:
-                x = 0.0
-                for q in range(width):
-                    x += values[i, q] * array[p, k + places[q], 0]
-                out[p, i, 0] = x
-            else:
-                _weighted(array[p], k, places, values[i], out[p, i])
-
-
-@compiled
 def _active(table: Floats, row: int, first: int, functions: int, pairs: bool, out: Floats) -> int:
     """Values of one row along one axis: its functions, or their products a-major; returns how many."""
     if not pairs:
@@ -218,7 +190,7 @@ def gather_products(
     pairs: bool,
     out: Floats,
 ) -> None:
-    """`gather` for groups of several coefficient axes; `out` comes as zeros."""
+    """out[p, i, r] = sum over R of products[i, R] array[p, R, r], several axes at once; `out` comes as zeros."""
     before, rows, after = out.shape
     most, last = max(functions), functions[-1]
     inner = last * (last + 1) // 2 if pairs else last

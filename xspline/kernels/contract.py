@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from xspline.spaces.features import Features
 
 TILE = 1 << 20  # entries of a table of products that are alive at a time
+LONE = 3  # times as long takes a value of an axis with nothing behind it: no vector instructions
 SWAP = 32  # loops run over what follows an axis: so many entries before it, and none behind, change places
 
 
@@ -46,8 +47,11 @@ class Engine(Positions, Protocol):
         """Axis [n] becomes [R]: out[R] = sum over the rows i of values[i, R] array[i]."""
         ...
 
-    def gather(self, array: Array, axis: int, rows: Rows) -> Array:
-        """Axis [R] becomes [n]: out[i] = sum over R of values[i, R] array[R]."""
+    def gather(self, array: Array, axis: int, rows: Rows, out: Array | None = None) -> Array:
+        """Axis [R] becomes [n]: out[i] = sum over R of values[i, R] array[R].
+
+        Where `out` is given, C-contiguous and of the shape of the result, it may be written and returned.
+        """
         ...
 
 
@@ -56,24 +60,26 @@ def contract(array: Array, rows: Sequence[Rows | None], engine: Engine) -> Array
     pooled = tuple(i for i, r in enumerate(rows) if r is not None and not r.functions)
     if pooled:
         array = array_api_compat.array_namespace(array).sum(array, axis=pooled, keepdims=True)
-    return _each_axis(array, rows, engine.scatter, lambda r: (r.count, r.extent))
-
-
-def expand(array: Array, rows: Sequence[Rows | None], engine: Engine) -> Array:
-    """Gather every axis that has rows: the transpose of `contract`."""
-    return _each_axis(array, rows, engine.gather, lambda r: (r.extent, r.count))
-
-
-def _each_axis(
-    array: Array,
-    rows: Sequence[Rows | None],
-    step: Callable[[Array, int, Rows], Array],
-    change: Callable[[Rows], tuple[int, int]],
-) -> Array:
     active = {i: r for i, r in enumerate(rows) if r is not None and r.functions}
-    costs = tuple((i, *change(r), r.count * r.width) for i, r in active.items())
+    costs = tuple((i, r.count, r.extent, r.count * r.width) for i, r in active.items())
     for axis in cheapest_order(tuple(array.shape), costs):
-        array = step(array, axis, active[axis])
+        array = engine.scatter(array, axis, active[axis])
+    return array
+
+
+def expand(array: Array, rows: Sequence[Rows | None], engine: Engine, out: Array | None = None) -> Array:
+    """Gather every axis that has rows: the transpose of `contract`.
+
+    The last step, which makes most of the values, may write them into `out`: C-contiguous, of the shape of the
+    result. It runs along the values behind its axis, so an axis with none behind it comes early.
+    """
+    active = {i: r for i, r in enumerate(rows) if r is not None and r.functions}
+    lengths = [active[i].count if i in active else n for i, n in enumerate(array.shape)]
+    lone = {i: 1 if math.prod(lengths[i + 1 :]) > 1 else LONE for i in active}
+    costs = tuple((i, r.extent, r.count, r.count * r.width * lone[i]) for i, r in active.items())
+    order = cheapest_order(tuple(array.shape), costs)
+    for step, axis in enumerate(order, 1):
+        array = engine.gather(array, axis, active[axis], out if step == len(order) else None)
     return array
 
 
@@ -128,7 +134,7 @@ class Namespace:
             out[place] += xp.reshape(filled, patch)
         return self._back(xp.reshape(out, (rows.extent, rest)), axis, array.shape)
 
-    def gather(self, array: Array, axis: int, rows: Rows) -> Array:
+    def gather(self, array: Array, axis: int, rows: Rows, out: Array | None = None) -> Array:
         xp = self.xp
         front, rest = self._matrix(array, axis)
         front = xp.reshape(front, (*itertools.chain(*rows.shape), rest))
@@ -238,26 +244,45 @@ class Compiled:
             kernels.scatter_products(flat, order, start, places, rows.table, functions, rows.pairs, out)
         return out.reshape(_replaced(array.shape, axis, rows.extent))
 
-    def gather(self, array: Floats, axis: int, rows: Rows) -> Floats:
-        kernels, flat, start, places = _kernels(), _three(array, axis), rows.start(), rows.places()
-        swap = flat.shape[2] == 1 and flat.shape[0] >= SWAP
-        flat = np.ascontiguousarray(flat.T) if swap else flat
-        out = np.zeros((flat.shape[0], rows.count, flat.shape[2]))
-        table, functions = rows.table, np.array(rows.functions)
-        if len(rows.functions) == 1:
-            kernels.gather(flat, start, places, rows.values[0], out)
-        elif rows.pairs and flat.shape[2] == 1:
-            order = np.argsort(start)
-            kernels.gather_folded(flat, order, start[order], places, table[order], functions, out)
-        else:
-            kernels.gather_products(flat, start, places, table, functions, rows.pairs, out)
-        return (out.T if swap else out).reshape(_replaced(array.shape, axis, rows.count))
+    def gather(self, array: Floats, axis: int, rows: Rows, out: Floats | None = None) -> Floats:
+        flat, shape = _three(array, axis), _replaced(array.shape, axis, rows.count)
+        before, _, after = flat.shape
+        if after == 1 and before >= SWAP:
+            swapped = np.ascontiguousarray(flat.T)
+            return _gather(swapped, rows, np.empty((1, rows.count, before))).T.reshape(shape)
+        if out is None or (len(rows.functions) > 1 and out.dtype != np.float64):
+            out = np.empty(shape)
+        _gather(flat, rows, out.reshape(before, rows.count, after))
+        return out
+
+
+def _gather(flat: Floats, rows: Rows, out: Floats) -> Floats:
+    """`out` [before, n, after] from `flat` [before, R, after]."""
+    start, places, table = rows.start(), rows.places(), rows.table
+    if len(rows.functions) == 1:
+        kernels = _gather_kernels()
+        kernels.gather(flat, start, places, rows.values[0], np.empty(kernels.TILE), out)
+        return out
+    functions = np.array(rows.functions)
+    if rows.pairs and flat.shape[2] == 1:
+        order = np.argsort(start)
+        _kernels().gather_folded(flat, order, start[order], places, table[order], functions, out)
+    else:
+        out[:] = 0.0
+        _kernels().gather_products(flat, start, places, table, functions, rows.pairs, out)
+    return out
 
 
 def _kernels() -> ModuleType:
     from . import compiled  # numba takes 0.3 s to import: not before the first kernel call
 
     return compiled
+
+
+def _gather_kernels() -> ModuleType:
+    from . import compiled_gather
+
+    return compiled_gather
 
 
 def _three(array: Floats, axis: int) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import array_api_compat
 import numpy as np
@@ -19,15 +19,34 @@ if TYPE_CHECKING:
     from xspline.spaces import Space
 
 
+SLAB = 1 << 20  # entries of a slab: results are written once, only what they are made from waits in a cache
+
+
+class Options(TypedDict, total=False):
+    """How an evaluation runs, and where its result goes.
+
+    Attributes
+    ----------
+    engine : {"numba", "namespace"}
+        Which twin of the contraction; by default the compiled one for NumPy arrays.
+    slab : int
+        Entries of a slab.
+    out : array, float32 or float64
+        To write into, of the shape of the result; of NumPy C-contiguous and native. Sums are float64.
+    """
+
+    engine: str | None
+    slab: int | None
+    out: Array | None
+
+
 def evaluate(
     coefficients: Array,
     coordinates: Sequence[Floats],
     layout: Layout,
     space: Space,
     orders: Sequence[int] | None = None,
-    *,
-    engine: str | None = None,
-    slab: int | None = None,
+    **options: Unpack[Options],
 ) -> Array:
     """Values of a field, or of a partial derivative of it, at coordinates of any layout.
 
@@ -42,22 +61,21 @@ def evaluate(
     space : Space
     orders : sequence of int, optional
         Derivative order per coefficient axis, per unit of the coordinate's float; default 0.
-    engine : {"numba", "namespace"}, optional
-        Which twin of the contraction runs; by default the compiled one for NumPy arrays.
-    slab : int, optional
-        Entries of a slab.
+    **options
+        `Options`.
 
     Returns
     -------
-    array, float64
-        In the namespace of the coefficients; NaN outside the domains.
+    array
+        `out`, or a new array of float64 in the namespace of the coefficients; NaN outside the domains.
 
     Raises
     ------
     ValueError
-        If shapes do not fit.
+        If shapes do not fit, or `out` cannot be written.
     """
-    return Evaluation.of(coefficients, coordinates, layout, space, orders, engine).run(slab)
+    engine = choose_engine(coefficients, options.get("engine"))
+    return Evaluation.of(coefficients, coordinates, layout, space, orders, engine).run(options)
 
 
 def evaluate_pairs(
@@ -66,9 +84,7 @@ def evaluate_pairs(
     layout: Layout,
     space: Space,
     orders: Sequence[int] | None = None,
-    *,
-    engine: str | None = None,
-    slab: int | None = None,
+    **options: Unpack[Options],
 ) -> Array:
     """Quadratic form φᵀZφ of the rows φ of Φ, or of a derivative of it, at coordinates of any layout.
 
@@ -80,20 +96,11 @@ def evaluate_pairs(
     pairs : array, [K.., O.., b..]
         Z, with φᵀZφ = Σ_{k,o} Z[k, o] Π_j φ_{k_j} φ_{k_j + o_j}; k_j + o_j is modulo K_j on periodic axes, and
         entries with k_j + o_j ≥ K_j on others are not read.
-    coordinates, layout, space, orders, engine, slab
-        As of `evaluate`.
-
-    Returns
-    -------
-    array, float64
-        In the namespace of the pairs; NaN outside the domains.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit.
+    coordinates, layout, space, orders, **options
+        As of `evaluate`, and so are the result and the errors.
     """
-    return Evaluation.of(pairs, coordinates, layout, space, orders, engine, pairs=True).run(slab)
+    engine = choose_engine(pairs, options.get("engine"))
+    return Evaluation.of(pairs, coordinates, layout, space, orders, engine, pairs=True).run(options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +128,7 @@ class Evaluation:
         layout: Layout,
         space: Space,
         orders: Sequence[int] | None,
-        engine: str | None,
+        engine: Engine,
         *,
         pairs: bool = False,
     ) -> Evaluation:
@@ -149,19 +156,39 @@ class Evaluation:
             parts,
             space,
             orders,
-            choose_engine(coefficients, engine),
+            engine,
             pairs,
             xp,
             array_api_compat.device(coefficients),
         )
 
-    def run(self, slab: int | None) -> Array:
-        """The result, slab by slab of at most so many entries."""
-        limit = slab or walk.slab_entries(self.coefficients)
-        out = self.xp.empty(self.shape, dtype=self.xp.float64, device=self.device)
+    def run(self, options: Options) -> Array:
+        """The result, slab by slab."""
+        limit, out = options.get("slab") or self._slab_entries(), options.get("out")
+        if out is None:
+            out = self.xp.empty(self.shape, dtype=self.xp.float64, device=self.device)
+        _check_out(out, self.shape)
         for piece in pieces(self.shape, self.parts, limit, walk.ROWS):
-            out[piece.slices] = self.values(piece)
+            self._fill(out, piece)
         return out
+
+    def _slab_entries(self) -> int:
+        entries = walk.slab_entries(self.coefficients)
+        return entries if self.pairs else max(entries, SLAB)
+
+    def _fill(self, out: Array, piece: Piece) -> None:
+        """One slab of the result: written in place where its axes are those of the parts, in their order."""
+        box = out[piece.slices]
+        axes = [axis for part in self.parts for axis in part.axes]
+        lengths = tuple(count for _, count in piece.rows)
+        plain = isinstance(box, np.ndarray) and box.flags.c_contiguous and axes == sorted(axes)
+        target = box.reshape(lengths) if plain else None
+        array = self.values(piece, target)
+        if array is target:
+            return
+        array = self.xp.reshape(array, tuple(out[piece.slices].shape[axis] for axis in axes))
+        array = self.xp.permute_dims(array, tuple(int(i) for i in np.argsort(axes)))
+        out[piece.slices] = self.xp.astype(array, out.dtype, copy=False)
 
     @cached_property
     def _remembered(self) -> dict[int, tuple[tuple[int, int], Rows]]:
@@ -187,17 +214,13 @@ class Evaluation:
         rows = build_rows(features, labels, reaches, orders, self.engine, count=count, outside=np.nan)
         return rows.paired() if self.pairs else rows
 
-    def values(self, piece: Piece) -> Array:
-        """One slab of the result."""
+    def values(self, piece: Piece, out: Array | None = None) -> Array:
+        """One slab, one axis per part; written into `out` where the engine can."""
         rows = [
             None if part.is_batch else self.rows(i, span)
             for i, (part, span) in enumerate(zip(self.parts, piece.rows, strict=True))
         ]
-        array = expand(self._stretch(rows, piece), rows, self.engine)
-        axes = [axis for part in self.parts for axis in part.axes]
-        lengths = [piece.slices[axis].stop - piece.slices[axis].start for axis in axes]
-        array = self.xp.reshape(array, tuple(lengths))
-        return self.xp.permute_dims(array, tuple(int(i) for i in np.argsort(axes)))
+        return expand(self._stretch(rows, piece), rows, self.engine, out)
 
     def _stretch(self, rows: Sequence[Rows | None], piece: Piece) -> Array:
         """The coefficients that a slab touches, one axis per part; the last of them are remembered."""
@@ -211,6 +234,19 @@ class Evaluation:
             ]
             self._taken[:] = [(spans, self.xp.reshape(self.coefficients[tuple(spans)], tuple(merged)))]
         return self._taken[0][1]
+
+
+def _check_out(out: Array, shape: tuple[int, ...]) -> None:
+    """Raise where a result of this shape cannot be written."""
+    if tuple(out.shape) != shape:
+        raise ValueError(f"the result has shape {shape}, out has {tuple(out.shape)}")
+    if isinstance(out, np.ndarray) and (
+        out.dtype not in (np.float32, np.float64)
+        or not (out.flags.c_contiguous and out.flags.writeable and out.dtype.isnative)
+    ):
+        raise ValueError(
+            f"out must be C-contiguous, native float32 or float64 that can be written; got {out.dtype}, {out.flags}"
+        )
 
 
 def _stretches(rows: Rows) -> Iterator[slice]:
