@@ -8,7 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from xspline.solve import Penalty, Ridge, Roughness, factorise, solve
-from xspline.solve.select import ITERATIVE, NAMES, cache_bytes
+from xspline.solve.cholesky import BandCholesky
+from xspline.solve.select import ITERATIVE, NAMES
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
 
@@ -160,11 +161,32 @@ def test_zero_sums_add_nothing() -> None:
 
 
 def test_a_separable_solve_that_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xspline.solve.direct.cache_bytes", lambda: 0)
-    assert cache_bytes() > 0
     space = space_of("linear", "circle", "season")
     case, gram = static(space, np.random.default_rng(6))
+    kept = solve(case.sums(gram), space, Ridge(0.1), "separable")
+    monkeypatch.setattr("xspline.solve.select.ROOM", 0)
+    made = solve(case.sums(gram), space, Ridge(0.1), "separable")
+    assert made.factorisation.system.nbytes == 0 < kept.factorisation.system.nbytes
+    np.testing.assert_array_equal(made.coefficients, kept.coefficients)
+    for answer in ("edf", "logdet", "inverse_pairs"):
+        ours, theirs = (getattr(s.factorisation, answer)() for s in (made, kept))
+        np.testing.assert_array_equal(ours, theirs)
     check(case, gram, Ridge(0.1), "separable")
+
+
+def test_a_solve_makes_each_factor_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, factor = [], BandCholesky.of_stripes
+    monkeypatch.setattr("xspline.solve.select.ROOM", 0)
+    monkeypatch.setattr(
+        BandCholesky,
+        "of_stripes",
+        staticmethod(lambda *a: made.append(a[2].__array_interface__["data"][0]) or factor(*a)),
+    )
+    space = space_of("linear", "circle", "season")
+    case, gram = static(space, np.random.default_rng(6))
+    solution = solve(case.sums(gram), space, Ridge(0.1), "separable")
+    assert solution.determined and len(made) == solution.factorisation.system.systems.count > 1
+    assert len(set(made)) == 1  # all in one place
 
 
 @pytest.mark.parametrize("apart", [0, 1, 2])

@@ -11,7 +11,7 @@ import numpy as np
 
 from xspline import execution
 from xspline.labels.statistics import Statistics
-from xspline.solve import Factorisation, Penalty, Solution, factorise, solve
+from xspline.solve import Factorisation, Penalty, Solution, solve
 from xspline.solve.smoothing import Smoothing, choose
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
@@ -62,12 +62,9 @@ def _solved(
     if isinstance(asked, str):
         return chosen(sums, [part.sums[name] for part in statistics.parts], space, asked, solver)
     known = (f for gram, penalty, f in shared if penalty == asked and gram.equals(sums.gram))
-    factorisation = next(known, None)
-    if factorisation is None:
-        most = int(sums.count.max(initial=0))
-        factorisation = factorise(sums.gram, asked.gram(space), space, solver, observations=most)
-        shared.append((sums.gram, asked, factorisation))
-    return Solved(asked, solve(sums, space, asked, solver, factorisation))
+    solution = solve(sums, space, asked, solver, next(known, None))
+    shared.append((sums.gram, asked, solution.factorisation))
+    return Solved(asked, solution)
 
 
 def chosen(sums: Sums, parts: list[Sums], space: Space, method: str, solver: str | None) -> Solved:

@@ -118,8 +118,17 @@ def folded(size: int) -> NDArray[np.int64]:
 
 def band(pairs: Array, ordering: Ordering) -> Array:
     """The symmetric matrices of a pair array [K.., O.., members] as a band [P, u + 1, members]."""
-    out = np.zeros((ordering.size, ordering.bandwidth + 1, pairs.shape[-1]))
     count = len(ordering.sizes)
+    held = rows(ordering, pairs.shape[count : 2 * count])
+    out = np.zeros((ordering.size, ordering.bandwidth + 1, pairs.shape[-1]))
+    out[:, held] = stripes(pairs, held, ordering)
+    return out
+
+
+def stripes(pairs: Array, rows: NDArray[np.int64], ordering: Ordering) -> Array:
+    """The rows of the band of a pair array [K.., O.., members] that hold pairs, those of `rows`: [P, rows, members]."""
+    out = np.zeros((ordering.size, len(rows), pairs.shape[-1]))
+    count, place = len(ordering.sizes), {int(row): i for i, row in enumerate(rows)}
     for axis in ordering.axes:
         if ordering._folded(axis):
             pairs = _fold(pairs, axis, count, ordering.positions[axis], ordering.spans[axis])
@@ -129,7 +138,7 @@ def band(pairs: Array, ordering: Ordering) -> Array:
         if all(o < k for o, k in zip(offset, pairs.shape, strict=False)):
             block = np.ascontiguousarray(pairs[(slice(None),) * count + offset])
             for row, source, target in _entries(offset, pairs.shape[:count]):
-                cells[target][..., row, :] += block[source]
+                cells[target][..., place[row], :] += block[source]
     return out
 
 

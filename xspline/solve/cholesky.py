@@ -65,13 +65,24 @@ class Cholesky:
 
 
 class BandCholesky(Cholesky):
-    """Of a band [P, u + 1], which is overwritten."""
+    """Of a band [P, u + 1], which is overwritten; with a scale S it is that of S⁻¹ A S⁻¹ already."""
 
-    def __init__(self, band: Array) -> None:
-        scale = unit_scale(band[:, 0])
-        scale_band(band, scale)
+    def __init__(self, band: Array, scale: Array | None = None) -> None:
+        if scale is None:
+            scale = unit_scale(band[:, 0])
+            scale_band(band, scale)
         factor, info = lapack.dpbtrf(band.T, lower=1, overwrite_ab=1)
         super().__init__(factor.T, scale, factor[0], info)
+
+    @staticmethod
+    def of_stripes(stripes: Array, rows: NDArray[np.int64], out: Array) -> BandCholesky:
+        """From the rows of a band that are not zeros, the diagonal first: [P, rows]; `out` [P, u + 1] becomes L."""
+        scale = unit_scale(stripes[:, 0])
+        padded = np.concatenate([scale, np.ones(out.shape[1])])
+        out[:] = 0.0
+        for row, stripe in zip(rows.tolist(), stripes.T, strict=True):
+            out[:, row] = stripe / scale / padded[row : row + len(scale)]
+        return BandCholesky(out, scale)
 
     def solve(self, rhs: Array) -> Array:
         """A⁻¹ rhs, [P, m]."""

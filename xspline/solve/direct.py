@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -10,11 +12,10 @@ from numpy.typing import NDArray
 
 from xspline.sums import Factor, Gram
 
-from .band import band, gather, gather_dense, narrowest, rows
+from .band import band, gather, gather_dense, narrowest, rows, stripes
 from .batch import BatchCholesky
 from .blas import threads_for
 from .cholesky import Array, BandCholesky, DenseCholesky
-from .select import cache_bytes
 from .structure import distinct, members
 
 if TYPE_CHECKING:
@@ -27,13 +28,14 @@ MAX_STEPS = (
 MIN_BATCH = 32
 
 System = BandCholesky | DenseCholesky | BatchCholesky
+Verdict: TypeAlias = tuple[object, object, object, object]
 Step: TypeAlias = Callable[[System, Array, NDArray[np.int64]], Array]
 
 
 class Direct:
-    """Cholesky factorisations of the distinct members of G + Λ.
+    """Cholesky factorisations of the distinct members of G + Λ, made when they are first needed.
 
-    Those beyond `cache_bytes` are made again whenever they are needed.
+    Those for which there is no room are made again whenever they are needed, one after the other in one place.
 
     Parameters
     ----------
@@ -42,22 +44,19 @@ class Direct:
     frame : Frame
     dense : bool
         Whether to store P² numbers a member instead of a band.
+    room : float
+        Bytes of factorisations and selected inverses that are kept; a single factorisation always is.
 
     Attributes
     ----------
-    determined : ndarray of bool, [b..]
-    pivots : ndarray, [b..]
-        Smallest relative pivot of each member.
-    weak : ndarray of int, [b..]
-        The coefficient of the systems that it belongs to; see `original`.
-    weakest : int
-        That of the best determined member, a flat index in the order of the Space.
     nbytes : int
         Bytes of what is kept: factorisations and, once asked for, selected inverses.
     """
 
-    def __init__(self, gram: Gram, penalty: Gram, frame: Frame, *, dense: bool) -> None:
-        self.frame, self.dense = frame, dense
+    def __init__(
+        self, gram: Gram, penalty: Gram, frame: Frame, *, dense: bool, room: float = math.inf
+    ) -> None:
+        self.frame, self.dense, self.room = frame, dense, room
         self.ordering = narrowest(frame)
         self.members, self.index = distinct(gram)
         self.count = int(self.index.max(initial=0)) + 1
@@ -69,15 +68,36 @@ class Direct:
         self.nbytes = 0
         self._kept: dict[int, System] = {}
         self._inverses: dict[int, Array] = {}
-        systems = (self._system(i) for i in range(len(self._slabs)))
-        verdicts = [(s.pivot, s.weakest, s.determined, s.logdet) for s in systems]
-        pivots, weakest, determined, logdet = (
-            self._indexed(list(part)) for part in zip(*verdicts, strict=True)
-        )
-        self.determined: NDArray[np.bool_] = determined.astype(bool)
-        self.pivots, self._logdet = pivots, logdet
-        self.weak = weakest.astype(np.int64)
-        self.weakest = self.original(int(self.weak.flat[np.argmax(pivots)]))
+        self._seen: dict[int, Verdict] = {}
+
+    @cached_property
+    def _verdicts(self) -> tuple[Array, ...]:
+        """Pivots, weakest coefficients, whether determined, log-determinants: [b..] each."""
+        missing = [i for i in range(len(self._slabs)) if i not in self._seen]
+        for _ in self._each_system(missing):
+            pass
+        verdicts = (self._seen[i] for i in range(len(self._slabs)))
+        return tuple(self._indexed(list(part)) for part in zip(*verdicts, strict=True))
+
+    @property
+    def pivots(self) -> Array:
+        """Smallest relative pivot of each member."""
+        return self._verdicts[0]
+
+    @property
+    def weak(self) -> NDArray[np.int64]:
+        """The coefficient that it belongs to."""
+        return self._verdicts[1].astype(np.int64)
+
+    @property
+    def determined(self) -> NDArray[np.bool_]:
+        """Whether each member is positive definite beyond rounding errors."""
+        return self._verdicts[2].astype(bool)
+
+    @property
+    def weakest(self) -> int:
+        """The weakest coefficient of the best determined member."""
+        return self.original(int(self.weak.flat[np.argmax(self.pivots)]))
 
     def solve(self, rhs: Array) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides."""
@@ -89,16 +109,16 @@ class Direct:
 
     def logdet(self) -> Array:
         """log|G + Λ|, [b..]."""
-        return self._logdet
+        return self._verdicts[3]
 
     def inverse_pairs(self) -> Array:
         """Pair form of (G + Λ)⁻¹, [K.., O.., b..]."""
-        return self._indexed([self._pairs(i) for i in range(len(self._slabs))])
+        return self._indexed(list(self._each_inverse()))
 
     def traces(self, grams: Sequence[Gram]) -> Array:
         """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..]."""
         factors = [gram.one_factor(self.frame) for gram in grams]
-        return self._indexed([_traces(self._pairs(i), factors) for i in range(len(self._slabs))])
+        return self._indexed([_traces(pairs, factors) for pairs in self._each_inverse()])
 
     def edf(self) -> Array:
         """tr((G + Λ)⁻¹ G), [b..]; as P − tr((G + Λ)⁻¹ Λ) where that is the smaller part."""
@@ -106,8 +126,8 @@ class Direct:
         if self.penalty is None:
             return np.full(self.index.shape, size)
         parts = []
-        for i in range(len(self._slabs)):
-            direct, lost = _traces(self._pairs(i), [self._gram(i), self.penalty])
+        for i, pairs in enumerate(self._each_inverse()):
+            direct, lost = _traces(pairs, [self._gram(i), self.penalty])
             parts.append(np.where(lost < direct, size - lost, direct))
         return self._indexed(parts)
 
@@ -115,24 +135,32 @@ class Direct:
         """Flat index in the order of the Space of a coefficient of the systems."""
         return index if self._natural else self.ordering.original(index)
 
-    def _system(self, i: int) -> System:
-        """The factorisations of a slab, kept if there is room."""
-        if i in self._kept:
-            return self._kept[i]
-        pairs = self._gram(i).pairs
-        pairs = pairs if self.penalty is None else pairs + self.penalty.pairs
-        with threads_for(self._operations):
-            system = self._factorise(pairs)
-        if not self._kept or self.nbytes + system.nbytes <= cache_bytes():
-            self._kept[i] = system
-            self.nbytes += system.nbytes
-        return system
+    def _each_system(self, slabs: Iterable[int]) -> Iterator[tuple[int, System]]:
+        """The factorisations of some slabs, one after the other: the next one takes the place of one not kept."""
+        place = None
+        for i in slabs:
+            if i in self._kept:
+                yield i, self._kept[i]
+                continue
+            pairs = self._gram(i).pairs
+            pairs = pairs if self.penalty is None else pairs + self.penalty.pairs
+            with threads_for(self._operations):
+                system = self._factorise(pairs, place)
+            self._seen[i] = (system.pivot, system.weakest, system.determined, system.logdet)
+            if len(self._slabs) == 1 or self.nbytes + system.nbytes <= self.room:
+                self._kept[i], place = system, None
+                self.nbytes += system.nbytes
+            elif isinstance(system, BandCholesky):
+                place = system.factor
+            yield i, system
 
-    def _factorise(self, pairs: Array) -> System:
+    def _factorise(self, pairs: Array, place: Array | None) -> System:
         if self.batched:
             return BatchCholesky(band(pairs, self.ordering))
         if not self.dense:
-            return BandCholesky(band(pairs, self.ordering)[..., 0])
+            shape = self.ordering.size, self.ordering.bandwidth + 1
+            held = stripes(pairs, self._rows, self.ordering)[..., 0]
+            return BandCholesky.of_stripes(held, self._rows, np.empty(shape) if place is None else place)
         axes, size = tuple(range(len(self.frame.sizes))), self.ordering.size
         window = tuple((0, k) for k in self.frame.sizes)
         return DenseCholesky(Factor(axes, window, pairs[..., 0], 0).to_dense(self.frame).reshape(size, size))
@@ -141,17 +169,21 @@ class Direct:
         """G of a slab, multiplied out: pairs [K.., O.., members]."""
         return members(self.members, *self._slabs[i]).one_factor(self.frame)
 
-    def _pairs(self, i: int) -> Array:
-        """Pair form of the inverses of a slab, [K.., O.., members], kept if there is room."""
-        if i in self._inverses:
-            return self._inverses[i]
-        system = self._system(i)
-        with threads_for(self._operations):
-            pairs = self._gathered(system)
-        if self.nbytes + pairs.nbytes <= cache_bytes():
-            self._inverses[i] = pairs
-            self.nbytes += pairs.nbytes
-        return pairs
+    def _each_inverse(self) -> Iterator[Array]:
+        """Pair form of the inverses of each slab, [K.., O.., members], kept if there is room."""
+        missing = [i for i in range(len(self._slabs)) if i not in self._inverses]
+        systems = self._each_system(missing)
+        for i in range(len(self._slabs)):
+            if i in self._inverses:
+                yield self._inverses[i]
+                continue
+            _, system = next(systems)
+            with threads_for(self._operations):
+                pairs = self._gathered(system)
+            if self.nbytes + pairs.nbytes <= self.room:
+                self._inverses[i] = pairs
+                self.nbytes += pairs.nbytes
+            yield pairs
 
     def _gathered(self, system: System) -> Array:
         if isinstance(system, BatchCholesky):
@@ -181,22 +213,19 @@ class Direct:
         batch = np.broadcast_shapes(rhs.shape[len(sizes) :], self.index.shape)
         which = np.broadcast_to(self.index, batch).ravel()
         flat = self._flatten(np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1))
-        slabs = self._slabs
-        system = self._system(0)
-        with threads_for(self._operations):
-            out = step(system, flat, which) if len(slabs) == 1 else self._each_slab(flat, which, step)
-        return self._unflatten(out).reshape(sizes + batch)
-
-    def _each_slab(self, flat: Array, which: NDArray[np.int64], step: Step) -> Array:
         out = np.empty_like(flat)
         order, slabs = np.argsort(which, kind="stable"), self._slabs
         starts = np.searchsorted(which[order], [first for first, _ in slabs])
         stops = [*starts[1:], len(order)]
-        for i, ((first, _), start, stop) in enumerate(zip(slabs, starts, stops, strict=True)):
-            chosen = order[start:stop]
-            if len(chosen):
-                out[:, chosen] = step(self._system(i), flat[:, chosen], which[chosen] - first)
-        return out
+        needed = [i for i in range(len(slabs)) if stops[i] > starts[i]]
+        for i, system in self._each_system(needed):
+            chosen = slice(None) if len(slabs) == 1 else order[starts[i] : stops[i]]
+            if not np.any(system.determined):
+                out[:, chosen] = np.nan
+                continue
+            with threads_for(self._operations):
+                out[:, chosen] = step(system, flat[:, chosen], which[chosen] - slabs[i][0])
+        return self._unflatten(out).reshape(sizes + batch)
 
     @property
     def _natural(self) -> bool:

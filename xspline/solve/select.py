@@ -25,6 +25,7 @@ ITERATIONS = 20  # that are expected of it
 LEVELS = 8 / 7  # a level has an eighth of the coefficients of the next finer one
 PATIENCE = 5e11  # operations, about a minute, that the inverse of a direct solver is worth
 GIB = 2**30
+ROOM = 2**28  # bytes of factorisations that a solve keeps for later questions
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def select(
     """
     if solver is not None and solver not in NAMES:
         raise ValueError(f"unknown solver {solver!r}: choose one of {', '.join(NAMES)}, or None for the best")
-    found = _Structure(gram, product_of(gram, frame), penalty, frame)
+    found = _Structure(gram, product_of(gram, frame), penalty, frame, room_for(exact))
     proposals = [_PROPOSALS[name](found) for name in (NAMES if solver is None else (solver,))]
     admitted = (c for c in proposals if c is not None and not (exact and c.name == ITERATIVE))
     choices = sorted(admitted, key=lambda c: c.operations + (PATIENCE if c.name == ITERATIVE else 0.0))
@@ -81,6 +82,7 @@ class _Structure:
     product: Product | None
     penalty: Gram
     frame: Frame
+    room: float
 
     @cached_property
     def ordering(self) -> Ordering:
@@ -125,14 +127,14 @@ def _separable(found: _Structure) -> Choice | None:
         f"bandwidth {ordering.bandwidth}) and the eigenvalues of the other factors"
     )
     operations = _eigen_operations(others) + systems * _band_operations(ordering)
-    nbytes = 8 * 2 * sum(k * k for k in others) + _kept(systems, ordering, own)
+    nbytes = 8 * 2 * sum(k * k for k in others) + _kept(systems, ordering, own, found.room)
     return Choice("separable", reason, nbytes, operations)
 
 
 def _banded(found: _Structure) -> Choice:
     ordering, count = found.ordering, found.members
     reason = f"{_general(found)}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
-    nbytes = _kept(count, ordering, found.frame)
+    nbytes = _kept(count, ordering, found.frame, found.room)
     return Choice("banded", reason, nbytes, count * _band_operations(ordering))
 
 
@@ -140,7 +142,7 @@ def _dense(found: _Structure) -> Choice:
     ordering, count = found.ordering, found.members
     band = f"a bandwidth of {ordering.bandwidth} is wide for {ordering.size} coefficients"
     matrix = 8 * ordering.size**2
-    nbytes = int(min(count * matrix, cache_bytes())) + 3 * matrix
+    nbytes = int(min(count * matrix, found.room)) + 3 * matrix
     return Choice("dense", f"{_general(found)}; {band}", nbytes, count * ordering.size**3 / 3)
 
 
@@ -194,10 +196,10 @@ def _band_operations(ordering: Ordering) -> float:
     return float(ordering.size) * (ordering.bandwidth + 1) ** 2
 
 
-def _kept(systems: int, ordering: Ordering, frame: Frame) -> int:
+def _kept(systems: int, ordering: Ordering, frame: Frame, room: float) -> int:
     """Bytes of the bands and of the pairs of their inverses, as far as they are kept, and of what makes one more."""
     one, pairs = 8 * ordering.size * (ordering.bandwidth + 1), 8 * ordering.size * math.prod(frame.offsets)
-    return int(min(systems * (one + pairs), cache_bytes())) + one + 2 * pairs
+    return int(min(systems * (one + pairs), room)) + one + 2 * pairs
 
 
 def _inadmissible(solver: str, found: _Structure) -> str:
@@ -242,6 +244,6 @@ def physical_memory() -> float:
         return math.inf
 
 
-def cache_bytes() -> float:
-    """Bytes of factorisations that a separable solve keeps; those beyond are made again for each solve."""
-    return physical_memory() / 4
+def room_for(again: bool) -> float:
+    """Bytes of factorisations that are kept: much where they are used again and again; the rest is made again."""
+    return physical_memory() / 4 if again else ROOM

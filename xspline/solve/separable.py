@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,8 @@ class Separable:
     split : Split
         Of G and Λ.
     frame : Frame
+    room : float
+        Bytes of factorisations and selected inverses that are kept.
 
     Attributes
     ----------
@@ -43,7 +46,8 @@ class Separable:
         What their inverses have to be divided by: v γ_k without a penalty, else 1.
     """
 
-    def __init__(self, split: Split, frame: Frame) -> None:
+    def __init__(self, split: Split, frame: Frame, room: float = math.inf) -> None:
+        self.room = room
         self.frame, self.own = frame, subframe(frame, split.axes)
         self.axes, self.others = split.axes, [block.axes for block in split.others]
         self.parts = [eigen(*_matrices(block, frame)) for block in split.others]
@@ -57,17 +61,32 @@ class Separable:
         apart = np.where(multiples > 0, multiples, np.nan)
         self.divisors = np.ones_like(multiples) if self.penalised else apart
         self.systems = self._direct(multiples if self.penalised else np.ones((1,) * multiples.ndim))
-        deficit, place = weakest(self.parts)
-        fine = self._rises_above(deficit * positive) & self.systems.determined.all(axis=-1)
-        self.determined: NDArray[np.bool_] = (v > 0) & fine
-        self.weakest = self._original(v, place)
-        self.nbytes = self.systems.nbytes
+        self.deficit, self.place = weakest(self.parts)
+        self.positive, self.multiplicity = positive, v
+
+    @cached_property
+    def determined(self) -> NDArray[np.bool_]:
+        """Whether each batch member is, [b..]."""
+        fine = self._rises_above(self.deficit * self.positive) & self.systems.determined.all(axis=-1)
+        return np.asarray((self.multiplicity > 0) & fine)
+
+    @cached_property
+    def weakest(self) -> int:
+        """Flat index of the coefficient that depends most on the others."""
+        return self._original(self.multiplicity, self.place)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is kept."""
+        return self.systems.nbytes
 
     def _direct(self, multiples: Array) -> Direct:
         """m F + S for multiples m, [n..]."""
         factors = (factor.with_batch_axes(multiples.ndim) for factor in self.main.terms[0])
         many = Factor((), (), multiples, digest_key("multiples", multiples))
-        return Direct(Gram(((*factors, many),), multiples.ndim), self.penalty, self.own, dense=False)
+        return Direct(
+            Gram(((*factors, many),), multiples.ndim), self.penalty, self.own, dense=False, room=self.room
+        )
 
     def _rises_above(self, deficits: Array) -> NDArray[np.bool_]:
         """Whether S − d F is positive definite: d > 0 is how far γ_k may lie below zero, within its rounding errors."""

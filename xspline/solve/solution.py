@@ -17,7 +17,7 @@ from .cholesky import Array
 from .direct import Direct
 from .errors import nothing_determined
 from .penalty import Penalty
-from .select import ITERATIVE, Choice, select
+from .select import ITERATIVE, Choice, room_for, select
 from .separable import Separable
 from .spectral import Spectral
 from .structure import product_of, ridge_of, split
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 class System(Protocol):
     """A factorised system."""
 
-    determined: NDArray[np.bool_]
-    weakest: int
+    @property
+    def determined(self) -> NDArray[np.bool_]: ...
+
+    @property
+    def weakest(self) -> int: ...
 
     def solve(self, rhs: Array) -> Array: ...
 
@@ -165,13 +168,28 @@ def factorise(
     ValueError
         The solver does not fit the structure, or needs more memory than there is.
     """
+    return _factorised(gram, penalty, space, solver, observations=observations, exact=exact)[0]
+
+
+def _factorised(
+    gram: Gram,
+    penalty: Gram,
+    space: Space,
+    solver: str | None,
+    rhs: Array | None = None,
+    *,
+    observations: int | None,
+    exact: bool = False,
+) -> tuple[Factorisation, Array]:
+    """The factorisation and, with a right-hand side [K.., b..], its solution: each factor is made once for both."""
     frame = space.frame
     members = (*frame.sizes, math.prod(gram.batch))
     observed = gram.diagonal(frame) > 0
     if not observed.any():
         raise nothing_determined(space, observed.reshape(members))
     choice = select(gram, penalty, frame, solver, exact=exact)
-    system = _system(choice.name, gram, penalty, space)
+    system = _system(choice.name, gram, penalty, space, room_for(exact))
+    solved = np.zeros(()) if rhs is None else system.solve(rhs)
     determined = system.determined & observed.any(axis=tuple(range(len(frame.sizes))))
     if not determined.any():
         raise nothing_determined(
@@ -181,10 +199,10 @@ def factorise(
             penalised=bool(penalty.terms),
             observations=observations,
         )
-    return Factorisation(choice, system, determined)
+    return Factorisation(choice, system, determined), np.where(determined, solved, np.nan)
 
 
-def _system(name: str, gram: Gram, penalty: Gram, space: Space) -> System:
+def _system(name: str, gram: Gram, penalty: Gram, space: Space, room: float) -> System:
     if name == ITERATIVE:
         from .iterative import Iterative  # imports numba
 
@@ -194,8 +212,8 @@ def _system(name: str, gram: Gram, penalty: Gram, space: Space) -> System:
     if product is not None and ridge is not None and name == "spectral":
         return Spectral(product, ridge, frame)
     if product is not None and name == "separable" and (parts := split(product, penalty, frame)) is not None:
-        return Separable(parts, frame)
-    return Direct(gram, penalty, frame, dense=name == "dense")
+        return Separable(parts, frame, room)
+    return Direct(gram, penalty, frame, dense=name == "dense", room=room)
 
 
 def solve(
@@ -226,11 +244,12 @@ def solve(
         Nothing is determined.
     """
     frame, matrix = space.frame, penalty.gram(space)
-    if factorisation is None:
-        most = int(sums.count.max(initial=0))
-        factorisation = factorise(sums.gram, matrix, space, solver, observations=most)
     shift, penalised = _shift(sums, matrix, frame)
-    centred = factorisation.solve(sums.full_moment(frame) - penalised)
+    rhs, most = sums.full_moment(frame) - penalised, int(sums.count.max(initial=0))
+    if factorisation is None:
+        factorisation, centred = _factorised(sums.gram, matrix, space, solver, rhs, observations=most)
+    else:
+        centred = factorisation.solve(rhs)
     rss = np.maximum(sums.rss(centred, frame), 0.0)  # zero up to rounding when the fit is exact
     determined = np.broadcast_to(factorisation.determined, rss.shape)
     return Solution(centred + shift, rss, determined, factorisation)
