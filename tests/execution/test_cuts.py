@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from xspline.execution.cuts import (
     FAN_IN,
     MAX_REGIONS,
     READ,
+    ROOT,
     Cuts,
     fan_in,
     groups,
@@ -81,12 +83,17 @@ def test_small_chunks_are_read_together_inner_axes_first() -> None:
     assert read_shape((1000, 7200, 14400), (10, 7200, 14400), 4) == (10, 7200, 14400)
 
 
+def overlapping(blocks: Sequence[int], nbytes: int) -> Callable[[tuple[int, ...]], int]:
+    """Bytes of all sums whose windows are all one."""
+    return lambda f: nbytes * math.prod(-(-n // k) for n, k in zip(blocks, f, strict=True))
+
+
 @given(st.lists(st.integers(1, 15), min_size=1, max_size=3), st.integers(1, 10**8), st.data())
 def test_a_tree_merges_every_block_once(blocks, nbytes, data) -> None:  # type: ignore[no-untyped-def]
     consumed = sorted(data.draw(st.sets(st.integers(0, len(blocks) - 1))))
     left = {index: {index} for index in itertools.product(*map(range, blocks))}
-    for step in levels(blocks, consumed, lambda factors: nbytes):
-        assert 2 <= math.prod(step) <= fan_in(nbytes)
+    for step in levels(blocks, consumed, lambda f: nbytes, overlapping(blocks, nbytes)):
+        assert 2 <= math.prod(step) <= max(ROOT, fan_in(nbytes))
         shape = [1 + max(i) for i in zip(*left, strict=True)]
         merged = {i: set().union(*(left[m] for m in members)) for i, members in groups(shape, step)}
         assert sum(map(len, merged.values())) == sum(map(len, left.values()))
@@ -96,11 +103,28 @@ def test_a_tree_merges_every_block_once(blocks, nbytes, data) -> None:  # type: 
 
 def test_ten_thousand_blocks_make_few_merges() -> None:
     left, total = [100, 10, 10], 0
-    for step in levels(left, (0, 1, 2), lambda factors: 1000):
+    for step in levels(left, (0, 1, 2), lambda f: 1000, overlapping(left, 1000)):
         assert math.prod(step) <= FAN_IN
         left = [-(-n // f) for n, f in zip(left, step, strict=True)]
         total += math.prod(left)
     assert total < 1000
+
+
+def test_sums_that_hardly_overlap_are_merged_at_the_root() -> None:
+    def total(factors: tuple[int, ...]) -> int:  # windows of 10 cells and three more coefficients
+        return 8 * math.prod(
+            n * (10 * f + 3) for n, f in zip((40 // factors[0], 5), (factors[0], 1), strict=True)
+        )
+
+    assert levels((40, 1), (0,), lambda f: 2**20, total) == ((40, 1),)
+
+
+def test_the_axis_whose_windows_overlap_most_is_merged_first() -> None:
+    def total(factors: tuple[int, ...]) -> int:  # along the first axis all windows are one
+        along = [-(-n // f) for n, f in zip((16, 16), factors, strict=True)]
+        return along[0] * along[1] * (factors[1] + 3)
+
+    assert levels((16, 16), (0, 1), lambda f: 2**20, total) == ((16, 1), (1, 16))
 
 
 @pytest.mark.parametrize(("nbytes", "expected"), [(0, 16), (4 * 2**20, 16), (8 * 2**20, 8), (2**30, 2)])

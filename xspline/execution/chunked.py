@@ -8,14 +8,7 @@ from typing import Any
 import dask.array as da
 
 from xspline.execution.cuts import Cuts, levels, read_shape, regions, runs
-from xspline.execution.footprint import (
-    batch_extent,
-    extents,
-    joined,
-    most_holders,
-    sums_bytes,
-    window_lengths,
-)
+from xspline.execution.footprint import Sizes, joined
 from xspline.execution.graph import new_name
 from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader, nbytes
 from xspline.spaces import Space
@@ -97,10 +90,7 @@ def cuts_of(source: Source) -> Cuts:
 
 def steps_of(source: Source, space: Space, cuts: Cuts) -> tuple[tuple[int, ...], ...]:
     """Return the levels of the tree of merges, with fan-ins for the largest sums that a mask can leave."""
-    found, batch = extents(source, space, cuts), batch_extent(source, cuts)
-
-    def partial(factors: tuple[int, ...]) -> int:
-        one = sums_bytes(window_lengths(found, factors), space, joined(space), batch)
-        return one * most_holders(source, cuts, factors)
-
-    return levels(cuts.blocks, source.consumed, partial)
+    sizes, every = Sizes.of(source, space, cuts), joined(space)
+    return levels(
+        cuts.blocks, source.consumed, lambda f: sizes.largest(f, every), lambda f: sizes.total(f, every)
+    )

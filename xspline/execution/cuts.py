@@ -24,6 +24,12 @@ FAN_IN = 16
 MERGE = 64 * 2**20
 """Bytes of partial sums that one merge may hold: 16 of 4 MB, or fewer of larger ones."""
 
+ROOT = 3
+"""Sums that together have at most this many times the bytes of their total are merged by one task."""
+
+MOST_AT_ROOT = 4096
+"""Most partial sums of that task."""
+
 _SLACK = 1.15  # fewer regions are preferred to perfectly equal ones, within this factor
 
 
@@ -134,7 +140,10 @@ def fan_in(nbytes: int) -> int:
 
 
 def levels(
-    blocks: Sequence[int], consumed: Sequence[int], nbytes: Callable[[tuple[int, ...]], int]
+    blocks: Sequence[int],
+    consumed: Sequence[int],
+    largest: Callable[[tuple[int, ...]], int],
+    total: Callable[[tuple[int, ...]], int],
 ) -> tuple[tuple[int, ...], ...]:
     """Return the tree over a grid of blocks: for each level, how many neighbours it merges along each axis.
 
@@ -142,32 +151,40 @@ def levels(
     ----------
     blocks : blocks along each axis.
     consumed : axes to merge; the others keep their grid.
-    nbytes : bytes of a partial sum of this many blocks per axis.
+    largest, total : bytes of the largest sum of this many blocks per axis, and of all of them together.
 
     Notes
     -----
-    Neighbours in a box are merged, so factors of separable masks merge too and windows stay compact.
+    Every level moves its sums once. Where windows hardly overlap they are as large as their total together, so all
+    are merged at the root; where they do, neighbours that share most of their windows are merged first. Neighbours
+    in a box are merged, so factors of separable masks merge too.
     """
-    left = [n if axis in consumed else 1 for axis, n in enumerate(blocks)]
-    done, out = [1] * len(left), []
+    left = tuple(n if axis in consumed else 1 for axis, n in enumerate(blocks))
+    done, out = (1,) * len(left), []
     while max(left, default=1) > 1:
-        step = _share(fan_in(nbytes(tuple(done))), left)
-        left = [-(-n // f) for n, f in zip(left, step, strict=True)]
-        done = [d * f for d, f in zip(done, step, strict=True)]
+        if math.prod(left) <= MOST_AT_ROOT and total(done) <= ROOT * total(_times(done, left)):
+            step = left
+        else:
+            step = _share(fan_in(largest(done)), left, lambda step: total(_times(done, step)))  # noqa: B023
+        left = tuple(-(-n // f) for n, f in zip(left, step, strict=True))
+        done = _times(done, step)
         out.append(step)
     return tuple(out)
 
 
-def _share(fan: int, left: Sequence[int]) -> tuple[int, ...]:
-    """Share a fan-in among axes: the one with most blocks left (the last of equals) doubles while it fits."""
-    step = [1] * len(left)
+def _times(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    return tuple(x * y for x, y in zip(a, b, strict=True))
+
+
+def _share(fan: int, left: Sequence[int], total: Callable[[tuple[int, ...]], int]) -> tuple[int, ...]:
+    """Share a fan-in among axes: that whose doubling leaves fewest bytes, then most blocks, then the last."""
+    step = (1,) * len(left)
     while True:
-        doubled = [min(2 * f, n) for f, n in zip(step, left, strict=True)]
-        fits = [a for a, f in enumerate(step) if doubled[a] > f and math.prod(step) // f * doubled[a] <= fan]
+        doubled = [(*step[:a], min(2 * step[a], n), *step[a + 1 :]) for a, n in enumerate(left)]
+        fits = [a for a, new in enumerate(doubled) if new != step and math.prod(new) <= fan]
         if not fits:
-            return tuple(step)
-        axis = max(fits, key=lambda a: (-(-left[a] // step[a]), a))
-        step[axis] = doubled[axis]
+            return step
+        step = doubled[min(fits, key=lambda a: (total(doubled[a]), left[a] // -step[a], -a))]
 
 
 def groups(

@@ -36,11 +36,24 @@ class Extent:
     features: tuple[Features, ...]
     ranges: tuple[tuple[np.ndarray, np.ndarray] | None, ...]
 
-    def lengths(self, factors: Sequence[int]) -> tuple[int, ...]:
-        """Return the longest window, per coefficient axis, of a sum of `factors` blocks per data axis."""
-        step = [factors[a] for a in self.group.data_axes]
+    def windows(self, factors: Sequence[int], blocks: Sequence[int]) -> tuple[np.ndarray, ...]:
+        """Return the lengths of all windows, per coefficient axis, of sums of `factors` blocks per data axis.
+
+        Parameters
+        ----------
+        factors : per data axis.
+        blocks : that there are along each data axis before they are summed.
+
+        Returns
+        -------
+        tuple of ndarray of int, [sums along the group's data axes..]
+        """
+        step = tuple(factors[a] for a in self.group.data_axes)
+        counts = tuple(-(-blocks[a] // factors[a]) for a in self.group.data_axes)
         pairs = zip(self.features, self.ranges, strict=True)
-        return tuple(f.size if r is None else _longest(f, *_coarser(r, step)) for f, r in pairs)
+        return tuple(
+            np.full(counts, f.size) if r is None else _lengths(f, *_coarser(r, step)) for f, r in pairs
+        )
 
 
 def extents(source: Source, space: Space, cuts: Cuts) -> tuple[Extent, ...]:
@@ -76,25 +89,29 @@ def _coarser(ranges: tuple[np.ndarray, np.ndarray], step: Sequence[int]) -> tupl
     return _reduced(np.fmin, ranges[0], starts), _reduced(np.fmax, ranges[1], starts)
 
 
-def _longest(features: Features, lo: np.ndarray, hi: np.ndarray) -> int:
-    """Return the longest window that labels between `lo` and `hi` can touch."""
+def _lengths(features: Features, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
+    """Return how many functions labels between each pair of `lo` and `hi` can touch; 0 where there are none."""
     known = np.isfinite(lo) & np.isfinite(hi)
-    lo, hi = lo[known], hi[known]
     if not features.local:
-        return features.size
+        return np.where(known, features.size, 0)
     if features.domain is None:
-        return _longest_arc(features, lo, hi)
-    inside = (hi >= features.domain[0]) & (lo <= features.domain[1])
+        return _arcs(features, lo, hi)
+    inside = known & (hi >= features.domain[0]) & (lo <= features.domain[1])
     first, last = (features.locate(np.clip(x[inside], *features.domain))[0] for x in (lo, hi))
-    return int(np.max(features.first[last] - features.first[first] + features.width, initial=0))
+    found = np.zeros(lo.shape, dtype=np.int64)
+    found[inside] = features.first[last] - features.first[first] + features.width
+    return found
 
 
-def _longest_arc(features: Features, lo: np.ndarray, hi: np.ndarray) -> int:
-    """Return the same on a circle, from the widest of many ranges."""
-    widest = np.argsort(lo - hi, kind="stable")[:SAMPLE]
-    slack = int(len(lo) > SAMPLE)  # a narrower range may straddle one more knot
-    lengths = [features.window(float(lo[i]), float(hi[i]))[1] + slack for i in widest]
-    return min(features.size, max(lengths, default=0))
+def _arcs(features: Features, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
+    """Return the same on a circle; of many ranges, that of the widest for all of them."""
+    pairs = np.stack([lo.ravel(), hi.ravel()], axis=1)
+    if len(pairs) <= SAMPLE:
+        return np.array([features.window(*pair)[1] for pair in pairs.tolist()], int).reshape(lo.shape)
+    widest = np.argsort(pairs[:, 0] - pairs[:, 1], kind="stable")[:SAMPLE]
+    # A narrower range may straddle one more knot.
+    longest = 1 + max(features.window(*pair)[1] for pair in pairs[widest].tolist())
+    return np.full(lo.shape, min(features.size, longest))
 
 
 def batch_extent(source: Source, cuts: Cuts) -> int:
@@ -113,10 +130,13 @@ def most_holders(source: Source, cuts: Cuts, factors: Sequence[int]) -> int:
     return max(1, *(len(np.unique(codes[a:b])) for a, b in itertools.pairwise(bounds)))
 
 
-def window_lengths(found: Sequence[Extent], factors: Sequence[int]) -> dict[int, int]:
+def window_lengths(found: Sequence[Extent], factors: Sequence[int], blocks: Sequence[int]) -> dict[int, int]:
     """Return, per coefficient axis, the longest window of a sum of `factors` blocks per data axis."""
-    pairs = (zip(e.group.coefficient_axes, e.lengths(factors), strict=True) for e in found)
-    return dict(itertools.chain.from_iterable(pairs))
+    return {
+        k: int(np.max(lengths, initial=0))
+        for extent in found
+        for k, lengths in zip(extent.group.coefficient_axes, extent.windows(factors, blocks), strict=True)
+    }
 
 
 Component = tuple[tuple[int, ...], bool]
@@ -136,6 +156,72 @@ def sums_bytes(lengths: Mapping[int, int], space: Space, components: Sequence[Co
     """Return the bytes of Sums: G, the moment and five scalars for each batch member."""
     rest = batch * (math.prod(lengths.values()) + 5)
     return gram_bytes(lengths, space, components, batch) + FLOAT * rest
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """Sums of blocks over a whole source: how large all of them are together.
+
+    Attributes
+    ----------
+    source, space, cuts : what is summed, where, in which blocks.
+    found : Extent of each group with coefficients.
+    """
+
+    source: Source
+    space: Space
+    cuts: Cuts
+    found: tuple[Extent, ...]
+
+    @classmethod
+    def of(cls, source: Source, space: Space, cuts: Cuts) -> Sizes:
+        return cls(source, space, cuts, extents(source, space, cuts))
+
+    def largest(self, factors: Sequence[int], components: Sequence[Component]) -> int:
+        """Return the bytes of the largest sum of `factors` blocks per data axis, of all holders in it."""
+        lengths = window_lengths(self.found, factors, self.cuts.blocks)
+        one = sums_bytes(lengths, self.space, components, batch_extent(self.source, self.cuts))
+        return one * most_holders(self.source, self.cuts, factors)
+
+    def total(self, factors: Sequence[int], components: Sequence[Component]) -> int:
+        """Return the bytes of all sums of `factors` blocks per data axis."""
+        layout, blocks = self.source.layout, self.cuts.blocks
+        members = math.prod(self.source.shape[a] for a in layout.batch_axes)
+        sets = math.prod(blocks[a] for a in layout.batch_axes)
+        windows = [extent.windows(factors, blocks) for extent in self.found]
+        every = tuple(range(len(self.space.shape)))
+        # G, then the moment, then five scalars: all of the last two vary within the batch.
+        terms = [
+            *((axes, varies, self._pairs(axes)) for axes, varies in components),
+            (every, True, 1),
+            ((), True, 5),
+        ]
+        numbers = sum(
+            per * self._product(windows, factors, axes) * (members if varies else sets)
+            for axes, varies, per in terms
+        )
+        return FLOAT * numbers * most_holders(self.source, self.cuts, factors)
+
+    def _pairs(self, axes: Sequence[int]) -> int:
+        return math.prod(self.space.offsets[k] for k in axes)
+
+    def _product(
+        self, windows: Sequence[tuple[np.ndarray, ...]], factors: Sequence[int], axes: Sequence[int]
+    ) -> int:
+        """Return the sum over all sums, of one batch block, of the product of their windows along `axes`."""
+        total = 1
+        for extent, lengths in zip(self.found, windows, strict=True):
+            mine = [n for k, n in zip(extent.group.coefficient_axes, lengths, strict=True) if k in axes]
+            total *= (
+                int(np.sum(math.prod(mine[1:], start=mine[0])))
+                if mine
+                else self._count(extent.group, factors)
+            )
+        pooled = (g for g in self.source.layout.groups if not g.coefficient_axes)
+        return total * math.prod(self._count(group, factors) for group in pooled)
+
+    def _count(self, group: Group, factors: Sequence[int]) -> int:
+        return math.prod(-(-self.cuts.blocks[a] // factors[a]) for a in group.data_axes)
 
 
 def joined(space: Space) -> list[Component]:

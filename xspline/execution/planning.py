@@ -14,16 +14,7 @@ from dask.utils import format_bytes
 from xspline.execution.chunked import cuts_of, prepare, steps_of
 from xspline.execution.cuts import Cuts, read_shape
 from xspline.execution.device import check_device
-from xspline.execution.footprint import (
-    Component,
-    batch_extent,
-    extents,
-    gram_bytes,
-    joined,
-    most_holders,
-    sums_bytes,
-    window_lengths,
-)
+from xspline.execution.footprint import Component, Sizes, gram_bytes, joined, most_holders, sums_bytes
 from xspline.execution.source import Source, in_memory, is_dask, is_reader
 from xspline.solve.select import select
 from xspline.spaces import Space
@@ -54,6 +45,7 @@ class Row:
     gram_bytes : of the final G.
     statistics_bytes : of the final Sums.
     partial_bytes : of the Sums of one block, at most.
+    moved_bytes : of all partial sums that one task hands to another.
     memory_bytes : projected peak per worker thread, above an idle worker whose kernels are compiled.
     solver, reason, solver_bytes : of the solve, which runs where `fit` was called.
     """
@@ -62,6 +54,7 @@ class Row:
     gram_bytes: int
     statistics_bytes: int
     partial_bytes: int
+    moved_bytes: int
     memory_bytes: int
     solver: str
     reason: str
@@ -154,8 +147,10 @@ class Plan:
         return found
 
 
-_HEAD = ("mask", "G", "statistics", "memory per thread", "solver", "solver memory")
-_NOTE = "Memory per thread is what a worker needs above an idle one; the solve runs where fit was called."
+_HEAD = ("mask", "G", "statistics", "moved", "memory per thread", "solver", "solver memory")
+_NOTE = (
+    "Moved: sums that tasks hand to tasks. Memory: above an idle worker; the solve runs where fit was called."
+)
 
 
 def plan(source: Source, space: Space, *, device: str | None = None, penalty: Gram | None = None) -> Plan:
@@ -212,12 +207,20 @@ def _read(source: Source, cuts: Cuts) -> tuple[int, ...]:
 
 def _tasks(cuts: Cuts, steps: Sequence[Sequence[int]], source: Source) -> int:
     """Return the number of tasks: leaves, merges of the tree, batch blocks set side by side, hand-over."""
-    total, left = math.prod(cuts.blocks), list(cuts.blocks)
+    if in_memory(source.values):
+        return 0
+    total, left = math.prod(cuts.blocks), cuts.blocks
     for step in steps:
-        left = [-(-n // f) for n, f in zip(left, step, strict=True)]
-        total += math.prod(left)
-    lazy = not in_memory(source.values)
-    return (total + (math.prod(left) > 1) + 1) if lazy else 0
+        total += _merges(left, step)
+        left = tuple(-(-n // f) for n, f in zip(left, step, strict=True))
+    return total + (math.prod(left) > 1) + 1
+
+
+def _merges(left: Sequence[int], step: Sequence[int]) -> int:
+    """Return the tasks of one level; a box of one block is handed on as it is."""
+    pairs = list(zip(left, step, strict=True))
+    alone = math.prod(n if f == 1 else int(n % f == 1) for n, f in pairs)
+    return math.prod(-(-n // f) for n, f in pairs) - alone
 
 
 def _row(
@@ -225,7 +228,8 @@ def _row(
 ) -> Row:
     parts, batch = components(mask, source, space), _batch(source)
     whole, holders = dict(enumerate(space.shape)), _holders(source)
-    partial, merging = _merging(source, space, cuts, steps, parts)
+    sizes = Sizes.of(source, space, cuts)
+    partial, merging, moved = _merging(sizes, steps, parts)
     together = most_holders(source, cuts, [1] * len(cuts.blocks))  # of which one is contracted at a time
     solver, reason, solver_bytes = _solver(parts, space, batch, penalty)
     return Row(
@@ -233,6 +237,7 @@ def _row(
         gram_bytes(whole, space, parts, batch),
         sums_bytes(whole, space, parts, batch) * holders,
         partial,
+        moved if source.is_lazy else 0,
         _reading(source, cuts) + SLAB + partial + (WORKSPACE - 1) * partial // together + merging,
         solver,
         reason,
@@ -251,18 +256,19 @@ def _reading(source: Source, cuts: Cuts) -> int:
 
 
 def _merging(
-    source: Source, space: Space, cuts: Cuts, steps: Sequence[Sequence[int]], parts: Sequence[Component]
-) -> tuple[int, int]:
-    """Return the bytes of one block's Sums, and the most that waits for a merge and is made by it."""
-    found, batch = extents(source, space, cuts), batch_extent(source, cuts)
-    done, sizes = [1] * len(cuts.blocks), []
-    for step in [*steps, [1] * len(cuts.blocks)]:
-        one = sums_bytes(window_lengths(found, done), space, parts, batch)
-        sizes.append(one * most_holders(source, cuts, done))
-        done = [d * f for d, f in zip(done, step, strict=True)]
-    # One level is merged while a full set waits on each level above; the result is made beside its parts.
-    waiting = [math.prod(step) * size for step, size in zip(steps, sizes, strict=False)]
-    return sizes[0], sum(waiting) + 2 * sizes[-1]
+    sizes: Sizes, steps: Sequence[Sequence[int]], parts: Sequence[Component]
+) -> tuple[int, int, int]:
+    """Return the bytes of one block's Sums, the most that waits for merges and is made by them, all that moves."""
+    blocks = sizes.cuts.blocks
+    done, largest, total, waiting = (1,) * len(blocks), [], [], 0
+    for step in [*steps, done]:
+        largest.append(sizes.largest(done, parts))
+        total.append(sizes.total(done, parts))
+        # One level is merged while a full set waits on each level above; the result is made beside its parts.
+        waiting += min(math.prod(step) * largest[-1], total[-1])
+        done = tuple(d * f for d, f in zip(done, step, strict=True))
+    one = all(n <= d for n, d in zip(blocks, done, strict=True))  # the last sums are all of them
+    return largest[0], waiting + largest[-1], sum(total[:-1]) if one else sum(total)
 
 
 def components(mask: str, source: Source, space: Space) -> list[Component]:
@@ -341,7 +347,8 @@ class Hollow(Factor):
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    sizes = (format_bytes(n) for n in (row.gram_bytes, row.statistics_bytes, row.memory_bytes))
+    each = (row.gram_bytes, row.statistics_bytes, row.moved_bytes, row.memory_bytes)
+    sizes = map(format_bytes, each)
     return (row.mask, *sizes, row.solver, format_bytes(row.solver_bytes))
 
 
