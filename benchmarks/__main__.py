@@ -12,6 +12,7 @@ NAMES = (
     "mean",
     "gpu",
     "scattered",
+    "predict",
     "solve",
     "stderr",
     "smoothing",
