@@ -7,8 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from xspline.solve import Penalty, Ridge, Roughness, factorise, solve
+from xspline.solve import Penalty, Ridge, Roughness, factorise, solve, threads
 from xspline.solve.cholesky import BandCholesky
+from xspline.solve.lapack import pbtrf
 from xspline.solve.select import ITERATIVE, NAMES
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
@@ -187,6 +188,40 @@ def test_a_solve_makes_each_factor_once(monkeypatch: pytest.MonkeyPatch) -> None
     solution = solve(case.sums(gram), space, Ridge(0.1), "separable")
     assert solution.determined and len(made) == solution.factorisation.system.systems.count > 1
     assert len(set(made)) == 1  # all in one place
+
+
+@pytest.mark.parametrize("room", [0, 2000, 2**28])
+def test_same_bits_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    space = space_of("linear", "circle", "season")
+    case, gram = static(space, np.random.default_rng(6))
+    monkeypatch.setattr("xspline.solve.select.SMALL", 0)
+    monkeypatch.setattr("xspline.solve.select.ROOM", room)
+    found = []
+    for cores in (1, 3):
+        monkeypatch.setattr(threads, "cores", lambda cores=cores: cores)
+        monkeypatch.setattr("xspline.solve.select.cores", lambda cores=cores: cores)
+        solution = solve(case.sums(gram), space, Ridge(0.1), "separable")
+        answers = [solution.factorisation.edf(), solution.factorisation.inverse_pairs()]
+        found.append([solution.coefficients, *answers, solution.factorisation.edf()])
+    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("offered", [True, False])
+def test_lapack_with_and_without_the_lock(monkeypatch: pytest.MonkeyPatch, offered: bool) -> None:
+    if not offered:
+        monkeypatch.setattr("xspline.solve.lapack._pbtrf", lambda: None)
+    rng = np.random.default_rng(0)
+    matrix = np.eye(9) * 3 + np.diag(rng.random(8), -1) + np.diag(rng.random(7), -2)
+    band = np.zeros((9, 3))
+    for r in range(3):
+        band[: 9 - r, r] = np.diagonal(matrix, -r)
+    lower = np.linalg.cholesky(np.tril(matrix) + np.tril(matrix, -1).T)
+    factor = band.copy()
+    assert pbtrf(factor) == 0
+    for r in range(3):
+        np.testing.assert_allclose(factor[: 9 - r, r], np.diagonal(lower, -r), rtol=1e-14)
+    band[4, 0] = -1.0
+    assert pbtrf(band) == 5
 
 
 @pytest.mark.parametrize("apart", [0, 1, 2])

@@ -14,6 +14,8 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from .lapack import pbtrf
+
 Array = NDArray[np.float64]
 # Columns that a selected inverse takes at once: as many as the band is wide, within these limits.
 PANEL = 32, 256
@@ -65,14 +67,14 @@ class Cholesky:
 
 
 class BandCholesky(Cholesky):
-    """Of a band [P, u + 1], which is overwritten; with a scale S it is that of S⁻¹ A S⁻¹ already."""
+    """Of a contiguous band [P, u + 1], which is overwritten; with a scale S it is that of S⁻¹ A S⁻¹ already."""
 
     def __init__(self, band: Array, scale: Array | None = None) -> None:
         if scale is None:
             scale = unit_scale(band[:, 0])
             scale_band(band, scale)
-        factor, info = lapack.dpbtrf(band.T, lower=1, overwrite_ab=1)
-        super().__init__(factor.T, scale, factor[0], info)
+        info = pbtrf(band)
+        super().__init__(band, scale, band[:, 0], info)
 
     @staticmethod
     def of_stripes(stripes: Array, rows: NDArray[np.int64], out: Array) -> BandCholesky:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,7 +16,9 @@ from .band import band, gather, gather_dense, narrowest, rows, stripes
 from .batch import BatchCholesky
 from .blas import threads_for
 from .cholesky import Array, BandCholesky, DenseCholesky
+from .select import abreast
 from .structure import distinct, members
+from .threads import ranges, run
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
@@ -65,17 +67,20 @@ class Direct:
         step = SLAB if self.batched else 1
         self._slabs = [(i, min(i + step, self.count)) for i in range(0, self.count, step)]
         self._rows = rows(self.ordering, frame.offsets)
-        self.nbytes = 0
         self._kept: dict[int, System] = {}
         self._inverses: dict[int, Array] = {}
         self._seen: dict[int, Verdict] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is kept."""
+        return sum(x.nbytes for kept in (self._kept, self._inverses) for x in kept.values())
 
     @cached_property
     def _verdicts(self) -> tuple[Array, ...]:
         """Pivots, weakest coefficients, whether determined, log-determinants: [b..] each."""
         missing = [i for i in range(len(self._slabs)) if i not in self._seen]
-        for _ in self._each_system(missing):
-            pass
+        self._visit(missing, lambda i, system: None)
         verdicts = (self._seen[i] for i in range(len(self._slabs)))
         return tuple(self._indexed(list(part)) for part in zip(*verdicts, strict=True))
 
@@ -113,48 +118,70 @@ class Direct:
 
     def inverse_pairs(self) -> Array:
         """Pair form of (G + Λ)⁻¹, [K.., O.., b..]."""
-        return self._indexed(list(self._each_inverse()))
+        return self._of_inverses(lambda i, pairs: pairs)
 
     def traces(self, grams: Sequence[Gram]) -> Array:
         """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..]."""
         factors = [gram.one_factor(self.frame) for gram in grams]
-        return self._indexed([_traces(pairs, factors) for pairs in self._each_inverse()])
+        return self._of_inverses(lambda i, pairs: _traces(pairs, factors))
 
     def edf(self) -> Array:
         """tr((G + Λ)⁻¹ G), [b..]; as P − tr((G + Λ)⁻¹ Λ) where that is the smaller part."""
         size = float(self.ordering.size)
         if self.penalty is None:
             return np.full(self.index.shape, size)
-        parts = []
-        for i, pairs in enumerate(self._each_inverse()):
-            direct, lost = _traces(pairs, [self._gram(i), self.penalty])
-            parts.append(np.where(lost < direct, size - lost, direct))
-        return self._indexed(parts)
+        penalty = self.penalty
+
+        def part(i: int, pairs: Array) -> Array:
+            direct, lost = _traces(pairs, [self._gram(i), penalty])
+            return np.asarray(np.where(lost < direct, size - lost, direct))
+
+        return self._of_inverses(part)
 
     def original(self, index: int) -> int:
         """Flat index in the order of the Space of a coefficient of the systems."""
         return index if self._natural else self.ordering.original(index)
 
-    def _each_system(self, slabs: Iterable[int]) -> Iterator[tuple[int, System]]:
-        """The factorisations of some slabs, one after the other: the next one takes the place of one not kept."""
-        place = None
-        for i in slabs:
-            if i in self._kept:
-                yield i, self._kept[i]
-                continue
-            pairs = self._gram(i).pairs
-            pairs = pairs if self.penalty is None else pairs + self.penalty.pairs
-            with threads_for(self._operations):
-                system = self._factorise(pairs, place)
-            self._seen[i] = (system.pivot, system.weakest, system.determined, system.logdet)
-            if len(self._slabs) == 1 or self.nbytes + system.nbytes <= self.room:
-                self._kept[i], place = system, None
-                self.nbytes += system.nbytes
-            elif isinstance(system, BandCholesky):
-                place = system.factor
-            yield i, system
+    def _visit(self, slabs: Sequence[int], visit: Callable[[int, System], None]) -> None:
+        """Call with the factorisation of each of some slabs, a few at the same time.
 
-    def _factorise(self, pairs: Array, place: Array | None) -> System:
+        The next one takes the place of one that is not kept.
+        """
+
+        def piece(first: int, last: int) -> None:
+            place = None
+            for i in slabs[first:last]:
+                system = self._kept.get(i) or self._factorise(i, place)
+                if i < self._room_for(self._bytes):
+                    self._kept[i], place = system, None
+                elif isinstance(system, BandCholesky):
+                    place = system.factor
+                visit(i, system)
+
+        crew = 1 if self.dense or self.batched else abreast(len(slabs), self.ordering)
+        with threads_for(self._operations):
+            run(piece, [ranges(len(slabs), crew)])
+
+    @property
+    def _bytes(self) -> int:
+        """Of the factorisations of a slab."""
+        width = self.ordering.size if self.dense and not self.batched else self.ordering.bandwidth + 1
+        first, last = self._slabs[0]
+        return 8 * self.ordering.size * width * (last - first)
+
+    def _room_for(self, nbytes: int, taken: int = 0) -> int:
+        """How many slabs are kept of something that takes so many bytes a slab; the only one always is."""
+        count = len(self._slabs)
+        return 1 if count == 1 else int(min(max(self.room - taken, 0) / nbytes, count))
+
+    def _factorise(self, i: int, place: Array | None) -> System:
+        """The factorisations of a slab, in a given place if they are one band."""
+        pairs = self._gram(i).pairs
+        system = self._of(pairs if self.penalty is None else pairs + self.penalty.pairs, place)
+        self._seen[i] = (system.pivot, system.weakest, system.determined, system.logdet)
+        return system
+
+    def _of(self, pairs: Array, place: Array | None) -> System:
         if self.batched:
             return BatchCholesky(band(pairs, self.ordering))
         if not self.dense:
@@ -169,21 +196,21 @@ class Direct:
         """G of a slab, multiplied out: pairs [K.., O.., members]."""
         return members(self.members, *self._slabs[i]).one_factor(self.frame)
 
-    def _each_inverse(self) -> Iterator[Array]:
-        """Pair form of the inverses of each slab, [K.., O.., members], kept if there is room."""
-        missing = [i for i in range(len(self._slabs)) if i not in self._inverses]
-        systems = self._each_system(missing)
-        for i in range(len(self._slabs)):
-            if i in self._inverses:
-                yield self._inverses[i]
-                continue
-            _, system = next(systems)
-            with threads_for(self._operations):
-                pairs = self._gathered(system)
-            if self.nbytes + pairs.nbytes <= self.room:
+    def _of_inverses(self, part: Callable[[int, Array], Array]) -> Array:
+        """What a function makes of the inverses of each slab, in pair form [K.., O.., members], for the batch."""
+        count, (first, last) = len(self._slabs), self._slabs[0]
+        nbytes = 8 * self.ordering.size * math.prod(self.frame.offsets) * (last - first)
+        kept = self._room_for(nbytes, self._bytes * self._room_for(self._bytes))
+        out = {i: part(i, pairs) for i, pairs in self._inverses.items()}
+
+        def visit(i: int, system: System) -> None:
+            pairs = self._gathered(system)
+            out[i] = part(i, pairs)
+            if i < kept:
                 self._inverses[i] = pairs
-                self.nbytes += pairs.nbytes
-            yield pairs
+
+        self._visit([i for i in range(count) if i not in out], visit)
+        return self._indexed([out[i] for i in range(count)])
 
     def _gathered(self, system: System) -> Array:
         if isinstance(system, BatchCholesky):
@@ -218,13 +245,15 @@ class Direct:
         starts = np.searchsorted(which[order], [first for first, _ in slabs])
         stops = [*starts[1:], len(order)]
         needed = [i for i in range(len(slabs)) if stops[i] > starts[i]]
-        for i, system in self._each_system(needed):
+
+        def visit(i: int, system: System) -> None:
             chosen = slice(None) if len(slabs) == 1 else order[starts[i] : stops[i]]
-            if not np.any(system.determined):
-                out[:, chosen] = np.nan
-                continue
-            with threads_for(self._operations):
+            if np.any(system.determined):
                 out[:, chosen] = step(system, flat[:, chosen], which[chosen] - slabs[i][0])
+            else:
+                out[:, chosen] = np.nan
+
+        self._visit(needed, visit)
         return self._unflatten(out).reshape(sizes + batch)
 
     @property

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from xspline.sums import Gram
 
 from .band import Ordering, narrowest
+from .blas import MANY
 from .nested import MAX_AXES
 from .structure import Product, describe, distinct, product_of, ridge_of, split, subframe
+from .threads import cores
 from .windows import inverses
 
 if TYPE_CHECKING:
@@ -22,9 +24,12 @@ if TYPE_CHECKING:
 NAMES = ("spectral", "separable", "banded", "dense", "iterative")
 ITERATIVE = "iterative"
 ITERATIONS = 20  # that are expected of it
+SLOWER = 5.0  # its operations than those of LAPACK
 LEVELS = 8 / 7  # a level has an eighth of the coefficients of the next finer one
 PATIENCE = 5e11  # operations, about a minute, that the inverse of a direct solver is worth
 GIB = 2**30
+SMALL = 1e9  # operations that are not worth a second thread
+ABREAST = 1.5 * GIB  # bytes of bands that are factorised at the same time
 ROOM = 2**28  # bytes of factorisations that a solve keeps for later questions
 
 
@@ -161,7 +166,7 @@ def _iterative(found: _Structure) -> Choice | None:
         "than iterations"
     )
     nbytes = int(LEVELS * count * (4 * numbers + 8 * pairs)) + 3 * 8 * pairs
-    return Choice(ITERATIVE, reason, nbytes, LEVELS * count * operations)
+    return Choice(ITERATIVE, reason, nbytes, SLOWER * LEVELS * count * operations)
 
 
 _PROPOSALS = {
@@ -197,9 +202,16 @@ def _band_operations(ordering: Ordering) -> float:
 
 
 def _kept(systems: int, ordering: Ordering, frame: Frame, room: float) -> int:
-    """Bytes of the bands and of the pairs of their inverses, as far as they are kept, and of what makes one more."""
+    """Bytes of the bands and of the pairs of their inverses, as far as they are kept, and of those being made."""
     one, pairs = 8 * ordering.size * (ordering.bandwidth + 1), 8 * ordering.size * math.prod(frame.offsets)
-    return int(min(systems * (one + pairs), room)) + one + 2 * pairs
+    return int(min(systems * (one + pairs), room)) + abreast(systems, ordering) * (one + 2 * pairs)
+
+
+def abreast(systems: int, ordering: Ordering) -> int:
+    """How many bands are factorised at the same time: as many as there are cores, within `ABREAST` bytes."""
+    if not SMALL <= systems * _band_operations(ordering) < systems * MANY:
+        return 1
+    return min(cores(), systems, max(1, int(ABREAST // (8 * ordering.size * (ordering.bandwidth + 1)))))
 
 
 def _inadmissible(solver: str, found: _Structure) -> str:
