@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import array_api_compat
@@ -33,6 +34,13 @@ def native(array: Array, xp: Any) -> Array:
     if array_api_compat.is_numpy_namespace(xp):
         return np.array(array, dtype=np.float64, order="C")
     return xp.astype(array, xp.float64, copy=True)
+
+
+def rounded(value: float) -> float:
+    """To float32, so that differences of float32 data are exact; numbers too large for it stay."""
+    with np.errstate(over="ignore"):
+        single = float(np.float32(value))
+    return single if math.isfinite(single) else value
 
 
 def first_true(mask: Array, xp: Any) -> tuple[int, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from xspline.sums import Factor, digest_key
+from xspline.sums import Factor, Tally, digest_key
 from xspline.sums.factor import KEY_MODULUS
 
 from .arrays import to_host, to_namespace
@@ -19,11 +20,32 @@ from .scattered import Scattered
 from .walk import Accumulator, Walk
 
 
-def separated_factors(walk: Walk, separation: Separation, count: int) -> tuple[Factor, ...]:
-    """Factors of a block with `count` > 0 valid entries."""
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a block gives; of one with nothing in it the tally and the count.
+
+    Attributes
+    ----------
+    count, power, weight : ndarray, one axis per part
+        n, s and Σw, of extent 1 but for batch dimensions.
+    """
+
+    tally: Tally
+    count: Array
+    power: Array = None
+    weight: Array = None
+    reference: float = 0.0
+    moment: Floats | None = None
+    factors: tuple[Factor, ...] = ()
+
+
+def factors_of(
+    walk: Walk, separation: Separation, count: int, pairs: Callable[[], Floats]
+) -> tuple[Factor, ...]:
+    """Factors of a block with `count` > 0 valid entries; `pairs` of all of it where it does not separate."""
     components = separation.components(count, walk.weight_sites)
     if len(components) == 1:
-        return (whole_factor(walk, stream(walk)),)
+        return (whole_factor(walk, pairs()),)
     factors = [component_factor(walk, sites, separation.mask(sites)) for sites in components]
     multiplicity = _multiply([factor for factor in factors if not factor.axes])
     kept = [factor for factor in factors if factor.axes]

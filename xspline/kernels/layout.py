@@ -188,20 +188,25 @@ class Piece:
         return tuple(slice(first, first + count) for first, count in self.rows)
 
 
-def pieces(shape: Sequence[int], parts: Sequence[Part], limit: int, rows_limit: int) -> Iterator[Piece]:
+def pieces(
+    shape: Sequence[int], parts: Sequence[Part], limit: int, rows_limit: int, kept: Sequence[int] = ()
+) -> Iterator[Piece]:
     """Cut values into slabs of at most `limit` entries and, per group, `rows_limit` rows.
 
     Leading axes are cut first, and an axis only where those before it in its group are down to one index, so
     that the rows of every part stay a range. Groups with more rows than the limit are cut before all others:
-    the features of a row are then computed once and serve all slabs that follow.
+    the features of a row are then computed once and serve all slabs that follow. Axes in `kept` are never cut,
+    and do not count.
     """
     shape = tuple(shape)
-    big = [part for part in parts if not part.is_batch and part.rows(shape) > rows_limit]
-    order = [axis for part in [*big, *(p for p in parts if p not in big)] for axis in part.axes]
+    free = [part for part in parts if not set(part.axes) & set(kept)]
+    big = [part for part in free if not part.is_batch and part.rows(shape) > rows_limit]
+    order = [axis for part in [*big, *(p for p in free if p not in big)] for axis in part.axes]
     steps = list(shape)
     for part in big:
         _shrink(steps, part.axes, part.axes, rows_limit)
     _shrink(steps, order, order, limit)
+    order += kept
     counts = [range(0, shape[axis], max(steps[axis], 1)) for axis in order]
     for starts in itertools.product(*counts):
         slices = [slice(0, 0)] * len(shape)

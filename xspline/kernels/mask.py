@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from .arrays import to_host
-from .layout import Array, Bools, Part, Piece
+from .layout import Array, Bools, Integers, Part, Piece
 
 Sites = frozenset[int]
 
@@ -106,6 +106,59 @@ class Separation:
         other = self.sites - half
         ones = np.count_nonzero(self.along(half)), np.count_nonzero(self.along(other))
         return math.prod(int(n) for n in ones) == count
+
+
+class Lines(Separation):
+    """The same from the lines of values along one part.
+
+    A validity separates into the lines' part with some others, and the rest, exactly if all lines at a place
+    of these others that know anything know the same rows, whatever the place among the rest.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+    index : int
+        The lines' part.
+    count, digest : ndarray of int, one axis per part
+        How many rows each line knows, and which: equal for equal rows, 0 for none.
+    known : callable
+        The validity at a place: slices, one per part.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        index: int,
+        count: Integers,
+        digest: Integers,
+        known: Callable[[tuple[slice, ...]], Bools],
+    ) -> None:
+        self.parts, self.known = tuple(parts), known
+        self.sites = frozenset(part.site for part in parts)
+        self._site, self._count, self._digest = parts[index].site, count, digest
+
+    def mask(self, component: Sites) -> Bools:
+        others = self.sites - component
+        return self.known(self._first(others)) if self._site in component else self._seen(component)
+
+    def _separates(self, half: Sites, count: int) -> bool:
+        others = half if self._site not in half else self.sites - half
+        seen, at = self._seen(others), self._first(others)
+        return all(np.array_equal(a, np.where(seen, a[at], 0)) for a in (self._count, self._digest))
+
+    def _seen(self, sites: Sites) -> Bools:
+        """Places of some sites with anything known, one axis per part."""
+        axes = tuple(i for i, part in enumerate(self.parts) if part.site not in sites)
+        return np.asarray(np.any(self._count > 0, axis=axes, keepdims=True))
+
+    def _first(self, sites: Sites) -> tuple[slice, ...]:
+        """The first of these places, and everything along the other sites."""
+        seen = self._seen(sites)
+        place = np.unravel_index(int(np.argmax(seen)), seen.shape)
+        chosen = [part.site in sites for part in self.parts]
+        return tuple(
+            slice(int(p), int(p) + 1) if c else slice(None) for p, c in zip(place, chosen, strict=True)
+        )
 
 
 def join(blocks: Iterable[Sites], joined: Iterable[Sites]) -> list[Sites]:

@@ -7,8 +7,8 @@ themselves, slab by slab, and only for a block that does not separate.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from xspline.sums import Factor, Gram, Sums, Tally
 
-from .arrays import first_true, to_host
+from .arrays import first_true, rounded, to_host
 from .contract import choose_engine
-from .factors import separated_factors, stream, whole_factor
+from .factors import Found, factors_of, stream, whole_factor
 from .layout import Array, Block, Floats, Layout, Piece
 from .mask import Projections, join
 from .reading import Slab, read
 from .scattered import Scattered
+from .sweep import Sweep
 from .walk import Accumulator, Walk, slab_entries
 
 if TYPE_CHECKING:
@@ -63,10 +64,36 @@ def accumulate(
     chosen = choose_engine(block.values, engine)
     limit = slab or slab_entries(block.values)
     walk = Walk(block, layout, space, chosen, limit)
+    swept = Sweep.of(walk)
+    return _sums(walk, (swept and swept.found()) or _in_slabs(walk))
+
+
+def _in_slabs(walk: Walk) -> Found:
     first = FirstPass(walk)
     for piece in walk.pieces():
         first.add(piece)
-    return first.sums()
+    return first.found()
+
+
+def _sums(walk: Walk, found: Found) -> Sums:
+    batch_axes = walk.layout.batch_axes
+    if found.moment is None:
+        zero = Sums.zero(walk.space.frame, tuple(walk.shape[axis] for axis in batch_axes))
+        return replace(zero, tally=found.tally)
+    window = tuple((reach.start, reach.length) for reach in walk.reaches)
+    reference = np.full((1,) * len(batch_axes), found.reference)
+    power, weight, count = (_per_member(walk, a) for a in (found.power, found.weight, found.count))
+    gram = Gram((found.factors,), len(batch_axes))
+    return Sums(window, gram, found.moment, power, weight, count, reference, found.tally)
+
+
+def _per_member(walk: Walk, array: Array) -> NDArray[Any]:
+    """[b..] in the order of the layout's batch axes."""
+    parts, host = walk.parts, to_host(array)
+    batch = {part.axes[0]: i for i, part in enumerate(parts) if part.is_batch}
+    order = [batch[axis] for axis in walk.layout.batch_axes]
+    others = [i for i, part in enumerate(parts) if not part.is_batch]
+    return np.transpose(host, order + others).reshape([host.shape[i] for i in order])
 
 
 class FirstPass:
@@ -99,7 +126,7 @@ class FirstPass:
         if not slab.count:
             return
         if self.reference is None:
-            self.reference = _rounded(float(slab.values[first_true(slab.valid, xp)]))
+            self.reference = rounded(float(slab.values[first_true(slab.valid, xp)]))
         e = slab.values - self.reference
         if not slab.full:
             e = xp.where(slab.valid, e, xp.zeros_like(e))
@@ -120,45 +147,20 @@ class FirstPass:
         self.weight[spans] += xp.astype(weight, xp.float64)
         self.count[spans] += count
 
-    def sums(self) -> Sums:
-        """The sums; runs the second pass where it is needed."""
-        walk, batch_axes = self.walk, self.walk.layout.batch_axes
+    def found(self) -> Found:
+        """What the walk has found; runs the second pass where it is needed."""
         total = int(self.walk.xp.sum(self.count))
-        if not total:
-            zero = Sums.zero(walk.space.frame, tuple(walk.shape[axis] for axis in batch_axes))
-            return replace(zero, tally=self.tally)
-        window = tuple((reach.start, reach.length) for reach in walk.reaches)
-        reference = np.full((1,) * len(batch_axes), self.reference)
-        power, weight, count = (self._per_member(a) for a in (self.power, self.weight, self.count))
-        moment, pairs = self._contracted()
-        gram = Gram((self._term(total, pairs),), len(batch_axes))
-        return Sums(window, gram, moment, power, weight, count, reference, self.tally)
+        if not total or self.reference is None:
+            return Found(self.tally, self.count)
+        pairs: Floats | None
+        if self.scattered is not None:
+            moment, pairs = self.scattered.sums(self.reference, moment=True, pairs=self.joined)
+        elif self.moment is not None:
+            moment, pairs = self.moment.finish(), self.pairs.finish() if self.pairs else None
+        factors = self._factors(total, pairs)
+        return Found(self.tally, self.count, self.power, self.weight, self.reference, moment, factors)
 
-    def _contracted(self) -> tuple[Floats, Floats | None]:
-        """The moment, and the pairs where they come with it."""
-        if self.moment is not None:
-            return self.moment.finish(), self.pairs.finish() if self.pairs else None
-        if self.scattered is None or self.reference is None:
-            raise RuntimeError("a block with observations has a reference and one way to be summed")
-        moment, pairs = self.scattered.sums(self.reference, moment=True, pairs=self.joined)
-        return moment, pairs if self.joined else None
-
-    def _per_member(self, array: Array) -> NDArray[Any]:
-        """[b..] in the order of the layout's batch axes."""
-        parts, host = self.walk.parts, to_host(array)
-        batch = {part.axes[0]: i for i, part in enumerate(parts) if part.is_batch}
-        order = [batch[axis] for axis in self.walk.layout.batch_axes]
-        others = [i for i, part in enumerate(parts) if not part.is_batch]
-        return np.transpose(host, order + others).reshape([host.shape[i] for i in order])
-
-    def _term(self, count: int, pairs: Floats | None) -> tuple[Factor, ...]:
-        if self.projections is not None:
-            return separated_factors(self.walk, self.projections.finish(), count)
-        return (whole_factor(self.walk, stream(self.walk) if pairs is None else pairs),)
-
-
-def _rounded(value: float) -> float:
-    """To float32, so that differences of float32 data are exact; numbers too large for it stay."""
-    with np.errstate(over="ignore"):
-        rounded = float(np.float32(value))
-    return rounded if math.isfinite(rounded) else value
+    def _factors(self, count: int, pairs: Floats | None) -> tuple[Factor, ...]:
+        if self.projections is None:
+            return (whole_factor(self.walk, stream(self.walk) if pairs is None else pairs),)
+        return factors_of(self.walk, self.projections.finish(), count, partial(stream, self.walk))

@@ -6,7 +6,7 @@ Nothing here is as large as the block: a slab is read, cast, used and forgotten.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -232,10 +232,21 @@ class Accumulator:
 
     def add(self, slab: Array, piece: Piece) -> None:
         """Contract a slab and add it to the stretch that its rows and batch members say."""
-        rows = [
-            r.paired() if r is not None and self.pairs else r for r in self.walk.slab_rows(piece, self.sites)
-        ]
-        slab = contract(slab, rows, self.walk.engine)
+        rows = self._rows(piece)
+        self._place(contract(slab, rows, self.walk.engine), rows, piece)
+
+    def add_lines(self, lines: Array, piece: Piece, index: int) -> None:
+        """Add what is contracted along one part already: its axis is the last of `lines`."""
+        rows = self._rows(piece)
+        others = [r for i, r in enumerate(rows) if i != index]
+        done = contract(lines, [*others, None], self.walk.engine)
+        self._place(np.moveaxis(done, -1, index), rows, piece)
+
+    def _rows(self, piece: Piece) -> list[Rows | None]:
+        rows = self.walk.slab_rows(piece, self.sites)
+        return [r.paired() if r is not None and self.pairs else r for r in rows]
+
+    def _place(self, slab: Array, rows: Sequence[Rows | None], piece: Piece) -> None:
         spans: list[slice] = []
         for part, span, r in zip(self.walk.parts, piece.spans, rows, strict=True):
             if part.is_batch:

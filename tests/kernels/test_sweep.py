@@ -1,0 +1,158 @@
+"""The sweep over a grid: the same sums as its definition, and the same structure, where it applies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.kernels.cases import DTYPES, LAT, LON, MASKS, SPACE, TIME, block, grid, masked
+from tests.kernels.test_engines import assert_same
+from xspline.kernels import Block, Group, Layout, accumulate, compiled_sweep
+from xspline.kernels.contract import choose_engine
+from xspline.kernels.layout import Piece, parts_of
+from xspline.kernels.mask import Lines, Projections
+from xspline.kernels.sweep import Sweep
+from xspline.kernels.walk import SLAB, Walk
+
+SWEPT = {
+    "time, lat, lon": (grid(TIME, LAT, LON), (5, 22, 300)),  # more columns than a tile
+    "lat, lon, time": (grid(LAT, LON, TIME), (9, 40, 6)),
+    "one row a cell": (grid(TIME, LAT, LON), (3, 4, 9)),
+    "members first": (grid(-1, TIME, LAT, LON, batch=(0,)), (3, 4, 21, 10)),
+    "members last": (grid(TIME, LAT, LON, -1, batch=(3,)), (4, 21, 5, 2)),
+    "pixels": (Layout((Group((0,), (TIME,)), Group((), (LAT,)), Group((), (LON,))), (1, 2)), (30, 6, 7)),
+    "pooled": (grid(-1, LAT, LON, TIME, pooled=0), (3, 18, 8, 4)),
+    "stations behind time": (Layout((Group((1,), (LON, LAT)), Group((0,), (TIME,)))), (14, 40)),
+    "curvilinear": (Layout((Group((2, 1), (LAT, LON)), Group((0,), (TIME,)))), (20, 6, 9)),
+    "scalar time": (Layout((Group((), (TIME,)), Group((0,), (LAT,)), Group((1,), (LON,)))), (23, 30)),
+}
+
+
+def built(name: str, mask: str = "full", dtype: str = "f8", seed: int = 0) -> tuple[Block, Layout]:
+    """A block of one of these grids, its labels unsorted."""
+    layout, shape = SWEPT[name]
+    rng = np.random.default_rng(seed)
+    values = 280.0 + 5.0 * rng.normal(size=shape)
+    if dtype != "i2":
+        values = masked(values, mask, rng)
+    spans = [layout.group_of(j).data_axes for j in (LAT, LON, TIME)]
+    lows, highs = (-30, 0, 0), (30, 360, 10)
+    labels = tuple(
+        rng.uniform(lo, hi, [shape[axis] for axis in span])
+        for lo, hi, span in zip(lows, highs, spans, strict=True)
+    )
+    return Block(values.astype(dtype), labels), layout
+
+
+def walk(block: Block, layout: Layout, limit: int = SLAB) -> Walk:
+    return Walk(block, layout, SPACE, choose_engine(block.values), limit)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", SWEPT)
+def test_the_sweep_is_the_twin_of_the_definition(name: str, mask: str) -> None:
+    for dtype in ("f8", "f4"):
+        found, layout = built(name, mask, dtype)
+        assert Sweep.of(walk(found, layout))
+        for slab in (100, SLAB):
+            swept = accumulate(found, layout, SPACE, slab=slab)
+            assert_same(swept, accumulate(found, layout, SPACE, engine="namespace"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_any_number_in_any_order_of_memory(dtype: str) -> None:
+    found, layout = built("time, lat, lon", "random", dtype)
+    expected = accumulate(found, layout, SPACE, engine="namespace")
+    for values in (
+        np.asfortranarray(found.values),
+        np.repeat(found.values, 2, axis=2)[..., ::2],
+        np.broadcast_to(found.values, found.values.shape),
+    ):
+        assert_same(accumulate(replace(found, values=values), layout, SPACE), expected)
+    if hasattr(compiled_sweep.sweep, "signatures"):
+        assert len(compiled_sweep.sweep.signatures) <= 2  # float32 and float64
+
+
+def test_what_is_not_swept() -> None:
+    found, layout = built("time, lat, lon", "random")
+    lat, lon, t = found.coordinates
+    others = [
+        replace(found, weights=(((1,), np.ones(lat.size)),)),
+        replace(found, coordinates=(lat + 20.0, lon, t)),
+        replace(found, coordinates=(lat, np.where(lon > 300, np.nan, lon), t)),
+        replace(found, values=np.ma.masked_invalid(found.values)),
+    ]
+    assert all(Sweep.of(walk(other, layout)) is None for other in others)
+    for name in ("observations", "all scalar", "one of each", "stations × time"):
+        assert Sweep.of(walk(*block(name))) is None
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e200])
+def test_infinities_and_overflow_are_left_to_the_slabs(value: float) -> None:
+    found, layout = built("time, lat, lon", "random")
+    found.values[2, 3, 4] = value
+    assert Sweep(walk(found, layout), 1).found() is None
+    with np.errstate(over="ignore"):
+        tally = accumulate(found, layout, SPACE).tally
+    assert tally.infinity == ((2, 3, 4) if np.isinf(value) else None)
+
+
+def test_reference_is_the_first_finite_value_of_the_data() -> None:
+    found, layout = built("lat, lon, time", dtype="f4")
+    found.values[0, :3] = np.nan
+    assert accumulate(found, layout, SPACE).reference == found.values[0, 3, 0]
+    assert accumulate(replace(found, reference=3.0), layout, SPACE).reference == 3.0
+
+
+@settings(max_examples=60)
+@given(
+    name=st.sampled_from(sorted(SWEPT)),
+    split=st.sampled_from(("none", "first", "last", "product", "almost", "random")),
+    seed=st.integers(0, 2**31),
+)
+def test_digests_separate_as_counting_does(name: str, split: str, seed: int) -> None:
+    layout, shape = SWEPT[name]
+    parts, rng = parts_of(layout), np.random.default_rng(seed)
+    lengths = tuple(part.rows(shape) for part in parts)
+    index = next(i for i, part in enumerate(parts) if len(part.axes) == 1 and not part.is_batch)
+    valid = _mask(split, lengths, rng)
+    if not valid.any():
+        return
+    projections = Projections(parts, lengths, np, "cpu")
+    projections.add(valid, Piece((), tuple((0, n) for n in lengths)), False)
+    counted = projections.finish()
+    words = rng.integers(-(2**63), 2**63, [n if i == index else 1 for i, n in enumerate(lengths)])
+    digest = np.sum(np.where(valid, words, 0), axis=index, keepdims=True)
+    count = np.sum(valid, axis=index, keepdims=True)
+    lines = Lines(parts, index, count, digest, lambda at: valid[at])
+    total = int(np.count_nonzero(valid))
+    assert lines.components(total, []) == counted.components(total, [])
+    components = lines.components(total, [])
+    if len(components) > 1:
+        for component in components:
+            np.testing.assert_array_equal(lines.mask(component), counted.mask(component))
+
+
+def _mask(split: str, lengths: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """A validity that separates, does not, or fails to by one entry."""
+
+    def part(kept: set[int]) -> np.ndarray:
+        return rng.random([n if i in kept else 1 for i, n in enumerate(lengths)]) < 0.7
+
+    axes = set(range(len(lengths)))
+    made = {
+        "none": lambda: part(set()) | True,
+        "first": lambda: part({0}) & part(axes - {0}),
+        "last": lambda: part({max(axes)}) & part(axes - {max(axes)}),
+        "product": lambda: np.logical_and.reduce(np.broadcast_arrays(*(part({i}) for i in axes))),
+        "almost": lambda: part({0}) & part(axes - {0}),
+        "random": lambda: part(axes),
+    }[split]()
+    made = np.array(np.broadcast_to(made, lengths))
+    if split == "almost":
+        made.flat[rng.integers(made.size)] ^= True
+    return made
