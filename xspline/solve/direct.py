@@ -23,7 +23,10 @@ from .threads import ranges, run
 if TYPE_CHECKING:
     from xspline.spaces import Frame
 
-SLAB = 512  # members that a batched factorisation walks at once: its window stays in cache
+SLAB = (
+    1 << 18,
+    512,
+)  # numbers that a batched factorisation takes at once, to stay in a cache; members, at least
 MAX_STEPS = (
     64 * 64
 )  # P (u + 1) of the largest systems that are faster factorised many at a time than by LAPACK
@@ -64,7 +67,7 @@ class Direct:
         self.count = int(self.index.max(initial=0)) + 1
         self.penalty = penalty.with_batch_axes(1).one_factor(frame) if penalty.terms else None
         self.batched = self.count >= MIN_BATCH and self._steps() <= MAX_STEPS
-        step = SLAB if self.batched else 1
+        step = max(SLAB[0] // self._steps(), SLAB[1]) if self.batched else 1
         self._slabs = [(i, min(i + step, self.count)) for i in range(0, self.count, step)]
         self._rows = rows(self.ordering, frame.offsets)
         self._kept: dict[int, System] = {}
