@@ -43,8 +43,11 @@ class Engine(Positions, Protocol):
     @property
     def sorts(self) -> bool: ...
 
-    def scatter(self, array: Array, axis: int, rows: Rows) -> Array:
-        """Axis [n] becomes [R]: out[R] = sum over the rows i of values[i, R] array[i]."""
+    def scatter(self, array: Array, axis: int, rows: Rows, out: Array | None = None) -> Array:
+        """Axis [n] becomes [R]: out[R] = sum over the rows i of values[i, R] array[i].
+
+        Where `out` is given, C-contiguous and of the shape of the result, it is added to and returned.
+        """
         ...
 
     def gather(self, array: Array, axis: int, rows: Rows, out: Array | None = None) -> Array:
@@ -55,15 +58,22 @@ class Engine(Positions, Protocol):
         ...
 
 
-def contract(array: Array, rows: Sequence[Rows | None], engine: Engine) -> Array:
-    """Scatter every axis that has rows, the cheapest order first; axes without (batch) stay."""
+def contract(array: Array, rows: Sequence[Rows | None], engine: Engine, out: Array | None = None) -> Array:
+    """Scatter every axis that has rows, the cheapest order first; axes without (batch) stay.
+
+    Where `out` is given, C-contiguous and of the shape of the result, it is added to and returned.
+    """
     pooled = tuple(i for i, r in enumerate(rows) if r is not None and not r.functions)
     if pooled:
         array = array_api_compat.array_namespace(array).sum(array, axis=pooled, keepdims=True)
     active = {i: r for i, r in enumerate(rows) if r is not None and r.functions}
     costs = tuple((i, r.count, r.extent, r.count * r.width) for i, r in active.items())
-    for axis in cheapest_order(tuple(array.shape), costs):
-        array = engine.scatter(array, axis, active[axis])
+    order = cheapest_order(tuple(array.shape), costs)
+    for step, axis in enumerate(order, 1):
+        array = engine.scatter(array, axis, active[axis], out if step == len(order) else None)
+    if out is not None and not order:
+        out += array
+        return out
     return array
 
 
@@ -118,7 +128,14 @@ class Namespace:
     def values(self, features: Features, cell: Integers, z: Floats, order: int) -> Floats:
         return features.features(cell, z, order)
 
-    def scatter(self, array: Array, axis: int, rows: Rows) -> Array:
+    def scatter(self, array: Array, axis: int, rows: Rows, out: Array | None = None) -> Array:
+        found = self._scatter(array, axis, rows)
+        if out is None:
+            return found
+        out += found
+        return out
+
+    def _scatter(self, array: Array, axis: int, rows: Rows) -> Array:
         xp = self.xp
         front, rest = self._matrix(array, axis)
         out = xp.zeros((*itertools.chain(*rows.shape), rest), dtype=xp.float64, device=self.device)
@@ -233,16 +250,17 @@ class Compiled:
         _kernels().series(cell, z, np.array(features.derivative_table(order), order="C"), out)
         return out
 
-    def scatter(self, array: Floats, axis: int, rows: Rows) -> Floats:
+    def scatter(self, array: Floats, axis: int, rows: Rows, out: Floats | None = None) -> Floats:
         kernels, flat = _kernels(), _three(array, axis)
-        out = np.zeros((flat.shape[0], rows.extent, flat.shape[2]))
+        out = np.zeros(_replaced(array.shape, axis, rows.extent)) if out is None else out
+        total = out.reshape(flat.shape[0], rows.extent, flat.shape[2])
         start, places = rows.start(), rows.places()
         if len(rows.functions) == 1:
-            kernels.scatter(flat, start, places, rows.values[0], out)
+            kernels.scatter(flat, start, places, rows.values[0], total)
         else:
             order, functions = np.argsort(start, kind="stable"), np.array(rows.functions)
-            kernels.scatter_products(flat, order, start, places, rows.table, functions, rows.pairs, out)
-        return out.reshape(_replaced(array.shape, axis, rows.extent))
+            kernels.scatter_products(flat, order, start, places, rows.table, functions, rows.pairs, total)
+        return out
 
     def gather(self, array: Floats, axis: int, rows: Rows, out: Floats | None = None) -> Floats:
         flat, shape = _three(array, axis), _replaced(array.shape, axis, rows.count)

@@ -63,12 +63,12 @@ class Sweep:
     def found(self) -> Found | None:
         """What the block gives; None where the values hold an infinity or overflow."""
         walk, reference = self.walk, self._reference()
-        moment = Accumulator(walk, walk.sites, pairs=False)
+        moment = Accumulator(walk, walk.sites, pairs=False, last=self.index)
         for piece in self._pieces(self.rows.extent):
             lines, power, count, digest = self._swept(piece, reference, moment=True)
             if not np.isfinite(power).all():
                 return None
-            moment.add_lines(lines, piece, self.index)
+            moment.add_lines(lines, piece)
             self._add(piece, power, count, digest)
         count = self.count.sum(axis=self._summed, keepdims=True)
         total = int(count.sum())
@@ -87,9 +87,9 @@ class Sweep:
 
     def _pairs(self) -> Floats:
         """The second sweep: pairs [k.., o.., b..] of a mask that does not separate."""
-        out = Accumulator(self.walk, self.walk.sites, pairs=True)
+        out = Accumulator(self.walk, self.walk.sites, pairs=True, last=self.index)
         for piece in self._pieces(self.rows.paired().extent):
-            out.add_lines(self._swept(piece, 0.0, moment=False)[0], piece, self.index)
+            out.add_lines(self._swept(piece, 0.0, moment=False)[0], piece)
         return out.finish()
 
     # Pieces: all rows of the swept part, some of the others

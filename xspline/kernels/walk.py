@@ -212,17 +212,21 @@ class Accumulator:
         The component: other parts have extent 1 and vanish, except batch axes.
     pairs : bool
         Pairs (G) or moments (h).
+    last : int, optional
+        The part whose axes are the last of the total, as they are of what `add_lines` takes.
     """
 
-    def __init__(self, walk: Walk, sites: frozenset[int], pairs: bool) -> None:
+    def __init__(self, walk: Walk, sites: frozenset[int], pairs: bool, last: int | None = None) -> None:
         self.walk, self.sites, self.pairs = walk, sites, pairs
+        self.order = sorted(range(len(walk.parts)), key=lambda i: (i == last, i))
         lengths = [length for _, lengths in self._axes() for length in lengths]
         self.total = walk.xp.zeros(tuple(lengths), dtype=walk.xp.float64, device=walk.device)
 
     def _axes(self) -> Iterator[tuple[int, tuple[int, ...]]]:
         """(part, extents of the axes that it has in the total)."""
         walk = self.walk
-        for i, part in enumerate(walk.parts):
+        for i in self.order:
+            part = walk.parts[i]
             if part.is_batch:
                 yield i, (walk.lengths[i] if part.site in self.sites else 1,)
             elif part.site in self.sites:
@@ -233,29 +237,37 @@ class Accumulator:
     def add(self, slab: Array, piece: Piece) -> None:
         """Contract a slab and add it to the stretch that its rows and batch members say."""
         rows = self._rows(piece)
-        self._place(contract(slab, rows, self.walk.engine), rows, piece)
+        slab = contract(slab, rows, self.walk.engine)
+        place, _ = self._place(rows, piece)
+        self.total[place] += self.walk.xp.reshape(slab, self.total[place].shape)
 
-    def add_lines(self, lines: Array, piece: Piece, index: int) -> None:
-        """Add what is contracted along one part already: its axis is the last of `lines`."""
+    def add_lines(self, lines: Floats, piece: Piece) -> None:
+        """Add what is contracted along the last part already: its axis is the last of `lines`."""
         rows = self._rows(piece)
-        others = [r for i, r in enumerate(rows) if i != index]
-        done = contract(lines, [*others, None], self.walk.engine)
-        self._place(np.moveaxis(done, -1, index), rows, piece)
+        place, shape = self._place(rows, piece)
+        others, part = [rows[i] for i in self.order[:-1]], self.total[place]
+        if part.flags.c_contiguous:
+            contract(lines, [*others, None], self.walk.engine, part.reshape(shape))
+        else:
+            part += contract(lines, [*others, None], self.walk.engine).reshape(part.shape)
 
     def _rows(self, piece: Piece) -> list[Rows | None]:
         rows = self.walk.slab_rows(piece, self.sites)
         return [r.paired() if r is not None and self.pairs else r for r in rows]
 
-    def _place(self, slab: Array, rows: Sequence[Rows | None], piece: Piece) -> None:
+    def _place(self, rows: Sequence[Rows | None], piece: Piece) -> tuple[tuple[slice, ...], tuple[int, ...]]:
+        """Where rows and batch members go in the total, and how many entries that is for each part."""
         spans: list[slice] = []
-        for part, span, r in zip(self.walk.parts, piece.spans, rows, strict=True):
+        lengths: list[int] = []
+        for i in self.order:
+            part, r, before = self.walk.parts[i], rows[i], len(spans)
             if part.is_batch:
-                spans.append(span if part.site in self.sites else slice(0, 1))
+                spans.append(piece.spans[i] if part.site in self.sites else slice(0, 1))
             elif r is not None:
                 for low, (extent, offsets) in zip(r.low, r.shape, strict=True):
                     spans += [slice(low, low + extent), slice(0, offsets)]
-        shape = tuple(span.stop - span.start for span in spans)
-        self.total[tuple(spans)] += self.walk.xp.reshape(slab, shape)
+            lengths.append(math.prod(span.stop - span.start for span in spans[before:]))
+        return tuple(spans), tuple(lengths)
 
     @property
     def coefficient_axes(self) -> tuple[int, ...]:
@@ -269,7 +281,8 @@ class Accumulator:
     def finish(self) -> Floats:
         """The total on the host: [k.., o.., b..] for pairs, [k.., b..] else."""
         walk, total = self.walk, to_host(self.total)
-        chosen = [part for part in walk.parts if part.is_batch or part.site in self.sites]
+        parts = [walk.parts[i] for i in self.order]
+        chosen = [part for part in parts if part.is_batch or part.site in self.sites]
         position, functions, offsets, batch = 0, {}, {}, {}
         for part in chosen:
             if part.is_batch:
