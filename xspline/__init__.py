@@ -16,6 +16,7 @@ from xspline.labels.statistics import Statistics as Statistics
 from xspline.labels.statistics import merge as merge
 from xspline.labels.store import open_field as open_field
 from xspline.labels.store import open_statistics as open_statistics
+from xspline.solve import ConvergenceError as ConvergenceError
 from xspline.solve import Ridge as Ridge
 from xspline.solve import Roughness as Roughness
 from xspline.solve import SingularSystemError as SingularSystemError

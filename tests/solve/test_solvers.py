@@ -82,6 +82,8 @@ def test_every_solver_is_the_dense_one(
     penalty = penalties(space)[kind]
     assume(well_posed(case, penalty))
     for solver in SOLVERS:
+        if solver == "spectral" and structure == "grid" and kind in ("roughness", "sum"):
+            continue  # iterations: test_fast_diagonal.py
         if solver in admissible(structure, space, kind):
             assert check(case, gram, penalty, solver) == solver
         else:

@@ -1,5 +1,6 @@
 """Solve: from sums and a penalty to coefficients. Host NumPy; the only room that uses SciPy."""
 
+from .errors import ConvergenceError as ConvergenceError
 from .errors import SingularSystemError as SingularSystemError
 from .penalty import Penalty as Penalty
 from .penalty import PenaltySum as PenaltySum

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 PLAIN = "pass a penalty (penalty=1e-3, say) or use fewer coefficients"
 PENALISED = "pass a larger penalty, add a ridge to it (penalty + xs.Ridge(1e-3)), or use fewer coefficients"
 
+NEEDS_DIRECT = (
+    "are not available from iterations: pass solver='banded', if its memory suffices, or use fewer "
+    "coefficients"
+)
+
 
 class SingularSystemError(ValueError):
     """The data and the penalty do not determine the coefficients."""

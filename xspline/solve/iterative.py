@@ -7,19 +7,18 @@ probes: z with entries ±1 has E[zᵀ M z] = tr M (Hutchinson 1990).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
 from xspline.sums import Gram
 
-from .errors import ConvergenceError
+from .errors import NEEDS_DIRECT, ConvergenceError
+from .krylov import MOST, PROBE_TOLERANCE, TOLERANCE, conjugate_gradients, probes, quadrature, spread
 from .multigrid import Multigrid, Terms
 from .nested import COARSEST, MAX_AXES, Line
 from .operator import Operator
@@ -29,18 +28,8 @@ if TYPE_CHECKING:
     from xspline.spaces import Frame, Space
 
 Array = NDArray[np.float64]
-Step = Callable[[Array], Array]
 
-TOLERANCE = 1e-10  # of the residual, relative to the right-hand side
-MOST = 400  # iterations
-RESTARTS = 3
 AT_ONCE = 8  # right-hand sides
-PROBES = (4, 16)  # fewest and most: their estimates scatter like 1 / √P
-PROBE_TOLERANCE = 1e-6
-PROBED = 100_000  # coefficients up to which there are most probes
-SEED = 20240229
-LANCZOS = 160  # steps of a quadrature for log|A|
-BREAKDOWN = 1e-12  # of the Lanczos process
 
 
 class Iterative:
@@ -56,6 +45,8 @@ class Iterative:
         ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends.
     coarsest : int
         Coefficients that are solved for directly.
+    most : int
+        Iterations.
 
     Attributes
     ----------
@@ -83,8 +74,9 @@ class Iterative:
         *,
         tolerance: float = TOLERANCE,
         coarsest: int = COARSEST,
+        most: int = MOST,
     ) -> None:
-        self.frame, self.tolerance = space.frame, tolerance
+        self.frame, self.tolerance, self.most = space.frame, tolerance, most
         self.layout = Layout.of(space)
         self.gram, self.index = distinct(gram)
         self.penalty = penalty
@@ -144,7 +136,7 @@ class Iterative:
         for start in range(0, len(rhs), AT_ONCE):
             some = slice(start, start + AT_ONCE)
             out[some], iterations, residual = conjugate_gradients(
-                part.operator.matvec, part.cycle, rhs[some], tolerance
+                part.operator.matvec, part.cycle, rhs[some], tolerance, self.most
             )
             self.iterations = max(self.iterations, iterations)
             self.residual = max(self.residual, residual)
@@ -158,7 +150,7 @@ class Iterative:
 
     def edf_error(self) -> Array:
         """Standard error of `edf` relative to it, [b..], as its probes spread."""
-        return self._indexed([_spread(x) / abs(float(np.mean(x))) for x in self._edf_samples])
+        return self._indexed([spread(x) / abs(float(np.mean(x))) for x in self._edf_samples])
 
     def traces(self, grams: Sequence[Gram]) -> Array:
         """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..], from the same probes as `edf`."""
@@ -174,7 +166,7 @@ class Iterative:
 
     def logdet_error(self) -> Array:
         """Standard error of `logdet`, [b..], as its probes spread: some √P. Too few steps add a bias towards above."""
-        return self._indexed([_spread(x) for x in self._logdet_samples])
+        return self._indexed([spread(x) for x in self._logdet_samples])
 
     def half(self, z: Array) -> NoReturn:
         """Not available: a draw needs a square root of (G + Λ)⁻¹."""
@@ -221,12 +213,6 @@ class Iterative:
     def _indexed(self, values: Sequence[float]) -> Array:
         """One number a member for each batch position."""
         return np.asarray(np.array(values)[self.index])
-
-
-NEEDS_DIRECT = (
-    "are not available from the iterative solver: pass solver='banded', if its memory suffices, or use fewer "
-    "coefficients"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,119 +283,10 @@ class Layout:
         return [[term[j] if j >= 0 else np.ones((1, 1)) for j in self.order] for term in found]
 
 
-def conjugate_gradients(
-    matvec: Step, precondition: Step, rhs: Array, tolerance: float
-) -> tuple[Array, int, float]:
-    """A⁻¹ rhs for several right-hand sides [m, ..] side by side.
-
-    The recursion's residual ends a run; the true one, b − A x, decides whether another run refines x.
-
-    Returns
-    -------
-    x : ndarray, [m, ..]
-    iterations : int
-    residual : float
-        The largest ‖b − A x‖ / ‖b‖.
-
-    Raises
-    ------
-    ConvergenceError
-    """
-    norm = _norm(rhs)
-    norm[norm == 0] = 1.0
-    x, r, count, worst = np.zeros_like(rhs), rhs, 0, np.inf
-    for _ in range(RESTARTS):
-        step, iterations = _run(matvec, precondition, r, tolerance * norm, MOST - count)
-        x, count = x + step, count + iterations
-        r = rhs - matvec(x)
-        worst = float(np.max(_norm(r) / norm))
-        if worst <= tolerance:
-            return x, count, worst
-        if not math.isfinite(worst) or count >= MOST:
-            break
-    raise ConvergenceError(
-        f"conjugate gradients for {rhs[0].size} coefficients stand at a relative residual of {worst:.1e} after "
-        f"{count} iterations, {tolerance:.0e} was asked for: the system is nearly singular. Pass a larger penalty, "
-        "add a ridge to it (penalty + xs.Ridge(1e-3)), use fewer coefficients, or pass solver='banded'"
-    )
-
-
-def _run(matvec: Step, precondition: Step, r: Array, goal: Array, most: int) -> tuple[Array, int]:
-    """Preconditioned conjugate gradients (Hestenes and Stiefel 1952) until all residuals are at the goal [m]."""
-    x, p, before = np.zeros_like(r), np.zeros_like(r), np.zeros(len(r))
-    for count in range(most + 1):
-        if (_norm(r) <= goal).all() or count == most:
-            break
-        z = precondition(r)
-        now = _dot(r, z)
-        p = z + _times(_ratio(now, before), p)
-        q = matvec(p)
-        share = _ratio(now, _dot(p, q))
-        x = x + _times(share, p)
-        r = r - _times(share, q)
-        before = now
-    return x, count
-
-
-def _ratio(a: Array, b: Array) -> Array:
-    """a / b, 0 where b is 0."""
-    return np.asarray(np.divide(a, b, out=np.zeros_like(a), where=b != 0))
-
-
-def _times(a: Array, x: Array) -> Array:
-    """Rows x [m, ..] times numbers a [m]."""
-    return np.asarray(a.reshape(-1, *(1,) * (x.ndim - 1)) * x)
-
-
-def _dot(a: Array, b: Array) -> Array:
-    """Products of the rows, summed in a fixed order, without BLAS."""
-    return np.asarray(np.sum((a * b).reshape(len(a), -1), axis=1))
-
-
-def _norm(a: Array) -> Array:
-    return np.sqrt(_dot(a, a))
-
-
-def probes(sizes: Sequence[int]) -> Array:
-    """±1 at random, always the same: [count, K..], fewer of long vectors, which need fewer."""
-    fewest, most = PROBES
-    count = int(np.clip(most * PROBED // math.prod(sizes), fewest, most))
-    bits = np.random.default_rng(SEED).integers(0, 2, size=(count, *sizes), dtype=np.int8)
-    return np.asarray(bits * 2.0 - 1.0, dtype=np.float64)
-
-
-def _spread(samples: Array) -> float:
-    """Standard error of the mean."""
-    return float(np.std(samples, ddof=1) / np.sqrt(len(samples))) if len(samples) > 1 else math.nan
-
-
 def _logdet(operator: Operator) -> Array:
     """Estimates of log|A| = −2 Σ log s + tr log(S A S), the trace by Lanczos quadrature, [probes]."""
     scale = operator.scale()
     z = probes(operator.sizes)
     some = (z[i : i + AT_ONCE] for i in range(0, len(z), AT_ONCE))
-    found = [_quadrature(lambda v: scale * operator.matvec(scale * v), part) for part in some]
+    found = [quadrature(lambda v: scale * operator.matvec(scale * v), part) for part in some]
     return np.concatenate(found) - 2.0 * float(np.sum(np.log(scale)))
-
-
-def _quadrature(matvec: Step, z: Array) -> Array:
-    """zᵀ log(M) z of rows z [m, ..] by the Lanczos process, [m]."""
-    power = _dot(z, z)
-    v, before, beta = _times(1.0 / np.sqrt(power), z), np.zeros_like(z), np.zeros(len(z))
-    diagonal, beside = [], []
-    for _ in range(min(LANCZOS, z[0].size)):
-        w = matvec(v) - _times(beta, before)
-        diagonal.append(_dot(w, v))
-        w -= _times(diagonal[-1], v)
-        beta = _norm(w)
-        beside.append(beta)
-        before, v = v, _times(np.divide(1.0, beta, out=np.zeros_like(beta), where=beta > BREAKDOWN), w)
-    rows = zip(np.transpose(diagonal), np.transpose(beside), strict=True)
-    return np.asarray(power * np.array([_log_of(*row) for row in rows]))
-
-
-def _log_of(diagonal: Array, beside: Array) -> float:
-    """(log T)_{11} of a tridiagonal matrix, cut where it falls apart."""
-    end = int(np.argmax(np.append(beside, 0.0) <= BREAKDOWN)) + 1
-    values, vectors = linalg.eigh_tridiagonal(diagonal[:end], beside[: min(end, len(diagonal)) - 1])
-    return float(vectors[0] ** 2 @ np.log(np.maximum(values, BREAKDOWN**2)))

@@ -26,7 +26,9 @@ ITERATIVE = "iterative"
 ITERATIONS = 20  # that are expected of it
 SLOWER = 5.0  # its operations than those of LAPACK
 LEVELS = 8 / 7  # a level has an eighth of the coefficients of the next finer one
-PATIENCE = 5e11  # operations, about a minute, that the inverse of a direct solver is worth
+VECTORS = 14  # that conjugate gradients and products take, about
+PATIENCE = 5e11  # operations, some 20 seconds, that the inverse of a direct solver is worth
+FARTHEST = 5e12  # operations, minutes, of a solver that takes over unasked where iterations do not converge
 GIB = 2**30
 SMALL = 1e9  # operations that are not worth a second thread
 ABREAST = 1.5 * GIB  # bytes of bands that are factorised at the same time
@@ -35,12 +37,16 @@ ROOM = 2**28  # bytes of factorisations that a solve keeps for later questions
 
 @dataclass(frozen=True)
 class Choice:
-    """A solver, the reason for it, and what its factorisation costs: bytes and operations (estimates)."""
+    """A solver, the reason for it, and what its factorisation costs: bytes and operations (estimates).
+
+    `exact` ones know the inverse; others iterate, estimate traces and give no error bars.
+    """
 
     name: str
     reason: str
     nbytes: int
     operations: float
+    exact: bool = True
 
 
 def select(
@@ -54,29 +60,40 @@ def select(
         G, and Λ without batch axes.
     frame : Frame
     solver : str, optional
-        "spectral": one product of single-axis factors, ridge or no penalty. "separable": one product with factors
-        on whose axes all terms of the penalty agree, and others. "banded", "dense": anything. "iterative":
-        anything over up to four coordinates.
+        "spectral": one product of single-axis factors; direct with a ridge or no penalty, else the eigenvectors
+        precondition conjugate gradients. "separable": one product with factors on whose axes all terms of the penalty
+        agree, and others. "banded", "dense": anything. "iterative": conjugate gradients with multigrid, anything over
+        up to four coordinates.
     exact : bool
-        Only solvers that know the inverse: the iterative one estimates traces, and gives no error bars.
+        Only solvers that know the inverse: iterations estimate traces, and give no error bars.
 
     Raises
     ------
     ValueError
         An unknown solver, one that the structure does not admit, or more bytes than the machine has.
     """
+    return candidates(gram, penalty, frame, solver, exact=exact)[0]
+
+
+def candidates(
+    gram: Gram, penalty: Gram, frame: Frame, solver: str | None = None, *, exact: bool = False
+) -> list[Choice]:
+    """The solver of `select`, and those that take over, one after the other, where iterations do not converge."""
     if solver is not None and solver not in NAMES:
         raise ValueError(f"unknown solver {solver!r}: choose one of {', '.join(NAMES)}, or None for the best")
     found = _Structure(gram, product_of(gram, frame), penalty, frame, room_for(exact))
     proposals = [_PROPOSALS[name](found) for name in (NAMES if solver is None else (solver,))]
-    admitted = (c for c in proposals if c is not None and not (exact and c.name == ITERATIVE))
-    choices = sorted(admitted, key=lambda c: c.operations + (PATIENCE if c.name == ITERATIVE else 0.0))
+    admitted = (c for c in proposals if c is not None and (c.exact or not exact))
+    choices = sorted(admitted, key=lambda c: c.operations + (0.0 if c.exact else PATIENCE))
     if not choices:
         raise ValueError(_inadmissible(str(solver), found))
     fitting = [choice for choice in choices if choice.nbytes <= physical_memory()]
     if not fitting:
         raise ValueError(_too_large(choices[0], found, exact))
-    return fitting[0] if solver is None else replace(fitting[0], reason="asked for by name")
+    if solver is not None:
+        return [replace(fitting[0], reason="asked for by name")]
+    first, *others = fitting
+    return [first, *(c for c in others if not first.exact and c.operations <= FARTHEST)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,11 +128,28 @@ class _Structure:
 
 def _spectral(found: _Structure) -> Choice | None:
     product, sizes = found.product, found.frame.sizes
-    if product is None or not found.ridge or any(len(f.axes) != 1 for f in product.factors):
+    if product is None or any(len(f.axes) != 1 for f in product.factors):
         return None
+    if not found.ridge:
+        return _preconditioned(found)
     reason = "the eigenvectors of a factor for each coordinate diagonalise the system"
     nbytes = 8 * (2 * sum(k * k for k in sizes) + 2 * math.prod(sizes))
     return Choice("spectral", reason, nbytes, _eigen_operations(sizes))
+
+
+def _preconditioned(found: _Structure) -> Choice | None:
+    """Spectral where eigenvectors do not decouple the system but leave little."""
+    sizes, terms = found.frame.sizes, found.penalty.terms
+    if not found.one_product or any(len(f.axes) != 1 for term in terms for f in term):
+        return None
+    reason = (
+        "the eigenvectors of data and roughness along each coordinate nearly diagonalise the system; conjugate "
+        "gradients do the rest"
+    )
+    size, products = math.prod(sizes), (len(terms) + 2) * 2 * sum(sizes)
+    operations = _eigen_operations(sizes) + ITERATIONS * size * (products + SLOWER * VECTORS)
+    nbytes = 8 * (2 * sum(k * k for k in sizes) + VECTORS * size)
+    return Choice("spectral", reason, nbytes, found.members * operations, exact=False)
 
 
 def _separable(found: _Structure) -> Choice | None:
@@ -166,7 +200,7 @@ def _iterative(found: _Structure) -> Choice | None:
         "than iterations"
     )
     nbytes = int(LEVELS * count * (4 * numbers + 8 * pairs)) + 3 * 8 * pairs
-    return Choice(ITERATIVE, reason, nbytes, SLOWER * LEVELS * count * operations)
+    return Choice(ITERATIVE, reason, nbytes, SLOWER * LEVELS * count * operations, exact=False)
 
 
 _PROPOSALS = {
@@ -223,13 +257,13 @@ def _inadmissible(solver: str, found: _Structure) -> str:
     if solver == ITERATIVE:
         return f"solver='iterative' takes up to {MAX_AXES} coordinates, not {len(found.frame.sizes)}; leave solver out"
     needs = {
-        "spectral": "one product of a factor for each coordinate (a full grid) and a ridge or no penalty",
+        "spectral": "one product of a factor for each coordinate (a full grid)",
         "separable": "one product of a factor over several coordinates and others (a static mask) and a ridge or no "
         "penalty, or any product and a penalty that smooths the coordinates of some factors only",
     }[solver]
     what = describe(found.gram)
-    if found.one_product and not found.ridge:
-        what += f" but the penalty is {'not a ridge' if solver == 'spectral' else 'on all of them'}"
+    if found.one_product and not found.ridge and solver == "separable":
+        what += " but the penalty is on all of them"
     return f"solver={solver!r} needs {needs}; of these statistics {what}; leave solver out, or pass solver='banded'"
 
 

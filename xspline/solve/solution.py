@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -15,15 +15,19 @@ from xspline.sums import Gram, Sums
 
 from .cholesky import Array
 from .direct import Direct
-from .errors import nothing_determined
+from .errors import ConvergenceError, nothing_determined
+from .fast_diagonal import FastDiagonal
+from .krylov import MOST
 from .penalty import Penalty
-from .select import ITERATIVE, Choice, room_for, select
+from .select import ITERATIVE, Choice, candidates, room_for
 from .separable import Separable
 from .spectral import Spectral
 from .structure import product_of, ridge_of, split
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame, Space
+
+FEW = 100  # iterations after which another solver, if there is one, takes over
 
 
 class System(Protocol):
@@ -56,7 +60,7 @@ class Factorisation:
     ----------
     choice : Choice
         The solver and why.
-    system : Spectral, Separable, Direct or Iterative
+    system : Spectral, FastDiagonal, Separable, Direct or Iterative
     determined : ndarray of bool, [b..]
         Which batch members the data and the penalty determine; one without observations is not, whatever the
         penalty. Extents are those of G: 1 where it is shared.
@@ -83,7 +87,7 @@ class Factorisation:
     def edf(self) -> Array:
         """Effective degrees of freedom tr((G + Λ)⁻¹ G), [b..]; NaN where not determined.
 
-        Exact, but for the iterative solver, which estimates traces and log|G + Λ| from fixed random probes.
+        Exact, but for iterations, which estimate traces and log|G + Λ| from fixed random probes.
         """
         return np.where(self.determined, self.system.edf(), np.nan)
 
@@ -187,9 +191,7 @@ def _factorised(
     observed = gram.diagonal(frame) > 0
     if not observed.any():
         raise nothing_determined(space, observed.reshape(members))
-    choice = select(gram, penalty, frame, solver, exact=exact)
-    system = _system(choice.name, gram, penalty, space, room_for(exact))
-    solved = np.zeros(()) if rhs is None else system.solve(rhs)
+    choice, system, solved = _attempted(gram, penalty, space, solver, rhs, exact)
     determined = system.determined & observed.any(axis=tuple(range(len(frame.sizes))))
     if not determined.any():
         raise nothing_determined(
@@ -202,14 +204,36 @@ def _factorised(
     return Factorisation(choice, system, determined), np.where(determined, solved, np.nan)
 
 
-def _system(name: str, gram: Gram, penalty: Gram, space: Space, room: float) -> System:
+def _attempted(
+    gram: Gram, penalty: Gram, space: Space, solver: str | None, rhs: Array | None, exact: bool
+) -> tuple[Choice, System, Array]:
+    """The first solver that gets there: where iterations take too many, the next one takes over."""
+    choices, room, failed = candidates(gram, penalty, space.frame, solver, exact=exact), room_for(exact), ""
+    for number, choice in enumerate(choices, start=1):
+        most = MOST if number == len(choices) else FEW
+        try:
+            system = _system(choice.name, gram, penalty, space, room, most)
+            solved = np.zeros(()) if rhs is None else system.solve(rhs)
+        except ConvergenceError:
+            if number == len(choices):
+                raise
+            failed = f"; {choice.name} did not converge in {FEW} iterations"
+        else:
+            break
+    return replace(choice, reason=choice.reason + failed), system, solved
+
+
+def _system(name: str, gram: Gram, penalty: Gram, space: Space, room: float, most: int) -> System:
+    """A solver by name; an iterative one gives up after `most` iterations."""
     if name == ITERATIVE:
         from .iterative import Iterative  # imports numba
 
-        return Iterative(gram, penalty, space)
+        return Iterative(gram, penalty, space, most=most)
     frame = space.frame
     product, ridge = product_of(gram, frame), ridge_of(penalty)
-    if product is not None and ridge is not None and name == "spectral":
+    if product is not None and name == "spectral":
+        if ridge is None:
+            return FastDiagonal(product, penalty, frame, most=most)
         return Spectral(product, ridge, frame)
     if product is not None and name == "separable" and (parts := split(product, penalty, frame)) is not None:
         return Separable(parts, frame, room)

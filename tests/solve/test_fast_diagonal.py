@@ -1,0 +1,228 @@
+"""Full grids with roughness: eigenvectors that precondition, against dense definitions and direct solvers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.solve.cases import (
+    Case,
+    close,
+    coordinates_of,
+    grid,
+    product,
+    rngs,
+    space_of,
+    spaces,
+    weights_of,
+    with_multiplicity,
+)
+from xspline.solve import ConvergenceError, Penalty, Ridge, Roughness, factorise, solution, solve, threads
+from xspline.solve.direct import Direct
+from xspline.solve.fast_diagonal import FastDiagonal
+from xspline.solve.products import Products, along
+from xspline.solve.select import candidates, select
+from xspline.solve.structure import product_of
+from xspline.spaces import Axis, BSpline, Space
+from xspline.sums import Factor, Gram, Sums
+
+from .test_solvers import penalties, well_posed
+
+many = spaces.filter(lambda space: len(space.names) > 1)
+
+
+def cube(*sizes: int) -> Space:
+    bases = {name: BSpline(k, domain=(0, 1)) for name, k in zip("abcd", sizes, strict=False)}
+    return Space(bases, axes={name: Axis() for name in bases})
+
+
+def even(space: Space, per: float = 3.0, gap: tuple[float, float] = (0.0, 0.0)) -> tuple[Case, Gram]:
+    """A uniform grid with so many observations for each coefficient, without those of a gap in the first axis."""
+    rng = np.random.default_rng(0)
+    xs = [(np.arange(int(per * k)) + 0.5) / int(per * k) for k in space.shape]
+    xs[0] = xs[0][(xs[0] < gap[0]) | (xs[0] >= gap[1])]
+    return product(space, tuple(xs), [((j,), np.ones(len(x))) for j, x in enumerate(xs)], rng)
+
+
+def roughness(space: Space, gram: Gram, share: float) -> Roughness:
+    """λ_j = share · tr G / (n tr R_j)."""
+    trace = float(np.sum(gram.diagonal(space.frame)))
+    each = {n: float(np.sum(Roughness({n: 1.0}).gram(space).diagonal(space.frame))) for n in space.names}
+    return Roughness({n: share * trace / (len(each) * x) for n, x in each.items()})
+
+
+def made(space: Space, gram: Gram, penalty: Penalty, **options: float) -> FastDiagonal:
+    found = product_of(gram, space.frame)
+    assert found is not None
+    return FastDiagonal(found, penalty.gram(space), space.frame, **options)
+
+
+# --- its pieces
+
+
+@given(space=spaces, rng=rngs, kind=st.sampled_from(["roughness", "sum"]))
+def test_products_are_the_matrix(space: Space, rng: np.random.Generator, kind: str) -> None:
+    gram = penalties(space)[kind].gram(space)
+    ours, matrix = Products.of(gram.terms, space.frame), gram.to_dense(space.frame)
+    x = rng.normal(size=(2, *space.shape))
+    assert close(ours.matvec(x).reshape(2, -1), x.reshape(2, -1) @ matrix, 1e-13)
+    assert close(ours.diagonal().ravel(), np.diag(matrix), 1e-13)
+    assert all(len(own) <= 3 for own in ours.matrices)  # mass, roughness, identity
+
+
+@given(shape=st.tuples(*[st.integers(1, 5)] * 4), rng=rngs, data=st.data())
+def test_a_matrix_along_an_axis(
+    shape: tuple[int, ...], rng: np.random.Generator, data: st.DataObject
+) -> None:
+    axis = data.draw(st.integers(0, 3))
+    x, matrix = rng.normal(size=shape), rng.normal(size=(6, shape[axis]))
+    expected = np.moveaxis(np.tensordot(matrix, x, axes=(1, axis)), 0, axis)
+    assert close(along(matrix, x, axis), expected, 1e-14)
+    diagonal = rng.normal(size=shape[axis])
+    assert close(along(diagonal, x, axis), along(np.diag(diagonal), x, axis), 1e-14)
+
+
+# --- solutions
+
+
+@given(space=many, rng=rngs, kind=st.sampled_from(["roughness", "sum"]))
+def test_solution_is_the_dense_one(space: Space, rng: np.random.Generator, kind: str) -> None:
+    case, gram = grid(space, rng)
+    penalty = penalties(space)[kind]
+    assume(well_posed(case, penalty))
+    found = solve(case.sums(gram, 3.0), space, penalty, "spectral")
+    assert (found.factorisation.name, found.factorisation.reason) == ("spectral", "asked for by name")
+    c = found.coefficients.reshape(space.size)
+    assert close(case.phi @ c, case.phi @ case.expected(penalty), 1e-7)
+
+
+@pytest.mark.parametrize(("share", "most"), [(1e-2, 9), (1e-4, 4), (1e-8, 2)])
+def test_a_few_iterations_where_observations_are_dense(share: float, most: int) -> None:
+    space = cube(14, 16, 12)
+    case, gram = even(space)
+    penalty = roughness(space, gram, share)
+    system, rhs = made(space, gram, penalty), case.sums(gram).full_moment(space.frame)
+    ours = system.solve(rhs)
+    expected = Direct(gram, penalty.gram(space), space.frame, dense=False).solve(rhs)
+    assert close(ours, expected, 1e-9) and system.residual <= 1e-10
+    assert system.iterations <= most
+
+
+@pytest.mark.parametrize("gap", [(0.3, 0.6), (0.0, 0.2)])
+def test_gaps_along_a_coordinate(gap: tuple[float, float]) -> None:
+    """Coefficients without observations: G is singular."""
+    space = cube(24, 8, 7)
+    case, gram = even(space, gap=gap)
+    penalty, rhs = roughness(space, gram, 1e-5), case.sums(gram).full_moment(space.frame)
+    assert (gram.diagonal(space.frame) == 0).any()
+    ours = made(space, gram, penalty).solve(rhs).ravel()
+    expected = Direct(gram, penalty.gram(space), space.frame, dense=False).solve(rhs).ravel()
+    assert close(case.phi @ ours, case.phi @ expected, 1e-8)
+
+
+def test_members_that_differ_by_a_multiplicity() -> None:
+    space = cube(7, 8)
+    v = np.array([[1.0, 0.0, 3.0], [3.0, 1.0, 0.5]])
+    rng = np.random.default_rng(0)
+    case, gram = with_multiplicity(*grid(space, rng, (2, 3)), np.where(v > 0, v, 1.0))
+    _, empty = with_multiplicity(*grid(space, np.random.default_rng(0), (2, 3)), v)
+    penalty = roughness(space, Ridge(1.0).gram(space), 1e-2)
+    rhs = rng.normal(size=(*space.shape, 2, 3))
+    ours, expected = (factorise(empty, penalty.gram(space), space, s) for s in ("spectral", "banded"))
+    np.testing.assert_array_equal(ours.determined, v > 0)
+    assert np.isnan(ours.solve(rhs)[..., 0, 1]).all() and np.isnan(ours.edf()[0, 1])
+    keep = (Ellipsis, v > 0)
+    assert close(ours.solve(rhs)[keep], expected.solve(rhs)[keep], 1e-8)
+    assert close(ours.edf()[v > 0], expected.edf()[v > 0], 1e-2)
+    assert isinstance(case.sums(gram), Sums)
+
+
+def test_same_bits_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = cube(9, 10, 11)
+    case, gram = even(space)
+    penalty, rhs = roughness(space, gram, 1e-3), case.sums(gram).full_moment(space.frame)
+    monkeypatch.setattr("xspline.solve.products.SMALL", 0.0)
+    ours = []
+    for cores in (1, 4):
+        monkeypatch.setattr(threads, "cores", lambda cores=cores: cores)
+        ours.append(made(space, gram, penalty).solve(rhs))
+    assert np.array_equal(*ours)
+
+
+# --- estimates
+
+
+@pytest.mark.parametrize("share", [1e-2, 1e-4])
+def test_estimates(share: float) -> None:
+    space = cube(9, 10, 11)
+    _, gram = even(space, per=1.5)
+    penalty = roughness(space, gram, share)
+    ours = made(space, gram, penalty)
+    direct = Direct(gram, penalty.gram(space), space.frame, dense=False)
+    error = float(ours.edf_error())
+    assert 0 < error < 0.01
+    assert abs(float(ours.edf()) / float(direct.edf()) - 1) < 4 * error
+    assert abs(float(ours.logdet() - direct.logdet())) < 1e-3 * space.size
+    parts = [Gram((term,)) for term in penalty.gram(space).terms]
+    np.testing.assert_allclose(ours.traces(parts), direct.traces(parts), rtol=0.03)
+    for answer in (lambda: ours.half(np.zeros(space.shape)), ours.inverse_pairs):
+        with pytest.raises(ConvergenceError, match=r"not available from iterations: pass solver='banded'"):
+            answer()
+
+
+# --- selection
+
+
+def test_the_full_grid_chooses_it_where_a_band_takes_long() -> None:
+    space = cube(60, 60, 60)
+    gram = Gram((tuple(_long(space, j) for j in range(3)),))
+    choice = select(gram, Roughness(1.0).gram(space), space.frame)
+    assert choice.name == "spectral" and not choice.exact
+    assert "nearly diagonalise the system; conjugate gradients" in choice.reason
+    following = [c.name for c in candidates(gram, Roughness(1.0).gram(space), space.frame)]
+    assert following == ["spectral", "iterative"]  # a band would take hours
+    exact = select(gram, Ridge(1.0).gram(space), space.frame)
+    assert exact.name == "spectral" and exact.exact
+
+
+def _long(space: Space, j: int) -> Factor:
+    xs = np.linspace(0, 1, 180)
+    return Case(space, (xs,) * 3, np.zeros(0), np.zeros(0)).factor((j,), np.ones(180))
+
+
+def test_too_many_iterations_fall_through_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = cube(12, 12, 12)
+    case, gram = even(space, gap=(0.2, 0.7))
+    penalty = roughness(space, gram, 1e-2)
+    direct = solve(case.sums(gram), space, penalty, "banded")
+    monkeypatch.setattr(solution, "FEW", 4)
+    monkeypatch.setattr("xspline.solve.select.PATIENCE", -1e12)
+    names = [c.name for c in candidates(gram, penalty.gram(space), space.frame)]
+    assert names[0] == "spectral" and set(names[1:]) == {"iterative", "banded", "dense"}
+    found = solve(case.sums(gram), space, penalty)
+    assert found.factorisation.name == names[1]
+    assert "; spectral did not converge in 4 iterations" in found.factorisation.reason
+    assert close(found.coefficients, direct.coefficients, 1e-9)
+
+
+def test_the_last_one_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = cube(12, 12, 12)
+    case, gram = even(space, gap=(0.2, 0.7))
+    penalty = roughness(space, gram, 1e-2)
+    for module in ("solution", "krylov"):
+        monkeypatch.setattr(f"xspline.solve.{module}.MOST", 4)
+    with pytest.raises(ConvergenceError, match=r"after 4 iterations, 1e-10 was asked for.*a larger penalty"):
+        solve(case.sums(gram), space, penalty, "spectral")
+
+
+def test_a_function_with_neither_observations_nor_roughness() -> None:
+    space = space_of("linear", "season")
+    rng = np.random.default_rng(0)
+    xs = (coordinates_of(space, rng)[0], np.array([0.25, 0.25, 1.0]))
+    case, gram = product(space, xs, [((j,), weights_of((len(x),), rng)) for j, x in enumerate(xs)], rng)
+    penalty = Roughness({"a": 1.0}, order=1)
+    assert not made(space, gram, penalty).determined
+    with pytest.raises(ValueError, match=r"nearly dependent, most of all the one at a .*, b "):
+        solve(case.sums(gram), space, penalty, "spectral")
