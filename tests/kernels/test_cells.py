@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from tests import reference
 from tests.kernels.test_accumulate import check, part
-from tests.kernels.test_engines import assert_same
-from xspline.kernels import Block, Group, Layout, accumulate, cells, compiled, compiled_cells, scattered
-from xspline.kernels.contract import Compiled
+from tests.kernels.test_engines import assert_same, on_device, strict
+from xspline.kernels import Block, Group, Layout, accumulate, cells, compiled, compiled_cells, tiles
+from xspline.kernels.contract import Compiled, choose_engine
 from xspline.kernels.walk import Walk
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
+
+__all__ = ["strict"]  # the fixture
 
 UNEVEN = (0.0, 0.0, 0.0, 0.0, 0.1, 0.35, 0.4, 1.0, 1.0, 1.0, 1.0)
 REPEATED = (0.0, 0.0, 0.0, 0.3, 0.5, 0.5, 0.5, 0.8, 1.0, 1.0, 1.0)
@@ -64,9 +66,16 @@ def observations(space: Space, count: int = 800, seed: int = 0) -> tuple[Block, 
 
 
 def goes_by_cells(built: Block, layout: Layout, space: Space) -> bool:
-    return Walk(built, layout, space, Compiled(), 10**6).cells(0) is not None
+    return Walk(built, layout, space, choose_engine(built.values), 10**6).cells(0) is not None
 
 
+def moved(built: Block) -> Block:
+    """The same block on a device that NumPy cannot read."""
+    weights = tuple((axes, on_device(array)) for axes, array in built.weights)
+    return replace(built, values=on_device(built.values), weights=weights)
+
+
+@pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", SPACES)
 def test_every_kind_of_basis(name: str, weighted: bool) -> None:
@@ -78,6 +87,8 @@ def test_every_kind_of_basis(name: str, weighted: bool) -> None:
     assert goes_by_cells(built, layout, SPACES[name])
     found = check(built, layout, SPACES[name])
     assert_same(accumulate(built, layout, SPACES[name], engine="namespace"), found)
+    assert goes_by_cells(moved(built), layout, SPACES[name])
+    assert_same(accumulate(moved(built), layout, SPACES[name]), found)
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -98,6 +109,7 @@ def test_which_way_depends_on_rows_per_cell() -> None:
     assert not goes_by_cells(*observations(wide), wide)
 
 
+@pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("name", ["three cubics", "uneven", "repeated", "circle", "uneven circle"])
 def test_points_on_knots_ends_and_beyond(name: str) -> None:
     space, rng = SPACES[name], np.random.default_rng(0)
@@ -109,6 +121,7 @@ def test_points_on_knots_ends_and_beyond(name: str) -> None:
     assert goes_by_cells(built, layout, space)
     found = accumulate(built, layout, space)
     assert_same(found, accumulate(built, layout, space, engine="namespace"))
+    assert_same(found, accumulate(moved(built), layout, space))
     assert found.tally.missing > 0
 
 
@@ -124,11 +137,16 @@ def test_positions_and_values_have_twins(features) -> None:
         reference.close(engine.values(features, cell, z, order), features.features(cell, z, order), 1e-14)
 
 
+@pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("slab", [7, 100])
 def test_slabs_that_cut_cells(slab: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scattered, "ENTRIES", slab)
+    monkeypatch.setattr(cells, "ENTRIES", slab)
+    monkeypatch.setattr(tiles, "ENTRIES", 20 * slab)
+    monkeypatch.setattr(tiles, "TILES", (4, 8))
     space = SPACES["uneven circle"]
-    check(*observations(space), space)
+    built, layout = observations(space)
+    found = check(built, layout, space)
+    assert_same(accumulate(moved(built), layout, space), found)
 
 
 def test_window_of_a_region() -> None:
@@ -170,6 +188,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("mask", ["full", "rows", "random"])
 @pytest.mark.parametrize("weight", ["none", "first", "all"])
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -189,6 +208,7 @@ def test_every_layout(name: str, weight: str, mask: str) -> None:
     built = Block(values, tuple(rng.uniform(*UNIT, n) for n in lengths), tuple(weights))
     found = check(built, layout, space)
     assert_same(accumulate(built, layout, space, engine="namespace"), found)
+    assert_same(accumulate(moved(built), layout, space), found)
 
 
 @pytest.mark.parametrize("dtype", ["f4", ">f4", "i2"])
@@ -207,6 +227,7 @@ def test_bad_weights_stay_out() -> None:
     weight[[3, 5, 8]] = np.nan, -1.0, np.inf
     found = accumulate(replace(built, weights=(((0,), weight),)), layout, PLACE)
     assert found.tally.bad_weight == (3,)
+    assert_same(accumulate(moved(replace(built, weights=(((0,), weight),))), layout, PLACE), found)
     excluded = replace(built, weights=(((0,), np.where(weight == 1.0, 1.0, 0.0)),))
     reference.assert_equal(found, reference.sums(excluded, layout, PLACE, float(found.reference)), PLACE)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ROWS_PER_CELL = 6  # with fewer, turning the sums of a cell into pairs costs more than rows of products
 TILE = 1 << 14  # rows located at a time
 WIDEST = 1 << 11  # products of columns in a row of a tile, so that a tile stays in the cache
+ENTRIES = 1 << 13  # of a slab of sorted rows
 BOX = 4  # cells for each row, empty ones too, that counting may take
 FOUR, MULTIPLE = 4, 8  # the columns of the last axis are padded to a multiple of it, for vector instructions
 
@@ -129,7 +130,7 @@ class Cells:
         count = coordinates[0].size
         if not 0 < count < 1 << 31:
             return None
-        ranges = [_range(f, x) for f, x in zip(features, coordinates, strict=True)]
+        ranges = [cell_range(f, x) for f, x in zip(features, coordinates, strict=True)]
         box = tuple(high - low + 1 for low, high in ranges)
         if math.prod(box) > BOX * count:
             return None
@@ -144,6 +145,20 @@ class Cells:
         cells = np.stack(np.unravel_index(occupied, box), axis=1) + np.array([low for low, _ in ranges])
         return Cells(tuple(features), tuple(coordinates), engine, keys, order, ends[occupied], cells)
 
+    @property
+    def all_inside(self) -> bool:
+        """Whether no row is outside."""
+        return self.order.size == self.keys.size
+
+    def inside(self, span: tuple[int, int]) -> Bools:
+        """Rows of a range that are inside all domains."""
+        inside: Bools = self.keys[span[0] : span[0] + span[1]] >= 0
+        return inside
+
+    def labelled(self, span: tuple[int, int]) -> Bools:
+        """Rows of a range all of whose coordinates are numbers."""
+        return labelled(self.coordinates, span)
+
     def touched(self, axis: int) -> Bools:
         """Cells [m] along an axis that hold rows inside all domains."""
         out = np.zeros(self.features[axis].cells, dtype=bool)
@@ -155,10 +170,15 @@ class Cells:
         """What rows give, per axis."""
         return tuple(columns_of(f) for f in self.features)
 
-    def slabs(self, rows: int) -> Iterator[tuple[int, Integers]]:
-        """(number of the first, rows) of consecutive sorted rows."""
+    def slabs(self, members: int) -> Iterator[tuple[int, Integers]]:
+        """(number of the first, rows) of consecutive sorted rows, for so many members."""
+        rows = max(1, ENTRIES // max(1, members))
         for first in range(0, self.order.size, rows):
             yield first, self.order[first : first + rows].astype(np.int64)
+
+    def sums(self, reaches: Sequence[Reach], moments: int, pairs: int) -> CellSums:
+        """Empty sums of so many members each."""
+        return CellSums(self, reaches, moments, pairs)
 
     def table(self, rows: Integers) -> Floats:
         """Local coordinates, or columns, of some rows: [numbers per row, rows]."""
@@ -263,13 +283,21 @@ def _is_identity(table: Floats) -> bool:
     return np.array_equal(table, np.eye(*table.shape))
 
 
+def labelled(coordinates: Sequence[Floats], span: tuple[int, int]) -> Bools:
+    """Rows of a range all of whose coordinates are numbers."""
+    out = np.ones(span[1], dtype=bool)
+    for x in coordinates:
+        out &= ~np.isnan(x[span[0] : span[0] + span[1]])
+    return out
+
+
 def fits(features: Sequence[Features]) -> bool:
     """Several axes, and a row of products of columns that a cache holds."""
     widths = [columns_of(f).size for f in features]
     return len(widths) > 1 and math.prod(widths[:-1]) <= WIDEST and math.prod(widths) <= 32 * WIDEST
 
 
-def _range(features: Features, x: Floats) -> tuple[int, int]:
+def cell_range(features: Features, x: Floats) -> tuple[int, int]:
     """First and last cell that positions can be in."""
     if features.domain is None:  # a circle, or one cell for all
         return 0, features.cells - 1

@@ -20,8 +20,10 @@ import numpy as np
 
 from xspline.spaces.bspline import LocalSpline
 
+from .cells import Cells
 from .layout import Array, Floats, Integers
 from .rows import Positions, Rows
+from .tiles import Tiles
 
 if TYPE_CHECKING:
     from xspline.spaces.features import Features
@@ -32,16 +34,11 @@ SWAP = 32  # loops run over what follows an axis: so many entries before it, and
 
 
 class Engine(Positions, Protocol):
-    """How contractions are computed.
+    """How contractions are computed."""
 
-    Attributes
-    ----------
-    sorts : bool
-        Whether rows of several coefficient axes may be summed cell by cell (`cells.Cells`).
-    """
-
-    @property
-    def sorts(self) -> bool: ...
+    def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Cells | Tiles | None:
+        """Rows of a group sorted by cell, so that sums go from cell to cell; None where that does not pay."""
+        ...
 
     def scatter(self, array: Array, axis: int, rows: Rows, out: Array | None = None) -> Array:
         """Axis [n] becomes [R]: out[R] = sum over the rows i of values[i, R] array[i].
@@ -120,7 +117,9 @@ class Namespace:
 
     xp: Any
     device: Any
-    sorts: bool = False
+
+    def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Tiles | None:
+        return Tiles.sort(features, coordinates, self.xp, self.device)
 
     def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
         return features.locate(x)
@@ -231,7 +230,8 @@ def _patch_table(rows: Rows) -> Integers:
 class Compiled:
     """Contractions of NumPy arrays in compiled loops."""
 
-    sorts: bool = True
+    def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Cells | None:
+        return Cells.sort(features, coordinates, self)
 
     def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
         if not isinstance(features, LocalSpline):

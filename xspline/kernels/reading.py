@@ -10,8 +10,8 @@ import numpy as np
 
 from xspline.sums import Tally
 
-from .arrays import count_true, first_true, to_namespace
-from .layout import Array, Bools, Piece
+from .arrays import all_true, count_true, first_true, to_namespace
+from .layout import Array, Piece
 from .walk import Walk
 
 
@@ -51,21 +51,14 @@ def _inside(walk: Walk, piece: Piece, finite: Array) -> tuple[Array, Array]:
     xp, known, valid = walk.xp, finite, finite
     for i, part in enumerate(walk.parts):
         inside = np.ones(0, dtype=bool) if part.is_batch else walk.inside(i, piece.rows[i])
-        if inside.all():
+        if all_true(inside):
             continue
-        shape = tuple(inside.size if j == i else 1 for j in range(len(walk.parts)))
-        labelled = _labelled(walk, i, piece.rows[i])
-        known = xp.logical_and(known, to_namespace(labelled.reshape(shape), xp, walk.device))
-        valid = xp.logical_and(valid, to_namespace(inside.reshape(shape), xp, walk.device))
+        shape = tuple(piece.rows[i][1] if j == i else 1 for j in range(len(walk.parts)))
+        known, valid = (
+            xp.logical_and(mask, xp.reshape(to_namespace(rows, xp, walk.device), shape))
+            for mask, rows in ((known, walk.labelled(i, piece.rows[i])), (valid, inside))
+        )
     return known, valid
-
-
-def _labelled(walk: Walk, index: int, span: tuple[int, int]) -> Bools:
-    """Rows of a part all of whose coordinates are numbers."""
-    out = np.ones(span[1], dtype=bool)
-    for axis in walk.parts[index].coefficient_axes:
-        out &= ~np.isnan(walk.coordinates_of(axis)[span[0] : span[0] + span[1]])
-    return out
 
 
 def _weights(walk: Walk, piece: Piece) -> tuple[Array | None, tuple[int, ...] | None]:

@@ -8,24 +8,25 @@ taken depends on shapes alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
-from .arrays import native
+from .arrays import native, to_namespace
 from .cells import Cells, CellSums
 from .layout import Array, Bools, Floats, Integers
 from .mask import Sites
+from .tiles import Tiles, TileSums
 from .walk import Walk, roll_up
 
 MEMBERS = 16  # batch members that share a pass over the rows
-ENTRIES = 1 << 13  # of a slab of sorted rows
 
 
 class Scattered:
     """Sums over a component of a block that holds one group, which has cells, and perhaps batch dimensions."""
 
-    def __init__(self, walk: Walk, sites: Sites, cells: Cells, index: int) -> None:
+    def __init__(self, walk: Walk, sites: Sites, cells: Cells | Tiles, index: int) -> None:
         self.walk, self.sites, self.cells, self.index = walk, sites, cells, index
         self.part = walk.parts[index]
         self.lengths = [
@@ -34,6 +35,7 @@ class Scattered:
         # Other groups are outside the component: of length one.
         self.batch = [n for part, n in zip(walk.parts, self.lengths, strict=True) if part.is_batch]
         self.members = math.prod(self.batch)
+        self._kept: dict[int, Array] = {}
 
     @staticmethod
     def of(walk: Walk, sites: Sites) -> Scattered | None:
@@ -45,9 +47,6 @@ class Scattered:
 
     # Slabs of rows: [batch members, rows]
 
-    def _slabs(self) -> Iterator[tuple[int, Integers]]:
-        return self.cells.slabs(max(1, ENTRIES // max(1, self.members)))
-
     def _index(self, rows: Integers, axes: Sequence[int]) -> tuple[Integers | slice, ...]:
         """How some rows are taken from an array over these axes of the values."""
         mine, shape = self.part.axes, self.walk.shape
@@ -55,66 +54,97 @@ class Scattered:
         at = dict(zip(mine, places, strict=True))
         return tuple(at.get(axis, slice(None)) for axis in axes)
 
-    def _members(self, array: Floats) -> Floats:
+    @cached_property
+    def _merged(self) -> Array:
+        """The values on a device, one axis per part."""
+        return self.walk.xp.reshape(self.walk.ordered, tuple(self.lengths))
+
+    def _values(self, rows: Array) -> Array:
+        walk, xp = self.walk, self.walk.xp
+        if isinstance(walk.block.values, np.ndarray):  # no copy of a block whose axes are not in order
+            slab = walk.ordered[self._index(rows, walk.axis_order)]
+        else:
+            slab = xp.take(self._merged, rows, axis=self.index)
+        return self._members(xp.reshape(native(slab, xp), self._shape(rows)))
+
+    def _members(self, array: Array) -> Array:
         """One axis per part to [members, rows]."""
-        moved = np.moveaxis(array, self.index, -1)
-        return np.ascontiguousarray(moved).reshape(-1, moved.shape[-1])
+        xp, order = self.walk.xp, [i for i in range(array.ndim) if i != self.index]
+        moved = xp.permute_dims(array, (*order, self.index))
+        moved = xp.reshape(moved, (-1, moved.shape[-1]))
+        return np.ascontiguousarray(moved) if isinstance(moved, np.ndarray) else moved
 
-    def _values(self, rows: Integers) -> Floats:
-        slab = self.walk.ordered[self._index(rows, self.walk.axis_order)]
-        return self._members(native(slab, np).reshape(self._shape(rows)))
+    def _shape(self, rows: Array) -> tuple[int, ...]:
+        return tuple(int(rows.shape[0]) if i == self.index else n for i, n in enumerate(self.lengths))
 
-    def _shape(self, rows: Integers) -> list[int]:
-        return [rows.size if i == self.index else n for i, n in enumerate(self.lengths)]
-
-    def _weights(self, rows: Integers, numbers: Sequence[int]) -> Array:
+    def _weights(self, rows: Array, numbers: Sequence[int]) -> Array | None:
         """Product of some weights, zero where one is bad; one for each part, of extent 1 where it may be."""
-        total: Array = 1.0
+        xp, total = self.walk.xp, None
         for number in numbers:
-            axes, array = self.walk.block.weights[number]
-            order = sorted(range(len(axes)), key=lambda i: self.walk.axis_order.index(axes[i]))
-            ordered = tuple(axes[i] for i in order)
-            slab = native(np.transpose(array, order)[self._index(rows, ordered)], np)
-            lengths = zip(self.walk.parts, self._shape(rows), strict=True)
-            slab = slab.reshape([n if set(part.axes) & set(axes) else 1 for part, n in lengths])
-            total = total * np.where(np.isfinite(slab) & (slab >= 0), slab, 0.0)
+            slab = self._weight(rows, number)
+            slab = xp.where(xp.logical_and(xp.isfinite(slab), slab >= 0), slab, xp.zeros_like(slab))
+            total = slab if total is None else total * slab
         return total
+
+    def _weight(self, rows: Array, number: int) -> Array:
+        (axes, array), walk = self.walk.block.weights[number], self.walk
+        if not isinstance(walk.block.values, np.ndarray):
+            whole = self._whole_weight(number)
+            return walk.xp.take(whole, rows, axis=self.index) if whole.shape[self.index] > 1 else whole
+        order = sorted(range(len(axes)), key=lambda i: walk.axis_order.index(axes[i]))
+        ordered = tuple(axes[i] for i in order)
+        slab = native(np.transpose(array, order)[self._index(rows, ordered)], np)
+        lengths = zip(walk.parts, self._shape(rows), strict=True)
+        return slab.reshape([n if set(part.axes) & set(axes) else 1 for part, n in lengths])
+
+    def _whole_weight(self, number: int) -> Array:
+        """A weight on a device, one axis per part; kept."""
+        if number not in self._kept:
+            (everything,) = self.walk.whole_piece(self.sites)
+            self._kept[number] = self.walk.weight_of(number, everything)
+        return self._kept[number]
 
     # Sums
 
-    def _sums(self, moments: int, pairs: int) -> CellSums:
-        reaches = [self.walk.reaches[axis] for axis in self.part.coefficient_axes]
-        return CellSums(self.cells, reaches, moments, pairs)
-
     def sums(self, reference: float, moment: bool, pairs: bool) -> tuple[Floats, Floats]:
         """Moment [k.., b..] and pairs [k.., o.., b..] of a whole block; empty where they are not wanted."""
-        out = self._sums(self.members * moment, self.members * pairs)
-        numbers = range(len(self.walk.block.weights))
-        for first, rows in self._slabs():
+        xp, out = self.walk.xp, self._sums(self.members * moment, self.members * pairs)
+        for first, rows in self.cells.slabs(self.members):
             e = self._values(rows) - reference
-            finite, weight = np.isfinite(e), self._weights(rows, numbers)
-            if len(numbers):
-                weight = self._members(np.broadcast_to(weight, self._shape(rows)))
-            w = np.where(finite, weight, 0.0)
-            e = w * np.where(finite, e, 0.0)
-            out.add(first, rows, w[: out.pairs.shape[0]], e[: out.moment.shape[0]])
-        return self._finish(out.moment, out.extents, ()), self._finish(out.pairs, out.extents, out.offsets)
+            finite, weight = xp.isfinite(e), self._weights(rows, range(len(self.walk.block.weights)))
+            if weight is None:
+                w = xp.astype(finite, xp.float64)
+            else:
+                weight = self._members(xp.broadcast_to(weight, self._shape(rows)))
+                w = xp.where(finite, weight, xp.zeros_like(weight))
+            e = w * xp.where(finite, e, xp.zeros_like(e))
+            out.add(first, rows, w[: self.members * pairs, :], e[: self.members * moment, :])
+        return self._finish(out.moment, out, ()), self._finish(out.pairs, out, out.offsets)
 
     def pairs_of(self, mask: Bools, numbers: Sequence[int]) -> Floats:
         """Pairs [k.., o.., b..] of a component: its mask, one axis per part, and the weights it spans."""
-        out = self._sums(0, self.members)
-        for first, rows in self._slabs():
-            inside = np.take(mask, rows, axis=self.index)
-            w = self._members(np.where(inside, self._weights(rows, numbers), 0.0))
-            out.add(first, rows, w, np.empty((0, rows.size)))
-        return self._finish(out.pairs, out.extents, out.offsets)
+        xp, out = self.walk.xp, self._sums(0, self.members)
+        inside = to_namespace(mask, xp, self.walk.device)
+        for first, rows in self.cells.slabs(self.members):
+            w = xp.astype(xp.take(inside, rows, axis=self.index), xp.float64)
+            weight = self._weights(rows, numbers)
+            if weight is not None:
+                w = xp.where(w > 0, w * weight, xp.zeros_like(w * weight))
+            w = self._members(w)
+            out.add(first, rows, w, w[:0, :])
+        return self._finish(out.pairs, out, out.offsets)
 
-    def _finish(self, total: Floats, extents: Sequence[int], offsets: Sequence[int]) -> Floats:
+    def _sums(self, moments: int, pairs: int) -> CellSums | TileSums:
+        return self.cells.sums(
+            [self.walk.reaches[axis] for axis in self.part.coefficient_axes], moments, pairs
+        )
+
+    def _finish(self, total: Floats, sums: CellSums | TileSums, offsets: Sequence[int]) -> Floats:
         """[members, stretch (, offsets)] to [k.., o.., b..], axes in the order of the space."""
         axes, walk = self.part.coefficient_axes, self.walk
         if not total.shape[0]:
             return np.zeros(0)
-        total = total.reshape(-1, *extents, *offsets)
+        total = total.reshape(-1, *sums.extents, *offsets)
         for number, axis in enumerate(axes):
             total = roll_up(total, 1 + number, walk.reaches[axis].length)
         order = np.argsort(axes)

@@ -15,10 +15,11 @@ import array_api_compat
 import numpy as np
 
 from .arrays import native, to_host, to_namespace
-from .cells import Cells, fits
+from .cells import Cells, fits, labelled
 from .contract import Engine, contract
 from .layout import Array, Block, Bools, Floats, Layout, Part, Piece, parts_of, pieces
 from .rows import Reach, Rows, build_rows, touched_cells
+from .tiles import Tiles
 
 if TYPE_CHECKING:
     from xspline.spaces import Space
@@ -43,7 +44,7 @@ class Walk:
     engine: Engine
     limit: int
     _rows: dict[int, tuple[tuple[int, int], Rows]] = field(default_factory=dict)
-    _cells: dict[int, Cells | None] = field(default_factory=dict)
+    _cells: dict[int, Cells | Tiles | None] = field(default_factory=dict)
 
     @cached_property
     def xp(self) -> Any:
@@ -89,26 +90,29 @@ class Walk:
         """Cells of a coefficient axis that hold positions."""
         index = next(i for i, part in enumerate(self.parts) if axis in part.coefficient_axes)
         cells = self.cells(index)
-        if cells is not None and cells.order.size == cells.keys.size:  # none is outside along another axis
+        if cells is not None and cells.all_inside:  # none is outside along another axis
             return cells.touched(self.parts[index].coefficient_axes.index(axis))
         return touched_cells(self.space.features[axis], self.coordinates_of(axis), self.engine)
 
-    def cells(self, index: int) -> Cells | None:
+    def cells(self, index: int) -> Cells | Tiles | None:
         """The rows of a part by cell, where sums go from cell to cell."""
         if index not in self._cells:
             axes = self.parts[index].coefficient_axes
             features, labels = [self.space.features[a] for a in axes], map(self.coordinates_of, axes)
-            sorts = self.engine.sorts and fits(features)
-            self._cells[index] = Cells.sort(features, tuple(labels), self.engine) if sorts else None
+            self._cells[index] = self.engine.sort(features, tuple(labels)) if fits(features) else None
         return self._cells[index]
 
-    def inside(self, index: int, span: tuple[int, int]) -> Bools:
-        """Rows of a part that are inside all its domains."""
+    def inside(self, index: int, span: tuple[int, int]) -> Array:
+        """Rows of a part that are inside all its domains; on the host or beside the values."""
         cells = self.cells(index)
-        if cells is None:
-            return self.rows(index, span).inside
-        inside: Bools = cells.keys[span[0] : span[0] + span[1]] >= 0
-        return inside
+        return self.rows(index, span).inside if cells is None else cells.inside(span)
+
+    def labelled(self, index: int, span: tuple[int, int]) -> Array:
+        """Rows of a part all of whose coordinates are numbers; on the host or beside the values."""
+        cells = self.cells(index)
+        if cells is not None:
+            return cells.labelled(span)
+        return labelled([self.coordinates_of(axis) for axis in self.parts[index].coefficient_axes], span)
 
     @cached_property
     def axis_order(self) -> tuple[int, ...]:
