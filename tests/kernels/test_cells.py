@@ -91,14 +91,18 @@ def test_every_kind_of_basis(name: str, weighted: bool) -> None:
     assert_same(accumulate(moved(built), layout, SPACES[name]), found)
 
 
+@pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("name", SPACES)
 def test_few_rows_in_a_cell(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     built, layout = observations(SPACES[name], 20)
     by_rows = check(built, layout, SPACES[name])
     monkeypatch.setattr(cells, "ROWS_PER_CELL", 0)
     monkeypatch.setattr(cells, "BOX", 1000)
-    assert goes_by_cells(built, layout, SPACES[name])
+    monkeypatch.setattr(tiles, "BOX", 1000)
+    for block in (built, moved(built)):
+        assert goes_by_cells(block, layout, SPACES[name])
     assert_same(check(built, layout, SPACES[name]), by_rows)
+    assert_same(accumulate(moved(built), layout, SPACES[name]), by_rows)
 
 
 def test_which_way_depends_on_rows_per_cell() -> None:

@@ -153,6 +153,8 @@ class Namespace:
     def gather(self, array: Array, axis: int, rows: Rows, out: Array | None = None) -> Array:
         xp = self.xp
         front, rest = self._matrix(array, axis)
+        if len(rows.functions) > 1:  # scattered positions: each has a patch of its own
+            return self._back(self._gather_patches(front, rows), axis, array.shape)
         front = xp.reshape(front, (*itertools.chain(*rows.shape), rest))
         done, parts = [], []
         places = rows.places_in_patch()  # of pairs a triangle
@@ -165,6 +167,17 @@ class Namespace:
             return xp.zeros(_replaced(array.shape, axis, 0), dtype=xp.float64, device=self.device)
         inverse = np.argsort(np.concatenate(done), kind="stable")
         return self._back(self._take(xp.concat(parts), inverse), axis, array.shape)
+
+    def _gather_patches(self, front: Array, rows: Rows) -> Array:
+        """[R, rest] to [n, rest], the patches of many rows at a time."""
+        xp, start, places, parts = self.xp, rows.start(), rows.places(), []
+        tile = max(1, TILE // (rows.width * max(1, int(front.shape[1]))))
+        for first in range(0, rows.count, tile):
+            which = np.arange(first, min(first + tile, rows.count))
+            at = (start[which, None] + places).reshape(-1)
+            patches = xp.reshape(xp.take(front, self._host(at), axis=0), (which.size, rows.width, -1))
+            parts.append(xp.matmul(self._host(_products(rows, which)[:, None, :]), patches)[:, 0, :])
+        return xp.concat(parts) if parts else front[:0, :]
 
     def _host(self, table: np.ndarray[Any, Any]) -> Array:
         """A small host table on the device of the data."""

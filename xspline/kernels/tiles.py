@@ -18,7 +18,7 @@ import numpy as np
 from xspline.spaces.bspline import LocalSpline
 
 from .arrays import to_host
-from .cells import BOX, ROWS_PER_CELL, Columns, cell_range, columns_of, given_columns
+from .cells import BOX, Columns, cell_range, columns_of, given_columns
 from .layout import Array, Bools, Floats, Integers
 from .positions import locate
 from .rows import Reach, base_of_cells
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from xspline.spaces.features import Features
 
 TILES = 8, 4096  # rows of a tile: at least, at most
-ENTRIES = 1 << 25  # of a slab's products of columns, and of the sums that are folded at a time
+KEPT = 1 << 28  # entries of the sums of all cells
+ENTRIES = 1 << 26  # of a slab's products of columns, and of the sums that are folded at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +73,7 @@ class Tiles:
     def sort(
         features: Sequence[Features], coordinates: Sequence[Floats], xp: Any, device: Any
     ) -> Tiles | None:
-        """Cells of a group whose features fit; None where rows are too few to gain from them."""
+        """Cells of a group whose features fit; None where rows are too few for so many cells."""
         count = coordinates[0].size
         ranges = [cell_range(f, x) for f, x in zip(features, coordinates, strict=True)] if count else []
         low, box = tuple(a for a, _ in ranges), tuple(b - a + 1 for a, b in ranges)
@@ -91,8 +92,7 @@ class Tiles:
         borders = xp.arange(math.prod(box) + 1, dtype=xp.int64, device=device)
         ends = to_host(xp.searchsorted(xp.take(keys, order), borders)).astype(np.int64)
         occupied = np.flatnonzero(np.diff(ends))
-        inside = count - int(ends[0])
-        if inside < max(1, ROWS_PER_CELL * occupied.size):
+        if not occupied.size or occupied.size * math.prod(columns_of(f).size for f in features) > KEPT:
             return None
         cells = np.stack(np.unravel_index(occupied, box), axis=1) + np.array(low)
         order, ends = order[int(ends[0]) :], ends[occupied + 1] - ends[0]
@@ -173,7 +173,7 @@ class TileSums:
         # The last rows of a cell fill their tile up with rows of others, of weight zero.
         inside = at < _asarray(cut.stops[:, None], self.tiles)
         at = xp.reshape(xp.clip(at, 0, int(rows.shape[0]) - 1), (-1,))
-        columns = [self._columns(axis, xp.take(rows, at), at.shape, cut) for axis in range(len(self.offsets))]
+        columns = [self._columns(axis, xp.take(rows, at), cut) for axis in range(len(self.offsets))]
         for total, array, sizes in zip(self._totals, (errors, weights), self._sizes, strict=True):
             members = int(total.shape[1])
             if members:
@@ -181,24 +181,23 @@ class TileSums:
                 taken = xp.where(inside, taken, xp.zeros_like(taken))
                 cut.add(self._products(taken, columns, sizes), total, xp, self.tiles)
 
-    def _columns(self, axis: int, rows: Array, shape: tuple[int, ...], cut: _Cut) -> list[Array]:
-        """Columns of an axis, each [tiles, rows of a tile]."""
-        xp, given = self.tiles.xp, self.tiles.given[axis]
-        tall = (cut.starts.size, cut.length)
-        taken = xp.take(given, rows, axis=1)
-        lines = [xp.reshape(taken[i, :], tall) for i in range(int(given.shape[0]))]
-        return _legendre(lines[0], self.tiles.columns[axis].size, xp) if len(lines) == 1 else lines
+    def _columns(self, axis: int, rows: Array, cut: _Cut) -> Array:
+        """Columns of an axis: [tiles, L, rows of a tile]."""
+        xp, about = self.tiles.xp, self.tiles.columns[axis]
+        columns = xp.take(self.tiles.given[axis], rows, axis=1)
+        columns = _legendre(columns, about.size, xp) if about.of_position else columns
+        columns = xp.reshape(columns, (columns.shape[0], cut.starts.size, cut.length))
+        return xp.permute_dims(columns, (1, 0, 2))
 
-    def _products(self, array: Array, columns: Sequence[Sequence[Array]], sizes: Sequence[int]) -> Array:
+    def _products(self, array: Array, columns: Sequence[Array], sizes: Sequence[int]) -> Array:
         """Sums over the rows of each tile of products of columns: [tiles, members, columns..]."""
-        xp = self.tiles.xp
-        front = xp.stack([array * c for c in columns[0][: sizes[0]]], axis=1)  # [members, L, tiles, rows]
-        members, tiles, length = array.shape
-        front = xp.reshape(xp.permute_dims(front, (2, 0, 1, 3)), (tiles, members * sizes[0], length))
-        rest = [xp.ones_like(array[0, ...])]
+        xp, (members, tiles, length) = self.tiles.xp, array.shape
+        front = xp.permute_dims(array, (1, 0, 2))[:, :, None, :] * columns[0][:, None, : sizes[0], :]
+        rest = xp.ones((tiles, 1, length), dtype=xp.float64, device=self.tiles.device)
         for lines, size in zip(columns[1:], sizes[1:], strict=True):
-            rest = [product * line for product in rest for line in lines[:size]]
-        return xp.reshape(xp.matmul(front, xp.stack(rest, axis=-1)), (tiles, members, *sizes))
+            rest = xp.reshape(rest[:, :, None, :] * lines[:, None, :size, :], (tiles, -1, length))
+        front = xp.reshape(front, (tiles, members * sizes[0], length))
+        return xp.reshape(xp.matmul(front, xp.matrix_transpose(rest)), (tiles, members, *sizes))
 
     # Sums of cells become functions and pairs
 
@@ -284,12 +283,12 @@ def _apply(array: Array, axis: int, matrix: Array, xp: Any) -> Array:
     return xp.permute_dims(done, tuple(int(i) for i in np.argsort(order)))
 
 
-def _legendre(z: Array, size: int, xp: Any) -> list[Array]:
-    """P_0 … P_{size - 1} at z."""
+def _legendre(z: Array, size: int, xp: Any) -> Array:
+    """P_0 … P_{size - 1} at z [1, n]: [size, n]."""
     lines = [xp.ones_like(z), z]
     for n in range(1, size - 1):
         lines.append(((2 * n + 1) / (n + 1)) * z * lines[n] - (n / (n + 1)) * lines[n - 1])
-    return lines[:size]
+    return xp.concat(lines[:size], axis=0)
 
 
 def _asarray(table: np.ndarray[Any, Any], tiles: Tiles) -> Array:
