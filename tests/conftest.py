@@ -16,8 +16,12 @@ import dask
 import hypothesis
 import pytest
 
+from tests.devices import device
+
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
+
+__all__ = ["device"]
 
 dask.config.set(num_workers=2)
 

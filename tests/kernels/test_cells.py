@@ -10,15 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import reference
+from tests.devices import Device
 from tests.kernels.test_accumulate import check, part
-from tests.kernels.test_engines import assert_same, on_device, strict
+from tests.kernels.test_engines import assert_same, moved
 from xspline.kernels import Block, Group, Layout, accumulate, cells, compiled, compiled_cells, tiles
 from xspline.kernels.contract import Compiled, choose_engine
 from xspline.kernels.walk import Walk
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
-
-__all__ = ["strict"]  # the fixture
 
 UNEVEN = (0.0, 0.0, 0.0, 0.0, 0.1, 0.35, 0.4, 1.0, 1.0, 1.0, 1.0)
 REPEATED = (0.0, 0.0, 0.0, 0.3, 0.5, 0.5, 0.5, 0.8, 1.0, 1.0, 1.0)
@@ -69,16 +68,9 @@ def goes_by_cells(built: Block, layout: Layout, space: Space) -> bool:
     return Walk(built, layout, space, choose_engine(built.values), 10**6).cells(0) is not None
 
 
-def moved(built: Block) -> Block:
-    """The same block on a device that NumPy cannot read."""
-    weights = tuple((axes, on_device(array)) for axes, array in built.weights)
-    return replace(built, values=on_device(built.values), weights=weights)
-
-
-@pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", SPACES)
-def test_every_kind_of_basis(name: str, weighted: bool) -> None:
+def test_every_kind_of_basis(name: str, weighted: bool, device: Device) -> None:
     built, layout = observations(SPACES[name])
     if weighted:
         rng = np.random.default_rng(1)
@@ -87,22 +79,21 @@ def test_every_kind_of_basis(name: str, weighted: bool) -> None:
     assert goes_by_cells(built, layout, SPACES[name])
     found = check(built, layout, SPACES[name])
     assert_same(accumulate(built, layout, SPACES[name], engine="namespace"), found)
-    assert goes_by_cells(moved(built), layout, SPACES[name])
-    assert_same(accumulate(moved(built), layout, SPACES[name]), found)
+    assert goes_by_cells(moved(built, device), layout, SPACES[name])
+    assert_same(accumulate(moved(built, device), layout, SPACES[name]), found)
 
 
-@pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("name", SPACES)
-def test_few_rows_in_a_cell(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_rows_in_a_cell(name: str, monkeypatch: pytest.MonkeyPatch, device: Device) -> None:
     built, layout = observations(SPACES[name], 20)
     by_rows = check(built, layout, SPACES[name])
     monkeypatch.setattr(cells, "ROWS_PER_CELL", 0)
     monkeypatch.setattr(cells, "BOX", 1000)
     monkeypatch.setattr(tiles, "BOX", 1000)
-    for block in (built, moved(built)):
+    for block in (built, moved(built, device)):
         assert goes_by_cells(block, layout, SPACES[name])
     assert_same(check(built, layout, SPACES[name]), by_rows)
-    assert_same(accumulate(moved(built), layout, SPACES[name]), by_rows)
+    assert_same(accumulate(moved(built, device), layout, SPACES[name]), by_rows)
 
 
 def test_which_way_depends_on_rows_per_cell() -> None:
@@ -113,9 +104,8 @@ def test_which_way_depends_on_rows_per_cell() -> None:
     assert not goes_by_cells(*observations(wide), wide)
 
 
-@pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("name", ["three cubics", "uneven", "repeated", "circle", "uneven circle"])
-def test_points_on_knots_ends_and_beyond(name: str) -> None:
+def test_points_on_knots_ends_and_beyond(name: str, device: Device) -> None:
     space, rng = SPACES[name], np.random.default_rng(0)
     special = [0.0, 0.1, 0.3, 0.35, 0.4, 0.5, 0.7, 0.8, 1.0, np.nextafter(0.0, -1.0), np.nextafter(1.0, 2.0)]
     special += [-0.1, 1.1, 3.5, np.nan, np.inf]
@@ -125,7 +115,7 @@ def test_points_on_knots_ends_and_beyond(name: str) -> None:
     assert goes_by_cells(built, layout, space)
     found = accumulate(built, layout, space)
     assert_same(found, accumulate(built, layout, space, engine="namespace"))
-    assert_same(found, accumulate(moved(built), layout, space))
+    assert_same(found, accumulate(moved(built, device), layout, space))
     assert found.tally.missing > 0
 
 
@@ -141,16 +131,15 @@ def test_positions_and_values_have_twins(features) -> None:
         reference.close(engine.values(features, cell, z, order), features.features(cell, z, order), 1e-14)
 
 
-@pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("slab", [7, 100])
-def test_slabs_that_cut_cells(slab: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slabs_that_cut_cells(slab: int, monkeypatch: pytest.MonkeyPatch, device: Device) -> None:
     monkeypatch.setattr(cells, "ENTRIES", slab)
     monkeypatch.setattr(tiles, "ENTRIES", 20 * slab)
     monkeypatch.setattr(tiles, "TILES", (4, 8))
     space = SPACES["uneven circle"]
     built, layout = observations(space)
     found = check(built, layout, space)
-    assert_same(accumulate(moved(built), layout, space), found)
+    assert_same(accumulate(moved(built, device), layout, space), found)
 
 
 def test_window_of_a_region() -> None:
@@ -192,11 +181,10 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("mask", ["full", "rows", "random"])
 @pytest.mark.parametrize("weight", ["none", "first", "all"])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_every_layout(name: str, weight: str, mask: str) -> None:
+def test_every_layout(name: str, weight: str, mask: str, device: Device) -> None:
     space, layout, shape = LAYOUTS[name]
     rng = np.random.default_rng(0)
     values = 280.0 + rng.normal(size=shape)
@@ -212,7 +200,7 @@ def test_every_layout(name: str, weight: str, mask: str) -> None:
     built = Block(values, tuple(rng.uniform(*UNIT, n) for n in lengths), tuple(weights))
     found = check(built, layout, space)
     assert_same(accumulate(built, layout, space, engine="namespace"), found)
-    assert_same(accumulate(moved(built), layout, space), found)
+    assert_same(accumulate(moved(built, device), layout, space), found)
 
 
 @pytest.mark.parametrize("dtype", ["f4", ">f4", "i2"])
@@ -225,13 +213,13 @@ def test_dtypes_strides_and_masked_arrays(dtype: str) -> None:
     assert found.count == np.isfinite(built.values).sum()
 
 
-def test_bad_weights_stay_out() -> None:
+def test_bad_weights_stay_out(device: Device) -> None:
     built, layout = observations(PLACE)
     weight = np.ones(800)
     weight[[3, 5, 8]] = np.nan, -1.0, np.inf
     found = accumulate(replace(built, weights=(((0,), weight),)), layout, PLACE)
     assert found.tally.bad_weight == (3,)
-    assert_same(accumulate(moved(replace(built, weights=(((0,), weight),))), layout, PLACE), found)
+    assert_same(accumulate(moved(replace(built, weights=(((0,), weight),)), device), layout, PLACE), found)
     excluded = replace(built, weights=(((0,), np.where(weight == 1.0, 1.0, 0.0)),))
     reference.assert_equal(found, reference.sums(excluded, layout, PLACE, float(found.reference)), PLACE)
 

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import reference
+from tests.devices import Device
 from tests.kernels.cases import CASES, SPACE, Case, Floats, grid
-from tests.kernels.test_engines import assert_engines_agree, strict
+from tests.kernels.test_engines import assert_engines_agree
 from tests.kernels.test_evaluate import EVALUABLE, assert_same_gaps
 from xspline.kernels import (
     Block,
@@ -29,8 +30,6 @@ from xspline.kernels import (
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Factor, outer_pairs
 from xspline.sums.window import whole
-
-__all__ = ["strict"]  # the fixture
 
 BASES = {
     "local": BSpline(6, domain=(0.0, 1.0)),
@@ -127,11 +126,10 @@ def test_adjoint_of_the_gram_by_any_slab(name: str, slab: int, seed: int) -> Non
     np.testing.assert_allclose(np.sum(found * weights), expected, rtol=0, atol=1e-12 * scale)
 
 
-@pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("name", EVALUABLE)
-def test_three_namespaces_one_answer(name: str) -> None:
+def test_three_namespaces_one_answer(name: str, device: Device) -> None:
     case = EVALUABLE[name]
-    assert_engines_agree(evaluate_pairs, pairs_for(case, np.random.default_rng(0)), case)
+    assert_engines_agree(evaluate_pairs, pairs_for(case, np.random.default_rng(0)), case, device)
 
 
 def test_square_of_a_field() -> None:

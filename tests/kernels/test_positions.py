@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import array_api_strict
 import numpy as np
 import pytest
 
-from tests.kernels.test_engines import DEVICE, on_device, strict, to_host
+from tests.devices import Device
 from xspline.kernels.positions import locate
 from xspline.spaces import BSpline, Space
-
-__all__ = ["strict"]  # the fixture
 
 SPLINES = {
     "uniform": BSpline(9, domain=(-30.0, 30.1)),
@@ -28,13 +25,12 @@ def positions(lo: float, hi: float, edges: np.ndarray) -> np.ndarray:
     return np.concatenate([rng.uniform(lo - 0.2 * (hi - lo), hi + 0.2 * (hi - lo), 2000), *near, far])
 
 
-@pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("name", SPLINES)
-def test_cells_and_local_coordinates(name: str) -> None:
+def test_cells_and_local_coordinates(name: str, device: Device) -> None:
     (spline,) = Space({"x": SPLINES[name]}).features
     x = positions(*spline.ends, spline.edges)
-    cell, z = locate(spline, on_device(x), array_api_strict, DEVICE)
+    cell, z = locate(spline, device.put(x), device.xp, device.device)
     expected_cell, expected_z = spline.locate(x)
-    np.testing.assert_array_equal(to_host(cell), expected_cell)
-    np.testing.assert_array_equal(to_host(z), expected_z)
+    np.testing.assert_array_equal(device.get(cell), expected_cell)
+    np.testing.assert_array_equal(device.get(z), expected_z)
     np.testing.assert_array_equal(np.asarray(locate(spline, x, np, None)[0]), expected_cell)
