@@ -1,0 +1,120 @@
+"""A duck array that behaves as CuPy's do: NumPy cannot read it, and host arrays do not mix with it."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+from array_api_compat import numpy as compat
+
+
+class Duck(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array "on a card" that a host array holds; every implicit way to the host is an error."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    shape = property(lambda self: self._array.shape)
+    dtype = property(lambda self: self._array.dtype)
+    ndim = property(lambda self: self._array.ndim)
+    size = property(lambda self: self._array.size)
+    nbytes = property(lambda self: self._array.nbytes)
+    itemsize = property(lambda self: self._array.itemsize)
+    T = property(lambda self: Duck(self._array.T))
+    device = "card"
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __repr__(self) -> str:
+        return f"Duck({self._array!r})"
+
+    def get(self) -> np.ndarray:
+        """The one way to the host."""
+        return self._array.copy()
+
+    def to_device(self, device: str, stream: Any = None) -> Any:
+        return self._array.copy() if device == "cpu" else self
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        raise TypeError("implicit conversion to a NumPy array is not allowed; use .get()")
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return _call(getattr(ufunc, method), inputs, kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return _call(function, args, kwargs)
+
+    def __array_namespace__(self, api_version: str | None = None) -> types.ModuleType:
+        return NAMESPACE
+
+    def __getitem__(self, key: Any) -> Any:
+        return _wrap(self._array[_unwrap(key)])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._array[_unwrap(key)] = _unwrap(value)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._array, name)
+        if not callable(method):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: _call(method, args, kwargs)
+
+    def __bool__(self) -> bool:
+        return bool(self._array)
+
+    def __int__(self) -> int:
+        return int(self._array)
+
+    def __float__(self) -> float:
+        return float(self._array)
+
+    def __index__(self) -> int:
+        return self._array.__index__()
+
+    def __reduce__(self) -> Any:
+        return Duck, (self._array,)
+
+
+def _unwrap(value: Any) -> Any:
+    if isinstance(value, Duck):
+        return value._array
+    if isinstance(value, np.ndarray) and value.ndim:
+        raise TypeError("a host array beside arrays of the card: move it there first")
+    if isinstance(value, tuple | list):
+        return type(value)(_unwrap(v) for v in value)
+    return value
+
+
+def _wrap(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return Duck(np.asarray(value))
+    if isinstance(value, tuple | list):
+        return type(value)(_wrap(v) for v in value)
+    return value
+
+
+def _call(function: Any, args: Any, kwargs: Any) -> Any:
+    args, kwargs = _unwrap(tuple(args)), {name: _unwrap(value) for name, value in kwargs.items()}
+    return _wrap(function(*args, **kwargs))
+
+
+class _Namespace(types.ModuleType):
+    """The array-API namespace of these arrays."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(compat, name)
+        if isinstance(found, type) or not callable(found):
+            return found
+        return lambda *args, device=None, **kwargs: _call(found, args, kwargs)
+
+    def asarray(self, value: Any, *, device: Any = None, **kwargs: Any) -> Duck:
+        """The one way to the card."""
+        return Duck(compat.asarray(value._array if isinstance(value, Duck) else value, **kwargs))
+
+    def __array_namespace_info__(self) -> Any:
+        return types.SimpleNamespace(devices=lambda: ["cpu", "card"])
+
+
+NAMESPACE = _Namespace("duck")

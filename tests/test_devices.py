@@ -1,0 +1,117 @@
+"""Values on a card go through xarray and Dask into the same fit as values on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from tests.duck import Duck
+
+Put = Callable[[np.ndarray], Any]
+SEASON = xs.Fourier(1, "365.2425D")
+
+
+@pytest.fixture(params=["duck", pytest.param("card", marks=pytest.mark.gpu)])
+def put(request: pytest.FixtureRequest) -> Put:
+    """How an array gets to a card, or to what stands in for one."""
+    if request.param == "duck":
+        return Duck
+    import cupy
+
+    return cupy.asarray
+
+
+def grid() -> xr.DataArray:
+    """Two years of months with land that never changes, float32."""
+    sst = xs.synthetic.sea_surface_temperature(24, lat=(-30, 30), lon=(120.0, 280.0)).sst[:, ::4, ::8]
+    return sst.astype("float32")
+
+
+def clouds() -> xr.DataArray:
+    sst = grid()
+    return sst.where(np.random.default_rng(0).random(sst.shape) > 0.3)
+
+
+def reports() -> xr.DataArray:
+    return xs.synthetic.diffusion().scatter(4000, seed=0)
+
+
+def curvilinear() -> xr.DataArray:
+    sst = clouds()
+    y, x = np.meshgrid(np.arange(sst.lat.size), np.arange(sst.lon.size), indexing="ij")
+    lat, lon = -25.0 + 3.0 * y + 0.2 * x, 130.0 + 5.0 * x - 0.3 * y
+    return (
+        sst.rename(lat="y", lon="x")
+        .drop_vars(["y", "x"])
+        .assign_coords(lat=(("y", "x"), lat), lon=(("y", "x"), lon))
+    )
+
+
+PLACE = {"lat": 5, "lon": 7}
+CASES: dict[str, tuple[Callable[[], xr.DataArray], dict[str, Any], dict[str, int]]] = {
+    "static land": (grid, {**PLACE, "time": SEASON}, {"time": 6}),
+    "clouds": (clouds, {**PLACE, "time": SEASON}, {"time": 7, "lat": 8}),
+    "each pixel": (clouds, {"time": SEASON + xs.Polynomial(1)}, {"lat": 5}),
+    "points": (reports, {"x": 6, "y": 6, "t": 5}, {"obs": 1100}),
+    "curvilinear": (curvilinear, {**PLACE, "time": xs.Polynomial(1)}, {"time": 8}),
+}
+
+
+def apart(a: xs.Field, b: xs.Field) -> float:
+    """Largest difference of the coefficients, relative."""
+    return float(np.abs(a.coefficients - b.coefficients).max() / np.abs(b.coefficients).max())
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_a_card_gives_the_fit_of_the_host(name: str, chunked: bool, put: Put) -> None:
+    make, bases, chunks = CASES[name]
+    data = make()
+    moved = data.copy(data=put(data.values))
+    field = (moved.chunk(chunks) if chunked else moved).spline.fit(bases, penalty=1e-3)
+    assert apart(field, data.spline.fit(bases, penalty=1e-3)) < 1e-10
+    assert isinstance(field.coefficients.data, np.ndarray)
+
+
+def test_weights_on_a_card(put: Put) -> None:
+    data = clouds()
+    weights = xr.where(data.notnull(), 1.0 + data.lat**2 / 900.0, 0.0).transpose(*data.dims)
+    field, moved = (
+        d.spline.fit({**PLACE, "time": SEASON}, penalty=1e-3, weights=w)
+        for d, w in ((data, weights), [a.copy(data=put(a.values)) for a in (data, weights)])
+    )
+    assert apart(moved, field) < 1e-11
+
+
+def test_holders_and_smoothing_of_a_card(put: Put) -> None:
+    data = clouds()
+    field, moved = (
+        d.spline.fit({**PLACE, "time": SEASON}, holder="time.year")
+        for d in (data, data.copy(data=put(data.values)))
+    )
+    assert apart(moved, field) < 1e-9
+    np.testing.assert_allclose(moved.stderr(), field.stderr(), rtol=1e-8)
+
+
+def test_an_infinity_on_a_card_is_named(put: Put) -> None:
+    data = grid()
+    data[3, 2, 5] = np.inf
+    with pytest.raises(ValueError, match=r"sst .*infinite.* at time=1990-04-01"):
+        data.copy(data=put(data.values)).spline.fit({**PLACE, "time": SEASON})
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_blocks_that_their_tasks_move(name: str) -> None:
+    make, bases, chunks = CASES[name]
+    data = make().chunk(chunks)
+    field = data.spline.fit(bases, penalty=1e-3)
+    moved = data.spline.fit(bases, penalty=1e-3, device="cuda")
+    assert apart(moved, field) < 1e-10
+    for here, there in ((field.predict(), moved.predict(device="cuda")),):
+        np.testing.assert_allclose(there, here, rtol=0, atol=1e-9 * float(np.abs(here).max()))
