@@ -34,7 +34,16 @@ SWAP = 32  # loops run over what follows an axis: so many entries before it, and
 
 
 class Engine(Positions, Protocol):
-    """How contractions are computed."""
+    """How contractions are computed.
+
+    Attributes
+    ----------
+    sorts : bool
+        Whether grids may be summed in one compiled sweep (`sweep.Sweep`).
+    """
+
+    @property
+    def sorts(self) -> bool: ...
 
     def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Cells | Tiles | None:
         """Rows of a group sorted by cell, so that sums go from cell to cell; None where that does not pay."""
@@ -117,6 +126,7 @@ class Namespace:
 
     xp: Any
     device: Any
+    sorts: bool = False
 
     def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Tiles | None:
         return Tiles.sort(features, coordinates, self.xp, self.device)
@@ -242,6 +252,8 @@ def _patch_table(rows: Rows) -> Integers:
 
 class Compiled:
     """Contractions of NumPy arrays in compiled loops."""
+
+    sorts: bool = True
 
     def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Cells | None:
         return Cells.sort(features, coordinates, self)
