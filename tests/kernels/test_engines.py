@@ -17,7 +17,7 @@ from tests import reference
 from tests.devices import Device, StandIn
 from tests.kernels.cases import CASES, SPACE, Case, block
 from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
-from xspline.kernels import Block, accumulate, compiled, evaluate
+from xspline.kernels import Block, accumulate, compiled, compiled_scatter, evaluate
 from xspline.sums import Sums
 
 
@@ -106,8 +106,8 @@ import numpy as np
 from tests import reference
 from tests.devices import Device, StandIn
 from tests.kernels.cases import CASES, SPACE, block
-from xspline.kernels import Block, accumulate, compiled, evaluate
-assert not hasattr(compiled.scatter, "py_func")
+from xspline.kernels import Block, accumulate, compiled, compiled_scatter, evaluate
+assert not hasattr(compiled_scatter.scatter, "py_func")
 for name in ("one of each", "scalar place", "all scalar"):
     built, layout = block(name)
     found = accumulate(built, layout, SPACE)
@@ -129,8 +129,8 @@ def test_one_specialisation_per_kernel() -> None:
         for dtype in ("f8", ">f4", "i2"):
             built, layout = block(name, dtype=dtype)
             accumulate(replace(built, values=np.asfortranarray(built.values)), layout, SPACE)
-    if hasattr(compiled.scatter, "signatures"):
-        assert len(compiled.scatter.signatures) == 1
+    if hasattr(compiled_scatter.scatter, "signatures"):
+        assert len(compiled_scatter.scatter.signatures) == 1
         assert len(compiled.scatter_products.signatures) == 1
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.kernels.cases import DTYPES, LAT, LON, MASKS, SPACE, TIME, block, grid, masked
 from tests.kernels.test_engines import assert_same
-from xspline.kernels import Block, Group, Layout, accumulate, compiled_sweep
+from xspline.kernels import Block, Group, Layout, accumulate, compiled_scatter
 from xspline.kernels.contract import choose_engine
 from xspline.kernels.layout import Piece, parts_of
 from xspline.kernels.mask import Lines, Projections
@@ -73,8 +73,8 @@ def test_any_number_in_any_order_of_memory(dtype: str) -> None:
         np.broadcast_to(found.values, found.values.shape),
     ):
         assert_same(accumulate(replace(found, values=values), layout, SPACE), expected)
-    if hasattr(compiled_sweep.sweep, "signatures"):
-        assert len(compiled_sweep.sweep.signatures) <= 2  # float32 and float64
+    if hasattr(compiled_scatter.sweep, "signatures"):
+        assert len(compiled_scatter.sweep.signatures) <= 2  # float32 and float64
 
 
 def test_what_is_not_swept() -> None:

@@ -46,38 +46,6 @@ def compiled(function: F) -> F:
 
 
 @compiled
-def scatter(array: Floats, start: Integers, places: Integers, values: Floats, out: Floats) -> None:
-    """out[p, start[i] + places[q], r] += values[i, q] array[p, i, r]."""
-    before, rows, after = array.shape
-    width = places.size
-    for p in range(before):
-        for i in range(rows):
-            if after == 1:
-                x = array[p, i, 0]
-                if x != 0.0:
-                    for q in range(width):
-                        out[p, start[i] + places[q], 0] += values[i, q] * x
-                continue
-            q = 0
-            while q + 4 <= width:  # four functions for each load of the data
-                f0, f1, f2, f3 = values[i, q], values[i, q + 1], values[i, q + 2], values[i, q + 3]
-                k0, k1 = start[i] + places[q], start[i] + places[q + 1]
-                k2, k3 = start[i] + places[q + 2], start[i] + places[q + 3]
-                for r in range(after):
-                    x = array[p, i, r]
-                    out[p, k0, r] += f0 * x
-                    out[p, k1, r] += f1 * x
-                    out[p, k2, r] += f2 * x
-                    out[p, k3, r] += f3 * x
-                q += 4
-            while q < width:
-                f0, k0 = values[i, q], start[i] + places[q]
-                for r in range(after):
-                    out[p, k0, r] += f0 * array[p, i, r]
-                q += 1
-
-
-@compiled
 def _weighted(array: Floats, k: int, places: Integers, values: Floats, out: Floats) -> None:
     """out[r] += sum over q of values[q] array[k + places[q], r]."""
     q, after = 0, out.size

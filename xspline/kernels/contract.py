@@ -38,12 +38,12 @@ class Engine(Positions, Protocol):
 
     Attributes
     ----------
-    sorts : bool
+    sweeps : bool
         Whether grids may be summed in one compiled sweep (`sweep.Sweep`).
     """
 
     @property
-    def sorts(self) -> bool: ...
+    def sweeps(self) -> bool: ...
 
     def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Cells | Tiles | None:
         """Rows of a group sorted by cell, so that sums go from cell to cell; None where that does not pay."""
@@ -126,7 +126,7 @@ class Namespace:
 
     xp: Any
     device: Any
-    sorts: bool = False
+    sweeps: bool = False
 
     def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Tiles | None:
         return Tiles.sort(features, coordinates, self.xp, self.device)
@@ -253,7 +253,7 @@ def _patch_table(rows: Rows) -> Integers:
 class Compiled:
     """Contractions of NumPy arrays in compiled loops."""
 
-    sorts: bool = True
+    sweeps: bool = True
 
     def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Cells | None:
         return Cells.sort(features, coordinates, self)
@@ -281,7 +281,7 @@ class Compiled:
         total = out.reshape(flat.shape[0], rows.extent, flat.shape[2])
         start, places = rows.start(), rows.places()
         if len(rows.functions) == 1:
-            kernels.scatter(flat, start, places, rows.values[0], total)
+            _scatter_kernels().scatter(flat, start, places, rows.values[0], total)
         else:
             order, functions = np.argsort(start, kind="stable"), np.array(rows.functions)
             kernels.scatter_products(flat, order, start, places, rows.table, functions, rows.pairs, total)
@@ -320,6 +320,12 @@ def _kernels() -> ModuleType:
     from . import compiled  # numba takes 0.3 s to import: not before the first kernel call
 
     return compiled
+
+
+def _scatter_kernels() -> ModuleType:
+    from . import compiled_scatter
+
+    return compiled_scatter
 
 
 def _gather_kernels() -> ModuleType:

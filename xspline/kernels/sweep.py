@@ -49,6 +49,7 @@ class Sweep:
         self.lengths = tuple(1 if i == index else n for i, n in enumerate(walk.lengths))
         self.count = np.zeros(self.lengths, dtype=np.int64)
         self.digest = np.zeros(self.lengths, dtype=np.int64)
+        self._lines = np.empty(0)
         self.power = np.zeros([n if p.is_batch else 1 for p, n in zip(walk.parts, walk.lengths, strict=True)])
 
     @staticmethod
@@ -56,7 +57,7 @@ class Sweep:
         """None where a block is not on a grid, has weights or labels outside the domains."""
         values, index = walk.block.values, _cheapest(walk)
         plain = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
-        if index is None or not plain or not walk.engine.sorts or walk.block.weights or not _inside(walk):
+        if index is None or not plain or not walk.engine.sweeps or walk.block.weights or not _inside(walk):
             return None
         return None if Scattered.of(walk, walk.sites) else Sweep(walk, index)
 
@@ -121,7 +122,10 @@ class Sweep:
         """Contracted lines [parts.., R], and power, count and digest [parts..]; the swept part has length 1."""
         values, (rows, extent) = self._values(piece), self._tables[moment]
         before, _, after = values.shape
-        out, power = np.zeros((before, after, extent)), np.zeros((before, after))
+        size = before * after * extent
+        if self._lines.size < size:
+            self._lines = np.empty(size)  # kept: memory fresh from the system costs more than the sums
+        out, power = self._lines[:size].reshape(before, after, extent), np.zeros((before, after))
         count, digest = (np.zeros((before, after), dtype=np.int64) for _ in range(2))
         _kernels().sweep(
             values, rows.order, rows.ends, rows.start, rows.places, rows.values, rows.words, reference, moment,
@@ -166,7 +170,7 @@ class Sweep:
 
 @dataclass(frozen=True, eq=False)
 class Sorted:
-    """Rows of one coefficient axis sorted by cell: what `compiled_sweep.sweep` takes."""
+    """Rows of one coefficient axis sorted by cell: what `compiled_scatter.sweep` takes."""
 
     order: Integers
     ends: Integers
@@ -220,6 +224,6 @@ def _inside(walk: Walk) -> bool:
 
 
 def _kernels() -> ModuleType:
-    from . import compiled_sweep  # numba takes 0.3 s to import: not before the first kernel call
+    from . import compiled_scatter  # numba takes 0.3 s to import: not before the first kernel call
 
-    return compiled_sweep
+    return compiled_scatter
