@@ -2,7 +2,7 @@
 
 Gaps are those of land, the same at all times, and of clouds, other ones at each: blobs over 60 % of a grid of three
 values along each axis for every coefficient. Roughness has λ_j = λ · tr G / (3 tr R_j). Seconds include the set-up;
-those of the CPU count every thread.
+those of the CPU count every thread. Memory is the growth of the process from the sums on.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse
@@ -21,7 +21,7 @@ from scipy import linalg, ndimage
 import xspline as xs
 from benchmarks import measure
 from xspline.kernels import Block, Group, Layout, accumulate
-from xspline.solve import Factorisation, Penalty, Ridge, Roughness, factorise
+from xspline.solve import Factorisation, Penalty, Ridge, Roughness, factorise, solve
 from xspline.sums import Gram, Sums
 
 NAMES = ("time", "lat", "lon")
@@ -52,8 +52,11 @@ class Case:
         return Roughness({n: share * trace / (3 * x) for n, x in each.items()})
 
 
-def space_of(sizes: tuple[int, ...]) -> xs.Space:
-    bases = dict(zip(NAMES, (xs.BSpline(k, domain=(0.0, 1.0)) for k in sizes), strict=True))
+def space_of(sizes: tuple[int, ...], period: float | None = None) -> xs.Space:
+    """Cubic B-splines over [0, 1]; the last coordinate may be a circle."""
+    periods = (None, None, period)
+    splines = (xs.BSpline(k, domain=(0.0, 1.0), period=p) for k, p in zip(sizes, periods, strict=True))
+    bases = dict(zip(NAMES, splines, strict=True))
     return xs.Space(bases, axes={name: xs.spaces.Axis() for name in NAMES})
 
 
@@ -64,10 +67,12 @@ def blobs(shape: tuple[int, ...], size: float, share: float, rng: np.random.Gene
     return smooth < np.quantile(smooth.ravel()[:: max(smooth.size // 10**6, 1)], share)
 
 
-def with_gaps(sizes: tuple[int, ...], *, clouds: bool = True, seed: int = 0) -> Case:
+def with_gaps(
+    sizes: tuple[int, ...], *, clouds: bool = True, per: int = 3, period: float | None = None, seed: int = 0
+) -> Case:
     """A field seen between land and, unless the gaps are static, clouds."""
     rng = np.random.default_rng(seed)
-    shape = tuple(3 * k for k in sizes)
+    shape = tuple(per * k for k in sizes)
     coordinates = tuple((np.arange(n) + 0.5) / n for n in shape)
     t, y, x = np.ix_(*coordinates)
     noise = 0.1 * rng.standard_normal(shape, dtype=np.float32)
@@ -76,7 +81,7 @@ def with_gaps(sizes: tuple[int, ...], *, clouds: bool = True, seed: int = 0) -> 
     if clouds:
         missing = missing | blobs(shape, *CLOUDS, rng)
     values[missing] = np.nan
-    space = space_of(sizes)
+    space = space_of(sizes, period)
     return Case(space, accumulate(Block(values, coordinates), LAYOUT, space), float(missing.mean()))
 
 
@@ -119,7 +124,6 @@ def residual(case: Case, penalty: Penalty, coefficients: np.ndarray) -> float:
 def gaps(sizes: list[int], shares: list[float]) -> None:
     """Iterations, time and memory as P grows and as the penalty shrinks."""
     rows = []
-    timed(with_gaps((16, 16, 16)), Ridge(1.0), "iterative")  # compiles
     for size in sizes:
         case = with_gaps((size, size, size))
         for share in shares:
@@ -194,26 +198,44 @@ def against(sizes: list[int], dense: int, share: float = 1e-4) -> None:
     measure.table(f"the same system, λ = {share:.0e}; load {os.getloadavg()[0]:.1f}", header, rows)
 
 
-def structured(cases: list[tuple[str, Case, Penalty]]) -> None:
-    """What the structure of G makes direct, by the solver that is chosen."""
+def known(case: Case, penalty: Penalty) -> tuple[Sums, np.ndarray]:
+    """Sums of which the solution is known: h = (G + Λ) c for random c."""
+    frame = case.space.frame
+    truth = np.random.default_rng(1).standard_normal(case.space.shape)
+    moment = case.sums.gram.matvec(truth, frame) + penalty.gram(case.space).matvec(truth, frame)
+    window = tuple((0, k) for k in case.space.shape)
+    return replace(case.sums, window=window, moment=moment, reference=np.zeros(())), truth
+
+
+def structured(cases: Iterable[tuple[str, Case, Penalty]]) -> None:
+    """What the structure of G makes direct, or leaves to few iterations, by the solver that is chosen."""
     rows = []
     for name, case, penalty in cases:
-        run = timed(case, penalty, None)
-        apart = residual(case, penalty, run.coefficients)
-        seconds = run.setup + run.solve
+        sums, truth = known(case, penalty)
+        before, cpu, start = measure.reset_peak(), time.process_time(), time.perf_counter()
+        solution = solve(sums, case.space, penalty)
+        wall, cpu, memory = time.perf_counter() - start, time.process_time() - cpu, measure.peak() - before
+        system, size, change = solution.factorisation.system, case.space.size, solution.coefficients - truth
+        off, whole = (np.sum(c * case.sums.gram.matvec(c, case.space.frame)) for c in (change, truth))
+        apart = f"{float(np.sqrt(abs(off) / whole)):.0e}"
+        iterations = getattr(system, "iterations", "")
+        per = 1e9 * cpu / (size * np.log2(size))
         rows.append(
-            (
-                name,
-                case.space.size,
-                run.factorisation.name,
-                seconds,
-                run.cpu,
-                run.memory / 1e9,
-                f"{apart:.0e}",
-            )
+            (name, size, solution.factorisation.name, iterations, wall, cpu, per, memory / 1e9, apart)
         )
-    header = ("gaps and penalty", "P", "solver", "s", "CPU s", "GB", "residual")
-    measure.table(f"by structure; load {os.getloadavg()[0]:.1f}", header, rows)
+    header = (
+        "gaps and penalty",
+        "P",
+        "solver",
+        "iterations",
+        "s",
+        "CPU s",
+        "CPU ns / (P log₂ P)",
+        "GB",
+        "apart",
+    )
+    title = "by structure, h = (G + Λ) c for known c; apart: √(δᵀGδ / cᵀGc)"
+    measure.table(f"{title}; load {os.getloadavg()[0]:.1f}", header, rows)
 
 
 def full_grid(size: int) -> Case:
@@ -230,20 +252,37 @@ def full_grid(size: int) -> Case:
     return Case(space, Sums(window, gram, moment, number, number, number.astype(int), np.zeros(())), 0.0)
 
 
+def globe(sizes: tuple[int, ...], period: float | None) -> Case:
+    """Land on a globe, whose longitudes may be a circle."""
+    return with_gaps(sizes, clouds=False, per=2, period=period)
+
+
 def run(args: argparse.Namespace) -> None:
+    timed(with_gaps((16, 16, 16)), Ridge(1.0), "iterative")  # compiles
     if args.quick:
         gaps([16, 20], [1e-4])
         against([12], 12)
-        structured([("full grid, ridge", full_grid(20), Ridge(1e-3))])
+        full, static = full_grid(20), with_gaps((8, 12, 14), clouds=False)
+        structured([("full grid, ridge", full, Ridge(1e-3)), ("static mask, ridge", static, Ridge(1e-3))])
         return
     gaps([22, 32, 46, 58], [1e-2, 1e-4, 1e-6, 1e-8])
     if args.large:
         gaps([100], [1e-4, 1e-6])
     against([14, 22], 22)
-    sizes = (60, 120, 140) if args.large else (30, 60, 70)
-    static = with_gaps(sizes, clouds=False)
-    cases = [
-        ("static mask, ridge", static, Ridge(1e-3)),
-        ("static mask, roughness", static, static.roughness(1e-4)),
-    ]
-    structured([*cases, ("full grid, ridge", full_grid(215 if args.large else 100), Ridge(1e-3))])
+    structured(cases(int(args.large)))
+
+
+def cases(large: int) -> Iterator[tuple[str, Case, Penalty]]:
+    """One after the other, as P grows."""
+    for sizes in [(13, 26, 30), (28, 56, 65), (60, 120, 140)][: 2 + large]:
+        static = with_gaps(sizes, clouds=False)
+        yield "static mask, ridge", static, Ridge(1e-3)
+        yield "static mask, roughness 1e-04", static, static.roughness(1e-4)
+    for sizes in [(16, 60, 120), (16, 180, 360)][: 1 + large]:
+        yield "land, ridge", globe(sizes, None), Ridge(1e-3)
+        yield "land on a globe, ridge", globe(sizes, 1.0), Ridge(1e-3)
+    for size in [22, 46, 100, 215][: 3 + large]:
+        full = full_grid(size)
+        yield "full grid, ridge", full, Ridge(1e-3)
+        for share in (1e-2, 1e-4, 1e-6):
+            yield f"full grid, roughness {share:.0e}", full, full.roughness(share)

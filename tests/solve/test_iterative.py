@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.solve.cases import Case, gaps, rngs, space_of, spaces
-from xspline.solve import Ridge, Roughness, threads
+from xspline.solve import Penalty, Ridge, Roughness, SingularSystemError, solve, threads
 from xspline.solve.direct import Direct
 from xspline.solve.errors import ConvergenceError
 from xspline.solve.iterative import Iterative, Layout
+from xspline.solve.krylov import conjugate_gradients
 from xspline.solve.multigrid import Level, Multigrid, along, coarsened
 from xspline.solve.nested import Line, Step, prolongation
 from xspline.solve.operator import Operator
@@ -402,6 +403,36 @@ def test_estimates_are_the_same_each_time() -> None:
 
 
 # --- what cannot be solved
+
+
+@pytest.mark.parametrize("share", [1e-8, 1e-10, 1e-12])
+def test_a_weak_penalty_converges(share: float) -> None:
+    space = cube(20)
+    sums = field(space, np.random.default_rng(1))
+    penalty = roughness(space, sums.gram, share)
+    ours, rhs = solve(sums, space, penalty, "iterative").coefficients, sums.full_moment(space.frame)
+    image = sums.gram.matvec(ours, space.frame) + penalty.gram(space).matvec(ours, space.frame)
+    assert np.linalg.norm(image - rhs) <= 2e-10 * np.linalg.norm(rhs)
+
+
+@pytest.mark.parametrize(("share", "advice"), [(0.0, "pass a penalty"), (1e-17, "pass a larger penalty")])
+def test_too_weak_a_penalty_is_an_error_that_advises_one(share: float, advice: str) -> None:
+    space = cube(20)
+    sums = field(space, np.random.default_rng(1))
+    penalty: Penalty = roughness(space, sums.gram, share) if share else Ridge(0.0)
+    with pytest.raises((ConvergenceError, SingularSystemError), match=f"(?i){advice}"):
+        solve(sums, space, penalty, "iterative")
+
+
+def test_iterations_that_stall_end_early() -> None:
+    values = np.geomspace(1e-20, 1.0, 60)
+    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(60, 60)))[0]
+    matrix, rhs = rotation @ np.diag(values) @ rotation.T, np.ones((1, 60))
+    with pytest.raises(
+        ConvergenceError, match=r"after \d+ iterations, .*nearly singular\. Pass a larger penalty"
+    ) as e:
+        conjugate_gradients(lambda x: x @ matrix, lambda r: r, rhs, 1e-10)
+    assert int(str(e.value).split("after ")[1].split()[0]) < 400
 
 
 def test_coefficients_without_data_or_penalty() -> None:

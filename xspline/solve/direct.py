@@ -84,7 +84,7 @@ class Direct:
         """Pivots, weakest coefficients, whether determined, log-determinants: [b..] each."""
         missing = [i for i in range(len(self._slabs)) if i not in self._seen]
         self._visit(missing, lambda i, system: None)
-        verdicts = (self._seen[i] for i in range(len(self._slabs)))
+        verdicts = [self._seen.pop(i) for i in range(len(self._slabs))]
         return tuple(self._indexed(list(part)) for part in zip(*verdicts, strict=True))
 
     @property
@@ -155,7 +155,7 @@ class Direct:
             place = None
             for i in slabs[first:last]:
                 system = self._kept.get(i) or self._factorise(i, place)
-                if i < self._room_for(self._bytes):
+                if i < self._factors_kept:
                     self._kept[i], place = system, None
                 elif isinstance(system, BandCholesky):
                     place = system.factor
@@ -171,6 +171,11 @@ class Direct:
         width = self.ordering.size if self.dense and not self.batched else self.ordering.bandwidth + 1
         first, last = self._slabs[0]
         return 8 * self.ordering.size * width * (last - first)
+
+    @property
+    def _factors_kept(self) -> int:
+        """Of how many slabs; many small systems are as soon factorised again as read again."""
+        return 0 if self.batched and len(self._slabs) > 1 else self._room_for(self._bytes)
 
     def _room_for(self, nbytes: int, taken: int = 0) -> int:
         """How many slabs are kept of something that takes so many bytes a slab; the only one always is."""
@@ -203,7 +208,7 @@ class Direct:
         """What a function makes of the inverses of each slab, in pair form [K.., O.., members], for the batch."""
         count, (first, last) = len(self._slabs), self._slabs[0]
         nbytes = 8 * self.ordering.size * math.prod(self.frame.offsets) * (last - first)
-        kept = self._room_for(nbytes, self._bytes * self._room_for(self._bytes))
+        kept = self._room_for(nbytes, self._bytes * self._factors_kept)
         out = {i: part(i, pairs) for i, pairs in self._inverses.items()}
 
         def visit(i: int, system: System) -> None:

@@ -142,13 +142,14 @@ class FastDiagonal:
         x, r, count, worst = np.zeros_like(rhs), rhs, 0, np.ones(len(rhs))
         transposed = [t.T for t in self.rotations]
         for _ in range(RESTARTS):
+            last = float(worst.max())
             other = rotated(transposed, r)
             goal = CLOSER * np.minimum(self.tolerance / worst, 1.0) * norm_of(other)
             step, iterations = descend(*self._steps(v), other, goal, self.most - count)
             x, count = x + rotated(self.rotations, step), count + iterations
             r = rhs - times(v, self.data.matvec(x)) - self.penalty.matvec(x)
             worst = norm_of(r) / norm
-            if (worst <= self.tolerance).all() or not np.isfinite(worst).all() or count >= self.most:
+            if (worst <= self.tolerance).all() or not worst.max() < last / 2 or count >= self.most:
                 break
         self.iterations, self.residual = max(self.iterations, count), max(self.residual, float(worst.max()))
         if not (worst <= self.tolerance).all():

@@ -21,6 +21,7 @@ Step = Callable[[Array], Array]
 TOLERANCE = 1e-10  # of the residual, relative to the right-hand side
 MOST = 400  # iterations
 RESTARTS = 3
+STALLED = 50  # iterations
 PROBES = (4, 16)  # fewest and most: their estimates scatter like 1 / √P
 PROBE_TOLERANCE = 1e-6
 PROBED = 100_000  # coefficients up to which there are most probes
@@ -49,15 +50,16 @@ def conjugate_gradients(
     """
     norm = norm_of(rhs)
     norm[norm == 0] = 1.0
-    x, r, count, worst = np.zeros_like(rhs), rhs, 0, np.inf
+    x, r, count, worst = np.zeros_like(rhs), rhs, 0, 1.0
     for _ in range(RESTARTS):
+        last = worst
         step, iterations = descend(matvec, precondition, r, tolerance * norm, most - count)
         x, count = x + step, count + iterations
         r = rhs - matvec(x)
         worst = float(np.max(norm_of(r) / norm))
         if worst <= tolerance:
             return x, count, worst
-        if not math.isfinite(worst) or count >= most:
+        if not worst < last / 2 or count >= most:
             break
     raise stalled(rhs[0].size, worst, count, tolerance)
 
@@ -72,11 +74,19 @@ def stalled(size: int, residual: float, iterations: int, tolerance: float) -> Co
 
 
 def descend(matvec: Step, precondition: Step, r: Array, goal: Array, most: int) -> tuple[Array, int]:
-    """Preconditioned conjugate gradients (Hestenes and Stiefel 1952) until all residuals are at the goal [m]."""
+    """Preconditioned conjugate gradients (Hestenes and Stiefel 1952) until all residuals are at the goal [m].
+
+    Ends too where the best residuals have not been halved for `STALLED` iterations.
+    """
     x, p, r, before = np.zeros_like(r), np.zeros_like(r), r.copy(), np.zeros(len(r))
+    least, found = np.inf, 0
     for count in range(most + 1):
-        if (norm_of(r) <= goal).all() or count == most:
+        norm = norm_of(r)
+        distance = float(np.max(norm - goal))
+        if distance <= 0 or count == most or count - found == STALLED:
             break
+        if distance < least / 2:
+            least, found = distance, count
         z = precondition(r)
         now = dot(r, z)
         p *= _lifted(_ratio(now, before), p)

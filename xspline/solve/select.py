@@ -26,7 +26,8 @@ ITERATIVE = "iterative"
 ITERATIONS = 20  # that are expected of it
 SLOWER = 5.0  # its operations than those of LAPACK
 LEVELS = 8 / 7  # a level has an eighth of the coefficients of the next finer one
-VECTORS = 14  # that conjugate gradients and products take, about
+ROTATED = 9  # vectors that a direct spectral solve takes
+VECTORS = 18  # that conjugate gradients and products take, about
 PATIENCE = 5e11  # operations, some 20 seconds, that the inverse of a direct solver is worth
 FARTHEST = 5e12  # operations, minutes, of a solver that takes over unasked where iterations do not converge
 GIB = 2**30
@@ -133,7 +134,7 @@ def _spectral(found: _Structure) -> Choice | None:
     if not found.ridge:
         return _preconditioned(found)
     reason = "the eigenvectors of a factor for each coordinate diagonalise the system"
-    nbytes = 8 * (2 * sum(k * k for k in sizes) + 2 * math.prod(sizes))
+    nbytes = 8 * (2 * sum(k * k for k in sizes) + ROTATED * math.prod(sizes))
     return Choice("spectral", reason, nbytes, _eigen_operations(sizes))
 
 

@@ -276,7 +276,8 @@ def solve(
         centred = factorisation.solve(rhs)
     rss = np.maximum(sums.rss(centred, frame), 0.0)  # zero up to rounding when the fit is exact
     determined = np.broadcast_to(factorisation.determined, rss.shape)
-    return Solution(centred + shift, rss, determined, factorisation)
+    centred += shift
+    return Solution(centred, rss, determined, factorisation)
 
 
 def _shift(sums: Sums, penalty: Gram, frame: Frame) -> tuple[Array, Array]:
