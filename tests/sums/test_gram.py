@@ -48,6 +48,16 @@ def test_shared_vectors_broadcast_against_the_members(frame, rng):
     assert close(gram.matvec(v, frame), gram.matvec(np.broadcast_to(v, (*frame.sizes, *gram.batch)), frame))
 
 
+@given(frames(), rngs, BATCHES, st.sampled_from([1, 20, 1000]))
+def test_quadratic_forms_by_any_slab(frame, rng, batch, slab):
+    gram = random_gram(rng, frame, terms=2, batch=batch)
+    for extents in (batch, (1,) * len(batch)):
+        v = rng.normal(size=(*frame.sizes, *extents))
+        expected = np.sum(v * gram.matvec(v, frame), axis=tuple(range(len(frame.sizes))))
+        scale = np.abs(v).max() ** 2 * np.abs(gram.to_dense(frame)).sum()
+        np.testing.assert_allclose(gram.form(v, frame, slab), expected, rtol=0, atol=1e-14 * scale)
+
+
 @given(frames(), rngs, BATCHES)
 def test_diagonal_and_image(frame, rng, batch):
     gram = random_gram(rng, frame, batch=batch)

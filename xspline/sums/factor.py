@@ -117,6 +117,13 @@ class Factor:
         salt = digest_key("scaled", np.asarray(float(x))) | 1
         return Factor(self.axes, self.window, self.pairs * x, self.key * salt % KEY_MODULUS)
 
+    def members(self, axis: int, span: slice) -> Factor:
+        """The same factor for some of the members along one batch axis, as a view; one with extent 1 serves all."""
+        if self.batch[axis] == 1:
+            return self
+        pairs = self.pairs[(slice(None),) * (2 * len(self.axes) + axis) + (span,)]
+        return Factor(self.axes, self.window, pairs, self.key)
+
     def with_batch_axes(self, count: int) -> Factor:
         """The same factor with `count` batch axes, of extent 1, where it had none."""
         if len(self.batch) == count:

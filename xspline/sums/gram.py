@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from xspline.spaces import Frame
 
 
+SLAB = 1 << 17  # numbers of vectors that a quadratic form takes at once
+
+
 @dataclass(frozen=True, eq=False)
 class Gram:
     """Sum of products of factors.
@@ -132,6 +135,32 @@ class Gram:
                 part = factor.apply(part, frame, factor.axes)
             add_into(out, whole(sizes), part, window, sizes)
         return out
+
+    def form(self, v: Array, frame: Frame, slab: int = SLAB) -> Array:
+        """Quadratic form vᵀGv of vectors [K.., b..], with as many batch axes as the Gram: [b..].
+
+        Members of a large batch are taken a few at a time, about `slab` numbers, since a product takes several
+        arrays as large as its vectors.
+        """
+        axes, batch = (
+            tuple(range(len(frame.sizes))),
+            np.broadcast_shapes(v.shape[len(frame.sizes) :], self.batch),
+        )
+        if not batch:
+            return np.asarray(np.sum(v * self.matvec(v, frame)))
+        v, out = np.broadcast_to(v, (*frame.sizes, *batch)), np.empty(batch)
+        longest = int(np.argmax(batch))
+        step = max(1, slab * batch[longest] // max(v.size, 1))
+        for first in range(0, batch[longest], step):
+            span = slice(first, first + step)
+            own = v[(slice(None),) * (len(axes) + longest) + (span,)]
+            product = self._members(longest, span).matvec(own, frame)
+            out[(slice(None),) * longest + (span,)] = np.sum(own * product, axis=axes)
+        return out
+
+    def _members(self, axis: int, span: slice) -> Gram:
+        """Some of the members along one batch axis."""
+        return Gram(tuple(tuple(f.members(axis, span) for f in term) for term in self.terms), self.batch_ndim)
 
     def image(self, vectors: Sequence[Array], window: Window, frame: Frame) -> Array:
         """Product with the outer product of one vector per axis, on `window`, which holds those of all terms.

@@ -213,7 +213,7 @@ class Sums:
         """
         axes = tuple(range(len(self.window)))
         linear = np.sum(self.moment * take(c, self.window, frame.sizes), axis=axes)
-        quadratic = np.sum(c * self.gram.with_batch_axes(self.batch_ndim).matvec(c, frame), axis=axes)
+        quadratic = self.gram.with_batch_axes(self.batch_ndim).form(c, frame)
         return np.asarray(self.power - 2 * linear + quadratic)
 
     def to_arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
