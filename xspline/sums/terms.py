@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from .factor import KEY_MODULUS, Factor, add_factors, multiply_factors, spread
-from .window import Array, Window, add_into, bytes_of_pairs, lengths, take, union
+from .window import Array, Window, add_into, bytes_of_pairs, lengths, union
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
@@ -50,13 +50,31 @@ def outer(arrays: Sequence[Array], axes: Sequence[Axes]) -> Array:
 
 
 def image_of(factor: Factor, vectors: Sequence[Array], frame: Frame) -> Array:
-    sizes = factor.sizes(frame)
-    parts = [
-        take(vectors[axis], (span,), (size,))
-        for axis, span, size in zip(factor.axes, factor.window, sizes, strict=True)
-    ]
-    v = outer([np.ones(()), *parts], [(), *((axis,) for axis in factor.axes)])
-    return factor.apply(v.reshape(v.shape + (1,) * len(factor.batch)), frame, range(len(factor.axes)))
+    """Product with the outer product of one vector per axis, on the factor's window: [k.., b..].
+
+    Each axis' pairs are symmetric on their own, so they are summed axis by axis.
+    """
+    out, count = factor.pairs, len(factor.axes)
+    for position in reversed(range(count)):
+        axis, (start, length) = factor.axes[position], factor.window[position]
+        size, offsets = frame.sizes[axis], factor.offsets[position]
+        around = frame.periodic[axis] and length == size  # pairs reach around the circle
+        v = vectors[axis][(start + np.arange(length + (offsets - 1 if around else 0))) % size]
+        pairs = np.moveaxis(out, (position, count + position), (0, 1))
+        out = np.moveaxis(_image_along(pairs, v, length), 0, position)
+    return np.ascontiguousarray(out)
+
+
+def _image_along(pairs: Array, v: Array, length: int) -> Array:
+    """Σ over o of pairs[k, o] v[k + o], and of the same pairs from their second members: [length, rest..]."""
+    out, v = np.zeros((v.size, *pairs.shape[2:])), v.reshape(-1, *(1,) * (pairs.ndim - 2))
+    for o in range(pairs.shape[1]):
+        n = min(length, v.size - o)
+        out[:n] += pairs[:n, o] * v[o : o + n]
+        if o:
+            out[o : o + n] += pairs[:n, o] * v[:n]
+    out[: v.size - length] += out[length:]
+    return out[:length]
 
 
 # Merging
