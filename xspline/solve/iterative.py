@@ -7,6 +7,7 @@ probes: z with entries ±1 has E[zᵀ M z] = tr M (Hutchinson 1990).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,11 +18,11 @@ from numpy.typing import NDArray
 
 from xspline.sums import Gram
 
+from .device import Card, DeviceMultigrid
 from .errors import NEEDS_DIRECT, ConvergenceError
 from .krylov import MOST, PROBE_TOLERANCE, TOLERANCE, conjugate_gradients, probes, quadrature, spread
 from .multigrid import Multigrid, Terms
 from .nested import COARSEST, MAX_AXES, Line
-from .operator import Operator
 from .structure import distinct, members
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Iterative:
         Coefficients that are solved for directly.
     most : int
         Iterations.
+    card : Card, optional
+        Device on which systems are set up and solved; None: the host.
 
     Attributes
     ----------
@@ -75,7 +78,9 @@ class Iterative:
         tolerance: float = TOLERANCE,
         coarsest: int = COARSEST,
         most: int = MOST,
+        card: Card | None = None,
     ) -> None:
+        self.card = card
         self.frame, self.tolerance, self.most = space.frame, tolerance, most
         self.layout = Layout.of(space)
         self.gram, self.index = distinct(gram)
@@ -94,7 +99,8 @@ class Iterative:
         if not (whole.diagonal(self.frame) > 0).all():
             return None
         terms = self.layout.terms(self.penalty, self.frame)
-        return Multigrid(self._pairs(whole), self.layout.lines, terms, coarsest)
+        made = Multigrid if self.card is None else functools.partial(DeviceMultigrid, card=self.card)
+        return made(self._pairs(whole), self.layout.lines, terms, coarsest)
 
     def _pairs(self, gram: Gram) -> Array:
         """Pair array of one member over the four axes."""
@@ -135,9 +141,10 @@ class Iterative:
         out = np.empty_like(rhs)
         for start in range(0, len(rhs), AT_ONCE):
             some = slice(start, start + AT_ONCE)
-            out[some], iterations, residual = conjugate_gradients(
-                part.operator.matvec, part.cycle, rhs[some], tolerance, self.most
+            x, iterations, residual = conjugate_gradients(
+                part.operator.matvec, part.cycle, part.put(rhs[some]), tolerance, self.most
             )
+            out[some] = part.get(x)
             self.iterations = max(self.iterations, iterations)
             self.residual = max(self.residual, residual)
         return out
@@ -198,7 +205,7 @@ class Iterative:
 
     @cached_property
     def _logdet_samples(self) -> list[Array]:
-        return [np.full(1, np.nan) if part is None else _logdet(part.operator) for part in self.parts]
+        return [np.full(1, np.nan) if part is None else _logdet(part) for part in self.parts]
 
     def _samples(self, i: int, gram: Gram) -> Array:
         """Estimates of tr(A⁻¹ B) of one member, [probes]."""
@@ -283,10 +290,10 @@ class Layout:
         return [[term[j] if j >= 0 else np.ones((1, 1)) for j in self.order] for term in found]
 
 
-def _logdet(operator: Operator) -> Array:
+def _logdet(part: Multigrid) -> Array:
     """Estimates of log|A| = −2 Σ log s + tr log(S A S), the trace by Lanczos quadrature, [probes]."""
-    scale = operator.scale()
-    z = probes(operator.sizes)
+    scale, matvec = part.operator.scale(), part.operator.matvec
+    z = probes(part.operator.sizes)
     some = (z[i : i + AT_ONCE] for i in range(0, len(z), AT_ONCE))
-    found = [quadrature(lambda v: scale * operator.matvec(scale * v), part) for part in some]
+    found = [quadrature(lambda v: scale * part.get(matvec(part.put(scale * v))), rows) for rows in some]
     return np.concatenate(found) - 2.0 * float(np.sum(np.log(scale)))

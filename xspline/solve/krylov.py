@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
 from scipy import linalg
 
@@ -48,20 +49,20 @@ def conjugate_gradients(
     ------
     ConvergenceError
     """
-    norm = norm_of(rhs)
-    norm[norm == 0] = 1.0
-    x, r, count, worst = np.zeros_like(rhs), rhs, 0, 1.0
+    xp, norm = array_namespace(rhs), norm_of(rhs)
+    norm = xp.where(norm == 0, xp.ones_like(norm), norm)
+    x, r, count, worst = xp.zeros_like(rhs), rhs, 0, 1.0
     for _ in range(RESTARTS):
         last = worst
         step, iterations = descend(matvec, precondition, r, tolerance * norm, most - count)
         x, count = x + step, count + iterations
         r = rhs - matvec(x)
-        worst = float(np.max(norm_of(r) / norm))
+        worst = float(xp.max(norm_of(r) / norm))
         if worst <= tolerance:
             return x, count, worst
         if not worst < last / 2 or count >= most:
             break
-    raise stalled(rhs[0].size, worst, count, tolerance)
+    raise stalled(math.prod(rhs.shape[1:]), worst, count, tolerance)
 
 
 def stalled(size: int, residual: float, iterations: int, tolerance: float) -> ConvergenceError:
@@ -78,11 +79,11 @@ def descend(matvec: Step, precondition: Step, r: Array, goal: Array, most: int) 
 
     Ends too where the best residuals have not been halved for `STALLED` iterations.
     """
-    x, p, r, before = np.zeros_like(r), np.zeros_like(r), r.copy(), np.zeros(len(r))
+    xp = array_namespace(r)
+    x, p, r, before = xp.zeros_like(r), xp.zeros_like(r), xp.asarray(r, copy=True), xp.zeros_like(goal)
     least, found = np.inf, 0
     for count in range(most + 1):
-        norm = norm_of(r)
-        distance = float(np.max(norm - goal))
+        distance = float(xp.max(norm_of(r) - goal))
         if distance <= 0 or count == most or count - found == STALLED:
             break
         if distance < least / 2:
@@ -101,26 +102,32 @@ def descend(matvec: Step, precondition: Step, r: Array, goal: Array, most: int) 
 
 def _ratio(a: Array, b: Array) -> Array:
     """a / b, 0 where b is 0."""
-    return np.asarray(np.divide(a, b, out=np.zeros_like(a), where=b != 0))
+    xp, zero = array_namespace(a), b == 0
+    quotient: Array = xp.where(zero, xp.zeros_like(a), a / xp.where(zero, xp.ones_like(b), b))
+    return quotient
 
 
 def times(a: Array, x: Array) -> Array:
     """Rows x [m, ..] times numbers a [m]."""
-    return np.asarray(_lifted(a, x) * x)
+    return _lifted(a, x) * x
 
 
 def _lifted(a: Array, x: Array) -> Array:
-    return a.reshape(-1, *(1,) * (x.ndim - 1))
+    out: Array = array_namespace(a).reshape(a, (-1, *(1,) * (x.ndim - 1)))
+    return out
 
 
 def dot(a: Array, b: Array) -> Array:
     """Products of the rows, summed in a fixed order, without BLAS."""
-    return np.asarray(np.sum((a * b).reshape(len(a), -1), axis=1))
+    xp = array_namespace(a)
+    out: Array = xp.sum(xp.reshape(a * b, (a.shape[0], -1)), axis=1)
+    return out
 
 
 def norm_of(a: Array) -> Array:
     """Norms of the rows."""
-    return np.sqrt(dot(a, a))
+    out: Array = array_namespace(a).sqrt(dot(a, a))
+    return out
 
 
 def probes(sizes: Sequence[int]) -> Array:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,11 +47,16 @@ class Level:
         The axes of this level and of the next.
     """
 
+    xp: Any = np
+
     def __init__(self, pairs: Array, lines: Sequence[Line], coarse: Sequence[Line]) -> None:
-        self.operator, self.smoother = Operator(pairs, lines), Schwarz(pairs, lines)
         changes = enumerate(zip(lines, coarse, strict=True))
         self.steps = [(axis, Step.of(fine, c)) for axis, (fine, c) in changes if c is not fine]
+        self.operator, self.smoother = self._made(pairs, lines)
         self.bound = MARGIN * self._largest()
+
+    def _made(self, pairs: Array, lines: Sequence[Line]) -> tuple[Operator, Schwarz]:
+        return Operator(pairs, lines), Schwarz(pairs, lines)
 
     @property
     def nbytes(self) -> int:
@@ -85,7 +91,8 @@ class Level:
 
     def smooth(self, r: Array) -> Array:
         """The correction x of the residual r of four steps: a polynomial in B A, symmetric in the product of A."""
-        d = x = np.zeros_like(r)
+        x: Array = self.xp.zeros_like(r)
+        d = x
         for k, beta in enumerate(BETAS, start=1):
             share = (8 * k - 4) / ((2 * k + 1) * self.bound)
             d = (2 * k - 3) / (2 * k + 1) * d + share * self.smoother.apply(r)
@@ -94,21 +101,25 @@ class Level:
                 r = r - self.operator.matvec(d)
         return x
 
+    def _start(self, vector: Array) -> Array:
+        """A vector where this level is."""
+        return vector
+
     def _largest(self) -> float:
         """The largest eigenvalue of B A, by the Lanczos process in conjugate gradients from a fixed random start."""
-        r = np.random.default_rng(0).standard_normal((1, *self.operator.sizes))
-        p, before, alpha, beta = np.zeros_like(r), 1.0, 1.0, 0.0
+        r = self._start(np.random.default_rng(0).standard_normal((1, *self.operator.sizes)))
+        p, before, alpha, beta = self.xp.zeros_like(r), 1.0, 1.0, 0.0
         diagonal, beside = [], []
         for step in range(STEPS):
             z = self.smoother.apply(r)
-            now = float(np.sum(r * z))
+            now = float(self.xp.sum(r * z))
             if now <= 0:
                 break
             ratio = now / before if step else 0.0
             p = z + ratio * p
             q = self.operator.matvec(p)
             beta, previous = ratio, alpha
-            alpha = now / float(np.sum(p * q))
+            alpha = now / float(self.xp.sum(p * q))
             diagonal.append(1.0 / alpha + beta / previous)
             beside.append(math.sqrt(beta) / previous)
             r, before = r - alpha * q, now
@@ -140,7 +151,7 @@ class Multigrid:
             coarse = coarsened(lines, terms)
             if coarse == list(lines):
                 break
-            level = Level(pairs, lines, coarse)
+            level = self._level(pairs, lines, coarse)
             pairs, terms, lines = level.galerkin(pairs), level.terms(terms), coarse
             self.levels.append(level)
             self.sizes.append(tuple(line.size for line in lines))
@@ -149,8 +160,22 @@ class Multigrid:
         )
         self.ordering = narrowest(Frame(sizes, offsets, periodic, ()))
         with threads_for(0.0):  # the same bits on any number of threads
-            self.base = BandCholesky(band(pairs[..., None], self.ordering)[..., 0])
-        self.operator = self.levels[0].operator if self.levels else Operator(pairs, lines)
+            self.base = BandCholesky(band(self.get(pairs)[..., None], self.ordering)[..., 0])
+        self.operator = self.levels[0].operator if self.levels else self._operator(pairs, lines)
+
+    def _level(self, pairs: Array, lines: Sequence[Line], coarse: Sequence[Line]) -> Level:
+        return Level(pairs, lines, coarse)
+
+    def _operator(self, pairs: Array, lines: Sequence[Line]) -> Operator:
+        return Operator(pairs, lines)
+
+    def put(self, array: Array) -> Array:
+        """A host array where the levels are."""
+        return array
+
+    def get(self, array: Array) -> Array:
+        """An array of the levels on the host."""
+        return array
 
     @property
     def nbytes(self) -> int:

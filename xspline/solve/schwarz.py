@@ -48,7 +48,7 @@ class Schwarz:
         self.rounds = [[(i, i + 1) for i in pieces] for pieces in rounds_of(self.members[0].tolist())]
         strides = [stride // pairs.itemsize for stride in pairs.strides]
         axes = zip(self.members, lines, strides[:4], strides[4:], strict=True)
-        places = _four(_places(*axis) for axis in axes)
+        places = _four(places_of(*axis) for axis in axes)
         flat = pairs.reshape(-1)
 
         def piece(a: int, b: int) -> None:
@@ -96,7 +96,7 @@ def _entries(windows: Four) -> int:
     return count * (count + 1) // 2
 
 
-def _places(windows: Integers, line: Line, stride: int, offset_stride: int) -> Integers:
+def places_of(windows: Integers, line: Line, stride: int, offset_stride: int) -> Integers:
     """Where the pair of two members lies in the pair array, −1 where there is none: [windows, width, width]."""
     a, b = windows[:, :, None], windows[:, None, :]
     ahead = (b - a) % line.size if line.periodic else b - a

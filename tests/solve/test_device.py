@@ -1,0 +1,108 @@
+"""The iterative solver on a device: its pieces and solutions are those of the host."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.devices import Device
+from tests.solve.cases import gaps, space_of
+from tests.solve.test_iterative import System
+from xspline.solve.device import DeviceLevel, DeviceMultigrid, DeviceOperator, DeviceSchwarz
+from xspline.solve.iterative import Iterative, Layout
+from xspline.solve.multigrid import Level, Multigrid, coarsened
+from xspline.solve.operator import Operator
+from xspline.solve.schwarz import Schwarz
+from xspline.spaces import BSpline, Fourier
+
+SYSTEMS = {
+    "cubic": lambda: System.of(9, 1e-4),
+    "with a season": lambda: System.of(6, 1e-4, s=Fourier(1, period=0.5)),
+    "four splines": lambda: System.of(6, 1e-4, s=BSpline(6, degree=2, domain=(0, 1))),
+}
+
+
+def vectors(sizes: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(3, *sizes))
+
+
+def close(found: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_products(name: str, device: Device) -> None:
+    system = SYSTEMS[name]()
+    x = vectors(tuple(line.size for line in system.lines))
+    ours, host = (
+        DeviceOperator(device.put(system.pairs), system.lines, device),
+        Operator(system.pairs, system.lines),
+    )
+    close(device.get(ours.matvec(device.put(x))), host.matvec(x), 1e-13)
+    close(ours.scale(), host.scale(), 1e-14)
+
+
+@pytest.mark.parametrize(
+    "names", [("circle", "season"), ("uneven", "linear", "short circle"), ("linear",) * 4]
+)
+def test_products_over_every_kind_of_axis(names: tuple[str, ...], device: Device) -> None:
+    space = space_of(*names)
+    _, gram = gaps(space, np.random.default_rng(0))
+    layout = Layout.of(space)
+    pairs = layout.pairs(gram.one_factor(space.frame).pairs)
+    x = vectors(tuple(line.size for line in layout.lines))
+    ours = DeviceOperator(device.put(pairs), layout.lines, device)
+    close(device.get(ours.matvec(device.put(x))), Operator(pairs, layout.lines).matvec(x), 1e-13)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_smoother(name: str, device: Device) -> None:
+    system = SYSTEMS[name]()
+    x = vectors(tuple(line.size for line in system.lines))
+    ours, host = (
+        DeviceSchwarz(device.put(system.pairs), system.lines, device),
+        Schwarz(system.pairs, system.lines),
+    )
+    close(device.get(ours.apply(device.put(x))), host.apply(x), 1e-3)
+
+
+def test_changes_of_level(device: Device) -> None:
+    system = SYSTEMS["cubic"]()
+    coarse = coarsened(system.lines, ())
+    host = Level(system.pairs, system.lines, coarse)
+    ours = DeviceLevel(device.put(system.pairs), system.lines, coarse, device)
+    x = vectors(host.operator.sizes)
+    close(device.get(ours.galerkin(device.put(system.pairs))), host.galerkin(system.pairs), 1e-13)
+    close(device.get(ours.restrict(device.put(x))), host.restrict(x), 1e-14)
+    y = vectors(tuple(line.size for line in coarse))
+    close(device.get(ours.prolong(device.put(y))), host.prolong(y), 1e-14)
+    assert ours.bound == pytest.approx(host.bound, rel=1e-3)
+
+
+def test_cycle(device: Device) -> None:
+    system = SYSTEMS["cubic"]()
+    ours = DeviceMultigrid(system.pairs, system.lines, coarsest=250, card=device)
+    host = Multigrid(system.pairs, system.lines, coarsest=250)
+    assert len(ours.levels) == len(host.levels) >= 2
+    x = vectors(host.operator.sizes)
+    close(device.get(ours.cycle(device.put(x))), host.cycle(x), 1e-3)
+
+
+@pytest.mark.parametrize("share", [1e-2, 1e-6])
+def test_solution_is_the_direct_one(share: float, device: Device) -> None:
+    system = System.of(5, share, missing=0.3)
+    rhs = system.sums.full_moment(system.space.frame)
+    iterative = Iterative(
+        system.sums.gram, system.penalty, system.space, tolerance=1e-12, coarsest=80, card=device
+    )
+    close(iterative.solve(rhs), system.direct().solve(rhs), 1e-9)
+    assert iterative.iterations <= 15
+
+
+def test_effective_degrees_of_freedom(device: Device) -> None:
+    system = System.of(4, 1e-2, missing=0.3)
+    ours, host = (
+        Iterative(system.sums.gram, system.penalty, system.space, coarsest=20, card=card)
+        for card in (device, None)
+    )
+    np.testing.assert_allclose(ours.edf(), host.edf(), rtol=1e-5)
