@@ -1,17 +1,82 @@
-"""The same fit in memory on the CPU and on a card; says so where there is none."""
+"""Statistics, values and solves on a card against one core of the host, each beside the floor of the card.
+
+The floor of what only reads is its bytes over the bandwidth that a copy on the same card reaches (bytes read and
+written both count); that of scattered observations and solves is their multiplications over the rate of a product of
+two large matrices in float64. Without a card it says so; `--rehearse` runs everything with NumPy in its place.
+"""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+import xspline as xs
 from benchmarks import measure, stand_in
+from benchmarks.scattered import LAYOUT, space_of
+from benchmarks.solve import with_gaps
+from xspline.kernels import Block, Group, Layout, accumulate, evaluate
+from xspline.solve.iterative import Iterative
+
+GRID = Layout(tuple(Group((axis,), (axis,)) for axis in range(3)))
+PRODUCT = {False: 8192, True: 512}  # rows of the matrices whose product measures arithmetic
+COPIED = {False: 1 << 28, True: 1 << 20}  # numbers that are copied
+MONTHS = {False: 494 * 110, True: 494}  # of 60 x 160 pixels: 2.1 GB
+OBSERVATIONS = {False: 20_000_000, True: 50_000}
+TARGET = {False: (240, 512, 512), True: (24, 64, 64)}
+COEFFICIENTS = {False: 58, True: 14}  # along each of three coordinates of a solve
+PER_OBSERVATION = {3: 7 * 49 + 64}  # multiplications of cubics in three coordinates: pairs and moment
+
+
+class Card:
+    """The current card."""
+
+    def __init__(self) -> None:
+        import cupy
+        from array_api_compat import cupy as namespace
+
+        self.cupy, self.xp = cupy, namespace
+
+    @property
+    def name(self) -> str:
+        name: str = self.cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+        return name
+
+    def put(self, array: np.ndarray) -> Any:
+        return self.cupy.asarray(array)
+
+    def get(self, array: Any) -> np.ndarray:
+        return np.asarray(array.get())
+
+    def wait(self) -> None:
+        self.cupy.cuda.Device().synchronize()
+
+
+class Rehearsal:
+    """NumPy in the place of a card."""
+
+    name, xp = "NumPy, not a card", np
+
+    def put(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def get(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def wait(self) -> None:
+        pass
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--rehearse", action="store_true", help="run without a card, on NumPy")
 
 
 def reason_for_none() -> str:
@@ -26,25 +91,135 @@ def reason_for_none() -> str:
     return ""
 
 
+class Bench:
+    """Clocks on one card, and its ceilings."""
+
+    def __init__(self, card: Any, quick: bool, repeat: int) -> None:
+        self.card, self.quick, self.repeat = card, quick, repeat
+
+    def seconds(self, call: Callable[[], object]) -> float:
+        """Median wall seconds of a call until the card is idle; one call before them compiles."""
+        times = []
+        for _ in range(self.repeat + 1):
+            self.card.wait()
+            start = time.perf_counter()
+            call()
+            self.card.wait()
+            times.append(time.perf_counter() - start)
+        return statistics.median(times[1:])
+
+    @cached_property
+    def bandwidth(self) -> float:
+        """Bytes read and written by a copy, per second."""
+        array = self.card.put(np.random.default_rng(0).random(COPIED[self.quick]))
+        return 16 * COPIED[self.quick] / self.seconds(lambda: self.card.xp.asarray(array, copy=True))
+
+    @cached_property
+    def rate(self) -> float:
+        """Multiplications and additions of a product of matrices in float64, per second."""
+        n = PRODUCT[self.quick]
+        array = self.card.put(np.random.default_rng(0).random((n, n)))
+        return n**3 / self.seconds(lambda: self.card.xp.matmul(array, array))
+
+
+def on_card(bench: Bench, block: Block) -> Block:
+    """The same block with its values on the card."""
+    return replace(block, values=bench.card.put(block.values))
+
+
+def apart(a: Any, b: Any) -> float:
+    """Largest difference of two moments, relative."""
+    return float(np.abs(a.moment - b.moment).max() / np.abs(b.moment).max())
+
+
+def gridded(bench: Bench) -> Iterator[tuple[object, ...]]:
+    """The paper's product in shape, repeated in time."""
+    sst = stand_in.noaa(494)
+    months = MONTHS[bench.quick]
+    values = np.tile(sst.values.astype("float32"), (-(-months // 494), 1, 1))[:months]
+    for gaps in ("land", "30 % random"):
+        if gaps != "land":
+            values[np.random.default_rng(0).random(values.shape, dtype="float32") < 0.3] = np.nan
+        space = sst.spline.space(stand_in.paper_bases())
+        labels = (np.arange(months) * 30.44 * 86400.0, sst.lat.values, sst.lon.values)
+        at = {name: axis for axis, name in enumerate(sst.dims)}
+        layout = Layout(tuple(Group((at[name],), (j,)) for j, name in enumerate(space.names)))
+        block = Block(values, tuple(np.asarray(labels[at[name]], dtype=float) for name in space.names))
+        yield from _compared(bench, f"grid, {gaps}", block, layout, space, values.nbytes / bench.bandwidth)
+
+
+def scattered(bench: Bench) -> Iterator[tuple[object, ...]]:
+    for cells in (8, 37):
+        rng, count = np.random.default_rng(0), OBSERVATIONS[bench.quick]
+        block = Block(rng.normal(size=count).astype("f4"), tuple(rng.random(count) for _ in range(3)))
+        floor = count * PER_OBSERVATION[3] / bench.rate
+        yield from _compared(bench, f"scattered, {cells}³ cells", block, LAYOUT, space_of(cells), floor)
+
+
+def _compared(
+    bench: Bench, name: str, block: Block, layout: Layout, space: xs.Space, floor: float
+) -> Iterator[tuple[object, ...]]:
+    """Sums of a block on one core, on the card, and moved there first."""
+    count, moved = block.values.size, on_card(bench, block)
+    found, host = [], 0.0
+    start = time.process_time()
+    found.append(accumulate(block, layout, space))
+    start = time.process_time()
+    found.append(accumulate(block, layout, space))
+    host = time.process_time() - start
+    error = apart(accumulate(moved, layout, space), found[0])
+    for where, call in (
+        ("on the card", lambda: accumulate(moved, layout, space)),
+        ("moved to it", lambda: accumulate(on_card(bench, block), layout, space)),
+    ):
+        took = bench.seconds(call)
+        yield f"{name}, {where}", count / took / 1e6, took, floor, took / floor, host / took, error
+
+
+def values(bench: Bench) -> Iterator[tuple[object, ...]]:
+    """A full grid of values and of a derivative."""
+    shape = TARGET[bench.quick]
+    where = tuple(np.linspace(0.0, 1.0, n) for n in shape)
+    for functions in (11, 37):
+        space = xs.Space({name: xs.BSpline(functions, domain=(0.0, 1.0)) for name in ("t", "y", "x")})
+        c = np.random.default_rng(0).normal(size=space.shape)
+        moved, floor = bench.card.put(c), 8 * np.prod(shape) / bench.bandwidth
+        for orders in ((0, 0, 0), (0, 1, 0)):
+            start = time.process_time()
+            expected = evaluate(c, where, GRID, space, orders)
+            host = time.process_time() - start
+            found = bench.card.get(evaluate(moved, where, GRID, space, orders))
+            error = float(np.abs(found - expected).max() / np.abs(expected).max())
+            took = bench.seconds(lambda c=moved, s=space, o=orders: evaluate(c, where, GRID, s, o))
+            name = f"{'derivative' if any(orders) else 'values'}, P = {functions}³"
+            yield name, np.prod(shape) / took / 1e6, took, floor, took / floor, host / took, error
+
+
+def solves(bench: Bench) -> Iterator[tuple[object, ...]]:
+    """Gaps of any shape, roughness of 1e-4: set-up and solve, on all cores of the host and on the card."""
+    case = with_gaps((COEFFICIENTS[bench.quick],) * 3)
+    penalty, moment = case.roughness(1e-4).gram(case.space), case.moment
+    found, took = [], []
+    for card in (None, bench.card):
+        start = time.perf_counter()
+        system = Iterative(case.sums.gram, penalty, case.space, card=card)
+        found.append(system.solve(moment))
+        took.append(time.perf_counter() - start)
+    error = float(np.abs(found[1] - found[0]).max() / np.abs(found[0]).max())
+    yield f"P = {case.space.size:,}", system.iterations, took[0], took[1], took[0] / took[1], error
+
+
 def run(args: argparse.Namespace) -> None:
-    if reason := reason_for_none():
+    if not args.rehearse and (reason := reason_for_none()):
         print(f"gpu: skipped, {reason}")
         return
-    import cupy
-
-    sst = stand_in.noaa(48 if args.quick else 494)
-    on_card = sst.copy(data=cupy.asarray(sst.values))
-    space = sst.spline.space(stand_in.paper_bases())
-    fit = [da.spline.statistics(space).solve(penalty=0.1) for da in (sst, on_card)]
-    apart = np.abs(fit[0].coefficients - fit[1].coefficients).max() / np.abs(fit[0].coefficients).max()
-    host = measure.seconds(lambda: sst.spline.statistics(space), args.repeat)
-    rows = [("NumPy", host, 1.0)]
-    for name, call in (
-        ("CuPy array", lambda: on_card.spline.statistics(space)),
-        ('NumPy, device="cuda"', lambda: sst.spline.statistics(space, device="cuda")),
-    ):
-        took = measure.seconds(call, args.repeat)
-        rows.append((name, took, host / took))
-    count = int(sst.notnull().sum())
-    title = f"gpu: {count:,} observations, P = {space.size}; coefficients {apart.item():.1e} apart"
-    measure.table(title, ("values", "seconds", "speed over NumPy"), rows)
+    bench = Bench(Rehearsal() if args.rehearse else Card(), args.quick or args.rehearse, args.repeat)
+    print(
+        f"gpu: {bench.card.name}; copies at {bench.bandwidth / 1e9:,.0f} GB/s, float64 products at "
+        f"{bench.rate / 1e9:,.0f} G multiplications/s"
+    )
+    header = ("what", "million/s", "s", "floor, s", "over the floor", "speed over a core", "apart")
+    rows = [row for section in (gridded, scattered, values) for row in section(bench)]
+    measure.table("gpu: statistics and values", header, rows)
+    header = ("clouds, roughness", "iterations", "host s", "card s", "host / card", "apart")
+    measure.table("gpu: conjugate gradients, set-up and solve", header, list(solves(bench)))
