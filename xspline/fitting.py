@@ -12,7 +12,7 @@ import xarray as xr
 from xspline import execution
 from xspline.labels import defaults
 from xspline.labels.detect import axis_of, coordinate_of, extents_of
-from xspline.labels.errors import both_forms, check_tally, unknown_name
+from xspline.labels.errors import both_forms, check_tally, naming, unknown_name
 from xspline.labels.field import Field
 from xspline.labels.holders import Holders, holders_of
 from xspline.labels.observations import Observations, check_data, checked_weights, fitted_variables
@@ -204,7 +204,8 @@ def _statistics(
     observed = _owned(observed, weights, holders)
     sources = [o.source(agreed) for o in observed]
     if compute:
-        found = execution.sums(sources, agreed, device=device)
+        with naming({o.name: o.data for o in observed}):
+            found = execution.sums(sources, agreed, device=device)
     else:
         found = [execution.lazy_sums(source, agreed, device=device) for source in sources]
     every = _by_holder(found, holder, holders, data)

@@ -4,9 +4,10 @@ from .broadcast import deferred as deferred
 from .broadcast import evaluate as evaluate
 from .device import check_device as check_device
 from .device import to_device as to_device
+from .faults import ClusterLostError as ClusterLostError
+from .faults import WorkerMemoryError as WorkerMemoryError
 from .planning import Plan as Plan
 from .planning import plan as plan
-from .reduce import WorkerMemoryError as WorkerMemoryError
 from .reduce import compute as compute
 from .reduce import lazy_sums as lazy_sums
 from .reduce import persist as persist

@@ -52,7 +52,11 @@ class Held:
 
 def revive(held: Held, *values: Any) -> Any:
     """Run a held task; what a Task of the input becomes, so that its reads are tried again."""
-    return held(values)
+    try:
+        return held(values)
+    except Exception as error:
+        error.add_note(f"in the task {held.node.key!r}")
+        raise
 
 
 def new_name(what: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from xspline.execution.cuts import FAN_IN, MERGE, Cuts, runs
 from xspline.execution.device import to_device
+from xspline.execution.faults import reading
 from xspline.execution.graph import Held
 from xspline.execution.source import Slices, Source, as_block, cut, whole
 from xspline.execution.split import apart
@@ -63,8 +64,9 @@ def zero(source: Source, space: Space) -> Sums | Shares:
 def sum_block(recipe: Recipe, index: tuple[int, ...], held: Held | None, *arrays: Any) -> Sums | Shares:
     """Return the Sums of one Dask block; `arrays` are its large parts, then what its values come from."""
     n = sum(array is None for _, array in recipe.source.parts)
-    values = arrays[n] if held is None else held(arrays[n:])
     box = recipe.cuts.box(index)
+    with reading(recipe.source.label, box):
+        values = arrays[n] if held is None else held(arrays[n:])
     return _sum_box(recipe, values, box, arrays[:n], box)
 
 
@@ -83,7 +85,8 @@ def _fold(
     Boxes are merged axis by axis, so that factors of separable masks meet again as products.
     """
     if not axes:
-        values = cut(recipe.source.values, tuple(range(len(box))), box)
+        with reading(recipe.source.label, box):
+            values = cut(recipe.source.values, tuple(range(len(box))), box)
         return _sum_box(recipe, values, box, arrays, region)
     axis, *rest = axes
     joined = _SideBySide(recipe, axis) if axis in recipe.source.layout.batch_axes else _Merged(recipe)

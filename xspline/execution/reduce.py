@@ -14,9 +14,10 @@ from dask.sizeof import sizeof
 
 from xspline.execution import graph as tasks
 from xspline.execution import leaves
-from xspline.execution.chunked import cuts_of, prepare, steps_of, travels_whole
-from xspline.execution.cuts import Cuts, read_shape
+from xspline.execution.chunked import cuts_of, prepare, read_of, steps_of, travels_whole
+from xspline.execution.cuts import Cuts
 from xspline.execution.device import check_device
+from xspline.execution.faults import WorkerMemoryError, explained
 from xspline.execution.graph import Graph, Grid, Held, Inputs, Key
 from xspline.execution.leaves import Recipe
 from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader
@@ -27,10 +28,6 @@ from xspline.sums import Shares, Sums
 @sizeof.register((Sums, Shares))
 def _sizeof_sums(sums: Sums | Shares) -> int:
     return int(sums.nbytes)
-
-
-class WorkerMemoryError(RuntimeError, MemoryError):
-    """Workers were killed, most likely for want of memory; the text says what was projected."""
 
 
 def sums(sources: Sequence[Source], space: Space, *, device: str | None = None) -> list[Any]:
@@ -48,6 +45,8 @@ def sums(sources: Sequence[Source], space: Space, *, device: str | None = None) 
     ------
     WorkerMemoryError
         Workers were killed again and again.
+    ClusterLostError
+        Client or scheduler went away.
     """
     check_device(device, here=not has_client())
     lazy = [source for source in sources if source.is_lazy]
@@ -64,18 +63,8 @@ def lazy_sums(source: Source, space: Space, *, device: str | None = None) -> Del
 
 def compute(values: Sequence[Any]) -> list[Any]:
     """Compute several lazy values at once, with the active client or else Dask's threads."""
-    try:
+    with explained():
         return list(dask.base.compute(*values))
-    except Exception as error:
-        if type(error).__name__ != "KilledWorker":  # distributed need not be installed
-            raise
-        raise WorkerMemoryError(f"{error}\n{_ADVICE}") from error
-
-
-_ADVICE = (
-    "Workers were killed again and again, most likely for want of memory. See the projected memory per thread "
-    "in .plan(); give workers more memory or fewer threads, or use smaller chunks."
-)
 
 
 def persist(values: Sequence[Any]) -> list[Any]:
@@ -147,7 +136,7 @@ def _add_recipe(graph: Graph, source: Source, space: Space, cuts: Cuts, device: 
     """Add the Recipe of a source, without its values and the parts that come by the block."""
     kept = [(Opaque(a) if is_reader(a) else a) if travels_whole(a) else None for _, a in source.parts]
     stored = is_reader(source.values)
-    read = read_shape(source.shape, source.values.chunks, source.dtype.itemsize) if stored else ()
+    read = read_of(source, cuts) if stored else ()
     slim = source.with_parts(Opaque(source.values) if stored else None, kept)
     return tasks.add_data(graph, "recipe", Recipe(slim, space, cuts, read, device))
 

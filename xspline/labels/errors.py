@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,42 @@ def check_tally(tally: Tally, data: xr.DataArray, what: str) -> None:
             f"the weight of {what} at {place(data, tally.bad_weight)} is negative or NaN; weights are relative "
             f"precisions (1/se**2), and zero leaves an observation out"
         )
+
+
+@contextmanager
+def naming(data: Mapping[str, xr.DataArray]) -> Iterator[None]:
+    """Note on an error of a read, which keeps its type, the labels of that piece and its store."""
+    try:
+        yield
+    except Exception as error:
+        name, box = getattr(error, "read", ("", ()))
+        if name in data:
+            error.add_note(_read_note(data[name], name, box))
+        raise
+
+
+def _read_note(data: xr.DataArray, name: str, box: Sequence[tuple[int, int]]) -> str:
+    first, last = ([edges[i] for edges in box] for i in (0, 1))
+    ends = zip(data.dims, first, last, strict=True)
+    labels = ", ".join(f"{dim}={_label(data, dim, a)}…{_label(data, dim, b - 1)}" for dim, a, b in ends)
+    store = store_of(data)
+    return (
+        f"that is {name} at {labels}{f' of {store}' if store else ''}: this piece cannot be read. Where the store is "
+        "out of reach, try again later; where the piece is damaged, write it again or select data without it"
+    )
+
+
+def store_of(data: xr.DataArray) -> str:
+    """Return where the values of an opened file or store are, for messages; empty where that cannot be told."""
+    if source := data.encoding.get("source"):
+        return str(source)
+    lazy: Any = data.variable._data
+    if data.chunks is not None:
+        layers = [layer for name, layer in data.data.dask.layers.items() if name.startswith("original-")]
+        lazy = next(iter(layers[0].values())) if len(layers) == 1 else None
+    while hasattr(lazy, "array"):  # xarray's lazy indexing, layer by layer
+        lazy = lazy.array
+    return str(getattr(getattr(lazy, "_array", None), "store_path", ""))
 
 
 def both_forms(space: Any, bases: Mapping[str, Any]) -> ValueError:

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.labels.errors import check_tally, unknown_name
+from xspline.labels.errors import check_tally, naming, unknown_name
 from xspline.spaces import Space
 from xspline.sums import Sums
 
@@ -182,7 +182,8 @@ class Statistics:
         if not self.is_lazy:
             return self
         names = list(self.variables)
-        computed = iter(execution.compute([part.sums[name] for part in self.parts for name in names]))
+        with naming(self.pending):
+            computed = iter(execution.compute([part.sums[name] for part in self.parts for name in names]))
         sums = [{name: next(computed) for name in names} for _ in self.parts]
         for one in sums:
             for name, s in one.items():
