@@ -88,6 +88,11 @@ def cuts_of(source: Source) -> Cuts:
     return Cuts(tuple((0, n) for n in source.shape))
 
 
+def read_of(source: Source, cuts: Cuts) -> tuple[int, ...]:
+    """Return the shape of one read within the regions of a stored source: few and large reads."""
+    return read_shape(cuts.largest, source.values.chunks, source.dtype.itemsize)
+
+
 def steps_of(source: Source, space: Space, cuts: Cuts) -> tuple[tuple[int, ...], ...]:
     """Return the levels of the tree of merges, with fan-ins for the largest sums that a mask can leave."""
     sizes, every = Sizes.of(source, space, cuts), joined(space)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from dask.utils import format_bytes
 
-from xspline.execution.chunked import cuts_of, prepare, steps_of
-from xspline.execution.cuts import Cuts, read_shape
+from xspline.execution.chunked import cuts_of, prepare, read_of, steps_of
+from xspline.execution.cuts import Cuts
 from xspline.execution.device import check_device
 from xspline.execution.footprint import Component, Sizes, gram_bytes, joined, most_holders, sums_bytes
 from xspline.execution.source import Source, in_memory, is_dask, is_reader
@@ -201,7 +201,7 @@ def _tier(source: Source) -> str:
 def _read(source: Source, cuts: Cuts) -> tuple[int, ...]:
     """Return the largest piece that one task holds of the data."""
     if is_reader(source.values):
-        return read_shape(source.shape, source.values.chunks, source.dtype.itemsize)
+        return read_of(source, cuts)
     return cuts.largest
 
 
