@@ -134,6 +134,19 @@ def test_lazy_parts_are_computed_together(product: xr.DataArray) -> None:
     assert len(calls) == 9 and field.statistics.holders == waiting.holders
 
 
+def test_holders_are_picked_and_left_out_by_name(product: xr.DataArray) -> None:
+    found = product.spline.statistics(product.spline.space(BASES), holder="time.year")
+    one = found.only("2001")
+    assert one.holders == ("2001",)
+    assert found.without("2001").holders == ("2000", "2002")
+    assert found.only("2001", "2000").holders == ("2000", "2001")
+    assert (found - one).total("sst").digest() == found.without("2001").total("sst").digest()
+    with pytest.raises(ValueError, match=r"no holder '20001'; did you mean '2001'\?"):
+        found.only("20001")
+    with pytest.raises(ValueError, match="collapsed into one part, so the holders"):
+        found.collapse().without("2001")
+
+
 def test_a_holder_can_be_withdrawn(product: xr.DataArray) -> None:
     space = product.spline.space(BASES)
     found = product.spline.statistics(space, holder="time.year")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import xarray as xr
 
-from xspline.labels import attributes, defaults, evaluated, operators, target, uncertainty
+from xspline.labels import attributes, defaults, evaluated, operators, target, uncertainty, writing
 from xspline.labels.errors import unknown_name
 from xspline.labels.html import titled
 from xspline.labels.solving import Asked, lazy_arrays, solved_variables
@@ -398,13 +398,11 @@ class Field:
 
     def to_zarr(self, path: Any, **kwargs: Any) -> None:
         """Write to a Zarr store; read it again with ``xs.open_field``."""
-        from xspline.labels import store
-
-        store.write_zarr(self.to_dataset(), path, **kwargs)
+        writing.write_zarr(self.to_dataset(), path, **kwargs)
 
     def to_netcdf(self, path: Any, **kwargs: Any) -> None:
         """Write to a NetCDF file; read it again with ``xs.open_field``."""
-        self.to_dataset().to_netcdf(path, **kwargs)
+        writing.write_netcdf(self.to_dataset(), path, **kwargs)
 
     def _target(self, at: Any, coords: Mapping[str, Any], chunks: Any) -> target.Target:
         s = self.statistics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
+from xspline.labels import writing
 from xspline.labels.errors import check_tally, naming, unknown_name
 from xspline.spaces import Space
 from xspline.sums import Sums
@@ -221,6 +222,31 @@ class Statistics:
         gone = {part.digest for part in other.parts}
         return replace(self, parts=tuple(part for part in self.parts if part.digest not in gone))
 
+    def only(self, *holders: str) -> Statistics:
+        """Return the parts of some holders, by their names; :attr:`holders` lists them.
+
+        Raises
+        ------
+        ValueError
+            A holder is unknown, or the parts were collapsed into one.
+        """
+        return self._kept(holders, lambda part: part.holder in holders)
+
+    def without(self, *holders: str) -> Statistics:
+        """Return the parts of all holders but some, by their names; raises as :meth:`only` does."""
+        return self._kept(holders, lambda part: part.holder not in holders)
+
+    def _kept(self, named: tuple[str, ...], keep: Callable[[Part], bool]) -> Statistics:
+        if self.collapsed:
+            raise ValueError(
+                f"these statistics were collapsed into one part, so the holders {named} cannot be told apart; keep "
+                "the parts and select there"
+            )
+        for name in named:
+            if name not in self.holders:
+                raise unknown_name(name, "holder", self.holders)
+        return replace(self, parts=tuple(part for part in self.parts if keep(part)))
+
     def collapse(self, holder: str | None = None) -> Statistics:
         """Return the total as one part: smaller, but no holder can be removed any more; `collapsed` records it."""
         sums = {name: self.total(name) for name in self.variables}
@@ -267,13 +293,11 @@ class Statistics:
 
     def to_zarr(self, path: Any, **kwargs: Any) -> None:
         """Write to a Zarr store; `kwargs` as for :meth:`xarray.Dataset.to_zarr`."""
-        from xspline.labels import store
-
-        store.write_zarr(self.to_dataset(), path, **kwargs)
+        writing.write_zarr(self.to_dataset(), path, **kwargs)
 
     def to_netcdf(self, path: Any, **kwargs: Any) -> None:
         """Write to a NetCDF file; `kwargs` as for :meth:`xarray.Dataset.to_netcdf`."""
-        self.to_dataset().to_netcdf(path, **kwargs)
+        writing.write_netcdf(self.to_dataset(), path, **kwargs)
 
     def __repr__(self) -> str:
         names, shape = ", ".join(self.variables), " x ".join(map(str, self.space.shape))

@@ -194,11 +194,6 @@ def _meta(dataset: xr.Dataset, content: str) -> dict[str, Any]:
     return meta
 
 
-def write_zarr(dataset: xr.Dataset, path: Any, **kwargs: Any) -> None:
-    """Write a Dataset to Zarr without consolidated metadata (which Zarr 3 does not define) unless asked."""
-    dataset.to_zarr(path, **{"consolidated": False, **kwargs})
-
-
 def _open(path: Any, kwargs: dict[str, Any]) -> xr.Dataset:
     """Open a Zarr store or a NetCDF file, by what is there."""
     is_file = isinstance(path, str | Path) and Path(path).is_file() and not str(path).endswith(".zip")
