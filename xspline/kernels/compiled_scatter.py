@@ -163,6 +163,7 @@ def _put(total: Floats, first: int, places: Integers, out: Floats) -> None:
 @compiled
 def sweep(
     x: Values,
+    column: int,
     order: Integers,
     ends: Integers,
     start: Integers,
@@ -180,29 +181,31 @@ def sweep(
 
     Parameters
     ----------
-    x : [before, n, after]
+    x : [before, n, at least column + after]
+    column : the first to be read.
     order : rows sorted by where they start; `start` and `values` come in this order.
     ends : number of sorted rows up to the end of each cell.
     moment : e is x - reference, 0 where x is NaN, else 1 and 0 there.
     power, count, digest : [before, after], of the moment: Σ e², how many rows are known, sum of their words.
     """
-    before, _, after = x.shape
+    before, after = power.shape
     total, e = np.empty(places.size * TILE), np.empty(FOUR * TILE)
     e0, e1, e2, e3 = e[:TILE], e[TILE : 2 * TILE], e[2 * TILE : 3 * TILE], e[3 * TILE :]
     for p in range(before):
         for left in range(0, after, TILE):
             columns = min(TILE, after - left)
             s, i = slice(left, left + columns), 0
+            there = slice(column + left, column + left + columns)
             out[p, s] = 0.0
             for cell in range(ends.size):
                 first = start[i]
                 _clear(total, places.size, columns)
                 while i + FOUR <= ends[cell]:
                     a, b, c, d = (
-                        x[p, order[i], s],
-                        x[p, order[i + 1], s],
-                        x[p, order[i + 2], s],
-                        x[p, order[i + 3], s],
+                        x[p, order[i], there],
+                        x[p, order[i + 1], there],
+                        x[p, order[i + 2], there],
+                        x[p, order[i + 3], there],
                     )
                     if moment:
                         _errors(a, b, c, d, reference, words[i:], e, power[p, s], count[p, s], digest[p, s])
@@ -213,7 +216,7 @@ def sweep(
                     )
                     i += FOUR
                 while i < ends[cell]:
-                    a, line = x[p, order[i], s], e[:columns]
+                    a, line = x[p, order[i], there], e[:columns]
                     if moment:
                         _errors_of_one(a, reference, words[i], line, power[p, s], count[p, s], digest[p, s])
                     else:

@@ -9,7 +9,7 @@ separates into, and only a mask that does not separate is swept a second time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import ModuleType
@@ -104,31 +104,46 @@ class Sweep:
     def _summed(self) -> tuple[int, ...]:
         return tuple(i for i, part in enumerate(self.walk.parts) if not part.is_batch)
 
-    def _values(self, piece: Piece) -> NDArray[Any]:
-        """Values [before, n, after], float32 as they are and everything else float64."""
-        walk = self.walk
-        slab = walk.ordered[tuple(piece.slices[axis] for axis in walk.axis_order)]
-        kind = np.float32 if slab.dtype == np.float32 else np.float64
-        counts = [count for _, count in piece.rows]
-        shape = math.prod(counts[: self.index]), counts[self.index], math.prod(counts[self.index + 1 :])
-        # Read-only, as stores hand them out: one specialisation.
-        view = np.require(slab, kind, ["C", "A"]).reshape(shape).view()
-        view.flags.writeable = False
-        return view
+    @cached_property
+    def _stored(self) -> bool:
+        """Whether the values are stored as the loops read them."""
+        array = self.walk.ordered
+        plain = array.dtype in (np.float32, np.float64) and array.dtype.isnative
+        return bool(plain and array.flags.c_contiguous and array.flags.aligned)
+
+    def _values(self, piece: Piece) -> tuple[NDArray[Any], int]:
+        """Values [before, n, columns], float32 as they are and everything else float64; the piece's first column.
+
+        Where they are stored so the columns are those of the block, else those of the piece alone, a copy.
+        """
+        walk, index = self.walk, self.index
+        before, after = (
+            _range(piece.rows[s], walk.lengths[s]) for s in (slice(index), slice(index + 1, None))
+        )
+        if self._stored and before and after:
+            array = walk.ordered.reshape(-1, walk.lengths[index], math.prod(walk.lengths[index + 1 :]))
+            view, column = array[before[0] : sum(before)], after[0]
+        else:
+            slab = walk.ordered[tuple(piece.slices[axis] for axis in walk.axis_order)]
+            kind = np.float32 if slab.dtype == np.float32 else np.float64
+            shape = [math.prod(n for _, n in rows) for rows in (piece.rows[:index], piece.rows[index + 1 :])]
+            view, column = np.require(slab, kind, ["C", "A"]).reshape(shape[0], -1, shape[1]).view(), 0
+        view.flags.writeable = False  # as stores hand them out: one specialisation
+        return view, column
 
     def _swept(
         self, piece: Piece, reference: float, moment: bool
     ) -> tuple[Floats, Floats, Integers, Integers]:
         """Contracted lines [parts.., R], and power, count and digest [parts..]; the swept part has length 1."""
-        values, (rows, extent) = self._values(piece), self._tables[moment]
-        before, _, after = values.shape
+        (values, column), (rows, extent) = self._values(piece), self._tables[moment]
+        before, after = len(values), math.prod(n for _, n in piece.rows[self.index + 1 :])
         size = before * after * extent
         if self._lines.size < size:
             self._lines = np.empty(size)  # kept: memory fresh from the system costs more than the sums
         out, power = self._lines[:size].reshape(before, after, extent), np.zeros((before, after))
         count, digest = (np.zeros((before, after), dtype=np.int64) for _ in range(2))
         _kernels().sweep(
-            values, rows.order, rows.ends, rows.start, rows.places, rows.values, rows.words, reference, moment,
+            values, column, rows.order, rows.ends, rows.start, rows.places, rows.values, rows.words, reference, moment,
             out, power, count, digest,
         )  # fmt: skip
         lines = [1 if i == self.index else n for i, (_, n) in enumerate(piece.rows)]
@@ -146,13 +161,14 @@ class Sweep:
         given = self.walk.block.reference
         if not self.walk.space.has_constant or given is not None:
             return given if self.walk.space.has_constant and given is not None else 0.0
-        for piece in self._pieces(self.rows.extent):
-            flat = self._values(piece).reshape(-1)
-            for first in range(0, flat.size, SEARCHED):
-                some = flat[first : first + SEARCHED]
-                finite = np.isfinite(some)
-                if finite.any():
-                    return rounded(float(some[np.argmax(finite)]))
+        values = self.walk.ordered
+        lines = np.nditer(
+            values, ["external_loop", "buffered", "zerosize_ok"], order="C", buffersize=SEARCHED
+        )
+        for some in lines:  # never a copy of all
+            finite = np.isfinite(some)
+            if finite.any():
+                return rounded(float(some[np.argmax(finite)]))
         return 0.0
 
     def _known(self, at: tuple[slice, ...]) -> Bools:
@@ -192,6 +208,16 @@ class Sorted:
 def _words(count: int) -> Integers:
     """One word of 64 random bits for each row: sums of two sets of them are equal with a chance of 2⁻⁶⁴."""
     return np.random.default_rng(count).integers(-(2**63), 2**63, count, dtype=np.int64)
+
+
+def _range(rows: Sequence[tuple[int, int]], lengths: Sequence[int]) -> tuple[int, int] | None:
+    """First and number of the raveled indices of a box, if they follow each other."""
+    first, count = 0, 1
+    for (low, n), length in zip(rows, lengths, strict=True):
+        if count > 1 and n < length:
+            return None
+        first, count = first * length + low, count * n
+    return first, count
 
 
 def _cheapest(walk: Walk) -> int | None:
