@@ -13,6 +13,7 @@ NAMES = (
     "gpu",
     "scattered",
     "predict",
+    "per_pixel",
     "solve",
     "stderr",
     "smoothing",

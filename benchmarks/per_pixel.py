@@ -1,0 +1,131 @@
+"""Trend and annual cycle of every pixel against `polyfit('time', 1)`, which fits the trend alone.
+
+In memory and over Dask chunks that the two workers hold. Time and bytes of both sides: what is allocated beside the
+data (in memory), or how far the resident bytes of a worker rise (Dask). Without gaps polyfit is told so
+(`skipna=False`); it finds out for itself in memory, but not over Dask chunks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import xarray as xr
+from dask.distributed import Client, LocalCluster, wait
+
+import xspline as xs
+from benchmarks import measure
+
+SIZES = {False: (480, 360, 720), True: (120, 30, 60)}
+GAPS = ("no gaps", "land", "30 % random gaps")
+CYCLE = {"time": xs.Polynomial(1) + xs.Fourier(1, period="365.2425D")}
+TREND = {"time": xs.Polynomial(1)}
+HEADER = ("what", "seconds", "polyfit over it", "bytes, MB", "polyfit's over it")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repeat", type=int, default=5)
+
+
+def cube(shape: tuple[int, int, int], gaps: str) -> xr.DataArray:
+    """Months of float32 noise around a trend, time first."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(shape, dtype="f4")
+    values += np.linspace(14, 15, shape[0], dtype="f4")[:, None, None]
+    if gaps != "no gaps":
+        values[:, rng.random(shape[1:]) < 0.3] = np.nan
+    if gaps == "30 % random gaps":
+        values[rng.random(shape, dtype="f4") < 0.3] = np.nan
+    months = np.datetime64("1981-01") + np.arange(shape[0])
+    coords = {
+        "time": months.astype("datetime64[ns]"),
+        "lat": np.linspace(-89, 89, shape[1]),
+        "lon": np.linspace(0, 359, shape[2]),
+    }
+    return xr.DataArray(values, coords, tuple(coords), "t")
+
+
+def polyfit(data: xr.DataArray, gaps: str) -> xr.Dataset:
+    return data.polyfit("time", 1, skipna=gaps != "no gaps").compute()
+
+
+def sides(data: xr.DataArray, gaps: str) -> dict[str, Callable[[], object]]:
+    return {
+        f"polyfit, trend, {gaps}": functools.partial(polyfit, data, gaps),
+        f"xspline, trend + cycle, {gaps}": lambda: data.spline.fit(CYCLE),
+        f"xspline, trend, {gaps}": lambda: data.spline.fit(TREND),
+    }
+
+
+def slopes_apart(data: xr.DataArray, gaps: str) -> float:
+    """How far the trends of both differ, of the largest."""
+    theirs = polyfit(data, gaps).polyfit_coefficients.sel(degree=1) * 1e9  # per ns
+    field = data.spline.fit(TREND)
+    ours = field.derivative(data.isel(time=[0]), time=1).isel(time=0)
+    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+
+
+def clocked(calls: dict[str, Callable[[], object]], repeat: int) -> dict[str, float]:
+    """Median seconds of each, taken in turns; a call before them compiles."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(repeat + 1):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            if turn:
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(taken) for name, taken in times.items()}
+
+
+def rows_of(took: dict[str, float], size: dict[str, float]) -> list[tuple[object, ...]]:
+    first = next(iter(took))
+    return [(n, t, took[first] / t, size[n] / 1e6, size[first] / size[n]) for n, t in took.items()]
+
+
+def in_memory(shape: tuple[int, int, int], repeat: int) -> None:
+    rows, apart = [], []
+    for gaps in GAPS:
+        data = cube(shape, gaps)
+        calls = sides(data, gaps)
+        took = clocked(calls, repeat)
+        rows += rows_of(took, {name: float(measure.allocated(call)) for name, call in calls.items()})
+        apart.append(slopes_apart(data, gaps))
+    title = (
+        f"per_pixel: {shape} float32 ({data.nbytes / 1e6:.0f} MB) in memory; trends agree to {max(apart):.0e}"
+    )
+    measure.table(title, HEADER, rows)
+
+
+def above_idle(client: Client, call: Callable[[], object]) -> float:
+    """Largest rise of the resident bytes of a worker."""
+    idle = client.run(measure.reset_peak)
+    call()
+    return float(max(peak - idle[worker] for worker, peak in client.run(measure.peak).items()))
+
+
+def over_dask(client: Client, shape: tuple[int, int, int], repeat: int) -> None:
+    rows = []
+    for gaps in GAPS:
+        chunks = {"time": -1, "lat": shape[1] // 4, "lon": shape[2] // 4}
+        data = cube(shape, gaps).chunk(chunks).persist()
+        wait(data)
+        calls = sides(data, gaps)
+        took = clocked(calls, repeat)
+        rows += rows_of(took, {name: above_idle(client, call) for name, call in calls.items()})
+        del data, calls
+    title = f"per_pixel: {shape} float32 in 16 chunks of two 1-thread workers"
+    measure.table(title, HEADER, rows)
+
+
+def run(args: argparse.Namespace) -> None:
+    shape, repeat = SIZES[args.quick], 1 if args.quick else args.repeat
+    in_memory(shape, repeat)
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        over_dask(client, shape, repeat)

@@ -1,0 +1,73 @@
+"""More members than one slab holds: each is solved as if it were alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xspline.solve import Penalty, Ridge, factorise
+from xspline.solve.direct import SLAB
+from xspline.sums import Factor, Gram
+
+from .cases import close, space_of
+
+SPACE = space_of("season")
+SIZE = SPACE.size
+COUNT = 2 * SLAB[0] // SIZE**2 + 100  # three slabs
+EMPTY, SINGULAR = 20_000, 33_333 % COUNT
+
+
+def systems(rng: np.random.Generator) -> np.ndarray:
+    """[P, P, members]: positive definite, one without observations, one with too few."""
+    rows = rng.normal(size=(2 * SIZE, SIZE, COUNT))
+    rows[..., EMPTY] = 0.0
+    rows[SIZE - 1 :, :, SINGULAR] = 0.0
+    return np.einsum("nkb,nlb->klb", rows, rows)
+
+
+def gram_of(matrix: np.ndarray) -> Gram:
+    pairs = np.zeros((SIZE, SPACE.frame.offsets[0], COUNT))
+    for o in range(SIZE):
+        k = np.arange(SIZE - o)
+        pairs[k, o] = matrix[k, k + o]
+    return Gram(((Factor((0,), ((0, SIZE),), pairs, 1),),), 1)
+
+
+@pytest.mark.parametrize("penalty", [Ridge(0.0), Ridge(0.5)], ids=repr)
+def test_every_member_as_if_it_were_alone(penalty: Penalty) -> None:
+    rng = np.random.default_rng(0)
+    matrix, rhs = systems(rng), rng.normal(size=(SIZE, COUNT))
+    gram, own = gram_of(matrix), penalty.gram(SPACE)
+    found = factorise(gram, own, SPACE)
+    penalised = np.moveaxis(matrix, -1, 0) + (own.to_dense(SPACE.frame) if own.terms else 0.0)
+    determined = np.arange(COUNT) != EMPTY
+    determined &= (np.arange(COUNT) != SINGULAR) | bool(own.terms)
+    np.testing.assert_array_equal(found.determined, determined)
+    inverse = np.linalg.inv(penalised[determined])
+    solved = found.solve(rhs)
+    assert np.isnan(solved[:, ~determined]).all()
+    assert close(solved[:, determined], np.einsum("bkl,lb->kb", inverse, rhs[:, determined]))
+    assert close(found.logdet()[determined], np.linalg.slogdet(penalised[determined])[1])
+    edf = np.einsum("bkl,lkb->b", inverse, matrix[..., determined])
+    assert close(found.edf()[determined], edf)
+
+
+def test_inverses_made_again_are_those_of_the_solves() -> None:
+    """vᵀ A⁻¹ v from selected inverses and from a solve; one right-hand side serves all members."""
+    rng = np.random.default_rng(1)
+    gram, vector = gram_of(systems(rng)), rng.normal(size=(SIZE, 1))
+    found = factorise(gram, Ridge(1.0).gram(SPACE), SPACE)
+    pairs = found.inverse_pairs()
+    forms = np.zeros(COUNT)
+    for k, o in np.ndindex(pairs.shape[:2]):
+        forms += pairs[k, o] * (vector[k] * vector[k + o] if k + o < SIZE else 0.0)
+    known = found.determined
+    assert close(forms[known], np.sum(vector * found.solve(vector), axis=0)[known])
+    assert np.isnan(forms[~known]).all()
+
+
+def test_the_form_of_all_members_is_that_of_each() -> None:
+    rng = np.random.default_rng(2)
+    matrix, vectors = systems(rng), rng.normal(size=(SIZE, COUNT))
+    expected = np.einsum("kb,klb,lb->b", vectors, matrix, vectors)
+    assert close(gram_of(matrix).form(vectors, SPACE.frame), expected, 1e-12)
