@@ -112,6 +112,8 @@ def _masked_weights(walk: Walk, mask: Bools, numbers: Sequence[int], piece: Piec
     xp = walk.xp
     inside = to_namespace(mask[piece.spans], xp, walk.device)
     total = xp.astype(inside, xp.float64)
+    if not numbers:
+        return total
     for number in numbers:
         total = total * walk.weight_of(number, piece)
     # Where the mask is false a weight may be anything, NaN too.

@@ -65,7 +65,7 @@ class Sweep:
         """What the block gives; None where the values hold an infinity or overflow."""
         walk, reference = self.walk, self._reference()
         moment = Accumulator(walk, walk.sites, pairs=False, last=self.index)
-        for piece in self._pieces(self.rows.extent):
+        for piece in self._pieces():
             lines, power, count, digest = self._swept(piece, reference, moment=True)
             if not np.isfinite(power).all():
                 return None
@@ -89,15 +89,16 @@ class Sweep:
     def _pairs(self) -> Floats:
         """The second sweep: pairs [k.., o.., b..] of a mask that does not separate."""
         out = Accumulator(self.walk, self.walk.sites, pairs=True, last=self.index)
-        for piece in self._pieces(self.rows.paired().extent):
+        for piece in self._pieces():
             out.add_lines(self._swept(piece, 0.0, moment=False)[0], piece)
         return out.finish()
 
     # Pieces: all rows of the swept part, some of the others
 
-    def _pieces(self, extent: int) -> Iterator[Piece]:
+    def _pieces(self) -> Iterator[Piece]:
+        """The same for the moment and for pairs, so that rows are built once."""
         walk = self.walk
-        limit = max(1, walk.limit // extent)
+        limit = max(1, walk.limit // (2 * self.rows.extent))
         return pieces(walk.shape, walk.parts, limit, ROWS, kept=walk.parts[self.index].axes)
 
     @cached_property

@@ -43,7 +43,7 @@ class Walk:
     space: Space
     engine: Engine
     limit: int
-    _rows: dict[int, tuple[tuple[int, int], Rows]] = field(default_factory=dict)
+    _rows: dict[int, dict[tuple[int, int], Rows]] = field(default_factory=dict)
     _cells: dict[int, Cells | Tiles | None] = field(default_factory=dict)
 
     @cached_property
@@ -178,10 +178,13 @@ class Walk:
     # Rows
 
     def rows(self, index: int, span: tuple[int, int]) -> Rows:
-        """Features of a range of rows of a part; the last range of each part is remembered."""
-        if index not in self._rows or self._rows[index][0] != span:
-            self._rows[index] = (span, self._build(self.parts[index], span))
-        return self._rows[index][1]
+        """Features of a range of rows of a part; of one with many rows the last range is remembered, else all."""
+        kept = self._rows.setdefault(index, {})
+        if span not in kept:
+            if self.lengths[index] > ROWS:
+                kept.clear()
+            kept[span] = self._build(self.parts[index], span)
+        return kept[span]
 
     def _build(self, part: Part, span: tuple[int, int]) -> Rows:
         axes, (first, count) = part.coefficient_axes, span
