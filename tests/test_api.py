@@ -35,6 +35,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "solver",
         "device",
         "compute",
+        "checkpoint",
         "bases",
     ]
     assert list(inspect.signature(xs.statistics).parameters) == [
@@ -44,6 +45,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "holder",
         "device",
         "compute",
+        "checkpoint",
         "bases",
     ]
     assert list(inspect.signature(xs.Field.predict).parameters) == [

@@ -29,6 +29,7 @@ class SplineAccessor:
         solver: str | None = None,
         device: str | None = None,
         compute: bool = True,
+        checkpoint: Any = None,
         **bases: Any,
     ) -> Field:
         """Fit a field; see :func:`xspline.fit`."""
@@ -41,6 +42,7 @@ class SplineAccessor:
             solver=solver,
             device=device,
             compute=compute,
+            checkpoint=checkpoint,
             **bases,
         )
 
@@ -52,11 +54,19 @@ class SplineAccessor:
         holder: Any = None,
         device: str | None = None,
         compute: bool = True,
+        checkpoint: Any = None,
         **bases: Any,
     ) -> Statistics:
         """Compute sufficient statistics; see :func:`xspline.statistics`."""
         return fitting.statistics(
-            self._data, space, weights=weights, holder=holder, device=device, compute=compute, **bases
+            self._data,
+            space,
+            weights=weights,
+            holder=holder,
+            device=device,
+            compute=compute,
+            checkpoint=checkpoint,
+            **bases,
         )
 
     def space(self, space: Space | Mapping[str, Any] | None = None, **bases: Any) -> Space:

@@ -33,6 +33,7 @@ def fit(
     solver: str | None = None,
     device: str | None = None,
     compute: bool = True,
+    checkpoint: Any = None,
     **bases: Any,
 ) -> Field:
     """Fit a smooth, differentiable field through gridded or scattered data, in one pass (paper, section 3.1).
@@ -61,6 +62,9 @@ def fit(
         "cuda" moves each block to a GPU inside its own task.
     compute
         False returns a Field whose coefficients are still lazy.
+    checkpoint
+        Directory for partial sums, on a path that all workers see. An interrupted call that is made again takes them
+        from there, reads only the rest, and returns the same bits. Delete it when it is no longer needed.
 
     Returns
     -------
@@ -69,9 +73,10 @@ def fit(
     Raises
     ------
     ValueError
-        Names, labels or weights do not fit the data; a value is infinite; nothing is determined.
+        Names, labels or weights do not fit the data; a value is infinite; nothing is determined; the checkpoint is
+        of other data or of another space.
     """
-    found = _statistics(data, space, bases, weights, holder, device, compute, index=True)
+    found = _statistics(data, space, bases, weights, holder, device, compute, checkpoint, index=True)
     return found.solve(penalty, solver=solver)
 
 
@@ -83,6 +88,7 @@ def statistics(
     holder: Any = None,
     device: str | None = None,
     compute: bool = True,
+    checkpoint: Any = None,
     **bases: Any,
 ) -> Statistics:
     """Compute the sufficient statistics of some data: G = ΦᵀWΦ, h = ΦᵀWy and sums (paper, equation 5).
@@ -90,7 +96,7 @@ def statistics(
     Parameters are those of :func:`fit`. Holders that want to merge agree on a Space first: :func:`space`. Bases that
     are left out are those of the holder's own labels.
     """
-    return _statistics(data, space, bases, weights, holder, device, compute, index=False)
+    return _statistics(data, space, bases, weights, holder, device, compute, checkpoint, index=False)
 
 
 def space(data: Data, space: Space | Mapping[str, Any] | None = None, **bases: Any) -> Space:
@@ -194,18 +200,21 @@ def _statistics(
     holder: Any,
     device: str | None,
     compute: bool,
+    checkpoint: Any,
     *,
     index: bool,
 ) -> Statistics:
     """Walk from labels to Statistics; all variables and holders are computed in one pass."""
     execution.check_device(device)
+    if checkpoint is not None and not compute:
+        raise ValueError("a checkpoint is written and read while sums are computed; leave out compute=False")
     agreed, observed = _request(data, space, bases, index=index)
     holders = holders_of(holder, data)
     observed = _owned(observed, weights, holders)
     sources = [o.source(agreed) for o in observed]
     if compute:
         with naming({o.name: o.data for o in observed}):
-            found = execution.sums(sources, agreed, device=device)
+            found = execution.sums(sources, agreed, device=device, checkpoint=checkpoint)
     else:
         found = [execution.lazy_sums(source, agreed, device=device) for source in sources]
     every = _by_holder(found, holder, holders, data)

@@ -14,8 +14,10 @@ from dask.sizeof import sizeof
 
 from xspline.execution import graph as tasks
 from xspline.execution import leaves
+from xspline.execution.checkpoint import Checkpoint, level
 from xspline.execution.chunked import cuts_of, prepare, read_of, steps_of, travels_whole
 from xspline.execution.cuts import Cuts
+from xspline.execution.description import described
 from xspline.execution.device import check_device
 from xspline.execution.faults import WorkerMemoryError, explained
 from xspline.execution.graph import Graph, Grid, Held, Inputs, Key
@@ -30,7 +32,9 @@ def _sizeof_sums(sums: Sums | Shares) -> int:
     return int(sums.nbytes)
 
 
-def sums(sources: Sequence[Source], space: Space, *, device: str | None = None) -> list[Any]:
+def sums(
+    sources: Sequence[Source], space: Space, *, device: str | None = None, checkpoint: Any = None
+) -> list[Any]:
     """Return the Sums of each source: those in memory at once, the others in one compute for all of them.
 
     Of a source that several holders share, they are Shares: the Sums of each holder by its code.
@@ -40,9 +44,13 @@ def sums(sources: Sequence[Source], space: Space, *, device: str | None = None) 
     sources : variables to accumulate.
     space : where they are fitted.
     device : None (where the data are) or "cuda".
+    checkpoint : directory that all workers see, for partial sums; those that are there are not computed again.
+        Sources in memory are summed at once.
 
     Raises
     ------
+    ValueError
+        The checkpoint is of other data or of another space, or damaged.
     WorkerMemoryError
         Workers were killed again and again.
     ClusterLostError
@@ -50,7 +58,8 @@ def sums(sources: Sequence[Source], space: Space, *, device: str | None = None) 
     """
     check_device(device, here=not has_client())
     lazy = [source for source in sources if source.is_lazy]
-    computed = iter(_computed(lazy, space, device))
+    kept = None if checkpoint is None else Checkpoint.at(checkpoint)
+    computed = iter(_computed(lazy, space, device, kept))
     return [next(computed) if s.is_lazy else leaves.sum_in_memory(s, space, device) for s in sources]
 
 
@@ -85,10 +94,12 @@ def has_client() -> bool:
     return True
 
 
-def _computed(sources: Sequence[Source], space: Space, device: str | None) -> list[Any]:
+def _computed(
+    sources: Sequence[Source], space: Space, device: str | None, checkpoint: Checkpoint | None
+) -> list[Any]:
     if not sources:
         return []
-    graph, keys = build(sources, space, device)
+    graph, keys = build(sources, space, device, checkpoint)
     everything = tasks.add_task(graph, "all", _listed, *map(TaskRef, keys))
     try:
         (out,) = compute([_delayed(graph, everything)])
@@ -96,6 +107,8 @@ def _computed(sources: Sequence[Source], space: Space, device: str | None) -> li
         from xspline.execution.planning import plan
 
         raise WorkerMemoryError(f"{error}\n{plan(sources[0], space)}") from error
+    if checkpoint is not None:
+        checkpoint.close()
     return list(out)
 
 
@@ -107,15 +120,29 @@ def _delayed(graph: Graph, key: Key) -> Delayed:
     return Delayed(key, HighLevelGraph.from_collections(key, tasks.needed(graph, [key]), dependencies=()))
 
 
-def build(sources: Sequence[Source], space: Space, device: str | None = None) -> tuple[Graph, list[Key]]:
-    """Return a graph, and for each source the key of its Sums in it. Computes and reads nothing."""
+def build(
+    sources: Sequence[Source], space: Space, device: str | None = None, checkpoint: Checkpoint | None = None
+) -> tuple[Graph, list[Key]]:
+    """Return a graph, and for each source the key of its Sums in it. Without a checkpoint it reads nothing."""
     prepared = [prepare(source) for source in sources]
+    if checkpoint is not None:
+        checkpoint.open(described(prepared, space, device))
     values = [source.values for source in prepared if is_dask(source.values)]
     inputs = Inputs.of(values, [a for source in prepared for _, a in source.parts if is_dask(a)])
-    return inputs.graph, [_add_source(inputs, source, space, device) for source in prepared]
+    return inputs.graph, [
+        _add_source(inputs, source, space, device, checkpoint, number)
+        for number, source in enumerate(prepared)
+    ]
 
 
-def _add_source(inputs: Inputs, source: Source, space: Space, device: str | None) -> Key:
+def _add_source(
+    inputs: Inputs,
+    source: Source,
+    space: Space,
+    device: str | None,
+    checkpoint: Checkpoint | None,
+    number: int,
+) -> Key:
     """Add the tasks of one prepared source and return the key of its Sums."""
     graph = inputs.graph
     if 0 in source.shape:
@@ -127,8 +154,13 @@ def _add_source(inputs: Inputs, source: Source, space: Space, device: str | None
     pieces = [(axes, _pieces(inputs, a, axes, cuts)) for axes, a in source.parts if not travels_whole(a)]
     recipe = _add_recipe(graph, source, space, cuts, device)
     add_leaves = _block_leaves if is_dask(source.values) else _region_leaves
-    found = add_leaves(inputs, source, cuts, recipe, pieces)
-    left = tasks.add_tree(graph, found, steps_of(source, space, cuts), leaves.merge, recipe)
+    left = add_leaves(inputs, source, cuts, recipe, pieces)
+    steps = steps_of(source, space, cuts)
+    kept = 0 if checkpoint is None else level(cuts.blocks, steps)
+    left = tasks.add_tree(graph, left, steps[:kept], leaves.merge, recipe)
+    if checkpoint is not None:
+        left = checkpoint.add(graph, left, number)
+    left = tasks.add_tree(graph, left, steps[kept:], leaves.merge, recipe)
     return _add_batch(graph, left, source, recipe)
 
 

@@ -1,0 +1,247 @@
+"""An interrupted accumulation goes on where it stopped: same bits, only what is missing is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import xspline as xs
+from tests.execution.cases import BATCH, GRID, LINE, SPACE, Array, chunked, grid, positions, values
+from tests.products import SEASONS, sst
+from xspline.execution import Owners, Source, sums
+from xspline.execution.checkpoint import FILES, KEPT, batches, level, load, save
+from xspline.sums import Shares, Sums
+
+BIG = (60, 14, 12)
+
+
+@pytest.fixture(autouse=True)
+def small_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xspline.execution.cuts.READ", 3000)
+    monkeypatch.setattr("xspline.execution.retry.PAUSES", (0.0, 0.0))
+
+
+def digests(found: Sequence[Sums | Shares]) -> list[Any]:
+    return [[s.digest() for s in f.values()] if isinstance(f, Shares) else f.digest() for f in found]
+
+
+def sources(form: str) -> dict[str, Source]:
+    y = values(BIG)
+    data = chunked(y, (3, 7, 6)) if form == "blocks" else Array(y, (3, 7, 6))
+    owners = Owners(0, np.repeat([0, 1, 2], 20), 3)
+    return {
+        "grid": Source(data, positions(BIG), (), GRID, "sst"),
+        "holders": Source(data, positions(BIG), (), GRID, "sst", owners),
+        "batch": Source(data, positions(BIG)[:1], (), BATCH, "sst"),
+    }
+
+
+@pytest.mark.parametrize("form", ["blocks", "regions"])
+@pytest.mark.parametrize("what", ["grid", "holders", "batch"])
+def test_same_bits_written_and_read_again(tmp_path: Path, form: str, what: str) -> None:
+    where = LINE if what == "batch" else SPACE
+    expected = digests(sums([sources(form)[what]], where))
+    assert digests(sums([sources(form)[what]], where, checkpoint=tmp_path / "c")) == expected
+    again = sources(form)[what]
+    assert digests(sums([again], where, checkpoint=tmp_path / "c")) == expected
+    if form == "regions":
+        assert len(again.values.reads) == 3, (
+            "the first, a middle and the last chunk tell whose sums these are"
+        )
+
+
+def test_several_sources_and_files_that_are_missing(tmp_path: Path) -> None:
+    def both() -> list[Source]:
+        return [sources("regions")["grid"], grid(), sources("blocks")["holders"]]
+
+    expected = digests(sums(both(), SPACE))
+    assert digests(sums(both(), SPACE, checkpoint=tmp_path)) == expected
+    files = sorted(tmp_path.glob("*.npz"))
+    assert {path.name[0] for path in files} == {"0", "1"}
+    for path in files[1::2]:
+        path.unlink()
+    again = both()
+    assert digests(sums(again, SPACE, checkpoint=tmp_path)) == expected
+    assert 3 < len(again[0].values.reads) < 3 + 48
+    assert sorted(tmp_path.glob("*.npz")) == files
+
+
+def test_one_level_of_the_tree_is_kept_in_some_tens_of_files() -> None:
+    steps = ((16, 1, 1), (16, 1, 1), (16, 1, 1))
+    assert level((4000, 1, 1), steps) == 2
+    assert level((48, 1, 1), ((48, 1, 1),)) == 0
+    assert level((3, 1, 1), ((3, 1, 1),)) == 0
+    assert level((1, 9, 9), ()) == 0
+    for n in (1, KEPT, FILES, FILES + 1, 4096):
+        files = list(batches(list(range(n))))
+        assert len(files) <= FILES
+        assert [k for file in files for k in file] == list(range(n))
+
+
+class Dying(Array):
+    """A Reader whose reads interrupt the run after some of them."""
+
+    def __init__(self, array: np.ndarray, chunks: tuple[int, ...], after: int) -> None:
+        super().__init__(array, chunks)
+        self.after = after
+
+    def read(self, slices: tuple[slice, ...]) -> np.ndarray:
+        if len(self.reads) >= self.after:
+            raise KeyboardInterrupt("as if from the keyboard")
+        return super().read(slices)
+
+
+def test_after_an_interrupt_only_the_rest_is_read(tmp_path: Path) -> None:
+    y = values(BIG)
+
+    def source(data: Any) -> Source:
+        return Source(data, positions(BIG), (), GRID, "sst")
+
+    whole = Array(y, (3, 7, 6))
+    expected = digests(sums([source(whole)], SPACE))
+    dying = Dying(y, (3, 7, 6), after=20)
+    with dask.config.set(scheduler="synchronous"):
+        with pytest.raises(KeyboardInterrupt, match="keyboard"):
+            sums([source(dying)], SPACE, checkpoint=tmp_path)
+        kept = len(list(tmp_path.glob("*.npz")))
+        rest = Array(y, (3, 7, 6))
+        assert digests(sums([source(rest)], SPACE, checkpoint=tmp_path)) == expected
+    # Three chunks are read for the description; one file is of one region, of at least one read.
+    assert kept >= 5
+    assert len(rest.reads) <= 3 + len(whole.reads) - kept
+    assert not list(tmp_path.glob(".new-*"))
+
+
+@pytest.mark.parametrize("form", ["blocks", "regions"])
+def test_other_data_another_space_other_blocks_are_refused(tmp_path: Path, form: str) -> None:
+    def source(y: np.ndarray, chunks: tuple[int, ...] = (3, 7, 6), shift: float = 0.0) -> Source:
+        data = chunked(y, chunks) if form == "blocks" else Array(y, chunks)
+        return Source(data, tuple(x + shift for x in positions(BIG)), (), GRID, "sst")
+
+    y = values(BIG)
+    sums([source(y)], SPACE, checkpoint=tmp_path)
+    other = xs.Space({**{n: b for n, (_, b) in SPACE.axes.items()}, "a": xs.BSpline(9, domain=(0.0, 1.0))})
+    with pytest.raises(ValueError, match=r"another space: a: BSpline\(8.* and BSpline\(9.*delete this one"):
+        sums([source(y)], other, checkpoint=tmp_path)
+    for wrong, what in (
+        (source(y + 1), "values"),
+        (source(y.astype("f4")), "type of sst .* is float64 there and float32 here"),
+        (source(y[:, :, ::-1], (6, 7, 6)), r"blocks|tree"),
+        (source(y, shift=1e-6), "coordinate a of sst"),
+    ):
+        with pytest.raises(ValueError, match=rf"of other data: the .*({what}).*Give another directory"):
+            sums([wrong], SPACE, checkpoint=tmp_path)
+
+
+def test_a_damaged_file_is_named_and_computed_again_once_deleted(tmp_path: Path) -> None:
+    source = sources("regions")["grid"]
+    expected = digests(sums([source], SPACE, checkpoint=tmp_path))
+    path = sorted(tmp_path.glob("*.npz"))[5]
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+    for damaged in (flipped, whole[:middle], b""):
+        path.write_bytes(damaged)
+        with pytest.raises(
+            ValueError, match=rf"checkpoint file .*{path.name} is damaged .* delete it and run again"
+        ):
+            sums([source], SPACE, checkpoint=tmp_path)
+    path.unlink()
+    assert digests(sums([source], SPACE, checkpoint=tmp_path)) == expected
+
+
+def test_sums_with_other_numbers_than_their_digest_are_refused(tmp_path: Path) -> None:
+    (found,) = sums([grid()], SPACE)
+    (tmp_path / "description.json").touch()
+    save(tmp_path / "0.npz", found)
+    assert load(tmp_path / "0.npz")[0].digest() == found.digest()
+    with np.load(tmp_path / "0.npz") as file:
+        arrays = dict(file)
+    arrays["0_0_moment"] = arrays["0_0_moment"] * 2
+    np.savez(tmp_path / "0.npz", **arrays)
+    with pytest.raises(ValueError, match=r"its sums have digest .* and should have"):
+        load(tmp_path / "0.npz")
+
+
+def test_a_worker_that_does_not_see_the_directory(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"does not see the checkpoint .*nowhere"):
+        save(tmp_path / "nowhere" / "0.npz", sums([grid()], SPACE)[0])
+
+
+def test_what_cannot_be_a_checkpoint(tmp_path: Path) -> None:
+    data = sst().chunk(time=12)
+    with pytest.raises(ValueError, match=r"directory on a path that all workers see, not 's3://bucket/c'"):
+        data.spline.fit(lat=6, checkpoint="s3://bucket/c")
+    with pytest.raises(ValueError, match="leave out compute=False"):
+        data.spline.fit(lat=6, compute=False, checkpoint=tmp_path)
+
+
+def test_in_memory_nothing_is_written(tmp_path: Path) -> None:
+    data = sst()
+    data.spline.fit(lat=6, lon=6, time=SEASONS, penalty=0.1, checkpoint=tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+# A client that is killed
+
+
+class Recorded(zarr.storage.LocalStore):
+    """A store on disk that notes what is read, and ends its process at a chunk once `deadly` is there."""
+
+    async def get(self, key, prototype, byte_range=None):  # type: ignore[no-untyped-def]
+        beside = Path(self.root).parent
+        if key.startswith("sst/c/"):
+            if (beside / "deadly").exists() and key == "sst/c/7/0/1":
+                os.kill(os.getpid(), signal.SIGKILL)
+            with (beside / "reads").open("a") as file:
+                file.write(f"{key}\n")
+        return await super().get(key, prototype, byte_range)
+
+
+def fit_with_checkpoint(folder: str, chunks: dict[str, int] | None) -> xs.Field:
+    data = xr.open_zarr(Recorded(f"{folder}/sst.zarr", read_only=True), consolidated=False, chunks=chunks).sst
+    with dask.config.set(scheduler="threads", num_workers=1):
+        return data.spline.fit(lat=6, lon=8, time=SEASONS, penalty=0.1, checkpoint=f"{folder}/checkpoint")
+
+
+@pytest.mark.parametrize("chunks", [{}, None], ids=["blocks", "regions"])
+def test_a_client_that_is_killed_goes_on(tmp_path: Path, chunks: dict[str, int] | None) -> None:
+    data = sst(months=96, lat=np.linspace(-20, 20, 40), lon=np.linspace(150, 210, 60), gaps=0.1)
+    data.chunk(time=8, lat=20, lon=30).to_dataset().to_zarr(tmp_path / "sst.zarr", consolidated=False)
+    plain = xr.open_zarr(tmp_path / "sst.zarr", consolidated=False, chunks=chunks).sst
+    expected = plain.spline.fit(lat=6, lon=8, time=SEASONS, penalty=0.1).arrays["sst"]
+
+    (tmp_path / "deadly").touch()
+    code = (
+        "import xspline.execution.cuts as cuts; cuts.READ = 3000\n"
+        "from tests.execution.test_checkpoint import fit_with_checkpoint\n"
+        f"fit_with_checkpoint({str(tmp_path)!r}, {chunks})"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    kept = len(list((tmp_path / "checkpoint").glob("*.npz")))
+    assert kept > 0
+    assert json.loads((tmp_path / "checkpoint/description.json").read_text())["device"] is None
+
+    (tmp_path / "deadly").unlink()
+    (tmp_path / "reads").unlink()
+    found = fit_with_checkpoint(str(tmp_path), chunks).arrays["sst"]
+    assert found.tobytes() == np.asarray(expected).tobytes()
+    reads = (tmp_path / "reads").read_text().split()
+    assert len(reads) <= 3 + 48 - kept
+    assert len(list((tmp_path / "checkpoint").glob("*.npz"))) > kept
