@@ -21,16 +21,18 @@ from scipy import linalg, ndimage
 import xspline as xs
 from benchmarks import measure
 from xspline.kernels import Block, Group, Layout, accumulate
-from xspline.solve import Factorisation, Penalty, Ridge, Roughness, factorise, solve
+from xspline.solve import Factorisation, Penalty, Ridge, Roughness, choose, factorise, krylov, solve
 from xspline.sums import Gram, Sums
 
 NAMES = ("time", "lat", "lon")
 LAYOUT = Layout(tuple(Group((i,), (i,)) for i in range(3)))
+PARTS = ("gaps", "million", "against", "structure", "choice")
 LAND, CLOUDS = (0.05, 0.3), (0.025, 0.43)  # size of the blobs over that of the domain, share of the cells
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--large", action="store_true", help="a million coefficients and more: minutes, 5 GB")
+    parser.add_argument("--only", choices=PARTS, nargs="*", default=PARTS, help="some of the tables")
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,12 +266,40 @@ def run(args: argparse.Namespace) -> None:
         against([12], 12)
         full, static = full_grid(20), with_gaps((8, 12, 14), clouds=False)
         structured([("full grid, ridge", full, Ridge(1e-3)), ("static mask, ridge", static, Ridge(1e-3))])
+        choice(10, [1, 2], exact=True)
         return
-    gaps([22, 32, 46, 58], [1e-2, 1e-4, 1e-6, 1e-8])
-    if args.large:
+    if "gaps" in args.only:
+        gaps([22, 32, 46, 58], [1e-2, 1e-4, 1e-6, 1e-8])
+    if args.large and "million" in args.only:
         gaps([100], [1e-4, 1e-6])
-    against([14, 22], 22)
-    structured(cases(int(args.large)))
+    if "against" in args.only:
+        against([14, 22], 22)
+    if "structure" in args.only:
+        structured(cases(int(args.large)))
+    if "choice" in args.only:
+        choice(58 if args.large else 22, [1, 2, 3], exact=not args.large)
+
+
+def choice(size: int, seeds: list[int], *, exact: bool) -> None:
+    """Strengths chosen by REML on top of iterations, from different probes; beside the exact choice."""
+    case, rows, found, seed = with_gaps((size,) * 3), [], [], krylov.SEED
+    named = "iterative" if exact else None  # small ones would be factorised
+    for probes in [*seeds, *(["exact"] if exact else [])]:
+        krylov.SEED = probes if isinstance(probes, int) else seed
+        before, cpu, start = measure.reset_peak(), time.process_time(), time.perf_counter()
+        chosen = choose(case.sums, case.space, "reml", solver="banded" if probes == "exact" else named)
+        wall, cpu, memory = time.perf_counter() - start, time.process_time() - cpu, measure.peak() - before
+        logs = np.log([chosen.penalty.strengths(case.space)[name] for name in NAMES])
+        found.append(logs)
+        apart = float(np.max(np.abs(logs - found[0])))
+        error = max(chosen.error.values(), default=0.0)
+        strengths = ", ".join(f"{x:.3f}" for x in logs)
+        rows.append(
+            (size**3, str(probes), strengths, apart, error, chosen.factorisations, wall, cpu, memory / 1e9)
+        )
+    krylov.SEED = seed
+    header = ("P", "probes", "log λ", "from the first", "± of probes", "set-ups", "s", "CPU s", "GB")
+    measure.table(f"land and clouds, λ chosen by REML; load {os.getloadavg()[0]:.1f}", header, rows)
 
 
 def cases(large: int) -> Iterator[tuple[str, Case, Penalty]]:

@@ -82,6 +82,7 @@ def _described(found: Smoothing) -> dict[str, Any]:
         "factorisations": int(found.factorisations),
         "at_bounds": dict(found.at_bounds),
         "converged": bool(found.converged),
+        "error": dict(found.error),
     }
 
 

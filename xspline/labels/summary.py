@@ -59,8 +59,9 @@ def _smoothing(field: Field, name: str, attrs: dict[str, str]) -> dict[str, xr.D
     if choice := field.choices.get(name):
         ends = (f", lambda of {name} at its {side} bound" for name, side in choice["at_bounds"].items())
         given_up = "" if choice["converged"] else ", not converged"
+        errors = (f", log lambda of {n} ± {e:.2g}" for n, e in choice.get("error", {}).items())
         attrs["smoothing"] = (
-            f"{choice['method']}, {choice['factorisations']} factorisations{given_up}{''.join(ends)}"
+            f"{choice['method']}, {choice['factorisations']} factorisations{given_up}{''.join(ends)}{''.join(errors)}"
         )
         found["score"] = xr.DataArray(choice["score"], attrs={"long_name": f"{choice['method']} score"})
     return found

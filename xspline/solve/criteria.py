@@ -85,6 +85,8 @@ class OfFit(Score):
     rho : ndarray, [J]
     members : ndarray of bool, [b..], optional
         Those that counted elsewhere.
+    fit : Fit, optional
+        The fit at ρ, if it is known.
 
     Raises
     ------
@@ -94,8 +96,10 @@ class OfFit(Score):
 
     exact = 150**2  # P² times the number of systems, up to which u is exact
 
-    def __init__(self, model: Model, rho: Array, members: Members | None = None) -> None:
-        self.model, self.rho, self.fit = model, rho, Fit(model, rho, self.exact)
+    def __init__(
+        self, model: Model, rho: Array, members: Members | None = None, fit: Fit | None = None
+    ) -> None:
+        self.model, self.rho, self.fit = model, rho, fit or Fit(model, rho, self.exact)
         batch = np.broadcast_shapes(model.sums.batch, model.sums.gram.batch)
         determined = np.broadcast_to(self.fit.factorisation.determined, batch)
         self.members = counted(determined & (model.sums.count > model.spectrum.null), members)

@@ -34,6 +34,8 @@ class AxisSpectrum:
 
     Parameters
     ----------
+    vectors : ndarray, [K, K]
+        T.
     values : ndarray, [K]
         r, ascending; exactly 0 where a function has no roughness, everywhere on an axis that is not smoothed.
     smooth : ndarray, [K, m]
@@ -44,6 +46,7 @@ class AxisSpectrum:
         log|M|, and log|NᵀN| of all functions of no roughness.
     """
 
+    vectors: Array
     values: Array
     smooth: Array
     projection: Array
@@ -120,12 +123,15 @@ def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
     mass = _matrix(space, j, 0)
     log_mass, nothing = float(np.linalg.slogdet(mass)[1]), np.zeros((len(mass), 0))
     if not order:
-        return AxisSpectrum(np.zeros(len(mass)), nothing, nothing.T, log_mass, -log_mass)
+        weights, turned = np.linalg.eigh(mass)
+        return AxisSpectrum(
+            turned / np.sqrt(weights), np.zeros(len(mass)), nothing, nothing.T, log_mass, -log_mass
+        )
     values, vectors = linalg.eigh(_matrix(space, j, order), mass)
     null = _nullity(space, j, order, values)
     values[:null], smooth = 0.0, vectors[:, :null]
     log_null = float(np.linalg.slogdet(smooth.T @ smooth)[1])
-    return AxisSpectrum(values, smooth, smooth.T @ mass, log_mass, log_null)
+    return AxisSpectrum(vectors, values, smooth, smooth.T @ mass, log_mass, log_null)
 
 
 def _nullity(space: Space, j: int, order: int, values: Array) -> int:

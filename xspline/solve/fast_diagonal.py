@@ -115,7 +115,7 @@ class FastDiagonal:
 
     # --- solving
 
-    def solve(self, rhs: Array) -> Array:
+    def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides.
 
         Raises
@@ -132,10 +132,11 @@ class FastDiagonal:
         self.iterations, self.residual = 0, 0.0
         step = max(1, AT_ONCE // math.prod(sizes))
         for some in (fine[i : i + step] for i in range(0, len(fine), step)):
-            out[some] = self._refined(np.ascontiguousarray(flat[some]), v[some])
+            rows = np.ascontiguousarray(flat[some])
+            out[some] = self._refined(rows, v[some], tolerance or self.tolerance)
         return np.moveaxis(out, 0, -1).reshape(sizes + batch)
 
-    def _refined(self, rhs: Array, v: Array) -> Array:
+    def _refined(self, rhs: Array, v: Array, tolerance: float) -> Array:
         """A⁻¹ rhs, [m, K..]: the residual is that of the coefficients, whatever rounding does to other coordinates."""
         norm = norm_of(rhs)
         norm[norm == 0] = 1.0
@@ -144,16 +145,16 @@ class FastDiagonal:
         for _ in range(RESTARTS):
             last = float(worst.max())
             other = rotated(transposed, r)
-            goal = CLOSER * np.minimum(self.tolerance / worst, 1.0) * norm_of(other)
+            goal = CLOSER * np.minimum(tolerance / worst, 1.0) * norm_of(other)
             step, iterations = descend(*self._steps(v), other, goal, self.most - count)
             x, count = x + rotated(self.rotations, step), count + iterations
             r = rhs - times(v, self.data.matvec(x)) - self.penalty.matvec(x)
             worst = norm_of(r) / norm
-            if (worst <= self.tolerance).all() or not worst.max() < last / 2 or count >= self.most:
+            if (worst <= tolerance).all() or not worst.max() < last / 2 or count >= self.most:
                 break
         self.iterations, self.residual = max(self.iterations, count), max(self.residual, float(worst.max()))
-        if not (worst <= self.tolerance).all():
-            raise stalled(rhs[0].size, float(worst.max()), count, self.tolerance)
+        if not (worst <= tolerance).all():
+            raise stalled(rhs[0].size, float(worst.max()), count, tolerance)
         return x
 
     def _steps(self, v: Array) -> tuple[Step, Step]:
@@ -206,6 +207,25 @@ class FastDiagonal:
     def inverse_pairs(self) -> NoReturn:
         """Not available: pointwise variances need entries of (G + Λ)⁻¹."""
         raise ConvergenceError("variances of the coefficients " + NEEDS_DIRECT)
+
+    def probed(self) -> tuple[Array, Array, Array]:
+        """a = T z, w = T⁻ᵀ z and b = A⁻¹ w of probes z, where there is one multiplicity: [K.., m] each.
+
+        Raises
+        ------
+        ConvergenceError
+            There are several.
+        """
+        if len(self._probed) != 1:
+            raise ConvergenceError("probes of several systems " + NEEDS_DIRECT)
+        back = [np.asarray(np.linalg.inv(t).T, np.float64) for t in self.rotations]
+        turned = (
+            rotated(self.rotations, self._z),
+            rotated(back, self._z),
+            rotated(self.rotations, self._probed[0]),
+        )
+        a, w, b = (np.moveaxis(x, 0, -1) for x in turned)
+        return a, w, b
 
     @property
     def _z(self) -> Array:

@@ -116,7 +116,7 @@ class Iterative:
 
     # --- solving
 
-    def solve(self, rhs: Array) -> Array:
+    def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides.
 
         Raises
@@ -133,7 +133,7 @@ class Iterative:
         for i, part in enumerate(self.parts):
             if part is not None and part.base.determined:
                 columns = np.flatnonzero(which == i)
-                out[columns] = self._columns(part, flat[columns], self.tolerance)
+                out[columns] = self._columns(part, flat[columns], tolerance or self.tolerance)
         return self.layout.back(out).reshape(sizes + batch)
 
     def _columns(self, part: Multigrid, rhs: Array, tolerance: float) -> Array:
@@ -182,6 +182,20 @@ class Iterative:
     def inverse_pairs(self) -> NoReturn:
         """Not available: pointwise variances need entries of (G + Λ)⁻¹."""
         raise ConvergenceError("variances of the coefficients " + NEEDS_DIRECT)
+
+    def probed(self) -> tuple[Array, Array, Array]:
+        """a = S z, w = S⁻¹ z and b = A⁻¹ w of the only member, [K.., m] each.
+
+        Raises
+        ------
+        ConvergenceError
+            There are several members, or it is not determined.
+        """
+        found = self._probed[0]
+        if len(self._probed) != 1 or found is None:
+            raise ConvergenceError("probes of several systems " + NEEDS_DIRECT)
+        a, b = (self.layout.back(x) for x in found)
+        return a, 1.0 / a, b  # z are ±1, so S⁻¹ z and S z are reciprocal
 
     @cached_property
     def _probed(self) -> list[tuple[Array, Array] | None]:

@@ -97,10 +97,11 @@ class Search(Generic[P]):
         bend, converged = point.hessian, False
         for _ in range(STEPS):
             step = self._step(rho, point, bend)
-            found = None if self._ends(point, step) else self._better(rho, point, step, bend)
-            if (
-                found is None
-            ):  # there, or all that is left are rounding errors, or slopes that are none of the score
+            if self._ends(point, step):
+                converged = True
+                break
+            found = self._better(rho, point, step, bend)
+            if found is None:  # all that is left are rounding errors, or slopes that are none of the score
                 converged = _gain(point, step) < LOST + point.noise
                 break
             (last, before), (rho, point) = (rho, point), found

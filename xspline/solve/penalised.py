@@ -116,13 +116,18 @@ class Fit:
     def __init__(self, model: Model, rho: Array, exact: int = 0) -> None:
         self.size, self.limit = math.prod(model.space.shape), exact
         self.model, self.frame, self.count = model, model.space.frame, len(model.space.shape)
-        penalty = model.penalty(rho).gram(model.space)
-        self.terms = [Gram((term,)) for term in penalty.terms]
-        most = int(model.sums.count.max(initial=0))
-        self.factorisation: Factorisation = factorise(
-            model.sums.gram, penalty, model.space, model.solver, observations=most, exact=True
-        )
+        self.rho = rho
+        self.penalty = model.penalty(rho).gram(model.space)
+        self.terms = [Gram((term,)) for term in self.penalty.terms]
+        self.factorisation = self.factorised()
         self.c = self.factorisation.solve(model.sums.full_moment(self.frame))
+
+    def factorised(self) -> Factorisation:
+        """G + Λ, by a solver that knows its inverse."""
+        model, most = self.model, int(self.model.sums.count.max(initial=0))
+        return factorise(
+            model.sums.gram, self.penalty, model.space, model.solver, observations=most, exact=True
+        )
 
     @cached_property
     def rss(self) -> Array:

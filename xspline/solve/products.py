@@ -73,20 +73,20 @@ class Products:
 
     def matvec(self, x: Array) -> Array:
         """Products with vectors x [m, K..]."""
-        return self._of(self.terms, 0, x) if self.terms else np.zeros_like(x)
+        return self._of(self.terms, 0, x)
 
     def _of(self, terms: Sequence[Term], axis: int, x: Array) -> Array:
         """The sum over some terms, of their matrices from an axis on: each matrix is applied once to a sum."""
-        out: Array | None = None
+        last = axis == len(self.matrices) - 1
+        parts: list[Array] = []
         for number in sorted({indices[axis] for _, indices in terms}):
             some = [term for term in terms if term[1][axis] == number]
-            last = axis == len(self.matrices) - 1
             part = along(self.matrices[axis][number], x if last else self._of(some, axis + 1, x), axis + 1)
             if last:
                 part *= sum(scale for scale, _ in some)
-            out = part if out is None else np.add(out, part, out=out)
-        assert out is not None
-        return out
+            # Added up at once: vectors may be large.
+            parts = [np.add(parts[0], part, out=parts[0]) if parts else part]
+        return parts[0]
 
 
 def _place(known: list[Array], matrix: Array) -> int:

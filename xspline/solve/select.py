@@ -97,6 +97,16 @@ def candidates(
     return [first, *(c for c in others if not first.exact and c.operations <= FARTHEST)]
 
 
+def iterating(gram: Gram, penalty: Gram, frame: Frame, solver: str | None = None) -> Choice | None:
+    """The first candidate that iterates, if it is worth it or asked for; None for several different systems."""
+    try:
+        choices = candidates(gram, penalty, frame, solver)
+    except ValueError:
+        return None
+    one = int(distinct(gram)[1].max(initial=0)) == 0
+    return next((c for c in choices if not c.exact and one), None)
+
+
 @dataclass(frozen=True, eq=False)
 class _Structure:
     """What a proposal looks at."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,11 @@ from .cholesky import Array, tolerance
 from .coarse import coarser
 from .criteria import Gcv, Holders, Members, Reml, Score
 from .errors import SingularSystemError, nothing_determined
+from .estimated import Estimated, Slopes
 from .newton import NEAR, Minimum, Search
 from .penalised import Model
 from .penalty import AUTOMATIC, Roughness
-from .select import select
+from .select import Choice, iterating, select
 from .solution import Factorisation
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ COSTLY, CLOSE = (
     3e10,
     0.02,
 )  # operations from which a step of 2 % in λ ends the search: what remains is its square
+ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
+LONGEST = 2e12  # operations of a factorisation, a minute, from which iterations estimate REML
+ENOUGH = 3e11  # of one of a coarser problem that may still give their start
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
 
 
@@ -58,6 +62,9 @@ class Smoothing:
         Of G + Λ, for `solve`.
     converged : bool
         False where the search gave up; the choice is the best that it saw.
+    error : dict of str to float
+        Where the choice rests on random probes of an iterative solver, the standard errors that these leave in log λ_j;
+        then the score is NaN and the gradient an estimate. Empty where it is exact.
     """
 
     penalty: Roughness
@@ -68,6 +75,7 @@ class Smoothing:
     factorisations: int
     factorisation: Factorisation
     converged: bool
+    error: dict[str, float] = field(default_factory=dict)
 
 
 def choose(
@@ -103,12 +111,11 @@ def choose(
     _check_count(model, method)
     problem = Problem(model, method, _seen(parts) if method == "holders" else ())
     try:
-        found, factorisations = problem.search(
-            problem.start(), NEAR if problem.operations < COSTLY else CLOSE
-        )
+        found, factorisations = problem.search(problem.start(), problem.near)
     except SingularSystemError as error:
         raise error if method == "holders" else _undetermined(model, method) from error
-    value, gradient = found.point.score
+    (value, gradient), point = found.point.score, found.point
+    errors = point.error(~found.at_bound).tolist() if isinstance(point, Estimated) else []
     _, lower, upper = problem.box
     sides = np.where(found.rho - lower < upper - found.rho, "lower", "upper")
     return Smoothing(
@@ -120,6 +127,7 @@ def choose(
         factorisations=factorisations + (method == "holders"),
         factorisation=found.point.factorisation,
         converged=found.converged,
+        error=dict(zip(names, errors, strict=False)),
     )
 
 
@@ -219,10 +227,13 @@ class Problem:
         """The minimum, and how many factorisations it took."""
         _, lower, upper = self.box
         scores = self.scores()
-        return Search(scores, lower, upper, near).run(start), scores.factorisations
+        kind: type[Search[Score]] = Slopes if self.estimated else Search
+        return kind(scores, lower, upper, near).run(start), scores.factorisations
 
     def scores(self) -> Scores:
         """The score as a function of ρ."""
+        if self.estimated:
+            return Scores(functools.partial(Estimated, self.model))
         if self.method != "holders":
             return Scores(functools.partial(Reml if self.method == "reml" else Gcv, self.model))
         model, frame = self.model, self.model.space.frame
@@ -244,7 +255,7 @@ class Problem:
             missing = {n: missing[n] + (before != after) for n, before, after in sizes if n in missing}
             problem = coarse
         rho = problem.box[0]
-        while any(missing.values()):
+        while any(missing.values()) and not (self.estimated and problem.operations > ENOUGH):
             rho = problem.search(rho, ROUGHLY)[0].rho
             smoothness = dict(zip(self.model.names, rho - problem.box[0], strict=True))
             missing[min((n for n in missing if missing[n]), key=lambda n: smoothness[n])] -= 1
@@ -258,7 +269,10 @@ class Problem:
         if found is None:
             return None
         parts = [one[0] for one in (coarser(part, space, names) for part in self.parts) if one is not None]
-        return replace(self, model=replace(self.model, sums=found[0], space=found[1]), parts=parts)
+        solver = None if self.estimated else self.model.solver
+        return replace(
+            self, model=replace(self.model, sums=found[0], space=found[1], solver=solver), parts=parts
+        )
 
     def without(self, missing: Mapping[str, int]) -> Problem:
         """With breakpoints removed so many times along each coordinate."""
@@ -267,11 +281,46 @@ class Problem:
             problem = problem.coarser([n for n, times in missing.items() if times > time]) or problem
         return problem
 
-    @property
+    @cached_property
+    def estimated(self) -> bool:
+        """Whether the score is estimated on top of iterations: REML, where factorisations would take minutes."""
+        return (
+            self.method == "reml"
+            and not (self._exact and self._exact.operations <= LONGEST)
+            and self._iterates
+        )
+
+    @cached_property
     def operations(self) -> float:
         """Of a factorisation."""
-        model, penalty = self.model, self.model.penalty(self.box[0]).gram(self.model.space)
-        return select(model.sums.gram, penalty, model.space.frame, model.solver, exact=True).operations
+        if self.estimated:
+            return LONGEST
+        model = self.model
+        return select(model.sums.gram, self._penalty, model.space.frame, model.solver, exact=True).operations
+
+    @property
+    def near(self) -> float:
+        """A step that ends the search."""
+        if self.estimated:
+            return ESTIMATED
+        return NEAR if self.operations < COSTLY else CLOSE
+
+    @cached_property
+    def _exact(self) -> Choice | None:
+        model = self.model
+        try:
+            return select(model.sums.gram, self._penalty, model.space.frame, model.solver, exact=True)
+        except ValueError:
+            return None
+
+    @cached_property
+    def _iterates(self) -> bool:
+        model = self.model
+        return iterating(model.sums.gram, self._penalty, model.space.frame, model.solver) is not None
+
+    @cached_property
+    def _penalty(self) -> Gram:
+        return self.model.penalty(self.box[0]).gram(self.model.space)
 
     @cached_property
     def box(self) -> tuple[Array, Array, Array]:

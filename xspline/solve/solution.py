@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,15 @@ class System(Protocol):
     def half(self, z: Array) -> Array: ...
 
 
+@runtime_checkable
+class Iterating(Protocol):
+    """A system that is solved by iterations, and a few random probes of it."""
+
+    def solve(self, rhs: Array, tolerance: float | None = None) -> Array: ...
+
+    def probed(self) -> tuple[Array, Array, Array]: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Factorisation:
     """G + Λ, factorised: solves for any number of right-hand sides.
@@ -80,9 +89,21 @@ class Factorisation:
         """Why this solver."""
         return self.choice.reason
 
-    def solve(self, rhs: Array) -> Array:
-        """(G + Λ)⁻¹ rhs, [K.., b..]; NaN for members that are not determined."""
-        return np.where(self.determined, self.system.solve(rhs), np.nan)
+    def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
+        """(G + Λ)⁻¹ rhs, [K.., b..]; NaN for members that are not determined.
+
+        Where the solver iterates, up to a relative residual, if that is not to be the usual one.
+        """
+        system = self.system
+        if tolerance is not None and isinstance(system, Iterating):
+            return np.where(self.determined, system.solve(rhs, tolerance), np.nan)
+        return np.where(self.determined, system.solve(rhs), np.nan)
+
+    def probed(self) -> tuple[Array, Array, Array]:
+        """Random a and w with E[w aᵀ] = I, and b = (G + Λ)⁻¹ w, [K.., m] each, of a solver that iterates."""
+        if not isinstance(self.system, Iterating):
+            raise TypeError(f"the {self.name} solver knows the inverse and has no probes; ask it for traces")
+        return self.system.probed()
 
     def edf(self) -> Array:
         """Effective degrees of freedom tr((G + Λ)⁻¹ G), [b..]; NaN where not determined.
