@@ -9,6 +9,7 @@ NAMES = (
     "dense",
     "memory",
     "graph",
+    "growth",
     "mean",
     "gpu",
     "scattered",
