@@ -115,3 +115,18 @@ def test_blocks_that_their_tasks_move(name: str) -> None:
     assert apart(moved, field) < 1e-10
     for here, there in ((field.predict(), moved.predict(device="cuda")),):
         np.testing.assert_allclose(there, here, rtol=0, atol=1e-9 * float(np.abs(here).max()))
+
+
+@pytest.mark.gpu
+def test_iterations_on_a_card() -> None:
+    statistics = clouds().spline.statistics({**PLACE, "time": SEASON})
+    field, moved = (
+        statistics.solve(xs.Roughness(1e-3), solver="iterative", device=device) for device in (None, "cuda")
+    )
+    assert apart(moved, field) < 1e-7
+
+
+def test_a_solve_on_an_unknown_device_is_refused() -> None:
+    statistics = clouds().spline.statistics({**PLACE, "time": SEASON})
+    with pytest.raises(ValueError, match="device='gpu' is not known; leave it out .* or pass 'cuda'"):
+        statistics.solve(1e-3, device="gpu")

@@ -59,7 +59,8 @@ def fit(
     solver
         Name of a solver; None chooses one by structure.
     device
-        "cuda" moves each block to a GPU inside its own task.
+        "cuda" moves each block to a GPU inside its own task; iterations of the solve run there too where this process
+        has one.
     compute
         False returns a Field whose coefficients are still lazy.
     checkpoint
@@ -77,7 +78,7 @@ def fit(
         of other data or of another space.
     """
     found = _statistics(data, space, bases, weights, holder, device, compute, checkpoint, index=True)
-    return found.solve(penalty, solver=solver)
+    return found.solve(penalty, solver=solver, device=device if execution.has_card() else None)
 
 
 def statistics(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.execution.cases import GRID, SHAPE, assert_same, chunked, grid, positions, space, values
-from xspline.execution import check_device, evaluate, lazy_sums, plan, sums, to_device
+from xspline.execution import card, check_device, evaluate, has_card, lazy_sums, plan, sums, to_device
 
 SPACE = space()
 
@@ -71,6 +71,15 @@ def test_without_a_card_the_error_says_so(monkeypatch: pytest.MonkeyPatch, cards
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(cards))
     with pytest.raises(RuntimeError, match=r"no card is visible to this process.*CUDA_VISIBLE_DEVICES"):
         check_device("cuda", here=True)
+
+
+def test_a_client_without_a_card_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert card(None) is None and not has_card()
+    with pytest.raises(ImportError, match=r"xarray-spline\[gpu12\]"):
+        card("cuda")
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(1))
+    assert has_card()
 
 
 def test_each_block_moves_inside_its_own_task(monkeypatch: pytest.MonkeyPatch) -> None:

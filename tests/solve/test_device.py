@@ -7,7 +7,8 @@ import pytest
 
 from tests.devices import Device
 from tests.solve.cases import gaps, space_of
-from tests.solve.test_iterative import System
+from tests.solve.test_iterative import System, roughness
+from xspline.solve import solve
 from xspline.solve.device import DeviceLevel, DeviceMultigrid, DeviceOperator, DeviceSchwarz
 from xspline.solve.iterative import Iterative, Layout
 from xspline.solve.multigrid import Level, Multigrid, coarsened
@@ -106,3 +107,14 @@ def test_effective_degrees_of_freedom(device: Device) -> None:
         for card in (device, None)
     )
     np.testing.assert_allclose(ours.edf(), host.edf(), rtol=1e-5)
+
+
+def test_a_solve_asks_for_its_device(device: Device) -> None:
+    system = System.of(4, 1e-2, missing=0.3)
+    penalty = roughness(system.space, system.sums.gram, 1e-2)
+    ours, host = (
+        solve(system.sums, system.space, penalty, "iterative", card=card) for card in (device, None)
+    )
+    assert ours.factorisation.system.card is device
+    close(ours.coefficients, host.coefficients, 1e-8)
+    assert solve(system.sums, system.space, penalty, "banded", card=device).factorisation.name == "banded"

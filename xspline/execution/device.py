@@ -30,6 +30,42 @@ def to_device(array: Any, device: str | None) -> Any:
     return array if device is None else _cupy().asarray(array)
 
 
+class Card:
+    """The current card of this process, and its array namespace."""
+
+    def __init__(self) -> None:
+        self._cupy = _cupy()
+
+    @property
+    def xp(self) -> Any:
+        from array_api_compat import cupy
+
+        return cupy
+
+    def put(self, array: Any) -> Any:
+        """Return a host array on the card."""
+        return self._cupy.asarray(array)
+
+    def get(self, array: Any) -> Any:
+        """Return an array of the card on the host."""
+        return array.get()
+
+
+def card(device: str | None) -> Card | None:
+    """Return the card that `device` names, or None for the host."""
+    check_device(device)
+    return None if device is None else Card()
+
+
+def has_card() -> bool:
+    """Return whether this process has CuPy and sees a card."""
+    try:
+        _cupy()
+    except (ImportError, RuntimeError):
+        return False
+    return True
+
+
 def to_host(array: Any) -> Any:
     """Return a NumPy array: `array` itself, or the host copy of a CuPy array."""
     return array.get() if hasattr(array, "get") else array

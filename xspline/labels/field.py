@@ -52,13 +52,21 @@ class Field:
     recover: ClassVar[Callable[..., xr.Dataset]]  # the door to pde, which is opened there
 
     @classmethod
-    def from_statistics(cls, statistics: Statistics, penalty: Any = None, solver: str | None = None) -> Field:
+    def from_statistics(
+        cls,
+        statistics: Statistics,
+        penalty: Any = None,
+        solver: str | None = None,
+        device: str | None = None,
+    ) -> Field:
         """Solve for the coefficients; see :meth:`Statistics.solve`."""
         space, asked = statistics.space, as_penalty(penalty, statistics.space)
         if statistics.is_lazy:
             given = {} if isinstance(asked, str) else dict.fromkeys(statistics.variables, asked)
-            return cls(space, statistics, asked, lazy_arrays(statistics, asked, solver), solver, given)
-        found = solved_variables(statistics, dict.fromkeys(statistics.variables, asked), solver)
+            return cls(
+                space, statistics, asked, lazy_arrays(statistics, asked, solver, device), solver, given
+            )
+        found = solved_variables(statistics, dict.fromkeys(statistics.variables, asked), solver, device)
         return cls(
             space,
             statistics,

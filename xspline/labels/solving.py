@@ -37,7 +37,7 @@ class Solved:
 
 
 def solved_variables(
-    statistics: Statistics, asked: Mapping[str, Asked], solver: str | None
+    statistics: Statistics, asked: Mapping[str, Asked], solver: str | None, device: str | None = None
 ) -> dict[str, Solved]:
     """Return the solve of every variable; those with the same Gram and penalty share one factorisation.
 
@@ -46,9 +46,12 @@ def solved_variables(
     statistics : computed ones.
     asked : for each variable a penalty, or the name of a criterion.
     solver : name of a solver, or None.
+    device : where iterations run: None (the host) or "cuda".
     """
     shared: list[tuple[Gram, Penalty, Factorisation]] = []
-    return {name: _solved(statistics, name, asked[name], solver, shared) for name in statistics.variables}
+    return {
+        name: _solved(statistics, name, asked[name], solver, shared, device) for name in statistics.variables
+    }
 
 
 def _solved(
@@ -57,12 +60,13 @@ def _solved(
     asked: Asked,
     solver: str | None,
     shared: list[tuple[Gram, Penalty, Factorisation]],
+    device: str | None,
 ) -> Solved:
     sums, space = statistics.total(name), statistics.space
     if isinstance(asked, str):
         return chosen(sums, [part.sums[name] for part in statistics.parts], space, asked, solver)
     known = (f for gram, penalty, f in shared if penalty == asked and gram.equals(sums.gram))
-    solution = solve(sums, space, asked, solver, next(known, None))
+    solution = solve(sums, space, asked, solver, next(known, None), execution.card(device))
     shared.append((sums.gram, asked, solution.factorisation))
     return Solved(asked, solution)
 
@@ -86,12 +90,14 @@ def _described(found: Smoothing) -> dict[str, Any]:
     }
 
 
-def lazy_arrays(statistics: Statistics, asked: Asked, solver: str | None) -> dict[str, Any]:
+def lazy_arrays(
+    statistics: Statistics, asked: Asked, solver: str | None, device: str | None = None
+) -> dict[str, Any]:
     """Return the coefficients of every variable as Dask arrays of one block, solved on a worker."""
     space = statistics.space
     return {
         name: execution.deferred(
-            functools.partial(_merged_coefficients, space=space, asked=asked, solver=solver),
+            functools.partial(_merged_coefficients, space=space, asked=asked, solver=solver, device=device),
             [part.sums[name] for part in statistics.parts],
             (*space.shape, *(variable.batch_shape)),
         )
@@ -99,8 +105,10 @@ def lazy_arrays(statistics: Statistics, asked: Asked, solver: str | None) -> dic
     }
 
 
-def _merged_coefficients(parts: list[Sums], space: Space, asked: Asked, solver: str | None) -> np.ndarray:
+def _merged_coefficients(
+    parts: list[Sums], space: Space, asked: Asked, solver: str | None, device: str | None
+) -> np.ndarray:
     total = Sums.merge(parts, space.frame)
     if isinstance(asked, str):
         return chosen(total, parts, space, asked, solver).solution.coefficients
-    return solve(total, space, asked, solver).coefficients
+    return solve(total, space, asked, solver, card=execution.card(device)).coefficients

@@ -262,7 +262,7 @@ class Statistics:
         parts = tuple(Part.of({name: p.sums[name]}, p.holder, p.provenance) for p in self.parts)
         return replace(self, parts=parts, variables={name: self.variables[name]}, is_dataset=False)
 
-    def solve(self, penalty: Any = None, *, solver: str | None = None) -> Field:
+    def solve(self, penalty: Any = None, *, solver: str | None = None, device: str | None = None) -> Field:
         """Solve (G + Λ) c = h for the coefficients (paper, equation 8).
 
         Parameters
@@ -271,6 +271,8 @@ class Statistics:
             A number (ridge λ‖c‖²), ``xs.Ridge``, ``xs.Roughness`` or a sum of them; None or 0 for none.
         solver
             Name of a solver; None chooses one by structure.
+        device
+            "cuda" runs iterations on a GPU; direct solvers, which are small or have structure, stay on the host.
 
         Returns
         -------
@@ -283,7 +285,7 @@ class Statistics:
         """
         from xspline.labels.field import Field
 
-        return Field.from_statistics(self, penalty, solver)
+        return Field.from_statistics(self, penalty, solver, device)
 
     def to_dataset(self) -> xr.Dataset:
         """Return everything as plain arrays and one JSON attribute (the form of the files)."""

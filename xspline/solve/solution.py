@@ -27,6 +27,8 @@ from .structure import product_of, ridge_of, split
 if TYPE_CHECKING:
     from xspline.spaces import Frame, Space
 
+    from .device import Card
+
 FEW = 100  # iterations after which another solver, if there is one, takes over
 
 
@@ -205,6 +207,7 @@ def _factorised(
     *,
     observations: int | None,
     exact: bool = False,
+    card: Card | None = None,
 ) -> tuple[Factorisation, Array]:
     """The factorisation and, with a right-hand side [K.., b..], its solution: each factor is made once for both."""
     frame = space.frame
@@ -212,7 +215,7 @@ def _factorised(
     observed = gram.diagonal(frame) > 0
     if not observed.any():
         raise nothing_determined(space, observed.reshape(members))
-    choice, system, solved = _attempted(gram, penalty, space, solver, rhs, exact)
+    choice, system, solved = _attempted(gram, penalty, space, solver, rhs, exact, card)
     determined = system.determined & observed.any(axis=tuple(range(len(frame.sizes))))
     if not determined.any():
         raise nothing_determined(
@@ -226,14 +229,20 @@ def _factorised(
 
 
 def _attempted(
-    gram: Gram, penalty: Gram, space: Space, solver: str | None, rhs: Array | None, exact: bool
+    gram: Gram,
+    penalty: Gram,
+    space: Space,
+    solver: str | None,
+    rhs: Array | None,
+    exact: bool,
+    card: Card | None,
 ) -> tuple[Choice, System, Array]:
     """The first solver that gets there: where iterations take too many, the next one takes over."""
     choices, room, failed = candidates(gram, penalty, space.frame, solver, exact=exact), room_for(exact), ""
     for number, choice in enumerate(choices, start=1):
         most = MOST if number == len(choices) else FEW
         try:
-            system = _system(choice.name, gram, penalty, space, room, most)
+            system = _system(choice.name, gram, penalty, space, room, most, card)
             solved = np.zeros(()) if rhs is None else system.solve(rhs)
         except ConvergenceError:
             if number == len(choices):
@@ -244,12 +253,14 @@ def _attempted(
     return replace(choice, reason=choice.reason + failed), system, solved
 
 
-def _system(name: str, gram: Gram, penalty: Gram, space: Space, room: float, most: int) -> System:
+def _system(
+    name: str, gram: Gram, penalty: Gram, space: Space, room: float, most: int, card: Card | None
+) -> System:
     """A solver by name; an iterative one gives up after `most` iterations."""
     if name == ITERATIVE:
         from .iterative import Iterative  # imports numba
 
-        return Iterative(gram, penalty, space, most=most)
+        return Iterative(gram, penalty, space, most=most, card=card)
     frame = space.frame
     product, ridge = product_of(gram, frame), ridge_of(penalty)
     if product is not None and name == "spectral":
@@ -267,6 +278,7 @@ def solve(
     penalty: Penalty,
     solver: str | None = None,
     factorisation: Factorisation | None = None,
+    card: Card | None = None,
 ) -> Solution:
     """Coefficients of the penalised least-squares fit.
 
@@ -282,6 +294,8 @@ def solve(
         See `select`.
     factorisation : Factorisation, optional
         Of the same G and penalty, from an earlier solve or another variable.
+    card : Card, optional
+        Device of the iterative solver; the others, which are small or have structure, stay on the host.
 
     Raises
     ------
@@ -292,7 +306,9 @@ def solve(
     shift, penalised = _shift(sums, matrix, frame)
     rhs, most = sums.full_moment(frame) - penalised, int(sums.count.max(initial=0))
     if factorisation is None:
-        factorisation, centred = _factorised(sums.gram, matrix, space, solver, rhs, observations=most)
+        factorisation, centred = _factorised(
+            sums.gram, matrix, space, solver, rhs, observations=most, card=card
+        )
     else:
         centred = factorisation.solve(rhs)
     rss = np.maximum(sums.rss(centred, frame), 0.0)  # zero up to rounding when the fit is exact
