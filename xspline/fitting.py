@@ -50,7 +50,8 @@ def fit(
         Without any basis, the axes X, Y, Z and T of the CF conventions get one each, by their number of labels
         (:func:`xspline.labels.defaults.bases_for`); :func:`plan` shows them.
     penalty
-        A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness`` or a sum of them. None and 0 mean none.
+        A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness`` or a sum of them; 0 means none. "reml", "gcv" and
+        "holders" choose the strengths of a ``Roughness`` by that criterion; None is "reml" where there are B-splines.
     weights : DataArray
         Relative precisions (1/se²) over some of the dimensions, with equal labels; zero leaves an observation out.
     holder

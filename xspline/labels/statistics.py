@@ -268,7 +268,8 @@ class Statistics:
         Parameters
         ----------
         penalty
-            A number (ridge λ‖c‖²), ``xs.Ridge``, ``xs.Roughness`` or a sum of them; None or 0 for none.
+            A number (ridge λ‖c‖²), ``xs.Ridge``, ``xs.Roughness`` or a sum of them, or "reml", "gcv" or "holders";
+            see :func:`xspline.fit`.
         solver
             Name of a solver; None chooses one by structure.
         device
