@@ -90,10 +90,16 @@ def _begins_with_one(features: Features) -> bool:
     return bool(constant[0] == 1.0 and not constant[1:].any())
 
 
-def given_columns(features: Features, cell: Integers, z: Floats) -> Floats:
-    """Columns [L, n] of a basis other than a B-spline."""
-    pairs = features.pair_features(cell, z).T
-    return pairs if _begins_with_one(features) else np.concatenate([features.features(cell, z).T, pairs])
+def given_columns(features: Features, cell: Integers, z: Floats, out: Floats | None = None) -> Floats:
+    """Columns [L, n] of a basis other than a B-spline, into `out` if it is given."""
+    values = np.ascontiguousarray(features.features(cell, z).T)
+    extra = 0 if _begins_with_one(features) else len(values)
+    first, second = np.triu_indices(len(values))
+    out = np.empty((extra + first.size, z.size)) if out is None else out
+    out[:extra] = values[:extra]
+    for line, a, b in zip(out[extra:], first, second, strict=True):  # one by one: nothing else is allocated
+        np.multiply(values[a], values[b], out=line)
+    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,13 +186,20 @@ class Cells:
         """Empty sums of so many members each."""
         return CellSums(self, reaches, moments, pairs)
 
-    def table(self, rows: Integers) -> Floats:
-        """Local coordinates, or columns, of some rows: [numbers per row, rows]."""
-        out = []
-        for f, x, columns in zip(self.features, self.coordinates, self.columns, strict=True):
-            cell, z = self.engine.locate(f, x.take(rows))
-            out.append(z[None] if columns.of_position else given_columns(f, cell, z))
-        return np.concatenate(out)
+    def table(self, rows: Integers, held: Floats) -> Floats:
+        """Local coordinates, or columns, of some rows: [numbers per row, rows], in `held` if they fit."""
+        lines = [1 if columns.of_position else columns.size for columns in self.columns]
+        size = sum(lines) * rows.size
+        out = (held[:size] if size <= held.size else np.empty(size)).reshape(-1, rows.size)
+        last = 0
+        for f, x, columns, count in zip(self.features, self.coordinates, self.columns, lines, strict=True):
+            (cell, z), part = self.engine.locate(f, x.take(rows)), out[last : last + count]
+            if columns.of_position:
+                part[0] = z
+            else:
+                given_columns(f, cell, z, part)
+            last += count
+        return out
 
 
 class CellSums:
@@ -213,14 +226,17 @@ class CellSums:
         self._features, self._columns = cells.features[::-1], cells.columns[::-1]
         self._bases = np.stack([*bases[::-1], *cells.cells.T[::-1]], axis=1)
         stretch = math.prod(self.extents)
+        self._held = np.empty(0)  # memory fresh from the system costs as much as what it holds
         self.moment = np.zeros((moments, stretch))
         self.pairs = np.zeros((pairs, stretch, math.prod(self.offsets)))
 
     def add(self, first: int, rows: Integers, weights: Floats, errors: Floats) -> None:
         """Add sorted rows from the `first` on: weights and weighted errors are [members, rows]."""
         plans, tables = self._tables
+        table = self.cells.table(rows, self._held)
+        self._held = table.reshape(-1) if table.size > self._held.size else self._held
         _kernels().add_cells(
-            first, self.cells.ends, self._bases, self.cells.table(rows), weights, errors,
+            first, self.cells.ends, self._bases, table, weights, errors,
             self._plan, *plans, tables, *self._places, self.moment, self.pairs,
         )  # fmt: skip
 
