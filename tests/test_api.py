@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable
+from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
@@ -142,3 +144,23 @@ def test_fit_computes_exactly_once() -> None:
         field = dataset.spline.fit(lat=6, lon=8, time=SEASONS, penalty=0.1)
     assert len(calls) == 1
     assert all(isinstance(a, np.ndarray) for a in field.arrays.values())
+
+
+def test_the_plan_shows_the_solver_of_the_penalty() -> None:
+    x = np.linspace(0, 1, 400)
+    chunked = da.zeros((400, 400, 400), chunks=100, dtype="f4")
+    data = xr.DataArray(chunked, dict(zip("abc", [x] * 3, strict=True)), ("a", "b", "c"), "u")
+    bases = dict.fromkeys("abc", 100)
+    rough = xs.Roughness(1e-3)
+
+    def solvers(**options: Any) -> list[str]:
+        return [row.solver for row in data.spline.plan(bases, **options).rows]
+
+    assert solvers(penalty=1e-3) == ["spectral", "separable", "iterative"]
+    assert solvers(penalty=rough) == ["spectral", "iterative", "iterative"]
+    assert solvers() == solvers(penalty="reml") == ["spectral", "iterative", "iterative"]
+    assert solvers(penalty=rough, solver="iterative") == ["iterative"] * 3
+    assert solvers(penalty="gcv") == ["none"] * 3  # needs the inverse
+    assert "conjugate gradients" in data.spline.plan(bases, penalty=rough).rows[0].reason
+    small = dict.fromkeys("abc", 8)
+    assert data.spline.plan(small).rows[0].solver in ("banded", "dense")

@@ -77,13 +77,24 @@ class SplineAccessor:
         self,
         space: Space | Mapping[str, Any] | None = None,
         *,
+        penalty: Any = None,
         weights: xr.DataArray | None = None,
         holder: Any = None,
+        solver: str | None = None,
         device: str | None = None,
         **bases: Any,
     ) -> execution.Plan:
         """Say what a fit would cost, before any data move; see :func:`xspline.plan`."""
-        return fitting.plan(self._data, space, weights=weights, holder=holder, device=device, **bases)
+        return fitting.plan(
+            self._data,
+            space,
+            penalty=penalty,
+            weights=weights,
+            holder=holder,
+            solver=solver,
+            device=device,
+            **bases,
+        )
 
 
 def register() -> None:

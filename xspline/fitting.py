@@ -18,6 +18,7 @@ from xspline.labels.holders import Holders, holders_of
 from xspline.labels.observations import Observations, check_data, checked_weights, fitted_variables
 from xspline.labels.statistics import Part, Statistics
 from xspline.labels.target import target_chunks
+from xspline.solve import as_penalty, choice_for
 from xspline.spaces import Axis, Basis, Space, as_basis
 
 Data = xr.DataArray | xr.Dataset
@@ -113,19 +114,27 @@ def plan(
     data: Data,
     space: Space | Mapping[str, Any] | None = None,
     *,
+    penalty: Any = None,
     weights: xr.DataArray | None = None,
     holder: Any = None,
+    solver: str | None = None,
     device: str | None = None,
     **bases: Any,
 ) -> execution.Plan:
     """Say what a fit would cost: coefficients, bytes, tasks, solver and peak memory, from labels and chunks alone.
 
-    Parameters are those of :func:`fit`. Of a Dataset, the plan is that of its first fitted variable. The plan shows
-    the line of code that asks for its bases.
+    Parameters are those of :func:`fit`; the penalty has a say in the choice of the solver. Of a Dataset, the plan is
+    that of its first fitted variable. The plan shows the line of code that asks for its bases.
     """
     agreed, observed = _request(data, space, bases, index=True)
     (first,) = _owned(observed[:1], weights, holders_of(holder, data))
-    cost = execution.plan(first.source(agreed), agreed, device=device)
+    asked = as_penalty(penalty, agreed)
+    cost = execution.plan(
+        first.source(agreed),
+        agreed,
+        device=device,
+        solver=lambda gram: choice_for(gram, asked, agreed, solver),
+    )
     return replace(cost, code=f"fit({defaults.code(agreed)})")
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from xspline.execution.cuts import Cuts
 from xspline.execution.device import check_device
 from xspline.execution.footprint import Component, Sizes, gram_bytes, joined, most_holders, sums_bytes
 from xspline.execution.source import Source, in_memory, is_dask, is_reader
-from xspline.solve.select import select
+from xspline.solve.select import Choice, select
 from xspline.spaces import Space
 from xspline.sums import Factor, Gram
 
@@ -153,7 +154,13 @@ _NOTE = (
 )
 
 
-def plan(source: Source, space: Space, *, device: str | None = None, penalty: Gram | None = None) -> Plan:
+def plan(
+    source: Source,
+    space: Space,
+    *,
+    device: str | None = None,
+    solver: Callable[[Gram], Choice] | None = None,
+) -> Plan:
     """Say what accumulating `source` and solving in `space` would cost. Computes and reads nothing.
 
     Parameters
@@ -161,12 +168,13 @@ def plan(source: Source, space: Space, *, device: str | None = None, penalty: Gr
     source : the variable.
     space : where it is fitted.
     device : None or "cuda".
-    penalty : Λ, which has a say in the choice of the solver; None for none.
+    solver : the solver for a Gram; None for that of least squares.
     """
     check_device(device)
     source = prepare(source)
     cuts = cuts_of(source)
     steps = steps_of(source, space, cuts)
+    choose = solver or functools.partial(select, penalty=Gram(()), frame=space.frame)
     return Plan(
         source.label,
         dict(zip(space.names, space.shape, strict=True)),
@@ -180,7 +188,7 @@ def plan(source: Source, space: Space, *, device: str | None = None, penalty: Gr
         tuple(math.prod(step) for step in steps),
         COMPILER,
         device,
-        tuple(_row(mask, source, space, cuts, steps, penalty) for mask in MASKS),
+        tuple(_row(mask, source, space, cuts, steps, choose) for mask in MASKS),
     )
 
 
@@ -224,14 +232,19 @@ def _merges(left: Sequence[int], step: Sequence[int]) -> int:
 
 
 def _row(
-    mask: str, source: Source, space: Space, cuts: Cuts, steps: Sequence[Sequence[int]], penalty: Gram | None
+    mask: str,
+    source: Source,
+    space: Space,
+    cuts: Cuts,
+    steps: Sequence[Sequence[int]],
+    choose: Callable[[Gram], Choice],
 ) -> Row:
     parts, batch = components(mask, source, space), _batch(source)
     whole, holders = dict(enumerate(space.shape)), _holders(source)
     sizes = Sizes.of(source, space, cuts)
     partial, merging, moved = _merging(sizes, steps, parts)
     together = most_holders(source, cuts, [1] * len(cuts.blocks))  # of which one is contracted at a time
-    solver, reason, solver_bytes = _solver(parts, space, batch, penalty)
+    solver, reason, solver_bytes = _solver(parts, space, batch, choose)
     return Row(
         mask,
         gram_bytes(whole, space, parts, batch),
@@ -319,14 +332,13 @@ def _components(sites: Iterable[set[Any]], batch_axes: Sequence[int]) -> list[Co
 
 
 def _solver(
-    parts: Sequence[Component], space: Space, batch: int, penalty: Gram | None
+    parts: Sequence[Component], space: Space, batch: int, choose: Callable[[Gram], Choice]
 ) -> tuple[str, str, int]:
     """Return (name, reason, bytes) of the solver for G of this structure, from arrays that hold no memory."""
-    frame = space.frame
     term = tuple(Hollow.of(axes, space, number + 2) for number, (axes, _) in enumerate(parts) if axes)
     members = batch if any(varies and axes for axes, varies in parts) else 1
     try:
-        choice = select(Gram((term,)), Gram(()) if penalty is None else penalty, frame)
+        choice = choose(Gram((term,)))
     except ValueError as error:
         return "none", str(error), 0
     return choice.name, choice.reason, choice.nbytes * members

@@ -10,6 +10,7 @@ from .penalty import as_penalty as as_penalty
 from .penalty import penalty_code as penalty_code
 from .select import Choice as Choice
 from .smoothing import Smoothing as Smoothing
+from .smoothing import choice_for as choice_for
 from .smoothing import choose as choose
 from .solution import Factorisation as Factorisation
 from .solution import Solution as Solution

@@ -87,7 +87,7 @@ def candidates(
     admitted = (c for c in proposals if c is not None and (c.exact or not exact))
     choices = sorted(admitted, key=lambda c: c.operations + (0.0 if c.exact else PATIENCE))
     if not choices:
-        raise ValueError(_inadmissible(str(solver), found))
+        raise ValueError(_inadmissible(str(solver), found, admitted=any(proposals)))
     fitting = [choice for choice in choices if choice.nbytes <= physical_memory()]
     if not fitting:
         raise ValueError(_too_large(choices[0], found, exact))
@@ -259,11 +259,11 @@ def abreast(systems: int, ordering: Ordering) -> int:
     return min(cores(), systems, max(1, int(ABREAST // (8 * ordering.size * (ordering.bandwidth + 1)))))
 
 
-def _inadmissible(solver: str, found: _Structure) -> str:
-    if solver == ITERATIVE and len(found.frame.sizes) <= MAX_AXES:
+def _inadmissible(solver: str, found: _Structure, *, admitted: bool) -> str:
+    if admitted:
         return (
-            "solver='iterative' does not know the inverse of the system, from which the smoothing is chosen; leave "
-            "solver out, or pass strengths, as in xs.Roughness(1e-4)"
+            f"solver={solver!r} does not know the inverse of the system, from which this smoothing is chosen; leave "
+            "solver out, or pass strengths, as in xs.Roughness(1e-4), or penalty='reml', which it estimates"
         )
     if solver == ITERATIVE:
         return f"solver='iterative' takes up to {MAX_AXES} coordinates, not {len(found.frame.sizes)}; leave solver out"
@@ -284,7 +284,7 @@ def _too_large(choice: Choice, found: _Structure, exact: bool) -> str:
     if found.one_product and not found.ridge:
         remedy += ", or a ridge (a number as penalty), under which this system falls into small ones"
     if exact:
-        remedy += ", or pass strengths, as in xs.Roughness(1e-4): they are solved for by iterations"
+        remedy += ", or pass strengths, as in xs.Roughness(1e-4), or penalty='reml': iterations solve or estimate these"
     article = "an" if choice.name == ITERATIVE else "a"
     return (
         f"{article} {choice.name} solve for P = {found.ordering.size} coefficients needs about {choice.nbytes} bytes "

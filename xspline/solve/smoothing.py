@@ -20,7 +20,7 @@ from .errors import SingularSystemError, nothing_determined
 from .estimated import Estimated, Slopes
 from .newton import NEAR, Minimum, Search
 from .penalised import Model
-from .penalty import AUTOMATIC, Roughness
+from .penalty import AUTOMATIC, Penalty, Roughness
 from .select import Choice, iterating, select
 from .solution import Factorisation
 
@@ -192,6 +192,36 @@ def _seen(parts: Sequence[Sums]) -> list[Sums]:
     return seen
 
 
+def choice_for(gram: Gram, asked: Penalty | str, space: Space, solver: str | None = None) -> Choice:
+    """The solver of a fit with a penalty, or with one whose strengths a criterion chooses.
+
+    Parameters
+    ----------
+    gram : Gram
+    asked : Penalty or {"reml", "gcv", "holders"}
+    space : Space
+    solver : str, optional
+        See `select`.
+    """
+    if isinstance(asked, Penalty):
+        return select(gram, asked.gram(space), space.frame, solver)
+    names, order = smoothed(space, asked)
+    penalty = Roughness(dict.fromkeys(names, 1.0), order).gram(space)
+    return _solver_of(asked, gram, penalty, space, solver)
+
+
+def _solver_of(method: str, gram: Gram, penalty: Gram, space: Space, solver: str | None) -> Choice:
+    """One that knows the inverse; for REML one that iterates, where a factorisation would take minutes."""
+    rough = iterating(gram, penalty, space.frame, solver) if method == "reml" else None
+    try:
+        exact = select(gram, penalty, space.frame, solver, exact=True)
+    except ValueError:
+        if rough is None:
+            raise
+        return rough
+    return exact if rough is None or exact.operations <= LONGEST else rough
+
+
 class Scores:
     """A score as a function of ρ, of the same batch members wherever it is asked for; counts factorisations."""
 
@@ -281,22 +311,21 @@ class Problem:
             problem = problem.coarser([n for n, times in missing.items() if times > time]) or problem
         return problem
 
-    @cached_property
+    @property
     def estimated(self) -> bool:
-        """Whether the score is estimated on top of iterations: REML, where factorisations would take minutes."""
-        return (
-            self.method == "reml"
-            and not (self._exact and self._exact.operations <= LONGEST)
-            and self._iterates
-        )
+        """Whether the score is estimated on top of iterations."""
+        return not self.choice.exact
 
-    @cached_property
+    @property
     def operations(self) -> float:
         """Of a factorisation."""
-        if self.estimated:
-            return LONGEST
-        model = self.model
-        return select(model.sums.gram, self._penalty, model.space.frame, model.solver, exact=True).operations
+        return self.choice.operations if self.choice.exact else LONGEST
+
+    @cached_property
+    def choice(self) -> Choice:
+        """The solver of each score."""
+        model, penalty = self.model, self.model.penalty(self.box[0]).gram(self.model.space)
+        return _solver_of(self.method, model.sums.gram, penalty, model.space, model.solver)
 
     @property
     def near(self) -> float:
@@ -304,23 +333,6 @@ class Problem:
         if self.estimated:
             return ESTIMATED
         return NEAR if self.operations < COSTLY else CLOSE
-
-    @cached_property
-    def _exact(self) -> Choice | None:
-        model = self.model
-        try:
-            return select(model.sums.gram, self._penalty, model.space.frame, model.solver, exact=True)
-        except ValueError:
-            return None
-
-    @cached_property
-    def _iterates(self) -> bool:
-        model = self.model
-        return iterating(model.sums.gram, self._penalty, model.space.frame, model.solver) is not None
-
-    @cached_property
-    def _penalty(self) -> Gram:
-        return self.model.penalty(self.box[0]).gram(self.model.space)
 
     @cached_property
     def box(self) -> tuple[Array, Array, Array]:
