@@ -62,7 +62,7 @@ def image_of(factor: Factor, vectors: Sequence[Array], frame: Frame) -> Array:
         v = vectors[axis][(start + np.arange(length + (offsets - 1 if around else 0))) % size]
         pairs = np.moveaxis(out, (position, count + position), (0, 1))
         out = np.moveaxis(_image_along(pairs, v, length), 0, position)
-    return np.ascontiguousarray(out)
+    return np.asarray(out, order="C")  # keeps a multiplicity's shape ()
 
 
 def _image_along(pairs: Array, v: Array, length: int) -> Array:
