@@ -100,6 +100,7 @@ def test_where_factorisations_take_long_iterations_choose(monkeypatch: pytest.Mo
     monkeypatch.setattr("xspline.solve.select.PATIENCE", -1e12)
     ours, exact = choose(sums, space, "reml"), choose(sums, space, "reml", solver="banded")
     assert ours.factorisation.name == "iterative" and ours.error
+    assert "would take longer than iterations" in ours.factorisation.reason
     assert np.abs(logs(ours, space) - logs(exact, space)).max() < 0.1
     assert ours.factorisations <= 5  # coarser exact problems gave the start
 

@@ -11,7 +11,7 @@ They are asked for the difference from a system whose traces are known, that of 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -89,7 +89,8 @@ class ProbedFit(Fit):
         if choice is None:
             raise ValueError("no solver that iterates takes this system; leave solver out")
         most = int(model.sums.count.max(initial=0))
-        return factorise(model.sums.gram, penalty, model.space, choice.name, observations=most)
+        found = factorise(model.sums.gram, penalty, model.space, choice.name, observations=most)
+        return replace(found, choice=choice)  # chosen for its structure, not by name
 
     def solved(self, v: Array) -> Array:
         """A⁻¹v of vectors [P, rest.., b..], roughly: all that are solved for here are parts of the Hessian."""
