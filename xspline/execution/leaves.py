@@ -170,12 +170,12 @@ def _sum(parts: Sequence[Total], frame: Frame) -> Total:
     return type(parts[0]).merge(parts, frame)
 
 
-def assemble(recipe: Recipe, counts: tuple[int, ...], *parts: Total) -> Total:
+def assemble(frame: Frame, counts: tuple[int, ...], *parts: Total) -> Total:
     """Return blocks of batch members, a grid of `counts` in C order, side by side along every batch axis."""
     row = list(parts)
     for axis in reversed(range(len(counts))):
         n = counts[axis]
-        row = [side_by_side(row[i : i + n], axis, recipe.space.frame) for i in range(0, len(row), n)]
+        row = [side_by_side(row[i : i + n], axis, frame) for i in range(0, len(row), n)]
     return row[0]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dask.base
@@ -67,7 +68,8 @@ def lazy_sums(source: Source, space: Space, *, device: str | None = None) -> Del
     """Return the Sums of `source`, or Shares, as a Delayed; building it computes and reads nothing."""
     check_device(device)
     graph, (key,) = build([source], space, device)
-    return _delayed(graph, key)
+    layers = HighLevelGraph.from_collections(key, tasks.needed(graph, [key]), dependencies=())
+    return Delayed(key, layers)
 
 
 def compute(values: Sequence[Any]) -> list[Any]:
@@ -99,31 +101,56 @@ def _computed(
 ) -> list[Any]:
     if not sources:
         return []
-    graph, keys = build(sources, space, device, checkpoint)
-    everything = tasks.add_task(graph, "all", _listed, *map(TaskRef, keys))
+    graph, lefts = _build(sources, space, device, checkpoint)
     try:
-        (out,) = compute([_delayed(graph, everything)])
+        found = iter(_fetched(graph, [key for left in lefts for key in left.keys]))
     except WorkerMemoryError as error:
         from xspline.execution.planning import plan
 
         raise WorkerMemoryError(f"{error}\n{plan(sources[0], space)}") from error
     if checkpoint is not None:
         checkpoint.close()
-    return list(out)
+    return [leaves.assemble(space.frame, left.counts, *(next(found) for _ in left.keys)) for left in lefts]
 
 
-def _listed(*values: Any) -> list[Any]:
-    return list(values)
+def _fetched(graph: Graph, keys: Sequence[Key]) -> list[Any]:
+    """Return the values of some keys, each from where it was made: no worker needs to hold them all."""
+    # Keys of their own: those of blocks are tuples, which a graph of several results loses when it is culled.
+    own = [tasks.add_task(graph, "fetch", _same, TaskRef(key)) for key in keys]
+    layers = HighLevelGraph.from_collections("fetch", tasks.needed(graph, own), dependencies=())
+    return compute([Delayed(key, layers, layer="fetch") for key in own])
 
 
-def _delayed(graph: Graph, key: Key) -> Delayed:
-    return Delayed(key, HighLevelGraph.from_collections(key, tasks.needed(graph, [key]), dependencies=()))
+def _same(value: Any) -> Any:
+    return value
 
 
-def build(
-    sources: Sequence[Source], space: Space, device: str | None = None, checkpoint: Checkpoint | None = None
-) -> tuple[Graph, list[Key]]:
-    """Return a graph, and for each source the key of its Sums in it. Without a checkpoint it reads nothing."""
+@dataclass(frozen=True)
+class Left:
+    """What the tree leaves of a source: the blocks of its batch members, a grid of `counts` in C order."""
+
+    keys: tuple[Key, ...]
+    counts: tuple[int, ...] = ()
+
+    def one(self, graph: Graph, space: Space) -> Key:
+        """Return the key of all of them side by side."""
+        if len(self.keys) == 1:
+            return self.keys[0]
+        return tasks.add_task(
+            graph, "sums", leaves.assemble, space.frame, self.counts, *map(TaskRef, self.keys)
+        )
+
+
+def build(sources: Sequence[Source], space: Space, device: str | None = None) -> tuple[Graph, list[Key]]:
+    """Return a graph, and for each source the key of its Sums in it. Computes and reads nothing."""
+    graph, lefts = _build(sources, space, device, None)
+    return graph, [left.one(graph, space) for left in lefts]
+
+
+def _build(
+    sources: Sequence[Source], space: Space, device: str | None, checkpoint: Checkpoint | None
+) -> tuple[Graph, list[Left]]:
+    """Return a graph, and what it leaves of each source. Without a checkpoint it reads nothing."""
     prepared = [prepare(source) for source in sources]
     if checkpoint is not None:
         checkpoint.open(described(prepared, space, device))
@@ -142,14 +169,14 @@ def _add_source(
     device: str | None,
     checkpoint: Checkpoint | None,
     number: int,
-) -> Key:
-    """Add the tasks of one prepared source and return the key of its Sums."""
+) -> Left:
+    """Add the tasks of one prepared source and return the keys of its Sums."""
     graph = inputs.graph
     if 0 in source.shape:
-        return tasks.add_data(graph, "zero", leaves.zero(source, space))
+        return Left((tasks.add_data(graph, "zero", leaves.zero(source, space)),))
     if in_memory(source.values):
         held = Held(DataNode(None, source))
-        return tasks.add_task(graph, "sums", leaves.sum_held, held, space, device)
+        return Left((tasks.add_task(graph, "sums", leaves.sum_held, held, space, device),))
     cuts = cuts_of(source)
     pieces = [(axes, _pieces(inputs, a, axes, cuts)) for axes, a in source.parts if not travels_whole(a)]
     recipe = _add_recipe(graph, source, space, cuts, device)
@@ -161,7 +188,7 @@ def _add_source(
     if checkpoint is not None:
         left = checkpoint.add(graph, left, number)
     left = tasks.add_tree(graph, left, steps[kept:], leaves.merge, recipe)
-    return _add_batch(graph, left, source, recipe)
+    return _in_order(left, source.layout.batch_axes)
 
 
 def _add_recipe(graph: Graph, source: Source, space: Space, cuts: Cuts, device: str | None) -> Key:
@@ -210,13 +237,8 @@ def _region_leaves(inputs: Inputs, source: Source, cuts: Cuts, recipe: Key, piec
     return found
 
 
-def _add_batch(graph: Graph, left: Grid, source: Source, recipe: Key) -> Key:
-    """Add the task that sets the blocks of batch members side by side, and return its key."""
-    if len(left) == 1:
-        return next(iter(left.values()))
-    axes = source.layout.batch_axes
+def _in_order(left: Grid, axes: Sequence[int]) -> Left:
+    """Return the blocks of batch members, the first batch axis outermost."""
     counts = tuple(1 + max(index[a] for index in left) for a in axes)
     order = sorted(left, key=lambda index: tuple(index[a] for a in axes))
-    return tasks.add_task(
-        graph, "sums", leaves.assemble, TaskRef(recipe), counts, *(TaskRef(left[i]) for i in order)
-    )
+    return Left(tuple(left[index] for index in order), counts)
