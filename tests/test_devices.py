@@ -128,5 +128,5 @@ def test_iterations_on_a_card() -> None:
 
 def test_a_solve_on_an_unknown_device_is_refused() -> None:
     statistics = clouds().spline.statistics({**PLACE, "time": SEASON})
-    with pytest.raises(ValueError, match="device='gpu' is not known; leave it out .* or pass 'cuda'"):
+    with pytest.raises(ValueError, match=r"device='gpu' is not known; leave it out .* or pass 'cuda'"):
         statistics.solve(1e-3, device="gpu")
