@@ -143,10 +143,11 @@ class Sweep:
             self._lines = np.empty(size)  # kept: memory fresh from the system costs more than the sums
         out, power = self._lines[:size].reshape(before, after, extent), np.zeros((before, after))
         count, digest = (np.zeros((before, after), dtype=np.int64) for _ in range(2))
-        _kernels().sweep(
-            values, column, rows.order, rows.ends, rows.start, rows.places, rows.values, rows.words, reference, moment,
-            out, power, count, digest,
-        )  # fmt: skip
+        with np.errstate(over="ignore"):  # digests are modulo 2⁶⁴; plain Python, uncompiled, would warn
+            _kernels().sweep(
+                values, column, rows.order, rows.ends, rows.start, rows.places, rows.values, rows.words,
+                reference, moment, out, power, count, digest,
+            )  # fmt: skip
         lines = [1 if i == self.index else n for i, (_, n) in enumerate(piece.rows)]
         others = [n for i, n in enumerate(lines) if i != self.index]
         return out.reshape(*others, extent), power.reshape(lines), count.reshape(lines), digest.reshape(lines)
