@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.polynomial import legendre
 
-from .layout import Bools, Floats, Integers
+from .layout import Array, Bools, Floats, Integers
 from .rows import Positions, Reach, base_of_cells
 
 if TYPE_CHECKING:
@@ -102,8 +102,37 @@ def given_columns(features: Features, cell: Integers, z: Floats, out: Floats | N
     return out
 
 
+class ByCell:
+    """What rows that are sorted by cell can tell, on the host or on a device."""
+
+    features: tuple[Features, ...]
+    keys: Array
+    order: Array
+    cells: Integers
+
+    @property
+    def all_inside(self) -> bool:
+        """Whether no row is outside."""
+        return int(self.order.shape[0]) == int(self.keys.shape[0])
+
+    def inside(self, span: tuple[int, int]) -> Array:
+        """Rows of a range that are inside all domains."""
+        return self.keys[span[0] : span[0] + span[1]] >= 0
+
+    def touched(self, axis: int) -> Bools:
+        """Cells [m] along an axis that hold rows inside all domains."""
+        out = np.zeros(self.features[axis].cells, dtype=bool)
+        out[self.cells[:, axis]] = True
+        return out
+
+    @cached_property
+    def columns(self) -> tuple[Columns, ...]:
+        """What rows give, per axis."""
+        return tuple(columns_of(f) for f in self.features)
+
+
 @dataclass(frozen=True, eq=False)
-class Cells:
+class Cells(ByCell):
     """The rows of a group in the order of their cells.
 
     Attributes
@@ -151,30 +180,9 @@ class Cells:
         cells = np.stack(np.unravel_index(occupied, box), axis=1) + np.array([low for low, _ in ranges])
         return Cells(tuple(features), tuple(coordinates), engine, keys, order, ends[occupied], cells)
 
-    @property
-    def all_inside(self) -> bool:
-        """Whether no row is outside."""
-        return self.order.size == self.keys.size
-
-    def inside(self, span: tuple[int, int]) -> Bools:
-        """Rows of a range that are inside all domains."""
-        inside: Bools = self.keys[span[0] : span[0] + span[1]] >= 0
-        return inside
-
     def labelled(self, span: tuple[int, int]) -> Bools:
         """Rows of a range all of whose coordinates are numbers."""
         return labelled(self.coordinates, span)
-
-    def touched(self, axis: int) -> Bools:
-        """Cells [m] along an axis that hold rows inside all domains."""
-        out = np.zeros(self.features[axis].cells, dtype=bool)
-        out[self.cells[:, axis]] = True
-        return out
-
-    @cached_property
-    def columns(self) -> tuple[Columns, ...]:
-        """What rows give, per axis."""
-        return tuple(columns_of(f) for f in self.features)
 
     def slabs(self, members: int) -> Iterator[tuple[int, Integers]]:
         """(number of the first, rows) of consecutive sorted rows, for so many members."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +17,8 @@ import numpy as np
 from xspline.spaces.bspline import LocalSpline
 
 from .arrays import to_host
-from .cells import BOX, Columns, cell_range, columns_of, given_columns
-from .layout import Array, Bools, Floats, Integers
+from .cells import BOX, ByCell, cell_range, columns_of, given_columns
+from .layout import Array, Floats, Integers
 from .positions import locate
 from .rows import Reach, base_of_cells
 
@@ -32,7 +31,7 @@ ENTRIES = 1 << 26  # of a slab's products of columns, and of the sums that are f
 
 
 @dataclass(frozen=True, eq=False)
-class Tiles:
+class Tiles(ByCell):
     """The rows of a group in the order of their cells, on a device.
 
     Attributes
@@ -98,28 +97,9 @@ class Tiles:
         order, ends = order[int(ends[0]) :], ends[occupied + 1] - ends[0]
         return Tiles(tuple(features), xp, device, keys, known, order, ends, cells, low, box, tuple(given))
 
-    @property
-    def all_inside(self) -> bool:
-        """Whether no row is outside."""
-        return int(self.order.shape[0]) == int(self.keys.shape[0])
-
-    def inside(self, span: tuple[int, int]) -> Array:
-        """Rows of a range that are inside all domains."""
-        return self.keys[span[0] : span[0] + span[1]] >= 0
-
     def labelled(self, span: tuple[int, int]) -> Array:
         """Rows of a range all of whose coordinates are numbers."""
         return self.known[span[0] : span[0] + span[1]]
-
-    def touched(self, axis: int) -> Bools:
-        """Cells [m] along an axis that hold rows inside all domains."""
-        out = np.zeros(self.features[axis].cells, dtype=bool)
-        out[self.cells[:, axis]] = True
-        return out
-
-    @cached_property
-    def columns(self) -> tuple[Columns, ...]:
-        return tuple(columns_of(f) for f in self.features)
 
     def slabs(self, members: int) -> Iterator[tuple[int, Array]]:
         """(number of the first, rows) of consecutive sorted rows, for so many members."""

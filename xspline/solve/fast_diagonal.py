@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from scipy import linalg
 from xspline.sums import Gram
 
 from .cholesky import Array, tolerance
-from .errors import NEEDS_DIRECT, ConvergenceError
+from .errors import NEEDS_DIRECT, ConvergenceError, WithoutInverse
 from .krylov import (
     MOST,
     PROBE_TOLERANCE,
@@ -47,7 +47,7 @@ AT_ONCE = 2**23  # numbers of all right-hand sides that are solved for side by s
 CURVES = 24  # steps of a Lanczos quadrature: what is left of the system is near the identity
 
 
-class FastDiagonal:
+class FastDiagonal(WithoutInverse):
     """Eigenvectors of each axis, and what G + Λ is in their coordinates.
 
     Parameters
@@ -199,14 +199,6 @@ class FastDiagonal:
         root = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, np.nan))
         left = [quadrature(lambda x: root * matvec(root * x), z[None], CURVES) for z in self._z]
         return float(np.mean(left)) - 2.0 * float(np.sum(np.log(root)))
-
-    def half(self, z: Array) -> NoReturn:
-        """Not available: a draw needs a square root of (G + Λ)⁻¹."""
-        raise ConvergenceError("draws of the coefficients " + NEEDS_DIRECT)
-
-    def inverse_pairs(self) -> NoReturn:
-        """Not available: pointwise variances need entries of (G + Λ)⁻¹."""
-        raise ConvergenceError("variances of the coefficients " + NEEDS_DIRECT)
 
     def probed(self) -> tuple[Array, Array, Array]:
         """a = T z, w = T⁻ᵀ z and b = A⁻¹ w of probes z, where there is one multiplicity: [K.., m] each.

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from xspline.sums import Gram
 
 from .device import Card, DeviceMultigrid
-from .errors import NEEDS_DIRECT, ConvergenceError
+from .errors import NEEDS_DIRECT, ConvergenceError, WithoutInverse
 from .krylov import MOST, PROBE_TOLERANCE, TOLERANCE, conjugate_gradients, probes, quadrature, spread
 from .multigrid import Multigrid, Terms
 from .nested import COARSEST, MAX_AXES, Line
@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 AT_ONCE = 8  # right-hand sides
 
 
-class Iterative:
+class Iterative(WithoutInverse):
     """Multigrid preconditioners of the distinct members of G + Λ.
 
     Parameters
@@ -174,14 +174,6 @@ class Iterative:
     def logdet_error(self) -> Array:
         """Standard error of `logdet`, [b..], as its probes spread: some √P. Too few steps add a bias towards above."""
         return self._indexed([spread(x) for x in self._logdet_samples])
-
-    def half(self, z: Array) -> NoReturn:
-        """Not available: a draw needs a square root of (G + Λ)⁻¹."""
-        raise ConvergenceError("draws of the coefficients " + NEEDS_DIRECT)
-
-    def inverse_pairs(self) -> NoReturn:
-        """Not available: pointwise variances need entries of (G + Λ)⁻¹."""
-        raise ConvergenceError("variances of the coefficients " + NEEDS_DIRECT)
 
     def probed(self) -> tuple[Array, Array, Array]:
         """a = S z, w = S⁻¹ z and b = A⁻¹ w of the only member, [K.., m] each.
