@@ -12,11 +12,15 @@ from hypothesis import strategies as st
 
 from xspline.execution.cuts import (
     FAN_IN,
+    GROUP,
+    MAX_LEAVES,
     MAX_REGIONS,
     READ,
+    REGION,
     ROOT,
     Cuts,
     fan_in,
+    grouped,
     groups,
     levels,
     read_shape,
@@ -60,6 +64,41 @@ def test_batch_axes_are_cut_first() -> None:
     cuts = regions((1000, 960, 960), (100, 60, 60), 4, (1, 2))
     assert cuts.blocks[0] == 1
     assert math.prod(cuts.blocks) > 24
+
+
+def test_regions_beyond_some_tens_have_a_gigabyte() -> None:
+    shape = (100_000, 720, 1440)
+    assert (
+        0.8 <= math.prod(regions(shape, (1, 720, 1440), 4, ()).blocks) / (math.prod(shape) * 4 / REGION) <= 1
+    )
+    assert 800 < math.prod(regions((10**6, 720, 1440), (10, 720, 1440), 4, ()).blocks) <= MAX_LEAVES
+
+
+lengths = st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=60), min_size=1, max_size=3)
+
+
+@given(lengths, st.sampled_from([1, 4, 10**6]))
+def test_groups_are_whole_blocks_few_and_large(lengths, itemsize) -> None:  # type: ignore[no-untyped-def]
+    blocks = Cuts.of_chunks(lengths)
+    found = grouped(blocks, itemsize, ())
+    for edges, whole in zip(blocks.edges, found.edges, strict=True):
+        assert set(whole) <= set(edges)
+        assert (whole[0], whole[-1]) == (edges[0], edges[-1])
+    nbytes, count = itemsize * math.prod(map(sum, lengths)), math.prod(found.blocks)
+    assert count <= max(MAX_REGIONS, -(-nbytes // GROUP))
+    assert found == blocks or count < math.prod(blocks.blocks)
+
+
+def test_large_blocks_stay_alone_up_to_a_thousand() -> None:
+    large = Cuts.of_chunks([[10] * 1000, [1440 * 720]])
+    assert grouped(large, 8, ()) == large
+    more = Cuts.of_chunks([[10] * 5000, [1440 * 720]])
+    assert 512 < math.prod(grouped(more, 8, ()).blocks) <= MAX_LEAVES
+
+
+def test_the_block_that_holds_a_place() -> None:
+    cuts = Cuts(((0, 3, 7), (0, 2)))
+    assert [cuts.containing((i, 1))[0] for i in range(7)] == [0, 0, 0, 1, 1, 1, 1]
 
 
 def test_regions_without_known_chunks() -> None:
@@ -124,10 +163,10 @@ def test_the_axis_whose_windows_overlap_most_is_merged_first() -> None:
         along = [-(-n // f) for n, f in zip((16, 16), factors, strict=True)]
         return along[0] * along[1] * (factors[1] + 3)
 
-    assert levels((16, 16), (0, 1), lambda f: 2**20, total) == ((16, 1), (1, 16))
+    assert levels((16, 16), (0, 1), lambda f: 2**19, total) == ((16, 1), (1, 16))
 
 
-@pytest.mark.parametrize(("nbytes", "expected"), [(0, 16), (4 * 2**20, 16), (8 * 2**20, 8), (2**30, 2)])
+@pytest.mark.parametrize(("nbytes", "expected"), [(0, 16), (2**19, 16), (2**20, 8), (2**30, 2)])
 def test_fan_in_follows_a_byte_budget(nbytes: int, expected: int) -> None:
     assert fan_in(nbytes) == expected
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import dask.array as da
 
-from xspline.execution.cuts import Cuts, levels, read_shape, regions, runs
+from xspline.execution.cuts import MAX_REGIONS, Cuts, grouped, levels, read_shape, regions, runs
 from xspline.execution.footprint import Sizes, joined
-from xspline.execution.graph import new_name
+from xspline.execution.graph import Inputs, new_name
 from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader, nbytes
 from xspline.spaces import Space
 
@@ -80,12 +80,33 @@ def travels_whole(array: Any) -> bool:
 
 
 def cuts_of(source: Source) -> Cuts:
-    """Return the blocks of a chunked source, the regions of a stored one, or the whole of one in memory."""
+    """Return the boxes of one task each: blocks of a chunked source, or groups of them; regions of a stored one."""
     if is_dask(source.values):
-        return Cuts.of_chunks(source.values.chunks)
+        blocks = blocks_of(source)
+        batch = source.layout.batch_axes
+        return grouped(blocks, source.dtype.itemsize, batch) if _groupable(source, blocks) else blocks
     if is_reader(source.values):
         return regions(source.shape, source.values.chunks, source.dtype.itemsize, source.layout.batch_axes)
     return Cuts(tuple((0, n) for n in source.shape))
+
+
+def blocks_of(source: Source) -> Cuts:
+    """Return the blocks of a chunked source."""
+    return Cuts.of_chunks(source.values.chunks)
+
+
+def _groupable(source: Source, blocks: Cuts) -> bool:
+    """Return whether a task may make several blocks, one after another.
+
+    So it is where each comes from a store or the like, by a task of its own: then none has to wait, or to travel.
+    The first and the last block are asked.
+    """
+    if math.prod(blocks.blocks) <= MAX_REGIONS or not all(travels_whole(a) for _, a in source.parts):
+        return False
+    if any(0 in lengths for lengths in blocks.chunks):
+        return False
+    ends = [(0,) * len(blocks.blocks), tuple(n - 1 for n in blocks.blocks)]
+    return all(Inputs.of([source.values.blocks[index]], ()).read_alone for index in ends)
 
 
 def read_of(source: Source, cuts: Cuts) -> tuple[int, ...]:

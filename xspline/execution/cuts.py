@@ -9,11 +9,21 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 MAX_REGIONS = 48
-"""Tasks of a lazily indexed array: enough for some dozen workers, few enough for any scheduler."""
+"""Regions of a lazily indexed array up to 48 GB: enough for some dozen workers, few enough for any scheduler."""
+
+REGION = 2**30
+"""Bytes of a region of a larger one."""
+
+GROUP = 64 * 2**20
+"""Bytes of small Dask blocks that one task takes, where there are more than `MAX_REGIONS` of them."""
+
+MAX_LEAVES = 1024
+"""Most regions or groups of blocks, however large the array: what waits in the tree does not grow any more."""
 
 READ = 8 * 2**20
 """Bytes read at once, where storage chunks are smaller than that."""
@@ -21,8 +31,11 @@ READ = 8 * 2**20
 FAN_IN = 16
 """Most partial sums merged by one task."""
 
-MERGE = 64 * 2**20
-"""Bytes of partial sums that one merge may hold: 16 of 4 MB, or fewer of larger ones."""
+MERGE = 8 * 2**20
+"""Bytes of partial sums that one merge may hold: 16 of 0.5 MB, or fewer of larger ones, at least two."""
+
+WAITING = 4 * 2**20
+"""Bytes of partial sums that a task which adds up its reads keeps before it merges them."""
 
 ROOT = 3
 """Sums that together have at most this many times the bytes of their total are merged by one task."""
@@ -72,6 +85,10 @@ class Cuts:
         """Return the slices of one block."""
         return tuple(slice(edges[i], edges[i + 1]) for edges, i in zip(self.edges, index, strict=True))
 
+    def containing(self, place: Sequence[int]) -> tuple[int, ...]:
+        """Return the index of the block that holds the value at `place`."""
+        return tuple(bisect_right(edges, i) - 1 for edges, i in zip(self.edges, place, strict=True))
+
 
 def runs(lo: int, hi: int, step: int) -> tuple[int, ...]:
     """Return bounds every `step` from `lo` to `hi`."""
@@ -93,7 +110,7 @@ def read_shape(shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int)
 
 
 def regions(shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, batch: Sequence[int]) -> Cuts:
-    """Cut a stored array into at most `MAX_REGIONS` boxes of whole storage chunks, of much the same size.
+    """Cut a stored array into some tens of boxes of whole storage chunks, of much the same size.
 
     Among grids of nearly equal balance the one that cuts the consumed axes least is taken, since regions that
     differ in a batch axis need no merging.
@@ -101,14 +118,29 @@ def regions(shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, ba
     unit = chunk or read_shape(shape, None, itemsize)
     unit = tuple(max(1, min(c, n)) for c, n in zip(unit, shape, strict=True))
     counts = tuple(-(-n // c) for n, c in zip(shape, unit, strict=True))
-    most = min(MAX_REGIONS, max(1, -(-math.prod(shape) * itemsize // READ)))
-    grid = _balanced(counts, most, tuple(batch))
-    return Cuts(tuple(_runs_of(n, c, k, r) for n, c, k, r in zip(shape, unit, counts, grid, strict=True)))
+    nbytes = math.prod(shape) * itemsize
+    most = min(_leaves(nbytes // REGION), max(1, -(-nbytes // READ)))
+    chunks = Cuts(tuple(runs(0, n, c) for n, c in zip(shape, unit, strict=True)))
+    return _coarser(chunks, _balanced(counts, most, tuple(batch)))
 
 
-def _runs_of(length: int, chunk: int, count: int, parts: int) -> tuple[int, ...]:
-    """Return the bounds of `parts` runs of whole chunks that differ by at most one chunk."""
-    return tuple(min(length, chunk * (count * i // parts)) for i in range(parts + 1))
+def grouped(blocks: Cuts, itemsize: int, batch: Sequence[int]) -> Cuts:
+    """Join neighbouring blocks into boxes of at least `GROUP` bytes, as long as more than `MAX_REGIONS` are left."""
+    nbytes = math.prod(edges[-1] for edges in blocks.edges) * itemsize
+    most = _leaves(-(-nbytes // GROUP))
+    if math.prod(blocks.blocks) <= most:
+        return blocks
+    return _coarser(blocks, _balanced(blocks.blocks, most, tuple(batch)))
+
+
+def _leaves(count: int) -> int:
+    return max(MAX_REGIONS, min(MAX_LEAVES, count))
+
+
+def _coarser(cuts: Cuts, grid: Sequence[int]) -> Cuts:
+    """Return boxes, `grid` of them along each axis, of whole blocks; they differ by at most one block."""
+    pairs = zip(cuts.edges, grid, strict=True)
+    return Cuts(tuple(tuple(e[(len(e) - 1) * i // parts] for i in range(parts + 1)) for e, parts in pairs))
 
 
 @functools.lru_cache(maxsize=256)
@@ -135,7 +167,7 @@ def _grids(counts: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
 
 
 def fan_in(nbytes: int) -> int:
-    """Return how many partial sums of `nbytes` one task merges: 16 up to 4 MB each, never fewer than 2."""
+    """Return how many partial sums of `nbytes` one task merges: 16 up to 0.5 MB each, never fewer than 2."""
     return max(2, min(FAN_IN, MERGE // max(1, nbytes)))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,32 @@ class Held:
 
     def __call__(self, values: Iterable[Any] = ()) -> Any:
         return retrying(self.node, dict(zip(self.names, values, strict=True)))
+
+    @property
+    def refs(self) -> list[TaskRef]:
+        return [TaskRef(name) for name in self.names]
+
+
+class Blocks:
+    """Blocks that one task makes, one after another.
+
+    Attributes
+    ----------
+    members : by first index along each axis the held task of a block, or the key of its value.
+    names : keys of what they depend on, in the order in which the values are passed.
+    """
+
+    __slots__ = ("members", "names")
+
+    def __init__(self, members: dict[tuple[int, ...], Held | Key]) -> None:
+        self.members = members
+        needed = (m.names if isinstance(m, Held) else (m,) for m in members.values())
+        self.names = tuple(dict.fromkeys(name for names in needed for name in names))
+
+    def make(self, start: tuple[int, ...], values: Mapping[Key, Any]) -> Any:
+        """Return the block that begins at `start`, from the values by name."""
+        member = self.members[start]
+        return member(values[n] for n in member.names) if isinstance(member, Held) else values[member]
 
     @property
     def refs(self) -> list[TaskRef]:
@@ -87,6 +113,15 @@ class Inputs:
         held = _take_out(graph, wanted, kept)
         _shield(graph)
         return Inputs(graph, grids, held)
+
+    @property
+    def read_alone(self) -> bool:
+        """Whether all blocks were taken out and need nothing but data of the graph, such as an open store."""
+        wanted = [key for grid in self.grids.values() for key in grid.values()]
+        found = [self.held[key] for key in wanted if key in self.held]
+        return len(found) == len(wanted) and all(
+            isinstance(self.graph[name], DataNode) for held in found for name in held.names
+        )
 
 
 def _optimised(arrays: Sequence[da.Array]) -> tuple[Graph, dict[str, Grid]]:

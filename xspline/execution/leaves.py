@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 
-from xspline.execution.cuts import FAN_IN, MERGE, Cuts, runs
+from xspline.execution.cuts import FAN_IN, WAITING, Cuts, runs
 from xspline.execution.device import to_device
 from xspline.execution.faults import reading
-from xspline.execution.graph import Held
+from xspline.execution.graph import Blocks, Held
 from xspline.execution.source import Slices, Source, as_block, cut, whole
 from xspline.execution.split import apart
 from xspline.kernels import Block, accumulate
@@ -31,15 +33,15 @@ class Recipe:
     ----------
     source : values are None or a reader; parts that come block by block are None.
     space : where it is fitted.
-    cuts : blocks or regions over the data.
-    read : shape of one read within a region.
+    cuts : blocks, groups of them or regions over the data: a task each.
+    read : shape of one read within a region, or the blocks that are read in a group.
     device : where blocks are processed.
     """
 
     source: Source
     space: Space
     cuts: Cuts
-    read: tuple[int, ...]
+    read: tuple[int, ...] | Cuts
     device: str | None
 
 
@@ -70,35 +72,70 @@ def sum_block(recipe: Recipe, index: tuple[int, ...], held: Held | None, *arrays
     return _sum_box(recipe, values, box, arrays[:n], box)
 
 
+def sum_blocks(recipe: Recipe, index: tuple[int, ...], blocks: Blocks, *values: Any) -> Sums | Shares:
+    """Return the Sums of one group of Dask blocks, block by block; `values` are what they depend on."""
+    given = dict(zip(blocks.names, values, strict=True))
+    made = _Reads(recipe, index, lambda box: blocks.make(tuple(s.start for s in box), given))
+    return made.fold(made.order, made.region)
+
+
 def sum_region(recipe: Recipe, index: tuple[int, ...], *arrays: Any) -> Sums | Shares:
     """Return the Sums of one region, read by read in constant memory; `arrays` are its large parts."""
-    region = recipe.cuts.box(index)
-    order = (*recipe.source.layout.batch_axes, *recipe.source.consumed)
-    return _fold(recipe, order, region, arrays, region)
+    made = _Reads(recipe, index, lambda box: cut(recipe.source.values, tuple(range(len(box))), box), arrays)
+    return made.fold(made.order, made.region)
 
 
-def _fold(
-    recipe: Recipe, axes: Sequence[int], box: Slices, arrays: Sequence[Any], region: Slices
-) -> Sums | Shares:
-    """Return the Sums of `box`, walked along the first of `axes`, each step along the others.
+@dataclass(frozen=True, eq=False)
+class _Reads:
+    """One box of the data, read by read.
 
-    Boxes are merged axis by axis, so that factors of separable masks meet again as products.
+    Attributes
+    ----------
+    recipe, index : which box.
+    values : reads those of a box within it.
+    arrays : the large parts, over all of it.
     """
-    if not axes:
-        with reading(recipe.source.label, box):
-            values = cut(recipe.source.values, tuple(range(len(box))), box)
-        return _sum_box(recipe, values, box, arrays, region)
-    axis, *rest = axes
-    joined = _SideBySide(recipe, axis) if axis in recipe.source.layout.batch_axes else _Merged(recipe)
-    bounds = runs(box[axis].start, box[axis].stop, recipe.read[axis])
-    for lo, hi in itertools.pairwise(bounds):
-        step = (*box[:axis], slice(lo, hi), *box[axis + 1 :])
-        joined.add(_fold(recipe, rest, step, arrays, region))
-    return joined.result()
+
+    recipe: Recipe
+    index: tuple[int, ...]
+    values: Callable[[Slices], Any]
+    arrays: Sequence[Any] = ()
+
+    @cached_property
+    def region(self) -> Slices:
+        return self.recipe.cuts.box(self.index)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        return (*self.recipe.source.layout.batch_axes, *self.recipe.source.consumed)
+
+    def bounds(self, axis: int, along: slice) -> Sequence[int]:
+        """Return the bounds of the reads along one axis."""
+        read = self.recipe.read
+        if not isinstance(read, Cuts):
+            return runs(along.start, along.stop, read[axis])
+        edges = read.edges[axis]
+        return edges[bisect_left(edges, along.start) : bisect_right(edges, along.stop)]
+
+    def fold(self, axes: Sequence[int], box: Slices) -> Sums | Shares:
+        """Return the Sums of `box`, walked along the first of `axes`, each step along the others.
+
+        Boxes are merged axis by axis, so that factors of separable masks meet again as products.
+        """
+        if not axes:
+            with reading(self.recipe.source.label, box):
+                values = self.values(box)
+            return _sum_box(self.recipe, values, box, self.arrays, self.region)
+        axis, *rest = axes
+        batch = axis in self.recipe.source.layout.batch_axes
+        joined = _SideBySide(self.recipe, axis) if batch else _Merged(self.recipe)
+        for lo, hi in itertools.pairwise(self.bounds(axis, box[axis])):
+            joined.add(self.fold(rest, (*box[:axis], slice(lo, hi), *box[axis + 1 :])))
+        return joined.result()
 
 
 class _Merged:
-    """A running sum, merged whenever enough partial sums or bytes have come together."""
+    """A running sum. What waits to be merged is little, or less than the sum: memory is bounded, and so is copying."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.frame = recipe.space.frame
@@ -106,7 +143,8 @@ class _Merged:
 
     def add(self, part: Sums | Shares) -> None:
         self.parts.append(part)
-        if len(self.parts) > FAN_IN or sum(p.nbytes for p in self.parts) > MERGE:
+        total, *waiting = (p.nbytes for p in self.parts)
+        if len(waiting) >= FAN_IN or sum(waiting) > max(WAITING, total):
             self.parts = [self.result()]
 
     def result(self) -> Sums | Shares:

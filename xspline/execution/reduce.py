@@ -16,12 +16,12 @@ from dask.sizeof import sizeof
 from xspline.execution import graph as tasks
 from xspline.execution import leaves
 from xspline.execution.checkpoint import Checkpoint, level
-from xspline.execution.chunked import cuts_of, prepare, read_of, steps_of, travels_whole
+from xspline.execution.chunked import blocks_of, cuts_of, prepare, read_of, steps_of, travels_whole
 from xspline.execution.cuts import Cuts
 from xspline.execution.description import described
 from xspline.execution.device import check_device
 from xspline.execution.faults import WorkerMemoryError, explained
-from xspline.execution.graph import Graph, Grid, Held, Inputs, Key
+from xspline.execution.graph import Blocks, Graph, Grid, Held, Inputs, Key
 from xspline.execution.leaves import Recipe
 from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader
 from xspline.spaces import Space
@@ -78,6 +78,45 @@ def compute(values: Sequence[Any]) -> list[Any]:
         return list(dask.base.compute(*values))
 
 
+def arriving(values: Sequence[Any]) -> list[Any]:
+    """Return the same as `compute`; each value leaves its worker as soon as it is made, while others are."""
+    client = _client()
+    if client is None or len(values) == 1:
+        return compute(values)
+    with explained():
+        return _as_made(client, values)
+
+
+def _client() -> Any:
+    """Return the client that Dask would compute with; None without one, and in a task, which must not wait."""
+    client = getattr(dask.base.get_scheduler(), "__self__", None)
+    if client is None or not hasattr(client, "scheduler_info"):
+        return None
+    from distributed import get_worker
+
+    try:
+        get_worker()
+    except ValueError:
+        return client
+    return None
+
+
+def _as_made(client: Any, values: Sequence[Any]) -> list[Any]:
+    from distributed import as_completed
+
+    futures = client.compute(list(values))
+    places = {future.key: place for place, future in enumerate(futures)}
+    made = as_completed(futures, loop=client.loop, with_results=True)
+    del futures  # a worker lets go of what nobody refers to
+    found: list[Any] = [None] * len(places)
+    for future, value in made:
+        if future.cancelled():
+            raise value
+        found[places[future.key]] = value
+        del future
+    return found
+
+
 def persist(values: Sequence[Any]) -> list[Any]:
     """Start computing several lazy values at once, kept where they are computed; others come back as they are."""
     return list(dask.base.persist(*values))
@@ -114,11 +153,11 @@ def _computed(
 
 
 def _fetched(graph: Graph, keys: Sequence[Key]) -> list[Any]:
-    """Return the values of some keys, each from where it was made: no worker needs to hold them all."""
+    """Return the values of some keys, each from where it was made: no worker holds them all."""
     # Keys of their own: those of blocks are tuples, which a graph of several results loses when it is culled.
     own = [tasks.add_task(graph, "fetch", _same, TaskRef(key)) for key in keys]
     layers = HighLevelGraph.from_collections("fetch", tasks.needed(graph, own), dependencies=())
-    return compute([Delayed(key, layers, layer="fetch") for key in own])
+    return arriving([Delayed(key, layers, layer="fetch") for key in own])
 
 
 def _same(value: Any) -> Any:
@@ -180,7 +219,9 @@ def _add_source(
     cuts = cuts_of(source)
     pieces = [(axes, _pieces(inputs, a, axes, cuts)) for axes, a in source.parts if not travels_whole(a)]
     recipe = _add_recipe(graph, source, space, cuts, device)
-    add_leaves = _block_leaves if is_dask(source.values) else _region_leaves
+    add_leaves = _region_leaves
+    if is_dask(source.values):
+        add_leaves = _block_leaves if cuts == blocks_of(source) else _group_leaves
     left = add_leaves(inputs, source, cuts, recipe, pieces)
     steps = steps_of(source, space, cuts)
     kept = 0 if checkpoint is None else level(cuts.blocks, steps)
@@ -195,7 +236,7 @@ def _add_recipe(graph: Graph, source: Source, space: Space, cuts: Cuts, device: 
     """Add the Recipe of a source, without its values and the parts that come by the block."""
     kept = [(Opaque(a) if is_reader(a) else a) if travels_whole(a) else None for _, a in source.parts]
     stored = is_reader(source.values)
-    read = read_of(source, cuts) if stored else ()
+    read = read_of(source, cuts) if stored else blocks_of(source)
     slim = source.with_parts(Opaque(source.values) if stored else None, kept)
     return tasks.add_data(graph, "recipe", Recipe(slim, space, cuts, read, device))
 
@@ -225,6 +266,20 @@ def _block_leaves(inputs: Inputs, source: Source, cuts: Cuts, recipe: Key, piece
         found[index] = key = (name, *index)
         parts = _refs(pieces, index)
         inputs.graph[key] = Task(key, leaves.sum_block, TaskRef(recipe), index, held, *parts, *refs)
+    return found
+
+
+def _group_leaves(inputs: Inputs, source: Source, cuts: Cuts, recipe: Key, pieces: Pieces) -> Grid:
+    """Add one task for each group of blocks of a Dask array: the blocks' own tasks, held, and their accumulation."""
+    name, found, blocks = tasks.new_name("blocks"), {}, blocks_of(source)
+    members: dict[tuple[int, ...], dict[tuple[int, ...], Held | Key]] = {index: {} for index in cuts}
+    for index, own in inputs.grids[source.values.name].items():
+        start = tuple(s.start for s in blocks.box(index))
+        members[cuts.containing(start)][start] = inputs.held.get(own, own)
+    for index, mine in members.items():
+        found[index] = key = (name, *index)
+        held = Blocks(mine)
+        inputs.graph[key] = Task(key, leaves.sum_blocks, TaskRef(recipe), index, held, *held.refs)
     return found
 
 

@@ -1,0 +1,155 @@
+"""Many small blocks are few tasks: each makes a group of them, one after another, with the same sums."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from tests.execution.cases import (
+    BATCH,
+    LINE,
+    OBS,
+    PLANE,
+    SHAPE,
+    SPACE,
+    Flaky,
+    assert_same,
+    chunked,
+    counted_computes,
+    grid,
+    positions,
+    values,
+)
+from tests.execution.test_reduce import one, tasks_of
+from xspline.execution import Source, lazy_sums, plan
+from xspline.execution.cuts import MAX_REGIONS
+from xspline.kernels import Group, Layout
+
+
+def leaves_of(source: Source, where: Any = SPACE) -> Counter[str]:
+    """Return the number of tasks by the first words of their keys."""
+    keys = [key[0] if isinstance(key, tuple) else key for key in dict(lazy_sums(source, where).dask)]
+    return Counter("-".join(str(key).split("-")[:2]) for key in keys)
+
+
+def made_by(read: Callable[[tuple[slice, ...]], np.ndarray], chunks: tuple[int, ...]) -> da.Array:
+    """Return an array of whose blocks each is one read."""
+
+    def make(block_info: Any = None) -> np.ndarray:
+        return read(tuple(slice(*place) for place in block_info[None]["array-location"]))
+
+    return da.map_blocks(make, chunks=da.core.normalize_chunks(chunks, SHAPE), dtype=float)
+
+
+@pytest.mark.parametrize("gaps", ["none", "static", "any"])
+@pytest.mark.parametrize("chunks", [(1, 7, 6), (2, 3, 4), (3, 2, 12)])
+def test_groups_give_the_sums_of_the_whole(chunks: tuple[int, ...], gaps: str) -> None:
+    data = values(gaps=gaps)
+    found = one(grid(chunked(data, chunks)))
+    assert_same(found, one(grid(data)), SPACE)
+    if gaps == "none":
+        assert found.gram.partitions == (((0,), (1,), (2,)),)
+
+
+def test_each_block_is_made_once_by_some_tens_of_tasks() -> None:
+    made: Counter[tuple[int, ...]] = Counter()
+
+    def read(box: tuple[slice, ...]) -> np.ndarray:
+        made[tuple(s.start for s in box)] += 1
+        return values()[box]
+
+    source = grid(made_by(read, (1, 7, 6)))
+    found = leaves_of(source)
+    assert 24 <= found["xspline-blocks"] <= MAX_REGIONS
+    assert found["xspline-block"] == 0
+    assert plan(source, SPACE).tasks == tasks_of(lazy_sums(source, SPACE)) + 1  # handed over
+    with dask.config.set(scheduler="synchronous"), counted_computes(allowed=1):
+        assert_same(one(source), one(grid()), SPACE)
+    assert set(made.values()) == {1}
+    assert len(made) == 120
+
+
+def test_files_side_by_side_are_grouped() -> None:
+    parts = [chunked(values()[i : i + 1], (1, 7, 6)) for i in range(SHAPE[0])]
+    source = grid(da.concatenate(parts))
+    assert leaves_of(source)["xspline-blocks"] > 0
+    assert_same(one(source), one(grid()), SPACE)
+
+
+def test_blocks_that_others_make_or_need_are_not_held_back() -> None:
+    """A task that waits for many blocks would keep all of them."""
+    small = chunked(values(), (1, 7, 6))
+    for array in (
+        small.rechunk((2, 3, 5)),
+        da.overlap.overlap(small, 1, "none").map_blocks(lambda b: b[:1, :7, :6]),
+    ):
+        assert array.npartitions > MAX_REGIONS
+        assert leaves_of(Source(array, positions(array.shape), (), grid().layout))["xspline-blocks"] == 0
+
+
+def test_a_weight_by_the_block_keeps_its_blocks() -> None:
+    weight = da.ones(SHAPE, chunks=(1, 7, 6))
+    source = grid(chunked(values(), (1, 7, 6)), weights=(((0, 1, 2), weight),))
+    assert leaves_of(source)["xspline-block"] == 120
+
+
+def test_small_weights_batches_and_scattered_points() -> None:
+    weight = np.linspace(1, 2, SHAPE[0])
+    source = grid(chunked(values(), (1, 7, 6)), weights=(((0,), weight),))
+    assert leaves_of(source)["xspline-blocks"] > 0
+    assert_same(one(source), one(grid(weights=(((0,), weight),))), SPACE)
+    batch = [
+        Source(data, positions(SHAPE)[:1], (), BATCH) for data in (chunked(values(), (2, 2, 3)), values())
+    ]
+    assert leaves_of(batch[0], LINE)["xspline-blocks"] > 0
+    assert_same(one(batch[0], LINE), one(batch[1], LINE), LINE)
+    x = np.random.default_rng(0).random((2, 600))
+    points = [Source(data, tuple(x), (), OBS) for data in (chunked(np.sin(x[0]), 5), np.sin(x[0]))]
+    assert leaves_of(points[0], PLANE)["xspline-blocks"] > 0
+    assert_same(one(points[0], PLANE), one(points[1], PLANE), PLANE)
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_same_bits_whatever_runs_them(scheduler: str) -> None:
+    source = grid(chunked(values(), (1, 7, 6)))
+    expected = one(source).digest()
+    for workers in (1, 3):
+        with dask.config.set(scheduler=scheduler, num_workers=workers):
+            assert one(source).digest() == expected
+
+
+def test_a_read_of_a_group_is_tried_again_and_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("xspline.execution.retry.PAUSES", (0.0, 0.0))
+    expected = one(grid(chunked(values(), (1, 7, 6)))).digest()
+    for times, directory in ((1, tmp_path / "passing"), (3, tmp_path / "failing")):
+        directory.mkdir()
+        flaky = Flaky(values(), directory, times, ConnectionResetError)
+        source = grid(made_by(flaky.read, (1, 7, 6)))
+        if times == 1:
+            assert one(source).digest() == expected
+            assert len(list(directory.iterdir())) == 240
+            continue
+        with pytest.raises(ConnectionResetError, match="failed") as caught:
+            one(source)
+        assert any(
+            re.match(r"while reading sst\[\d+:\d+, (0:7|7:14), (0:6|6:12)\]", n)
+            for n in caught.value.__notes__
+        )
+
+
+def test_what_waits_does_not_grow_with_the_blocks() -> None:
+    """Sums of ever more blocks of one space need no more memory in the plan."""
+    layout = Layout((Group((0,), (0,)), Group((1,), (1,))))
+    planned = []
+    for blocks in (10**3, 10**4, 10**5):
+        array = da.ones((blocks, 40), chunks=(1, 40))
+        planned.append(plan(Source(array, positions(array.shape), (), layout), PLANE).memory_bytes)
+    assert max(planned) <= 1.05 * planned[0]
