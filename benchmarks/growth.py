@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import dask
 import numpy as np
 import xarray as xr
 from dask.distributed import Client, LocalCluster
@@ -80,6 +81,8 @@ def run(args: argparse.Namespace) -> None:
     found = []
     with tempfile.TemporaryDirectory() as folder:
         path = store(Path(folder) / "sst.zarr", 16 * chunks * CHUNK[0])
+        # Dask's profiler of a worker keeps 0.2 MB a second for an hour: nothing to do with the sums.
+        dask.config.set({"distributed.worker.profile.enabled": False})
         for workers in (1, 2):
             with (
                 LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0") as cluster,

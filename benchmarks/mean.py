@@ -164,6 +164,7 @@ def small_chunks(path: Path, repeat: int) -> None:
         {
             "mean of Dask chunks": lambda: chunked.mean().compute(),
             "fit, chunks=None": lambda: lazy.spline.fit(space, penalty=0.1),
+            "fit, Dask chunks": lambda: chunked.spline.fit(space, penalty=0.1),
         },
         repeat,
     )

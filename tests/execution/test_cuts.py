@@ -163,10 +163,10 @@ def test_the_axis_whose_windows_overlap_most_is_merged_first() -> None:
         along = [-(-n // f) for n, f in zip((16, 16), factors, strict=True)]
         return along[0] * along[1] * (factors[1] + 3)
 
-    assert levels((16, 16), (0, 1), lambda f: 2**19, total) == ((16, 1), (1, 16))
+    assert levels((16, 16), (0, 1), lambda f: 2**20, total) == ((16, 1), (1, 16))
 
 
-@pytest.mark.parametrize(("nbytes", "expected"), [(0, 16), (2**19, 16), (2**20, 8), (2**30, 2)])
+@pytest.mark.parametrize(("nbytes", "expected"), [(0, 16), (2**20, 16), (2**21, 8), (2**30, 2)])
 def test_fan_in_follows_a_byte_budget(nbytes: int, expected: int) -> None:
     assert fan_in(nbytes) == expected
 

@@ -77,6 +77,19 @@ def test_each_block_is_made_once_by_some_tens_of_tasks() -> None:
     assert len(made) == 120
 
 
+def test_blocks_of_other_kinds_are_joined_as_they_are() -> None:
+    """Masks stay, and the first block's type does not narrow the others."""
+    data = values(gaps="none")
+    hidden = np.random.default_rng(1).random(SHAPE) > 0.7
+    masked = made_by(lambda box: np.ma.masked_array(np.where(hidden, 9e9, data)[box], hidden[box]), (1, 7, 6))
+    assert_same(one(grid(masked)), one(grid(np.where(hidden, np.nan, data))), SPACE)
+    mixed = made_by(
+        lambda box: np.rint(data[box]).astype("i2") if box[0].start == 0 else data[box], (1, 7, 6)
+    )
+    expected = np.concatenate([np.rint(data[:1]), data[1:]])
+    assert_same(one(grid(mixed)), one(grid(expected)), SPACE)
+
+
 def test_files_side_by_side_are_grouped() -> None:
     parts = [chunked(values()[i : i + 1], (1, 7, 6)) for i in range(SHAPE[0])]
     source = grid(da.concatenate(parts))
@@ -149,7 +162,7 @@ def test_what_waits_does_not_grow_with_the_blocks() -> None:
     """Sums of ever more blocks of one space need no more memory in the plan."""
     layout = Layout((Group((0,), (0,)), Group((1,), (1,))))
     planned = []
-    for blocks in (10**3, 10**4, 10**5):
-        array = da.ones((blocks, 40), chunks=(1, 40))
+    for blocks in (5_000, 20_000, 80_000):
+        array = da.ones((100 * blocks, 40), chunks=(100, 40))
         planned.append(plan(Source(array, positions(array.shape), (), layout), PLANE).memory_bytes)
     assert max(planned) <= 1.05 * planned[0]

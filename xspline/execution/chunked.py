@@ -7,7 +7,7 @@ from typing import Any
 
 import dask.array as da
 
-from xspline.execution.cuts import MAX_REGIONS, Cuts, grouped, levels, read_shape, regions, runs
+from xspline.execution.cuts import JOIN, MAX_REGIONS, Cuts, grouped, levels, read_shape, regions, runs
 from xspline.execution.footprint import Sizes, joined
 from xspline.execution.graph import Inputs, new_name
 from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader, nbytes
@@ -110,8 +110,12 @@ def _groupable(source: Source, blocks: Cuts) -> bool:
 
 
 def read_of(source: Source, cuts: Cuts) -> tuple[int, ...]:
-    """Return the shape of one read within the regions of a stored source: few and large reads."""
-    return read_shape(cuts.largest, source.values.chunks, source.dtype.itemsize)
+    """Return the shape of what is summed at once: few and large reads of a store, or small blocks joined."""
+    if not is_dask(source.values):
+        return read_shape(cuts.largest, source.values.chunks, source.dtype.itemsize)
+    blocks = blocks_of(source)
+    one = tuple(max(1, n) for n in blocks.largest)
+    return blocks.largest if cuts == blocks else read_shape(cuts.largest, one, source.dtype.itemsize, JOIN)
 
 
 def steps_of(source: Source, space: Space, cuts: Cuts) -> tuple[tuple[int, ...], ...]:

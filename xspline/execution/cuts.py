@@ -28,11 +28,14 @@ MAX_LEAVES = 1024
 READ = 8 * 2**20
 """Bytes read at once, where storage chunks are smaller than that."""
 
+JOIN = 2 * 2**20
+"""Bytes of small Dask blocks that are summed at once."""
+
 FAN_IN = 16
 """Most partial sums merged by one task."""
 
-MERGE = 8 * 2**20
-"""Bytes of partial sums that one merge may hold: 16 of 0.5 MB, or fewer of larger ones, at least two."""
+MERGE = 16 * 2**20
+"""Bytes of partial sums that one merge may hold: 16 of 1 MB, or fewer of larger ones, at least two."""
 
 WAITING = 4 * 2**20
 """Bytes of partial sums that a task which adds up its reads keeps before it merges them."""
@@ -95,14 +98,17 @@ def runs(lo: int, hi: int, step: int) -> tuple[int, ...]:
     return (*range(lo, hi, step), hi)
 
 
-def read_shape(shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int) -> tuple[int, ...]:
+def read_shape(
+    shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, most: int | None = None
+) -> tuple[int, ...]:
     """Return the shape of one read: whole storage chunks, several where they are small, innermost axes first.
 
-    A read is one chunk or at most `READ` bytes, whichever is more. Without known chunks it grows from a value.
+    A read is one chunk or at most `most` bytes (`READ`), whichever is more. Without known chunks it grows from a value.
     """
+    most = READ if most is None else most
     unit = [max(1, min(c, n)) for c, n in zip(chunk or [1] * len(shape), shape, strict=True)]
     for axis in reversed(range(len(unit))):
-        fits = max(1, READ // (math.prod(unit) * itemsize))
+        fits = max(1, most // (math.prod(unit) * itemsize))
         unit[axis] = min(shape[axis], unit[axis] * fits) if shape[axis] else 1
         if unit[axis] < shape[axis]:
             break
@@ -167,7 +173,7 @@ def _grids(counts: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
 
 
 def fan_in(nbytes: int) -> int:
-    """Return how many partial sums of `nbytes` one task merges: 16 up to 0.5 MB each, never fewer than 2."""
+    """Return how many partial sums of `nbytes` one task merges: 16 up to 1 MB each, never fewer than 2."""
     return max(2, min(FAN_IN, MERGE // max(1, nbytes)))
 
 

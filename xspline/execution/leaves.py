@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
+from dask.array.dispatch import concatenate_lookup
 
 from xspline.execution.cuts import FAN_IN, WAITING, Cuts, runs
 from xspline.execution.device import to_device
 from xspline.execution.faults import reading
-from xspline.execution.graph import Blocks, Held
+from xspline.execution.graph import Blocks, Held, Key
 from xspline.execution.source import Slices, Source, as_block, cut, whole
 from xspline.execution.split import apart
 from xspline.kernels import Block, accumulate
@@ -34,14 +36,16 @@ class Recipe:
     source : values are None or a reader; parts that come block by block are None.
     space : where it is fitted.
     cuts : blocks, groups of them or regions over the data: a task each.
-    read : shape of one read within a region, or the blocks that are read in a group.
+    read : shape of what is summed at once within a region or a group.
+    blocks : of a Dask array; the regions of a store.
     device : where blocks are processed.
     """
 
     source: Source
     space: Space
     cuts: Cuts
-    read: tuple[int, ...] | Cuts
+    read: tuple[int, ...]
+    blocks: Cuts
     device: str | None
 
 
@@ -75,31 +79,37 @@ def sum_block(recipe: Recipe, index: tuple[int, ...], held: Held | None, *arrays
 def sum_blocks(recipe: Recipe, index: tuple[int, ...], blocks: Blocks, *values: Any) -> Sums | Shares:
     """Return the Sums of one group of Dask blocks, block by block; `values` are what they depend on."""
     given = dict(zip(blocks.names, values, strict=True))
-    made = _Reads(recipe, index, lambda box: blocks.make(tuple(s.start for s in box), given))
+    made = _Made(recipe, index, (), blocks, given)
     return made.fold(made.order, made.region)
 
 
 def sum_region(recipe: Recipe, index: tuple[int, ...], *arrays: Any) -> Sums | Shares:
     """Return the Sums of one region, read by read in constant memory; `arrays` are its large parts."""
-    made = _Reads(recipe, index, lambda box: cut(recipe.source.values, tuple(range(len(box))), box), arrays)
+    made = _Read(recipe, index, arrays)
     return made.fold(made.order, made.region)
 
 
 @dataclass(frozen=True, eq=False)
-class _Reads:
-    """One box of the data, read by read.
+class _Walk(ABC):
+    """One box of the data, step by step.
 
     Attributes
     ----------
     recipe, index : which box.
-    values : reads those of a box within it.
     arrays : the large parts, over all of it.
     """
 
     recipe: Recipe
     index: tuple[int, ...]
-    values: Callable[[Slices], Any]
-    arrays: Sequence[Any] = ()
+    arrays: Sequence[Any]
+
+    @abstractmethod
+    def bounds(self, axis: int, along: slice) -> Sequence[int]:
+        """Return the bounds of the steps along one axis."""
+
+    @abstractmethod
+    def values(self, box: Slices) -> Any:
+        """Return the values of one step."""
 
     @cached_property
     def region(self) -> Slices:
@@ -109,29 +119,74 @@ class _Reads:
     def order(self) -> tuple[int, ...]:
         return (*self.recipe.source.layout.batch_axes, *self.recipe.source.consumed)
 
-    def bounds(self, axis: int, along: slice) -> Sequence[int]:
-        """Return the bounds of the reads along one axis."""
-        read = self.recipe.read
-        if not isinstance(read, Cuts):
-            return runs(along.start, along.stop, read[axis])
-        edges = read.edges[axis]
-        return edges[bisect_left(edges, along.start) : bisect_right(edges, along.stop)]
-
     def fold(self, axes: Sequence[int], box: Slices) -> Sums | Shares:
         """Return the Sums of `box`, walked along the first of `axes`, each step along the others.
 
         Boxes are merged axis by axis, so that factors of separable masks meet again as products.
         """
         if not axes:
-            with reading(self.recipe.source.label, box):
-                values = self.values(box)
-            return _sum_box(self.recipe, values, box, self.arrays, self.region)
+            return _sum_box(self.recipe, self.values(box), box, self.arrays, self.region)
         axis, *rest = axes
         batch = axis in self.recipe.source.layout.batch_axes
         joined = _SideBySide(self.recipe, axis) if batch else _Merged(self.recipe)
         for lo, hi in itertools.pairwise(self.bounds(axis, box[axis])):
             joined.add(self.fold(rest, (*box[:axis], slice(lo, hi), *box[axis + 1 :])))
         return joined.result()
+
+
+class _Read(_Walk):
+    """A region of a store."""
+
+    def bounds(self, axis: int, along: slice) -> Sequence[int]:
+        return runs(along.start, along.stop, self.recipe.read[axis])
+
+    def values(self, box: Slices) -> Any:
+        source = self.recipe.source
+        with reading(source.label, box):
+            return cut(source.values, tuple(range(len(box))), box)
+
+
+@dataclass(frozen=True, eq=False)
+class _Made(_Walk):
+    """A group of Dask blocks, several at a time where they are small.
+
+    Attributes
+    ----------
+    blocks : how each is made.
+    given : values that they depend on, by name.
+    """
+
+    blocks: Blocks
+    given: Mapping[Key, Any]
+
+    def bounds(self, axis: int, along: slice) -> Sequence[int]:
+        cuts, edges = self.recipe.blocks, self._edges(axis, along)
+        step = max(1, self.recipe.read[axis] // cuts.largest[axis])
+        return (*edges[:-1:step], edges[-1])
+
+    def _edges(self, axis: int, along: slice) -> Sequence[int]:
+        edges = self.recipe.blocks.edges[axis]
+        return edges[bisect_left(edges, along.start) : bisect_right(edges, along.stop)]
+
+    def values(self, box: Slices) -> Any:
+        edges = [self._edges(axis, along) for axis, along in enumerate(box)]
+        return _joined(self._nested((), edges))
+
+    def _nested(self, place: Slices, edges: Sequence[Sequence[int]]) -> Any:
+        """Return the block at a place, or nested lists of those along all `edges`."""
+        if not edges:
+            with reading(self.recipe.source.label, place):
+                return self.blocks.make(tuple(s.start for s in place), self.given)
+        return [self._nested((*place, slice(*ends)), edges[1:]) for ends in itertools.pairwise(edges[0])]
+
+
+def _joined(nested: Any, axis: int = 0) -> Any:
+    """Return nested lists of blocks as one array, whatever the arrays are; a lone block as it is."""
+    if not isinstance(nested, list):
+        return nested
+    parts = [_joined(part, axis + 1) for part in nested]
+    kind = type(max(parts, key=lambda part: getattr(part, "__array_priority__", 0)))
+    return parts[0] if len(parts) == 1 else concatenate_lookup.dispatch(kind)(parts, axis=axis)
 
 
 class _Merged:

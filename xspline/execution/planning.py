@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from dask.utils import format_bytes
 
-from xspline.execution.chunked import blocks_of, cuts_of, prepare, read_of, steps_of
+from xspline.execution.chunked import cuts_of, prepare, read_of, steps_of
 from xspline.execution.cuts import Cuts
 from xspline.execution.device import check_device
 from xspline.execution.footprint import Component, Sizes, gram_bytes, joined, most_holders, sums_bytes
@@ -208,9 +208,7 @@ def _tier(source: Source) -> str:
 
 def _read(source: Source, cuts: Cuts) -> tuple[int, ...]:
     """Return the largest piece that one task holds of the data."""
-    if is_reader(source.values):
-        return read_of(source, cuts)
-    return blocks_of(source).largest if is_dask(source.values) else cuts.largest
+    return cuts.largest if in_memory(source.values) else read_of(source, cuts)
 
 
 def _tasks(cuts: Cuts, steps: Sequence[Sequence[int]], source: Source) -> int:

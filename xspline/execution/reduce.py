@@ -236,9 +236,9 @@ def _add_recipe(graph: Graph, source: Source, space: Space, cuts: Cuts, device: 
     """Add the Recipe of a source, without its values and the parts that come by the block."""
     kept = [(Opaque(a) if is_reader(a) else a) if travels_whole(a) else None for _, a in source.parts]
     stored = is_reader(source.values)
-    read = read_of(source, cuts) if stored else blocks_of(source)
     slim = source.with_parts(Opaque(source.values) if stored else None, kept)
-    return tasks.add_data(graph, "recipe", Recipe(slim, space, cuts, read, device))
+    blocks = cuts if stored else blocks_of(source)
+    return tasks.add_data(graph, "recipe", Recipe(slim, space, cuts, read_of(source, cuts), blocks, device))
 
 
 Pieces = list[tuple[tuple[int, ...], Grid]]
