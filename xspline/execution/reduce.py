@@ -78,15 +78,6 @@ def compute(values: Sequence[Any]) -> list[Any]:
         return list(dask.base.compute(*values))
 
 
-def arriving(values: Sequence[Any]) -> list[Any]:
-    """Return the same as `compute`; each value leaves its worker as soon as it is made, while others are."""
-    client = _client()
-    if client is None or len(values) == 1:
-        return compute(values)
-    with explained():
-        return _as_made(client, values)
-
-
 def _client() -> Any:
     """Return the client that Dask would compute with; None without one, and in a task, which must not wait."""
     client = getattr(dask.base.get_scheduler(), "__self__", None)
@@ -101,10 +92,11 @@ def _client() -> Any:
     return None
 
 
-def _as_made(client: Any, values: Sequence[Any]) -> list[Any]:
+def _as_made(client: Any, graph: Graph, keys: Sequence[Key]) -> list[Any]:
+    """Return the values of some keys; each leaves its worker as soon as it is made, while others are."""
     from distributed import as_completed
 
-    futures = client.compute(list(values))
+    futures = client.get(graph, list(keys), sync=False)
     places = {future.key: place for place, future in enumerate(futures)}
     made = as_completed(futures, loop=client.loop, with_results=True)
     del futures  # a worker lets go of what nobody refers to
@@ -154,10 +146,14 @@ def _computed(
 
 def _fetched(graph: Graph, keys: Sequence[Key]) -> list[Any]:
     """Return the values of some keys, each from where it was made: no worker holds them all."""
+    client = _client()
+    if client is not None and len(keys) > 1:
+        with explained():
+            return _as_made(client, tasks.needed(graph, keys), keys)
     # Keys of their own: those of blocks are tuples, which a graph of several results loses when it is culled.
     own = [tasks.add_task(graph, "fetch", _same, TaskRef(key)) for key in keys]
     layers = HighLevelGraph.from_collections("fetch", tasks.needed(graph, own), dependencies=())
-    return arriving([Delayed(key, layers, layer="fetch") for key in own])
+    return compute([Delayed(key, layers, layer="fetch") for key in own])
 
 
 def _same(value: Any) -> Any:
