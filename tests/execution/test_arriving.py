@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -56,6 +56,14 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
     (directory / "go").touch()
     with dask.config.set(scheduler="threads"):
         return digest(directory)
+
+
+@pytest.fixture(autouse=True)
+def scheduler_of_the_others() -> Iterator[None]:
+    """A client that is closed in the middle of a call of another thread may leave its name in the configuration."""
+    before = dask.config.get("scheduler", None)
+    yield
+    dask.config.set(scheduler=before)
 
 
 class Run(threading.Thread):
