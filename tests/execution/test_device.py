@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
+from distributed import Client, Scheduler, SpecCluster, Worker, get_task_stream
 
-from tests.execution.cases import GRID, SHAPE, assert_same, chunked, grid, positions, space, values
-from xspline.execution import card, check_device, evaluate, has_card, lazy_sums, plan, sums, to_device
+from tests.execution.cases import (
+    GRID,
+    SHAPE,
+    Array,
+    Endless,
+    Flaky,
+    assert_same,
+    chunked,
+    grid,
+    positions,
+    space,
+    values,
+)
+from xspline.execution import Source, card, check_device, evaluate, has_card, lazy_sums, plan, sums, to_device
+from xspline.execution.chunked import cuts_of, read_of
+from xspline.kernels import Group, Layout
+
+PLANES = Layout((Group((0,), (0,)), Group((1,), (1,))))
 
 SPACE = space()
 
@@ -93,3 +113,53 @@ def test_each_block_moves_inside_its_own_task(monkeypatch: pytest.MonkeyPatch) -
     out = evaluate(np.ones(SPACE.shape), positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE, device="cuda")
     assert cupy.moved[3:] == [SPACE.shape]
     assert isinstance(out, np.ndarray)
+
+
+def test_a_card_reads_one_step_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums are those without a thread that reads, and each step is read once, in turn, before it is asked for."""
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(1))
+    monkeypatch.setattr("xspline.execution.cuts.READ", 3000)
+    monkeypatch.setattr("xspline.execution.chunked.CARD", 3000)
+    sources = [grid(Array(values(), (3, 7, 12))) for _ in range(2)]
+    with dask.config.set(scheduler="synchronous"):
+        expected, found = (
+            sums([s], SPACE, device=d)[0] for s, d in zip(sources, (None, "cuda"), strict=True)
+        )
+    assert found.digest() == expected.digest()
+    reads = [sorted(source.values.reads, key=str) for source in sources]
+    assert reads[0] == reads[1]
+    assert len(reads[0]) > 10
+
+
+def test_what_fails_ahead_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(1))
+    source = grid(Flaky(values(), tmp_path, 3, PermissionError))
+    with pytest.raises(PermissionError, match="failed") as caught:
+        sums([source], SPACE, device="cuda")
+    assert any("while reading sst[0:30, 0:14, 0:12]" in note for note in caught.value.__notes__)
+
+
+def test_small_reads_are_joined_further_for_a_card() -> None:
+    source = grid(Endless((4000, 100, 120), (1, 100, 120)))
+    assert [read_of(source, cuts_of(source), d)[0] for d in (None, "cuda")] == [174, 200]
+    blocks = Source(da.ones((40_000, 12_000), chunks=(1, 12_000)), positions((40_000, 12_000)), (), PLANES)
+    assert [read_of(blocks, cuts_of(blocks), d)[0] for d in (None, "cuda")] == [21, 699]
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_tasks_go_where_a_card_is_declared(monkeypatch: pytest.MonkeyPatch, declared: bool) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(1))
+    monkeypatch.setattr("xspline.execution.cuts.READ", 5000)
+    options = {"nthreads": 1, "dashboard": False}
+    workers = {name: {"cls": Worker, "options": {**options, "name": name}} for name in ("plain", "card")}
+    if declared:
+        workers["card"]["options"]["resources"] = {"GPU": 1}
+    scheduler = {"cls": Scheduler, "options": {"protocol": "inproc://", "dashboard": False}}
+    for worker in workers.values():
+        worker["options"]["protocol"] = "inproc://"
+    with SpecCluster(workers=workers, scheduler=scheduler) as cluster, Client(cluster) as client:
+        with get_task_stream(client) as stream:
+            found = sums([grid(Array(values(), (3, 7, 6)))], SPACE, device="cuda")[0]
+        ran = {task["worker"] for task in stream.data}
+        assert not declared or ran == {cluster.workers["card"].worker_address}
+    assert_same(found, sums([grid()], SPACE)[0], SPACE)

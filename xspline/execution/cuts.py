@@ -31,6 +31,9 @@ READ = 8 * 2**20
 JOIN = 2 * 2**20
 """Bytes of small Dask blocks that are summed at once."""
 
+CARD = 64 * 2**20
+"""Bytes that are read, or blocks joined, for one step of a card: its kernels take microseconds to start."""
+
 FAN_IN = 16
 """Most partial sums merged by one task."""
 

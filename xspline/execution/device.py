@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+
+import dask.base
 
 DEVICES = (None, "cuda")
 
@@ -55,6 +58,21 @@ def card(device: str | None) -> Card | None:
     """Return the card that `device` names, or None for the host."""
     check_device(device)
     return None if device is None else Card()
+
+
+def where_cards_are(device: str | None, client: Any) -> AbstractContextManager[Any]:
+    """Return a context in which graphs for a card go to workers that declare one, if there are any.
+
+    A card is declared as Dask's resource "GPU" (``dask worker --resources GPU=1``), of which every task takes one.
+    Where nobody declares any, as in a `LocalCUDACluster` with a card for each worker, all workers take part. Only
+    what is computed within asks for it: Dask forgets annotations of lazy arrays when it fuses their tasks.
+    """
+    if device is None or client is None:
+        return nullcontext()
+    found = (worker.get("resources", {}) for worker in client.scheduler_info()["workers"].values())
+    if not any(resources.get("GPU") for resources in found):
+        return nullcontext()
+    return dask.base.annotate(resources={"GPU": 1})
 
 
 def has_card() -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -79,14 +80,12 @@ def sum_block(recipe: Recipe, index: tuple[int, ...], held: Held | None, *arrays
 def sum_blocks(recipe: Recipe, index: tuple[int, ...], blocks: Blocks, *values: Any) -> Sums | Shares:
     """Return the Sums of one group of Dask blocks, block by block; `values` are what they depend on."""
     given = dict(zip(blocks.names, values, strict=True))
-    made = _Made(recipe, index, (), blocks, given)
-    return made.fold(made.order, made.region)
+    return _Made(recipe, index, (), blocks, given).sums()
 
 
 def sum_region(recipe: Recipe, index: tuple[int, ...], *arrays: Any) -> Sums | Shares:
     """Return the Sums of one region, read by read in constant memory; `arrays` are its large parts."""
-    made = _Read(recipe, index, arrays)
-    return made.fold(made.order, made.region)
+    return _Read(recipe, index, arrays).sums()
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,18 +118,34 @@ class _Walk(ABC):
     def order(self) -> tuple[int, ...]:
         return (*self.recipe.source.layout.batch_axes, *self.recipe.source.consumed)
 
-    def fold(self, axes: Sequence[int], box: Slices) -> Sums | Shares:
+    def sums(self) -> Sums | Shares:
+        if self.recipe.device is None:
+            return self._fold(self.order, self.region, self.values)
+        with ThreadPoolExecutor(1) as reader:  # reads and decodes the next step while the card sums this one
+            return self._fold(
+                self.order, self.region, _ahead(reader, self.values, self._steps(self.order, self.region))
+            )
+
+    def _steps(self, axes: Sequence[int], box: Slices) -> Iterator[Slices]:
+        """Yield the boxes in the order in which they are summed."""
+        if not axes:
+            yield box
+            return
+        for lo, hi in itertools.pairwise(self.bounds(axes[0], box[axes[0]])):
+            yield from self._steps(axes[1:], (*box[: axes[0]], slice(lo, hi), *box[axes[0] + 1 :]))
+
+    def _fold(self, axes: Sequence[int], box: Slices, values: Callable[[Slices], Any]) -> Sums | Shares:
         """Return the Sums of `box`, walked along the first of `axes`, each step along the others.
 
         Boxes are merged axis by axis, so that factors of separable masks meet again as products.
         """
         if not axes:
-            return _sum_box(self.recipe, self.values(box), box, self.arrays, self.region)
+            return _sum_box(self.recipe, values(box), box, self.arrays, self.region)
         axis, *rest = axes
         batch = axis in self.recipe.source.layout.batch_axes
         joined = _SideBySide(self.recipe, axis) if batch else _Merged(self.recipe)
         for lo, hi in itertools.pairwise(self.bounds(axis, box[axis])):
-            joined.add(self.fold(rest, (*box[:axis], slice(lo, hi), *box[axis + 1 :])))
+            joined.add(self._fold(rest, (*box[:axis], slice(lo, hi), *box[axis + 1 :]), values))
         return joined.result()
 
 
@@ -178,6 +193,20 @@ class _Made(_Walk):
             with reading(self.recipe.source.label, place):
                 return self.blocks.make(tuple(s.start for s in place), self.given)
         return [self._nested((*place, slice(*ends)), edges[1:]) for ends in itertools.pairwise(edges[0])]
+
+
+def _ahead(
+    reader: ThreadPoolExecutor, values: Callable[[Slices], Any], steps: Iterator[Slices]
+) -> Callable[[Slices], Any]:
+    """Return `values` for the boxes of `steps` in turn, each read while the one before is in use."""
+    waiting = [reader.submit(values, box) for box in itertools.islice(steps, 1)]
+
+    def following(box: Slices) -> Any:
+        found = waiting.pop().result()
+        waiting.extend(reader.submit(values, box) for box in itertools.islice(steps, 1))
+        return found
+
+    return following
 
 
 def _joined(nested: Any, axis: int = 0) -> Any:

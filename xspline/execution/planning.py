@@ -183,12 +183,12 @@ def plan(
         _batch(source),
         _holders(source),
         _tier(source),
-        _read(source, cuts),
+        _read(source, cuts, device),
         _tasks(cuts, steps, source),
         tuple(math.prod(step) for step in steps),
         COMPILER,
         device,
-        tuple(_row(mask, source, space, cuts, steps, choose) for mask in MASKS),
+        tuple(_row(mask, source, space, cuts, steps, choose, device) for mask in MASKS),
     )
 
 
@@ -206,9 +206,9 @@ def _tier(source: Source) -> str:
     return "Dask blocks" if is_dask(source.values) else "in memory"
 
 
-def _read(source: Source, cuts: Cuts) -> tuple[int, ...]:
+def _read(source: Source, cuts: Cuts, device: str | None) -> tuple[int, ...]:
     """Return the largest piece that one task holds of the data."""
-    return cuts.largest if in_memory(source.values) else read_of(source, cuts)
+    return cuts.largest if in_memory(source.values) else read_of(source, cuts, device)
 
 
 def _tasks(cuts: Cuts, steps: Sequence[Sequence[int]], source: Source) -> int:
@@ -236,6 +236,7 @@ def _row(
     cuts: Cuts,
     steps: Sequence[Sequence[int]],
     choose: Callable[[Gram], Choice],
+    device: str | None,
 ) -> Row:
     parts, batch = components(mask, source, space), _batch(source)
     whole, holders = dict(enumerate(space.shape)), _holders(source)
@@ -249,16 +250,16 @@ def _row(
         sums_bytes(whole, space, parts, batch) * holders,
         partial,
         moved if source.is_lazy else 0,
-        _reading(source, cuts) + SLAB + partial + (WORKSPACE - 1) * partial // together + merging,
+        _reading(source, cuts, device) + SLAB + partial + (WORKSPACE - 1) * partial // together + merging,
         solver,
         reason,
         solver_bytes,
     )
 
 
-def _reading(source: Source, cuts: Cuts) -> int:
+def _reading(source: Source, cuts: Cuts, device: str | None) -> int:
     """Return the bytes of one read while it is decoded: copies, a mask of bools, the weights beside it."""
-    shape = _read(source, cuts)
+    shape = _read(source, cuts, device)
     lazy = [(tuple(range(len(shape))), source.values), *source.weights]
     sizes = [(math.prod(shape[a] for a in axes), array) for axes, array in lazy]
     return (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +16,10 @@ from xspline.execution import graph as tasks
 from xspline.execution import leaves
 from xspline.execution.checkpoint import Checkpoint, level
 from xspline.execution.chunked import blocks_of, cuts_of, prepare, read_of, steps_of, travels_whole
+from xspline.execution.cluster import as_made, client_of_dask, has_client
 from xspline.execution.cuts import Cuts
 from xspline.execution.description import described
-from xspline.execution.device import check_device
+from xspline.execution.device import check_device, where_cards_are
 from xspline.execution.faults import WorkerMemoryError, explained
 from xspline.execution.graph import Blocks, Graph, Grid, Held, Inputs, Key
 from xspline.execution.leaves import Recipe
@@ -78,53 +78,9 @@ def compute(values: Sequence[Any]) -> list[Any]:
         return list(dask.base.compute(*values))
 
 
-def _client() -> Any:
-    """Return the client that Dask would compute with; None without one, and in a task, which must not wait."""
-    client = getattr(dask.base.get_scheduler(), "__self__", None)
-    if client is None or not hasattr(client, "scheduler_info"):
-        return None
-    from distributed import get_worker
-
-    try:
-        get_worker()
-    except ValueError:
-        return client
-    return None
-
-
-def _as_made(client: Any, graph: Graph, keys: Sequence[Key]) -> list[Any]:
-    """Return the values of some keys; each leaves its worker as soon as it is made, while others are."""
-    from distributed import as_completed
-
-    futures = client.get(graph, list(keys), sync=False)
-    places = {future.key: place for place, future in enumerate(futures)}
-    made = as_completed(futures, loop=client.loop, with_results=True)
-    del futures  # a worker lets go of what nobody refers to
-    found: list[Any] = [None] * len(places)
-    for future, value in made:
-        if future.cancelled():
-            raise value
-        found[places[future.key]] = value
-        del future
-    return found
-
-
 def persist(values: Sequence[Any]) -> list[Any]:
     """Start computing several lazy values at once, kept where they are computed; others come back as they are."""
     return list(dask.base.persist(*values))
-
-
-def has_client() -> bool:
-    """Return whether computations go to a cluster; does not import distributed to find out."""
-    if "distributed" not in sys.modules:
-        return False
-    from distributed import default_client
-
-    try:
-        default_client()
-    except ValueError:
-        return False
-    return True
 
 
 def _computed(
@@ -134,7 +90,8 @@ def _computed(
         return []
     graph, lefts = _build(sources, space, device, checkpoint)
     try:
-        found = iter(_fetched(graph, [key for left in lefts for key in left.keys]))
+        with where_cards_are(device, client_of_dask()):
+            found = iter(_fetched(graph, [key for left in lefts for key in left.keys]))
     except WorkerMemoryError as error:
         from xspline.execution.planning import plan
 
@@ -146,10 +103,10 @@ def _computed(
 
 def _fetched(graph: Graph, keys: Sequence[Key]) -> list[Any]:
     """Return the values of some keys, each from where it was made: no worker holds them all."""
-    client = _client()
+    client = client_of_dask()
     if client is not None and len(keys) > 1:
         with explained():
-            return _as_made(client, tasks.needed(graph, keys), keys)
+            return as_made(client, tasks.needed(graph, keys), keys)
     # Keys of their own: those of blocks are tuples, which a graph of several results loses when it is culled.
     own = [tasks.add_task(graph, "fetch", _same, TaskRef(key)) for key in keys]
     layers = HighLevelGraph.from_collections("fetch", tasks.needed(graph, own), dependencies=())
@@ -234,7 +191,9 @@ def _add_recipe(graph: Graph, source: Source, space: Space, cuts: Cuts, device: 
     stored = is_reader(source.values)
     slim = source.with_parts(Opaque(source.values) if stored else None, kept)
     blocks = cuts if stored else blocks_of(source)
-    return tasks.add_data(graph, "recipe", Recipe(slim, space, cuts, read_of(source, cuts), blocks, device))
+    return tasks.add_data(
+        graph, "recipe", Recipe(slim, space, cuts, read_of(source, cuts, device), blocks, device)
+    )
 
 
 Pieces = list[tuple[tuple[int, ...], Grid]]
