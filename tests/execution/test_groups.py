@@ -108,6 +108,19 @@ def test_blocks_that_others_make_or_need_are_not_held_back() -> None:
         assert leaves_of(Source(array, positions(array.shape), (), grid().layout))["xspline-blocks"] == 0
 
 
+@pytest.mark.usefixtures("client")
+def test_blocks_that_workers_hold_stay_where_they_are() -> None:
+    expected = one(grid())
+    held = chunked(values(), (1, 7, 6)).persist()
+    for array in (held, held + 0):
+        assert array.npartitions > MAX_REGIONS
+        assert leaves_of(grid(array))["xspline-blocks"] == 0
+        assert_same(one(grid(array)), expected, SPACE)
+    with dask.config.set(scheduler="threads"):
+        here = chunked(values(), (1, 7, 6)).persist()
+        assert_same(one(grid(here)), expected, SPACE)
+
+
 def test_a_weight_by_the_block_keeps_its_blocks() -> None:
     weight = da.ones(SHAPE, chunks=(1, 7, 6))
     source = grid(chunked(values(), (1, 7, 6)), weights=(((0, 1, 2), weight),))

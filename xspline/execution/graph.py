@@ -120,7 +120,7 @@ class Inputs:
         wanted = [key for grid in self.grids.values() for key in grid.values()]
         found = [self.held[key] for key in wanted if key in self.held]
         return len(found) == len(wanted) and all(
-            isinstance(self.graph[name], DataNode) for held in found for name in held.names
+            isinstance(self.graph.get(name), DataNode) for held in found for name in held.names
         )
 
 
