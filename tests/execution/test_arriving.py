@@ -110,7 +110,9 @@ def test_same_bits_when_a_worker_dies_before_the_last(tmp_path: Path, expected: 
     assert run.digest == expected
 
 
-@pytest.mark.parametrize("how", ["closed", "restarted", "stopped"])
+@pytest.mark.parametrize(
+    "how", ["closed", *(pytest.param(how, marks=pytest.mark.slow) for how in ("restarted", "stopped"))]
+)
 def test_a_cluster_that_goes_away_is_an_error(tmp_path: Path, how: str) -> None:
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
