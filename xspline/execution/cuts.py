@@ -78,9 +78,9 @@ class Cuts:
         """Lengths of the blocks along each axis, as Dask writes them."""
         return tuple(tuple(b - a for a, b in itertools.pairwise(edges)) for edges in self.edges)
 
-    @property
+    @functools.cached_property
     def largest(self) -> tuple[int, ...]:
-        """Longest block of each axis."""
+        """Longest block of each axis; kept, as every read asks for it and there may be a million blocks."""
         return tuple(max(lengths, default=0) for lengths in self.chunks)
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
