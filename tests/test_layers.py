@@ -42,7 +42,7 @@ ALLOWED = {
     "labels": {"numpy", "xarray", "pandas", "cftime", "zarr", "netCDF4"},
     "execution": {"numpy", "dask", "distributed", "array_api_compat", "cupy"},
     "solve": {"numpy", "scipy", "threadpoolctl", "numba", "array_api_compat"},
-    "kernels": {"numpy", "numba", "array_api_compat"},
+    "kernels": {"numpy", "numba", "array_api_compat", "cupy"},
     "sums": {"numpy"},
     "spaces": {"numpy", "cftime"},
 }

@@ -39,7 +39,7 @@ class Engine(Positions, Protocol):
     Attributes
     ----------
     sweeps : bool
-        Whether grids may be summed in one compiled sweep (`sweep.Sweep`).
+        Whether grids may be summed in one sweep (`sweep.Sweep`).
     """
 
     @property
@@ -126,7 +126,7 @@ class Namespace:
 
     xp: Any
     device: Any
-    sweeps: bool = False
+    sweeps: bool = True
 
     def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Tiles | None:
         return Tiles.sort(features, coordinates, self.xp, self.device)
@@ -346,7 +346,7 @@ def choose_engine(array: Array, engine: str | None = None) -> Engine:
     Parameters
     ----------
     engine : "numba", "namespace" or None
-        None: by the array.
+        None: by the array. The named one that is not compiled goes by slabs, whatever the layout.
     """
     if engine not in (None, "numba", "namespace"):
         raise ValueError(f'engine must be "numba", "namespace" or None, got {engine!r}')
@@ -355,4 +355,5 @@ def choose_engine(array: Array, engine: str | None = None) -> Engine:
         raise ValueError(f"the compiled engine takes NumPy arrays, got {type(array).__name__}")
     if engine == "numba" or (engine is None and is_numpy):
         return Compiled()
-    return Namespace(array_api_compat.array_namespace(array), array_api_compat.device(array))
+    where = array_api_compat.array_namespace(array), array_api_compat.device(array)
+    return Namespace(*where, sweeps=engine is None)

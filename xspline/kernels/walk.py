@@ -248,15 +248,16 @@ class Accumulator:
         place, _ = self._place(rows, piece)
         self.total[place] += self.walk.xp.reshape(slab, self.total[place].shape)
 
-    def add_lines(self, lines: Floats, piece: Piece) -> None:
+    def add_lines(self, lines: Array, piece: Piece) -> None:
         """Add what is contracted along the last part already: its axis is the last of `lines`."""
         rows = self._rows(piece)
         place, shape = self._place(rows, piece)
-        others, part = [rows[i] for i in self.order[:-1]], self.total[place]
-        if part.flags.c_contiguous:
-            contract(lines, [*others, None], self.walk.engine, part.reshape(shape))
+        others, part = [*(rows[i] for i in self.order[:-1]), None], self.total[place]
+        if isinstance(part, np.ndarray) and part.flags.c_contiguous:
+            contract(lines, others, self.walk.engine, part.reshape(shape))
         else:
-            part += contract(lines, [*others, None], self.walk.engine).reshape(part.shape)
+            found = contract(lines, others, self.walk.engine)
+            self.total[place] += self.walk.xp.reshape(found, part.shape)
 
     def _rows(self, piece: Piece) -> list[Rows | None]:
         rows = self.walk.slab_rows(piece, self.sites)
