@@ -17,7 +17,7 @@ from tests import reference
 from tests.devices import Device, StandIn
 from tests.kernels.cases import CASES, SPACE, Case, block
 from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
-from xspline.kernels import Block, accumulate, compiled, compiled_scatter, evaluate
+from xspline.kernels import Block, accumulate, compiled, compiled_scatter, contract, evaluate
 from xspline.sums import Sums
 
 
@@ -48,6 +48,16 @@ def test_three_namespaces_one_answer(name: str, mask: str, device: Device) -> No
     compiled_sums = accumulate(built, layout, SPACE, slab=300)
     assert_same(accumulate(built, layout, SPACE, engine="namespace", slab=300), compiled_sums)
     assert_same(accumulate(moved(built, device), layout, SPACE, slab=300), compiled_sums)
+
+
+@pytest.mark.parametrize("name", ["grid", "one of each", "batch last"])
+def test_cell_by_cell_or_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    built, layout = block(name, "random", "first axis")
+    found = []
+    for short in (0, contract.SHORT):
+        monkeypatch.setattr(contract, "SHORT", short)
+        found.append(accumulate(built, layout, SPACE, engine="namespace"))
+    assert_same(*found)
 
 
 def test_tallies_of_a_device(device: Device) -> None:
@@ -106,7 +116,7 @@ import numpy as np
 from tests import reference
 from tests.devices import Device, StandIn
 from tests.kernels.cases import CASES, SPACE, block
-from xspline.kernels import Block, accumulate, compiled, compiled_scatter, evaluate
+from xspline.kernels import Block, accumulate, compiled, compiled_scatter, contract, evaluate
 assert not hasattr(compiled_scatter.scatter, "py_func")
 for name in ("one of each", "scalar place", "all scalar"):
     built, layout = block(name)

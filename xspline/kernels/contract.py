@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from xspline.spaces.features import Features
 
 TILE = 1 << 20  # entries of a table of products that are alive at a time
+SHORT = 32  # times the values of a row: a stretch of no more entries is one product on a device
 LONE = 3  # times as long takes a value of an axis with nothing behind it: no vector instructions
 SWAP = 32  # loops run over what follows an axis: so many entries before it, and none behind, change places
 
@@ -122,7 +123,7 @@ def cheapest_order(shape: tuple[int, ...], stages: tuple[tuple[int, int, int, in
 
 @dataclass(frozen=True)
 class Namespace:
-    """Contractions in any array namespace: one matrix product per cell that holds rows."""
+    """Contractions in any array namespace: one matrix product, or one per cell that holds rows."""
 
     xp: Any
     device: Any
@@ -147,6 +148,9 @@ class Namespace:
     def _scatter(self, array: Array, axis: int, rows: Rows) -> Array:
         xp = self.xp
         front, rest = self._matrix(array, axis)
+        if _is_short(rows):
+            found = xp.matmul(self._host(_dense(rows).T), front)
+            return self._back(found, axis, array.shape)
         out = xp.zeros((*itertools.chain(*rows.shape), rest), dtype=xp.float64, device=self.device)
         patch = (*itertools.chain(*rows.patch), rest)
         table = self._host(_patch_table(rows))
@@ -165,6 +169,8 @@ class Namespace:
         front, rest = self._matrix(array, axis)
         if len(rows.functions) > 1:  # scattered positions: each has a patch of its own
             return self._back(self._gather_patches(front, rows), axis, array.shape)
+        if _is_short(rows) and not rows.pairs:  # pairs that do not exist may be anything
+            return self._back(xp.matmul(self._host(_dense(rows)), front), axis, array.shape)
         front = xp.reshape(front, (*itertools.chain(*rows.shape), rest))
         done, parts = [], []
         places = rows.places_in_patch()  # of pairs a triangle
@@ -216,6 +222,19 @@ class Namespace:
 
 def _replaced(shape: Sequence[int], axis: int, length: int) -> tuple[int, ...]:
     return (*shape[:axis], length, *shape[axis + 1 :])
+
+
+def _is_short(rows: Rows) -> bool:
+    """Whether one product with zeros among its numbers is sooner done than one for each cell."""
+    size = rows.count * rows.extent
+    return len(rows.functions) == 1 and rows.extent <= SHORT * rows.width and 0 < size <= TILE
+
+
+def _dense(rows: Rows) -> Floats:
+    """Values of the rows of one axis at all entries of the stretch: [n, R]."""
+    out = np.zeros((rows.count, rows.extent))
+    np.put_along_axis(out, rows.start()[:, None] + rows.places(), rows.values[0], axis=1)
+    return out
 
 
 def _cells(rows: Rows) -> Iterator[tuple[tuple[Any, ...], Iterator[Integers]]]:
