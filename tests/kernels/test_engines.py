@@ -21,10 +21,11 @@ from xspline.kernels import Block, accumulate, compiled, compiled_scatter, contr
 from xspline.sums import Sums
 
 
-def moved(built: Block, device: Device) -> Block:
-    """The same block, with values and weights on a device."""
+def moved(built: Block, device: Device, *, coordinates: bool = False) -> Block:
+    """The same block, with values and weights on a device; perhaps coordinates as well."""
     weights = tuple((axes, device.put(array)) for axes, array in built.weights)
-    return replace(built, values=device.put(built.values), weights=weights)
+    labels = tuple(map(device.put, built.coordinates)) if coordinates else built.coordinates
+    return replace(built, values=device.put(built.values), coordinates=labels, weights=weights)
 
 
 def assert_same(a: Sums, b: Sums) -> None:
@@ -47,7 +48,9 @@ def test_three_namespaces_one_answer(name: str, mask: str, device: Device) -> No
     built, layout = block(name, mask, "first axis")
     compiled_sums = accumulate(built, layout, SPACE, slab=300)
     assert_same(accumulate(built, layout, SPACE, engine="namespace", slab=300), compiled_sums)
-    assert_same(accumulate(moved(built, device), layout, SPACE, slab=300), compiled_sums)
+    for coordinates in (False, True):
+        there = moved(built, device, coordinates=coordinates)
+        assert_same(accumulate(there, layout, SPACE, slab=300), compiled_sums)
 
 
 @pytest.mark.parametrize("name", ["grid", "one of each", "batch last"])

@@ -46,7 +46,7 @@ class Engine(Positions, Protocol):
     @property
     def sweeps(self) -> bool: ...
 
-    def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Cells | Tiles | None:
+    def sort(self, features: Sequence[Features], coordinates: Sequence[Array]) -> Cells | Tiles | None:
         """Rows of a group sorted by cell, so that sums go from cell to cell; None where that does not pay."""
         ...
 
@@ -129,7 +129,7 @@ class Namespace:
     device: Any
     sweeps: bool = True
 
-    def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Tiles | None:
+    def sort(self, features: Sequence[Features], coordinates: Sequence[Array]) -> Tiles | None:
         return Tiles.sort(features, coordinates, self.xp, self.device)
 
     def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
