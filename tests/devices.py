@@ -27,7 +27,9 @@ class StandIn:
     xp, device = array_api_strict, array_api_strict.Device("device1")
 
     def put(self, array: Any) -> Any:
-        return array_api_strict.asarray(np.asarray(array), device=self.device)
+        array = np.asarray(array)
+        native = array.astype(array.dtype.newbyteorder("="))
+        return array_api_strict.asarray(native, device=self.device)
 
     def get(self, array: Any) -> np.ndarray:
         return np.asarray(array.to_device(array_api_strict.Device("CPU_DEVICE")))

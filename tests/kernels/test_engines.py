@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from tests import reference
 from tests.devices import Device, StandIn
-from tests.kernels.cases import CASES, SPACE, Case, block
+from tests.kernels.cases import CASES, DTYPES, MASKS, SPACE, WEIGHTS, Case, block
 from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
 from xspline.kernels import Block, accumulate, compiled, compiled_scatter, contract, evaluate
 from xspline.sums import Sums
@@ -51,6 +52,20 @@ def test_three_namespaces_one_answer(name: str, mask: str, device: Device) -> No
     for coordinates in (False, True):
         there = moved(built, device, coordinates=coordinates)
         assert_same(accumulate(there, layout, SPACE, slab=300), compiled_sums)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_mask_and_dtype_on_a_device(name: str, device: Device) -> None:
+    for mask, dtype in itertools.product(MASKS, DTYPES):
+        built, layout = block(name, mask, dtype=dtype)
+        assert_same(accumulate(moved(built, device), layout, SPACE), accumulate(built, layout, SPACE))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_weight_on_a_device(name: str, device: Device) -> None:
+    for weight in WEIGHTS:
+        built, layout = block(name, "random", weight)
+        assert_same(accumulate(moved(built, device), layout, SPACE), accumulate(built, layout, SPACE))
 
 
 @pytest.mark.parametrize("name", ["grid", "one of each", "batch last"])

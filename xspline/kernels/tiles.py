@@ -183,7 +183,9 @@ class TileSums:
         xp, (members, tiles, length) = self.tiles.xp, array.shape
         front = xp.permute_dims(array, (1, 0, 2))[:, :, None, :] * columns[0][:, None, : sizes[0], :]
         rest = xp.ones((tiles, length, 1), dtype=xp.float64, device=self.tiles.device)
-        for lines, size in zip(columns[1:], sizes[1:], strict=True):  # as the product reads it: no copy turned
+        for lines, size in zip(
+            columns[1:], sizes[1:], strict=True
+        ):  # as the product reads it: no copy turned
             turned = xp.matrix_transpose(lines[:, :size, :])
             rest = xp.reshape(rest[:, :, :, None] * turned[:, :, None, :], (tiles, length, -1))
         front = xp.reshape(front, (tiles, members * sizes[0], length))
