@@ -158,7 +158,8 @@ class TileSums:
     def add(self, first: int, rows: Array, weights: Array, errors: Array) -> None:
         """Add sorted rows from the `first` on: weights and weighted errors are [members, rows]."""
         xp, cut = self.tiles.xp, _Cut.of(first, int(rows.shape[0]), self.tiles.ends)
-        at = _asarray(cut.starts[:, None] + np.arange(cut.length), self.tiles)
+        step = xp.arange(cut.length, dtype=xp.int64, device=self.tiles.device)
+        at = _asarray(cut.starts[:, None], self.tiles) + step[None, :]
         # The last rows of a cell fill their tile up with rows of others, of weight zero.
         inside = at < _asarray(cut.stops[:, None], self.tiles)
         at = xp.reshape(xp.clip(at, 0, int(rows.shape[0]) - 1), (-1,))
