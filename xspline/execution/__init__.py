@@ -2,6 +2,7 @@
 
 from .broadcast import deferred as deferred
 from .broadcast import evaluate as evaluate
+from .device import Card as Card
 from .device import card as card
 from .device import check_device as check_device
 from .device import has_card as has_card

@@ -53,6 +53,25 @@ class Card:
         """Return an array of the card on the host."""
         return array.get()
 
+    @property
+    def memory(self) -> float:
+        """Bytes of memory of the card, whoever uses them."""
+        return float(self._cupy.cuda.Device().mem_info[1])
+
+    def cholesky(self, matrix: Any) -> Any:
+        """Return L with L Lᵀ the matrix; `numpy.linalg.LinAlgError` where there is none, which CuPy does not check."""
+        import cupyx
+
+        with cupyx.errstate(linalg="raise"):
+            return self.xp.linalg.cholesky(matrix)
+
+    def triangular(self, root: Any, rhs: Any, transposed: bool) -> Any:
+        """Return L⁻¹ or L⁻ᵀ times [P, m], L the lower root."""
+        from cupyx.scipy.linalg import solve_triangular
+
+        # cuBLAS counts by columns, so Lᵀ, an upper triangle, is what it takes without a copy.
+        return solve_triangular(root.T, rhs, trans=int(not transposed))
+
 
 def card(device: str | None) -> Card | None:
     """Return the card that `device` names, or None for the host."""
