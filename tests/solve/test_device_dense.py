@@ -13,7 +13,7 @@ from tests.solve.test_smoothing import wave
 from xspline.solve import Penalty, Ridge, Roughness, SingularSystemError, choose, factorise, select, solve
 from xspline.solve.device_dense import DeviceCholesky, assembled
 from xspline.solve.direct import Direct
-from xspline.solve.select import MATRICES, room_on
+from xspline.solve.select import MATRICES, SEARCHED, WIDEST, room_on
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Gram
 
@@ -173,14 +173,19 @@ def test_a_card_takes_dense_systems_that_are_worth_the_way(
     assert not select.select(gram, penalty, space.frame).on_card
 
 
-def test_a_card_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_without_room() -> None:
     space, gram = cube(20)
-    small, ridge = StandIn(), Ridge(1.0).gram(space)
-    small.memory = 8 * MATRICES * space.size**2
-    assert room_on(small, space.size) < 0
-    for solver in (None, "dense"):
-        choice = select.select(gram, ridge, space.frame, solver, card=small)
-        assert choice == select.select(gram, ridge, space.frame, solver)
+    card, ridge = StandIn(), Ridge(1.0).gram(space)
+    matrix = 8 * space.size**2
+    for memory, fits in ((0.99, False), (1.01, True)):
+        card.memory = memory * (MATRICES + SEARCHED) * matrix / select.SHARE
+        assert (room_on(card, space.size) > matrix) == fits
+        for solver in (None, "dense"):
+            choice = select.select(gram, ridge, space.frame, solver, card=card)
+            assert choice.on_card == fits
+            assert fits or choice == select.select(gram, ridge, space.frame, solver)
+    card.memory = 1e15
+    assert room_on(card, WIDEST) > 0 == room_on(card, WIDEST + 1)
 
 
 @pytest.mark.parametrize("penalty", [Ridge(1.0), Roughness({"a": 1.0})], ids=["spectral", "separable"])

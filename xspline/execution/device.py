@@ -39,6 +39,9 @@ class Card:
     def __init__(self) -> None:
         self._cupy = _cupy()
 
+    def __reduce__(self) -> Any:
+        return type(self), ()  # a process that it is sent to has a card of its own
+
     @property
     def xp(self) -> Any:
         from array_api_compat import cupy

@@ -36,7 +36,8 @@ GIB = 2**30
 SMALL = 1e9  # operations that are not worth a second thread
 ABREAST = 1.5 * GIB  # bytes of bands that are factorised at the same time
 ROOM = 2**28  # bytes of factorisations that a solve keeps for later questions
-MATRICES = 3  # that a dense solver holds at a time: a system, its root and its inverse
+MATRICES = 3  # that a dense solver works with: a system, its root and its inverse
+SEARCHED = 3  # solvers that a search for the smoothing holds at a time: of its last two points and of a trial
 # Of the memory of a card, for dense systems: the rest is that of sums, and of what others run there.
 SHARE = 0.75
 WIDEST = 46_340  # coefficients of a dense system on a card: 31 bits count the entries of its matrix
@@ -228,7 +229,7 @@ def _dense(found: _Structure) -> Choice:
 def _moved(choice: Choice, found: _Structure, card: Card) -> Choice:
     """A dense system on a card, if it fits there and is worth the way."""
     size, operations = found.ordering.size, found.members * AWAY + choice.operations / FASTER
-    if room_on(card, size) < 0 or operations >= choice.operations:
+    if room_on(card, size) < 8 * size**2 or operations >= choice.operations:
         return choice
     reason = f"{_general(found)}; a dense matrix of {size} coefficients is soon factorised on the card"
     return replace(choice, reason=reason, operations=operations, on_card=True)
@@ -345,5 +346,6 @@ def room_for(again: bool) -> float:
 
 
 def room_on(card: Card, size: int) -> float:
-    """Bytes of a card for dense factorisations that are kept beside one at work; negative where that does not fit."""
-    return SHARE * card.memory - 8.0 * MATRICES * size**2 if size <= WIDEST else -math.inf
+    """Bytes of a card for the factorisations that one dense solver keeps; less than one of them where none fits."""
+    room = SHARE * card.memory - 8.0 * MATRICES * size**2
+    return room / SEARCHED if size <= WIDEST else 0.0
