@@ -134,6 +134,14 @@ def near(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "AWAY", 0.0)
 
 
+@pytest.fixture
+def cuda(device: Device, near: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device is the one that is named "cuda"."""
+    if isinstance(device, StandIn):
+        monkeypatch.setattr("xspline.execution.card", lambda name: device if name else None)
+        monkeypatch.setattr("xspline.execution.device.has_card", lambda: True)
+
+
 def same_field(ours: xs.Field, host: xs.Field) -> None:
     """Coefficients, what they are known by, and their errors; all of it on the host."""
     system = ours.solution["sst"].factorisation
@@ -145,20 +153,31 @@ def same_field(ours: xs.Field, host: xs.Field) -> None:
         (ours.sample(3, seed=0), host.sample(3, seed=0)),
         (ours.stderr(method="draws"), host.stderr(method="draws")),
     ):
-        one, other = (getattr(x, "coefficients", x) for x in (one, other))
+        one, other = (getattr(x, "coefficients", x).compute() for x in (one, other))
         assert isinstance(one.data, np.ndarray)
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-8 * float(np.abs(other).max()))
 
 
 @pytest.mark.parametrize("penalty", [1e-3, "reml", "gcv"])
-def test_dense_systems_on_a_card(
-    penalty: Any, device: Device, near: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if isinstance(device, StandIn):
-        monkeypatch.setattr("xspline.execution.card", lambda name: device if name else None)
+def test_dense_systems_on_a_card(penalty: Any, cuda: None) -> None:
     statistics = clouds().spline.statistics({**PLACE, "time": SEASON})
     ours, host = (statistics.solve(penalty, solver="dense", device=name) for name in ("cuda", None))
     same_field(ours, host)
+
+
+def test_what_is_solved_again_is_solved_there(cuda: None) -> None:
+    """Lazy fields, and the fits without each part."""
+    statistics = (
+        clouds()
+        .chunk({"time": 12})
+        .spline.statistics({**PLACE, "time": SEASON}, holder="time.year", compute=False)
+    )
+    lazy, host = (statistics.solve("reml", solver="dense", device=name) for name in ("cuda", None))
+    computed = lazy.compute()
+    same_field(computed, host.compute())
+    np.testing.assert_allclose(lazy.coefficients.compute(), computed.coefficients, rtol=1e-7)
+    jackknife = [field.stderr(method="jackknife") for field in (computed, host.compute())]
+    np.testing.assert_allclose(*jackknife, rtol=1e-6)
 
 
 @pytest.mark.gpu

@@ -80,7 +80,7 @@ def fit(
         of other data or of another space.
     """
     found = _statistics(data, space, bases, weights, holder, device, compute, checkpoint, index=True)
-    return found.solve(penalty, solver=solver, device=device if execution.has_card() else None)
+    return found.solve(penalty, solver=solver, device=execution.present(device))
 
 
 def statistics(
@@ -129,7 +129,7 @@ def plan(
     agreed, observed = _request(data, space, bases, index=True)
     (first,) = _owned(observed[:1], weights, holders_of(holder, data))
     asked = as_penalty(penalty, agreed)
-    card = execution.card(device) if execution.has_card() else None
+    card = execution.card(execution.present(device))
     cost = execution.plan(
         first.source(agreed),
         agreed,

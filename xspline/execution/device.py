@@ -106,6 +106,11 @@ def has_card() -> bool:
     return True
 
 
+def present(device: str | None) -> str | None:
+    """Return `device` where this process has it, else None: the host."""
+    return device if device is not None and has_card() else None
+
+
 def to_host(array: Any) -> Any:
     """Return a NumPy array: `array` itself, or the host copy of a CuPy array."""
     return array.get() if hasattr(array, "get") else array

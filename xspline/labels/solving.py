@@ -117,7 +117,7 @@ def _merged_coefficients(
     parts: list[Sums], space: Space, asked: Asked, solver: str | None, device: str | None
 ) -> np.ndarray:
     # A worker without a card solves on its cores, as it does where `fit` finds none.
-    total, card = Sums.merge(parts, space.frame), execution.card(device) if execution.has_card() else None
+    total, card = Sums.merge(parts, space.frame), execution.card(execution.present(device))
     if isinstance(asked, str):
         return chosen(total, parts, space, asked, solver, card).solution.coefficients
     return solve(total, space, asked, solver, card=card).coefficients
