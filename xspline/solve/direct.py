@@ -173,7 +173,8 @@ class Direct:
                 visit(i, system)
 
         crew = 1 if self.dense or self.batched else abreast(len(slabs), self.ordering)
-        with threads_for(self._operations):
+        # Where there is a card, the host factorises what that could not: a dense matrix, for all threads.
+        with threads_for(self._operations if self.card is None else math.inf):
             run(piece, [ranges(len(slabs), crew)])
 
     @property
