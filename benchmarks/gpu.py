@@ -17,13 +17,20 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy import linalg
 
 import xspline as xs
 from benchmarks import measure, stand_in
 from benchmarks.scattered import LAYOUT, space_of
 from benchmarks.solve import with_gaps
+from xspline import execution
 from xspline.kernels import Block, Group, Layout, accumulate, evaluate
+from xspline.solve.band import gather_dense
+from xspline.solve.cholesky import DenseCholesky
+from xspline.solve.device_dense import DeviceCholesky
+from xspline.solve.direct import Direct
 from xspline.solve.iterative import Iterative
+from xspline.sums import Gram
 
 GRID = Layout(tuple(Group((axis,), (axis,)) for axis in range(3)))
 PRODUCT = {False: 8192, True: 512}  # rows of the matrices whose product measures arithmetic
@@ -236,6 +243,58 @@ def solves(bench: Bench) -> Iterator[tuple[object, ...]]:
     yield f"P = {case.space.size:,}", system.iterations, took[0], took[1], took[0] / took[1], error
 
 
+DENSE = {False: 20, True: 8}  # coefficients along each of three coordinates of a dense solve
+
+
+class OnNumPy(Rehearsal):
+    """With the roots that a card has beside its namespace."""
+
+    def cholesky(self, matrix: np.ndarray) -> np.ndarray:
+        return np.linalg.cholesky(matrix)
+
+    def triangular(self, root: np.ndarray, rhs: np.ndarray, transposed: bool) -> np.ndarray:
+        return linalg.solve_triangular(root, rhs, lower=True, trans=int(transposed))
+
+
+def dense(bench: Bench) -> Iterator[tuple[object, ...]]:
+    """Gaps of any shape: a root with a solve, and the inverse in pairs, on the host and on a card.
+
+    A band is what a solve without a card takes, with as many threads as it takes there; LAPACK has all cores. The
+    floor is P³/6 multiplications and additions of the root, P³/3 of the inverse.
+    """
+    card: Any = OnNumPy() if isinstance(bench.card, Rehearsal) else execution.card("cuda")
+    case = with_gaps((DENSE[bench.quick],) * 3)
+    frame, size, moment = case.space.frame, case.space.size, case.moment.reshape(-1, 1)
+    gram, penalty = case.sums.gram, case.roughness(1e-4).gram(case.space)
+    both = Gram((*gram.terms, *penalty.terms)).one_factor(frame)
+    band = Direct(gram, penalty, frame, dense=False)
+
+    def host() -> DenseCholesky:
+        return DenseCholesky(both.to_dense(frame).reshape(size, size))
+
+    def root() -> DeviceCholesky:
+        return DeviceCholesky(both.pairs, frame, card)
+
+    banded, _ = _once(lambda: band.solve(case.moment))
+    full, expected = _once(lambda: host().solve(moment))
+    error = float(np.abs(root().solve(moment) - expected).max() / np.abs(expected).max())
+    took, floor = bench.seconds(lambda: root().solve(moment)), size**3 / 6 / bench.rate
+    yield f"P = {size:,}, root and solve", banded, full, took, floor, took / floor, full / took, error
+    system, lapack = root(), host()
+    banded, _ = _once(band.inverse_pairs)
+    full, expected = _once(lambda: gather_dense(lapack.inverse(), frame))
+    error = float(np.abs(system.inverse_pairs() - expected).max() / np.abs(expected).max())
+    took, floor = bench.seconds(system.inverse_pairs), size**3 / 3 / bench.rate
+    yield f"P = {size:,}, inverse in pairs", banded, full, took, floor, took / floor, full / took, error
+
+
+def _once(call: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
+    """Wall seconds of a call, and what it gives."""
+    start = time.perf_counter()
+    found = call()
+    return time.perf_counter() - start, found
+
+
 def run(args: argparse.Namespace) -> None:
     if not args.rehearse and (reason := reason_for_none()):
         print(f"gpu: skipped, {reason}")
@@ -250,3 +309,5 @@ def run(args: argparse.Namespace) -> None:
     measure.table("gpu: statistics and values", header, rows)
     header = ("clouds, roughness", "iterations", "host s", "card s", "host / card", "apart")
     measure.table("gpu: conjugate gradients, set-up and solve", header, list(solves(bench)))
+    header = ("clouds, roughness", "band s", "LAPACK s", "card s", "floor s", "over it", "ratio", "apart")
+    measure.table("gpu: dense systems", header, list(dense(bench)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import types
 from pathlib import Path
@@ -26,7 +27,19 @@ from tests.execution.cases import (
     space,
     values,
 )
-from xspline.execution import Source, card, check_device, evaluate, has_card, lazy_sums, plan, sums, to_device
+from xspline.execution import (
+    Card,
+    Source,
+    card,
+    check_device,
+    evaluate,
+    has_card,
+    lazy_sums,
+    plan,
+    present,
+    sums,
+    to_device,
+)
 from xspline.execution.chunked import cuts_of, read_of
 from xspline.kernels import Group, Layout
 
@@ -100,6 +113,16 @@ def test_a_client_without_a_card_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
         card("cuda")
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(1))
     assert has_card()
+
+
+def test_a_process_that_a_card_is_sent_to_takes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(1))
+    sent = pickle.dumps(card("cuda"))
+    assert isinstance(pickle.loads(sent), Card) and present("cuda") == "cuda"
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(0))
+    assert present("cuda") is None
+    with pytest.raises(RuntimeError, match="no card is visible to this process"):
+        pickle.loads(sent)
 
 
 def test_each_block_moves_inside_its_own_task(monkeypatch: pytest.MonkeyPatch) -> None:
