@@ -7,6 +7,8 @@ from typing import Any
 
 import dask.base
 
+from xspline.kernels.cuda import Kernel, compiled
+
 DEVICES = (None, "cuda")
 
 
@@ -60,6 +62,10 @@ class Card:
     def memory(self) -> float:
         """Bytes of memory of the card, whoever uses them."""
         return float(self._cupy.cuda.Device().mem_info[1])
+
+    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Kernel | None:
+        """Return a kernel from its source in CUDA C++."""
+        return compiled(source, name, options)
 
     def cholesky(self, matrix: Any) -> Any:
         """Return L with L Lᵀ the matrix; `numpy.linalg.LinAlgError` where there is none, which CuPy does not check."""
