@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tests.solve.test_iterative import System
 from xspline.solve.cuda import CudaOperator
 from xspline.solve.device import _operator
 from xspline.solve.iterative import Iterative
+from xspline.solve.nested import Line
 from xspline.solve.operator import Operator
 
 pytestmark = pytest.mark.skipif(host_kernels.COMPILER is None, reason="needs a C++ compiler")
@@ -55,3 +57,14 @@ def test_solution_is_the_direct_one() -> None:
         system.sums.gram, system.penalty, system.space, tolerance=1e-12, coarsest=80, card=HostCard()
     )
     close(ours.solve(rhs), system.direct().solve(rhs), 1e-9)
+
+
+@pytest.mark.parametrize("circles", [*itertools.product([False, True], repeat=4)])
+def test_any_axis_may_be_a_circle(circles: tuple[bool, ...]) -> None:
+    sizes, offsets = (5, 6, 3, 7), (3, 2, 2, 4)
+    lines = [Line(*axis) for axis in zip(sizes, offsets, circles, strict=True)]
+    rng = np.random.default_rng(0)
+    pairs, x = rng.normal(size=(*sizes, *offsets)), rng.normal(size=(2, *sizes))
+    pairs[..., 0, 0, 0, 0] = 1.0 + np.abs(pairs[..., 0, 0, 0, 0])
+    ours = _operator(pairs, lines, HostCard())
+    close(ours.matvec(x), Operator(pairs, lines).matvec(x), 1e-13)
