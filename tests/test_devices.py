@@ -177,7 +177,7 @@ def test_what_is_solved_again_is_solved_there(cuda: None) -> None:
     same_field(computed, host.compute())
     np.testing.assert_allclose(lazy.coefficients.compute(), computed.coefficients, rtol=1e-7)
     jackknife = [field.stderr(method="jackknife") for field in (computed, host.compute())]
-    np.testing.assert_allclose(*jackknife, rtol=1e-6)
+    np.testing.assert_allclose(*jackknife, rtol=0, atol=1e-6 * float(jackknife[1].max()))
 
 
 @pytest.mark.gpu

@@ -22,6 +22,7 @@ from .schwarz import Four, windows
 from .windows import places_of
 
 RIDGE = 1e-10  # relative to the diagonal: added to windows, so that those without observations have a root
+LEAST = 32  # rows of triangles that are inverted as they are
 AT_ONCE = 1 << 26  # entries of windows that are factorised at a time
 
 
@@ -159,7 +160,7 @@ class DeviceSchwarz:
             index = xp.reshape(self.index[low * behind : high * behind, :], (-1,))
             s = xp.reshape(xp.take(self.scale, index), (-1, n))
             lower = xp.linalg.cholesky(matrices * s[:, :, None] * s[:, None, :] + ridge)
-            parts.append(xp.astype(xp.linalg.inv(lower), xp.float32))
+            parts.append(xp.astype(_inverted(lower, xp), xp.float32))
         return xp.concat(parts)
 
 
@@ -273,6 +274,31 @@ def _matrices(fine: Line, coarse: Line) -> tuple[Host, Host]:
     return matrix.toarray(), galerkin(matrix, fine, coarse).toarray()
 
 
+def _with_terms(pairs: Array, terms: Terms, card: Card) -> Array:
+    """Pairs, and products [K.., O..] of factors [K, O] over the axes."""
+    for term in terms:
+        lifted = (_paired(card.put(factor), axis, card.xp) for axis, factor in enumerate(term))
+        pairs = pairs + math.prod(lifted, start=card.xp.ones_like(pairs[:1, :1, :1, :1, :1, :1, :1, :1]))
+    return pairs
+
+
+def _paired(factor: Array, axis: int, xp: Any) -> Array:
+    """[K, O] of one of four axes over all of them."""
+    size, offsets = factor.shape
+    return xp.reshape(factor, (*_axis(size, axis), *_axis(offsets, axis)))
+
+
+def _inverted(lower: Array, xp: Any) -> Array:
+    """L⁻¹ of lower triangles [.., n, n], by halves: nearly all of it is products of matrices, which devices do best."""
+    n, half = int(lower.shape[-1]), int(lower.shape[-1]) // 2
+    if n <= LEAST:
+        return xp.linalg.inv(lower)
+    first, last = _inverted(lower[..., :half, :half], xp), _inverted(lower[..., half:, half:], xp)
+    between = -xp.matmul(xp.matmul(last, lower[..., half:, :half]), first)
+    above = xp.zeros_like(xp.matrix_transpose(between))
+    return xp.concat([xp.concat([first, above], axis=-1), xp.concat([between, last], axis=-1)], axis=-2)
+
+
 def _along(xp: Any, matrix: Array, array: Array, axis: int) -> Array:
     """A matrix along one axis."""
     order = (axis, *(i for i in range(array.ndim) if i != axis))
@@ -299,7 +325,7 @@ class DeviceMultigrid(Multigrid):
     Parameters
     ----------
     pairs : ndarray, [K.., O..]
-        On the host.
+        On the host, without what `terms` say: these are products of small factors, multiplied out on the device.
     lines, terms, coarsest
         As of `Multigrid`.
     card : Card
@@ -309,7 +335,7 @@ class DeviceMultigrid(Multigrid):
         self, pairs: Host, lines: Sequence[Line], terms: Terms = (), coarsest: int = COARSEST, *, card: Card
     ) -> None:
         self.card = card
-        super().__init__(card.put(pairs), lines, terms, coarsest)
+        super().__init__(_with_terms(card.put(pairs), terms, card), lines, terms, coarsest)
         self._inverse = card.put(self._dense()) if self.base.determined else None
 
     def _level(self, pairs: Array, lines: Sequence[Line], coarse: Sequence[Line]) -> Level:

@@ -7,7 +7,6 @@ probes: z with entries ±1 has E[zᵀ M z] = tr M (Hutchinson 1990).
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -100,8 +99,10 @@ class Iterative(WithoutInverse):
         if not (whole.diagonal(self.frame) > 0).all():
             return None
         terms = self.layout.terms(self.penalty, self.frame)
-        made = Multigrid if self.card is None else functools.partial(DeviceMultigrid, card=self.card)
-        return made(self._pairs(whole), self.layout.lines, terms, coarsest)
+        if self.card is None:
+            return Multigrid(self._pairs(whole), self.layout.lines, terms, coarsest)
+        alone = Gram(members(self.gram, i, i + 1).terms, 1) if terms else whole
+        return DeviceMultigrid(self._pairs(alone), self.layout.lines, terms, coarsest, card=self.card)
 
     def _pairs(self, gram: Gram) -> Array:
         """Pair array of one member over the four axes."""
