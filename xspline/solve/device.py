@@ -23,7 +23,7 @@ from .windows import places_of
 
 RIDGE = 1e-10  # relative to the diagonal: added to windows, so that those without observations have a root
 LEAST = 32  # rows of triangles that are inverted as they are
-AT_ONCE = 1 << 26  # entries of windows that are factorised at a time
+AT_ONCE = 1 << 26  # entries of windows that are factorised, or added, at a time
 
 
 class DeviceOperator:
@@ -139,9 +139,12 @@ class DeviceSchwarz:
         x = xp.matmul(xp.matrix_transpose(self.roots), x)
         y = xp.reshape(xp.permute_dims(x, (2, 0, 1)), (count, -1))
         y = xp.concat([y, xp.zeros((count, 1), dtype=xp.float32, device=self._device(y))], axis=1)
-        z = xp.zeros_like(scaled)
-        for number in range(int(self.cover.shape[0])):
-            z += xp.astype(xp.take(y, self.cover[number, :], axis=1), xp.float64)
+        z, (times, length) = xp.zeros_like(scaled), (int(n) for n in self.cover.shape)
+        step = max(1, AT_ONCE // (count * length))
+        for low in range(0, times, step):
+            cover = self.cover[low : min(low + step, times), :]
+            found = xp.take(y, xp.reshape(cover, (-1,)), axis=1)
+            z += xp.sum(xp.astype(xp.reshape(found, (count, -1, length)), xp.float64), axis=1)
         return xp.reshape(z * self.scale * size, r.shape)
 
     def _device(self, array: Array) -> Any:
