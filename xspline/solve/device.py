@@ -136,8 +136,8 @@ class DeviceSchwarz:
         shape = (count, *self.index.shape)
         x = xp.reshape(xp.take(single, xp.reshape(self.index, (-1,)), axis=1), shape)
         x = xp.matmul(self.roots, xp.permute_dims(x, (1, 2, 0)))
-        x = xp.matmul(xp.matrix_transpose(self.roots), x)
-        y = xp.reshape(xp.permute_dims(x, (2, 0, 1)), (count, -1))
+        x = xp.matmul(xp.matrix_transpose(x), self.roots)  # the roots turned would be a copy of all of them
+        y = xp.reshape(xp.permute_dims(x, (1, 0, 2)), (count, -1))
         y = xp.concat([y, xp.zeros((count, 1), dtype=xp.float32, device=self._device(y))], axis=1)
         z, (times, length) = xp.zeros_like(scaled), (int(n) for n in self.cover.shape)
         step = max(1, AT_ONCE // (count * length))
