@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import dask.base
+import numpy as np
+
+from xspline.execution.transfer import ring
 
 DEVICES = (None, "cuda")
 
@@ -30,14 +34,38 @@ def check_device(device: str | None, *, here: bool = False) -> None:
 
 def to_device(array: Any, device: str | None) -> Any:
     """Return `array` itself for None, a CuPy array on the current card for "cuda"."""
-    return array if device is None else _cupy().asarray(array)
+    if device is None:
+        return array
+    cupy = _cupy()
+    return cupy.asarray(array) if _on_card(array) else ring(cupy).put(np.asarray(array))
+
+
+def loader(device: str | None) -> Callable[[Any], Any]:
+    """Return what moves arrays to the card of this thread, from any thread and beside what the card is doing.
+
+    `settle` before you let go of such an array. For None arrays stay where they are.
+    """
+    if device is None:
+        return lambda array: array
+    load = ring(_cupy()).load
+    return lambda array: array if _on_card(array) else load(np.asarray(array))
+
+
+def settle(device: str | None) -> None:
+    """Wait until the card has done all that this thread asked of it."""
+    if device is not None:
+        ring(_cupy()).settle()
+
+
+def _on_card(array: Any) -> bool:
+    return hasattr(array, "__cuda_array_interface__")
 
 
 class Card:
     """The current card of this process, and its array namespace."""
 
     def __init__(self) -> None:
-        self._cupy = _cupy()
+        _cupy()
 
     @property
     def xp(self) -> Any:
@@ -47,11 +75,11 @@ class Card:
 
     def put(self, array: Any) -> Any:
         """Return a host array on the card."""
-        return self._cupy.asarray(array)
+        return to_device(array, "cuda")
 
     def get(self, array: Any) -> Any:
         """Return an array of the card on the host."""
-        return array.get()
+        return to_host(array)
 
 
 def card(device: str | None) -> Card | None:
@@ -86,6 +114,8 @@ def has_card() -> bool:
 
 def to_host(array: Any) -> Any:
     """Return a NumPy array: `array` itself, or the host copy of a CuPy array."""
+    if _on_card(array):
+        return ring(_cupy()).get(array)
     return array.get() if hasattr(array, "get") else array
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from dask.array.dispatch import concatenate_lookup
 
 from xspline.execution.cuts import FAN_IN, WAITING, Cuts, runs
-from xspline.execution.device import to_device
+from xspline.execution.device import loader, settle
 from xspline.execution.faults import reading
 from xspline.execution.graph import Blocks, Held, Key
 from xspline.execution.source import Slices, Source, as_block, cut, whole
@@ -121,10 +121,10 @@ class _Walk(ABC):
     def sums(self) -> Sums | Shares:
         if self.recipe.device is None:
             return self._fold(self.order, self.region, self.values)
-        with ThreadPoolExecutor(1) as reader:  # reads and decodes the next step while the card sums this one
-            return self._fold(
-                self.order, self.region, _ahead(reader, self.values, self._steps(self.order, self.region))
-            )
+        load, steps = loader(self.recipe.device), self._steps(self.order, self.region)
+        with ThreadPoolExecutor(1) as reader:  # reads and moves the next step while the card sums this one
+            ahead = _ahead(reader, lambda box: load(self.values(box)), steps)
+            return self._fold(self.order, self.region, ahead)
 
     def _steps(self, axes: Sequence[int], box: Slices) -> Iterator[Slices]:
         """Yield the boxes in the order in which they are summed."""
@@ -278,9 +278,12 @@ def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> 
     shape = tuple(block.values.shape)
     if 0 in shape:
         return Sums.zero(space.frame, tuple(shape[a] for a in source.layout.batch_axes))
-    weights = tuple((axes, to_device(w, device)) for axes, w in block.weights)
-    block = replace(block, values=to_device(block.values, device), weights=weights)
-    return accumulate(block, source.layout, space)
+    load = loader(device)
+    weights = tuple((axes, load(w)) for axes, w in block.weights)
+    block = replace(block, values=load(block.values), weights=weights)
+    found = accumulate(block, source.layout, space)
+    settle(device)
+    return found
 
 
 def merge(recipe: Recipe, *parts: Total) -> Total:
