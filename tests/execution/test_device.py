@@ -40,6 +40,7 @@ from xspline.execution import (
     transfer,
 )
 from xspline.execution.chunked import cuts_of, read_of
+from xspline.execution.device import where_cards_are
 from xspline.kernels import Group, Layout, accumulate
 
 PLANES = Layout((Group((0,), (0,)), Group((1,), (1,))))
@@ -223,3 +224,21 @@ def test_tasks_go_where_a_card_is_declared(
         ran = {task["worker"] for task in stream.data}
         assert not declared or ran == {cluster.workers["card"].worker_address}
     assert_same(found, sums([grid()], SPACE)[0], SPACE)
+
+
+@pytest.mark.parametrize(
+    ("cards", "asks"),
+    [([0, 0], False), ([0, 1], True), ([2, 2], False), ([2, 1], True), ([2] * 6 + [0], True)],
+)
+def test_tasks_ask_for_a_card_where_that_changes_something(cards: list[int], asks: bool) -> None:
+    """Workers of two threads each; where every thread has a card, Dask places the tasks as it likes."""
+
+    class Client:
+        def scheduler_info(self, n_workers: int = 5) -> Any:
+            found = [{"resources": {"GPU": n} if n else {}, "nthreads": 2} for n in cards]
+            return {"workers": dict(enumerate(found[: None if n_workers < 0 else n_workers]))}
+
+    with where_cards_are("cuda", Client()):
+        assert bool(dask.get_annotations()) is asks
+    with where_cards_are(None, Client()):
+        assert not dask.get_annotations()

@@ -9,6 +9,7 @@ from typing import Any
 import dask.base
 import numpy as np
 
+from xspline.execution.cluster import workers_of
 from xspline.execution.transfer import ring
 
 DEVICES = (None, "cuda")
@@ -92,13 +93,14 @@ def where_cards_are(device: str | None, client: Any) -> AbstractContextManager[A
     """Return a context in which graphs for a card go to workers that declare one, if there are any.
 
     A card is declared as Dask's resource "GPU" (``dask worker --resources GPU=1``), of which every task takes one.
-    Where nobody declares any, as in a `LocalCUDACluster` with a card for each worker, all workers take part. Only
-    what is computed within asks for it: Dask forgets annotations of lazy arrays when it fuses their tasks.
+    Where nobody declares any, as in a `LocalCUDACluster` with a card for each worker, all workers take part; so they do
+    where each declares one for each of its threads, since Dask spreads tasks better that ask for nothing. Only what is
+    computed within asks for it: Dask forgets annotations of lazy arrays when it fuses their tasks.
     """
     if device is None or client is None:
         return nullcontext()
-    found = (worker.get("resources", {}) for worker in client.scheduler_info()["workers"].values())
-    if not any(resources.get("GPU") for resources in found):
+    cards = [(w.get("resources", {}).get("GPU", 0), w["nthreads"]) for w in workers_of(client)]
+    if not any(n for n, _ in cards) or all(n >= threads for n, threads in cards):
         return nullcontext()
     return dask.base.annotate(resources={"GPU": 1})
 
