@@ -84,8 +84,10 @@ class Late:
     @contextmanager
     def on(self, stream: Stream | None) -> Iterator[None]:
         before, self.local.stream = self.current(), stream or self.current()
-        yield
-        self.local.stream = before
+        try:
+            yield
+        finally:
+            self.local.stream = before
 
     def plain(self, array: np.ndarray) -> Duck:
         self.moved.append(array.shape)

@@ -226,6 +226,13 @@ def test_tasks_go_where_a_card_is_declared(
     assert_same(found, sums([grid()], SPACE)[0], SPACE)
 
 
+def test_the_plan_counts_the_pinned_buffers() -> None:
+    source = grid(Endless((4000, 100, 120), (1, 100, 120)))
+    host, card = (plan(source, SPACE, device=device) for device in (None, "cuda"))
+    assert card.compile_bytes - host.compile_bytes == transfer.RING
+    assert card.memory_bytes > host.memory_bytes  # a step is larger
+
+
 @pytest.mark.parametrize(
     ("cards", "asks"),
     [([0, 0], False), ([0, 1], True), ([2, 2], False), ([2, 1], True), ([2] * 6 + [0], True)],

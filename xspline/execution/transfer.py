@@ -23,8 +23,8 @@ from xspline.execution.cuts import Cuts, read_shape, runs
 from xspline.execution.source import Slices
 from xspline.solve.threads import cores
 
-PIECE = 4 * 2**20
-"""Bytes of a pinned buffer."""
+PIECE = 2 * 2**20
+"""Bytes of a pinned buffer: a copy takes several times what starting it does, and all of them fit in a cache."""
 
 LANES = 12
 """Pinned buffers of a process for each card: some are filled while others are on their way."""
@@ -217,12 +217,12 @@ class Ring:
             return array.get()
         array = self.mover.contiguous(array)
         found = np.empty(array.shape, array.dtype)
-        flat, ready = found.reshape(-1), self.mover.record(self.mover.current())
+        flat = found.reshape(-1)
+        self.settle()  # here, so that the threads are free for others meanwhile
 
         def fetch(lane: Lane, offset: int, box: Slices) -> None:
             part = flat[box]
             room = lane.bytes_of(part.shape, part.dtype)
-            lane.stream.wait_event(ready)
             self.mover.down(array, offset, room, lane.stream)
             lane.stream.synchronize()
             np.copyto(part, room)
