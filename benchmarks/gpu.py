@@ -17,12 +17,14 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import dask
 import numpy as np
 
 import xspline as xs
 from benchmarks import measure, stand_in
 from benchmarks.scattered import LAYOUT, space_of
 from benchmarks.solve import with_gaps
+from xspline.execution import Source, sums
 from xspline.execution.device import to_device, to_host
 from xspline.kernels import Block, Group, Layout, accumulate, evaluate
 from xspline.solve.iterative import Iterative
@@ -39,6 +41,8 @@ PER_OBSERVATION = {3: 7 * 49 + 64}  # multiplications of cubics in three coordin
 
 class Card:
     """The current card."""
+
+    device = "cuda"
 
     def __init__(self) -> None:
         import cupy
@@ -73,7 +77,7 @@ class Card:
 class Rehearsal:
     """NumPy in the place of a card."""
 
-    name, xp = "NumPy, not a card", np
+    name, xp, device = "NumPy, not a card", np, None
 
     def put(self, array: np.ndarray) -> np.ndarray:
         return array
@@ -213,6 +217,39 @@ def _compared(
         yield f"{name}, {where}", count / took / 1e6, took, least, took / least, host / took, error
 
 
+class Memory:
+    """A store in memory: what is read is copied, as it would be decoded."""
+
+    def __init__(self, values: np.ndarray, chunks: tuple[int, ...]) -> None:
+        self.values, self.shape, self.dtype, self.chunks = values, values.shape, values.dtype, chunks
+
+    def read(self, slices: tuple[slice, ...]) -> np.ndarray:
+        return self.values[slices].copy()
+
+
+def streamed(bench: Bench) -> Iterator[tuple[object, ...]]:
+    """A store that is read by four threads while the card sums, against one that reads and sums on the host."""
+    rng, shape = np.random.default_rng(0), (MONTHS[bench.quick], 60, 160)
+    values = rng.standard_normal(shape, dtype="float32")
+    values[:, rng.random(shape[1:]) < 0.3] = np.nan
+    space = xs.Space({n: xs.BSpline(k, domain=(0.0, 1.0)) for n, k in (("t", 40), ("y", 11), ("x", 21))})
+    at = tuple((np.arange(n) + 0.5) / n for n in shape)
+    source = Source(Memory(values, (247, 60, 160)), at, (), GRID)
+    found: list[Any] = []
+
+    def summed(device: str | None, **how: Any) -> None:
+        with dask.config.set(**how):
+            found.append(sums([source], space, device=device)[0])
+
+    summed(None, scheduler="synchronous")
+    start = time.process_time()
+    summed(None, scheduler="synchronous")
+    host, least = time.process_time() - start, values.nbytes / bench.bus
+    took = bench.seconds(lambda: summed(bench.card.device, scheduler="threads", num_workers=4))
+    error = apart(found[-1], found[0])
+    yield "grid, land, from a store", values.size / took / 1e6, took, least, took / least, host / took, error
+
+
 def values(bench: Bench) -> Iterator[tuple[object, ...]]:
     """A full grid of values and of a derivative."""
     shape = TARGET[bench.quick]
@@ -259,7 +296,7 @@ def run(args: argparse.Namespace) -> None:
     header = ("what", "GB/s", "s", "floor, s", "over the floor", "exact")
     measure.table("gpu: 2 GB between host and card", header, list(transfers(bench)))
     header = ("what", "million/s", "s", "floor, s", "over the floor", "speed over a core", "apart")
-    rows = [row for section in (gridded, scattered, values) for row in section(bench)]
+    rows = [row for section in (gridded, streamed, scattered, values) for row in section(bench)]
     measure.table("gpu: statistics and values", header, rows)
     header = ("clouds, roughness", "iterations", "host s", "card s", "host / card", "apart")
     measure.table("gpu: conjugate gradients, set-up and solve", header, list(solves(bench)))

@@ -48,8 +48,9 @@ def loader(device: str | None) -> Callable[[Any], Any]:
     """
     if device is None:
         return lambda array: array
-    load = ring(_cupy()).load
-    return lambda array: array if _on_card(array) else load(np.asarray(array))
+    cupy = _cupy()
+    load = ring(cupy).load
+    return lambda array: cupy.asarray(array) if _on_card(array) else load(np.asarray(array))
 
 
 def settle(device: str | None) -> None:
