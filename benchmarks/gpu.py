@@ -19,21 +19,29 @@ from typing import Any
 
 import dask
 import numpy as np
+from scipy import linalg
 
 import xspline as xs
 from benchmarks import measure, stand_in
 from benchmarks.scattered import LAYOUT, space_of
 from benchmarks.solve import with_gaps
+from xspline import execution
 from xspline.execution import Source, sums
 from xspline.execution.device import to_device, to_host
 from xspline.kernels import Block, Group, Layout, accumulate, evaluate
+from xspline.solve.band import gather_dense
+from xspline.solve.cholesky import DenseCholesky
+from xspline.solve.device_dense import DeviceCholesky
+from xspline.solve.direct import Direct
 from xspline.solve.iterative import Iterative
+from xspline.sums import Gram
 
 GRID = Layout(tuple(Group((axis,), (axis,)) for axis in range(3)))
 PRODUCT = {False: 8192, True: 512}  # rows of the matrices whose product measures arithmetic
 COPIED = {False: 1 << 28, True: 1 << 20}  # numbers that are copied
-MONTHS = {False: 494 * 110, True: 494}  # of 60 x 160 pixels: 2.1 GB
-OBSERVATIONS = {False: 20_000_000, True: 50_000}
+SCALE = {False: (11, 10), True: (1, 1)}  # times 60 x 160 pixels over 494 months: 2.1 GB
+AGAIN = {False: 10, True: 2}  # times as long: Python's share of the time goes down
+OBSERVATIONS = {False: 100_000_000, True: 50_000}
 TARGET = {False: (240, 512, 512), True: (24, 64, 64)}
 COEFFICIENTS = {False: 58, True: 14}  # along each of three coordinates of a solve
 PER_OBSERVATION = {3: 7 * 49 + 64}  # multiplications of cubics in three coordinates: pairs and moment
@@ -163,8 +171,9 @@ def transfers(bench: Bench) -> Iterator[tuple[object, ...]]:
 
 
 def on_card(bench: Bench, block: Block) -> Block:
-    """The same block with its values on the card."""
-    return replace(block, values=bench.card.put(block.values))
+    """The same block with its values on the card, and coordinates that are as many."""
+    coordinates = (bench.card.put(x) if x.size == block.values.size else x for x in block.coordinates)
+    return replace(block, values=bench.card.put(block.values), coordinates=tuple(coordinates))
 
 
 def apart(a: Any, b: Any) -> float:
@@ -173,42 +182,67 @@ def apart(a: Any, b: Any) -> float:
 
 
 def gridded(bench: Bench) -> Iterator[tuple[object, ...]]:
-    """The paper's product in shape, repeated in time."""
-    sst = stand_in.noaa(494)
-    months = MONTHS[bench.quick]
-    values = np.tile(sst.values.astype("float32"), (-(-months // 494), 1, 1))[:months]
+    """The paper's product in shape, scaled in space; then repeated in time, on the card alone."""
+    sst, (lat, lon) = stand_in.noaa(494), SCALE[bench.quick]
+    values = np.repeat(np.repeat(sst.values.astype("float32"), lat, axis=1), lon, axis=2)
+    space = sst.spline.space(stand_in.paper_bases())
+    layout = Layout(tuple(Group((sst.dims.index(name),), (j,)) for j, name in enumerate(space.names)))
     for gaps in ("land", "30 % random"):
         if gaps != "land":
             values[np.random.default_rng(0).random(values.shape, dtype="float32") < 0.3] = np.nan
-        space = sst.spline.space(stand_in.paper_bases())
-        labels = (np.arange(months) * 30.44 * 86400.0, sst.lat.values, sst.lon.values)
-        at = {name: axis for axis, name in enumerate(sst.dims)}
-        layout = Layout(tuple(Group((at[name],), (j,)) for j, name in enumerate(space.names)))
-        block = Block(values, tuple(np.asarray(labels[at[name]], dtype=float) for name in space.names))
-        yield from _compared(bench, f"grid, {gaps}", block, layout, space, values.nbytes / bench.bandwidth)
+        block = _grid(values, space, sst.dims)
+        floor = values.nbytes / bench.bandwidth
+        yield from _compared(bench, f"grid, {gaps}", block, layout, space, floor)
+        moved = on_card(bench, block)
+        took = bench.seconds(lambda b=moved: accumulate(b, layout, space, engine="namespace"))
+        yield f"grid, {gaps}, slab by slab", values.size / took / 1e6, took, floor, took / floor, "", ""
+        again = bench.card.xp.tile(moved.values, (AGAIN[bench.quick], 1, 1))
+        longer = _grid(again, space, sst.dims)
+        floor *= AGAIN[bench.quick]
+        took = bench.seconds(lambda b=longer: accumulate(b, layout, space))
+        size = AGAIN[bench.quick] * values.size
+        yield f"grid, {gaps}, longer", size / took / 1e6, took, floor, took / floor, "", ""
+
+
+def _grid(values: Any, space: xs.Space, dims: tuple[str, ...]) -> Block:
+    """A block whose labels fill the domains, and 41 years."""
+    ends = (f.domain or (0.0, 494 * 30.44 * 86400.0) for f in space.features)
+    labels = (np.linspace(*e, values.shape[dims.index(n)]) for e, n in zip(ends, space.names, strict=True))
+    return Block(values, tuple(labels))
 
 
 def scattered(bench: Bench) -> Iterator[tuple[object, ...]]:
+    """Observations at random; the host sums a part of them."""
+    count = OBSERVATIONS[bench.quick]
+    many, few = (_observations(n) for n in (count, count // 20))
+    # Values and coordinates are read once, in any order.
+    floor = max(count * PER_OBSERVATION[3] / bench.rate, count * (4 + 3 * 8) / bench.bandwidth)
     for cells in (8, 37):
-        rng, count = np.random.default_rng(0), OBSERVATIONS[bench.quick]
-        block = Block(rng.normal(size=count).astype("f4"), tuple(rng.random(count) for _ in range(3)))
-        floor = count * PER_OBSERVATION[3] / bench.rate
-        yield from _compared(bench, f"scattered, {cells}³ cells", block, LAYOUT, space_of(cells), floor)
+        yield from _compared(bench, f"scattered, {cells}³ cells", many, LAYOUT, space_of(cells), floor, few)
+
+
+def _observations(count: int) -> Block:
+    rng = np.random.default_rng(0)
+    return Block(rng.normal(size=count).astype("f4"), tuple(rng.random(count) for _ in range(3)))
 
 
 def _compared(
-    bench: Bench, name: str, block: Block, layout: Layout, space: xs.Space, floor: float
+    bench: Bench,
+    name: str,
+    block: Block,
+    layout: Layout,
+    space: xs.Space,
+    floor: float,
+    few: Block | None = None,
 ) -> Iterator[tuple[object, ...]]:
-    """Sums of a block on one core, on the card, and moved there first."""
-    count, moved = block.values.size, on_card(bench, block)
-    found, host = [], 0.0
+    """Sums of a block on the card, and moved there first; on one core, of `few` if that is given."""
+    few, moved = few or block, on_card(bench, block)
+    expected = accumulate(few, layout, space)
     start = time.process_time()
-    found.append(accumulate(block, layout, space))
-    start = time.process_time()
-    found.append(accumulate(block, layout, space))
-    host = time.process_time() - start
-    error = apart(accumulate(moved, layout, space), found[0])
-    arrives = block.values.nbytes / bench.bus
+    accumulate(few, layout, space)
+    host, count = (time.process_time() - start) * block.values.size / few.values.size, block.values.size
+    error = apart(accumulate(on_card(bench, few), layout, space), expected)
+    arrives = sum(x.nbytes for x in (block.values, *block.coordinates)) / bench.bus
     for where, least, call in (
         ("on the card", floor, lambda: accumulate(moved, layout, space)),
         ("moved to it", max(floor, arrives), lambda: accumulate(on_card(bench, block), layout, space)),
@@ -229,12 +263,13 @@ class Memory:
 
 def streamed(bench: Bench) -> Iterator[tuple[object, ...]]:
     """A store that is read by four threads while the card sums, against one that reads and sums on the host."""
-    rng, shape = np.random.default_rng(0), (MONTHS[bench.quick], 60, 160)
+    rng, (lat, lon) = np.random.default_rng(0), SCALE[bench.quick]
+    shape = (494, 60 * lat, 160 * lon)
     values = rng.standard_normal(shape, dtype="float32")
     values[:, rng.random(shape[1:]) < 0.3] = np.nan
     space = xs.Space({n: xs.BSpline(k, domain=(0.0, 1.0)) for n, k in (("t", 40), ("y", 11), ("x", 21))})
     at = tuple((np.arange(n) + 0.5) / n for n in shape)
-    source = Source(Memory(values, (247, 60, 160)), at, (), GRID)
+    source = Source(Memory(values, (2, *shape[1:])), at, (), GRID)
     found: list[Any] = []
 
     def summed(device: str | None, **how: Any) -> None:
@@ -283,6 +318,58 @@ def solves(bench: Bench) -> Iterator[tuple[object, ...]]:
     yield f"P = {case.space.size:,}", system.iterations, took[0], took[1], took[0] / took[1], error
 
 
+DENSE = {False: 20, True: 8}  # coefficients along each of three coordinates of a dense solve
+
+
+class OnNumPy(Rehearsal):
+    """With the roots that a card has beside its namespace."""
+
+    def cholesky(self, matrix: np.ndarray) -> np.ndarray:
+        return np.linalg.cholesky(matrix)
+
+    def triangular(self, root: np.ndarray, rhs: np.ndarray, transposed: bool) -> np.ndarray:
+        return linalg.solve_triangular(root, rhs, lower=True, trans=int(transposed))
+
+
+def dense(bench: Bench) -> Iterator[tuple[object, ...]]:
+    """Gaps of any shape: a root with a solve, and the inverse in pairs, on the host and on a card.
+
+    A band is what a solve without a card takes, with as many threads as it takes there; LAPACK has all cores. The
+    floor is P³/6 multiplications and additions of the root, P³/3 of the inverse.
+    """
+    card: Any = OnNumPy() if isinstance(bench.card, Rehearsal) else execution.card("cuda")
+    case = with_gaps((DENSE[bench.quick],) * 3)
+    frame, size, moment = case.space.frame, case.space.size, case.moment.reshape(-1, 1)
+    gram, penalty = case.sums.gram, case.roughness(1e-4).gram(case.space)
+    both = Gram((*gram.terms, *penalty.terms)).one_factor(frame)
+    band = Direct(gram, penalty, frame, dense=False)
+
+    def host() -> DenseCholesky:
+        return DenseCholesky(both.to_dense(frame).reshape(size, size))
+
+    def root() -> DeviceCholesky:
+        return DeviceCholesky(both.pairs, frame, card)
+
+    banded, _ = _once(lambda: band.solve(case.moment))
+    full, expected = _once(lambda: host().solve(moment))
+    error = float(np.abs(root().solve(moment) - expected).max() / np.abs(expected).max())
+    took, floor = bench.seconds(lambda: root().solve(moment)), size**3 / 6 / bench.rate
+    yield f"P = {size:,}, root and solve", banded, full, took, floor, took / floor, full / took, error
+    system, lapack = root(), host()
+    banded, _ = _once(band.inverse_pairs)
+    full, expected = _once(lambda: gather_dense(lapack.inverse(), frame))
+    error = float(np.abs(system.inverse_pairs() - expected).max() / np.abs(expected).max())
+    took, floor = bench.seconds(system.inverse_pairs), size**3 / 3 / bench.rate
+    yield f"P = {size:,}, inverse in pairs", banded, full, took, floor, took / floor, full / took, error
+
+
+def _once(call: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
+    """Wall seconds of a call, and what it gives."""
+    start = time.perf_counter()
+    found = call()
+    return time.perf_counter() - start, found
+
+
 def run(args: argparse.Namespace) -> None:
     if not args.rehearse and (reason := reason_for_none()):
         print(f"gpu: skipped, {reason}")
@@ -300,3 +387,5 @@ def run(args: argparse.Namespace) -> None:
     measure.table("gpu: statistics and values", header, rows)
     header = ("clouds, roughness", "iterations", "host s", "card s", "host / card", "apart")
     measure.table("gpu: conjugate gradients, set-up and solve", header, list(solves(bench)))
+    header = ("clouds, roughness", "band s", "LAPACK s", "card s", "floor s", "over it", "ratio", "apart")
+    measure.table("gpu: dense systems", header, list(dense(bench)))

@@ -9,45 +9,60 @@ import array_api_strict
 import numpy as np
 import pytest
 
+from xspline.execution import device as cuda
+
 
 class Device(Protocol):
     """A place for arrays."""
 
-    xp: Any
     device: Any
+
+    @property
+    def xp(self) -> Any: ...
+
+    @property
+    def memory(self) -> float: ...
 
     def put(self, array: Any) -> Any: ...
 
     def get(self, array: Any) -> np.ndarray: ...
 
+    def cholesky(self, matrix: Any) -> Any: ...
+
+    def triangular(self, root: Any, rhs: Any, transposed: bool) -> Any: ...
+
 
 class StandIn:
     """A second device of array-api-strict: `np.asarray` refuses its arrays, and so does an array of the first."""
 
-    xp, device = array_api_strict, array_api_strict.Device("device1")
+    xp, device, memory = array_api_strict, array_api_strict.Device("device1"), 80e9
 
     def put(self, array: Any) -> Any:
-        return array_api_strict.asarray(np.asarray(array), device=self.device)
+        array = np.asarray(array)
+        native = array.astype(array.dtype.newbyteorder("="))
+        return array_api_strict.asarray(native, device=self.device)
 
     def get(self, array: Any) -> np.ndarray:
         return np.asarray(array.to_device(array_api_strict.Device("CPU_DEVICE")))
 
+    def cholesky(self, matrix: Any) -> Any:
+        return array_api_strict.linalg.cholesky(matrix)
 
-class Card:
-    """The current card, through CuPy."""
+    def triangular(self, root: Any, rhs: Any, transposed: bool) -> Any:
+        matrix = array_api_strict.matrix_transpose(root) if transposed else root
+        return array_api_strict.linalg.solve(matrix, rhs)
+
+
+class Card(cuda.Card):
+    """The current card, through CuPy; takes arrays of any byte order."""
 
     def __init__(self) -> None:
-        import cupy
-        from array_api_compat import cupy as namespace
-
-        self.cupy, self.xp, self.device = cupy, namespace, cupy.cuda.Device()
+        super().__init__()
+        self.device = self._cupy.cuda.Device()
 
     def put(self, array: Any) -> Any:
         array = np.asarray(array)
-        return self.cupy.asarray(array.astype(array.dtype.newbyteorder("=")))
-
-    def get(self, array: Any) -> np.ndarray:
-        return array.get()
+        return super().put(array.astype(array.dtype.newbyteorder("=")))
 
 
 @pytest.fixture(params=["stand-in", pytest.param("card", marks=pytest.mark.gpu)])

@@ -54,12 +54,24 @@ class Stream:
         self.run(self.given)
 
 
+class OnCard(Duck):
+    """An array whose numbers are looked at in the order of the thread's stream, as a kernel does."""
+
+    def __init__(self, card: Late, array: np.ndarray) -> None:
+        self.card, self.memory = card, array
+
+    @property
+    def _array(self) -> np.ndarray:
+        self.card.current().synchronize()
+        return self.memory
+
+
 class Late:
     """A stand-in for `xspline.execution.transfer.Cuda`: its arrays are ducks, its default stream is every thread's.
 
     Attributes
     ----------
-    moved : shapes of the arrays that were made here, or came as they are, in turn.
+    moved : shapes of the arrays that were made here, in turn.
     pinned_bytes : of all buffers.
     """
 
@@ -89,29 +101,29 @@ class Late:
         finally:
             self.local.stream = before
 
-    def plain(self, array: np.ndarray) -> Duck:
+    def plain(self, array: np.ndarray) -> OnCard:
         self.moved.append(array.shape)
-        return Duck(array.copy(order="C"))
+        return OnCard(self, array.copy(order="C"))
 
-    def contiguous(self, array: Duck) -> Duck:
-        return Duck(np.ascontiguousarray(array._array))
+    def contiguous(self, array: Duck) -> OnCard:
+        return OnCard(self, np.ascontiguousarray(array._array))
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Duck:
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> OnCard:
         self.moved.append(shape)
         found = np.empty(shape, dtype)
         _bytes(found)[:] = SCRIBBLE
         self.current().give(lambda: _bytes(found).fill(SCRIBBLE))
-        return Duck(found)
+        return OnCard(self, found)
 
     def record(self, stream: Stream) -> Event:
         return Event(stream, stream.given)
 
-    def up(self, room: np.ndarray, array: Duck, offset: int, stream: Stream) -> None:
-        there = _bytes(array._array)[offset : offset + room.nbytes]
+    def up(self, room: np.ndarray, array: OnCard, offset: int, stream: Stream) -> None:
+        there = _bytes(array.memory)[offset : offset + room.nbytes]
         stream.give(lambda: np.copyto(there, _bytes(room)))
 
-    def down(self, array: Duck, offset: int, room: np.ndarray, stream: Stream) -> None:
-        there = _bytes(array._array)[offset : offset + room.nbytes]
+    def down(self, array: OnCard, offset: int, room: np.ndarray, stream: Stream) -> None:
+        there = _bytes(array.memory)[offset : offset + room.nbytes]
         stream.give(lambda: np.copyto(_bytes(room), there))
 
 

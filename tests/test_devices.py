@@ -10,7 +10,9 @@ import pytest
 import xarray as xr
 
 import xspline as xs
+from tests.devices import Device, StandIn
 from tests.duck import Duck
+from xspline.solve import select
 
 Put = Callable[[np.ndarray], Any]
 SEASON = xs.Fourier(1, "365.2425D")
@@ -124,6 +126,80 @@ def test_iterations_on_a_card() -> None:
         statistics.solve(xs.Roughness(1e-3), solver="iterative", device=device) for device in (None, "cuda")
     )
     assert apart(moved, field) < 1e-7
+
+
+@pytest.fixture
+def near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small dense systems are worth the way to a card too."""
+    monkeypatch.setattr(select, "AWAY", 0.0)
+
+
+@pytest.fixture
+def cuda(device: Device, near: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device is the one that is named "cuda"."""
+    if isinstance(device, StandIn):
+        monkeypatch.setattr("xspline.execution.card", lambda name: device if name else None)
+        monkeypatch.setattr("xspline.execution.device.has_card", lambda: True)
+
+
+def same_field(ours: xs.Field, host: xs.Field) -> None:
+    """Coefficients, what they are known by, and their errors; all of it on the host."""
+    system = ours.solution["sst"].factorisation
+    assert system.choice.on_card and not host.solution["sst"].factorisation.choice.on_card
+    assert apart(ours, host) < 1e-9
+    np.testing.assert_allclose(system.edf(), host.solution["sst"].factorisation.edf(), rtol=1e-9)
+    np.testing.assert_allclose(ours.stderr(), host.stderr(), rtol=1e-8)
+    for one, other in (
+        (ours.sample(3, seed=0), host.sample(3, seed=0)),
+        (ours.stderr(method="draws"), host.stderr(method="draws")),
+    ):
+        one, other = (getattr(x, "coefficients", x).compute() for x in (one, other))
+        assert isinstance(one.data, np.ndarray)
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-8 * float(np.abs(other).max()))
+
+
+@pytest.mark.parametrize("penalty", [1e-3, "reml", "gcv"])
+def test_dense_systems_on_a_card(penalty: Any, cuda: None) -> None:
+    statistics = clouds().spline.statistics({**PLACE, "time": SEASON})
+    ours, host = (statistics.solve(penalty, solver="dense", device=name) for name in ("cuda", None))
+    same_field(ours, host)
+
+
+def test_what_is_solved_again_is_solved_there(cuda: None) -> None:
+    """Lazy fields, and the fits without each part."""
+    statistics = (
+        clouds()
+        .chunk({"time": 12})
+        .spline.statistics({**PLACE, "time": SEASON}, holder="time.year", compute=False)
+    )
+    lazy, host = (statistics.solve("reml", solver="dense", device=name) for name in ("cuda", None))
+    computed = lazy.compute()
+    same_field(computed, host.compute())
+    np.testing.assert_allclose(lazy.coefficients.compute(), computed.coefficients, rtol=1e-7)
+    jackknife = [field.stderr(method="jackknife") for field in (computed, host.compute())]
+    np.testing.assert_allclose(*jackknife, rtol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_fit_with_its_smoothing_on_a_card(chunked: bool, near: None) -> None:
+    data = clouds().chunk({"time": 7, "lat": 8}) if chunked else clouds()
+    ours, host = (
+        data.spline.fit({**PLACE, "time": SEASON}, penalty="reml", solver="dense", device=name)
+        for name in ("cuda", None)
+    )
+    same_field(ours, host)
+
+
+@pytest.mark.gpu
+def test_an_undetermined_system_on_a_card_is_the_one_of_the_host(near: None) -> None:
+    statistics = clouds().isel(time=slice(2)).spline.statistics({**PLACE, "time": SEASON})
+    said = []
+    for name in ("cuda", None):
+        with pytest.raises(xs.SingularSystemError, match="coefficients") as caught:
+            statistics.solve(0, solver="dense", device=name)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
 
 
 def test_a_solve_on_an_unknown_device_is_refused() -> None:

@@ -61,8 +61,8 @@ def fit(
     solver
         Name of a solver; None chooses one by structure.
     device
-        "cuda" moves each block to a GPU inside its own task; iterations of the solve run there too where this process
-        has one.
+        "cuda" moves each block to a GPU inside its own task; iterations and large dense systems of the solve run there
+        too where this process has one.
     compute
         False returns a Field whose coefficients are still lazy.
     checkpoint
@@ -80,7 +80,7 @@ def fit(
         of other data or of another space.
     """
     found = _statistics(data, space, bases, weights, holder, device, compute, checkpoint, index=True)
-    return found.solve(penalty, solver=solver, device=device if execution.has_card() else None)
+    return found.solve(penalty, solver=solver, device=execution.present(device))
 
 
 def statistics(
@@ -129,11 +129,12 @@ def plan(
     agreed, observed = _request(data, space, bases, index=True)
     (first,) = _owned(observed[:1], weights, holders_of(holder, data))
     asked = as_penalty(penalty, agreed)
+    card = execution.card(execution.present(device))
     cost = execution.plan(
         first.source(agreed),
         agreed,
         device=device,
-        solver=lambda gram: choice_for(gram, asked, agreed, solver),
+        solver=lambda gram: choice_for(gram, asked, agreed, solver, card),
     )
     return replace(cost, code=f"fit({defaults.code(agreed)})")
 

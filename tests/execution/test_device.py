@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import types
 from pathlib import Path
@@ -15,6 +16,8 @@ from distributed import Client, Scheduler, SpecCluster, Worker, get_task_stream
 
 from tests.execution.cases import (
     GRID,
+    OBS,
+    PLANE,
     SHAPE,
     Array,
     Endless,
@@ -28,6 +31,7 @@ from tests.execution.cases import (
 )
 from tests.late import Late
 from xspline.execution import (
+    Card,
     Source,
     card,
     check_device,
@@ -35,12 +39,14 @@ from xspline.execution import (
     has_card,
     lazy_sums,
     plan,
+    present,
     sums,
     to_device,
     transfer,
 )
 from xspline.execution.chunked import cuts_of, read_of
 from xspline.execution.device import where_cards_are
+from xspline.execution.source import is_dask
 from xspline.kernels import Group, Layout, accumulate
 
 PLANES = Layout((Group((0,), (0,)), Group((1,), (1,))))
@@ -125,6 +131,16 @@ def test_a_client_without_a_card_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     assert has_card()
 
 
+def test_a_process_that_a_card_is_sent_to_takes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(1))
+    sent = pickle.dumps(card("cuda"))
+    assert isinstance(pickle.loads(sent), Card) and present("cuda") == "cuda"
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(0))
+    assert present("cuda") is None
+    with pytest.raises(RuntimeError, match="no card is visible to this process"):
+        pickle.loads(sent)
+
+
 def test_each_block_moves_inside_its_own_task(late: Late) -> None:
     lazy = lazy_sums(grid(chunked(values(), (10, 14, 12))), SPACE, device="cuda")
     assert not late.moved
@@ -150,6 +166,18 @@ def test_what_is_in_memory_moves_at_once(late: Late) -> None:
     found, expected = (sums([source], SPACE, device=device)[0] for device in ("cuda", None))
     assert sorted(late.moved) == [SHAPE[1:], SHAPE]
     assert_same(found, expected, SPACE)
+
+
+def test_coordinates_of_observations_move_with_them(late: Late) -> None:
+    count, rng = 4000, np.random.default_rng(0)
+    at = tuple(rng.random(count) for _ in range(2))
+    for data in (rng.normal(size=count), da.from_array(rng.normal(size=count), chunks=1300)):
+        source = Source(data, at, (), OBS)
+        late.moved.clear()
+        found, expected = (sums([source], PLANE, device=device)[0] for device in ("cuda", None))
+        rows = [n for n in (data.chunks[0] if is_dask(data) else (count,)) for _ in range(3)]
+        assert sorted(late.moved) == sorted((n,) for n in rows)
+        assert_same(found, expected, PLANE)
 
 
 @pytest.mark.parametrize("gaps", ["static", "any"])

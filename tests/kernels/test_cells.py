@@ -80,7 +80,9 @@ def test_every_kind_of_basis(name: str, weighted: bool, device: Device) -> None:
     found = check(built, layout, SPACES[name])
     assert_same(accumulate(built, layout, SPACES[name], engine="namespace"), found)
     assert goes_by_cells(moved(built, device), layout, SPACES[name])
-    assert_same(accumulate(moved(built, device), layout, SPACES[name]), found)
+    for coordinates in (False, True):
+        there = moved(built, device, coordinates=coordinates)
+        assert_same(accumulate(there, layout, SPACES[name]), found)
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -115,7 +117,8 @@ def test_points_on_knots_ends_and_beyond(name: str, device: Device) -> None:
     assert goes_by_cells(built, layout, space)
     found = accumulate(built, layout, space)
     assert_same(found, accumulate(built, layout, space, engine="namespace"))
-    assert_same(found, accumulate(moved(built, device), layout, space))
+    for coordinates in (False, True):
+        assert_same(found, accumulate(moved(built, device, coordinates=coordinates), layout, space))
     assert found.tally.missing > 0
 
 

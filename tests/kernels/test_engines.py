@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -15,16 +16,17 @@ import pytest
 
 from tests import reference
 from tests.devices import Device, StandIn
-from tests.kernels.cases import CASES, SPACE, Case, block
+from tests.kernels.cases import CASES, DTYPES, MASKS, SPACE, WEIGHTS, Case, block
 from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
-from xspline.kernels import Block, accumulate, compiled, compiled_scatter, evaluate
+from xspline.kernels import Block, accumulate, compiled, compiled_scatter, contract, evaluate
 from xspline.sums import Sums
 
 
-def moved(built: Block, device: Device) -> Block:
-    """The same block, with values and weights on a device."""
+def moved(built: Block, device: Device, *, coordinates: bool = False) -> Block:
+    """The same block, with values and weights on a device; perhaps coordinates as well."""
     weights = tuple((axes, device.put(array)) for axes, array in built.weights)
-    return replace(built, values=device.put(built.values), weights=weights)
+    labels = tuple(map(device.put, built.coordinates)) if coordinates else built.coordinates
+    return replace(built, values=device.put(built.values), coordinates=labels, weights=weights)
 
 
 def assert_same(a: Sums, b: Sums) -> None:
@@ -47,7 +49,33 @@ def test_three_namespaces_one_answer(name: str, mask: str, device: Device) -> No
     built, layout = block(name, mask, "first axis")
     compiled_sums = accumulate(built, layout, SPACE, slab=300)
     assert_same(accumulate(built, layout, SPACE, engine="namespace", slab=300), compiled_sums)
-    assert_same(accumulate(moved(built, device), layout, SPACE, slab=300), compiled_sums)
+    for coordinates in (False, True):
+        there = moved(built, device, coordinates=coordinates)
+        assert_same(accumulate(there, layout, SPACE, slab=300), compiled_sums)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_mask_and_dtype_on_a_device(name: str, device: Device) -> None:
+    for mask, dtype in itertools.product(MASKS, DTYPES):
+        built, layout = block(name, mask, dtype=dtype)
+        assert_same(accumulate(moved(built, device), layout, SPACE), accumulate(built, layout, SPACE))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_weight_on_a_device(name: str, device: Device) -> None:
+    for weight in WEIGHTS:
+        built, layout = block(name, "random", weight)
+        assert_same(accumulate(moved(built, device), layout, SPACE), accumulate(built, layout, SPACE))
+
+
+@pytest.mark.parametrize("name", ["grid", "one of each", "batch last"])
+def test_cell_by_cell_or_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    built, layout = block(name, "random", "first axis")
+    found = []
+    for short in (0, contract.SHORT):
+        monkeypatch.setattr(contract, "SHORT", short)
+        found.append(accumulate(built, layout, SPACE, engine="namespace"))
+    assert_same(*found)
 
 
 def test_tallies_of_a_device(device: Device) -> None:
@@ -106,7 +134,7 @@ import numpy as np
 from tests import reference
 from tests.devices import Device, StandIn
 from tests.kernels.cases import CASES, SPACE, block
-from xspline.kernels import Block, accumulate, compiled, compiled_scatter, evaluate
+from xspline.kernels import Block, accumulate, compiled, compiled_scatter, contract, evaluate
 assert not hasattr(compiled_scatter.scatter, "py_func")
 for name in ("one of each", "scalar place", "all scalar"):
     built, layout = block(name)

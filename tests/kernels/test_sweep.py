@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.devices import Device
 from tests.kernels.cases import DTYPES, LAT, LON, MASKS, SPACE, TIME, block, grid, masked
-from tests.kernels.test_engines import assert_same
+from tests.kernels.test_engines import assert_same, moved
 from xspline.kernels import Block, Group, Layout, accumulate, compiled_scatter
 from xspline.kernels.contract import choose_engine
 from xspline.kernels.layout import Piece, parts_of
@@ -61,6 +63,17 @@ def test_the_sweep_is_the_twin_of_the_definition(name: str, mask: str) -> None:
         for slab in (100, SLAB):
             swept = accumulate(found, layout, SPACE, slab=slab)
             assert_same(swept, accumulate(found, layout, SPACE, engine="namespace"))
+
+
+@pytest.mark.parametrize("name", SWEPT)
+def test_a_device_sweeps_too(name: str, device: Device) -> None:
+    for mask, dtype in itertools.product(MASKS, ("f4", "f8", "i2")):
+        found, layout = built(name, mask, dtype)
+        there = moved(found, device)
+        assert Sweep.of(walk(there, layout))
+        assert_same(accumulate(there, layout, SPACE), accumulate(found, layout, SPACE))
+    for slab in (1000, 10_000):
+        assert_same(accumulate(there, layout, SPACE, slab=slab), accumulate(found, layout, SPACE))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -2,9 +2,11 @@
 
 from .broadcast import deferred as deferred
 from .broadcast import evaluate as evaluate
+from .device import Card as Card
 from .device import card as card
 from .device import check_device as check_device
 from .device import has_card as has_card
+from .device import present as present
 from .device import to_device as to_device
 from .faults import ClusterLostError as ClusterLostError
 from .faults import WorkerMemoryError as WorkerMemoryError

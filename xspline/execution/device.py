@@ -67,7 +67,10 @@ class Card:
     """The current card of this process, and its array namespace."""
 
     def __init__(self) -> None:
-        _cupy()
+        self._cupy = _cupy()
+
+    def __reduce__(self) -> Any:
+        return type(self), ()  # a process that it is sent to has a card of its own
 
     @property
     def xp(self) -> Any:
@@ -82,6 +85,25 @@ class Card:
     def get(self, array: Any) -> Any:
         """Return an array of the card on the host."""
         return to_host(array)
+
+    @property
+    def memory(self) -> float:
+        """Bytes of memory of the card, whoever uses them."""
+        return float(self._cupy.cuda.Device().mem_info[1])
+
+    def cholesky(self, matrix: Any) -> Any:
+        """Return L with L Lᵀ the matrix; `numpy.linalg.LinAlgError` where there is none, which CuPy does not check."""
+        import cupyx
+
+        with cupyx.errstate(linalg="raise"):
+            return self.xp.linalg.cholesky(matrix)
+
+    def triangular(self, root: Any, rhs: Any, transposed: bool) -> Any:
+        """Return L⁻¹ or L⁻ᵀ times [P, m], L the lower root."""
+        from cupyx.scipy.linalg import solve_triangular
+
+        # cuBLAS counts by columns, so Lᵀ, an upper triangle, is what it takes without a copy.
+        return solve_triangular(root.T, rhs, trans=int(not transposed))
 
 
 def card(device: str | None) -> Card | None:
@@ -113,6 +135,11 @@ def has_card() -> bool:
     except (ImportError, RuntimeError):
         return False
     return True
+
+
+def present(device: str | None) -> str | None:
+    """Return `device` where this process has it, else None: the host."""
+    return device if device is not None and has_card() else None
 
 
 def to_host(array: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -278,12 +279,17 @@ def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> 
     shape = tuple(block.values.shape)
     if 0 in shape:
         return Sums.zero(space.frame, tuple(shape[a] for a in source.layout.batch_axes))
-    load = loader(device)
-    weights = tuple((axes, load(w)) for axes, w in block.weights)
-    block = replace(block, values=load(block.values), weights=weights)
-    found = accumulate(block, source.layout, space)
+    found = accumulate(_moved(block, device), source.layout, space)
     settle(device)
     return found
+
+
+def _moved(block: Block, device: str | None) -> Block:
+    """Return the block on the device, with coordinates that are as many as its values; fewer are used on the host."""
+    load, count = loader(device), math.prod(block.values.shape)
+    coordinates = tuple(load(x) if x.size == count else x for x in block.coordinates)
+    weights = tuple((axes, load(w)) for axes, w in block.weights)
+    return replace(block, values=load(block.values), coordinates=coordinates, weights=weights)
 
 
 def merge(recipe: Recipe, *parts: Total) -> Total:

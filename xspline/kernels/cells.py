@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -165,7 +165,7 @@ class Cells(ByCell):
         count = coordinates[0].size
         if not 0 < count < 1 << 31:
             return None
-        ranges = [cell_range(f, x) for f, x in zip(features, coordinates, strict=True)]
+        ranges = [cell_range(f, partial(_ends, x)) for f, x in zip(features, coordinates, strict=True)]
         box = tuple(high - low + 1 for low, high in ranges)
         if math.prod(box) > BOX * count:
             return None
@@ -321,12 +321,15 @@ def fits(features: Sequence[Features]) -> bool:
     return len(widths) > 1 and math.prod(widths[:-1]) <= WIDEST and math.prod(widths) <= 32 * WIDEST
 
 
-def cell_range(features: Features, x: Floats) -> tuple[int, int]:
-    """First and last cell that positions can be in."""
+def _ends(x: Floats) -> tuple[float, float]:
+    return np.fmin.reduce(x), np.fmax.reduce(x)
+
+
+def cell_range(features: Features, ends: Callable[[], tuple[float, float]]) -> tuple[int, int]:
+    """First and last cell that positions can be in; `ends` gives the least and the greatest, NaN if all are missing."""
     if features.domain is None:  # a circle, or one cell for all
         return 0, features.cells - 1
-    ends = np.clip([np.fmin.reduce(x), np.fmax.reduce(x)], *features.domain)
-    low, high = features.locate(ends)[0]
+    low, high = features.locate(np.clip(ends(), *features.domain))[0]
     return max(int(low), 0), max(int(high), 0)  # all missing: -1
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from xspline.spaces.features import Features
 
 TILE = 1 << 20  # entries of a table of products that are alive at a time
+SHORT = 32  # times the values of a row: a stretch of no more entries is one product on a device
 LONE = 3  # times as long takes a value of an axis with nothing behind it: no vector instructions
 SWAP = 32  # loops run over what follows an axis: so many entries before it, and none behind, change places
 
@@ -39,13 +40,13 @@ class Engine(Positions, Protocol):
     Attributes
     ----------
     sweeps : bool
-        Whether grids may be summed in one compiled sweep (`sweep.Sweep`).
+        Whether grids may be summed in one sweep (`sweep.Sweep`).
     """
 
     @property
     def sweeps(self) -> bool: ...
 
-    def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Cells | Tiles | None:
+    def sort(self, features: Sequence[Features], coordinates: Sequence[Array]) -> Cells | Tiles | None:
         """Rows of a group sorted by cell, so that sums go from cell to cell; None where that does not pay."""
         ...
 
@@ -122,13 +123,13 @@ def cheapest_order(shape: tuple[int, ...], stages: tuple[tuple[int, int, int, in
 
 @dataclass(frozen=True)
 class Namespace:
-    """Contractions in any array namespace: one matrix product per cell that holds rows."""
+    """Contractions in any array namespace: one matrix product, or one per cell that holds rows."""
 
     xp: Any
     device: Any
-    sweeps: bool = False
+    sweeps: bool = True
 
-    def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Tiles | None:
+    def sort(self, features: Sequence[Features], coordinates: Sequence[Array]) -> Tiles | None:
         return Tiles.sort(features, coordinates, self.xp, self.device)
 
     def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
@@ -147,6 +148,9 @@ class Namespace:
     def _scatter(self, array: Array, axis: int, rows: Rows) -> Array:
         xp = self.xp
         front, rest = self._matrix(array, axis)
+        if _is_short(rows):
+            found = xp.matmul(self._host(_dense(rows).T), front)
+            return self._back(found, axis, array.shape)
         out = xp.zeros((*itertools.chain(*rows.shape), rest), dtype=xp.float64, device=self.device)
         patch = (*itertools.chain(*rows.patch), rest)
         table = self._host(_patch_table(rows))
@@ -165,6 +169,8 @@ class Namespace:
         front, rest = self._matrix(array, axis)
         if len(rows.functions) > 1:  # scattered positions: each has a patch of its own
             return self._back(self._gather_patches(front, rows), axis, array.shape)
+        if _is_short(rows) and not rows.pairs:  # pairs that do not exist may be anything
+            return self._back(xp.matmul(self._host(_dense(rows)), front), axis, array.shape)
         front = xp.reshape(front, (*itertools.chain(*rows.shape), rest))
         done, parts = [], []
         places = rows.places_in_patch()  # of pairs a triangle
@@ -216,6 +222,19 @@ class Namespace:
 
 def _replaced(shape: Sequence[int], axis: int, length: int) -> tuple[int, ...]:
     return (*shape[:axis], length, *shape[axis + 1 :])
+
+
+def _is_short(rows: Rows) -> bool:
+    """Whether one product with zeros among its numbers is sooner done than one for each cell."""
+    size = rows.count * rows.extent
+    return len(rows.functions) == 1 and rows.extent <= SHORT * rows.width and 0 < size <= TILE
+
+
+def _dense(rows: Rows) -> Floats:
+    """Values of the rows of one axis at all entries of the stretch: [n, R]."""
+    out = np.zeros((rows.count, rows.extent))
+    np.put_along_axis(out, rows.start()[:, None] + rows.places(), rows.values[0], axis=1)
+    return out
 
 
 def _cells(rows: Rows) -> Iterator[tuple[tuple[Any, ...], Iterator[Integers]]]:
@@ -346,7 +365,7 @@ def choose_engine(array: Array, engine: str | None = None) -> Engine:
     Parameters
     ----------
     engine : "numba", "namespace" or None
-        None: by the array.
+        None: by the array. The named one that is not compiled goes by slabs, whatever the layout.
     """
     if engine not in (None, "numba", "namespace"):
         raise ValueError(f'engine must be "numba", "namespace" or None, got {engine!r}')
@@ -355,4 +374,5 @@ def choose_engine(array: Array, engine: str | None = None) -> Engine:
         raise ValueError(f"the compiled engine takes NumPy arrays, got {type(array).__name__}")
     if engine == "numba" or (engine is None and is_numpy):
         return Compiled()
-    return Namespace(array_api_compat.array_namespace(array), array_api_compat.device(array))
+    where = array_api_compat.array_namespace(array), array_api_compat.device(array)
+    return Namespace(*where, sweeps=engine is None)

@@ -84,9 +84,9 @@ class Block:
     ----------
     values : array of numbers
         NaN is missing, infinity is tallied.
-    coordinates : tuple of ndarray
-        Per coefficient axis, float64 on the host; each has the lengths of its group's data axes as its shape.
-        Labels that repeat are fine, NaN is missing.
+    coordinates : tuple of array
+        Per coefficient axis, float64, on the host or beside the values; each has the lengths of its group's data
+        axes as its shape. Labels that repeat are fine, NaN is missing.
     weights : tuple of (axes of the values, array over exactly those axes)
         Relative precisions; their product counts. Zero excludes.
     start : tuple of int
@@ -96,7 +96,7 @@ class Block:
     """
 
     values: Array
-    coordinates: tuple[Floats, ...]
+    coordinates: tuple[Array, ...]
     weights: tuple[tuple[tuple[int, ...], Array], ...] = ()
     start: tuple[int, ...] = ()
     reference: float | None = None

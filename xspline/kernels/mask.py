@@ -13,10 +13,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import array_api_compat
 import numpy as np
 
-from .arrays import to_host
-from .layout import Array, Bools, Integers, Part, Piece
+from .arrays import first_true, to_host
+from .layout import Array, Bools, Part, Piece
 
 Sites = frozenset[int]
 
@@ -119,7 +120,7 @@ class Lines(Separation):
     parts : sequence of Part
     index : int
         The lines' part.
-    count, digest : ndarray of int, one axis per part
+    count, digest : array of int, one axis per part
         How many rows each line knows, and which: equal for equal rows, 0 for none.
     known : callable
         The validity at a place: slices, one per part.
@@ -129,36 +130,39 @@ class Lines(Separation):
         self,
         parts: Sequence[Part],
         index: int,
-        count: Integers,
-        digest: Integers,
+        count: Array,
+        digest: Array,
         known: Callable[[tuple[slice, ...]], Bools],
     ) -> None:
         self.parts, self.known = tuple(parts), known
         self.sites = frozenset(part.site for part in parts)
+        self._xp = array_api_compat.array_namespace(count)
         self._site, self._count, self._digest = parts[index].site, count, digest
 
     def mask(self, component: Sites) -> Bools:
         others = self.sites - component
-        return self.known(self._first(others)) if self._site in component else self._seen(component)
+        found: Bools = (
+            to_host(self._seen(component)) if self._site not in component else self.known(self._first(others))
+        )
+        return found
 
     def _separates(self, half: Sites, count: int) -> bool:
-        others = half if self._site not in half else self.sites - half
+        xp, others = self._xp, half if self._site not in half else self.sites - half
         seen, at = self._seen(others), self._first(others)
-        return all(np.array_equal(a, np.where(seen, a[at], 0)) for a in (self._count, self._digest))
+        return all(
+            bool(xp.all(a == xp.where(seen, a[at], xp.zeros_like(a)))) for a in (self._count, self._digest)
+        )
 
-    def _seen(self, sites: Sites) -> Bools:
+    def _seen(self, sites: Sites) -> Array:
         """Places of some sites with anything known, one axis per part."""
         axes = tuple(i for i, part in enumerate(self.parts) if part.site not in sites)
-        return np.asarray(np.any(self._count > 0, axis=axes, keepdims=True))
+        return self._xp.any(self._count > 0, axis=axes, keepdims=True)
 
     def _first(self, sites: Sites) -> tuple[slice, ...]:
         """The first of these places, and everything along the other sites."""
-        seen = self._seen(sites)
-        place = np.unravel_index(int(np.argmax(seen)), seen.shape)
+        place = first_true(self._seen(sites), self._xp)
         chosen = [part.site in sites for part in self.parts]
-        return tuple(
-            slice(int(p), int(p) + 1) if c else slice(None) for p, c in zip(place, chosen, strict=True)
-        )
+        return tuple(slice(p, p + 1) if c else slice(None) for p, c in zip(place, chosen, strict=True))
 
 
 def join(blocks: Iterable[Sites], joined: Iterable[Sites]) -> list[Sites]:

@@ -10,26 +10,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from types import ModuleType
+from functools import cached_property
 from typing import Any
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
 from xspline.sums import Tally
 
-from .arrays import rounded
+from .arrays import all_true, first_true, rounded, to_host
+from .cuda import Cuda
 from .factors import Found, factors_of
-from .layout import Bools, Floats, Integers, Piece, pieces
+from .layout import Array, Bools, Floats, Piece, pieces
+from .lines import Definition, Loops, Sorted, Sweeper, Swept
 from .mask import Lines
-from .rows import Rows
 from .scattered import Scattered
 from .walk import ROWS, Accumulator, Walk
 
 COLUMNS = 8  # values behind the axis of a sweep: with fewer, vector instructions are idle
 SEARCHED = 1 << 16  # values searched at a time for the first finite one
+SEARCHED_THERE = 1 << 20  # on a device, where each step waits for an answer
 EACH = 20  # multiply-adds that an entry of the contracted lines costs afterwards
 
 
@@ -41,23 +42,27 @@ class Sweep:
     walk : Walk
     index : int
         Number of the part.
+    sweeper : Sweeper, optional
+        By default the one for the kind of the values.
     """
 
-    def __init__(self, walk: Walk, index: int) -> None:
+    def __init__(self, walk: Walk, index: int, sweeper: Sweeper | None = None) -> None:
         self.walk, self.index = walk, index
+        self.sweeper = _sweeper(walk) if sweeper is None else sweeper
         self.rows = walk.rows(index, (0, walk.lengths[index]))
         self.lengths = tuple(1 if i == index else n for i, n in enumerate(walk.lengths))
-        self.count = np.zeros(self.lengths, dtype=np.int64)
-        self.digest = np.zeros(self.lengths, dtype=np.int64)
-        self._lines = np.empty(0)
-        self.power = np.zeros([n if p.is_batch else 1 for p, n in zip(walk.parts, walk.lengths, strict=True)])
+        xp, device = walk.xp, walk.device
+        members = (n if part.is_batch else 1 for part, n in zip(walk.parts, walk.lengths, strict=True))
+        self.count = xp.zeros(self.lengths, dtype=xp.int64, device=device)
+        self.digest = xp.zeros(self.lengths, dtype=xp.int64, device=device)
+        self.power = xp.zeros(tuple(members), dtype=xp.float64, device=device)
+        self._sorted: dict[bool, Sorted] = {}
 
     @staticmethod
     def of(walk: Walk) -> Sweep | None:
         """None where a block is not on a grid, has weights or labels outside the domains."""
-        values, index = walk.block.values, _cheapest(walk)
-        plain = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
-        if index is None or not plain or not walk.engine.sweeps or walk.block.weights or not _inside(walk):
+        index, masked = _cheapest(walk), isinstance(walk.block.values, np.ma.MaskedArray)
+        if index is None or masked or not walk.engine.sweeps or walk.block.weights or not _inside(walk):
             return None
         return None if Scattered.of(walk, walk.sites) else Sweep(walk, index)
 
@@ -66,31 +71,32 @@ class Sweep:
         walk, reference = self.walk, self._reference()
         moment = Accumulator(walk, walk.sites, pairs=False, last=self.index)
         for piece in self._pieces():
-            lines, power, count, digest = self._swept(piece, reference, moment=True)
-            if not np.isfinite(power).all():
+            swept = self._swept(piece, reference)
+            if not all_true(walk.xp.isfinite(swept.power)):
                 return None
-            moment.add_lines(lines, piece)
-            self._add(piece, power, count, digest)
-        count = self.count.sum(axis=self._summed, keepdims=True)
-        total = int(count.sum())
+            moment.add_lines(swept.sums, piece)
+            self._add(piece, swept)
+        count = walk.xp.sum(self.count, axis=self._summed, keepdims=True)
+        total = int(walk.xp.sum(count))
         tally = Tally(math.prod(walk.lengths) - total)
         if not total:
             return Found(tally, count)
         separation = Lines(walk.parts, self.index, self.count, self.digest, self._known)
         factors = factors_of(walk, separation, total, self._pairs)
-        return Found(tally, count, self.power, count.astype(float), reference, moment.finish(), factors)
+        weight = walk.xp.astype(count, walk.xp.float64)
+        return Found(tally, count, self.power, weight, reference, moment.finish(), factors)
 
-    def _add(self, piece: Piece, power: Floats, count: Integers, digest: Integers) -> None:
+    def _add(self, piece: Piece, swept: Swept) -> None:
         spans = tuple(slice(1) if i == self.index else span for i, span in enumerate(piece.spans))
-        self.count[spans], self.digest[spans] = count, digest
+        self.count[spans], self.digest[spans] = swept.count, swept.digest
         members = tuple(s if i not in self._summed else slice(1) for i, s in enumerate(spans))
-        self.power[members] += power.sum(axis=self._summed, keepdims=True)
+        self.power[members] += self.walk.xp.sum(swept.power, axis=self._summed, keepdims=True)
 
     def _pairs(self) -> Floats:
         """The second sweep: pairs [k.., o.., b..] of a mask that does not separate."""
         out = Accumulator(self.walk, self.walk.sites, pairs=True, last=self.index)
         for piece in self._pieces():
-            out.add_lines(self._swept(piece, 0.0, moment=False)[0], piece)
+            out.add_lines(self._swept(piece, None).sums, piece)
         return out.finish()
 
     # Pieces: all rows of the swept part, some of the others
@@ -98,7 +104,7 @@ class Sweep:
     def _pieces(self) -> Iterator[Piece]:
         """The same for the moment and for pairs, so that rows are built once."""
         walk = self.walk
-        limit = max(1, walk.limit // (2 * self.rows.extent))
+        limit = max(1, walk.limit // self.sweeper.per_line(self._lines(pairs=False)))
         return pieces(walk.shape, walk.parts, limit, ROWS, kept=walk.parts[self.index].axes)
 
     @cached_property
@@ -107,13 +113,11 @@ class Sweep:
 
     @cached_property
     def _stored(self) -> bool:
-        """Whether the values are stored as the loops read them."""
-        array = self.walk.ordered
-        plain = array.dtype in (np.float32, np.float64) and array.dtype.isnative
-        return bool(plain and array.flags.c_contiguous and array.flags.aligned)
+        """Whether the sweep reads the values as they are stored."""
+        return self.sweeper.reads(self.walk.ordered)
 
-    def _values(self, piece: Piece) -> tuple[NDArray[Any], int]:
-        """Values [before, n, columns], float32 as they are and everything else float64; the piece's first column.
+    def _values(self, piece: Piece) -> tuple[Array, int]:
+        """Values [before, n, columns] as the sweep reads them; the piece's first column.
 
         Where they are stored so the columns are those of the block, else those of the piece alone, a copy.
         """
@@ -122,56 +126,48 @@ class Sweep:
             _range(piece.rows[s], walk.lengths[s]) for s in (slice(index), slice(index + 1, None))
         )
         if self._stored and before and after:
-            array = walk.ordered.reshape(-1, walk.lengths[index], math.prod(walk.lengths[index + 1 :]))
-            view, column = array[before[0] : sum(before)], after[0]
-        else:
-            slab = walk.ordered[tuple(piece.slices[axis] for axis in walk.axis_order)]
-            kind = np.float32 if slab.dtype == np.float32 else np.float64
-            shape = [math.prod(n for _, n in rows) for rows in (piece.rows[:index], piece.rows[index + 1 :])]
-            view, column = np.require(slab, kind, ["C", "A"]).reshape(shape[0], -1, shape[1]).view(), 0
-        view.flags.writeable = False  # as stores hand them out: one specialisation
-        return view, column
+            shape = (-1, walk.lengths[index], math.prod(walk.lengths[index + 1 :]))
+            return walk.xp.reshape(walk.ordered, shape)[before[0] : sum(before), ...], after[0]
+        slab = self.sweeper.readable(walk.ordered[tuple(piece.slices[axis] for axis in walk.axis_order)])
+        counts = [math.prod(n for _, n in rows) for rows in (piece.rows[:index], piece.rows[index + 1 :])]
+        return walk.xp.reshape(slab, (counts[0], walk.lengths[index], counts[1])), 0
 
-    def _swept(
-        self, piece: Piece, reference: float, moment: bool
-    ) -> tuple[Floats, Floats, Integers, Integers]:
+    def _swept(self, piece: Piece, reference: float | None) -> Swept:
         """Contracted lines [parts.., R], and power, count and digest [parts..]; the swept part has length 1."""
-        (values, column), (rows, extent) = self._values(piece), self._tables[moment]
-        before, after = len(values), math.prod(n for _, n in piece.rows[self.index + 1 :])
-        size = before * after * extent
-        if self._lines.size < size:
-            self._lines = np.empty(size)  # kept: memory fresh from the system costs more than the sums
-        out, power = self._lines[:size].reshape(before, after, extent), np.zeros((before, after))
-        count, digest = (np.zeros((before, after), dtype=np.int64) for _ in range(2))
-        with np.errstate(over="ignore"):  # digests are modulo 2⁶⁴; plain Python, uncompiled, would warn
-            _kernels().sweep(
-                values, column, rows.order, rows.ends, rows.start, rows.places, rows.values, rows.words,
-                reference, moment, out, power, count, digest,
-            )  # fmt: skip
-        lines = [1 if i == self.index else n for i, (_, n) in enumerate(piece.rows)]
-        others = [n for i, n in enumerate(lines) if i != self.index]
-        return out.reshape(*others, extent), power.reshape(lines), count.reshape(lines), digest.reshape(lines)
+        xp, (values, column) = self.walk.xp, self._values(piece)
+        after = math.prod(n for _, n in piece.rows[self.index + 1 :])
+        lines = self._lines(pairs=reference is None)
+        found = self.sweeper.sweep(values, column, after, lines, reference)
+        shape = tuple(1 if i == self.index else n for i, (_, n) in enumerate(piece.rows))
+        others = (*shape[: self.index], *shape[self.index + 1 :], lines.rows.extent)
+        scalars = (a if a is None else xp.reshape(a, shape) for a in found[1:])
+        return Swept(xp.reshape(found.sums, others), *scalars)
 
-    @cached_property
-    def _tables(self) -> dict[bool, tuple[Sorted, int]]:
-        """What is contracted with, for the moment (True) and for pairs."""
-        both = {True: self.rows, False: self.rows.paired()}
-        return {moment: (Sorted.of(rows), rows.extent) for moment, rows in both.items()}
+    def _lines(self, *, pairs: bool) -> Sorted:
+        """What is contracted with."""
+        if pairs not in self._sorted:
+            self._sorted[pairs] = Sorted.of(self.rows.paired() if pairs else self.rows)
+        return self._sorted[pairs]
 
     def _reference(self) -> float:
         """The first finite value, rounded to float32."""
         given = self.walk.block.reference
         if not self.walk.space.has_constant or given is not None:
             return given if self.walk.space.has_constant and given is not None else 0.0
-        values = self.walk.ordered
-        lines = np.nditer(
-            values, ["external_loop", "buffered", "zerosize_ok"], order="C", buffersize=SEARCHED
-        )
-        for some in lines:  # never a copy of all
-            finite = np.isfinite(some)
-            if finite.any():
-                return rounded(float(some[np.argmax(finite)]))
-        return 0.0
+        finite = _first_finite if isinstance(self.walk.block.values, np.ndarray) else self._first_there
+        found = finite(self.walk.ordered)
+        return 0.0 if found is None else rounded(found)
+
+    def _first_there(self, values: Array) -> float | None:
+        """`_first_finite` on a device."""
+        xp = self.walk.xp
+        flat = xp.reshape(values, (-1,))
+        size = math.prod(values.shape)
+        for first in range(0, size, SEARCHED_THERE):
+            finite = xp.isfinite(flat[first : min(first + SEARCHED_THERE, size)])
+            if bool(xp.any(finite)):
+                return float(flat[first + first_true(finite, xp)[0]])
+        return None
 
     def _known(self, at: tuple[slice, ...]) -> Bools:
         """Validity [parts..] at a place: one row or all of each part."""
@@ -183,33 +179,26 @@ class Sweep:
                     slices[axis] = slice(int(i), int(i) + 1)
         slab = walk.ordered[tuple(slices[axis] for axis in walk.axis_order)]
         lengths = [n if rows.start is None else 1 for n, rows in zip(walk.lengths, at, strict=True)]
-        return np.asarray(np.isfinite(slab)).reshape(lengths)
+        return to_host(walk.xp.isfinite(slab)).reshape(lengths)
 
 
-@dataclass(frozen=True, eq=False)
-class Sorted:
-    """Rows of one coefficient axis sorted by cell: what `compiled_scatter.sweep` takes."""
-
-    order: Integers
-    ends: Integers
-    start: Integers
-    places: Integers
-    values: Floats
-    words: Integers
-
-    @staticmethod
-    def of(rows: Rows) -> Sorted:
-        order = np.argsort(rows.start(), kind="stable")
-        start = rows.start()[order]
-        ends = np.flatnonzero(np.diff(start, append=-1)) + 1
-        values = np.ascontiguousarray(rows.values[0][order])
-        return Sorted(order, ends, start, rows.places(), values, _words(order.size)[order])
+def _sweeper(walk: Walk) -> Sweeper:
+    """Compiled loops for NumPy arrays, a kernel of its own for CuPy's, the definition for every other."""
+    if isinstance(walk.block.values, np.ndarray):
+        return Loops()
+    if array_api_compat.is_cupy_array(walk.block.values):
+        return Cuda(walk.xp, walk.device)
+    return Definition(walk.engine, walk.xp, walk.device)
 
 
-@lru_cache(maxsize=8)
-def _words(count: int) -> Integers:
-    """One word of 64 random bits for each row: sums of two sets of them are equal with a chance of 2⁻⁶⁴."""
-    return np.random.default_rng(count).integers(-(2**63), 2**63, count, dtype=np.int64)
+def _first_finite(values: NDArray[Any]) -> float | None:
+    """The first finite value in C order; never a copy of all."""
+    some = np.nditer(values, ["external_loop", "buffered", "zerosize_ok"], order="C", buffersize=SEARCHED)
+    for part in some:
+        finite = np.isfinite(part)
+        if finite.any():
+            return float(part[np.argmax(finite)])
+    return None
 
 
 def _range(rows: Sequence[tuple[int, int]], lengths: Sequence[int]) -> tuple[int, int] | None:
@@ -249,9 +238,3 @@ def _inside(walk: Walk) -> bool:
         if not inside.all():
             return False
     return True
-
-
-def _kernels() -> ModuleType:
-    from . import compiled_scatter  # numba takes 0.3 s to import: not before the first kernel call
-
-    return compiled_scatter

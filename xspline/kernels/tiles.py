@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,21 +71,20 @@ class Tiles(ByCell):
 
     @staticmethod
     def sort(
-        features: Sequence[Features], coordinates: Sequence[Floats], xp: Any, device: Any
+        features: Sequence[Features], coordinates: Sequence[Array], xp: Any, device: Any
     ) -> Tiles | None:
         """Cells of a group whose features fit; None where rows are too few for so many cells."""
-        count = coordinates[0].size
-        ranges = [cell_range(f, x) for f, x in zip(features, coordinates, strict=True)] if count else []
+        count, pairs = int(coordinates[0].shape[0]), list(zip(features, coordinates, strict=True))
+        ranges = [cell_range(f, partial(_ends, x, xp)) for f, x in pairs] if count else []
         low, box = tuple(a for a, _ in ranges), tuple(b - a + 1 for a, b in ranges)
         if not count or math.prod(box) > BOX * count:
             return None
         keys, known = xp.zeros(count, dtype=xp.int64, device=device), True
         outside, given = xp.zeros(count, dtype=xp.bool, device=device), []
         for f, x, start, length in zip(features, coordinates, low, box, strict=True):
-            moved = xp.asarray(np.array(x), device=device)
-            cell, columns = _located(f, x, moved, xp, device)
+            cell, columns = _located(f, x, xp, device)
             keys = keys * length + (cell - start)
-            known, outside = xp.logical_not(xp.isnan(moved)) & known, xp.logical_or(outside, cell < 0)
+            known, outside = xp.logical_not(xp.isnan(x)) & known, xp.logical_or(outside, cell < 0)
             given.append(columns)
         keys = xp.where(outside, xp.full_like(keys, -1), keys)
         order = xp.argsort(keys)
@@ -113,12 +113,21 @@ class Tiles(ByCell):
         return TileSums(self, reaches, moments, pairs)
 
 
-def _located(features: Features, x: Floats, moved: Array, xp: Any, device: Any) -> tuple[Array, Array]:
+def _ends(x: Array, xp: Any) -> tuple[float, float]:
+    """The least and the greatest of positions, NaN where all are missing."""
+    known = xp.logical_not(xp.isnan(x))
+    if not bool(xp.any(known)):
+        return math.nan, math.nan
+    below, above = (xp.where(known, x, xp.full_like(x, sign * math.inf)) for sign in (1, -1))
+    return float(xp.min(below)), float(xp.max(above))
+
+
+def _located(features: Features, x: Array, xp: Any, device: Any) -> tuple[Array, Array]:
     """Cell [n] of each row along an axis, and what its columns are made of: [1, n] or [L, n]."""
     if isinstance(features, LocalSpline):
-        cell, z = locate(features, moved, xp, device)
+        cell, z = locate(features, x, xp, device)
         return cell, xp.reshape(z, (1, -1))
-    where, z = features.locate(x)
+    where, z = features.locate(to_host(x))
     columns = given_columns(features, where, z)
     return xp.asarray(where, device=device), xp.asarray(np.array(columns, order="C"), device=device)
 
@@ -149,7 +158,8 @@ class TileSums:
     def add(self, first: int, rows: Array, weights: Array, errors: Array) -> None:
         """Add sorted rows from the `first` on: weights and weighted errors are [members, rows]."""
         xp, cut = self.tiles.xp, _Cut.of(first, int(rows.shape[0]), self.tiles.ends)
-        at = _asarray(cut.starts[:, None] + np.arange(cut.length), self.tiles)
+        step = xp.arange(cut.length, dtype=xp.int64, device=self.tiles.device)
+        at = _asarray(cut.starts[:, None], self.tiles) + step[None, :]
         # The last rows of a cell fill their tile up with rows of others, of weight zero.
         inside = at < _asarray(cut.stops[:, None], self.tiles)
         at = xp.reshape(xp.clip(at, 0, int(rows.shape[0]) - 1), (-1,))
@@ -173,11 +183,14 @@ class TileSums:
         """Sums over the rows of each tile of products of columns: [tiles, members, columns..]."""
         xp, (members, tiles, length) = self.tiles.xp, array.shape
         front = xp.permute_dims(array, (1, 0, 2))[:, :, None, :] * columns[0][:, None, : sizes[0], :]
-        rest = xp.ones((tiles, 1, length), dtype=xp.float64, device=self.tiles.device)
-        for lines, size in zip(columns[1:], sizes[1:], strict=True):
-            rest = xp.reshape(rest[:, :, None, :] * lines[:, None, :size, :], (tiles, -1, length))
+        rest = xp.ones((tiles, length, 1), dtype=xp.float64, device=self.tiles.device)
+        for lines, size in zip(
+            columns[1:], sizes[1:], strict=True
+        ):  # as the product reads it: no copy turned
+            turned = xp.matrix_transpose(lines[:, :size, :])
+            rest = xp.reshape(rest[:, :, :, None] * turned[:, :, None, :], (tiles, length, -1))
         front = xp.reshape(front, (tiles, members * sizes[0], length))
-        return xp.reshape(xp.matmul(front, xp.matrix_transpose(rest)), (tiles, members, *sizes))
+        return xp.reshape(xp.matmul(front, rest), (tiles, members, *sizes))
 
     # Sums of cells become functions and pairs
 

@@ -45,6 +45,7 @@ class Walk:
     limit: int
     _rows: dict[int, dict[tuple[int, int], Rows]] = field(default_factory=dict)
     _cells: dict[int, Cells | Tiles | None] = field(default_factory=dict)
+    _labels: dict[int, Floats] = field(default_factory=dict)
 
     @cached_property
     def xp(self) -> Any:
@@ -98,7 +99,7 @@ class Walk:
         """The rows of a part by cell, where sums go from cell to cell."""
         if index not in self._cells:
             axes = self.parts[index].coefficient_axes
-            features, labels = [self.space.features[a] for a in axes], map(self.coordinates_of, axes)
+            features, labels = [self.space.features[a] for a in axes], map(self._positions_of, axes)
             self._cells[index] = self.engine.sort(features, tuple(labels)) if fits(features) else None
         return self._cells[index]
 
@@ -198,8 +199,18 @@ class Walk:
         )
 
     def coordinates_of(self, axis: int) -> Floats:
-        """Coordinate of a coefficient axis, one number per row of its group."""
-        return np.asarray(self.block.coordinates[axis], dtype=np.float64).reshape(-1)
+        """Coordinate of a coefficient axis, one number per row of its group, on the host."""
+        if axis not in self._labels:  # kept: it may come from a device
+            labels = to_host(self.block.coordinates[axis])
+            self._labels[axis] = np.asarray(labels, dtype=np.float64).reshape(-1)
+        return self._labels[axis]
+
+    def _positions_of(self, axis: int) -> Array:
+        """The same where the values are."""
+        given = self.block.coordinates[axis]
+        if isinstance(given, np.ndarray) or isinstance(self.block.values, np.ndarray):
+            return to_namespace(self.coordinates_of(axis), self.xp, self.device)
+        return self.xp.reshape(given, (-1,))
 
     def slab_rows(self, piece: Piece, sites: frozenset[int]) -> list[Rows | None]:
         """Rows of each part on a slab; None for batch dimensions and parts of other sites."""
@@ -248,15 +259,16 @@ class Accumulator:
         place, _ = self._place(rows, piece)
         self.total[place] += self.walk.xp.reshape(slab, self.total[place].shape)
 
-    def add_lines(self, lines: Floats, piece: Piece) -> None:
+    def add_lines(self, lines: Array, piece: Piece) -> None:
         """Add what is contracted along the last part already: its axis is the last of `lines`."""
         rows = self._rows(piece)
         place, shape = self._place(rows, piece)
-        others, part = [rows[i] for i in self.order[:-1]], self.total[place]
-        if part.flags.c_contiguous:
-            contract(lines, [*others, None], self.walk.engine, part.reshape(shape))
+        others, part = [*(rows[i] for i in self.order[:-1]), None], self.total[place]
+        if isinstance(part, np.ndarray) and part.flags.c_contiguous:
+            contract(lines, others, self.walk.engine, part.reshape(shape))
         else:
-            part += contract(lines, [*others, None], self.walk.engine).reshape(part.shape)
+            found = contract(lines, others, self.walk.engine)
+            self.total[place] += self.walk.xp.reshape(found, part.shape)
 
     def _rows(self, piece: Piece) -> list[Rows | None]:
         rows = self.walk.slab_rows(piece, self.sites)

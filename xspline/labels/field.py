@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import xarray as xr
 
+from xspline import execution
 from xspline.labels import attributes, defaults, evaluated, operators, target, uncertainty, writing
 from xspline.labels.errors import unknown_name
 from xspline.labels.html import titled
@@ -37,6 +38,7 @@ class Field:
     solved : the solve of each variable, as far as it was made here.
     selected : for each coordinate of which one term was selected, that term's name.
     members : the dimension along which this field holds draws of another, or "".
+    device : the device that was asked for: later solves run there too, where a process has one.
     """
 
     space: Space
@@ -49,6 +51,7 @@ class Field:
     solved: Mapping[str, Solution] = field(default_factory=dict)
     selected: Mapping[str, str] = field(default_factory=dict)
     members: str = ""
+    device: str | None = None
     recover: ClassVar[Callable[..., xr.Dataset]]  # the door to pde, which is opened there
 
     @classmethod
@@ -63,9 +66,8 @@ class Field:
         space, asked = statistics.space, as_penalty(penalty, statistics.space)
         if statistics.is_lazy:
             given = {} if isinstance(asked, str) else dict.fromkeys(statistics.variables, asked)
-            return cls(
-                space, statistics, asked, lazy_arrays(statistics, asked, solver, device), solver, given
-            )
+            arrays = lazy_arrays(statistics, asked, solver, device)
+            return cls(space, statistics, asked, arrays, solver, given, device=device)
         found = solved_variables(statistics, dict.fromkeys(statistics.variables, asked), solver, device)
         return cls(
             space,
@@ -76,6 +78,7 @@ class Field:
             {name: one.penalty for name, one in found.items()},
             {name: one.choice for name, one in found.items() if one.choice},
             {name: one.solution for name, one in found.items()},
+            device=device,
         )
 
     @property
@@ -114,10 +117,8 @@ class Field:
         self._check_computed("solution")
         if self.solved:
             return self.solved
-        return {
-            n: one.solution
-            for n, one in solved_variables(self.statistics, self.penalties, self.solver).items()
-        }
+        found = solved_variables(self.statistics, self.penalties, self.solver, execution.present(self.device))
+        return {n: one.solution for n, one in found.items()}
 
     @property
     def is_lazy(self) -> bool:
@@ -128,11 +129,15 @@ class Field:
         """Return the same field with its statistics and coefficients in memory."""
         if not self.is_lazy:
             return self
-        return Field.from_statistics(self.statistics.compute(), self.asked, self.solver)._with(self.selected)
+        return self._solved_again(self.statistics.compute())
 
     def persist(self) -> Field:
         """Return the same field with its statistics being computed on the workers and kept there."""
-        return Field.from_statistics(self.statistics.persist(), self.asked, self.solver)._with(self.selected)
+        return self._solved_again(self.statistics.persist())
+
+    def _solved_again(self, statistics: Statistics) -> Field:
+        found = Field.from_statistics(statistics, self.asked, self.solver, execution.present(self.device))
+        return found._with(self.selected)
 
     def __getitem__(self, name: str) -> Field:
         """Return the field of one variable of a Dataset."""

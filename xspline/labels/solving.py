@@ -46,11 +46,12 @@ def solved_variables(
     statistics : computed ones.
     asked : for each variable a penalty, or the name of a criterion.
     solver : name of a solver, or None.
-    device : where iterations run: None (the host) or "cuda".
+    device : where iterations and large dense systems are solved: None (the host) or "cuda".
     """
     shared: list[tuple[Gram, Penalty, Factorisation]] = []
+    card = execution.card(device)
     return {
-        name: _solved(statistics, name, asked[name], solver, shared, device) for name in statistics.variables
+        name: _solved(statistics, name, asked[name], solver, shared, card) for name in statistics.variables
     }
 
 
@@ -60,20 +61,27 @@ def _solved(
     asked: Asked,
     solver: str | None,
     shared: list[tuple[Gram, Penalty, Factorisation]],
-    device: str | None,
+    card: execution.Card | None,
 ) -> Solved:
     sums, space = statistics.total(name), statistics.space
     if isinstance(asked, str):
-        return chosen(sums, [part.sums[name] for part in statistics.parts], space, asked, solver)
+        return chosen(sums, [part.sums[name] for part in statistics.parts], space, asked, solver, card)
     known = (f for gram, penalty, f in shared if penalty == asked and gram.equals(sums.gram))
-    solution = solve(sums, space, asked, solver, next(known, None), execution.card(device))
+    solution = solve(sums, space, asked, solver, next(known, None), card)
     shared.append((sums.gram, asked, solution.factorisation))
     return Solved(asked, solution)
 
 
-def chosen(sums: Sums, parts: list[Sums], space: Space, method: str, solver: str | None) -> Solved:
+def chosen(
+    sums: Sums,
+    parts: list[Sums],
+    space: Space,
+    method: str,
+    solver: str | None,
+    card: execution.Card | None = None,
+) -> Solved:
     """Return the solve with the penalty that a criterion chooses from sums (and for "holders" from their parts)."""
-    found = choose(sums, space, method, solver=solver, parts=parts)
+    found = choose(sums, space, method, solver=solver, parts=parts, card=card)
     solution = solve(sums, space, found.penalty, solver, found.factorisation)
     return Solved(found.penalty, solution, _described(found))
 
@@ -108,7 +116,8 @@ def lazy_arrays(
 def _merged_coefficients(
     parts: list[Sums], space: Space, asked: Asked, solver: str | None, device: str | None
 ) -> np.ndarray:
-    total = Sums.merge(parts, space.frame)
+    # A worker without a card solves on its cores, as it does where `fit` finds none.
+    total, card = Sums.merge(parts, space.frame), execution.card(execution.present(device))
     if isinstance(asked, str):
-        return chosen(total, parts, space, asked, solver).solution.coefficients
-    return solve(total, space, asked, solver, card=execution.card(device)).coefficients
+        return chosen(total, parts, space, asked, solver, card).solution.coefficients
+    return solve(total, space, asked, solver, card=card).coefficients

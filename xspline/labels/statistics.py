@@ -273,7 +273,8 @@ class Statistics:
         solver
             Name of a solver; None chooses one by structure.
         device
-            "cuda" runs iterations on a GPU; direct solvers, which are small or have structure, stay on the host.
+            "cuda" runs iterations, and dense systems that are worth the way, on a GPU; all others, which are small or
+            have structure, stay on the host.
 
         Returns
         -------

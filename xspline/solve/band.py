@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from xspline.spaces import Frame
 
 Array = NDArray[np.float64]
+Index: TypeAlias = tuple[NDArray[np.int64], ...]
 MAX_PERMUTED = 6  # all orders are tried up to here: 720
 
 
@@ -188,8 +189,13 @@ def gather(band: Array, rows: NDArray[np.int64], ordering: Ordering, offsets: Se
 
 def gather_dense(matrix: Array, frame: Frame) -> Array:
     """Pair form of a symmetric matrix [P, P] in the order of the Space: [K.., O..]."""
-    sizes = frame.sizes
-    cells, out = matrix.reshape(*sizes, *sizes), np.zeros((*sizes, *frame.offsets))
+    cells = matrix.reshape(*frame.sizes, *frame.sizes)
+    return gathered(lambda rows, columns: cells[rows + columns], frame)
+
+
+def gathered(entries: Callable[[Index, Index], Array], frame: Frame) -> Array:
+    """Pair form, [K.., O..], of a symmetric matrix whose entries at rows and columns, indices by axis, a call gives."""
+    sizes, out = frame.sizes, np.zeros((*frame.sizes, *frame.offsets))
     for offset in np.ndindex(*frame.offsets):
         axes = zip(sizes, offset, frame.periodic, strict=True)
         members = [np.arange(k if circle else max(k - o, 0)) for k, o, circle in axes]
@@ -198,7 +204,7 @@ def gather_dense(matrix: Array, frame: Frame) -> Array:
             pair = zip(members, sizes, offset, flips, strict=True)
             ends = [((k + o) % n, k) if flip else (k, (k + o) % n) for k, n, o, flip in pair]
             rows, columns = (np.ix_(*side) for side in zip(*ends, strict=True))
-            block += cells[rows + columns]
+            block += entries(rows, columns)
     return out
 
 

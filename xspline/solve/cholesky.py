@@ -8,6 +8,7 @@ taken for singular when one falls to the size of rounding errors. Nothing is add
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
@@ -57,8 +58,9 @@ class Cholesky:
         log|A|; NaN where LAPACK found no factor.
     """
 
-    def __init__(self, factor: Array, scale: Array, diagonal: Array, info: int) -> None:
-        self.factor, self.scale, self.nbytes = factor, scale, factor.nbytes
+    def __init__(self, factor: Any, scale: Array, diagonal: Array, info: int) -> None:
+        self.factor, self.scale = factor, scale
+        self.nbytes: int = 8 * math.prod(factor.shape)
         # LAPACK stops at the first pivot that is not positive and reports its number, from 1.
         self.weakest = info - 1 if info > 0 else int(np.argmin(diagonal))
         self.pivot = 0.0 if info > 0 else float(diagonal[self.weakest]) ** 2

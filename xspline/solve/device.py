@@ -9,34 +9,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .card import Array, Card, taken
 from .multigrid import Level, Multigrid, Terms
 from .nested import COARSEST, Line, galerkin, prolongation
-from .schwarz import Four, places_of, windows
+from .schwarz import Four, windows
+from .windows import places_of
 
-Array = Any  # of the device's namespace
 Host = NDArray[np.float64]
 RIDGE = 1e-10  # relative to the diagonal: added to windows, so that those without observations have a root
 AT_ONCE = 1 << 26  # entries of windows that are factorised at a time
-
-
-class Card(Protocol):
-    """A device and its array namespace."""
-
-    @property
-    def xp(self) -> Any: ...
-
-    def put(self, array: NDArray[Any]) -> Array:
-        """A host array on the device."""
-        ...
-
-    def get(self, array: Array) -> NDArray[Any]:
-        """An array of the device on the host."""
-        ...
 
 
 class DeviceOperator:
@@ -161,7 +147,7 @@ class DeviceSchwarz:
         ridge = card.put(RIDGE * np.eye(n))
         for low in range(0, len(places[0]), step):
             high = min(low + step, len(places[0]))
-            matrices = xp.reshape(_taken(flat, [first[low:high, ...], *others], xp), (-1, n, n))
+            matrices = xp.reshape(taken(flat, [first[low:high, ...], *others], xp), (-1, n, n))
             index = xp.reshape(self.index[low * behind : high * behind, :], (-1,))
             s = xp.reshape(xp.take(self.scale, index), (-1, n))
             lower = xp.linalg.cholesky(matrices * s[:, :, None] * s[:, None, :] + ridge)
@@ -203,16 +189,6 @@ def _lifted(table: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
     """[windows, width, width] over four axes of windows, of rows and of columns."""
     count, width, _ = table.shape
     return table.reshape(*_axis(count, axis), *_axis(width, axis), *_axis(width, axis))
-
-
-def _taken(flat: Array, tables: Sequence[Array], xp: Any) -> Array:
-    """Entries at the sums of places, 0 where one of them does not exist."""
-    at, exists = tables[0], tables[0] >= 0
-    for table in tables[1:]:
-        at, exists = at + table, xp.logical_and(exists, table >= 0)
-    at, exists = xp.reshape(at, (-1,)), xp.reshape(exists, (-1,))
-    found = xp.take(flat, xp.where(exists, at, xp.zeros_like(at)))
-    return xp.where(exists, found, xp.zeros_like(found))
 
 
 class DeviceLevel(Level):

@@ -15,7 +15,9 @@ from xspline.sums import Factor, Gram
 from .band import band, gather, gather_dense, narrowest, rows, stripes
 from .batch import BatchCholesky
 from .blas import threads_for
+from .card import Card
 from .cholesky import Array, BandCholesky, DenseCholesky
+from .device_dense import DeviceCholesky
 from .select import abreast
 from .structure import distinct, members
 from .threads import ranges, run
@@ -32,7 +34,7 @@ MAX_STEPS = (
 )  # P (u + 1) of the largest systems that are faster factorised many at a time than by LAPACK
 MIN_BATCH = 32
 
-System = BandCholesky | DenseCholesky | BatchCholesky
+System = BandCholesky | DenseCholesky | DeviceCholesky | BatchCholesky
 Verdict: TypeAlias = tuple[object, object, object, object]
 Step: TypeAlias = Callable[[System, Array, NDArray[np.int64]], Array]
 
@@ -51,6 +53,8 @@ class Direct:
         Whether to store P² numbers a member instead of a band.
     room : float
         Bytes of factorisations and selected inverses that are kept; a single factorisation always is.
+    card : Card, optional
+        Device on which dense systems are factorised and kept; None: the host.
 
     Attributes
     ----------
@@ -59,9 +63,16 @@ class Direct:
     """
 
     def __init__(
-        self, gram: Gram, penalty: Gram, frame: Frame, *, dense: bool, room: float = math.inf
+        self,
+        gram: Gram,
+        penalty: Gram,
+        frame: Frame,
+        *,
+        dense: bool,
+        room: float = math.inf,
+        card: Card | None = None,
     ) -> None:
-        self.frame, self.dense, self.room = frame, dense, room
+        self.frame, self.dense, self.room, self.card = frame, dense, room, card
         self.ordering = narrowest(frame)
         self.members, self.index = distinct(gram)
         self.count = int(self.index.max(initial=0)) + 1
@@ -162,7 +173,8 @@ class Direct:
                 visit(i, system)
 
         crew = 1 if self.dense or self.batched else abreast(len(slabs), self.ordering)
-        with threads_for(self._operations):
+        # Where there is a card, the host factorises what that could not: a dense matrix, for all threads.
+        with threads_for(self._operations if self.card is None else math.inf):
             run(piece, [ranges(len(slabs), crew)])
 
     @property
@@ -196,9 +208,18 @@ class Direct:
             shape = self.ordering.size, self.ordering.bandwidth + 1
             held = stripes(pairs, self._rows, self.ordering)[..., 0]
             return BandCholesky.of_stripes(held, self._rows, np.empty(shape) if place is None else place)
+        return self._dense_of(pairs[..., 0])
+
+    def _dense_of(self, pairs: Array) -> DenseCholesky | DeviceCholesky:
+        """On the card where that finds it determined; else LAPACK gives the verdict, and names a coefficient."""
+        if self.card is not None:
+            system = DeviceCholesky(pairs, self.frame, self.card)
+            if system.determined:
+                return system
+            del system  # a matrix on the card
         axes, size = tuple(range(len(self.frame.sizes))), self.ordering.size
         window = tuple((0, k) for k in self.frame.sizes)
-        return DenseCholesky(Factor(axes, window, pairs[..., 0], 0).to_dense(self.frame).reshape(size, size))
+        return DenseCholesky(Factor(axes, window, pairs, 0).to_dense(self.frame).reshape(size, size))
 
     def _gram(self, i: int) -> Factor:
         """G of a slab, multiplied out: pairs [K.., O.., members]."""
@@ -227,6 +248,8 @@ class Direct:
             return np.full((*self.frame.sizes, *self.frame.offsets, 1), np.nan)
         if isinstance(system, DenseCholesky):
             return gather_dense(system.inverse(), self.frame)[..., None]
+        if isinstance(system, DeviceCholesky):
+            return system.inverse_pairs()[..., None]
         inverse = system.inverse(self._rows)[..., None]
         return gather(inverse, self._rows, self.ordering, self.frame.offsets)
 

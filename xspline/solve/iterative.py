@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from xspline.sums import Gram
 
-from .device import Card, DeviceMultigrid
+from .card import Card
+from .device import DeviceMultigrid
 from .errors import NEEDS_DIRECT, ConvergenceError, WithoutInverse
 from .krylov import MOST, PROBE_TOLERANCE, TOLERANCE, conjugate_gradients, probes, quadrature, spread
 from .multigrid import Multigrid, Terms

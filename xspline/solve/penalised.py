@@ -31,6 +31,8 @@ from .solution import Factorisation, factorise
 if TYPE_CHECKING:
     from xspline.spaces import Space
 
+    from .card import Card
+
 DRAWS = 32  # over all systems
 SLAB = 2**23  # numbers of one array of draws
 SMALLEST = 1e-290  # a residual sum of squares that may be divided by
@@ -51,6 +53,8 @@ class Model:
     order : int
         Of the derivatives that measure roughness.
     solver : str, optional
+    card : Card, optional
+        Device of its solves, see `solve`.
     """
 
     space: Space
@@ -58,13 +62,21 @@ class Model:
     names: tuple[str, ...]
     order: int
     solver: str | None = None
+    card: Card | None = None
 
     @staticmethod
-    def of(sums: Sums, space: Space, names: tuple[str, ...], order: int, solver: str | None) -> Model:
+    def of(
+        sums: Sums,
+        space: Space,
+        names: tuple[str, ...],
+        order: int,
+        solver: str | None,
+        card: Card | None = None,
+    ) -> Model:
         """Of sums about any reference."""
         sums = _about_mean(sums, space)
         sums = replace(sums, gram=sums.gram.with_batch_axes(sums.batch_ndim))
-        return Model(space, sums, names, order, solver)
+        return Model(space, sums, names, order, solver, card)
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -78,7 +90,7 @@ class Model:
 
     def about(self, sums: Sums) -> Model:
         """The same penalties with other sums, about any reference."""
-        return Model.of(sums, self.space, self.names, self.order, self.solver)
+        return Model.of(sums, self.space, self.names, self.order, self.solver, self.card)
 
 
 def _about_mean(sums: Sums, space: Space) -> Sums:
@@ -126,7 +138,13 @@ class Fit:
         """G + Λ, by a solver that knows its inverse."""
         model, most = self.model, int(self.model.sums.count.max(initial=0))
         return factorise(
-            model.sums.gram, self.penalty, model.space, model.solver, observations=most, exact=True
+            model.sums.gram,
+            self.penalty,
+            model.space,
+            model.solver,
+            observations=most,
+            exact=True,
+            card=model.card,
         )
 
     @cached_property

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from . import stencil
 from .nested import Line
 from .threads import rounds_of, run
-from .windows import members, spans
+from .windows import members, places_of, spans
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -94,14 +94,3 @@ def _four(arrays: Iterable[Integers]) -> Four:
 def _entries(windows: Four) -> int:
     count = int(math.prod(m.shape[1] for m in windows))
     return count * (count + 1) // 2
-
-
-def places_of(windows: Integers, line: Line, stride: int, offset_stride: int) -> Integers:
-    """Where the pair of two members lies in the pair array, −1 where there is none: [windows, width, width]."""
-    a, b = windows[:, :, None], windows[:, None, :]
-    ahead = (b - a) % line.size if line.periodic else b - a
-    behind = (a - b) % line.size if line.periodic else a - b
-    forward = (ahead >= 0) & (ahead < line.offsets)
-    backward = (behind >= 0) & (behind < line.offsets)
-    place = np.where(forward, a * stride + ahead * offset_stride, b * stride + behind * offset_stride)
-    return np.where(forward | backward, place, -1)

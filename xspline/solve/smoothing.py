@@ -27,6 +27,8 @@ from .solution import Factorisation
 if TYPE_CHECKING:
     from xspline.spaces import Basis, Space
 
+    from .card import Card
+
 ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
 LONG = 1e9  # operations of a factorisation, from which coarser problems give the start
@@ -79,7 +81,13 @@ class Smoothing:
 
 
 def choose(
-    sums: Sums, space: Space, method: str, *, solver: str | None = None, parts: Sequence[Sums] = ()
+    sums: Sums,
+    space: Space,
+    method: str,
+    *,
+    solver: str | None = None,
+    parts: Sequence[Sums] = (),
+    card: Card | None = None,
 ) -> Smoothing:
     """Strengths of roughness, one for each coordinate with a B-spline, that minimise a score of the sums.
 
@@ -95,6 +103,8 @@ def choose(
         See `select`.
     parts : sequence of Sums
         The holders' sums for "holders"; together they are `sums`.
+    card : Card, optional
+        Device of the solves, see `solve`.
 
     Raises
     ------
@@ -107,7 +117,7 @@ def choose(
     names, order = smoothed(space, method)
     if not sums.has_weight:
         raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
-    model = Model.of(sums, space, names, order, solver)
+    model = Model.of(sums, space, names, order, solver, card)
     _check_count(model, method)
     problem = Problem(model, method, _seen(parts) if method == "holders" else ())
     try:
@@ -192,7 +202,13 @@ def _seen(parts: Sequence[Sums]) -> list[Sums]:
     return seen
 
 
-def choice_for(gram: Gram, asked: Penalty | str, space: Space, solver: str | None = None) -> Choice:
+def choice_for(
+    gram: Gram,
+    asked: Penalty | str,
+    space: Space,
+    solver: str | None = None,
+    card: Card | None = None,
+) -> Choice:
     """The solver of a fit with a penalty, or with one whose strengths a criterion chooses.
 
     Parameters
@@ -201,20 +217,23 @@ def choice_for(gram: Gram, asked: Penalty | str, space: Space, solver: str | Non
     asked : Penalty or {"reml", "gcv", "holders"}
     space : Space
     solver : str, optional
+    card : Card, optional
         See `select`.
     """
     if isinstance(asked, Penalty):
-        return select(gram, asked.gram(space), space.frame, solver)
+        return select(gram, asked.gram(space), space.frame, solver, card=card)
     names, order = smoothed(space, asked)
     penalty = Roughness(dict.fromkeys(names, 1.0), order).gram(space)
-    return _solver_of(asked, gram, penalty, space, solver)
+    return _solver_of(asked, gram, penalty, space, solver, card)
 
 
-def _solver_of(method: str, gram: Gram, penalty: Gram, space: Space, solver: str | None) -> Choice:
+def _solver_of(
+    method: str, gram: Gram, penalty: Gram, space: Space, solver: str | None, card: Card | None
+) -> Choice:
     """One that knows the inverse; for REML one that iterates, where a factorisation would take minutes."""
-    rough = iterating(gram, penalty, space.frame, solver) if method == "reml" else None
+    rough = iterating(gram, penalty, space.frame, solver, card) if method == "reml" else None
     try:
-        exact = select(gram, penalty, space.frame, solver, exact=True)
+        exact = select(gram, penalty, space.frame, solver, exact=True, card=card)
     except ValueError:
         if rough is None:
             raise
@@ -325,7 +344,7 @@ class Problem:
     def choice(self) -> Choice:
         """The solver of each score."""
         model, penalty = self.model, self.model.penalty(self.box[0]).gram(self.model.space)
-        return _solver_of(self.method, model.sums.gram, penalty, model.space, model.solver)
+        return _solver_of(self.method, model.sums.gram, penalty, model.space, model.solver, model.card)
 
     @property
     def near(self) -> float:

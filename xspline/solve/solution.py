@@ -19,7 +19,7 @@ from .errors import ConvergenceError, nothing_determined
 from .fast_diagonal import FastDiagonal
 from .krylov import MOST
 from .penalty import Penalty
-from .select import ITERATIVE, Choice, candidates, room_for
+from .select import ITERATIVE, Choice, candidates, room_for, room_on
 from .separable import Separable
 from .spectral import Spectral
 from .structure import product_of, ridge_of, split
@@ -27,7 +27,7 @@ from .structure import product_of, ridge_of, split
 if TYPE_CHECKING:
     from xspline.spaces import Frame, Space
 
-    from .device import Card
+    from .card import Card
 
 FEW = 100  # iterations after which another solver, if there is one, takes over
 
@@ -173,6 +173,7 @@ def factorise(
     *,
     observations: int | None = None,
     exact: bool = False,
+    card: Card | None = None,
 ) -> Factorisation:
     """Factorise G + Λ.
 
@@ -187,6 +188,8 @@ def factorise(
         Number of observations, for messages.
     exact : bool
         Only solvers that know the inverse, see `select`.
+    card : Card, optional
+        See `solve`.
 
     Raises
     ------
@@ -195,7 +198,8 @@ def factorise(
     ValueError
         The solver does not fit the structure, or needs more memory than there is.
     """
-    return _factorised(gram, penalty, space, solver, observations=observations, exact=exact)[0]
+    found = _factorised(gram, penalty, space, solver, observations=observations, exact=exact, card=card)
+    return found[0]
 
 
 def _factorised(
@@ -238,11 +242,12 @@ def _attempted(
     card: Card | None,
 ) -> tuple[Choice, System, Array]:
     """The first solver that gets there: where iterations take too many, the next one takes over."""
-    choices, room, failed = candidates(gram, penalty, space.frame, solver, exact=exact), room_for(exact), ""
+    choices = candidates(gram, penalty, space.frame, solver, exact=exact, card=card)
+    room, failed = room_for(exact), ""
     for number, choice in enumerate(choices, start=1):
         most = MOST if number == len(choices) else FEW
         try:
-            system = _system(choice.name, gram, penalty, space, room, most, card)
+            system = _system(choice, gram, penalty, space, room, most, card)
             solved = np.zeros(()) if rhs is None else system.solve(rhs)
         except ConvergenceError:
             if number == len(choices):
@@ -254,9 +259,10 @@ def _attempted(
 
 
 def _system(
-    name: str, gram: Gram, penalty: Gram, space: Space, room: float, most: int, card: Card | None
+    choice: Choice, gram: Gram, penalty: Gram, space: Space, room: float, most: int, card: Card | None
 ) -> System:
-    """A solver by name; an iterative one gives up after `most` iterations."""
+    """The solver of a choice; an iterative one gives up after `most` iterations."""
+    name = choice.name
     if name == ITERATIVE:
         from .iterative import Iterative  # imports numba
 
@@ -269,6 +275,9 @@ def _system(
         return Spectral(product, ridge, frame)
     if product is not None and name == "separable" and (parts := split(product, penalty, frame)) is not None:
         return Separable(parts, frame, room)
+    if choice.on_card and card is not None:
+        room = min(room, room_on(card, space.size))
+        return Direct(gram, penalty, frame, dense=True, room=room, card=card)
     return Direct(gram, penalty, frame, dense=name == "dense", room=room)
 
 
@@ -295,7 +304,8 @@ def solve(
     factorisation : Factorisation, optional
         Of the same G and penalty, from an earlier solve or another variable.
     card : Card, optional
-        Device of the iterative solver; the others, which are small or have structure, stay on the host.
+        Device of the iterative solver, and of dense systems that fit there and are worth the way; all others, which are
+        small or have structure, stay on the host.
 
     Raises
     ------

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from .nested import Line
 
 LARGEST = 700  # coefficients of a window
 NARROWEST = 3  # along a local axis
@@ -49,3 +53,14 @@ def inverses(sizes: Sequence[int], offsets: Sequence[int], local: Sequence[bool]
     count = math.prod(-(-k // stride) for k, (_, stride) in zip(sizes, found, strict=True))
     n = math.prod(width for width, _ in found)
     return count * (n * (n + 1) // 2), count * n**3 / 3.0
+
+
+def places_of(windows: NDArray[np.int64], line: Line, stride: int, offset_stride: int) -> NDArray[np.int64]:
+    """Where the pair of two members lies in the pair array, −1 where there is none: [windows, width, width]."""
+    a, b = windows[:, :, None], windows[:, None, :]
+    ahead = (b - a) % line.size if line.periodic else b - a
+    behind = (a - b) % line.size if line.periodic else a - b
+    forward = (ahead >= 0) & (ahead < line.offsets)
+    backward = (behind >= 0) & (behind < line.offsets)
+    place = np.where(forward, a * stride + ahead * offset_stride, b * stride + behind * offset_stride)
+    return np.where(forward | backward, place, -1)

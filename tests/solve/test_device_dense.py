@@ -1,0 +1,237 @@
+"""Dense systems on a device: what comes out of them, their verdicts and the choices made with them are the host's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.devices import Device, StandIn
+from tests.solve.cases import Case, close, gaps, grid, space_of
+from tests.solve.test_smoothing import wave
+from xspline.solve import Penalty, Ridge, Roughness, SingularSystemError, choose, factorise, select, solve
+from xspline.solve.device_dense import DeviceCholesky, assembled
+from xspline.solve.direct import Direct
+from xspline.solve.select import MATRICES, SEARCHED, WIDEST, room_on
+from xspline.spaces import Axis, BSpline, Space
+from xspline.sums import Gram
+
+KINDS: list[tuple[tuple[str, ...], tuple[int, ...]]] = [
+    (("cubic",), ()),
+    (("circle",), (3,)),
+    (("circle", "season"), (2,)),
+    (("uneven", "linear", "short circle"), ()),
+    (("linear", "trend", "union"), (2,)),
+    (("linear",) * 4, ()),
+]
+PENALTIES: list[Penalty] = [Ridge(0.0), Ridge(1e-2), Roughness(1e-3, order=1)]
+PLANE = ("cubic", "circle")
+
+
+def made(kinds: tuple[str, ...], batch: tuple[int, ...] = ()) -> tuple[Case, Gram]:
+    rng = np.random.default_rng(0)
+    case, gram = gaps(space_of(*kinds), rng, batch)
+    return wave(case, rng), gram
+
+
+def both(case: Case, gram: Gram, penalty: Penalty, device: Device) -> list[Direct]:
+    """The dense solver on the device and on the host."""
+    args = gram, penalty.gram(case.space), case.space.frame
+    return [Direct(*args, dense=True, card=card) for card in (device, None)]
+
+
+@pytest.fixture(autouse=True)
+def near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small systems are worth the way too."""
+    monkeypatch.setattr(select, "AWAY", 0.0)
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=str)
+@pytest.mark.parametrize(("kinds", "batch"), KINDS)
+def test_everything_is_that_of_the_host(kinds: Any, batch: Any, penalty: Penalty, device: Device) -> None:
+    case, gram = made(kinds, batch)
+    ours, host = both(case, gram, penalty, device)
+    vectors = np.random.default_rng(1).normal(size=(*case.space.shape, 5, *batch))
+    terms = [Gram((term,)) for term in (*Ridge(1.0).gram(case.space).terms, *penalty.gram(case.space).terms)]
+    for name in ("logdet", "edf", "inverse_pairs"):
+        assert close(getattr(ours, name)(), getattr(host, name)(), 1e-10), name
+    assert close(ours.pivots, host.pivots, 1e-10)
+    assert close(ours.traces(terms), host.traces(terms), 1e-10)
+    assert close(ours.solve(vectors), host.solve(vectors), 1e-10)
+    assert close(ours.half(vectors), host.half(vectors), 1e-10)
+    assert ours.determined.all() and ours.nbytes == host.nbytes
+
+
+def test_the_matrix_is_made_in_pieces(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    case, gram = made(("uneven", "linear", "short circle"))
+    frame, scale = case.space.frame, 1.0 + np.arange(case.space.size)
+    monkeypatch.setattr("xspline.solve.device_dense.AT_ONCE", 7 * case.space.size)
+    found = device.get(assembled(gram.one_factor(frame).pairs, scale, frame, device))
+    np.testing.assert_array_equal(found, gram.to_dense(frame) / scale / scale[:, None])
+
+
+def test_what_is_not_kept_is_made_again(device: Device) -> None:
+    case, gram = made(PLANE, (3,))
+    matrix = Ridge(1e-2).gram(case.space)
+    systems = [Direct(gram, matrix, case.space.frame, dense=True, room=r, card=device) for r in (0, np.inf)]
+    few, all_of_them = systems
+    assert close(few.logdet(), all_of_them.logdet(), 1e-15)
+    assert close(few.inverse_pairs(), all_of_them.inverse_pairs(), 1e-15)
+    assert few.nbytes == 0 < all_of_them.nbytes
+
+
+def test_a_matrix_stays_on_the_device(device: Device) -> None:
+    case, gram = made(PLANE)
+    system = DeviceCholesky(gram.one_factor(case.space.frame).pairs, case.space.frame, device)
+    assert tuple(system.factor.shape) == (case.space.size,) * 2
+    assert not isinstance(system.factor, np.ndarray)
+
+
+# --- systems that are not determined
+
+
+def test_members_without_observations(device: Device) -> None:
+    """One has none, one too few; the third and those after it are determined."""
+    case, _ = made(PLANE, (4,))
+    case.w[..., 0] = 0.0
+    case.w[3:, :, 1] = 0.0
+    ours, host = both(case, case.general(), Ridge(0.0), device)
+    np.testing.assert_array_equal(ours.determined, [False, False, True, True])
+    for name in ("determined", "weak", "weakest"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(host, name))
+    np.testing.assert_allclose(ours.pivots, host.pivots, rtol=1e-10)
+    np.testing.assert_allclose(ours.logdet(), host.logdet(), rtol=1e-10)
+    np.testing.assert_allclose(ours.edf(), host.edf(), rtol=1e-10)
+    rhs = np.ones((*case.space.shape, 4))
+    np.testing.assert_allclose(ours.solve(rhs), host.solve(rhs), rtol=1e-8)
+    assert np.isnan(ours.inverse_pairs()[..., 0]).all()
+
+
+def empty_cells() -> tuple[Case, Gram]:
+    case, _ = made(("cubic", "linear"))
+    case.w[:, 3:] = 0.0
+    return case, case.general()
+
+
+def too_few() -> tuple[Case, Gram]:
+    space, rng = space_of("trend", "season"), np.random.default_rng(0)
+    case = Case(space, (rng.random(5), rng.random(2)), rng.normal(size=(5, 2)), np.ones((5, 2)))
+    return case, case.general()
+
+
+def one_phase() -> tuple[Case, Gram]:
+    """A constant and a wave sampled at one phase only."""
+    xs = (np.full(20, 0.25), np.linspace(0, 1, 30))
+    case = Case(space_of("season", "linear"), xs, np.ones((20, 30)), np.ones((20, 30)))
+    return case, case.general()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (empty_cells, "coefficients have no observations, around"),
+        (too_few, "10 observations do not determine 12 coefficients"),
+        (one_phase, r"the 16 coefficients are nearly dependent, most of all the one at a \w+, b [\d.]+"),
+    ],
+)
+def test_the_message_of_an_undetermined_system(make: Any, message: str, device: Device) -> None:
+    case, gram = make()
+    said = []
+    for card in (device, None):
+        with pytest.raises(SingularSystemError, match=message) as caught:
+            solve(case.sums(gram), case.space, Ridge(0.0), "dense", card=card)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    solution = solve(case.sums(gram), case.space, Ridge(0.1), "dense", card=device)
+    assert solution.factorisation.choice.on_card and solution.determined
+
+
+# --- what is chosen
+
+
+def cube(size: int) -> tuple[Space, Gram]:
+    """A sum of two products over three coordinates, whose pairs take no memory."""
+    space = Space({n: BSpline(size, domain=(0, 1)) for n in "abc"}, axes={n: Axis() for n in "abc"})
+    return space, Gram(Ridge(1.0).gram(space).terms * 2)
+
+
+@pytest.mark.parametrize(
+    ("size", "name", "on_card"),
+    [(8, "banded", False), (20, "dense", True), (30, "dense", True), (48, "iterative", False)],
+)
+def test_a_card_takes_dense_systems_that_are_worth_the_way(
+    size: int, name: str, on_card: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(select, "AWAY", 1e9)
+    monkeypatch.setattr(select, "physical_memory", lambda: 256e9)
+    space, gram = cube(size)
+    penalty = Roughness(1.0).gram(space)
+    choice = select.select(gram, penalty, space.frame, card=StandIn())
+    assert (choice.name, choice.on_card) == (name, on_card)
+    assert ("soon factorised on the card" in choice.reason) == on_card
+    assert not select.select(gram, penalty, space.frame).on_card
+
+
+def test_a_card_without_room() -> None:
+    space, gram = cube(20)
+    card, ridge = StandIn(), Ridge(1.0).gram(space)
+    matrix = 8 * space.size**2
+    for memory, fits in ((0.99, False), (1.01, True)):
+        card.memory = memory * (MATRICES + SEARCHED) * matrix / select.SHARE
+        assert (room_on(card, space.size) > matrix) == fits
+        for solver in (None, "dense"):
+            choice = select.select(gram, ridge, space.frame, solver, card=card)
+            assert choice.on_card == fits
+            assert fits or choice == select.select(gram, ridge, space.frame, solver)
+    card.memory = 1e15
+    assert room_on(card, WIDEST) > 0 == room_on(card, WIDEST + 1)
+
+
+@pytest.mark.parametrize("penalty", [Ridge(1.0), Roughness({"a": 1.0})], ids=["spectral", "separable"])
+def test_what_has_structure_stays_on_the_host(
+    penalty: Penalty, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(select, "AWAY", 1e9)
+    space, gram = cube(20)
+    choice = select.select(Gram(gram.terms[:1]), penalty.gram(space), space.frame, card=StandIn())
+    assert choice.name == request.node.callspec.id and not choice.on_card
+
+
+def test_a_solver_asked_for_by_name_is_the_one(device: Device) -> None:
+    case, gram = grid(space_of(*PLANE), np.random.default_rng(0))
+    for solver in ("spectral", "banded"):
+        found = factorise(gram, Ridge(1e-2).gram(case.space), case.space, solver, card=device)
+        assert found.name == solver and not found.choice.on_card
+
+
+def test_a_solve_on_the_card_comes_back(device: Device) -> None:
+    case, gram = made(PLANE, (2,))
+    ours, host = (solve(case.sums(gram), case.space, Ridge(1e-2), "dense", card=c) for c in (device, None))
+    assert ours.factorisation.choice.on_card and ours.factorisation.system.card is device
+    assert close(ours.coefficients, host.coefficients, 1e-10) and close(ours.rss, host.rss, 1e-10)
+    for name in ("edf", "logdet", "inverse_pairs"):
+        found = getattr(ours.factorisation, name)()
+        assert isinstance(found, np.ndarray) and close(found, getattr(host.factorisation, name)(), 1e-10)
+
+
+@pytest.mark.parametrize("method", ["reml", "gcv"])
+@pytest.mark.parametrize(("kinds", "batch"), [(PLANE, ()), (("cubic", "season"), (2,))])
+def test_the_smoothing_is_that_of_the_host(method: str, kinds: Any, batch: Any, device: Device) -> None:
+    case, gram = made(kinds, batch)
+    sums = case.sums(gram)
+    ours, host = (choose(sums, case.space, method, solver="dense", card=card) for card in (device, None))
+    found, expected = (list(one.penalty.strengths(case.space).values()) for one in (ours, host))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert ours.score == pytest.approx(host.score, rel=1e-10)
+    assert ours.factorisation.choice.on_card and not host.factorisation.choice.on_card
+
+
+def test_smoothing_by_iterations_runs_there_too(device: Device) -> None:
+    case, gram = made(("cubic", "circle", "linear"))
+    ours, host = (
+        choose(case.sums(gram), case.space, "reml", solver="iterative", card=card) for card in (device, None)
+    )
+    assert ours.factorisation.system.card is device
+    found, expected = (list(one.penalty.strengths(case.space).values()) for one in (ours, host))
+    np.testing.assert_allclose(np.log(found), np.log(expected), atol=0.02)

@@ -1,0 +1,119 @@
+"""The dense Cholesky factorisation in any array namespace: `cholesky.DenseCholesky` for devices.
+
+The matrix is made on the device from its pairs, so that what goes there and comes back are pairs and vectors: a matrix
+of 10 000 coefficients has 800 MB, its pairs over three cubic coordinates have 5 MB.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .band import Index, gathered
+from .card import Card, taken
+from .cholesky import Array, Cholesky, unit_scale
+from .nested import Line
+from .windows import places_of
+
+if TYPE_CHECKING:
+    from xspline.spaces import Frame
+
+DeviceArray = Any  # of the namespace of the device
+AT_ONCE = 1 << 24  # entries of the matrix that are made at a time, each with some temporary numbers
+
+
+class DeviceCholesky(Cholesky):
+    """Of the symmetric matrix of a pair array, with the scale, the pivots and the tolerance of the host.
+
+    One that is not `determined` names no coefficient: a device does not say where it stopped, LAPACK does.
+
+    Parameters
+    ----------
+    pairs : ndarray, [K.., O..]
+        On the host.
+    frame : Frame
+    card : Card
+    """
+
+    def __init__(self, pairs: Array, frame: Frame, card: Card) -> None:
+        self.card, self.frame = card, frame
+        scale = unit_scale(pairs.reshape(math.prod(frame.sizes), -1)[:, 0])
+        matrix = assembled(pairs, scale, frame, card)
+        try:
+            factor, info = card.cholesky(matrix), 0
+        except np.linalg.LinAlgError:
+            factor, info = matrix, 1
+        diagonal = np.asarray(card.get(card.xp.linalg.diagonal(factor)))
+        super().__init__(factor, scale, diagonal, info)
+
+    def solve(self, rhs: Array) -> Array:
+        """A⁻¹ rhs, [P, m], from the host to the host."""
+        x = self.card.triangular(self.factor, self.card.put(rhs / self.scale[:, None]), False)
+        return self._back(self.card.triangular(self.factor, x, True))
+
+    def half(self, z: Array) -> Array:
+        """S⁻¹ L⁻ᵀ z, [P, m]: x xᵀ is A⁻¹ on average when z zᵀ is the identity."""
+        return self._back(self.card.triangular(self.factor, self.card.put(z), True))
+
+    def inverse_pairs(self) -> Array:
+        """Pair form of A⁻¹, [K.., O..], on the host; the inverse itself stays on the device, and is forgotten."""
+        card, size = self.card, len(self.scale)
+        flat = card.xp.reshape(self._inverse(), (-1,))
+
+        def entries(rows: Index, columns: Index) -> Array:
+            i, j = (np.ravel_multi_index(side, self.frame.sizes) for side in (rows, columns))
+            found = card.get(card.xp.take(flat, card.put((i * size + j).reshape(-1))))
+            return np.asarray(found.reshape(i.shape) / self.scale[i] / self.scale[j])
+
+        return gathered(entries, self.frame)
+
+    def _back(self, x: DeviceArray) -> Array:
+        return np.asarray(self.card.get(x) / self.scale[:, None])
+
+    def _inverse(self) -> DeviceArray:
+        """(L Lᵀ)⁻¹, [P, P]."""
+        xp, size = self.card.xp, len(self.scale)
+        identity = xp.eye(size, dtype=xp.float64, device=self.factor.device)
+        root = self.card.triangular(self.factor, identity, False)
+        del identity
+        return xp.matmul(xp.matrix_transpose(root), root)
+
+
+def assembled(pairs: Array, scale: Array, frame: Frame, card: Card) -> DeviceArray:
+    """The matrix of a pair array with its rows and columns divided by a scale, [P, P] on the device."""
+    xp, size = card.xp, len(scale)
+    flat, columns = card.put(np.ascontiguousarray(pairs).reshape(-1)), card.put(scale)
+    tables = _tables(pairs.shape, frame)
+    out = xp.empty((size, size), dtype=xp.float64, device=flat.device)
+    step = max(1, AT_ONCE // size)
+    for low in range(0, size, step):
+        rows = np.arange(low, min(low + step, size))
+        places = [card.put(table) for table in _of_rows(tables, rows, frame)]
+        block = xp.reshape(taken(flat, places, xp), (len(rows), size))
+        out[low : low + len(rows), :] = block / columns / card.put(scale[rows, None])
+    return out
+
+
+def _tables(shape: Sequence[int], frame: Frame) -> list[NDArray[np.int64]]:
+    """Of each axis where in a pair array the pair of two coefficients lies, −1 for none: [K, K]."""
+    count = len(frame.sizes)
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(2 * count)]
+    lines = map(Line, frame.sizes, frame.offsets, frame.periodic)
+    axes = zip(lines, strides[:count], strides[count:], strict=True)
+    return [places_of(np.arange(line.size)[None], line, *steps)[0] for line, *steps in axes]
+
+
+def _of_rows(
+    tables: Sequence[NDArray[np.int64]], rows: NDArray[np.int64], frame: Frame
+) -> list[NDArray[np.int64]]:
+    """The rows of the tables that rows of the matrix read, each over its own axis of columns: [rows, 1.., K, 1..]."""
+    count = len(tables)
+    parts = zip(tables, np.unravel_index(rows, frame.sizes), strict=True)
+    return [
+        table[k].reshape(-1, *np.where(np.arange(count) == j, len(table), 1))
+        for j, (table, k) in enumerate(parts)
+    ]
