@@ -284,3 +284,40 @@ def test_one_ring_for_each_card(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "_RINGS", {})
     a, b, c, d, e = (transfer.ring(None) for _ in range(5))
     assert a is c and b is d is e and a is not b
+
+
+@pytest.mark.gpu
+def test_memory_that_kernels_have_just_left() -> None:
+    """Arrays of one size, so that each has the memory of one that a product of matrices was written to."""
+    import cupy
+
+    ring, n = transfer.ring(cupy), 2048
+    x = cupy.random.default_rng(0).random((n, n))
+    for seed in range(8):
+        array = np.random.default_rng(seed).random((n, n))
+        for _ in range(4):
+            busy = x @ x
+        del busy
+        moved = ring.put(array)
+        assert float(cupy.abs(moved - cupy.asarray(array)).max()) == 0.0
+        np.testing.assert_array_equal(ring.get(moved.T), array.T)
+
+
+@pytest.mark.gpu
+def test_loads_beside_kernels() -> None:
+    """One thread loads while the card multiplies what the load before it brought."""
+    import cupy
+
+    ring, n = transfer.ring(cupy), 2048
+    arrays = [np.random.default_rng(seed).random((n, n)) for seed in range(8)]
+    expected = [np.trace(a @ a) for a in arrays]
+    found = []
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(ring.load, arrays[0])
+        for following in [*arrays[1:], arrays[0]]:
+            moved = waiting.result()
+            waiting = pool.submit(ring.load, following)
+            found.append(cupy.trace(moved @ moved))
+            ring.settle()
+            del moved
+    np.testing.assert_allclose([float(x) for x in found], expected, rtol=1e-12)
