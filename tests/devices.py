@@ -27,6 +27,8 @@ class Device(Protocol):
 
     def get(self, array: Any) -> np.ndarray: ...
 
+    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Any: ...
+
     def cholesky(self, matrix: Any) -> Any: ...
 
     def triangular(self, root: Any, rhs: Any, transposed: bool) -> Any: ...
@@ -44,6 +46,9 @@ class StandIn:
 
     def get(self, array: Any) -> np.ndarray:
         return np.asarray(array.to_device(array_api_strict.Device("CPU_DEVICE")))
+
+    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> None:
+        return None
 
     def cholesky(self, matrix: Any) -> Any:
         return array_api_strict.linalg.cholesky(matrix)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from array_api_compat import numpy as namespace
 
-from tests.kernels import host_kernels
+from tests import host_kernels
 from tests.kernels.cases import MASKS, SPACE
 from tests.kernels.test_engines import assert_same
 from tests.kernels.test_sweep import SWEPT, built, walk
@@ -26,7 +26,7 @@ def swept(name: str, mask: str, dtype: str, index: int | None = None, limit: int
     block, layout = built(name, mask, dtype)
     found = walk(block, layout, limit)
     index = Sweep.of(found).index if index is None else index
-    out = Sweep(found, index, cuda.Cuda(namespace, "cpu", host_kernels.kernel)).found()
+    out = Sweep(found, index, cuda.Cuda(namespace, "cpu", host_kernels.compiled)).found()
     return _sums(found, out)
 
 
@@ -77,7 +77,7 @@ def test_lines_are_digested_alike(name: str) -> None:
     sweepers = (
         Loops(),
         Definition(choose_engine(values, "namespace"), namespace, "cpu"),
-        cuda.Cuda(namespace, "cpu", host_kernels.kernel),
+        cuda.Cuda(namespace, "cpu", host_kernels.compiled),
     )
     expected, *others = (sweeper.sweep(values, 3, 30, lines, 280.0) for sweeper in sweepers)
     for other in others:

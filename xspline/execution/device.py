@@ -12,6 +12,8 @@ import numpy as np
 from xspline.execution.cluster import workers_of
 from xspline.execution.transfer import ring
 
+from xspline.kernels.cuda import Kernel, compiled
+
 DEVICES = (None, "cuda")
 
 
@@ -90,6 +92,10 @@ class Card:
     def memory(self) -> float:
         """Bytes of memory of the card, whoever uses them."""
         return float(self._cupy.cuda.Device().mem_info[1])
+
+    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Kernel | None:
+        """Return a kernel from its source in CUDA C++."""
+        return compiled(source, name, options)
 
     def cholesky(self, matrix: Any) -> Any:
         """Return L with L Lᵀ the matrix; `numpy.linalg.LinAlgError` where there is none, which CuPy does not check."""

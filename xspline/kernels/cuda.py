@@ -31,17 +31,18 @@ Kernel: TypeAlias = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]]
 """Called with the numbers of blocks and of threads along each axis, and the arguments."""
 
 
+@lru_cache(maxsize=1)
 def source() -> str:
-    """The kernels in CUDA C++."""
+    """The kernels of a sweep in CUDA C++."""
     return files(__package__).joinpath("sweep.cu").read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=64)
-def kernel(name: str, options: tuple[str, ...]) -> Kernel:
-    """One of the kernels, for the current card."""
+def compiled(source: str, name: str, options: tuple[str, ...]) -> Kernel:
+    """A kernel of a source, for the current card."""
     import cupy
 
-    found: Kernel = cupy.RawModule(code=source(), options=options).get_function(name)
+    found: Kernel = cupy.RawModule(code=source, options=options).get_function(name)
     return found
 
 
@@ -53,13 +54,13 @@ class Cuda:
     ----------
     xp, device
         The namespace of the values, and where they are.
-    kernel : callable
-        A kernel, by its name and the options of its compilation.
+    compile : callable
+        Makes a kernel of a source, a name and options.
     """
 
     xp: Any
     device: Any
-    kernel: Callable[[str, tuple[str, ...]], Kernel] = kernel
+    compile: Callable[[str, str, tuple[str, ...]], Kernel] = compiled
 
     def per_line(self, lines: Sorted) -> int:
         tiles = math.ceil(lines.order.size / TILE[0])
@@ -85,7 +86,7 @@ class Cuda:
         sizes = (rows, stored, column, after, tiling.lines, tiling.values.shape[1], tiling.tiles.size)
         numbers = [*map(np.int64, sizes), np.float64(0.0 if reference is None else reference)]
         arguments = (values, table, *tables[:-2], *numbers, sums, *scalars)
-        self.kernel("sweep", options)(tiling.blocks, (THREADS, 1, 1), arguments)
+        self.compile(source(), "sweep", options)(tiling.blocks, (THREADS, 1, 1), arguments)
         out = self._gathered(tiling, options, sums, tables[-2:])
         out = xp.reshape(xp.permute_dims(out, (1, 0)), (before, after, tiling.extent))
         if reference is None:
@@ -99,7 +100,7 @@ class Cuda:
         out = self._empty((tiling.extent, tiling.lines), self.xp.float64)
         blocks = -(-tiling.lines // THREADS), min(tiling.extent, GRID), 1
         sizes = np.int64(tiling.lines), np.int64(tiling.extent)
-        self.kernel("gather", options)(blocks, (THREADS, 1, 1), (sums, *owned, *sizes, out))
+        self.compile(source(), "gather", options)(blocks, (THREADS, 1, 1), (sums, *owned, *sizes, out))
         return out
 
     def _empty(self, shape: tuple[int, ...], dtype: Any) -> Array:

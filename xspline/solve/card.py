@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 Array = Any  # of the device's namespace
+Host: TypeAlias = NDArray[np.float64]
+Kernel: TypeAlias = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]
+"""Called with the numbers of blocks and of threads along each axis, and the arguments."""
 
 
 class Card(Protocol):
@@ -31,6 +35,10 @@ class Card(Protocol):
 
     def cholesky(self, matrix: Array) -> Array:
         """L with L Lᵀ = A, [P, P]; zeros above the diagonal. LinAlgError where A is not positive definite."""
+        ...
+
+    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Kernel | None:
+        """A kernel from its source in CUDA C++; None on a device that has none."""
         ...
 
     def triangular(self, root: Array, rhs: Array, transposed: bool) -> Array:

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .card import Array, Card, taken
+from .card import Array, Card, Host, taken
+from .cuda import CudaOperator, compiled
 from .multigrid import Level, Multigrid, Terms
 from .nested import COARSEST, Line, galerkin, prolongation
 from .schwarz import Four, windows
 from .windows import places_of
 
-Host = NDArray[np.float64]
 RIDGE = 1e-10  # relative to the diagonal: added to windows, so that those without observations have a root
 AT_ONCE = 1 << 26  # entries of windows that are factorised at a time
 
@@ -42,8 +42,9 @@ class DeviceOperator:
         self.sizes = tuple(line.size for line in lines)
         for axis, line in enumerate(lines):
             pairs = self._padded(pairs * self._exists(axis, line), axis)
-        # A copy in this order: each product reads one stretch.
-        self.bands = self.xp.asarray(self.xp.permute_dims(pairs, (4, 5, 6, 7, 0, 1, 2, 3)), copy=True)
+        bands = self.xp.permute_dims(pairs, (4, 5, 6, 7, 0, 1, 2, 3))
+        # Copied, by way of one axis: each product reads one stretch.
+        self.bands = self.xp.reshape(self.xp.reshape(bands, (-1,)), bands.shape)
 
     @property
     def nbytes(self) -> int:
@@ -93,6 +94,14 @@ class DeviceOperator:
         return self.xp.concat([last, array, first] if behind else [last, array], axis=at)
 
 
+def _operator(pairs: Array, lines: Sequence[Line], card: Card) -> DeviceOperator | CudaOperator:
+    """The product with a matrix: in one kernel, or on a device that has none in words of its namespace."""
+    multiply = compiled(card)
+    if multiply is None:
+        return DeviceOperator(pairs, lines, card)
+    return CudaOperator(pairs, lines, card, multiply)
+
+
 class DeviceSchwarz:
     """`schwarz.Schwarz` on a device: whole inverse roots instead of triangles, in single precision.
 
@@ -108,8 +117,7 @@ class DeviceSchwarz:
         xp, sizes = card.xp, [line.size for line in lines]
         self.xp, self.members = card.xp, windows(lines)
         self.scale = 1.0 / xp.sqrt(xp.reshape(pairs[..., 0, 0, 0, 0], (-1,)))
-        index = _indices(self.members, sizes)
-        self.index, self.cover = card.put(index), card.put(_cover(index, math.prod(sizes)))
+        self.index, self.cover = _indices(self.members, sizes, card), _cover(self.members, sizes, card)
         self.roots = self._roots(xp.reshape(pairs, (-1,)), _places(self.members, lines, pairs.shape), card)
 
     @property
@@ -155,11 +163,19 @@ class DeviceSchwarz:
         return xp.concat(parts)
 
 
-def _indices(members: Four, sizes: Sequence[int]) -> NDArray[np.int64]:
+def _indices(members: Four, sizes: Sequence[int], card: Card) -> Array:
     """Flat coefficients of every window: [windows, n]."""
-    grids = [m.reshape(*_axis(m.shape[0], j), *_axis(m.shape[1], j)) for j, m in enumerate(members)]
-    flat = np.ravel_multi_index(np.broadcast_arrays(*grids), list(sizes))
-    return np.asarray(flat.reshape(math.prod(len(m) for m in members), -1))
+    strides = _strides(sizes)
+    tables = (
+        card.put((m * stride).reshape(*_axis(m.shape[0], j), *_axis(m.shape[1], j)))
+        for j, (m, stride) in enumerate(zip(members, strides, strict=True))
+    )
+    count = math.prod(m.shape[0] for m in members)
+    return card.xp.reshape(sum(tables), (count, -1))
+
+
+def _strides(sizes: Sequence[int]) -> list[int]:
+    return [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
 
 
 def _axis(length: int, axis: int) -> tuple[int, ...]:
@@ -167,15 +183,38 @@ def _axis(length: int, axis: int) -> tuple[int, ...]:
     return tuple(length if j == axis else 1 for j in range(4))
 
 
-def _cover(index: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Where in the results of all windows each coefficient lies, as often as in any; one behind the last for none."""
-    order = np.argsort(index.ravel(), kind="stable")
-    coefficient = index.ravel()[order]
-    start = np.searchsorted(coefficient, np.arange(size))
-    number = np.arange(order.size) - start[coefficient]
-    cover = np.full((int(number.max()) + 1, size), order.size)
-    cover[number, coefficient] = order
-    return cover
+def _cover(members: Four, sizes: Sequence[int], card: Card) -> Array:
+    """Where in the results of all windows each coefficient lies, as often as in any; one behind the last for none.
+
+    A product over the axes: [times, P].
+    """
+    xp, (counts, widths) = card.xp, zip(*(m.shape for m in members), strict=True)
+    steps = zip(_strides((*counts, *widths))[:4], _strides(widths), strict=True)
+    axes = zip(members, sizes, steps, strict=True)
+    tables = [_cover_of_axis(*axis) for axis in axes]
+    out = []
+    for numbers in itertools.product(*(range(len(table)) for table in tables)):
+        rows = [
+            card.put(t[i].reshape(_axis(t.shape[1], j)))
+            for j, (t, i) in enumerate(zip(tables, numbers, strict=True))
+        ]
+        exists = xp.asarray(rows[0] >= 0)
+        for row in rows[1:]:
+            exists = xp.logical_and(exists, row >= 0)
+        at = sum(rows)
+        out.append(xp.reshape(xp.where(exists, at, xp.full_like(at, math.prod((*counts, *widths)))), (1, -1)))
+    return xp.concat(out)
+
+
+def _cover_of_axis(members: NDArray[np.int64], size: int, steps: tuple[int, int]) -> NDArray[np.int64]:
+    """The part of one axis in where each of its coefficients lies, −1 for nowhere: [times, K]."""
+    order = np.argsort(members.ravel(), kind="stable")
+    coefficient = members.ravel()[order]
+    number = np.arange(order.size) - np.searchsorted(coefficient, np.arange(size))[coefficient]
+    window, place = np.unravel_index(order, members.shape)
+    out = np.full((int(number.max()) + 1, size), -1)
+    out[number, coefficient] = window * steps[0] + place * steps[1]
+    return out
 
 
 def _places(members: Four, lines: Sequence[Line], shape: Sequence[int]) -> list[NDArray[np.int64]]:
@@ -204,7 +243,7 @@ class DeviceLevel(Level):
         super().__init__(pairs, lines, coarse)
 
     def _made(self, pairs: Array, lines: Sequence[Line]) -> tuple[Any, Any]:
-        return DeviceOperator(pairs, lines, self.card), DeviceSchwarz(pairs, lines, self.card)
+        return _operator(pairs, lines, self.card), DeviceSchwarz(pairs, lines, self.card)
 
     def _start(self, vector: Host) -> Array:
         return self.card.put(vector)
@@ -277,7 +316,7 @@ class DeviceMultigrid(Multigrid):
         return DeviceLevel(pairs, lines, coarse, self.card)
 
     def _operator(self, pairs: Array, lines: Sequence[Line]) -> Any:
-        return DeviceOperator(pairs, lines, self.card)
+        return _operator(pairs, lines, self.card)
 
     def put(self, array: Host) -> Array:
         """A host array on the device."""

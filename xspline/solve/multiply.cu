@@ -1,0 +1,56 @@
+// The product of a symmetric pair array with vectors on a card: a thread sums one row, entry after entry.
+//
+// Over four axes, `bands` hold [O.., K..] the pair (k, k + o); an axis counts modulo K where its bit of `periodic` is
+// set. AT_ONCE vectors share what is read of the bands.
+
+typedef long long integer;
+
+struct Pair {
+    integer other, first, offset;  // the other member (-1: none), the first of the two, and how far apart they are
+};
+
+static __device__ inline Pair beside(integer k, integer step, integer size, bool wraps) {
+    integer other = k + step;
+    if (wraps) other += other < 0 ? size : other >= size ? -size : 0;
+    if (other < 0 || other >= size) return {-1, 0, 0};
+    return {other, step < 0 ? other : k, step < 0 ? -step : step};
+}
+
+extern "C" __global__ void multiply(
+    const double *__restrict__ bands,  // [o0, o1, o2, o3, k0, k1, k2, k3]
+    const double *__restrict__ x,      // [members, k0, k1, k2, k3]
+    integer k0, integer k1, integer k2, integer k3, integer o0, integer o1, integer o2, integer o3,
+    integer periodic, integer members,
+    double *__restrict__ out           // as x
+) {
+    const integer size = k0 * k1 * k2 * k3, here = (integer)blockIdx.x * blockDim.x + threadIdx.x;
+    const integer begin = (integer)blockIdx.y * AT_ONCE;
+    if (here >= size) return;
+    double total[AT_ONCE];
+    for (int m = 0; m < AT_ONCE; ++m) total[m] = 0.0;
+    for (integer s0 = 1 - o0; s0 < o0; ++s0) {
+        const Pair a = beside(here / (k1 * k2 * k3), s0, k0, periodic & 1);
+        if (a.other < 0) continue;
+        for (integer s1 = 1 - o1; s1 < o1; ++s1) {
+            const Pair b = beside(here / (k2 * k3) % k1, s1, k1, periodic & 2);
+            if (b.other < 0) continue;
+            for (integer s2 = 1 - o2; s2 < o2; ++s2) {
+                const Pair c = beside(here / k3 % k2, s2, k2, periodic & 4);
+                if (c.other < 0) continue;
+                const integer offset = ((a.offset * o1 + b.offset) * o2 + c.offset) * o3;
+                const double *band = bands + offset * size + ((a.first * k1 + b.first) * k2 + c.first) * k3;
+                const double *from = x + begin * size + ((a.other * k1 + b.other) * k2 + c.other) * k3;
+                for (integer s3 = 1 - o3; s3 < o3; ++s3) {
+                    const Pair d = beside(here % k3, s3, k3, periodic & 8);
+                    if (d.other < 0) continue;
+                    const double entry = band[d.offset * size + d.first];
+#pragma unroll
+                    for (int m = 0; m < AT_ONCE; ++m)
+                        if (begin + m < members) total[m] += entry * from[m * size + d.other];
+                }
+            }
+        }
+    }
+    for (int m = 0; m < AT_ONCE; ++m)
+        if (begin + m < members) out[(begin + m) * size + here] = total[m];
+}
