@@ -11,7 +11,6 @@ import numpy as np
 
 from xspline.execution.cluster import workers_of
 from xspline.execution.transfer import ring
-
 from xspline.kernels.cuda import Kernel, compiled
 
 DEVICES = (None, "cuda")
