@@ -1,8 +1,9 @@
 """Statistics, values and solves on a card against one core of the host, each beside the floor of the card.
 
 The floor of what only reads is its bytes over the bandwidth that a copy on the same card reaches (bytes read and
-written both count); that of scattered observations and solves is their multiplications over the rate of a product of
-two large matrices in float64. Without a card it says so; `--rehearse` runs everything with NumPy in its place.
+written both count); of what comes from the host, its bytes over that of one copy from pinned memory; that of scattered
+observations and solves is their multiplications over the rate of a product of two large matrices in float64.
+Without a card it says so; `--rehearse` runs everything with NumPy in its place.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import dask
 import numpy as np
 from scipy import linalg
 
@@ -24,6 +26,8 @@ from benchmarks import measure, stand_in
 from benchmarks.scattered import LAYOUT, space_of
 from benchmarks.solve import with_gaps
 from xspline import execution
+from xspline.execution import Source, sums
+from xspline.execution.device import to_device, to_host
 from xspline.kernels import Block, Group, Layout, accumulate, evaluate
 from xspline.solve.band import gather_dense
 from xspline.solve.cholesky import DenseCholesky
@@ -46,6 +50,8 @@ PER_OBSERVATION = {3: 7 * 49 + 64}  # multiplications of cubics in three coordin
 class Card:
     """The current card."""
 
+    device = "cuda"
+
     def __init__(self) -> None:
         import cupy
         from array_api_compat import cupy as namespace
@@ -58,10 +64,19 @@ class Card:
         return name
 
     def put(self, array: np.ndarray) -> Any:
-        return self.cupy.asarray(array)
+        return to_device(array, "cuda")
 
     def get(self, array: Any) -> np.ndarray:
-        return np.asarray(array.get())
+        return np.asarray(to_host(array))
+
+    def plain(self, array: np.ndarray) -> Any:
+        """As CuPy moves it."""
+        return self.cupy.asarray(array)
+
+    def pinned(self, nbytes: int) -> Callable[[], object]:
+        """What copies so many bytes of pinned memory to the card."""
+        host, array = self.cupy.cuda.alloc_pinned_memory(nbytes), self.cupy.empty(nbytes, np.uint8)
+        return lambda: array.data.copy_from_host_async(host.ptr, nbytes)
 
     def wait(self) -> None:
         self.cupy.cuda.Device().synchronize()
@@ -70,13 +85,16 @@ class Card:
 class Rehearsal:
     """NumPy in the place of a card."""
 
-    name, xp = "NumPy, not a card", np
+    name, xp, device = "NumPy, not a card", np, None
 
     def put(self, array: np.ndarray) -> np.ndarray:
         return array
 
-    def get(self, array: np.ndarray) -> np.ndarray:
-        return array
+    get = plain = put
+
+    def pinned(self, nbytes: int) -> Callable[[], object]:
+        there, here = np.ones(nbytes, np.uint8), np.ones(nbytes, np.uint8)
+        return lambda: np.copyto(there, here)
 
     def wait(self) -> None:
         pass
@@ -126,11 +144,33 @@ class Bench:
         return 16 * COPIED[self.quick] / self.seconds(lambda: self.card.xp.asarray(array, copy=True))
 
     @cached_property
+    def bus(self) -> float:
+        """Bytes that one copy from pinned memory brings to the card, per second."""
+        nbytes = 8 * COPIED[self.quick]
+        return nbytes / self.seconds(self.card.pinned(nbytes))
+
+    @cached_property
     def rate(self) -> float:
         """Multiplications and additions of a product of matrices in float64, per second."""
         n = PRODUCT[self.quick]
         array = self.card.put(np.random.default_rng(0).random((n, n)))
         return n**3 / self.seconds(lambda: self.card.xp.matmul(array, array))
+
+
+def transfers(bench: Bench) -> Iterator[tuple[object, ...]]:
+    """Arrays in memory as NumPy makes it, to the card and back."""
+    array = np.random.default_rng(0).random((64, COPIED[bench.quick] // 64))
+    moved = bench.card.put(array)
+    exact = bool((bench.card.get(moved) == array).all())
+    for name, call in (
+        ("to the card", lambda: bench.card.put(array)),
+        ("to the card, in steps of 64 MB", lambda: [bench.card.put(a) for a in np.array_split(array, 32)]),
+        ("to the card, every second column", lambda: bench.card.put(array[:, ::2])),
+        ("to the card, as CuPy moves it", lambda: bench.card.plain(array)),
+        ("from the card", lambda: bench.card.get(moved)),
+    ):
+        nbytes, took = array.nbytes // (2 if "second" in name else 1), bench.seconds(call)
+        yield name, nbytes / took / 1e9, took, nbytes / bench.bus, took * bench.bus / nbytes, exact
 
 
 def on_card(bench: Bench, block: Block) -> Block:
@@ -205,12 +245,47 @@ def _compared(
     accumulate(few, layout, space)
     host, count = (time.process_time() - start) * block.values.size / few.values.size, block.values.size
     error = apart(accumulate(on_card(bench, few), layout, space), expected)
-    for where, call in (
-        ("on the card", lambda: accumulate(moved, layout, space)),
-        ("moved to it", lambda: accumulate(on_card(bench, block), layout, space)),
+    arrives = sum(x.nbytes for x in (block.values, *block.coordinates)) / bench.bus
+    for where, least, call in (
+        ("on the card", floor, lambda: accumulate(moved, layout, space)),
+        ("moved to it", max(floor, arrives), lambda: accumulate(on_card(bench, block), layout, space)),
     ):
         took = bench.seconds(call)
-        yield f"{name}, {where}", count / took / 1e6, took, floor, took / floor, host / took, error
+        yield f"{name}, {where}", count / took / 1e6, took, least, took / least, host / took, error
+
+
+class Memory:
+    """A store in memory: what is read is copied, as it would be decoded."""
+
+    def __init__(self, values: np.ndarray, chunks: tuple[int, ...]) -> None:
+        self.values, self.shape, self.dtype, self.chunks = values, values.shape, values.dtype, chunks
+
+    def read(self, slices: tuple[slice, ...]) -> np.ndarray:
+        return self.values[slices].copy()
+
+
+def streamed(bench: Bench) -> Iterator[tuple[object, ...]]:
+    """A store that is read by four threads while the card sums, against one that reads and sums on the host."""
+    rng, (lat, lon) = np.random.default_rng(0), SCALE[bench.quick]
+    shape = (494, 60 * lat, 160 * lon)
+    values = rng.standard_normal(shape, dtype="float32")
+    values[:, rng.random(shape[1:]) < 0.3] = np.nan
+    space = xs.Space({n: xs.BSpline(k, domain=(0.0, 1.0)) for n, k in (("t", 40), ("y", 11), ("x", 21))})
+    at = tuple((np.arange(n) + 0.5) / n for n in shape)
+    source = Source(Memory(values, (2, *shape[1:])), at, (), GRID)
+    found: list[Any] = []
+
+    def summed(device: str | None, **how: Any) -> None:
+        with dask.config.set(**how):
+            found.append(sums([source], space, device=device)[0])
+
+    summed(None, scheduler="synchronous")
+    start = time.process_time()
+    summed(None, scheduler="synchronous")
+    host, least = time.process_time() - start, values.nbytes / bench.bus
+    took = bench.seconds(lambda: summed(bench.card.device, scheduler="threads", num_workers=4))
+    error = apart(found[-1], found[0])
+    yield "grid, land, from a store", values.size / took / 1e6, took, least, took / least, host / took, error
 
 
 def values(bench: Bench) -> Iterator[tuple[object, ...]]:
@@ -304,11 +379,14 @@ def run(args: argparse.Namespace) -> None:
         return
     bench = Bench(Rehearsal() if args.rehearse else Card(), args.quick or args.rehearse, args.repeat)
     print(
-        f"gpu: {bench.card.name}; copies at {bench.bandwidth / 1e9:,.0f} GB/s, float64 products at "
+        f"gpu: {bench.card.name}; copies at {bench.bandwidth / 1e9:,.0f} GB/s, from pinned memory at "
+        f"{bench.bus / 1e9:,.0f} GB/s, float64 products at "
         f"{bench.rate / 1e9:,.0f} G multiplications/s"
     )
+    header = ("what", "GB/s", "s", "floor, s", "over the floor", "exact")
+    measure.table("gpu: 2 GB between host and card", header, list(transfers(bench)))
     header = ("what", "million/s", "s", "floor, s", "over the floor", "speed over a core", "apart")
-    rows = [row for section in (gridded, scattered, values) for row in section(bench)]
+    rows = [row for section in (gridded, streamed, scattered, values) for row in section(bench)]
     measure.table("gpu: statistics and values", header, rows)
     header = ("clouds, roughness", "iterations", "host s", "card s", "host / card", "apart")
     measure.table("gpu: conjugate gradients, set-up and solve", header, list(solves(bench)))

@@ -23,6 +23,7 @@ class Duck(np.lib.mixins.NDArrayOperatorsMixin):
     itemsize = property(lambda self: self._array.itemsize)
     T = property(lambda self: Duck(self._array.T))
     device = "card"
+    __cuda_array_interface__: Any = None  # by which a card's arrays are known; nothing reads it
 
     def __len__(self) -> int:
         return len(self._array)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +26,14 @@ from tests.execution.cases import (
     values,
 )
 from tests.execution.memory import peak_of
-from tests.execution.test_device import fake_cupy
+from tests.execution.test_device import late
+from tests.late import Late
 from xspline.execution import compute, deferred, evaluate, lazy_sums
 from xspline.kernels import Group, Layout, evaluate_pairs
 from xspline.spaces import BSpline, Space
 from xspline.sums import Sums
+
+__all__ = ["late"]
 
 SPACE = space()
 COEFFICIENTS = np.random.default_rng(0).normal(size=SPACE.shape)
@@ -103,14 +105,13 @@ def test_members_of_pairs_are_cut_with_their_block(extent: int) -> None:
     np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
 
 
-def test_pairs_move_to_the_device_inside_their_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    cupy, given = fake_cupy(1), (pairs_of(), positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE)
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
+def test_pairs_move_to_the_device_inside_their_task(late: Late) -> None:
+    given = (pairs_of(), positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE)
     lazy = evaluate(*given, pairs=True, chunks=(10, 14, 12), device="cuda")
-    assert not cupy.moved
+    assert not late.moved
     expected = evaluate(*given, pairs=True)
     np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
-    assert cupy.moved == [pairs_of().shape] * 3
+    assert late.moved == [pairs_of().shape] * 3
 
 
 def test_forms_on_an_unknown_device_are_refused() -> None:

@@ -16,6 +16,8 @@ from distributed import Client, Scheduler, SpecCluster, Worker, get_task_stream
 
 from tests.execution.cases import (
     GRID,
+    OBS,
+    PLANE,
     SHAPE,
     Array,
     Endless,
@@ -27,6 +29,7 @@ from tests.execution.cases import (
     space,
     values,
 )
+from tests.late import Late
 from xspline.execution import (
     Card,
     Source,
@@ -39,9 +42,12 @@ from xspline.execution import (
     present,
     sums,
     to_device,
+    transfer,
 )
 from xspline.execution.chunked import cuts_of, read_of
-from xspline.kernels import Group, Layout
+from xspline.execution.device import where_cards_are
+from xspline.execution.source import is_dask
+from xspline.kernels import Group, Layout, accumulate
 
 PLANES = Layout((Group((0,), (0,)), Group((1,), (1,))))
 
@@ -83,7 +89,7 @@ class _RuntimeError(Exception):
 
 
 def fake_cupy(cards: int | None) -> types.ModuleType:
-    """A module that counts what is moved to its card, which is the host."""
+    """A module that sees some cards, or cannot say how many."""
 
     def count() -> int:
         if cards is None:
@@ -94,9 +100,19 @@ def fake_cupy(cards: int | None) -> types.ModuleType:
     module.cuda = types.SimpleNamespace(
         runtime=types.SimpleNamespace(getDeviceCount=count, CUDARuntimeError=_RuntimeError)
     )
-    module.moved = []
-    module.asarray = lambda x: module.moved.append(np.shape(x)) or np.asarray(x)
+    module.asarray = lambda x: x
     return module
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> Late:
+    """A card in the place of CuPy's, with a ring of its own: all but the smallest arrays go through it."""
+    found = Late()
+    monkeypatch.setattr("xspline.execution.device._cupy", lambda: fake_cupy(1))
+    monkeypatch.setattr(transfer, "Cuda", lambda cupy: found)
+    monkeypatch.setattr(transfer, "_RINGS", {})
+    monkeypatch.setattr(transfer, "PIECE", 1536)
+    return found
 
 
 @pytest.mark.parametrize("cards", [None, 0])
@@ -125,37 +141,86 @@ def test_a_process_that_a_card_is_sent_to_takes_its_own(monkeypatch: pytest.Monk
         pickle.loads(sent)
 
 
-def test_each_block_moves_inside_its_own_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    cupy = fake_cupy(1)
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
+def test_each_block_moves_inside_its_own_task(late: Late) -> None:
     lazy = lazy_sums(grid(chunked(values(), (10, 14, 12))), SPACE, device="cuda")
-    assert not cupy.moved
-    found = lazy.compute()
-    assert cupy.moved == [(10, 14, 12)] * 3
+    assert not late.moved
+    found = lazy.compute(scheduler="threads", num_workers=3)
+    assert late.moved == [(10, 14, 12)] * 3
     assert_same(found, sums([grid()], SPACE)[0], SPACE)
-    out = evaluate(np.ones(SPACE.shape), positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE, device="cuda")
-    assert cupy.moved[3:] == [SPACE.shape]
+
+
+def test_values_come_back_from_the_card(late: Late) -> None:
+    c = np.random.default_rng(0).normal(size=SPACE.shape)
+    out, expected = (
+        evaluate(c, positions(SHAPE), GRID, SPACE, (0, 1, 0), SHAPE, device=device)
+        for device in ("cuda", None)
+    )
+    assert late.moved == [SPACE.shape]
     assert isinstance(out, np.ndarray)
+    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_card_reads_one_step_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sums are those without a thread that reads, and each step is read once, in turn, before it is asked for."""
-    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(1))
-    monkeypatch.setattr("xspline.execution.cuts.READ", 3000)
-    monkeypatch.setattr("xspline.execution.chunked.CARD", 3000)
-    sources = [grid(Array(values(), (3, 7, 12))) for _ in range(2)]
+def test_what_is_in_memory_moves_at_once(late: Late) -> None:
+    weights = np.random.default_rng(0).random(SHAPE[1:])
+    source = grid(values().astype(">f4"), weights=(((1, 2), weights),))
+    found, expected = (sums([source], SPACE, device=device)[0] for device in ("cuda", None))
+    assert sorted(late.moved) == [SHAPE[1:], SHAPE]
+    assert_same(found, expected, SPACE)
+
+
+def test_coordinates_of_observations_move_with_them(late: Late) -> None:
+    count, rng = 4000, np.random.default_rng(0)
+    at = tuple(rng.random(count) for _ in range(2))
+    for data in (rng.normal(size=count), da.from_array(rng.normal(size=count), chunks=1300)):
+        source = Source(data, at, (), OBS)
+        late.moved.clear()
+        found, expected = (sums([source], PLANE, device=device)[0] for device in ("cuda", None))
+        rows = [n for n in (data.chunks[0] if is_dask(data) else (count,)) for _ in range(3)]
+        assert sorted(late.moved) == sorted((n,) for n in rows)
+        assert_same(found, expected, PLANE)
+
+
+@pytest.mark.parametrize("gaps", ["static", "any"])
+def test_a_card_reads_one_step_ahead(monkeypatch: pytest.MonkeyPatch, late: Late, gaps: str) -> None:
+    """The sums are those without a thread that reads; each step is read and moved once, in turn."""
+    monkeypatch.setattr("xspline.execution.cuts.READ", 8000)
+    monkeypatch.setattr("xspline.execution.chunked.CARD", 8000)
+    sources = [grid(Array(values(gaps=gaps), (3, 7, 12))) for _ in range(2)]
     with dask.config.set(scheduler="synchronous"):
         expected, found = (
             sums([s], SPACE, device=d)[0] for s, d in zip(sources, (None, "cuda"), strict=True)
         )
-    assert found.digest() == expected.digest()
+    assert_same(found, expected, SPACE)
     reads = [sorted(source.values.reads, key=str) for source in sources]
     assert reads[0] == reads[1]
-    assert len(reads[0]) > 10
+    assert len(reads[0]) == len(late.moved) >= 5
 
 
-def test_what_fails_ahead_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(1))
+def test_steps_of_several_tasks_share_the_ring(monkeypatch: pytest.MonkeyPatch, late: Late) -> None:
+    monkeypatch.setattr("xspline.execution.cuts.READ", 8000)
+    monkeypatch.setattr("xspline.execution.chunked.CARD", 8000)
+    sources = [grid(Array(values(seed=seed), (3, 7, 12))) for seed in range(4)]
+    with dask.config.set(scheduler="threads", num_workers=4):
+        found = sums(sources, SPACE, device="cuda")
+    for seed, one in enumerate(found):
+        assert_same(one, sums([grid(values(seed=seed))], SPACE)[0], SPACE)
+    assert late.pinned_bytes == transfer.LANES * transfer.PIECE
+
+
+def test_a_step_is_let_go_when_the_card_is_done_with_it(monkeypatch: pytest.MonkeyPatch, late: Late) -> None:
+    """Its memory is that of the next one: whatever the sums were made with has been run by then."""
+    ran: list[bool] = []
+
+    def accumulated(*args: Any) -> Any:
+        late.current().give(lambda: ran.append(True))  # a kernel that nobody waits for
+        return accumulate(*args)
+
+    monkeypatch.setattr("xspline.execution.leaves.accumulate", accumulated)
+    sums([grid()], SPACE, device="cuda")
+    assert ran == [True]
+
+
+def test_what_fails_ahead_is_named(late: Late, tmp_path: Path) -> None:
     source = grid(Flaky(values(), tmp_path, 3, PermissionError))
     with pytest.raises(PermissionError, match="failed") as caught:
         sums([source], SPACE, device="cuda")
@@ -170,8 +235,9 @@ def test_small_reads_are_joined_further_for_a_card() -> None:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_tasks_go_where_a_card_is_declared(monkeypatch: pytest.MonkeyPatch, declared: bool) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(1))
+def test_tasks_go_where_a_card_is_declared(
+    monkeypatch: pytest.MonkeyPatch, late: Late, declared: bool
+) -> None:
     monkeypatch.setattr("xspline.execution.cuts.READ", 5000)
     options = {"nthreads": 1, "dashboard": False}
     workers = {name: {"cls": Worker, "options": {**options, "name": name}} for name in ("plain", "card")}
@@ -186,3 +252,28 @@ def test_tasks_go_where_a_card_is_declared(monkeypatch: pytest.MonkeyPatch, decl
         ran = {task["worker"] for task in stream.data}
         assert not declared or ran == {cluster.workers["card"].worker_address}
     assert_same(found, sums([grid()], SPACE)[0], SPACE)
+
+
+def test_the_plan_counts_the_pinned_buffers() -> None:
+    source = grid(Endless((4000, 100, 120), (1, 100, 120)))
+    host, card = (plan(source, SPACE, device=device) for device in (None, "cuda"))
+    assert card.compile_bytes - host.compile_bytes == transfer.RING
+    assert card.memory_bytes > host.memory_bytes  # a step is larger
+
+
+@pytest.mark.parametrize(
+    ("cards", "asks"),
+    [([0, 0], False), ([0, 1], True), ([2, 2], False), ([2, 1], True), ([2] * 6 + [0], True)],
+)
+def test_tasks_ask_for_a_card_where_that_changes_something(cards: list[int], asks: bool) -> None:
+    """Workers of two threads each; where every thread has a card, Dask places the tasks as it likes."""
+
+    class Client:
+        def scheduler_info(self, n_workers: int = 5) -> Any:
+            found = [{"resources": {"GPU": n} if n else {}, "nthreads": 2} for n in cards]
+            return {"workers": dict(enumerate(found[: None if n_workers < 0 else n_workers]))}
+
+    with where_cards_are("cuda", Client()):
+        assert bool(dask.get_annotations()) is asks
+    with where_cards_are(None, Client()):
+        assert not dask.get_annotations()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -36,6 +37,12 @@ def client_of_dask() -> Any:
     except ValueError:
         return client
     return None
+
+
+def workers_of(client: Any) -> list[dict[str, Any]]:
+    """Return what the scheduler knows of each worker; some versions of distributed name five unless asked for all."""
+    asked = {"n_workers": -1} if "n_workers" in inspect.signature(client.scheduler_info).parameters else {}
+    return list(client.scheduler_info(**asked)["workers"].values())
 
 
 def as_made(client: Any, graph: Graph, keys: Sequence[Key]) -> list[Any]:

@@ -32,7 +32,10 @@ JOIN = 2 * 2**20
 """Bytes of small Dask blocks that are summed at once."""
 
 CARD = 64 * 2**20
-"""Bytes that are read, or blocks joined, for one step of a card: its kernels take microseconds to start."""
+"""Bytes that are read, or blocks joined, for one step of a card: its kernels take microseconds to start.
+
+For each task, the card holds two of them: what it sums, and what arrives meanwhile. The host holds what it reads.
+"""
 
 FAN_IN = 16
 """Most partial sums merged by one task."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import dask.base
+import numpy as np
 
+from xspline.execution.cluster import workers_of
+from xspline.execution.transfer import ring
 from xspline.kernels.cuda import Kernel, compiled
 
 DEVICES = (None, "cuda")
@@ -32,7 +36,32 @@ def check_device(device: str | None, *, here: bool = False) -> None:
 
 def to_device(array: Any, device: str | None) -> Any:
     """Return `array` itself for None, a CuPy array on the current card for "cuda"."""
-    return array if device is None else _cupy().asarray(array)
+    if device is None:
+        return array
+    cupy = _cupy()
+    return cupy.asarray(array) if _on_card(array) else ring(cupy).put(np.asarray(array))
+
+
+def loader(device: str | None) -> Callable[[Any], Any]:
+    """Return what moves arrays to the card of this thread, from any thread and beside what the card is doing.
+
+    `settle` before you let go of such an array. For None arrays stay where they are.
+    """
+    if device is None:
+        return lambda array: array
+    cupy = _cupy()
+    load = ring(cupy).load
+    return lambda array: cupy.asarray(array) if _on_card(array) else load(np.asarray(array))
+
+
+def settle(device: str | None) -> None:
+    """Wait until the card has done all that this thread asked of it."""
+    if device is not None:
+        ring(_cupy()).settle()
+
+
+def _on_card(array: Any) -> bool:
+    return hasattr(array, "__cuda_array_interface__")
 
 
 class Card:
@@ -52,11 +81,11 @@ class Card:
 
     def put(self, array: Any) -> Any:
         """Return a host array on the card."""
-        return self._cupy.asarray(array)
+        return to_device(array, "cuda")
 
     def get(self, array: Any) -> Any:
         """Return an array of the card on the host."""
-        return array.get()
+        return to_host(array)
 
     @property
     def memory(self) -> float:
@@ -92,13 +121,14 @@ def where_cards_are(device: str | None, client: Any) -> AbstractContextManager[A
     """Return a context in which graphs for a card go to workers that declare one, if there are any.
 
     A card is declared as Dask's resource "GPU" (``dask worker --resources GPU=1``), of which every task takes one.
-    Where nobody declares any, as in a `LocalCUDACluster` with a card for each worker, all workers take part. Only
-    what is computed within asks for it: Dask forgets annotations of lazy arrays when it fuses their tasks.
+    Where nobody declares any, as in a `LocalCUDACluster` with a card for each worker, all workers take part; so they do
+    where each declares one for each of its threads, since Dask spreads tasks better that ask for nothing. Only what is
+    computed within asks for it: Dask forgets annotations of lazy arrays when it fuses their tasks.
     """
     if device is None or client is None:
         return nullcontext()
-    found = (worker.get("resources", {}) for worker in client.scheduler_info()["workers"].values())
-    if not any(resources.get("GPU") for resources in found):
+    cards = [(w.get("resources", {}).get("GPU", 0), w["nthreads"]) for w in workers_of(client)]
+    if not any(n for n, _ in cards) or all(n >= threads for n, threads in cards):
         return nullcontext()
     return dask.base.annotate(resources={"GPU": 1})
 
@@ -119,6 +149,8 @@ def present(device: str | None) -> str | None:
 
 def to_host(array: Any) -> Any:
     """Return a NumPy array: `array` itself, or the host copy of a CuPy array."""
+    if _on_card(array):
+        return ring(_cupy()).get(array)
     return array.get() if hasattr(array, "get") else array
 
 

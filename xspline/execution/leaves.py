@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ import numpy as np
 from dask.array.dispatch import concatenate_lookup
 
 from xspline.execution.cuts import FAN_IN, WAITING, Cuts, runs
-from xspline.execution.device import to_device
+from xspline.execution.device import loader, settle
 from xspline.execution.faults import reading
 from xspline.execution.graph import Blocks, Held, Key
 from xspline.execution.source import Slices, Source, as_block, cut, whole
@@ -121,10 +122,10 @@ class _Walk(ABC):
     def sums(self) -> Sums | Shares:
         if self.recipe.device is None:
             return self._fold(self.order, self.region, self.values)
-        with ThreadPoolExecutor(1) as reader:  # reads and decodes the next step while the card sums this one
-            return self._fold(
-                self.order, self.region, _ahead(reader, self.values, self._steps(self.order, self.region))
-            )
+        load, steps = loader(self.recipe.device), self._steps(self.order, self.region)
+        with ThreadPoolExecutor(1) as reader:  # reads and moves the next step while the card sums this one
+            ahead = _ahead(reader, lambda box: load(self.values(box)), steps)
+            return self._fold(self.order, self.region, ahead)
 
     def _steps(self, axes: Sequence[int], box: Slices) -> Iterator[Slices]:
         """Yield the boxes in the order in which they are summed."""
@@ -278,9 +279,17 @@ def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> 
     shape = tuple(block.values.shape)
     if 0 in shape:
         return Sums.zero(space.frame, tuple(shape[a] for a in source.layout.batch_axes))
-    weights = tuple((axes, to_device(w, device)) for axes, w in block.weights)
-    block = replace(block, values=to_device(block.values, device), weights=weights)
-    return accumulate(block, source.layout, space)
+    found = accumulate(_moved(block, device), source.layout, space)
+    settle(device)
+    return found
+
+
+def _moved(block: Block, device: str | None) -> Block:
+    """Return the block on the device, with coordinates that are as many as its values; fewer are used on the host."""
+    load, count = loader(device), math.prod(block.values.shape)
+    coordinates = tuple(load(x) if x.size == count else x for x in block.coordinates)
+    weights = tuple((axes, load(w)) for axes, w in block.weights)
+    return replace(block, values=load(block.values), coordinates=coordinates, weights=weights)
 
 
 def merge(recipe: Recipe, *parts: Total) -> Total:

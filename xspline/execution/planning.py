@@ -17,6 +17,7 @@ from xspline.execution.cuts import Cuts
 from xspline.execution.device import check_device
 from xspline.execution.footprint import Component, Sizes, gram_bytes, joined, most_holders, sums_bytes
 from xspline.execution.source import Source, in_memory, is_dask, is_reader
+from xspline.execution.transfer import RING
 from xspline.solve.select import Choice, select
 from xspline.spaces import Space
 from xspline.sums import Factor, Gram
@@ -77,7 +78,7 @@ class Plan:
     chunks : largest block, region read at once, or the whole.
     tasks : of accumulation and merging; those of a chunked input that are not taken in come on top.
     fan_in : partial sums merged by one task, level by level.
-    compile_bytes : once per process, for the first block.
+    compile_bytes : once per process, for the first block: compiled kernels, and the pinned buffers of a card.
     device : where blocks are processed.
     rows : costs by structure of the mask.
     code : the call that asks for these coefficients, if there is one.
@@ -186,7 +187,7 @@ def plan(
         _read(source, cuts, device),
         _tasks(cuts, steps, source),
         tuple(math.prod(step) for step in steps),
-        COMPILER,
+        COMPILER + (0 if device is None else RING),
         device,
         tuple(_row(mask, source, space, cuts, steps, choose, device) for mask in MASKS),
     )
