@@ -168,6 +168,14 @@ def test_what_is_in_memory_moves_at_once(late: Late) -> None:
     assert_same(found, expected, SPACE)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
+def test_masked_entries_stay_missing(late: Late, dtype: str) -> None:
+    data = np.ma.masked_greater(np.nan_to_num(100 * values()).astype(dtype), 50)
+    found, expected = (sums([grid(data)], SPACE, device=device)[0] for device in ("cuda", None))
+    assert found.tally.missing == np.ma.count_masked(data) > 0
+    assert_same(found, expected, SPACE)
+
+
 def test_coordinates_of_observations_move_with_them(late: Late) -> None:
     count, rng = 4000, np.random.default_rng(0)
     at = tuple(rng.random(count) for _ in range(2))

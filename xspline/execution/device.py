@@ -39,7 +39,7 @@ def to_device(array: Any, device: str | None) -> Any:
     if device is None:
         return array
     cupy = _cupy()
-    return cupy.asarray(array) if _on_card(array) else ring(cupy).put(np.asarray(array))
+    return cupy.asarray(array) if _on_card(array) else ring(cupy).put(_plain(array))
 
 
 def loader(device: str | None) -> Callable[[Any], Any]:
@@ -51,7 +51,7 @@ def loader(device: str | None) -> Callable[[Any], Any]:
         return lambda array: array
     cupy = _cupy()
     load = ring(cupy).load
-    return lambda array: cupy.asarray(array) if _on_card(array) else load(np.asarray(array))
+    return lambda array: cupy.asarray(array) if _on_card(array) else load(_plain(array))
 
 
 def settle(device: str | None) -> None:
@@ -62,6 +62,14 @@ def settle(device: str | None) -> None:
 
 def _on_card(array: Any) -> bool:
     return hasattr(array, "__cuda_array_interface__")
+
+
+def _plain(array: Any) -> np.ndarray:
+    """Return an array that a card can hold: masked entries, which it knows nothing of, are NaN."""
+    if isinstance(array, np.ma.MaskedArray):
+        kind = array.dtype if array.dtype.kind == "f" else np.float64
+        return np.ma.filled(array.astype(kind), np.nan)
+    return np.asarray(array)
 
 
 class Card:
