@@ -63,7 +63,7 @@ class Cuda:
     compile: Callable[[str, str, tuple[str, ...]], Kernel] = compiled
 
     def per_line(self, lines: Sorted) -> int:
-        tiles = math.ceil(lines.order.size / TILE[0])
+        tiles = math.ceil(lines.order.size / TILE[1])  # shorter ones are for few lines
         return 2 * lines.rows.extent + tiles * (lines.places.size + 3)
 
     def reads(self, array: Array) -> bool:

@@ -29,6 +29,38 @@ static __device__ inline void put(double sums[WIDTH], double *out, integer strid
     }
 }
 
+struct Held {  // of each line
+    double sums[LINES][WIDTH], square[LINES];
+    integer number[LINES];
+    unsigned long long digest[LINES];  // wraps around
+};
+
+static __device__ inline void load(const VALUE *const at[LINES], integer offset, VALUE next[LINES]) {
+#pragma unroll
+    for (int l = 0; l < LINES; ++l) next[l] = at[l][offset];
+}
+
+// One row: without branches, so that its functions are loaded once for all lines.
+static __device__ inline void add(
+    const VALUE next[LINES], const double *__restrict__ row, integer word, double reference, Held &held
+) {
+    double f[WIDTH];
+#pragma unroll
+    for (int q = 0; q < WIDTH; ++q) f[q] = row[q];
+#pragma unroll
+    for (int l = 0; l < LINES; ++l) {
+        const bool known = next[l] == next[l];
+        const double e = known ? (MOMENT ? (double)next[l] - reference : 1.0) : 0.0;
+#pragma unroll
+        for (int q = 0; q < WIDTH; ++q) held.sums[l][q] += f[q] * e;
+        if (MOMENT) {
+            held.square[l] += e * e;
+            held.number[l] += known;
+            held.digest[l] += known ? (unsigned long long)word : 0;
+        }
+    }
+}
+
 extern "C" __global__ void sweep(
     const VALUE *__restrict__ values,    // [before, rows, stored]
     const double *__restrict__ table,    // [rows, columns], sorted: functions or pairs
@@ -46,18 +78,16 @@ extern "C" __global__ void sweep(
     for (integer tile = blockIdx.y; tile < count; tile += gridDim.y) {
         const integer first = (integer)blockIdx.z * WIDTH;
         const VALUE *at[LINES];
-        double sums[LINES][WIDTH], square[LINES];
-        integer number[LINES];
-        unsigned long long which[LINES];  // these sums wrap around
+        Held held;
 #pragma unroll
         for (int l = 0; l < LINES; ++l) {
             const integer line = line_of(l) < lines ? line_of(l) : lines - 1;
             at[l] = values + line / after * rows * stored + column + line % after;
-            square[l] = 0.0;
-            number[l] = 0;
-            which[l] = 0;
+            held.square[l] = 0.0;
+            held.number[l] = 0;
+            held.digest[l] = 0;
 #pragma unroll
-            for (int q = 0; q < WIDTH; ++q) sums[l][q] = 0.0;
+            for (int q = 0; q < WIDTH; ++q) held.sums[l][q] = 0.0;
         }
         integer run = tile ? tiles[tile - 1] : 0, slot = slots[tile] + (FUNCTIONS ? 0 : first);
         integer i = run ? ends[run - 1] : 0, patch = starts[run];
@@ -68,39 +98,22 @@ extern "C" __global__ void sweep(
                 for (int l = 0; l < LINES; ++l) {
                     double unused[OFFSETS];
                     const bool inside = line_of(l) < lines;
-                    put(sums[l], inside ? sums_of + slot * lines + line_of(l) : unused, inside ? lines : 1);
+                    put(held.sums[l], inside ? sums_of + slot * lines + line_of(l) : unused, inside ? lines : 1);
                 }
             }
 #endif
-            while (i < ends[run]) {
+            for (; i + DEPTH <= ends[run]; i += DEPTH) {
                 VALUE next[DEPTH][LINES];
-                const int here = ends[run] - i < DEPTH ? (int)(ends[run] - i) : DEPTH;
 #pragma unroll
-                for (int d = 0; d < DEPTH; ++d) {  // loads that need not wait for each other
-                    const integer row = order[i + (d < here ? d : 0)];
+                for (int d = 0; d < DEPTH; ++d) load(at, order[i + d] * stored, next[d]);  // none waits for another
 #pragma unroll
-                    for (int l = 0; l < LINES; ++l) next[d][l] = at[l][row * stored];
-                }
-#pragma unroll
-                for (int d = 0; d < DEPTH; ++d) {
-                    if (d >= here) break;
-                    const double *f = table + (i + d) * columns + first;
-#pragma unroll
-                    for (int l = 0; l < LINES; ++l) {
-                        const VALUE x = next[d][l];
-                        if (x == x) {
-                            const double e = MOMENT ? (double)x - reference : 1.0;
-#pragma unroll
-                            for (int q = 0; q < WIDTH; ++q) sums[l][q] += f[q] * e;
-                            if (MOMENT) {
-                                square[l] += e * e;
-                                number[l] += 1;
-                                which[l] += (unsigned long long)words[i + d];
-                            }
-                        }
-                    }
-                }
-                i += here;
+                for (int d = 0; d < DEPTH; ++d)
+                    add(next[d], table + (i + d) * columns + first, words[i + d], reference, held);
+            }
+            for (; i < ends[run]; ++i) {
+                VALUE next[LINES];
+                load(at, order[i] * stored, next);
+                add(next, table + i * columns + first, words[i], reference, held);
             }
         }
 #pragma unroll
@@ -108,15 +121,15 @@ extern "C" __global__ void sweep(
             const integer line = line_of(l);
             if (line >= lines) continue;
 #if FUNCTIONS
-            for (int a = 0; a < FUNCTIONS; ++a) put(sums[l], sums_of + (slot + a * OFFSETS) * lines + line, lines);
+            for (int a = 0; a < FUNCTIONS; ++a) put(held.sums[l], sums_of + (slot + a * OFFSETS) * lines + line, lines);
 #else
 #pragma unroll
-            for (int q = 0; q < WIDTH; ++q) sums_of[(slot + q) * lines + line] = sums[l][q];
+            for (int q = 0; q < WIDTH; ++q) sums_of[(slot + q) * lines + line] = held.sums[l][q];
 #endif
             if (MOMENT && first == 0) {
-                power[tile * lines + line] = square[l];
-                known[tile * lines + line] = number[l];
-                digest[tile * lines + line] = (integer)which[l];
+                power[tile * lines + line] = held.square[l];
+                known[tile * lines + line] = held.number[l];
+                digest[tile * lines + line] = (integer)held.digest[l];
             }
         }
     }
