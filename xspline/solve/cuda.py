@@ -20,9 +20,9 @@ THREADS = 128  # of a block
 AT_ONCE = 4  # vectors that share what is read of the matrix
 
 
-def compiled(card: Card) -> Kernel | None:
-    """The kernel on a card; None where there are no kernels."""
-    return card.kernel(source(), "multiply", (f"-DAT_ONCE={AT_ONCE}",))
+def compiled(card: Card, lines: Sequence[Line]) -> Kernel | None:
+    """The kernel for some axes on a card; None where there are no kernels."""
+    return card.kernel(source(), "multiply", (f"-DAT_ONCE={AT_ONCE}", f"-DLAST={lines[-1].offsets}"))
 
 
 @lru_cache(maxsize=1)
@@ -50,7 +50,7 @@ class CudaOperator:
         self.sizes = tuple(line.size for line in lines)
         self.bands = self.xp.reshape(self.xp.permute_dims(pairs, (4, 5, 6, 7, 0, 1, 2, 3)), (-1,))
         periodic = sum(1 << axis for axis, line in enumerate(lines) if line.periodic)
-        self._numbers = (*self.sizes, *(line.offsets for line in lines), periodic)
+        self._numbers = (*self.sizes, *(line.offsets for line in lines[:-1]), periodic)
 
     @property
     def nbytes(self) -> int:

@@ -17,36 +17,37 @@ static __device__ inline Pair beside(integer k, integer step, integer size, bool
 }
 
 extern "C" __global__ void multiply(
-    const double *__restrict__ bands,  // [o0, o1, o2, o3, k0, k1, k2, k3]
+    const double *__restrict__ bands,  // [o0, o1, o2, LAST, k0, k1, k2, k3]
     const double *__restrict__ x,      // [members, k0, k1, k2, k3]
-    integer k0, integer k1, integer k2, integer k3, integer o0, integer o1, integer o2, integer o3,
-    integer periodic, integer members,
+    integer k0, integer k1, integer k2, integer k3, integer o0, integer o1, integer o2, integer periodic, integer members,
     double *__restrict__ out           // as x
 ) {
     const integer size = k0 * k1 * k2 * k3, here = (integer)blockIdx.x * blockDim.x + threadIdx.x;
     const integer begin = (integer)blockIdx.y * AT_ONCE;
     if (here >= size) return;
+    const integer at0 = here / (k1 * k2 * k3), at1 = here / (k2 * k3) % k1, at2 = here / k3 % k2, at3 = here % k3;
     double total[AT_ONCE];
     for (int m = 0; m < AT_ONCE; ++m) total[m] = 0.0;
     for (integer s0 = 1 - o0; s0 < o0; ++s0) {
-        const Pair a = beside(here / (k1 * k2 * k3), s0, k0, periodic & 1);
+        const Pair a = beside(at0, s0, k0, periodic & 1);
         if (a.other < 0) continue;
         for (integer s1 = 1 - o1; s1 < o1; ++s1) {
-            const Pair b = beside(here / (k2 * k3) % k1, s1, k1, periodic & 2);
+            const Pair b = beside(at1, s1, k1, periodic & 2);
             if (b.other < 0) continue;
             for (integer s2 = 1 - o2; s2 < o2; ++s2) {
-                const Pair c = beside(here / k3 % k2, s2, k2, periodic & 4);
+                const Pair c = beside(at2, s2, k2, periodic & 4);
                 if (c.other < 0) continue;
-                const integer offset = ((a.offset * o1 + b.offset) * o2 + c.offset) * o3;
+                const integer offset = ((a.offset * o1 + b.offset) * o2 + c.offset) * LAST;
                 const double *band = bands + offset * size + ((a.first * k1 + b.first) * k2 + c.first) * k3;
                 const double *from = x + begin * size + ((a.other * k1 + b.other) * k2 + c.other) * k3;
-                for (integer s3 = 1 - o3; s3 < o3; ++s3) {
-                    const Pair d = beside(here % k3, s3, k3, periodic & 8);
-                    if (d.other < 0) continue;
-                    const double entry = band[d.offset * size + d.first];
+#pragma unroll
+                for (int step = 1 - LAST; step < LAST; ++step) {  // loads that need not wait for each other
+                    const Pair d = beside(at3, step, k3, periodic & 8);
+                    const bool is = d.other >= 0;
+                    const double entry = is ? band[d.offset * size + d.first] : 0.0;
 #pragma unroll
                     for (int m = 0; m < AT_ONCE; ++m)
-                        if (begin + m < members) total[m] += entry * from[m * size + d.other];
+                        total[m] += entry * (is && begin + m < members ? from[m * size + d.other] : 0.0);
                 }
             }
         }
