@@ -20,9 +20,9 @@ THREADS = 128  # of a block
 AT_ONCE = 4  # vectors that share what is read of the matrix
 
 
-def compiled(card: Card, lines: Sequence[Line]) -> Kernel | None:
+def compiled(card: Card, lines: Sequence[Line], at_once: int = 1) -> Kernel | None:
     """The kernel for some axes on a card; None where there are no kernels."""
-    return card.kernel(source(), "multiply", (f"-DAT_ONCE={AT_ONCE}", f"-DLAST={lines[-1].offsets}"))
+    return card.kernel(source(), "multiply", (f"-DAT_ONCE={at_once}", f"-DLAST={lines[-1].offsets}"))
 
 
 @lru_cache(maxsize=1)
@@ -41,12 +41,11 @@ class CudaOperator:
     lines : sequence of Line
         The axes.
     card : Card
-    multiply : callable
-        The kernel.
+        One with kernels.
     """
 
-    def __init__(self, pairs: Array, lines: Sequence[Line], card: Card, multiply: Kernel) -> None:
-        self.xp, self.card, self._multiply = card.xp, card, multiply
+    def __init__(self, pairs: Array, lines: Sequence[Line], card: Card) -> None:
+        self.xp, self.card, self.lines = card.xp, card, tuple(lines)
         self.sizes = tuple(line.size for line in lines)
         self.bands = self.xp.reshape(self.xp.permute_dims(pairs, (4, 5, 6, 7, 0, 1, 2, 3)), (-1,))
         periodic = sum(1 << axis for axis, line in enumerate(lines) if line.periodic)
@@ -60,10 +59,13 @@ class CudaOperator:
     def matvec(self, x: Array) -> Array:
         """A x, [m, K..]."""
         members, out = int(x.shape[0]), self.xp.empty(x.shape, dtype=self.xp.float64, device=x.device)
-        blocks = -(-math.prod(self.sizes) // THREADS), -(-members // AT_ONCE), 1
+        at_once = 1 if members == 1 else AT_ONCE
+        blocks = -(-math.prod(self.sizes) // THREADS), -(-members // at_once), 1
         numbers = map(np.int64, (*self._numbers, members))
+        multiply = compiled(self.card, self.lines, at_once)
+        assert multiply is not None
         # One axis: what is not contiguous is copied.
-        self._multiply(blocks, (THREADS, 1, 1), (self.bands, self.xp.reshape(x, (-1,)), *numbers, out))
+        multiply(blocks, (THREADS, 1, 1), (self.bands, self.xp.reshape(x, (-1,)), *numbers, out))
         return out
 
     def scale(self) -> Host:

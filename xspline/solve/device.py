@@ -97,10 +97,8 @@ class DeviceOperator:
 
 def _operator(pairs: Array, lines: Sequence[Line], card: Card) -> DeviceOperator | CudaOperator:
     """The product with a matrix: in one kernel, or on a device that has none in words of its namespace."""
-    multiply = compiled(card, lines)
-    if multiply is None:
-        return DeviceOperator(pairs, lines, card)
-    return CudaOperator(pairs, lines, card, multiply)
+    made = DeviceOperator if compiled(card, lines) is None else CudaOperator
+    return made(pairs, lines, card)
 
 
 class DeviceSchwarz:

@@ -6,11 +6,11 @@
 typedef long long integer;
 
 struct Pair {
-    integer other, first, offset;  // the other member (-1: none), the first of the two, and how far apart they are
+    int other, first, offset;  // the other member (-1: none), the first of the two, and how far apart they are
 };
 
-static __device__ inline Pair beside(integer k, integer step, integer size, bool wraps) {
-    integer other = k + step;
+static __device__ inline Pair beside(int k, int step, int size, bool wraps) {
+    int other = k + step;
     if (wraps) other += other < 0 ? size : other >= size ? -size : 0;
     if (other < 0 || other >= size) return {-1, 0, 0};
     return {other, step < 0 ? other : k, step < 0 ? -step : step};
@@ -25,19 +25,19 @@ extern "C" __global__ void multiply(
     const integer size = k0 * k1 * k2 * k3, here = (integer)blockIdx.x * blockDim.x + threadIdx.x;
     const integer begin = (integer)blockIdx.y * AT_ONCE;
     if (here >= size) return;
-    const integer at0 = here / (k1 * k2 * k3), at1 = here / (k2 * k3) % k1, at2 = here / k3 % k2, at3 = here % k3;
+    const int at0 = here / (k1 * k2 * k3), at1 = here / (k2 * k3) % k1, at2 = here / k3 % k2, at3 = here % k3;
     double total[AT_ONCE];
     for (int m = 0; m < AT_ONCE; ++m) total[m] = 0.0;
-    for (integer s0 = 1 - o0; s0 < o0; ++s0) {
+    for (int s0 = 1 - (int)o0; s0 < o0; ++s0) {
         const Pair a = beside(at0, s0, k0, periodic & 1);
         if (a.other < 0) continue;
-        for (integer s1 = 1 - o1; s1 < o1; ++s1) {
+        for (int s1 = 1 - (int)o1; s1 < o1; ++s1) {
             const Pair b = beside(at1, s1, k1, periodic & 2);
             if (b.other < 0) continue;
-            for (integer s2 = 1 - o2; s2 < o2; ++s2) {
+            for (int s2 = 1 - (int)o2; s2 < o2; ++s2) {
                 const Pair c = beside(at2, s2, k2, periodic & 4);
                 if (c.other < 0) continue;
-                const integer offset = ((a.offset * o1 + b.offset) * o2 + c.offset) * LAST;
+                const integer offset = (((integer)a.offset * o1 + b.offset) * o2 + c.offset) * LAST;
                 const double *band = bands + offset * size + ((a.first * k1 + b.first) * k2 + c.first) * k3;
                 const double *from = x + begin * size + ((a.other * k1 + b.other) * k2 + c.other) * k3;
 #pragma unroll
