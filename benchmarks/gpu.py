@@ -386,12 +386,7 @@ def run(args: argparse.Namespace) -> None:
     header = ("what", "GB/s", "s", "floor, s", "over the floor", "exact")
     measure.table("gpu: 2 GB between host and card", header, list(transfers(bench)))
     header = ("what", "million/s", "s", "floor, s", "over the floor", "speed over a core", "apart")
-    for section in (
-        gridded,
-        streamed,
-        scattered,
-        values,
-    ):  # each is printed before the next may run out of time
+    for section in (gridded, streamed, scattered, values):  # printed before the next runs out of time
         measure.table(f"gpu: {section.__name__}", header, list(section(bench)))
     header = ("clouds, roughness", "iterations", "host s", "card s", "host / card", "apart")
     measure.table("gpu: conjugate gradients, set-up and solve", header, list(solves(bench)))

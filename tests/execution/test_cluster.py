@@ -86,6 +86,7 @@ def deadly_block(block: np.ndarray, directory: str, block_id: tuple[int, ...] = 
     return block
 
 
+@pytest.mark.slow
 def test_same_bits_when_workers_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     y = np.repeat(values(), 4, axis=0)
     monkeypatch.setattr("xspline.execution.cuts.READ", 40_000)  # several regions of a small array
