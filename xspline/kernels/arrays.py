@@ -43,6 +43,14 @@ def rounded(value: float) -> float:
     return single if math.isfinite(single) else value
 
 
+def clipped(array: Array, low: float, high: float, xp: Any) -> Array:
+    """Entries within bounds, NaN as it is; `clip` of array_api_compat takes and puts by mask, which devices wait for."""
+    where = array_api_compat.device(array)
+    least, most = (xp.asarray(bound, dtype=array.dtype, device=where) for bound in (low, high))
+    array = xp.where(array < least, least, array)
+    return xp.where(array > most, most, array)
+
+
 def first_true(mask: Array, xp: Any) -> tuple[int, ...]:
     """Index of the first true entry in C order; there must be one."""
     flat = int(xp.argmax(xp.astype(xp.reshape(mask, (-1,)), xp.int8)))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .arrays import clipped
 from .layout import Array
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def _clean(spline: LocalSpline, x: Array, xp: Any) -> Array:
     below, above = float(np.nextafter(lo, -np.inf)), float(np.nextafter(hi, np.inf))
     nan = xp.full_like(x, np.nan)
     inside = xp.where(xp.logical_and(x >= below, x <= above), x, nan)
-    return xp.clip(inside, lo, hi)
+    return clipped(inside, lo, hi, xp)
 
 
 def _wrapped(spline: LocalSpline, x: Array, xp: Any) -> Array:
@@ -44,9 +45,9 @@ def _cell(spline: LocalSpline, y: Array, edges: Array, xp: Any) -> Array:
     last = spline.cells - 1
     if not spline.uniform:
         place = xp.astype(xp.searchsorted(edges, y, side="right"), xp.int64) - 1
-        return xp.clip(place, 0, last)
+        return clipped(place, 0, last, xp)
     first, step = float(spline.edges[0]), float(spline.lengths[0])
-    cell = xp.astype(xp.clip(xp.floor((y - first) / step), 0, last), xp.int64)
+    cell = xp.astype(clipped(xp.floor((y - first) / step), 0, last, xp), xp.int64)
     # The quotient may round across a knot; the knots themselves decide.
     cell = cell - xp.astype(y < xp.take(edges, cell), xp.int64)
     beyond = xp.logical_and(y >= xp.take(edges, cell + 1), cell < last)
@@ -58,4 +59,4 @@ def _within(spline: LocalSpline, y: Array, cell: Array, edges: Array, lengths: A
         turns = (y - float(spline.edges[0])) / float(spline.lengths[0]) - xp.astype(cell, xp.float64)
     else:
         turns = (y - xp.take(edges, cell)) / xp.take(lengths, cell)
-    return xp.clip(2.0 * turns - 1.0, -1.0, 1.0)
+    return clipped(2.0 * turns - 1.0, -1.0, 1.0, xp)
