@@ -40,7 +40,7 @@ GRID = Layout(tuple(Group((axis,), (axis,)) for axis in range(3)))
 PRODUCT = {False: 8192, True: 512}  # rows of the matrices whose product measures arithmetic
 COPIED = {False: 1 << 28, True: 1 << 20}  # numbers that are copied
 SCALE = {False: (11, 10), True: (1, 1)}  # times 60 x 160 pixels over 494 months: 2.1 GB
-AGAIN = {False: 20, True: 2}  # times as long: Python's share of the time goes down
+AGAIN = {False: 12, True: 2}  # times as long: Python's share of the time goes down
 OBSERVATIONS = {False: 100_000_000, True: 50_000}
 TARGET = {False: (240, 512, 512), True: (24, 64, 64)}
 COEFFICIENTS = {False: 58, True: 14}  # along each of three coordinates of a solve
@@ -199,7 +199,7 @@ def gridded(bench: Bench) -> Iterator[tuple[object, ...]]:
         moved = on_card(bench, block)
         took = bench.seconds(lambda b=moved: accumulate(b, layout, space, engine="namespace"))
         yield f"grid, {gaps}, slab by slab", values.size / took / 1e6, took, floor, took / floor, "", ""
-        again = bench.card.xp.tile(moved.values, (AGAIN[bench.quick], 1, 1))
+        again = bench.card.xp.concat([moved.values] * AGAIN[bench.quick])
         longer = _grid(again, space, sst.dims)
         floor *= AGAIN[bench.quick]
         took = bench.seconds(lambda b=longer: accumulate(b, layout, space))
