@@ -19,7 +19,8 @@ static __device__ inline Pair beside(int k, int step, int size, bool wraps) {
 extern "C" __global__ void multiply(
     const double *__restrict__ bands,  // [o0, o1, o2, LAST, k0, k1, k2, k3]
     const double *__restrict__ x,      // [members, k0, k1, k2, k3]
-    integer k0, integer k1, integer k2, integer k3, integer o0, integer o1, integer o2, integer periodic, integer members,
+    integer k0, integer k1, integer k2, integer k3, integer o0, integer o1, integer o2,
+    integer periodic, integer members,
     double *__restrict__ out           // as x
 ) {
     const integer size = k0 * k1 * k2 * k3, here = (integer)blockIdx.x * blockDim.x + threadIdx.x;
