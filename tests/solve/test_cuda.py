@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(host_kernels.COMPILER is None, reason="needs a C
 class HostCard(StandIn):
     """NumPy arrays, and kernels that the host's compiler compiles."""
 
-    xp, device = namespace, "cpu"
+    xp, device, has_kernels = namespace, "cpu", True
 
     def put(self, array: Any) -> np.ndarray:
         return np.asarray(array)

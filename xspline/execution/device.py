@@ -100,7 +100,9 @@ class Card:
         """Bytes of memory of the card, whoever uses them."""
         return float(self._cupy.cuda.Device().mem_info[1])
 
-    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Kernel | None:
+    has_kernels = True
+
+    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Kernel:
         """Return a kernel from its source in CUDA C++."""
         return compiled(source, name, options)
 

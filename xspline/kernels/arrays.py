@@ -44,7 +44,7 @@ def rounded(value: float) -> float:
 
 
 def clipped(array: Array, low: float, high: float, xp: Any) -> Array:
-    """Entries within bounds, NaN as it is; `clip` of array_api_compat takes and puts by mask, which devices wait for."""
+    """Entries within bounds, NaN as it is; `clip` of array_api_compat takes and puts by mask: devices wait for that."""
     where = array_api_compat.device(array)
     least, most = (xp.asarray(bound, dtype=array.dtype, device=where) for bound in (low, high))
     array = xp.where(array < least, least, array)

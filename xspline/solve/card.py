@@ -37,8 +37,13 @@ class Card(Protocol):
         """L with L Lᵀ = A, [P, P]; zeros above the diagonal. LinAlgError where A is not positive definite."""
         ...
 
-    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Kernel | None:
-        """A kernel from its source in CUDA C++; None on a device that has none."""
+    @property
+    def has_kernels(self) -> bool:
+        """Whether it takes CUDA C++."""
+        ...
+
+    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Kernel:
+        """A kernel from its source in CUDA C++."""
         ...
 
     def triangular(self, root: Array, rhs: Array, transposed: bool) -> Array:

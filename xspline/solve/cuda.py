@@ -20,8 +20,8 @@ THREADS = 128  # of a block
 AT_ONCE = 4  # vectors that share what is read of the matrix
 
 
-def compiled(card: Card, lines: Sequence[Line], at_once: int = 1) -> Kernel | None:
-    """The kernel for some axes on a card; None where there are no kernels."""
+def compiled(card: Card, lines: Sequence[Line], at_once: int) -> Kernel:
+    """The kernel for some axes, and so many vectors at once."""
     return card.kernel(source(), "multiply", (f"-DAT_ONCE={at_once}", f"-DLAST={lines[-1].offsets}"))
 
 
@@ -63,7 +63,6 @@ class CudaOperator:
         blocks = -(-math.prod(self.sizes) // THREADS), -(-members // at_once), 1
         numbers = map(np.int64, (*self._numbers, members))
         multiply = compiled(self.card, self.lines, at_once)
-        assert multiply is not None
         # One axis: what is not contiguous is copied.
         multiply(blocks, (THREADS, 1, 1), (self.bands, self.xp.reshape(x, (-1,)), *numbers, out))
         return out

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .card import Array, Card, Host, taken
-from .cuda import CudaOperator, compiled
+from .cuda import CudaOperator
 from .multigrid import Level, Multigrid, Terms
 from .nested import COARSEST, Line, galerkin, prolongation
 from .schwarz import Four, windows
@@ -97,7 +97,7 @@ class DeviceOperator:
 
 def _operator(pairs: Array, lines: Sequence[Line], card: Card) -> DeviceOperator | CudaOperator:
     """The product with a matrix: in one kernel, or on a device that has none in words of its namespace."""
-    made = DeviceOperator if compiled(card, lines) is None else CudaOperator
+    made = CudaOperator if card.has_kernels else DeviceOperator
     return made(pairs, lines, card)
 
 
