@@ -21,7 +21,7 @@ class Duck(np.lib.mixins.NDArrayOperatorsMixin):
     size = property(lambda self: self._array.size)
     nbytes = property(lambda self: self._array.nbytes)
     itemsize = property(lambda self: self._array.itemsize)
-    T = property(lambda self: Duck(self._array.T))
+    T = property(lambda self: _wrap(self._array.T))
     device = "card"
     __cuda_array_interface__: Any = None  # by which a card's arrays are known; nothing reads it
 
@@ -51,10 +51,10 @@ class Duck(np.lib.mixins.NDArrayOperatorsMixin):
         return NAMESPACE
 
     def __getitem__(self, key: Any) -> Any:
-        return _wrap(self._array[_unwrap(key)])
+        return _wrap(self._array[unwrapped(key)])
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._array[_unwrap(key)] = _unwrap(value)
+        self._array[unwrapped(key)] = unwrapped(value)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._array, name)
@@ -78,26 +78,36 @@ class Duck(np.lib.mixins.NDArrayOperatorsMixin):
         return Duck, (self._array,)
 
 
-def _unwrap(value: Any) -> Any:
+def unwrapped(value: Any) -> Any:
     if isinstance(value, Duck):
         return value._array
     if isinstance(value, np.ndarray) and value.ndim:
         raise TypeError("a host array beside arrays of the card: move it there first")
     if isinstance(value, tuple | list):
-        return type(value)(_unwrap(v) for v in value)
+        return type(value)(unwrapped(v) for v in value)
     return value
 
 
 def _wrap(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
-        return Duck(np.asarray(value))
+        return KIND(np.asarray(value))
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(_wrap, value))
     if isinstance(value, tuple | list):
         return type(value)(_wrap(v) for v in value)
     return value
 
 
+KIND: type[Duck] = Duck  # of results
+
+
+def of_arrays(function: Any) -> Any:
+    """A function of NumPy arrays as one of arrays "on a card"."""
+    return lambda *args, **kwargs: _call(function, args, kwargs)
+
+
 def _call(function: Any, args: Any, kwargs: Any) -> Any:
-    args, kwargs = _unwrap(tuple(args)), {name: _unwrap(value) for name, value in kwargs.items()}
+    args, kwargs = unwrapped(tuple(args)), {name: unwrapped(value) for name, value in kwargs.items()}
     return _wrap(function(*args, **kwargs))
 
 

@@ -26,7 +26,7 @@ HEAD = """
 #define __global__
 #define __device__
 struct Three { unsigned x, y, z; };
-static Three blockIdx, threadIdx, blockDim, gridDim;
+static thread_local Three blockIdx, threadIdx, blockDim, gridDim;
 """
 LAUNCH = """
 extern "C" void launch_%s(const unsigned *g, unsigned threads, void **arrays, const integer *n, const double *r) {

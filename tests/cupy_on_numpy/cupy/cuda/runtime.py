@@ -1,0 +1,14 @@
+"""What it says of itself."""
+
+from __future__ import annotations
+
+
+class CUDARuntimeError(RuntimeError): ...
+
+
+def getDeviceCount() -> int:
+    return 1
+
+
+def getDeviceProperties(number: int) -> dict[str, bytes]:
+    return {"name": b"host memory, not a card"}
