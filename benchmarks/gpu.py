@@ -32,6 +32,7 @@ from xspline.solve.cholesky import DenseCholesky
 from xspline.solve.device_dense import DeviceCholesky
 from xspline.solve.direct import Direct
 from xspline.solve.iterative import Iterative
+from xspline.solve.multigrid import BETAS
 from xspline.sums import Gram
 
 GRID = Layout(tuple(Group((axis,), (axis,)) for axis in range(3)))
@@ -278,7 +279,10 @@ def values(bench: Bench) -> Iterator[tuple[object, ...]]:
 
 
 def solves(bench: Bench) -> Iterator[tuple[object, ...]]:
-    """Gaps of any shape, roughness of 1e-4: set-up and solve, on all cores of the host and on the card."""
+    """Gaps of any shape, roughness of 1e-4: set-up and solve, on all cores of the host and on the card.
+
+    The floor is what the iterations read of the card's memory; the rest is the set-up, and launches.
+    """
     case = with_gaps((COEFFICIENTS[bench.quick],) * 3)
     penalty, moment = case.roughness(1e-4).gram(case.space), case.moment
     found, took = [], []
@@ -293,8 +297,18 @@ def solves(bench: Bench) -> Iterator[tuple[object, ...]]:
         start = time.perf_counter()
         system = solved(card)
         took.append(time.perf_counter() - start)
+    floor = system.iterations * _read_by_a_cycle(system) / bench.bandwidth
     error = float(np.abs(found[2] - found[1]).max() / np.abs(found[1]).max())
-    yield f"P = {case.space.size:,}", system.iterations, took[0], took[1], took[0] / took[1], error
+    yield (
+        f"P = {case.space.size:,}", system.iterations, *took, floor, took[1] / floor, took[0] / took[1], error
+    )  # fmt: skip
+
+
+def _read_by_a_cycle(system: Iterative) -> int:
+    """Bytes: each step of both smoothings reads the roots of all windows twice, and each product the matrix once."""
+    levels = system.parts[0].levels
+    steps = 2 * len(BETAS)
+    return sum(2 * steps * level.smoother.nbytes + (steps + 1) * level.operator.nbytes for level in levels)
 
 
 DENSE = {False: 20, True: 8}  # coefficients along each of three coordinates of a dense solve
@@ -353,7 +367,16 @@ def run(args: argparse.Namespace) -> None:
     header = ("what", "million/s", "s", "floor, s", "over the floor", "speed over a core", "apart")
     for section in (gridded, streamed, scattered, values):  # printed before the next runs out of time
         measure.table(f"gpu: {section.__name__}", header, list(section(bench)))
-    header = ("clouds, roughness", "iterations", "host s", "card s", "host / card", "apart")
+    header = (
+        "clouds, roughness",
+        "iterations",
+        "host s",
+        "card s",
+        "floor s",
+        "over it",
+        "host / card",
+        "apart",
+    )
     measure.table("gpu: conjugate gradients, set-up and solve", header, list(solves(bench)))
     header = ("clouds, roughness", "band s", "LAPACK s", "card s", "floor s", "over it", "ratio", "apart")
     measure.table("gpu: dense systems", header, list(dense(bench)))
