@@ -80,10 +80,9 @@ class Cuda:
         tables, table = [*self._moved(tiling.tables)], self._put(tiling.values)
         options = (f"-DVALUE={TYPES[str(values.dtype)]}", *tiling.options)
         sums = self._empty((tiling.owner.size, tiling.lines), xp.float64)
-        scalars = [
-            self._empty((tiling.tiles.size, tiling.lines), t) for t in (xp.float64, xp.int64, xp.int64)
-        ]
-        sizes = (rows, stored, column, after, tiling.lines, tiling.values.shape[1], tiling.tiles.size)
+        shape = (0 if tiling.pairs else tiling.tiles.size, tiling.lines)
+        scalars = [self._empty(shape, dtype) for dtype in (xp.float64, xp.int64, xp.int64)]
+        sizes = (rows, stored, column, after, tiling.lines, table.shape[1], tiling.tiles.size)
         numbers = [*map(np.int64, sizes), np.float64(0.0 if reference is None else reference)]
         arguments = (values, table, *tables[:-2], *numbers, sums, *scalars)
         self.compile(source(), "sweep", options)(tiling.blocks, (THREADS, 1, 1), arguments)
