@@ -27,12 +27,12 @@ from benchmarks.solve import with_gaps
 from xspline import execution
 from xspline.execution import Source, sums
 from xspline.kernels import Block, Group, Layout, accumulate, evaluate
-from xspline.solve.band import gather_dense
-from xspline.solve.cholesky import DenseCholesky
-from xspline.solve.device_dense import DeviceCholesky
-from xspline.solve.direct import Direct
-from xspline.solve.iterative import Iterative
-from xspline.solve.multigrid import BETAS
+from xspline.solve.device.dense import DeviceCholesky
+from xspline.solve.direct.band import gather_dense
+from xspline.solve.direct.cholesky import DenseCholesky
+from xspline.solve.direct.solver import Direct
+from xspline.solve.multigrid.solver import Iterative
+from xspline.solve.multigrid.vcycle import BETAS
 from xspline.sums import Gram
 
 GRID = Layout(tuple(Group((axis,), (axis,)) for axis in range(3)))

@@ -47,7 +47,7 @@ ALLOWED = {
     "spaces": {"numpy", "cftime"},
 }
 
-COMPILED = {"xspline.kernels.compiled", "xspline.solve.stencil"}
+COMPILED = {"xspline.kernels.compiled", "xspline.solve.multigrid.compiled"}
 
 MAX_MODULE, MAX_BODY, MAX_MEDIAN_BODY = 500, 60, 8
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xspline.solve import Penalty, Ridge, factorise
-from xspline.solve.direct import SLAB
+from xspline.solve.direct.solver import SLAB
 from xspline.sums import Factor, Gram
 
 from .cases import close, space_of

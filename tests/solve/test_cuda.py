@@ -13,11 +13,11 @@ from tests import host_kernels
 from tests.devices import StandIn
 from tests.solve.test_device import AXES, close, pairs_over
 from tests.solve.test_iterative import System
-from xspline.solve.cuda import CudaOperator
-from xspline.solve.device import _operator
-from xspline.solve.iterative import Iterative
-from xspline.solve.nested import Line
-from xspline.solve.operator import Operator
+from xspline.solve.device.kernel import CudaOperator
+from xspline.solve.device.multigrid import _operator
+from xspline.solve.multigrid.operator import Operator
+from xspline.solve.multigrid.solver import Iterative
+from xspline.solve.multigrid.spaces import Line
 
 pytestmark = pytest.mark.skipif(host_kernels.COMPILER is None, reason="needs a C++ compiler")
 

@@ -9,12 +9,12 @@ from tests.devices import Device
 from tests.solve.cases import gaps, space_of
 from tests.solve.test_iterative import System, roughness
 from xspline.solve import solve
-from xspline.solve.device import DeviceLevel, DeviceMultigrid, DeviceOperator, DeviceSchwarz
-from xspline.solve.iterative import Iterative, Layout
-from xspline.solve.multigrid import Level, Multigrid, coarsened
-from xspline.solve.nested import Line
-from xspline.solve.operator import Operator
-from xspline.solve.schwarz import Schwarz
+from xspline.solve.device.multigrid import DeviceLevel, DeviceMultigrid, DeviceOperator, DeviceSchwarz
+from xspline.solve.multigrid.operator import Operator
+from xspline.solve.multigrid.schwarz import Schwarz
+from xspline.solve.multigrid.solver import Iterative, Layout
+from xspline.solve.multigrid.spaces import Line
+from xspline.solve.multigrid.vcycle import Level, Multigrid, coarsened
 from xspline.spaces import BSpline, Fourier
 
 SYSTEMS = {

@@ -11,8 +11,8 @@ from tests.devices import Device, StandIn
 from tests.solve.cases import Case, close, gaps, grid, space_of
 from tests.solve.test_smoothing import wave
 from xspline.solve import Penalty, Ridge, Roughness, SingularSystemError, choose, factorise, select, solve
-from xspline.solve.device_dense import DeviceCholesky, assembled
-from xspline.solve.direct import Direct
+from xspline.solve.device.dense import DeviceCholesky, assembled
+from xspline.solve.direct.solver import Direct
 from xspline.solve.select import MATRICES, SEARCHED, WIDEST, room_on
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Gram
@@ -66,7 +66,7 @@ def test_everything_is_that_of_the_host(kinds: Any, batch: Any, penalty: Penalty
 def test_the_matrix_is_made_in_pieces(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     case, gram = made(("uneven", "linear", "short circle"))
     frame, scale = case.space.frame, 1.0 + np.arange(case.space.size)
-    monkeypatch.setattr("xspline.solve.device_dense.AT_ONCE", 7 * case.space.size)
+    monkeypatch.setattr("xspline.solve.device.dense.AT_ONCE", 7 * case.space.size)
     found = device.get(assembled(gram.one_factor(frame).pairs, scale, frame, device))
     np.testing.assert_array_equal(found, gram.to_dense(frame) / scale / scale[:, None])
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from tests.solve.cases import Case, product
-from xspline.solve import Smoothing, choose, krylov, smoothing
-from xspline.solve.criteria import Reml
-from xspline.solve.estimated import Estimated
-from xspline.solve.penalised import Model
+from xspline.solve import Smoothing, choose, krylov
+from xspline.solve.smoothing import choose as smoothing
+from xspline.solve.smoothing.criteria import Reml
+from xspline.solve.smoothing.fit import Model
+from xspline.solve.smoothing.probes import Estimated
 from xspline.spaces import Axis, BSpline, Polynomial, Space
 from xspline.sums import Gram, Sums
 

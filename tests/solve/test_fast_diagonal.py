@@ -19,10 +19,11 @@ from tests.solve.cases import (
     weights_of,
     with_multiplicity,
 )
-from xspline.solve import ConvergenceError, Penalty, Ridge, Roughness, factorise, solution, solve, threads
-from xspline.solve.direct import Direct
-from xspline.solve.fast_diagonal import FastDiagonal
-from xspline.solve.products import Products, along
+from xspline.solve import ConvergenceError, Penalty, Ridge, Roughness, factorise, solution, solve
+from xspline.solve import parallel as threads
+from xspline.solve.direct.solver import Direct
+from xspline.solve.kronecker.pcg import FastDiagonal
+from xspline.solve.kronecker.products import Products, along
 from xspline.solve.select import candidates, select
 from xspline.solve.structure import product_of
 from xspline.spaces import Axis, BSpline, Space
@@ -143,7 +144,7 @@ def test_same_bits_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> 
     space = cube(9, 10, 11)
     case, gram = even(space)
     penalty, rhs = roughness(space, gram, 1e-3), case.sums(gram).full_moment(space.frame)
-    monkeypatch.setattr("xspline.solve.products.SMALL", 0.0)
+    monkeypatch.setattr("xspline.solve.kronecker.products.SMALL", 0.0)
     ours = []
     for cores in (1, 4):
         monkeypatch.setattr(threads, "cores", lambda cores=cores: cores)

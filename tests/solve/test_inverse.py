@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.sums.cases import frame_of, frames, random_gram
 from xspline.solve import Factorisation, Penalty, Ridge, Roughness, factorise
-from xspline.solve.band import band, gather, gather_dense, narrowest, rows
-from xspline.solve.cholesky import BandCholesky, scale_band
+from xspline.solve.direct.band import band, gather, gather_dense, narrowest, rows
+from xspline.solve.direct.cholesky import BandCholesky, scale_band
 from xspline.spaces import Axis, BSpline, Frame, Space
 from xspline.sums import Gram, outer_pairs
 
@@ -217,7 +217,7 @@ def test_the_selected_inverse_of_a_band(rng: np.random.Generator, size: int, wid
 
 def test_rounding_errors_die_out_across_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     """In panels narrower than the band, over many rows of coefficients without observations."""
-    monkeypatch.setattr("xspline.solve.cholesky.PANEL", (8, 8))
+    monkeypatch.setattr("xspline.solve.direct.cholesky.PANEL", (8, 8))
     space = Space(
         {"a": BSpline(90, domain=(0, 1)), "b": BSpline(14, domain=(0, 1))}, axes={n: Axis() for n in "ab"}
     )

@@ -12,15 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.solve.cases import Case, gaps, rngs, space_of, spaces
-from xspline.solve import Penalty, Ridge, Roughness, SingularSystemError, solve, threads
-from xspline.solve.direct import Direct
+from xspline.solve import Penalty, Ridge, Roughness, SingularSystemError, solve
+from xspline.solve import parallel as threads
+from xspline.solve.direct.solver import Direct
 from xspline.solve.errors import ConvergenceError
-from xspline.solve.iterative import Iterative, Layout
 from xspline.solve.krylov import conjugate_gradients
-from xspline.solve.multigrid import Level, Multigrid, along, coarsened
-from xspline.solve.nested import Line, Step, prolongation
-from xspline.solve.operator import Operator
-from xspline.solve.schwarz import Schwarz, windows
+from xspline.solve.multigrid.operator import Operator
+from xspline.solve.multigrid.schwarz import Schwarz, windows
+from xspline.solve.multigrid.solver import Iterative, Layout
+from xspline.solve.multigrid.spaces import Line, Step, prolongation
+from xspline.solve.multigrid.vcycle import Level, Multigrid, along, coarsened
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.spaces.bspline import LocalSpline
 from xspline.sums import Factor, Gram, Sums

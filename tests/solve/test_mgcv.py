@@ -12,7 +12,7 @@ from benchmarks.mgcv.cases import Case, cases
 from benchmarks.mgcv.gam import FIXTURES
 from tests import reference_reml
 from xspline.solve import solve
-from xspline.solve.smoothing import choose
+from xspline.solve.smoothing.choose import choose
 
 FOUND: list[dict[str, Any]] = json.loads(FIXTURES.read_text(encoding="utf-8"))
 STEP = 1e-3

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from xspline.solve.errors import SingularSystemError
-from xspline.solve.newton import Minimum, Search
+from xspline.solve.smoothing.newton import Minimum, Search
 
 
 @dataclass(frozen=True)

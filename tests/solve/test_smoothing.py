@@ -13,8 +13,8 @@ from scipy import optimize
 from tests import reference_reml as reference
 from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.solve import Roughness, choose, solve
-from xspline.solve.criteria import Gcv, Reml, Score
-from xspline.solve.penalised import Model
+from xspline.solve.smoothing.criteria import Gcv, Reml, Score
+from xspline.solve.smoothing.fit import Model
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Gram, Sums
 

@@ -11,10 +11,11 @@ import pytest
 
 from tests import reference_reml as reference
 from xspline.kernels import Block, Group, Layout, accumulate
-from xspline.solve import Roughness, SingularSystemError, choose, smoothing, solve
-from xspline.solve.criteria import Reml
-from xspline.solve.penalised import Model
-from xspline.solve.smoothing import Problem
+from xspline.solve import Roughness, SingularSystemError, choose, solve
+from xspline.solve.smoothing import choose as smoothing
+from xspline.solve.smoothing.choose import Problem
+from xspline.solve.smoothing.criteria import Reml
+from xspline.solve.smoothing.fit import Model
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
 

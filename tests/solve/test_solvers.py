@@ -7,9 +7,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from xspline.solve import Penalty, Ridge, Roughness, factorise, solve, threads
-from xspline.solve.cholesky import BandCholesky
-from xspline.solve.lapack import pbtrf
+from xspline.solve import Penalty, Ridge, Roughness, factorise, solve
+from xspline.solve import parallel as threads
+from xspline.solve.direct.cholesky import BandCholesky
+from xspline.solve.direct.lapack import pbtrf
 from xspline.solve.select import ITERATIVE, NAMES
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
@@ -211,7 +212,7 @@ def test_same_bits_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch, roo
 @pytest.mark.parametrize("offered", [True, False])
 def test_lapack_with_and_without_the_lock(monkeypatch: pytest.MonkeyPatch, offered: bool) -> None:
     if not offered:
-        monkeypatch.setattr("xspline.solve.lapack._pbtrf", lambda: None)
+        monkeypatch.setattr("xspline.solve.direct.lapack._pbtrf", lambda: None)
     rng = np.random.default_rng(0)
     matrix = np.eye(9) * 3 + np.diag(rng.random(8), -1) + np.diag(rng.random(7), -2)
     band = np.zeros((9, 3))

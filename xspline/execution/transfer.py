@@ -21,7 +21,7 @@ import numpy as np
 
 from xspline.execution.cuts import Cuts, read_shape, runs
 from xspline.execution.source import Slices
-from xspline.solve.threads import cores
+from xspline.solve.parallel import cores
 
 PIECE = 2 * 2**20
 """Bytes of a pinned buffer: a copy takes several times what starting it does, and all of them fit in a cache."""

@@ -12,7 +12,7 @@ import numpy as np
 from xspline import execution
 from xspline.labels.statistics import Statistics
 from xspline.solve import Factorisation, Penalty, Solution, solve
-from xspline.solve.smoothing import Smoothing, choose
+from xspline.solve.smoothing.choose import Smoothing, choose
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
 

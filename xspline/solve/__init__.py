@@ -1,20 +1,20 @@
 """Solve: from sums and a penalty to coefficients. Host NumPy; the only room that uses SciPy."""
 
-from .errors import ConvergenceError as ConvergenceError
-from .errors import SingularSystemError as SingularSystemError
-from .penalty import Penalty as Penalty
-from .penalty import PenaltySum as PenaltySum
-from .penalty import Ridge as Ridge
-from .penalty import Roughness as Roughness
-from .penalty import as_penalty as as_penalty
-from .penalty import penalty_code as penalty_code
-from .select import Choice as Choice
-from .smoothing import Smoothing as Smoothing
-from .smoothing import choice_for as choice_for
-from .smoothing import choose as choose
-from .solution import Factorisation as Factorisation
-from .solution import Solution as Solution
-from .solution import factorise as factorise
-from .solution import solve as solve
+from xspline.solve.errors import ConvergenceError as ConvergenceError
+from xspline.solve.errors import SingularSystemError as SingularSystemError
+from xspline.solve.penalty import Penalty as Penalty
+from xspline.solve.penalty import PenaltySum as PenaltySum
+from xspline.solve.penalty import Ridge as Ridge
+from xspline.solve.penalty import Roughness as Roughness
+from xspline.solve.penalty import as_penalty as as_penalty
+from xspline.solve.penalty import penalty_code as penalty_code
+from xspline.solve.select import Choice as Choice
+from xspline.solve.smoothing.choose import Smoothing as Smoothing
+from xspline.solve.smoothing.choose import choice_for as choice_for
+from xspline.solve.smoothing.choose import choose as choose
+from xspline.solve.solution import Factorisation as Factorisation
+from xspline.solve.solution import Solution as Solution
+from xspline.solve.solution import factorise as factorise
+from xspline.solve.solution import solve as solve
 
 penalty_from_dict = Penalty.from_dict

@@ -14,7 +14,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 from scipy import linalg
 
-from .errors import ConvergenceError
+from xspline.solve.errors import ConvergenceError
 
 Array = NDArray[np.float64]
 Step = Callable[[Array], Array]

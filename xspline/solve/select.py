@@ -9,19 +9,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from xspline.solve.direct.band import Ordering, narrowest
+from xspline.solve.multigrid.spaces import MAX_AXES
+from xspline.solve.multigrid.subdomains import inverses
+from xspline.solve.parallel import MANY, cores
+from xspline.solve.structure import Product, describe, distinct, product_of, ridge_of, split, subframe
 from xspline.sums import Gram
 
-from .band import Ordering, narrowest
-from .blas import MANY
-from .nested import MAX_AXES
-from .structure import Product, describe, distinct, product_of, ridge_of, split, subframe
-from .threads import cores
-from .windows import inverses
-
 if TYPE_CHECKING:
+    from xspline.solve.device.gpu import Card
     from xspline.spaces import Frame
-
-    from .card import Card
 
 NAMES = ("spectral", "separable", "banded", "dense", "iterative")
 ITERATIVE = "iterative"

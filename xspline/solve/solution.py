@@ -11,23 +11,21 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.solve.direct.cholesky import Array
+from xspline.solve.direct.solver import Direct
+from xspline.solve.errors import ConvergenceError, nothing_determined
+from xspline.solve.kronecker.pcg import FastDiagonal
+from xspline.solve.kronecker.separable import Separable
+from xspline.solve.kronecker.spectral import Spectral
+from xspline.solve.krylov import MOST
+from xspline.solve.penalty import Penalty
+from xspline.solve.select import ITERATIVE, Choice, candidates, room_for, room_on
+from xspline.solve.structure import product_of, ridge_of, split
 from xspline.sums import Gram, Sums
 
-from .cholesky import Array
-from .direct import Direct
-from .errors import ConvergenceError, nothing_determined
-from .fast_diagonal import FastDiagonal
-from .krylov import MOST
-from .penalty import Penalty
-from .select import ITERATIVE, Choice, candidates, room_for, room_on
-from .separable import Separable
-from .spectral import Spectral
-from .structure import product_of, ridge_of, split
-
 if TYPE_CHECKING:
+    from xspline.solve.device.gpu import Card
     from xspline.spaces import Frame, Space
-
-    from .card import Card
 
 FEW = 100  # iterations after which another solver, if there is one, takes over
 
@@ -264,7 +262,7 @@ def _system(
     """The solver of a choice; an iterative one gives up after `most` iterations."""
     name = choice.name
     if name == ITERATIVE:
-        from .iterative import Iterative  # imports numba
+        from xspline.solve.multigrid.solver import Iterative  # imports numba
 
         return Iterative(gram, penalty, space, most=most, card=card)
     frame = space.frame

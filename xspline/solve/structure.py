@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.solve.direct.band import band, narrowest
+from xspline.solve.direct.cholesky import BandCholesky
 from xspline.sums import Factor, Gram
-
-from .band import band, narrowest
-from .cholesky import BandCholesky
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame

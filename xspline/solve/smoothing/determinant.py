@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import linalg
 
+from xspline.solve.direct.cholesky import Array
+from xspline.solve.structure import subframe
 from xspline.sums import Factor, Gram
-
-from .cholesky import Array
-from .structure import subframe
 
 if TYPE_CHECKING:
     from xspline.spaces import Space

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.solve.direct.cholesky import Array
+from xspline.solve.direct.solver import Direct
+from xspline.solve.kronecker.eigen import eigen, outer, rotate, weakest
+from xspline.solve.structure import Block, Split, alone, dense_of, subframe, within
 from xspline.sums import Factor, Gram, digest_key
-
-from .cholesky import Array
-from .direct import Direct
-from .eigen import eigen, outer, rotate, weakest
-from .structure import Block, Split, alone, dense_of, subframe, within
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .card import Array, Card, Host, taken
-from .cuda import CudaOperator
-from .multigrid import Level, Multigrid, Terms
-from .nested import COARSEST, Line, galerkin, prolongation
-from .schwarz import Four, windows
-from .windows import places_of
+from xspline.solve.device.gpu import Array, Card, Host, taken
+from xspline.solve.device.kernel import CudaOperator
+from xspline.solve.multigrid.schwarz import Four, windows
+from xspline.solve.multigrid.spaces import COARSEST, Line, galerkin, prolongation
+from xspline.solve.multigrid.subdomains import places_of
+from xspline.solve.multigrid.vcycle import Level, Multigrid, Terms
 
 RIDGE = 1e-10  # relative to the diagonal: added to windows, so that those without observations have a root
 LEAST = 32  # rows of triangles that are inverted as they are

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.solve.direct.cholesky import Array
+from xspline.solve.kronecker.eigen import eigen, outer, rotate, weakest
+from xspline.solve.structure import Product, dense_of, subframe
 from xspline.sums import Factor, Gram
 from xspline.sums.terms import outer as multiplied
-
-from .cholesky import Array
-from .eigen import eigen, outer, rotate, weakest
-from .structure import Product, dense_of, subframe
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame

@@ -21,17 +21,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xspline.solve.direct.cholesky import Array
+from xspline.solve.penalty import Roughness
+from xspline.solve.smoothing.determinant import Spectrum, spectrum
+from xspline.solve.solution import Factorisation, factorise
 from xspline.sums import Gram, Sums
 
-from .cholesky import Array
-from .determinant import Spectrum, spectrum
-from .penalty import Roughness
-from .solution import Factorisation, factorise
-
 if TYPE_CHECKING:
+    from xspline.solve.device.gpu import Card
     from xspline.spaces import Space
-
-    from .card import Card
 
 DRAWS = 32  # over all systems
 SLAB = 2**23  # numbers of one array of draws

@@ -16,14 +16,14 @@ from functools import cached_property
 
 import numpy as np
 
-from .cholesky import Array
-from .criteria import Members, OfFit, Reml, Score
-from .determinant import axis_spectrum
-from .newton import LONGEST, Search
-from .penalised import Fit, Model, flat, products
-from .products import rotated
-from .select import iterating
-from .solution import Factorisation, factorise
+from xspline.solve.direct.cholesky import Array
+from xspline.solve.kronecker.products import rotated
+from xspline.solve.select import iterating
+from xspline.solve.smoothing.criteria import Members, OfFit, Reml, Score
+from xspline.solve.smoothing.determinant import axis_spectrum
+from xspline.solve.smoothing.fit import Fit, Model, flat, products
+from xspline.solve.smoothing.newton import LONGEST, Search
+from xspline.solve.solution import Factorisation, factorise
 
 BENT = 2  # probes of the Hessian, which only steers
 ROUGH = 1e-3  # relative residual of its solves

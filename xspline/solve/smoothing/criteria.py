@@ -15,12 +15,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.solve.direct.cholesky import Array
+from xspline.solve.errors import SingularSystemError
+from xspline.solve.smoothing.fit import ROUNDING, SMALLEST, Fit, Model, diagonal
+from xspline.solve.solution import Factorisation
 from xspline.sums import Sums
-
-from .cholesky import Array
-from .errors import SingularSystemError
-from .penalised import ROUNDING, SMALLEST, Fit, Model, diagonal
-from .solution import Factorisation
 
 Members = NDArray[np.bool_]
 DRAWN = 1.0  # how much of a log-likelihood slopes from draws may be wrong by, over the steps that matter

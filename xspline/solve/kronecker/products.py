@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.solve.parallel import ranges, run, threads_for
+from xspline.solve.structure import dense_of
 from xspline.sums import Factor
-
-from .blas import threads_for
-from .structure import dense_of
-from .threads import ranges, run
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame

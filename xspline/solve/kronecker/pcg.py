@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from xspline.sums import Gram
-
-from .cholesky import Array, tolerance
-from .errors import NEEDS_DIRECT, ConvergenceError, WithoutInverse
-from .krylov import (
+from xspline.solve.direct.cholesky import Array, tolerance
+from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError, WithoutInverse
+from xspline.solve.kronecker.products import Products, rotated
+from xspline.solve.krylov import (
     MOST,
     PROBE_TOLERANCE,
     RESTARTS,
@@ -35,8 +34,8 @@ from .krylov import (
     stalled,
     times,
 )
-from .products import Products, rotated
-from .structure import Product
+from xspline.solve.structure import Product
+from xspline.sums import Gram
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame

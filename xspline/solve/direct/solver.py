@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.solve.device.dense import DeviceCholesky
+from xspline.solve.device.gpu import Card
+from xspline.solve.direct.band import band, gather, gather_dense, narrowest, rows, stripes
+from xspline.solve.direct.batch import BatchCholesky
+from xspline.solve.direct.cholesky import Array, BandCholesky, DenseCholesky
+from xspline.solve.parallel import ranges, run, threads_for
+from xspline.solve.select import abreast
+from xspline.solve.structure import distinct, members
 from xspline.sums import Factor, Gram
-
-from .band import band, gather, gather_dense, narrowest, rows, stripes
-from .batch import BatchCholesky
-from .blas import threads_for
-from .card import Card
-from .cholesky import Array, BandCholesky, DenseCholesky
-from .device_dense import DeviceCholesky
-from .select import abreast
-from .structure import distinct, members
-from .threads import ranges, run
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame

@@ -12,8 +12,8 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .cholesky import Array
-from .errors import SingularSystemError
+from xspline.solve.direct.cholesky import Array
+from xspline.solve.errors import SingularSystemError
 
 LONGEST = 5.0  # a step along an eigenvector of the Hessian
 NEAR = 5e-5  # a step that ends the search

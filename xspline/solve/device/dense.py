@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .band import Index, gathered
-from .card import Card, taken
-from .cholesky import Array, Cholesky, unit_scale
-from .nested import Line
-from .windows import places_of
+from xspline.solve.device.gpu import Card, taken
+from xspline.solve.direct.band import Index, gathered
+from xspline.solve.direct.cholesky import Array, Cholesky, unit_scale
+from xspline.solve.multigrid.spaces import Line
+from xspline.solve.multigrid.subdomains import places_of
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame

@@ -15,15 +15,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.solve.device.gpu import Card
+from xspline.solve.device.multigrid import DeviceMultigrid
+from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError, WithoutInverse
+from xspline.solve.krylov import (
+    MOST,
+    PROBE_TOLERANCE,
+    TOLERANCE,
+    conjugate_gradients,
+    probes,
+    quadrature,
+    spread,
+)
+from xspline.solve.multigrid.spaces import COARSEST, MAX_AXES, Line
+from xspline.solve.multigrid.vcycle import Multigrid, Terms
+from xspline.solve.structure import distinct, members
 from xspline.sums import Gram
-
-from .card import Card
-from .device import DeviceMultigrid
-from .errors import NEEDS_DIRECT, ConvergenceError, WithoutInverse
-from .krylov import MOST, PROBE_TOLERANCE, TOLERANCE, conjugate_gradients, probes, quadrature, spread
-from .multigrid import Multigrid, Terms
-from .nested import COARSEST, MAX_AXES, Line
-from .structure import distinct, members
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame, Space

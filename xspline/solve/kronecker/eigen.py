@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.linalg import lapack
 
+from xspline.solve.direct.cholesky import Array, tolerance, unit_scale
 from xspline.sums import outer_pairs
-
-from .cholesky import Array, tolerance, unit_scale
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame

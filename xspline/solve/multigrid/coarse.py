@@ -14,11 +14,10 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
+from xspline.solve.multigrid.spaces import Line, galerkin, prolongation
+from xspline.solve.structure import Array
 from xspline.spaces import Axis, Basis, BSpline, Space
 from xspline.sums import Factor, Gram, Sums
-
-from .nested import Line, galerkin, prolongation
-from .structure import Array
 
 
 def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> tuple[Sums, Space] | None:

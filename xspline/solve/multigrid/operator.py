@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from . import stencil
-from .nested import Line
-from .threads import ranges, rounds_of, run
+from xspline.solve.multigrid import compiled as stencil
+from xspline.solve.multigrid.spaces import Line
+from xspline.solve.parallel import ranges, rounds_of, run
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

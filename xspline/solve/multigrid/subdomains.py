@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from .nested import Line
+    from xspline.solve.multigrid.spaces import Line
 
 LARGEST = 700  # coefficients of a window
 NARROWEST = 3  # along a local axis

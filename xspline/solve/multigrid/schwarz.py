@@ -17,10 +17,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from . import stencil
-from .nested import Line
-from .threads import rounds_of, run
-from .windows import members, places_of, spans
+from xspline.solve.multigrid import compiled as stencil
+from xspline.solve.multigrid.spaces import Line
+from xspline.solve.multigrid.subdomains import members, places_of, spans
+from xspline.solve.parallel import rounds_of, run
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

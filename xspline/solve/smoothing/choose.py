@@ -10,24 +10,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xspline.solve.direct.cholesky import Array, tolerance
+from xspline.solve.errors import SingularSystemError, nothing_determined
+from xspline.solve.multigrid.coarse import coarser
+from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness
+from xspline.solve.select import Choice, iterating, select
+from xspline.solve.smoothing.criteria import Gcv, Holders, Members, Reml, Score
+from xspline.solve.smoothing.fit import Model
+from xspline.solve.smoothing.newton import NEAR, Minimum, Search
+from xspline.solve.smoothing.probes import Estimated, Slopes
+from xspline.solve.solution import Factorisation
 from xspline.spaces import BSpline, Union
 from xspline.sums import Gram, Sums, leave_one_out
 
-from .cholesky import Array, tolerance
-from .coarse import coarser
-from .criteria import Gcv, Holders, Members, Reml, Score
-from .errors import SingularSystemError, nothing_determined
-from .estimated import Estimated, Slopes
-from .newton import NEAR, Minimum, Search
-from .penalised import Model
-from .penalty import AUTOMATIC, Penalty, Roughness
-from .select import Choice, iterating, select
-from .solution import Factorisation
-
 if TYPE_CHECKING:
+    from xspline.solve.device.gpu import Card
     from xspline.spaces import Basis, Space
-
-    from .card import Card
 
 ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G

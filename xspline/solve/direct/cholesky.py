@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from .lapack import pbtrf
+from xspline.solve.direct.lapack import pbtrf
 
 Array = NDArray[np.float64]
 # Columns that a selected inverse takes at once: as many as the band is wide, within these limits.

@@ -13,8 +13,8 @@ from importlib.resources import files
 
 import numpy as np
 
-from .card import Array, Card, Host, Kernel
-from .nested import Line
+from xspline.solve.device.gpu import Array, Card, Host, Kernel
+from xspline.solve.multigrid.spaces import Line
 
 THREADS = 128  # of a block
 AT_ONCE = 4  # vectors that share what is read of the matrix

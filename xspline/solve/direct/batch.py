@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .cholesky import Array, scale_band, tolerance, unit_scale
+from xspline.solve.direct.cholesky import Array, scale_band, tolerance, unit_scale
 
 
 class BatchCholesky:

@@ -15,16 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.solve.direct.band import band, narrowest
+from xspline.solve.direct.cholesky import BandCholesky
+from xspline.solve.multigrid import compiled as stencil
+from xspline.solve.multigrid.operator import Operator
+from xspline.solve.multigrid.schwarz import Schwarz
+from xspline.solve.multigrid.spaces import COARSEST, Line, Step, Table
+from xspline.solve.parallel import ranges, run, threads_for
 from xspline.spaces import Frame
-
-from . import stencil
-from .band import band, narrowest
-from .blas import threads_for
-from .cholesky import BandCholesky
-from .nested import COARSEST, Line, Step, Table
-from .operator import Operator
-from .schwarz import Schwarz
-from .threads import ranges, run
 
 Array = NDArray[np.float64]
 Terms = Sequence[Sequence[Array]]  # of the penalty: pairs [K, O] of each axis

@@ -1,0 +1,1 @@
+"""Direct solvers: banded and dense Cholesky factorisations of G + Λ."""

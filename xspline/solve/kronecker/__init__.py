@@ -1,0 +1,1 @@
+"""Solvers of systems that are products over coordinates."""

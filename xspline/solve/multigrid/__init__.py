@@ -1,0 +1,1 @@
+"""Conjugate gradients with multigrid over nested spline spaces."""

@@ -1,0 +1,1 @@
+"""The choice of the strengths of a roughness penalty from the sums."""
