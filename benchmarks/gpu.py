@@ -1,9 +1,9 @@
-"""Statistics, values and solves on a card against one core of the host, each beside the floor of the card.
+"""Statistics, values and solves on a GPU against one core of the host, each beside the floor of the GPU.
 
-The floor of what only reads is its bytes over the bandwidth that a copy on the same card reaches (bytes read and
+The floor of what only reads is its bytes over the bandwidth that a copy on the same GPU reaches (bytes read and
 written both count); of what comes from the host, its bytes over that of one copy from pinned memory; that of scattered
 observations and solves is their multiplications over the rate of a product of two large matrices in float64.
-Without a card it says so; `tests/cupy_on_numpy` on PYTHONPATH shows that all of it runs.
+Without a GPU it says so; `tests/cupy_on_numpy` on PYTHONPATH shows that all of it runs.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ COEFFICIENTS = {False: 58, True: 15}  # along each of three coordinates of a sol
 PER_OBSERVATION = {3: 7 * 49 + 64}  # multiplications of cubics in three coordinates: pairs and moment
 
 
-class Card(execution.Card):
-    """The current card."""
+class Gpu(execution.Gpu):
+    """The current GPU."""
 
     device = "cuda"
 
@@ -67,7 +67,7 @@ class Card(execution.Card):
         return self.cupy.asarray(array)
 
     def pinned(self, nbytes: int) -> Callable[[], object]:
-        """What copies so many bytes of pinned memory to the card."""
+        """What copies so many bytes of pinned memory to the GPU."""
         host, array = self.cupy.cuda.alloc_pinned_memory(nbytes), self.cupy.empty(nbytes, np.uint8)
         return lambda: array.data.copy_from_host_async(host.ptr, nbytes)
 
@@ -87,67 +87,67 @@ def reason_for_none() -> str:
     try:
         cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        return f"CuPy finds no card ({error})"
+        return f"CuPy finds no GPU ({error})"
     return ""
 
 
 class Bench:
-    """Clocks on one card, and its ceilings."""
+    """Clocks on one GPU, and its ceilings."""
 
-    def __init__(self, card: Any, quick: bool, repeat: int) -> None:
-        self.card, self.quick, self.repeat = card, quick, repeat
+    def __init__(self, gpu: Any, quick: bool, repeat: int) -> None:
+        self.gpu, self.quick, self.repeat = gpu, quick, repeat
 
     def seconds(self, call: Callable[[], object]) -> float:
-        """Median wall seconds of a call until the card is idle; one call before them compiles."""
+        """Median wall seconds of a call until the GPU is idle; one call before them compiles."""
         times = []
         for _ in range(self.repeat + 1):
-            self.card.wait()
+            self.gpu.wait()
             start = time.perf_counter()
             call()
-            self.card.wait()
+            self.gpu.wait()
             times.append(time.perf_counter() - start)
         return statistics.median(times[1:])
 
     @cached_property
     def bandwidth(self) -> float:
         """Bytes read and written by a copy, per second."""
-        array = self.card.put(np.random.default_rng(0).random(COPIED[self.quick]))
-        return 16 * COPIED[self.quick] / self.seconds(lambda: self.card.xp.asarray(array, copy=True))
+        array = self.gpu.put(np.random.default_rng(0).random(COPIED[self.quick]))
+        return 16 * COPIED[self.quick] / self.seconds(lambda: self.gpu.xp.asarray(array, copy=True))
 
     @cached_property
     def bus(self) -> float:
-        """Bytes that one copy from pinned memory brings to the card, per second."""
+        """Bytes that one copy from pinned memory brings to the GPU, per second."""
         nbytes = 8 * COPIED[self.quick]
-        return nbytes / self.seconds(self.card.pinned(nbytes))
+        return nbytes / self.seconds(self.gpu.pinned(nbytes))
 
     @cached_property
     def rate(self) -> float:
         """Multiplications and additions of a product of matrices in float64, per second."""
         n = PRODUCT[self.quick]
-        array = self.card.put(np.random.default_rng(0).random((n, n)))
-        return n**3 / self.seconds(lambda: self.card.xp.matmul(array, array))
+        array = self.gpu.put(np.random.default_rng(0).random((n, n)))
+        return n**3 / self.seconds(lambda: self.gpu.xp.matmul(array, array))
 
 
 def transfers(bench: Bench) -> Iterator[tuple[object, ...]]:
-    """Arrays in memory as NumPy makes it, to the card and back."""
+    """Arrays in memory as NumPy makes it, to the GPU and back."""
     array = np.random.default_rng(0).random((64, COPIED[bench.quick] // 64))
-    moved = bench.card.put(array)
-    exact = bool((bench.card.get(moved) == array).all())
+    moved = bench.gpu.put(array)
+    exact = bool((bench.gpu.get(moved) == array).all())
     for name, call in (
-        ("to the card", lambda: bench.card.put(array)),
-        ("to the card, in steps of 64 MB", lambda: [bench.card.put(a) for a in np.array_split(array, 32)]),
-        ("to the card, every second column", lambda: bench.card.put(array[:, ::2])),
-        ("to the card, as CuPy moves it", lambda: bench.card.plain(array)),
-        ("from the card", lambda: bench.card.get(moved)),
+        ("to the GPU", lambda: bench.gpu.put(array)),
+        ("to the GPU, in steps of 64 MB", lambda: [bench.gpu.put(a) for a in np.array_split(array, 32)]),
+        ("to the GPU, every second column", lambda: bench.gpu.put(array[:, ::2])),
+        ("to the GPU, as CuPy moves it", lambda: bench.gpu.plain(array)),
+        ("from the GPU", lambda: bench.gpu.get(moved)),
     ):
         nbytes, took = array.nbytes // (2 if "second" in name else 1), bench.seconds(call)
         yield name, nbytes / took / 1e9, took, nbytes / bench.bus, took * bench.bus / nbytes, exact
 
 
-def on_card(bench: Bench, block: Block) -> Block:
-    """The same block with its values on the card, and coordinates that are as many."""
-    coordinates = (bench.card.put(x) if x.size == block.values.size else x for x in block.coordinates)
-    return replace(block, values=bench.card.put(block.values), coordinates=tuple(coordinates))
+def on_gpu(bench: Bench, block: Block) -> Block:
+    """The same block with its values on the GPU, and coordinates that are as many."""
+    coordinates = (bench.gpu.put(x) if x.size == block.values.size else x for x in block.coordinates)
+    return replace(block, values=bench.gpu.put(block.values), coordinates=tuple(coordinates))
 
 
 def apart(a: Any, b: Any) -> float:
@@ -156,7 +156,7 @@ def apart(a: Any, b: Any) -> float:
 
 
 def gridded(bench: Bench) -> Iterator[tuple[object, ...]]:
-    """The paper's product in shape, scaled in space; then repeated in time, on the card alone."""
+    """The paper's product in shape, scaled in space; then repeated in time, on the GPU alone."""
     sst, (lat, lon) = stand_in.noaa(494), SCALE[bench.quick]
     values = np.repeat(np.repeat(sst.values.astype("float32"), lat, axis=1), lon, axis=2)
     space = sst.spline.space(stand_in.paper_bases())
@@ -167,10 +167,10 @@ def gridded(bench: Bench) -> Iterator[tuple[object, ...]]:
         block = _grid(values, space, sst.dims)
         floor = values.nbytes / bench.bandwidth
         yield from _compared(bench, f"grid, {gaps}", block, layout, space, floor)
-        moved = on_card(bench, block)
+        moved = on_gpu(bench, block)
         took = bench.seconds(lambda b=moved: accumulate(b, layout, space, engine="namespace"))
         yield f"grid, {gaps}, slab by slab", values.size / took / 1e6, took, floor, took / floor, "", ""
-        again = bench.card.xp.concat([moved.values] * AGAIN[bench.quick])
+        again = bench.gpu.xp.concat([moved.values] * AGAIN[bench.quick])
         longer = _grid(again, space, sst.dims)
         floor *= AGAIN[bench.quick]
         took = bench.seconds(lambda b=longer: accumulate(b, layout, space))
@@ -209,17 +209,17 @@ def _compared(
     floor: float,
     few: Block | None = None,
 ) -> Iterator[tuple[object, ...]]:
-    """Sums of a block on the card, and moved there first; on one core, of `few` if that is given."""
-    few, moved = few or block, on_card(bench, block)
+    """Sums of a block on the GPU, and moved there first; on one core, of `few` if that is given."""
+    few, moved = few or block, on_gpu(bench, block)
     expected = accumulate(few, layout, space)
     start = time.process_time()
     accumulate(few, layout, space)
     host, count = (time.process_time() - start) * block.values.size / few.values.size, block.values.size
-    error = apart(accumulate(on_card(bench, few), layout, space), expected)
+    error = apart(accumulate(on_gpu(bench, few), layout, space), expected)
     arrives = sum(x.nbytes for x in (block.values, *block.coordinates)) / bench.bus
     for where, least, call in (
-        ("on the card", floor, lambda: accumulate(moved, layout, space)),
-        ("moved to it", max(floor, arrives), lambda: accumulate(on_card(bench, block), layout, space)),
+        ("on the GPU", floor, lambda: accumulate(moved, layout, space)),
+        ("moved to it", max(floor, arrives), lambda: accumulate(on_gpu(bench, block), layout, space)),
     ):
         took = bench.seconds(call)
         yield f"{name}, {where}", count / took / 1e6, took, least, took / least, host / took, error
@@ -236,7 +236,7 @@ class Memory:
 
 
 def streamed(bench: Bench) -> Iterator[tuple[object, ...]]:
-    """A store that is read by four threads while the card sums, against one that reads and sums on the host."""
+    """A store that is read by four threads while the GPU sums, against one that reads and sums on the host."""
     rng, (lat, lon) = np.random.default_rng(0), SCALE[bench.quick]
     shape = (494, 60 * lat, 160 * lon)
     values = rng.standard_normal(shape, dtype="float32")
@@ -254,7 +254,7 @@ def streamed(bench: Bench) -> Iterator[tuple[object, ...]]:
     start = time.process_time()
     summed(None, scheduler="synchronous")
     host, least = time.process_time() - start, values.nbytes / bench.bus
-    took = bench.seconds(lambda: summed(bench.card.device, scheduler="threads", num_workers=4))
+    took = bench.seconds(lambda: summed(bench.gpu.device, scheduler="threads", num_workers=4))
     error = apart(found[-1], found[0])
     yield "grid, land, from a store", values.size / took / 1e6, took, least, took / least, host / took, error
 
@@ -266,12 +266,12 @@ def values(bench: Bench) -> Iterator[tuple[object, ...]]:
     for functions in (11, 37):
         space = xs.Space({name: xs.BSpline(functions, domain=(0.0, 1.0)) for name in ("t", "y", "x")})
         c = np.random.default_rng(0).normal(size=space.shape)
-        moved, floor = bench.card.put(c), 8 * np.prod(shape) / bench.bandwidth
+        moved, floor = bench.gpu.put(c), 8 * np.prod(shape) / bench.bandwidth
         for orders in ((0, 0, 0), (0, 1, 0)):
             start = time.process_time()
             expected = evaluate(c, where, GRID, space, orders)
             host = time.process_time() - start
-            found = bench.card.get(evaluate(moved, where, GRID, space, orders))
+            found = bench.gpu.get(evaluate(moved, where, GRID, space, orders))
             error = float(np.abs(found - expected).max() / np.abs(expected).max())
             took = bench.seconds(lambda c=moved, s=space, o=orders: evaluate(c, where, GRID, s, o))
             name = f"{'derivative' if any(orders) else 'values'}, P = {functions}³"
@@ -279,23 +279,23 @@ def values(bench: Bench) -> Iterator[tuple[object, ...]]:
 
 
 def solves(bench: Bench) -> Iterator[tuple[object, ...]]:
-    """Gaps of any shape, roughness of 1e-4: set-up and solve, on all cores of the host and on the card.
+    """Gaps of any shape, roughness of 1e-4: set-up and solve, on all cores of the host and on the GPU.
 
-    The floor is what the iterations read of the card's memory; the rest is the set-up, and launches.
+    The floor is what the iterations read of the GPU's memory; the rest is the set-up, and launches.
     """
     case = with_gaps((COEFFICIENTS[bench.quick],) * 3)
     penalty, moment = case.roughness(1e-4).gram(case.space), case.moment
     found, took = [], []
 
-    def solved(card: Any) -> Iterative:
-        system = Iterative(case.sums.gram, penalty, case.space, card=card)
+    def solved(gpu: Any) -> Iterative:
+        system = Iterative(case.sums.gram, penalty, case.space, gpu=gpu)
         found.append(system.solve(moment))
         return system
 
-    solved(bench.card)  # compiles
-    for card in (None, bench.card):
+    solved(bench.gpu)  # compiles
+    for gpu in (None, bench.gpu):
         start = time.perf_counter()
-        system = solved(card)
+        system = solved(gpu)
         took.append(time.perf_counter() - start)
     floor = system.iterations * _read_by_a_cycle(system) / bench.bandwidth
     error = float(np.abs(found[2] - found[1]).max() / np.abs(found[1]).max())
@@ -315,9 +315,9 @@ DENSE = {False: 20, True: 8}  # coefficients along each of three coordinates of 
 
 
 def dense(bench: Bench) -> Iterator[tuple[object, ...]]:
-    """Gaps of any shape: a root with a solve, and the inverse in pairs, on the host and on a card.
+    """Gaps of any shape: a root with a solve, and the inverse in pairs, on the host and on a GPU.
 
-    A band is what a solve without a card takes, with as many threads as it takes there; LAPACK has all cores. The
+    A band is what a solve without a GPU takes, with as many threads as it takes there; LAPACK has all cores. The
     floor is P³/6 multiplications and additions of the root, P³/3 of the inverse.
     """
     case = with_gaps((DENSE[bench.quick],) * 3)
@@ -330,7 +330,7 @@ def dense(bench: Bench) -> Iterator[tuple[object, ...]]:
         return DenseCholesky(both.to_dense(frame).reshape(size, size))
 
     def root() -> DeviceCholesky:
-        return DeviceCholesky(both.pairs, frame, bench.card)
+        return DeviceCholesky(both.pairs, frame, bench.gpu)
 
     banded, _ = _once(lambda: band.solve(case.moment))
     full, expected = _once(lambda: host().solve(moment))
@@ -356,14 +356,14 @@ def run(args: argparse.Namespace) -> None:
     if reason := reason_for_none():
         print(f"gpu: skipped, {reason}")
         return
-    bench = Bench(Card(), args.quick, args.repeat)
+    bench = Bench(Gpu(), args.quick, args.repeat)
     print(
-        f"gpu: {bench.card.name}; copies at {bench.bandwidth / 1e9:,.0f} GB/s, from pinned memory at "
+        f"gpu: {bench.gpu.name}; copies at {bench.bandwidth / 1e9:,.0f} GB/s, from pinned memory at "
         f"{bench.bus / 1e9:,.0f} GB/s, float64 products at "
         f"{bench.rate / 1e9:,.0f} G multiplications/s"
     )
     header = ("what", "GB/s", "s", "floor, s", "over the floor", "exact")
-    measure.table("gpu: 2 GB between host and card", header, list(transfers(bench)))
+    measure.table("gpu: 2 GB between host and GPU", header, list(transfers(bench)))
     header = ("what", "million/s", "s", "floor, s", "over the floor", "speed over a core", "apart")
     for section in (gridded, streamed, scattered, values):  # printed before the next runs out of time
         measure.table(f"gpu: {section.__name__}", header, list(section(bench)))
@@ -371,12 +371,12 @@ def run(args: argparse.Namespace) -> None:
         "clouds, roughness",
         "iterations",
         "host s",
-        "card s",
+        "GPU s",
         "floor s",
         "over it",
-        "host / card",
+        "host / GPU",
         "apart",
     )
     measure.table("gpu: conjugate gradients, set-up and solve", header, list(solves(bench)))
-    header = ("clouds, roughness", "band s", "LAPACK s", "card s", "floor s", "over it", "ratio", "apart")
+    header = ("clouds, roughness", "band s", "LAPACK s", "GPU s", "floor s", "over it", "ratio", "apart")
     measure.table("gpu: dense systems", header, list(dense(bench)))

@@ -1,4 +1,4 @@
-"""Where arrays live that NumPy must not touch: a stand-in on every machine, a card where there is one."""
+"""Where arrays live that NumPy must not touch: a stand-in on every machine, a GPU where there is one."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class StandIn:
         return array_api_strict.linalg.solve(matrix, rhs)
 
 
-class Card(cuda.Card):
-    """The current card, through CuPy; takes arrays of any byte order."""
+class Gpu(cuda.Gpu):
+    """The current GPU, through CuPy; takes arrays of any byte order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,11 +69,11 @@ class Card(cuda.Card):
         return super().put(array.astype(array.dtype.newbyteorder("=")))
 
 
-@pytest.fixture(params=["stand-in", pytest.param("card", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["stand-in", pytest.param("GPU", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     """A device; the stand-in has the whole standard and nothing but the standard."""
-    if request.param == "card":
-        yield Card()
+    if request.param == "GPU":
+        yield Gpu()
         return
     names = "boolean_indexing", "data_dependent_shapes"  # no indexing by masks, no shapes from data
     before = array_api_strict.get_array_api_strict_flags()

@@ -10,7 +10,7 @@ from array_api_compat import numpy as compat
 
 
 class Duck(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array "on a card" that a host array holds; every implicit way to the host is an error."""
+    """An array "on a GPU" that a host array holds; every implicit way to the host is an error."""
 
     def __init__(self, array: np.ndarray) -> None:
         self._array = array
@@ -22,8 +22,8 @@ class Duck(np.lib.mixins.NDArrayOperatorsMixin):
     nbytes = property(lambda self: self._array.nbytes)
     itemsize = property(lambda self: self._array.itemsize)
     T = property(lambda self: _wrap(self._array.T))
-    device = "card"
-    __cuda_array_interface__: Any = None  # by which a card's arrays are known; nothing reads it
+    device = "GPU"
+    __cuda_array_interface__: Any = None  # by which a GPU's arrays are known; nothing reads it
 
     def __len__(self) -> int:
         return len(self._array)
@@ -82,7 +82,7 @@ def unwrapped(value: Any) -> Any:
     if isinstance(value, Duck):
         return value._array
     if isinstance(value, np.ndarray) and value.ndim:
-        raise TypeError("a host array beside arrays of the card: move it there first")
+        raise TypeError("a host array beside arrays of the GPU: move it there first")
     if isinstance(value, tuple | list):
         return type(value)(unwrapped(v) for v in value)
     return value
@@ -102,7 +102,7 @@ KIND: type[Duck] = Duck  # of results
 
 
 def of_arrays(function: Any) -> Any:
-    """A function of NumPy arrays as one of arrays "on a card"."""
+    """A function of NumPy arrays as one of arrays "on a GPU"."""
     return lambda *args, **kwargs: _call(function, args, kwargs)
 
 
@@ -121,11 +121,11 @@ class _Namespace(types.ModuleType):
         return lambda *args, device=None, **kwargs: _call(found, args, kwargs)
 
     def asarray(self, value: Any, *, device: Any = None, **kwargs: Any) -> Duck:
-        """The one way to the card."""
+        """The one way to the GPU."""
         return Duck(compat.asarray(value._array if isinstance(value, Duck) else value, **kwargs))
 
     def __array_namespace_info__(self) -> Any:
-        return types.SimpleNamespace(devices=lambda: ["cpu", "card"])
+        return types.SimpleNamespace(devices=lambda: ["cpu", "GPU"])
 
 
 NAMESPACE = _Namespace("duck")

@@ -1,4 +1,4 @@
-"""CUDA C++ kernels run by the host's compiler, thread after thread: what needs no card to be wrong.
+"""CUDA C++ kernels run by the host's compiler, thread after thread: what needs no GPU to be wrong.
 
 Threads run in an order of their own, arrays lie between guards of NaN and huge integers, and what a kernel is to
 write starts as such: reading or writing outside, leaving an entry out, or relying on an order shows.

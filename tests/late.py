@@ -1,4 +1,4 @@
-"""A card that does everything as late as it may, in NumPy: what forgets to wait gets wrong numbers.
+"""A GPU that does everything as late as it may, in NumPy: what forgets to wait gets wrong numbers.
 
 A stream does what it was given only when somebody waits for it: copies read and write their buffers then, not when
 they are asked for. New memory still belongs to work that its stream has yet to do, and that scribbles over it.
@@ -30,7 +30,7 @@ class Event:
 
 
 class Stream:
-    """Work that is waiting; one lock for all streams, as there is one card."""
+    """Work that is waiting; one lock for all streams, as there is one GPU."""
 
     def __init__(self, lock: threading.RLock) -> None:
         self.lock, self.waiting, self.given, self.done = lock, deque[Callable[[], None]](), 0, 0
@@ -54,15 +54,15 @@ class Stream:
         self.run(self.given)
 
 
-class OnCard(Duck):
+class OnGpu(Duck):
     """An array whose numbers are looked at in the order of the thread's stream, as a kernel does."""
 
-    def __init__(self, card: Late, array: np.ndarray) -> None:
-        self.card, self.memory = card, array
+    def __init__(self, gpu: Late, array: np.ndarray) -> None:
+        self.gpu, self.memory = gpu, array
 
     @property
     def _array(self) -> np.ndarray:
-        self.card.current().synchronize()
+        self.gpu.current().synchronize()
         return self.memory
 
 
@@ -101,28 +101,28 @@ class Late:
         finally:
             self.local.stream = before
 
-    def plain(self, array: np.ndarray) -> OnCard:
+    def plain(self, array: np.ndarray) -> OnGpu:
         self.moved.append(array.shape)
-        return OnCard(self, array.copy(order="C"))
+        return OnGpu(self, array.copy(order="C"))
 
-    def contiguous(self, array: Duck) -> OnCard:
-        return OnCard(self, np.ascontiguousarray(array._array))
+    def contiguous(self, array: Duck) -> OnGpu:
+        return OnGpu(self, np.ascontiguousarray(array._array))
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> OnCard:
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> OnGpu:
         self.moved.append(shape)
         found = np.empty(shape, dtype)
         _bytes(found)[:] = SCRIBBLE
         self.current().give(lambda: _bytes(found).fill(SCRIBBLE))
-        return OnCard(self, found)
+        return OnGpu(self, found)
 
     def record(self, stream: Stream) -> Event:
         return Event(stream, stream.given)
 
-    def up(self, room: np.ndarray, array: OnCard, offset: int, stream: Stream) -> None:
+    def up(self, room: np.ndarray, array: OnGpu, offset: int, stream: Stream) -> None:
         there = _bytes(array.memory)[offset : offset + room.nbytes]
         stream.give(lambda: np.copyto(there, _bytes(room)))
 
-    def down(self, array: OnCard, offset: int, room: np.ndarray, stream: Stream) -> None:
+    def down(self, array: OnGpu, offset: int, room: np.ndarray, stream: Stream) -> None:
         there = _bytes(array.memory)[offset : offset + room.nbytes]
         stream.give(lambda: np.copyto(_bytes(room), there))
 

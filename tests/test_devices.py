@@ -1,4 +1,4 @@
-"""Values on a card go through xarray and Dask into the same fit as values on the host."""
+"""Values on a GPU go through xarray and Dask into the same fit as values on the host."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Put = Callable[[np.ndarray], Any]
 SEASON = xs.Fourier(1, "365.2425D")
 
 
-@pytest.fixture(params=["duck", pytest.param("card", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["duck", pytest.param("GPU", marks=pytest.mark.gpu)])
 def put(request: pytest.FixtureRequest) -> Put:
-    """How an array gets to a card, or to what stands in for one."""
+    """How an array gets to a GPU, or to what stands in for one."""
     if request.param == "duck":
         return Duck
     import cupy
@@ -71,7 +71,7 @@ def apart(a: xs.Field, b: xs.Field) -> float:
 
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_a_card_gives_the_fit_of_the_host(name: str, chunked: bool, put: Put) -> None:
+def test_a_gpu_gives_the_fit_of_the_host(name: str, chunked: bool, put: Put) -> None:
     make, bases, chunks = CASES[name]
     data = make()
     moved = data.copy(data=put(data.values))
@@ -80,7 +80,7 @@ def test_a_card_gives_the_fit_of_the_host(name: str, chunked: bool, put: Put) ->
     assert isinstance(field.coefficients.data, np.ndarray)
 
 
-def test_weights_on_a_card(put: Put) -> None:
+def test_weights_on_a_gpu(put: Put) -> None:
     data = clouds()
     weights = xr.where(data.notnull(), 1.0 + data.lat**2 / 900.0, 0.0).transpose(*data.dims)
     field, moved = (
@@ -90,7 +90,7 @@ def test_weights_on_a_card(put: Put) -> None:
     assert apart(moved, field) < 1e-11
 
 
-def test_holders_and_smoothing_of_a_card(put: Put) -> None:
+def test_holders_and_smoothing_of_a_gpu(put: Put) -> None:
     data = clouds()
     field, moved = (
         d.spline.fit({**PLACE, "time": SEASON}, holder="time.year")
@@ -100,7 +100,7 @@ def test_holders_and_smoothing_of_a_card(put: Put) -> None:
     np.testing.assert_allclose(moved.stderr(), field.stderr(), rtol=1e-8)
 
 
-def test_an_infinity_on_a_card_is_named(put: Put) -> None:
+def test_an_infinity_on_a_gpu_is_named(put: Put) -> None:
     data = grid()
     data[3, 2, 5] = np.inf
     with pytest.raises(ValueError, match=r"sst .*infinite.* at time=1990-04-01"):
@@ -120,7 +120,7 @@ def test_blocks_that_their_tasks_move(name: str) -> None:
 
 
 @pytest.mark.gpu
-def test_iterations_on_a_card() -> None:
+def test_iterations_on_a_gpu() -> None:
     statistics = clouds().spline.statistics({**PLACE, "time": SEASON})
     field, moved = (
         statistics.solve(xs.Roughness(1e-3), solver="iterative", device=device) for device in (None, "cuda")
@@ -130,7 +130,7 @@ def test_iterations_on_a_card() -> None:
 
 @pytest.fixture
 def near(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small dense systems are worth the way to a card too."""
+    """Small dense systems are worth the way to a GPU too."""
     monkeypatch.setattr(select, "AWAY", 0.0)
 
 
@@ -138,14 +138,14 @@ def near(monkeypatch: pytest.MonkeyPatch) -> None:
 def cuda(device: Device, near: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The device is the one that is named "cuda"."""
     if isinstance(device, StandIn):
-        monkeypatch.setattr("xspline.execution.card", lambda name: device if name else None)
-        monkeypatch.setattr("xspline.execution.device.has_card", lambda: True)
+        monkeypatch.setattr("xspline.execution.gpu", lambda name: device if name else None)
+        monkeypatch.setattr("xspline.execution.device.has_gpu", lambda: True)
 
 
 def same_field(ours: xs.Field, host: xs.Field) -> None:
     """Coefficients, what they are known by, and their errors; all of it on the host."""
     system = ours.solution["sst"].factorisation
-    assert system.choice.on_card and not host.solution["sst"].factorisation.choice.on_card
+    assert system.choice.on_gpu and not host.solution["sst"].factorisation.choice.on_gpu
     assert apart(ours, host) < 1e-9
     np.testing.assert_allclose(system.edf(), host.solution["sst"].factorisation.edf(), rtol=1e-9)
     np.testing.assert_allclose(ours.stderr(), host.stderr(), rtol=1e-8)
@@ -159,7 +159,7 @@ def same_field(ours: xs.Field, host: xs.Field) -> None:
 
 
 @pytest.mark.parametrize("penalty", [1e-3, "reml", "gcv"])
-def test_dense_systems_on_a_card(penalty: Any, cuda: None) -> None:
+def test_dense_systems_on_a_gpu(penalty: Any, cuda: None) -> None:
     statistics = clouds().spline.statistics({**PLACE, "time": SEASON})
     ours, host = (statistics.solve(penalty, solver="dense", device=name) for name in ("cuda", None))
     same_field(ours, host)
@@ -182,7 +182,7 @@ def test_what_is_solved_again_is_solved_there(cuda: None) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_fit_with_its_smoothing_on_a_card(chunked: bool, near: None) -> None:
+def test_a_fit_with_its_smoothing_on_a_gpu(chunked: bool, near: None) -> None:
     data = clouds().chunk({"time": 7, "lat": 8}) if chunked else clouds()
     ours, host = (
         data.spline.fit({**PLACE, "time": SEASON}, penalty="reml", solver="dense", device=name)
@@ -192,7 +192,7 @@ def test_a_fit_with_its_smoothing_on_a_card(chunked: bool, near: None) -> None:
 
 
 @pytest.mark.gpu
-def test_an_undetermined_system_on_a_card_is_the_one_of_the_host(near: None) -> None:
+def test_an_undetermined_system_on_a_gpu_is_the_one_of_the_host(near: None) -> None:
     statistics = clouds().isel(time=slice(2)).spline.statistics({**PLACE, "time": SEASON})
     said = []
     for name in ("cuda", None):

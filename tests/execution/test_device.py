@@ -31,12 +31,12 @@ from tests.execution.cases import (
 )
 from tests.late import Late
 from xspline.execution import (
-    Card,
+    Gpu,
     Source,
-    card,
     check_device,
     evaluate,
-    has_card,
+    gpu,
+    has_gpu,
     lazy_sums,
     plan,
     present,
@@ -45,7 +45,7 @@ from xspline.execution import (
     transfer,
 )
 from xspline.execution.chunked import cuts_of, read_of
-from xspline.execution.device import where_cards_are
+from xspline.execution.device import on_gpu_workers
 from xspline.execution.source import is_dask
 from xspline.kernels import Group, Layout, accumulate
 
@@ -88,13 +88,13 @@ class _RuntimeError(Exception):
     pass
 
 
-def fake_cupy(cards: int | None) -> types.ModuleType:
-    """A module that sees some cards, or cannot say how many."""
+def fake_cupy(gpus: int | None) -> types.ModuleType:
+    """A module that sees some GPUs, or cannot say how many."""
 
     def count() -> int:
-        if cards is None:
+        if gpus is None:
             raise _RuntimeError("cudaErrorNoDevice")
-        return cards
+        return gpus
 
     module: Any = types.ModuleType("cupy")
     module.cuda = types.SimpleNamespace(
@@ -106,7 +106,7 @@ def fake_cupy(cards: int | None) -> types.ModuleType:
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> Late:
-    """A card in the place of CuPy's, with a ring of its own: all but the smallest arrays go through it."""
+    """A GPU in the place of CuPy's, with a ring of its own: all but the smallest arrays go through it."""
     found = Late()
     monkeypatch.setattr("xspline.execution.device._cupy", lambda: fake_cupy(1))
     monkeypatch.setattr(transfer, "Cuda", lambda cupy: found)
@@ -115,29 +115,29 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Late:
     return found
 
 
-@pytest.mark.parametrize("cards", [None, 0])
-def test_without_a_card_the_error_says_so(monkeypatch: pytest.MonkeyPatch, cards: int | None) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(cards))
-    with pytest.raises(RuntimeError, match=r"no card is visible to this process.*CUDA_VISIBLE_DEVICES"):
+@pytest.mark.parametrize("gpus", [None, 0])
+def test_without_a_gpu_the_error_says_so(monkeypatch: pytest.MonkeyPatch, gpus: int | None) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(gpus))
+    with pytest.raises(RuntimeError, match=r"no GPU is visible to this process.*CUDA_VISIBLE_DEVICES"):
         check_device("cuda", here=True)
 
 
-def test_a_client_without_a_card_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    assert card(None) is None and not has_card()
+    assert gpu(None) is None and not has_gpu()
     with pytest.raises(ImportError, match=r"xarray-spline\[gpu12\]"):
-        card("cuda")
+        gpu("cuda")
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(1))
-    assert has_card()
+    assert has_gpu()
 
 
-def test_a_process_that_a_card_is_sent_to_takes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_a_gpu_is_sent_to_takes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(1))
-    sent = pickle.dumps(card("cuda"))
-    assert isinstance(pickle.loads(sent), Card) and present("cuda") == "cuda"
+    sent = pickle.dumps(gpu("cuda"))
+    assert isinstance(pickle.loads(sent), Gpu) and present("cuda") == "cuda"
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(0))
     assert present("cuda") is None
-    with pytest.raises(RuntimeError, match="no card is visible to this process"):
+    with pytest.raises(RuntimeError, match="no GPU is visible to this process"):
         pickle.loads(sent)
 
 
@@ -149,7 +149,7 @@ def test_each_block_moves_inside_its_own_task(late: Late) -> None:
     assert_same(found, sums([grid()], SPACE)[0], SPACE)
 
 
-def test_values_come_back_from_the_card(late: Late) -> None:
+def test_values_come_back_from_the_gpu(late: Late) -> None:
     c = np.random.default_rng(0).normal(size=SPACE.shape)
     out, expected = (
         evaluate(c, positions(SHAPE), GRID, SPACE, (0, 1, 0), SHAPE, device=device)
@@ -189,10 +189,10 @@ def test_coordinates_of_observations_move_with_them(late: Late) -> None:
 
 
 @pytest.mark.parametrize("gaps", ["static", "any"])
-def test_a_card_reads_one_step_ahead(monkeypatch: pytest.MonkeyPatch, late: Late, gaps: str) -> None:
+def test_a_gpu_reads_one_step_ahead(monkeypatch: pytest.MonkeyPatch, late: Late, gaps: str) -> None:
     """The sums are those without a thread that reads; each step is read and moved once, in turn."""
     monkeypatch.setattr("xspline.execution.cuts.READ", 8000)
-    monkeypatch.setattr("xspline.execution.chunked.CARD", 8000)
+    monkeypatch.setattr("xspline.execution.chunked.GPU", 8000)
     sources = [grid(Array(values(gaps=gaps), (3, 7, 12))) for _ in range(2)]
     with dask.config.set(scheduler="synchronous"):
         expected, found = (
@@ -206,7 +206,7 @@ def test_a_card_reads_one_step_ahead(monkeypatch: pytest.MonkeyPatch, late: Late
 
 def test_steps_of_several_tasks_share_the_ring(monkeypatch: pytest.MonkeyPatch, late: Late) -> None:
     monkeypatch.setattr("xspline.execution.cuts.READ", 8000)
-    monkeypatch.setattr("xspline.execution.chunked.CARD", 8000)
+    monkeypatch.setattr("xspline.execution.chunked.GPU", 8000)
     sources = [grid(Array(values(seed=seed), (3, 7, 12))) for seed in range(4)]
     with dask.config.set(scheduler="threads", num_workers=4):
         found = sums(sources, SPACE, device="cuda")
@@ -215,7 +215,7 @@ def test_steps_of_several_tasks_share_the_ring(monkeypatch: pytest.MonkeyPatch, 
     assert late.pinned_bytes == transfer.LANES * transfer.PIECE
 
 
-def test_a_step_is_let_go_when_the_card_is_done_with_it(monkeypatch: pytest.MonkeyPatch, late: Late) -> None:
+def test_a_step_is_let_go_when_the_gpu_is_done_with_it(monkeypatch: pytest.MonkeyPatch, late: Late) -> None:
     """Its memory is that of the next one: whatever the sums were made with has been run by then."""
     ran: list[bool] = []
 
@@ -235,7 +235,7 @@ def test_what_fails_ahead_is_named(late: Late, tmp_path: Path) -> None:
     assert any("while reading sst[0:30, 0:14, 0:12]" in note for note in caught.value.__notes__)
 
 
-def test_small_reads_are_joined_further_for_a_card() -> None:
+def test_small_reads_are_joined_further_for_a_gpu() -> None:
     source = grid(Endless((4000, 100, 120), (1, 100, 120)))
     assert [read_of(source, cuts_of(source), d)[0] for d in (None, "cuda")] == [174, 200]
     blocks = Source(da.ones((40_000, 12_000), chunks=(1, 12_000)), positions((40_000, 12_000)), (), PLANES)
@@ -243,14 +243,14 @@ def test_small_reads_are_joined_further_for_a_card() -> None:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_tasks_go_where_a_card_is_declared(
+def test_tasks_go_where_a_gpu_is_declared(
     monkeypatch: pytest.MonkeyPatch, late: Late, declared: bool
 ) -> None:
     monkeypatch.setattr("xspline.execution.cuts.READ", 5000)
     options = {"nthreads": 1, "dashboard": False}
-    workers = {name: {"cls": Worker, "options": {**options, "name": name}} for name in ("plain", "card")}
+    workers = {name: {"cls": Worker, "options": {**options, "name": name}} for name in ("plain", "GPU")}
     if declared:
-        workers["card"]["options"]["resources"] = {"GPU": 1}
+        workers["GPU"]["options"]["resources"] = {"GPU": 1}
     scheduler = {"cls": Scheduler, "options": {"protocol": "inproc://", "dashboard": False}}
     for worker in workers.values():
         worker["options"]["protocol"] = "inproc://"
@@ -258,30 +258,30 @@ def test_tasks_go_where_a_card_is_declared(
         with get_task_stream(client) as stream:
             found = sums([grid(Array(values(), (3, 7, 6)))], SPACE, device="cuda")[0]
         ran = {task["worker"] for task in stream.data}
-        assert not declared or ran == {cluster.workers["card"].worker_address}
+        assert not declared or ran == {cluster.workers["GPU"].worker_address}
     assert_same(found, sums([grid()], SPACE)[0], SPACE)
 
 
 def test_the_plan_counts_the_pinned_buffers() -> None:
     source = grid(Endless((4000, 100, 120), (1, 100, 120)))
-    host, card = (plan(source, SPACE, device=device) for device in (None, "cuda"))
-    assert card.compile_bytes - host.compile_bytes == transfer.RING
-    assert card.memory_bytes > host.memory_bytes  # a step is larger
+    host, gpu = (plan(source, SPACE, device=device) for device in (None, "cuda"))
+    assert gpu.compile_bytes - host.compile_bytes == transfer.RING
+    assert gpu.memory_bytes > host.memory_bytes  # a step is larger
 
 
 @pytest.mark.parametrize(
-    ("cards", "asks"),
+    ("gpus", "asks"),
     [([0, 0], False), ([0, 1], True), ([2, 2], False), ([2, 1], True), ([2] * 6 + [0], True)],
 )
-def test_tasks_ask_for_a_card_where_that_changes_something(cards: list[int], asks: bool) -> None:
-    """Workers of two threads each; where every thread has a card, Dask places the tasks as it likes."""
+def test_tasks_ask_for_a_gpu_where_that_changes_something(gpus: list[int], asks: bool) -> None:
+    """Workers of two threads each; where every thread has a GPU, Dask places the tasks as it likes."""
 
     class Client:
         def scheduler_info(self, n_workers: int = 5) -> Any:
-            found = [{"resources": {"GPU": n} if n else {}, "nthreads": 2} for n in cards]
+            found = [{"resources": {"GPU": n} if n else {}, "nthreads": 2} for n in gpus]
             return {"workers": dict(enumerate(found[: None if n_workers < 0 else n_workers]))}
 
-    with where_cards_are("cuda", Client()):
+    with on_gpu_workers("cuda", Client()):
         assert bool(dask.get_annotations()) is asks
-    with where_cards_are(None, Client()):
+    with on_gpu_workers(None, Client()):
         assert not dask.get_annotations()

@@ -1,4 +1,4 @@
-"""Large arrays to a card and back: a stand-in that is late wherever it may be, and a card where there is one."""
+"""Large arrays to a GPU and back: a stand-in that is late wherever it may be, and a GPU where there is one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def mover(name: str) -> Any:
     return Cuda(cupy)
 
 
-@pytest.fixture(params=["late", pytest.param("card", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["late", pytest.param("GPU", marks=pytest.mark.gpu)])
 def ring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ring]:
     """A ring of three small buffers, so that each is used many times, and threads for two of them."""
     monkeypatch.setattr(transfer, "cores", lambda: 2)
@@ -39,7 +39,7 @@ def ring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def host(array: Any) -> np.ndarray:
-    """What is on the card once the stream of this thread has done its work."""
+    """What is on the GPU once the stream of this thread has done its work."""
     return array.get()
 
 
@@ -104,10 +104,10 @@ def test_what_comes_back_is_what_is_there(ring: Ring, name: str) -> None:
 
 
 def test_what_comes_back_was_computed_before() -> None:
-    card = Late()
-    ring, array = Ring(card, LANES, PIECE), numbers(SHAPE)
+    gpu = Late()
+    ring, array = Ring(gpu, LANES, PIECE), numbers(SHAPE)
     moved = ring.load(array)
-    card.current().give(lambda: np.negative(moved._array, out=moved._array))
+    gpu.current().give(lambda: np.negative(moved._array, out=moved._array))
     np.testing.assert_array_equal(ring.get(moved), -array)
 
 
@@ -131,11 +131,11 @@ def test_what_was_loaded_is_there_for_every_stream(ring: Ring) -> None:
             np.testing.assert_array_equal(host(moved), numbers(SHAPE, dtype))
 
 
-def test_loading_waits_for_nothing_that_the_card_does() -> None:
+def test_loading_waits_for_nothing_that_the_gpu_does() -> None:
     """Neither what the thread's stream was given before is run, nor what another thread's was."""
-    card = Late()
-    ring, ran = Ring(card, LANES, PIECE), []
-    card.current().give(lambda: ran.append("kernel"))
+    gpu = Late()
+    ring, ran = Ring(gpu, LANES, PIECE), []
+    gpu.current().give(lambda: ran.append("kernel"))
     moved = ring.load(numbers(SHAPE))
     assert not ran
     np.testing.assert_array_equal(host(moved), numbers(SHAPE))
@@ -164,16 +164,16 @@ def test_threads_share_the_ring(ring: Ring) -> None:
 
 
 def test_the_buffers_are_made_once_and_are_all_there_is() -> None:
-    card = Late()
-    ring = Ring(card, LANES, PIECE)
+    gpu = Late()
+    ring = Ring(gpu, LANES, PIECE)
     for _ in range(3):
         arrived(ring, ring.put(numbers((100, 20, 30))))
-    assert card.pinned_bytes == LANES * PIECE
+    assert gpu.pinned_bytes == LANES * PIECE
     assert transfer.RING == transfer.LANES * transfer.PIECE <= 64 * 2**20
 
 
 class Broken(Late):
-    """A card that fails at some of the copies, which are counted."""
+    """A GPU that fails at some of the copies, which are counted."""
 
     def __init__(self, fails: int) -> None:
         super().__init__()
@@ -200,26 +200,26 @@ class Broken(Late):
 
 @pytest.mark.parametrize("fails", [1, 2, 7, 22])
 def test_after_a_failure_all_is_as_before(fails: int) -> None:
-    card = Broken(fails)
-    ring = Ring(card, LANES, PIECE)
+    gpu = Broken(fails)
+    ring = Ring(gpu, LANES, PIECE)
     with pytest.raises(RuntimeError, match="the bus is on fire"):
         ring.put(numbers(SHAPE))
     assert ring._lanes.qsize() == LANES
-    card.current().synchronize()
-    before = card.made[0].get()
+    gpu.current().synchronize()
+    before = gpu.made[0].get()
     for _ in range(LANES):
         lane = ring._lanes.get()
         lane.stream.synchronize()
         ring._lanes.put(lane)
-    np.testing.assert_array_equal(card.made[0].get(), before)  # nothing still writes to what was given up
+    np.testing.assert_array_equal(gpu.made[0].get(), before)  # nothing still writes to what was given up
     for seed in range(3):
         found = arrived(ring, ring.put(numbers(SHAPE, seed=seed)))
         np.testing.assert_array_equal(found, numbers(SHAPE, seed=seed))
 
 
 def test_a_failure_on_the_way_back() -> None:
-    card = Broken(30)
-    ring = Ring(card, LANES, PIECE)
+    gpu = Broken(30)
+    ring = Ring(gpu, LANES, PIECE)
     moved = ring.put(numbers(SHAPE))
     with pytest.raises(RuntimeError, match="the bus is on fire"):
         ring.get(moved)
@@ -232,14 +232,14 @@ def test_a_failure_on_the_way_back() -> None:
 )
 def test_the_stand_in_notices_what_is_forgotten(forgets: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each wait of the ring is needed: without it, numbers are wrong."""
-    card = Late()
-    ring, array = Ring(card, LANES, PIECE), numbers(SHAPE)
+    gpu = Late()
+    ring, array = Ring(gpu, LANES, PIECE), numbers(SHAPE)
     if forgets == "the buffer":
         monkeypatch.setattr(transfer.Lane, "wait", _nothing)
     if forgets == "the thread's stream":
-        monkeypatch.setattr(card, "current", lambda stream=card.default: _Deaf(stream))
+        monkeypatch.setattr(gpu, "current", lambda stream=gpu.default: _Deaf(stream))
     if forgets == "the memory":
-        monkeypatch.setattr(card, "record", lambda s: late.Event(s, 0 if s is card.default else s.given))
+        monkeypatch.setattr(gpu, "record", lambda s: late.Event(s, 0 if s is gpu.default else s.given))
     if forgets == "the way back":
         moved = ring.load(array)
         monkeypatch.setattr(late.Stream, "run", _nothing)
@@ -250,7 +250,7 @@ def test_the_stand_in_notices_what_is_forgotten(forgets: str, monkeypatch: pytes
         assert not np.array_equal(host(ring.load(array)), array)
         return
     moved = ring.put(array)
-    card.default.synchronize()
+    gpu.default.synchronize()
     assert not np.array_equal(host(moved), array)
 
 
@@ -271,13 +271,13 @@ class _Deaf:
         return getattr(self._stream, name)
 
 
-def test_one_ring_for_each_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    cards = iter([0, 1, 0, 1, 1])
+def test_one_ring_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = iter([0, 1, 0, 1, 1])
 
     class Numbered(Late):
         def __init__(self, cupy: Any) -> None:
             super().__init__()
-            self.number = next(cards)
+            self.number = next(gpus)
 
     monkeypatch.setattr(transfer, "Cuda", Numbered)
     monkeypatch.setattr(transfer, "PIECE", PIECE)
@@ -305,7 +305,7 @@ def test_memory_that_kernels_have_just_left() -> None:
 
 @pytest.mark.gpu
 def test_loads_beside_kernels() -> None:
-    """One thread loads while the card multiplies what the load before it brought."""
+    """One thread loads while the GPU multiplies what the load before it brought."""
     import cupy
 
     ring, n = transfer.ring(cupy), 2048

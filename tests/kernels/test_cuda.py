@@ -1,4 +1,4 @@
-"""The kernels of a card, run by the host's compiler: the sums of the definition."""
+"""The kernels of a GPU, run by the host's compiler: the sums of the definition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(host_kernels.COMPILER is None, reason="needs a C
 
 
 def swept(name: str, mask: str, dtype: str, index: int | None = None, limit: int = DEVICE_SLAB) -> Sums:
-    """Sums by the kernels of a card."""
+    """Sums by the kernels of a GPU."""
     block, layout = built(name, mask, dtype)
     found = walk(block, layout, limit)
     index = Sweep.of(found).index if index is None else index
@@ -32,7 +32,7 @@ def swept(name: str, mask: str, dtype: str, index: int | None = None, limit: int
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("name", SWEPT)
-def test_kernels_of_a_card_are_the_twin_of_the_definition(name: str, mask: str) -> None:
+def test_kernels_of_a_gpu_are_the_twin_of_the_definition(name: str, mask: str) -> None:
     for dtype in ("f4", "f8"):
         expected = accumulate(*built(name, mask, dtype), SPACE, engine="namespace")
         assert_same(swept(name, mask, dtype), expected)

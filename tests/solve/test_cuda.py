@@ -1,4 +1,4 @@
-"""The kernel of a card for the product of the iterative solver, run by the host's compiler."""
+"""The kernel of a GPU for the product of the iterative solver, run by the host's compiler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from xspline.solve.multigrid.spaces import Line
 pytestmark = pytest.mark.skipif(host_kernels.COMPILER is None, reason="needs a C++ compiler")
 
 
-class HostCard(StandIn):
+class HostGpu(StandIn):
     """NumPy arrays, and kernels that the host's compiler compiles."""
 
     xp, device, has_kernels = namespace, "cpu", True
@@ -42,7 +42,7 @@ class HostCard(StandIn):
 def test_products(names: tuple[str, ...], members: int) -> None:
     pairs, lines = pairs_over(*names)
     x = np.random.default_rng(0).normal(size=(members, *(line.size for line in lines)))
-    ours, host = _operator(pairs, lines, HostCard()), Operator(pairs, lines)
+    ours, host = _operator(pairs, lines, HostGpu()), Operator(pairs, lines)
     assert isinstance(ours, CudaOperator)
     close(ours.matvec(x), host.matvec(x), 1e-13)
     turned = np.asfortranarray(x)
@@ -54,7 +54,7 @@ def test_solution_is_the_direct_one() -> None:
     system = System.of(5, 1e-2, missing=0.3)
     rhs = system.sums.full_moment(system.space.frame)
     ours = Iterative(
-        system.sums.gram, system.penalty, system.space, tolerance=1e-12, coarsest=80, card=HostCard()
+        system.sums.gram, system.penalty, system.space, tolerance=1e-12, coarsest=80, gpu=HostGpu()
     )
     close(ours.solve(rhs), system.direct().solve(rhs), 1e-9)
 
@@ -66,5 +66,5 @@ def test_any_axis_may_be_a_circle(circles: tuple[bool, ...]) -> None:
     rng = np.random.default_rng(0)
     pairs, x = rng.normal(size=(*sizes, *offsets)), rng.normal(size=(2, *sizes))
     pairs[..., 0, 0, 0, 0] = 1.0 + np.abs(pairs[..., 0, 0, 0, 0])
-    ours = _operator(pairs, lines, HostCard())
+    ours = _operator(pairs, lines, HostGpu())
     close(ours.matvec(x), Operator(pairs, lines).matvec(x), 1e-13)

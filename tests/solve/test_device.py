@@ -89,7 +89,7 @@ def test_changes_of_level(device: Device) -> None:
 
 def test_cycle(device: Device) -> None:
     system = SYSTEMS["cubic"]()
-    ours = DeviceMultigrid(system.pairs, system.lines, coarsest=100, card=device)
+    ours = DeviceMultigrid(system.pairs, system.lines, coarsest=100, gpu=device)
     host = Multigrid(system.pairs, system.lines, coarsest=100)
     assert len(ours.levels) == len(host.levels) >= 2
     x = vectors(host.operator.sizes)
@@ -101,7 +101,7 @@ def test_solution_is_the_direct_one(share: float, device: Device) -> None:
     system = System.of(4, share, missing=0.3)
     rhs = system.sums.full_moment(system.space.frame)
     iterative = Iterative(
-        system.sums.gram, system.penalty, system.space, tolerance=1e-12, coarsest=40, card=device
+        system.sums.gram, system.penalty, system.space, tolerance=1e-12, coarsest=40, gpu=device
     )
     close(iterative.solve(rhs), system.direct().solve(rhs), 1e-9)
     assert iterative.iterations <= 15
@@ -110,8 +110,8 @@ def test_solution_is_the_direct_one(share: float, device: Device) -> None:
 def test_effective_degrees_of_freedom(device: Device) -> None:
     system = System.of(4, 1e-2, missing=0.3)
     ours, host = (
-        Iterative(system.sums.gram, system.penalty, system.space, coarsest=20, card=card)
-        for card in (device, None)
+        Iterative(system.sums.gram, system.penalty, system.space, coarsest=20, gpu=gpu)
+        for gpu in (device, None)
     )
     np.testing.assert_allclose(ours.edf(), host.edf(), rtol=1e-5)
 
@@ -119,9 +119,7 @@ def test_effective_degrees_of_freedom(device: Device) -> None:
 def test_a_solve_asks_for_its_device(device: Device) -> None:
     system = System.of(4, 1e-2, missing=0.3)
     penalty = roughness(system.space, system.sums.gram, 1e-2)
-    ours, host = (
-        solve(system.sums, system.space, penalty, "iterative", card=card) for card in (device, None)
-    )
-    assert ours.factorisation.system.card is device
+    ours, host = (solve(system.sums, system.space, penalty, "iterative", gpu=gpu) for gpu in (device, None))
+    assert ours.factorisation.system.gpu is device
     close(ours.coefficients, host.coefficients, 1e-8)
-    assert solve(system.sums, system.space, penalty, "banded", card=device).factorisation.name == "banded"
+    assert solve(system.sums, system.space, penalty, "banded", gpu=device).factorisation.name == "banded"

@@ -38,7 +38,7 @@ def made(kinds: tuple[str, ...], batch: tuple[int, ...] = ()) -> tuple[Case, Gra
 def both(case: Case, gram: Gram, penalty: Penalty, device: Device) -> list[Direct]:
     """The dense solver on the device and on the host."""
     args = gram, penalty.gram(case.space), case.space.frame
-    return [Direct(*args, dense=True, card=card) for card in (device, None)]
+    return [Direct(*args, dense=True, gpu=gpu) for gpu in (device, None)]
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def test_the_matrix_is_made_in_pieces(device: Device, monkeypatch: pytest.Monkey
 def test_what_is_not_kept_is_made_again(device: Device) -> None:
     case, gram = made(PLANE, (3,))
     matrix = Ridge(1e-2).gram(case.space)
-    systems = [Direct(gram, matrix, case.space.frame, dense=True, room=r, card=device) for r in (0, np.inf)]
+    systems = [Direct(gram, matrix, case.space.frame, dense=True, room=r, gpu=device) for r in (0, np.inf)]
     few, all_of_them = systems
     assert close(few.logdet(), all_of_them.logdet(), 1e-15)
     assert close(few.inverse_pairs(), all_of_them.inverse_pairs(), 1e-15)
@@ -138,13 +138,13 @@ def one_phase() -> tuple[Case, Gram]:
 def test_the_message_of_an_undetermined_system(make: Any, message: str, device: Device) -> None:
     case, gram = make()
     said = []
-    for card in (device, None):
+    for gpu in (device, None):
         with pytest.raises(SingularSystemError, match=message) as caught:
-            solve(case.sums(gram), case.space, Ridge(0.0), "dense", card=card)
+            solve(case.sums(gram), case.space, Ridge(0.0), "dense", gpu=gpu)
         said.append(str(caught.value))
     assert said[0] == said[1]
-    solution = solve(case.sums(gram), case.space, Ridge(0.1), "dense", card=device)
-    assert solution.factorisation.choice.on_card and solution.determined
+    solution = solve(case.sums(gram), case.space, Ridge(0.1), "dense", gpu=device)
+    assert solution.factorisation.choice.on_gpu and solution.determined
 
 
 # --- what is chosen
@@ -157,35 +157,35 @@ def cube(size: int) -> tuple[Space, Gram]:
 
 
 @pytest.mark.parametrize(
-    ("size", "name", "on_card"),
+    ("size", "name", "on_gpu"),
     [(8, "banded", False), (20, "dense", True), (30, "dense", True), (48, "iterative", False)],
 )
-def test_a_card_takes_dense_systems_that_are_worth_the_way(
-    size: int, name: str, on_card: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_gpu_takes_dense_systems_that_are_worth_the_way(
+    size: int, name: str, on_gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(select, "AWAY", 1e9)
     monkeypatch.setattr(select, "physical_memory", lambda: 256e9)
     space, gram = cube(size)
     penalty = Roughness(1.0).gram(space)
-    choice = select.select(gram, penalty, space.frame, card=StandIn())
-    assert (choice.name, choice.on_card) == (name, on_card)
-    assert ("soon factorised on the card" in choice.reason) == on_card
-    assert not select.select(gram, penalty, space.frame).on_card
+    choice = select.select(gram, penalty, space.frame, gpu=StandIn())
+    assert (choice.name, choice.on_gpu) == (name, on_gpu)
+    assert ("soon factorised on the GPU" in choice.reason) == on_gpu
+    assert not select.select(gram, penalty, space.frame).on_gpu
 
 
-def test_a_card_without_room() -> None:
+def test_a_gpu_without_room() -> None:
     space, gram = cube(20)
-    card, ridge = StandIn(), Ridge(1.0).gram(space)
+    gpu, ridge = StandIn(), Ridge(1.0).gram(space)
     matrix = 8 * space.size**2
     for memory, fits in ((0.99, False), (1.01, True)):
-        card.memory = memory * (MATRICES + SEARCHED) * matrix / select.SHARE
-        assert (room_on(card, space.size) > matrix) == fits
+        gpu.memory = memory * (MATRICES + SEARCHED) * matrix / select.SHARE
+        assert (room_on(gpu, space.size) > matrix) == fits
         for solver in (None, "dense"):
-            choice = select.select(gram, ridge, space.frame, solver, card=card)
-            assert choice.on_card == fits
+            choice = select.select(gram, ridge, space.frame, solver, gpu=gpu)
+            assert choice.on_gpu == fits
             assert fits or choice == select.select(gram, ridge, space.frame, solver)
-    card.memory = 1e15
-    assert room_on(card, WIDEST) > 0 == room_on(card, WIDEST + 1)
+    gpu.memory = 1e15
+    assert room_on(gpu, WIDEST) > 0 == room_on(gpu, WIDEST + 1)
 
 
 @pytest.mark.parametrize("penalty", [Ridge(1.0), Roughness({"a": 1.0})], ids=["spectral", "separable"])
@@ -194,21 +194,21 @@ def test_what_has_structure_stays_on_the_host(
 ) -> None:
     monkeypatch.setattr(select, "AWAY", 1e9)
     space, gram = cube(20)
-    choice = select.select(Gram(gram.terms[:1]), penalty.gram(space), space.frame, card=StandIn())
-    assert choice.name == request.node.callspec.id and not choice.on_card
+    choice = select.select(Gram(gram.terms[:1]), penalty.gram(space), space.frame, gpu=StandIn())
+    assert choice.name == request.node.callspec.id and not choice.on_gpu
 
 
 def test_a_solver_asked_for_by_name_is_the_one(device: Device) -> None:
     case, gram = grid(space_of(*PLANE), np.random.default_rng(0))
     for solver in ("spectral", "banded"):
-        found = factorise(gram, Ridge(1e-2).gram(case.space), case.space, solver, card=device)
-        assert found.name == solver and not found.choice.on_card
+        found = factorise(gram, Ridge(1e-2).gram(case.space), case.space, solver, gpu=device)
+        assert found.name == solver and not found.choice.on_gpu
 
 
-def test_a_solve_on_the_card_comes_back(device: Device) -> None:
+def test_a_solve_on_the_gpu_comes_back(device: Device) -> None:
     case, gram = made(PLANE, (2,))
-    ours, host = (solve(case.sums(gram), case.space, Ridge(1e-2), "dense", card=c) for c in (device, None))
-    assert ours.factorisation.choice.on_card and ours.factorisation.system.card is device
+    ours, host = (solve(case.sums(gram), case.space, Ridge(1e-2), "dense", gpu=c) for c in (device, None))
+    assert ours.factorisation.choice.on_gpu and ours.factorisation.system.gpu is device
     assert close(ours.coefficients, host.coefficients, 1e-10) and close(ours.rss, host.rss, 1e-10)
     for name in ("edf", "logdet", "inverse_pairs"):
         found = getattr(ours.factorisation, name)()
@@ -220,18 +220,18 @@ def test_a_solve_on_the_card_comes_back(device: Device) -> None:
 def test_the_smoothing_is_that_of_the_host(method: str, kinds: Any, batch: Any, device: Device) -> None:
     case, gram = made(kinds, batch)
     sums = case.sums(gram)
-    ours, host = (choose(sums, case.space, method, solver="dense", card=card) for card in (device, None))
+    ours, host = (choose(sums, case.space, method, solver="dense", gpu=gpu) for gpu in (device, None))
     found, expected = (list(one.penalty.strengths(case.space).values()) for one in (ours, host))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert ours.score == pytest.approx(host.score, rel=1e-10)
-    assert ours.factorisation.choice.on_card and not host.factorisation.choice.on_card
+    assert ours.factorisation.choice.on_gpu and not host.factorisation.choice.on_gpu
 
 
 def test_smoothing_by_iterations_runs_there_too(device: Device) -> None:
     case, gram = made(("cubic", "circle", "linear"))
     ours, host = (
-        choose(case.sums(gram), case.space, "reml", solver="iterative", card=card) for card in (device, None)
+        choose(case.sums(gram), case.space, "reml", solver="iterative", gpu=gpu) for gpu in (device, None)
     )
-    assert ours.factorisation.system.card is device
+    assert ours.factorisation.system.gpu is device
     found, expected = (list(one.penalty.strengths(case.space).values()) for one in (ours, host))
     np.testing.assert_allclose(np.log(found), np.log(expected), atol=0.02)

@@ -2,10 +2,10 @@
 
 from .broadcast import deferred as deferred
 from .broadcast import evaluate as evaluate
-from .device import Card as Card
-from .device import card as card
+from .device import Gpu as Gpu
 from .device import check_device as check_device
-from .device import has_card as has_card
+from .device import gpu as gpu
+from .device import has_gpu as has_gpu
 from .device import present as present
 from .device import to_device as to_device
 from .faults import ClusterLostError as ClusterLostError

@@ -7,7 +7,7 @@ from typing import Any
 
 import dask.array as da
 
-from xspline.execution.cuts import CARD, JOIN, MAX_REGIONS, Cuts, grouped, levels, read_shape, regions, runs
+from xspline.execution.cuts import GPU, JOIN, MAX_REGIONS, Cuts, grouped, levels, read_shape, regions, runs
 from xspline.execution.footprint import Sizes, joined
 from xspline.execution.graph import Inputs, new_name
 from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader, nbytes
@@ -111,14 +111,14 @@ def _groupable(source: Source, blocks: Cuts) -> bool:
 
 def read_of(source: Source, cuts: Cuts, device: str | None = None) -> tuple[int, ...]:
     """Return the shape of what is summed at once: few and large reads of a store, or small blocks joined."""
-    card = None if device is None else CARD
+    gpu = None if device is None else GPU
     if not is_dask(source.values):
-        return read_shape(cuts.largest, source.values.chunks, source.dtype.itemsize, card)
+        return read_shape(cuts.largest, source.values.chunks, source.dtype.itemsize, gpu)
     blocks = blocks_of(source)
     if cuts == blocks:
         return blocks.largest
     one = tuple(max(1, n) for n in blocks.largest)
-    return read_shape(cuts.largest, one, source.dtype.itemsize, card or JOIN)
+    return read_shape(cuts.largest, one, source.dtype.itemsize, gpu or JOIN)
 
 
 def steps_of(source: Source, space: Space, cuts: Cuts) -> tuple[tuple[int, ...], ...]:

@@ -31,10 +31,10 @@ READ = 8 * 2**20
 JOIN = 2 * 2**20
 """Bytes of small Dask blocks that are summed at once."""
 
-CARD = 64 * 2**20
-"""Bytes that are read, or blocks joined, for one step of a card: its kernels take microseconds to start.
+GPU = 64 * 2**20
+"""Bytes that are read, or blocks joined, for one step of a GPU: its kernels take microseconds to start.
 
-For each task, the card holds two of them: what it sums, and what arrives meanwhile. The host holds what it reads.
+For each task, the GPU holds two of them: what it sums, and what arrives meanwhile. The host holds what it reads.
 """
 
 FAN_IN = 16

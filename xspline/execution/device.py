@@ -24,7 +24,7 @@ def check_device(device: str | None, *, here: bool = False) -> None:
     ValueError
         Any other name.
     ImportError, RuntimeError
-        With `here`: CuPy is not installed, or sees no card.
+        With `here`: CuPy is not installed, or sees no GPU.
     """
     if device not in DEVICES:
         raise ValueError(
@@ -35,15 +35,15 @@ def check_device(device: str | None, *, here: bool = False) -> None:
 
 
 def to_device(array: Any, device: str | None) -> Any:
-    """Return `array` itself for None, a CuPy array on the current card for "cuda"."""
+    """Return `array` itself for None, a CuPy array on the current GPU for "cuda"."""
     if device is None:
         return array
     cupy = _cupy()
-    return cupy.asarray(array) if _on_card(array) else ring(cupy).put(_plain(array))
+    return cupy.asarray(array) if _on_gpu(array) else ring(cupy).put(_plain(array))
 
 
 def loader(device: str | None) -> Callable[[Any], Any]:
-    """Return what moves arrays to the card of this thread, from any thread and beside what the card is doing.
+    """Return what moves arrays to the GPU of this thread, from any thread and beside what the GPU is doing.
 
     `settle` before you let go of such an array. For None arrays stay where they are.
     """
@@ -51,35 +51,35 @@ def loader(device: str | None) -> Callable[[Any], Any]:
         return lambda array: array
     cupy = _cupy()
     load = ring(cupy).load
-    return lambda array: cupy.asarray(array) if _on_card(array) else load(_plain(array))
+    return lambda array: cupy.asarray(array) if _on_gpu(array) else load(_plain(array))
 
 
 def settle(device: str | None) -> None:
-    """Wait until the card has done all that this thread asked of it."""
+    """Wait until the GPU has done all that this thread asked of it."""
     if device is not None:
         ring(_cupy()).settle()
 
 
-def _on_card(array: Any) -> bool:
+def _on_gpu(array: Any) -> bool:
     return hasattr(array, "__cuda_array_interface__")
 
 
 def _plain(array: Any) -> np.ndarray:
-    """Return an array that a card can hold: masked entries, which it knows nothing of, are NaN."""
+    """Return an array that a GPU can hold: masked entries, which it knows nothing of, are NaN."""
     if isinstance(array, np.ma.MaskedArray):
         kind = array.dtype if array.dtype.kind == "f" else np.float64
         return np.ma.filled(array.astype(kind), np.nan)
     return np.asarray(array)
 
 
-class Card:
-    """The current card of this process, and its array namespace."""
+class Gpu:
+    """The current GPU of this process, and its array namespace."""
 
     def __init__(self) -> None:
         self._cupy = _cupy()
 
     def __reduce__(self) -> Any:
-        return type(self), ()  # a process that it is sent to has a card of its own
+        return type(self), ()  # a process that it is sent to has a GPU of its own
 
     @property
     def xp(self) -> Any:
@@ -88,16 +88,16 @@ class Card:
         return cupy
 
     def put(self, array: Any) -> Any:
-        """Return a host array on the card."""
+        """Return a host array on the GPU."""
         return to_device(array, "cuda")
 
     def get(self, array: Any) -> Any:
-        """Return an array of the card on the host."""
+        """Return an array of the GPU on the host."""
         return to_host(array)
 
     @property
     def memory(self) -> float:
-        """Bytes of memory of the card, whoever uses them."""
+        """Bytes of memory of the GPU, whoever uses them."""
         return float(self._cupy.cuda.Device().mem_info[1])
 
     has_kernels = True
@@ -121,30 +121,30 @@ class Card:
         return solve_triangular(root.T, rhs, trans=int(not transposed))
 
 
-def card(device: str | None) -> Card | None:
-    """Return the card that `device` names, or None for the host."""
+def gpu(device: str | None) -> Gpu | None:
+    """Return the GPU that `device` names, or None for the host."""
     check_device(device)
-    return None if device is None else Card()
+    return None if device is None else Gpu()
 
 
-def where_cards_are(device: str | None, client: Any) -> AbstractContextManager[Any]:
-    """Return a context in which graphs for a card go to workers that declare one, if there are any.
+def on_gpu_workers(device: str | None, client: Any) -> AbstractContextManager[Any]:
+    """Return a context in which graphs for a GPU go to workers that declare one, if there are any.
 
-    A card is declared as Dask's resource "GPU" (``dask worker --resources GPU=1``), of which every task takes one.
-    Where nobody declares any, as in a `LocalCUDACluster` with a card for each worker, all workers take part; so they do
+    A GPU is declared as Dask's resource "GPU" (``dask worker --resources GPU=1``), of which every task takes one.
+    Where nobody declares any, as in a `LocalCUDACluster` with a GPU for each worker, all workers take part; so they do
     where each declares one for each of its threads, since Dask spreads tasks better that ask for nothing. Only what is
     computed within asks for it: Dask forgets annotations of lazy arrays when it fuses their tasks.
     """
     if device is None or client is None:
         return nullcontext()
-    cards = [(w.get("resources", {}).get("GPU", 0), w["nthreads"]) for w in workers_of(client)]
-    if not any(n for n, _ in cards) or all(n >= threads for n, threads in cards):
+    gpus = [(w.get("resources", {}).get("GPU", 0), w["nthreads"]) for w in workers_of(client)]
+    if not any(n for n, _ in gpus) or all(n >= threads for n, threads in gpus):
         return nullcontext()
     return dask.base.annotate(resources={"GPU": 1})
 
 
-def has_card() -> bool:
-    """Return whether this process has CuPy and sees a card."""
+def has_gpu() -> bool:
+    """Return whether this process has CuPy and sees a GPU."""
     try:
         _cupy()
     except (ImportError, RuntimeError):
@@ -154,12 +154,12 @@ def has_card() -> bool:
 
 def present(device: str | None) -> str | None:
     """Return `device` where this process has it, else None: the host."""
-    return device if device is not None and has_card() else None
+    return device if device is not None and has_gpu() else None
 
 
 def to_host(array: Any) -> Any:
     """Return a NumPy array: `array` itself, or the host copy of a CuPy array."""
-    if _on_card(array):
+    if _on_gpu(array):
         return ring(_cupy()).get(array)
     return array.get() if hasattr(array, "get") else array
 
@@ -173,13 +173,13 @@ def _cupy() -> Any:
             'pip install "xarray-spline[gpu12]" for CUDA 12, "xarray-spline[gpu13]" for CUDA 13'
         ) from error
     try:
-        cards = cupy.cuda.runtime.getDeviceCount()
+        gpus = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise RuntimeError(
-            f"device='cuda', but no card is visible to this process ({error}); {_HELP}"
+            f"device='cuda', but no GPU is visible to this process ({error}); {_HELP}"
         ) from error
-    if cards == 0:
-        raise RuntimeError(f"device='cuda', but no card is visible to this process; {_HELP}")
+    if gpus == 0:
+        raise RuntimeError(f"device='cuda', but no GPU is visible to this process; {_HELP}")
     return cupy
 
 

@@ -123,7 +123,7 @@ class _Walk(ABC):
         if self.recipe.device is None:
             return self._fold(self.order, self.region, self.values)
         load, steps = loader(self.recipe.device), self._steps(self.order, self.region)
-        with ThreadPoolExecutor(1) as reader:  # reads and moves the next step while the card sums this one
+        with ThreadPoolExecutor(1) as reader:  # reads and moves the next step while the GPU sums this one
             ahead = _ahead(reader, lambda box: load(self.values(box)), steps)
             return self._fold(self.order, self.region, ahead)
 

@@ -78,7 +78,7 @@ class Plan:
     chunks : largest block, region read at once, or the whole.
     tasks : of accumulation and merging; those of a chunked input that are not taken in come on top.
     fan_in : partial sums merged by one task, level by level.
-    compile_bytes : once per process, for the first block: compiled kernels, and the pinned buffers of a card.
+    compile_bytes : once per process, for the first block: compiled kernels, and the pinned buffers of a GPU.
     device : where blocks are processed.
     rows : costs by structure of the mask.
     code : the call that asks for these coefficients, if there is one.

@@ -19,7 +19,7 @@ from xspline.execution.chunked import blocks_of, cuts_of, prepare, read_of, step
 from xspline.execution.cluster import as_made, client_of_dask, has_client
 from xspline.execution.cuts import Cuts
 from xspline.execution.description import described
-from xspline.execution.device import check_device, where_cards_are
+from xspline.execution.device import check_device, on_gpu_workers
 from xspline.execution.faults import WorkerMemoryError, explained
 from xspline.execution.graph import Blocks, Graph, Grid, Held, Inputs, Key
 from xspline.execution.leaves import Recipe
@@ -90,7 +90,7 @@ def _computed(
         return []
     graph, lefts = _build(sources, space, device, checkpoint)
     try:
-        with where_cards_are(device, client_of_dask()):
+        with on_gpu_workers(device, client_of_dask()):
             found = iter(_fetched(graph, [key for left in lefts for key in left.keys]))
     except WorkerMemoryError as error:
         from xspline.execution.planning import plan

@@ -1,6 +1,6 @@
-"""Large arrays to a card and back, through a ring of pinned buffers that several threads fill.
+"""Large arrays to a GPU and back, through a ring of pinned buffers that several threads fill.
 
-A card takes some 50 GB/s from page-locked memory, one thread fills it with 10. So a transfer is cut into pieces; a
+A GPU takes some 50 GB/s from page-locked memory, one thread fills it with 10. So a transfer is cut into pieces; a
 few threads copy each into a pinned buffer, in native byte order and C order whatever the array was, and start an
 asynchronous copy on that buffer's own stream. Events order what follows, and tell when a buffer is free again.
 """
@@ -27,7 +27,7 @@ PIECE = 2 * 2**20
 """Bytes of a pinned buffer: a copy takes several times what starting it does, and all of them fit in a cache."""
 
 LANES = 12
-"""Pinned buffers of a process for each card: some are filled while others are on their way."""
+"""Pinned buffers of a process for each GPU: some are filled while others are on their way."""
 
 RING = LANES * PIECE
 """Bytes of all of them."""
@@ -36,11 +36,11 @@ MAX_THREADS = 8
 """Threads that fill them, or empty them, where there are as many cores: these copy as fast as the bus takes it."""
 
 Step = Callable[["Lane", int, Slices], None]
-"""What is done with one piece: a buffer, where the piece begins in the array on the card in bytes, its box."""
+"""What is done with one piece: a buffer, where the piece begins in the array on the GPU in bytes, its box."""
 
 
 class Stream(Protocol):
-    """A stream of a card, as in CuPy."""
+    """A stream of a GPU, as in CuPy."""
 
     def wait_event(self, event: Any) -> None: ...
 
@@ -48,7 +48,7 @@ class Stream(Protocol):
 
 
 class Mover(Protocol):
-    """What the ring needs of a card."""
+    """What the ring needs of a GPU."""
 
     def pinned(self, nbytes: int) -> np.ndarray:
         """Return page-locked bytes."""
@@ -60,36 +60,36 @@ class Mover(Protocol):
         """Return the stream of this thread."""
 
     def on(self, stream: Stream | None) -> AbstractContextManager[Any]:
-        """Return a context on this card, with `stream` as that of the thread, or as it is."""
+        """Return a context on this GPU, with `stream` as that of the thread, or as it is."""
 
     def plain(self, array: np.ndarray) -> Any:
-        """Return a small array on the card, whole for what the stream of this thread does next."""
+        """Return a small array on the GPU, whole for what the stream of this thread does next."""
 
     def contiguous(self, array: Any) -> Any:
-        """Return an array of the card in C order."""
+        """Return an array of the GPU in C order."""
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Return a new array of the card in C order; memory comes and goes in the order of the thread's stream."""
+        """Return a new array of the GPU in C order; memory comes and goes in the order of the thread's stream."""
 
     def record(self, stream: Stream) -> Any:
         """Return an event that has passed once all that `stream` was given has been done."""
 
     def up(self, room: np.ndarray, array: Any, offset: int, stream: Stream) -> None:
-        """Start copying pinned bytes into an array of the card, from a byte on."""
+        """Start copying pinned bytes into an array of the GPU, from a byte on."""
 
     def down(self, array: Any, offset: int, room: np.ndarray, stream: Stream) -> None:
-        """Start copying bytes of an array of the card, in C order, into pinned ones."""
+        """Start copying bytes of an array of the GPU, in C order, into pinned ones."""
 
 
 class Cuda:
-    """The current card, in the words of CuPy."""
+    """The current GPU, in the words of CuPy."""
 
     def __init__(self, cupy: Any) -> None:
-        self._cupy, self._card = cupy, cupy.cuda.Device()
+        self._cupy, self._gpu = cupy, cupy.cuda.Device()
 
     @property
     def number(self) -> int:
-        return int(self._card.id)
+        return int(self._gpu.id)
 
     def pinned(self, nbytes: int) -> np.ndarray:
         return np.frombuffer(self._cupy.cuda.alloc_pinned_memory(nbytes), np.uint8, nbytes)
@@ -103,7 +103,7 @@ class Cuda:
     @contextmanager
     def on(self, stream: Any) -> Iterator[None]:
         with ExitStack() as stack:
-            stack.enter_context(self._card)
+            stack.enter_context(self._gpu)
             if stream is not None:
                 stack.enter_context(stream)
             yield
@@ -154,11 +154,11 @@ class Lane:
 
 
 class Ring:
-    """Pinned buffers of one card, and the threads that fill and empty them; any thread may call, and many at once.
+    """Pinned buffers of one GPU, and the threads that fill and empty them; any thread may call, and many at once.
 
     Parameters
     ----------
-    mover : the card.
+    mover : the GPU.
     lanes, piece : number of buffers, bytes of each.
     """
 
@@ -173,7 +173,7 @@ class Ring:
                 self._lanes.put(Lane(mover.pinned(piece), mover.stream()))
 
     def put(self, array: np.ndarray) -> Any:
-        """Return a host array on the card, whole for what the stream of this thread does next.
+        """Return a host array on the GPU, whole for what the stream of this thread does next.
 
         The host array has been read when this returns, and may be written again.
         """
@@ -201,9 +201,9 @@ class Ring:
         return moved
 
     def load(self, array: np.ndarray) -> Any:
-        """Return a host array on the card, whole for any stream of any thread when this returns.
+        """Return a host array on the GPU, whole for any stream of any thread when this returns.
 
-        It waits for nothing that the card was given before, and so runs beside kernels. In return, nobody may let go of
+        It waits for nothing that the GPU was given before, and so runs beside kernels. In return, nobody may let go of
         the array before what reads it is done (`settle`): the next one may have its memory.
         """
         with self.mover.on(self._aside):
@@ -282,7 +282,7 @@ _LOCK = threading.Lock()
 
 
 def ring(cupy: Any) -> Ring:
-    """Return the ring of the current card, one for the process."""
+    """Return the ring of the current GPU, one for the process."""
     mover = Cuda(cupy)
     with _LOCK:
         if mover.number not in _RINGS:

@@ -19,7 +19,7 @@ from .layout import Array, Floats, Integers
 from .lines import Sorted, Swept
 
 THREADS = 128  # of a block
-WANTED = 1 << 18  # threads that keep a card busy
+WANTED = 1 << 18  # threads that keep a GPU busy
 TILE = 64, 1024  # rows of a tile, at least and at most
 TOGETHER = 28  # sums of one line that a thread holds where it may choose: pairs of seven functions
 ABREAST = ((8, 4), (16, 2))  # with so few sums, a thread takes so many lines: rows are loaded once for all
@@ -39,7 +39,7 @@ def source() -> str:
 
 @lru_cache(maxsize=64)
 def compiled(source: str, name: str, options: tuple[str, ...]) -> Kernel:
-    """A kernel of a source, for the current card."""
+    """A kernel of a source, for the current GPU."""
     import cupy
 
     found: Kernel = cupy.RawModule(code=source, options=options).get_function(name)
@@ -48,7 +48,7 @@ def compiled(source: str, name: str, options: tuple[str, ...]) -> Kernel:
 
 @dataclass(frozen=True)
 class Cuda:
-    """Sweeps on a card.
+    """Sweeps on a GPU.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class Cuda:
         return self.xp.asarray(np.ascontiguousarray(table), device=self.device)
 
     def _moved(self, tables: Sequence[Integers]) -> Iterator[Array]:
-        """Tables on the card, in one transfer."""
+        """Tables on the GPU, in one transfer."""
         first, together = 0, self._put(np.concatenate(tables))
         for table in tables:
             yield together[first : first + table.size]

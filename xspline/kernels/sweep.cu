@@ -1,4 +1,4 @@
-// The sweep over a grid on a card: values are read once, as they are stored.
+// The sweep over a grid on a GPU: values are read once, as they are stored.
 //
 // A thread sums LINES lines over one tile, a range of the rows sorted by cell. Of each line it holds WIDTH sums, those
 // of one patch of coefficients; when the next cell begins, the front of the patch is put to its slot and the rest moves

@@ -49,9 +49,9 @@ def solved_variables(
     device : where iterations and large dense systems are solved: None (the host) or "cuda".
     """
     shared: list[tuple[Gram, Penalty, Factorisation]] = []
-    card = execution.card(device)
+    gpu = execution.gpu(device)
     return {
-        name: _solved(statistics, name, asked[name], solver, shared, card) for name in statistics.variables
+        name: _solved(statistics, name, asked[name], solver, shared, gpu) for name in statistics.variables
     }
 
 
@@ -61,13 +61,13 @@ def _solved(
     asked: Asked,
     solver: str | None,
     shared: list[tuple[Gram, Penalty, Factorisation]],
-    card: execution.Card | None,
+    gpu: execution.Gpu | None,
 ) -> Solved:
     sums, space = statistics.total(name), statistics.space
     if isinstance(asked, str):
-        return chosen(sums, [part.sums[name] for part in statistics.parts], space, asked, solver, card)
+        return chosen(sums, [part.sums[name] for part in statistics.parts], space, asked, solver, gpu)
     known = (f for gram, penalty, f in shared if penalty == asked and gram.equals(sums.gram))
-    solution = solve(sums, space, asked, solver, next(known, None), card)
+    solution = solve(sums, space, asked, solver, next(known, None), gpu)
     shared.append((sums.gram, asked, solution.factorisation))
     return Solved(asked, solution)
 
@@ -78,10 +78,10 @@ def chosen(
     space: Space,
     method: str,
     solver: str | None,
-    card: execution.Card | None = None,
+    gpu: execution.Gpu | None = None,
 ) -> Solved:
     """Return the solve with the penalty that a criterion chooses from sums (and for "holders" from their parts)."""
-    found = choose(sums, space, method, solver=solver, parts=parts, card=card)
+    found = choose(sums, space, method, solver=solver, parts=parts, gpu=gpu)
     solution = solve(sums, space, found.penalty, solver, found.factorisation)
     return Solved(found.penalty, solution, _described(found))
 
@@ -116,8 +116,8 @@ def lazy_arrays(
 def _merged_coefficients(
     parts: list[Sums], space: Space, asked: Asked, solver: str | None, device: str | None
 ) -> np.ndarray:
-    # A worker without a card solves on its cores, as it does where `fit` finds none.
-    total, card = Sums.merge(parts, space.frame), execution.card(execution.present(device))
+    # A worker without a GPU solves on its cores, as it does where `fit` finds none.
+    total, gpu = Sums.merge(parts, space.frame), execution.gpu(execution.present(device))
     if isinstance(asked, str):
-        return chosen(total, parts, space, asked, solver, card).solution.coefficients
-    return solve(total, space, asked, solver, card=card).coefficients
+        return chosen(total, parts, space, asked, solver, gpu).solution.coefficients
+    return solve(total, space, asked, solver, gpu=gpu).coefficients

@@ -17,7 +17,7 @@ from xspline.solve.structure import Product, describe, distinct, product_of, rid
 from xspline.sums import Gram
 
 if TYPE_CHECKING:
-    from xspline.solve.device.gpu import Card
+    from xspline.solve.device.gpu import Gpu
     from xspline.spaces import Frame
 
 NAMES = ("spectral", "separable", "banded", "dense", "iterative")
@@ -35,19 +35,19 @@ ABREAST = 1.5 * GIB  # bytes of bands that are factorised at the same time
 ROOM = 2**28  # bytes of factorisations that a solve keeps for later questions
 MATRICES = 3  # that a dense solver works with: a system, its root and its inverse
 SEARCHED = 3  # solvers that a search for the smoothing holds at a time: of its last two points and of a trial
-# Of the memory of a card, for dense systems: the rest is that of sums, and of what others run there.
+# Of the memory of a GPU, for dense systems: the rest is that of sums, and of what others run there.
 SHARE = 0.75
-WIDEST = 46_340  # coefficients of a dense system on a card: 31 bits count the entries of its matrix
-# Products of matrices in double precision on a card of a data centre against 16 cores; one core is further behind.
+WIDEST = 46_340  # coefficients of a dense system on a GPU: 31 bits count the entries of its matrix
+# Products of matrices in double precision on a GPU of a data centre against 16 cores; one core is further behind.
 FASTER = 50.0
-AWAY = 1e9  # operations that the host does in the time that a system takes to a card and back
+AWAY = 1e9  # operations that the host does in the time that a system takes to a GPU and back
 
 
 @dataclass(frozen=True)
 class Choice:
     """A solver, the reason for it, and what its factorisation costs: bytes and operations (estimates).
 
-    `exact` ones know the inverse; others iterate, estimate traces and give no error bars. What is factorised `on_card`
+    `exact` ones know the inverse; others iterate, estimate traces and give no error bars. What is factorised `on_gpu`
     counts the operations that the host does in the time, and the bytes that the host needs to say why it is singular.
     """
 
@@ -56,7 +56,7 @@ class Choice:
     nbytes: int
     operations: float
     exact: bool = True
-    on_card: bool = False
+    on_gpu: bool = False
 
 
 def select(
@@ -66,7 +66,7 @@ def select(
     solver: str | None = None,
     *,
     exact: bool = False,
-    card: Card | None = None,
+    gpu: Gpu | None = None,
 ) -> Choice:
     """Choose a solver for (G + Λ) c = h: the fastest that the structure admits and the memory holds.
 
@@ -82,7 +82,7 @@ def select(
         up to four coordinates.
     exact : bool
         Only solvers that know the inverse: iterations estimate traces, and give no error bars.
-    card : Card, optional
+    gpu : Gpu, optional
         Device for dense systems that fit there, where it is faster than any solver on the host.
 
     Raises
@@ -90,7 +90,7 @@ def select(
     ValueError
         An unknown solver, one that the structure does not admit, or more bytes than the machine has.
     """
-    return candidates(gram, penalty, frame, solver, exact=exact, card=card)[0]
+    return candidates(gram, penalty, frame, solver, exact=exact, gpu=gpu)[0]
 
 
 def candidates(
@@ -100,12 +100,12 @@ def candidates(
     solver: str | None = None,
     *,
     exact: bool = False,
-    card: Card | None = None,
+    gpu: Gpu | None = None,
 ) -> list[Choice]:
     """The solver of `select`, and those that take over, one after the other, where iterations do not converge."""
     if solver is not None and solver not in NAMES:
         raise ValueError(f"unknown solver {solver!r}: choose one of {', '.join(NAMES)}, or None for the best")
-    found = _Structure(gram, product_of(gram, frame), penalty, frame, room_for(exact), card)
+    found = _Structure(gram, product_of(gram, frame), penalty, frame, room_for(exact), gpu)
     proposals = [_PROPOSALS[name](found) for name in (NAMES if solver is None else (solver,))]
     admitted = (c for c in proposals if c is not None and (c.exact or not exact))
     choices = sorted(admitted, key=lambda c: c.operations + (0.0 if c.exact else PATIENCE))
@@ -121,11 +121,11 @@ def candidates(
 
 
 def iterating(
-    gram: Gram, penalty: Gram, frame: Frame, solver: str | None = None, card: Card | None = None
+    gram: Gram, penalty: Gram, frame: Frame, solver: str | None = None, gpu: Gpu | None = None
 ) -> Choice | None:
     """The first candidate that iterates, if it is worth it or asked for; None for several different systems."""
     try:
-        choices = candidates(gram, penalty, frame, solver, card=card)
+        choices = candidates(gram, penalty, frame, solver, gpu=gpu)
     except ValueError:
         return None
     one = int(distinct(gram)[1].max(initial=0)) == 0
@@ -141,7 +141,7 @@ class _Structure:
     penalty: Gram
     frame: Frame
     room: float
-    card: Card | None = None
+    gpu: Gpu | None = None
 
     @cached_property
     def ordering(self) -> Ordering:
@@ -220,16 +220,16 @@ def _dense(found: _Structure) -> Choice:
     matrix = 8 * ordering.size**2
     nbytes = int(min(count * matrix, found.room)) + MATRICES * matrix
     choice = Choice("dense", f"{_general(found)}; {band}", nbytes, count * ordering.size**3 / 3)
-    return choice if found.card is None else _moved(choice, found, found.card)
+    return choice if found.gpu is None else _moved(choice, found, found.gpu)
 
 
-def _moved(choice: Choice, found: _Structure, card: Card) -> Choice:
-    """A dense system on a card, if it fits there and is worth the way."""
+def _moved(choice: Choice, found: _Structure, gpu: Gpu) -> Choice:
+    """A dense system on a GPU, if it fits there and is worth the way."""
     size, operations = found.ordering.size, found.members * AWAY + choice.operations / FASTER
-    if room_on(card, size) < 8 * size**2 or operations >= choice.operations:
+    if room_on(gpu, size) < 8 * size**2 or operations >= choice.operations:
         return choice
-    reason = f"{_general(found)}; a dense matrix of {size} coefficients is soon factorised on the card"
-    return replace(choice, reason=reason, operations=operations, on_card=True)
+    reason = f"{_general(found)}; a dense matrix of {size} coefficients is soon factorised on the GPU"
+    return replace(choice, reason=reason, operations=operations, on_gpu=True)
 
 
 def _iterative(found: _Structure) -> Choice | None:
@@ -342,7 +342,7 @@ def room_for(again: bool) -> float:
     return physical_memory() / 4 if again else ROOM
 
 
-def room_on(card: Card, size: int) -> float:
-    """Bytes of a card for the factorisations that one dense solver keeps; less than one of them where none fits."""
-    room = SHARE * card.memory - 8.0 * MATRICES * size**2
+def room_on(gpu: Gpu, size: int) -> float:
+    """Bytes of a GPU for the factorisations that one dense solver keeps; less than one of them where none fits."""
+    room = SHARE * gpu.memory - 8.0 * MATRICES * size**2
     return room / SEARCHED if size <= WIDEST else 0.0

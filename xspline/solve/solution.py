@@ -24,7 +24,7 @@ from xspline.solve.structure import product_of, ridge_of, split
 from xspline.sums import Gram, Sums
 
 if TYPE_CHECKING:
-    from xspline.solve.device.gpu import Card
+    from xspline.solve.device.gpu import Gpu
     from xspline.spaces import Frame, Space
 
 FEW = 100  # iterations after which another solver, if there is one, takes over
@@ -171,7 +171,7 @@ def factorise(
     *,
     observations: int | None = None,
     exact: bool = False,
-    card: Card | None = None,
+    gpu: Gpu | None = None,
 ) -> Factorisation:
     """Factorise G + Λ.
 
@@ -186,7 +186,7 @@ def factorise(
         Number of observations, for messages.
     exact : bool
         Only solvers that know the inverse, see `select`.
-    card : Card, optional
+    gpu : Gpu, optional
         See `solve`.
 
     Raises
@@ -196,7 +196,7 @@ def factorise(
     ValueError
         The solver does not fit the structure, or needs more memory than there is.
     """
-    found = _factorised(gram, penalty, space, solver, observations=observations, exact=exact, card=card)
+    found = _factorised(gram, penalty, space, solver, observations=observations, exact=exact, gpu=gpu)
     return found[0]
 
 
@@ -209,7 +209,7 @@ def _factorised(
     *,
     observations: int | None,
     exact: bool = False,
-    card: Card | None = None,
+    gpu: Gpu | None = None,
 ) -> tuple[Factorisation, Array]:
     """The factorisation and, with a right-hand side [K.., b..], its solution: each factor is made once for both."""
     frame = space.frame
@@ -217,7 +217,7 @@ def _factorised(
     observed = gram.diagonal(frame) > 0
     if not observed.any():
         raise nothing_determined(space, observed.reshape(members))
-    choice, system, solved = _attempted(gram, penalty, space, solver, rhs, exact, card)
+    choice, system, solved = _attempted(gram, penalty, space, solver, rhs, exact, gpu)
     determined = system.determined & observed.any(axis=tuple(range(len(frame.sizes))))
     if not determined.any():
         raise nothing_determined(
@@ -237,15 +237,15 @@ def _attempted(
     solver: str | None,
     rhs: Array | None,
     exact: bool,
-    card: Card | None,
+    gpu: Gpu | None,
 ) -> tuple[Choice, System, Array]:
     """The first solver that gets there: where iterations take too many, the next one takes over."""
-    choices = candidates(gram, penalty, space.frame, solver, exact=exact, card=card)
+    choices = candidates(gram, penalty, space.frame, solver, exact=exact, gpu=gpu)
     room, failed = room_for(exact), ""
     for number, choice in enumerate(choices, start=1):
         most = MOST if number == len(choices) else FEW
         try:
-            system = _system(choice, gram, penalty, space, room, most, card)
+            system = _system(choice, gram, penalty, space, room, most, gpu)
             solved = np.zeros(()) if rhs is None else system.solve(rhs)
         except ConvergenceError:
             if number == len(choices):
@@ -257,14 +257,14 @@ def _attempted(
 
 
 def _system(
-    choice: Choice, gram: Gram, penalty: Gram, space: Space, room: float, most: int, card: Card | None
+    choice: Choice, gram: Gram, penalty: Gram, space: Space, room: float, most: int, gpu: Gpu | None
 ) -> System:
     """The solver of a choice; an iterative one gives up after `most` iterations."""
     name = choice.name
     if name == ITERATIVE:
         from xspline.solve.multigrid.solver import Iterative  # imports numba
 
-        return Iterative(gram, penalty, space, most=most, card=card)
+        return Iterative(gram, penalty, space, most=most, gpu=gpu)
     frame = space.frame
     product, ridge = product_of(gram, frame), ridge_of(penalty)
     if product is not None and name == "spectral":
@@ -273,9 +273,9 @@ def _system(
         return Spectral(product, ridge, frame)
     if product is not None and name == "separable" and (parts := split(product, penalty, frame)) is not None:
         return Separable(parts, frame, room)
-    if choice.on_card and card is not None:
-        room = min(room, room_on(card, space.size))
-        return Direct(gram, penalty, frame, dense=True, room=room, card=card)
+    if choice.on_gpu and gpu is not None:
+        room = min(room, room_on(gpu, space.size))
+        return Direct(gram, penalty, frame, dense=True, room=room, gpu=gpu)
     return Direct(gram, penalty, frame, dense=name == "dense", room=room)
 
 
@@ -285,7 +285,7 @@ def solve(
     penalty: Penalty,
     solver: str | None = None,
     factorisation: Factorisation | None = None,
-    card: Card | None = None,
+    gpu: Gpu | None = None,
 ) -> Solution:
     """Coefficients of the penalised least-squares fit.
 
@@ -301,7 +301,7 @@ def solve(
         See `select`.
     factorisation : Factorisation, optional
         Of the same G and penalty, from an earlier solve or another variable.
-    card : Card, optional
+    gpu : Gpu, optional
         Device of the iterative solver, and of dense systems that fit there and are worth the way; all others, which are
         small or have structure, stay on the host.
 
@@ -315,7 +315,7 @@ def solve(
     rhs, most = sums.full_moment(frame) - penalised, int(sums.count.max(initial=0))
     if factorisation is None:
         factorisation, centred = _factorised(
-            sums.gram, matrix, space, solver, rhs, observations=most, card=card
+            sums.gram, matrix, space, solver, rhs, observations=most, gpu=gpu
         )
     else:
         centred = factorisation.solve(rhs)

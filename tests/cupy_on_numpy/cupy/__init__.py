@@ -1,4 +1,4 @@
-"""CuPy as far as xspline uses it, with host memory in the place of a card's: runs tests marked `gpu` without one.
+"""CuPy as far as xspline uses it, with host memory in the place of a GPU's: runs tests marked `gpu` without one.
 
 PYTHONPATH=tests/cupy_on_numpy python -m pytest -m gpu
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.device.gpu import Card, taken
+from xspline.solve.device.gpu import Gpu, taken
 from xspline.solve.direct.band import Index, gathered
 from xspline.solve.direct.cholesky import Array, Cholesky, unit_scale
 from xspline.solve.multigrid.spaces import Line
@@ -36,65 +36,65 @@ class DeviceCholesky(Cholesky):
     pairs : ndarray, [K.., O..]
         On the host.
     frame : Frame
-    card : Card
+    gpu : Gpu
     """
 
-    def __init__(self, pairs: Array, frame: Frame, card: Card) -> None:
-        self.card, self.frame = card, frame
+    def __init__(self, pairs: Array, frame: Frame, gpu: Gpu) -> None:
+        self.gpu, self.frame = gpu, frame
         scale = unit_scale(pairs.reshape(math.prod(frame.sizes), -1)[:, 0])
-        matrix = assembled(pairs, scale, frame, card)
+        matrix = assembled(pairs, scale, frame, gpu)
         try:
-            factor, info = card.cholesky(matrix), 0
+            factor, info = gpu.cholesky(matrix), 0
         except np.linalg.LinAlgError:
             factor, info = matrix, 1
-        diagonal = np.asarray(card.get(card.xp.linalg.diagonal(factor)))
+        diagonal = np.asarray(gpu.get(gpu.xp.linalg.diagonal(factor)))
         super().__init__(factor, scale, diagonal, info)
 
     def solve(self, rhs: Array) -> Array:
         """A⁻¹ rhs, [P, m], from the host to the host."""
-        x = self.card.triangular(self.factor, self.card.put(rhs / self.scale[:, None]), False)
-        return self._back(self.card.triangular(self.factor, x, True))
+        x = self.gpu.triangular(self.factor, self.gpu.put(rhs / self.scale[:, None]), False)
+        return self._back(self.gpu.triangular(self.factor, x, True))
 
     def half(self, z: Array) -> Array:
         """S⁻¹ L⁻ᵀ z, [P, m]: x xᵀ is A⁻¹ on average when z zᵀ is the identity."""
-        return self._back(self.card.triangular(self.factor, self.card.put(z), True))
+        return self._back(self.gpu.triangular(self.factor, self.gpu.put(z), True))
 
     def inverse_pairs(self) -> Array:
         """Pair form of A⁻¹, [K.., O..], on the host; the inverse itself stays on the device, and is forgotten."""
-        card, size = self.card, len(self.scale)
-        flat = card.xp.reshape(self._inverse(), (-1,))
+        gpu, size = self.gpu, len(self.scale)
+        flat = gpu.xp.reshape(self._inverse(), (-1,))
 
         def entries(rows: Index, columns: Index) -> Array:
             i, j = (np.ravel_multi_index(side, self.frame.sizes) for side in (rows, columns))
-            found = card.get(card.xp.take(flat, card.put((i * size + j).reshape(-1))))
+            found = gpu.get(gpu.xp.take(flat, gpu.put((i * size + j).reshape(-1))))
             return np.asarray(found.reshape(i.shape) / self.scale[i] / self.scale[j])
 
         return gathered(entries, self.frame)
 
     def _back(self, x: DeviceArray) -> Array:
-        return np.asarray(self.card.get(x) / self.scale[:, None])
+        return np.asarray(self.gpu.get(x) / self.scale[:, None])
 
     def _inverse(self) -> DeviceArray:
         """(L Lᵀ)⁻¹, [P, P]."""
-        xp, size = self.card.xp, len(self.scale)
+        xp, size = self.gpu.xp, len(self.scale)
         identity = xp.eye(size, dtype=xp.float64, device=self.factor.device)
-        root = self.card.triangular(self.factor, identity, False)
+        root = self.gpu.triangular(self.factor, identity, False)
         del identity
         return xp.matmul(xp.matrix_transpose(root), root)
 
 
-def assembled(pairs: Array, scale: Array, frame: Frame, card: Card) -> DeviceArray:
+def assembled(pairs: Array, scale: Array, frame: Frame, gpu: Gpu) -> DeviceArray:
     """The matrix of a pair array with its rows and columns divided by a scale, [P, P] on the device."""
-    xp, size = card.xp, len(scale)
-    flat, columns = card.put(np.ascontiguousarray(pairs).reshape(-1)), card.put(scale)
+    xp, size = gpu.xp, len(scale)
+    flat, columns = gpu.put(np.ascontiguousarray(pairs).reshape(-1)), gpu.put(scale)
     tables = _tables(pairs.shape, frame)
     out = xp.empty((size, size), dtype=xp.float64, device=flat.device)
     step = max(1, AT_ONCE // size)
     for low in range(0, size, step):
         rows = np.arange(low, min(low + step, size))
-        places = [card.put(table) for table in _of_rows(tables, rows, frame)]
+        places = [gpu.put(table) for table in _of_rows(tables, rows, frame)]
         block = xp.reshape(taken(flat, places, xp), (len(rows), size))
-        out[low : low + len(rows), :] = block / columns / card.put(scale[rows, None])
+        out[low : low + len(rows), :] = block / columns / gpu.put(scale[rows, None])
     return out
 
 

@@ -14,7 +14,7 @@ Kernel: TypeAlias = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]]
 """Called with the numbers of blocks and of threads along each axis, and the arguments."""
 
 
-class Card(Protocol):
+class Gpu(Protocol):
     """A device and its array namespace."""
 
     @property

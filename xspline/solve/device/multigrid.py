@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.device.gpu import Array, Card, Host, taken
+from xspline.solve.device.gpu import Array, Gpu, Host, taken
 from xspline.solve.device.kernel import CudaOperator
 from xspline.solve.multigrid.schwarz import Four, windows
 from xspline.solve.multigrid.spaces import COARSEST, Line, galerkin, prolongation
@@ -35,11 +35,11 @@ class DeviceOperator:
         Over four axes.
     lines : sequence of Line
         The axes.
-    card : Card
+    gpu : Gpu
     """
 
-    def __init__(self, pairs: Array, lines: Sequence[Line], card: Card) -> None:
-        self.xp, self.card, self.lines = card.xp, card, tuple(lines)
+    def __init__(self, pairs: Array, lines: Sequence[Line], gpu: Gpu) -> None:
+        self.xp, self.gpu, self.lines = gpu.xp, gpu, tuple(lines)
         self.sizes = tuple(line.size for line in lines)
         for axis, line in enumerate(lines):
             pairs = self._padded(pairs * self._exists(axis, line), axis)
@@ -68,7 +68,7 @@ class DeviceOperator:
     def scale(self) -> Host:
         """Inverse square roots of the diagonal, [K..], on the host."""
         inside = tuple(self._span(axis, 0) for axis in range(4))
-        return np.asarray(1.0 / np.sqrt(self.card.get(self.bands[(0, 0, 0, 0, *inside)])))
+        return np.asarray(1.0 / np.sqrt(self.gpu.get(self.bands[(0, 0, 0, 0, *inside)])))
 
     def _span(self, axis: int, step: int) -> slice:
         first = self.lines[axis].offsets - 1 + step
@@ -79,7 +79,7 @@ class DeviceOperator:
         exists = (k + o < line.size) | line.periodic
         shape = [1] * 8
         shape[axis], shape[axis + 4] = exists.shape
-        return self.card.put(exists.astype(np.float64).reshape(shape))
+        return self.gpu.put(exists.astype(np.float64).reshape(shape))
 
     def _padded(self, array: Array, axis: int, lead: int = 0, behind: bool = False) -> Array:
         """O − 1 entries more in front of an axis, and perhaps behind it: around the circle, else zeros."""
@@ -95,10 +95,10 @@ class DeviceOperator:
         return self.xp.concat([last, array, first] if behind else [last, array], axis=at)
 
 
-def _operator(pairs: Array, lines: Sequence[Line], card: Card) -> DeviceOperator | CudaOperator:
+def _operator(pairs: Array, lines: Sequence[Line], gpu: Gpu) -> DeviceOperator | CudaOperator:
     """The product with a matrix: in one kernel, or on a device that has none in words of its namespace."""
-    made = CudaOperator if card.has_kernels else DeviceOperator
-    return made(pairs, lines, card)
+    made = CudaOperator if gpu.has_kernels else DeviceOperator
+    return made(pairs, lines, gpu)
 
 
 class DeviceSchwarz:
@@ -109,15 +109,15 @@ class DeviceSchwarz:
     pairs : array, [K.., O..]
         Over four axes, with a positive diagonal.
     lines : sequence of Line
-    card : Card
+    gpu : Gpu
     """
 
-    def __init__(self, pairs: Array, lines: Sequence[Line], card: Card) -> None:
-        xp, sizes = card.xp, [line.size for line in lines]
-        self.xp, self.members = card.xp, windows(lines)
+    def __init__(self, pairs: Array, lines: Sequence[Line], gpu: Gpu) -> None:
+        xp, sizes = gpu.xp, [line.size for line in lines]
+        self.xp, self.members = gpu.xp, windows(lines)
         self.scale = 1.0 / xp.sqrt(xp.reshape(pairs[..., 0, 0, 0, 0], (-1,)))
-        self.index, self.cover = _indices(self.members, sizes, card), _cover(self.members, sizes, card)
-        self.roots = self._roots(xp.reshape(pairs, (-1,)), _places(self.members, lines, pairs.shape), card)
+        self.index, self.cover = _indices(self.members, sizes, gpu), _cover(self.members, sizes, gpu)
+        self.roots = self._roots(xp.reshape(pairs, (-1,)), _places(self.members, lines, pairs.shape), gpu)
 
     @property
     def nbytes(self) -> int:
@@ -148,13 +148,13 @@ class DeviceSchwarz:
     def _device(self, array: Array) -> Any:
         return array.device
 
-    def _roots(self, flat: Array, places: Sequence[NDArray[np.int64]], card: Card) -> Array:
+    def _roots(self, flat: Array, places: Sequence[NDArray[np.int64]], gpu: Gpu) -> Array:
         """L⁻¹ of all windows, A = L Lᵀ: [windows, n, n]."""
         xp, (count, n) = self.xp, (int(length) for length in self.index.shape)
-        first, *others = (card.put(_lifted(table, axis)) for axis, table in enumerate(places))
+        first, *others = (gpu.put(_lifted(table, axis)) for axis, table in enumerate(places))
         behind = count // len(places[0])  # windows that share one of the first axis
         step, parts = max(1, AT_ONCE // (behind * n * n)), []
-        ridge = card.put(RIDGE * np.eye(n))
+        ridge = gpu.put(RIDGE * np.eye(n))
         for low in range(0, len(places[0]), step):
             high = min(low + step, len(places[0]))
             matrices = xp.reshape(taken(flat, [first[low:high, ...], *others], xp), (-1, n, n))
@@ -165,15 +165,15 @@ class DeviceSchwarz:
         return xp.concat(parts)
 
 
-def _indices(members: Four, sizes: Sequence[int], card: Card) -> Array:
+def _indices(members: Four, sizes: Sequence[int], gpu: Gpu) -> Array:
     """Flat coefficients of every window: [windows, n]."""
     strides = _strides(sizes)
     tables = (
-        card.put((m * stride).reshape(*_axis(m.shape[0], j), *_axis(m.shape[1], j)))
+        gpu.put((m * stride).reshape(*_axis(m.shape[0], j), *_axis(m.shape[1], j)))
         for j, (m, stride) in enumerate(zip(members, strides, strict=True))
     )
     count = math.prod(m.shape[0] for m in members)
-    return card.xp.reshape(sum(tables), (count, -1))
+    return gpu.xp.reshape(sum(tables), (count, -1))
 
 
 def _strides(sizes: Sequence[int]) -> list[int]:
@@ -185,19 +185,19 @@ def _axis(length: int, axis: int) -> tuple[int, ...]:
     return tuple(length if j == axis else 1 for j in range(4))
 
 
-def _cover(members: Four, sizes: Sequence[int], card: Card) -> Array:
+def _cover(members: Four, sizes: Sequence[int], gpu: Gpu) -> Array:
     """Where in the results of all windows each coefficient lies, as often as in any; one behind the last for none.
 
     A product over the axes: [times, P].
     """
-    xp, (counts, widths) = card.xp, zip(*(m.shape for m in members), strict=True)
+    xp, (counts, widths) = gpu.xp, zip(*(m.shape for m in members), strict=True)
     steps = zip(_strides((*counts, *widths))[:4], _strides(widths), strict=True)
     axes = zip(members, sizes, steps, strict=True)
     tables = [_cover_of_axis(*axis) for axis in axes]
     out = []
     for numbers in itertools.product(*(range(len(table)) for table in tables)):
         rows = [
-            card.put(t[i].reshape(_axis(t.shape[1], j)))
+            gpu.put(t[i].reshape(_axis(t.shape[1], j)))
             for j, (t, i) in enumerate(zip(tables, numbers, strict=True))
         ]
         exists = xp.asarray(rows[0] >= 0)
@@ -235,20 +235,20 @@ def _lifted(table: NDArray[np.int64], axis: int) -> NDArray[np.int64]:
 class DeviceLevel(Level):
     """`multigrid.Level` on a device."""
 
-    def __init__(self, pairs: Array, lines: Sequence[Line], coarse: Sequence[Line], card: Card) -> None:
-        self.card, self.xp = card, card.xp
+    def __init__(self, pairs: Array, lines: Sequence[Line], coarse: Sequence[Line], gpu: Gpu) -> None:
+        self.gpu, self.xp = gpu, gpu.xp
         self._changes = {
-            axis: tuple(map(card.put, _matrices(fine, c)))
+            axis: tuple(map(gpu.put, _matrices(fine, c)))
             for axis, (fine, c) in enumerate(zip(lines, coarse, strict=True))
             if c is not fine
         }
         super().__init__(pairs, lines, coarse)
 
     def _made(self, pairs: Array, lines: Sequence[Line]) -> tuple[Any, Any]:
-        return _operator(pairs, lines, self.card), DeviceSchwarz(pairs, lines, self.card)
+        return _operator(pairs, lines, self.gpu), DeviceSchwarz(pairs, lines, self.gpu)
 
     def _start(self, vector: Host) -> Array:
-        return self.card.put(vector)
+        return self.gpu.put(vector)
 
     def galerkin(self, pairs: Array) -> Array:
         """Pairs of Pᵀ A P from those of A."""
@@ -275,11 +275,11 @@ def _matrices(fine: Line, coarse: Line) -> tuple[Host, Host]:
     return matrix.toarray(), galerkin(matrix, fine, coarse).toarray()
 
 
-def _with_terms(pairs: Array, terms: Terms, card: Card) -> Array:
+def _with_terms(pairs: Array, terms: Terms, gpu: Gpu) -> Array:
     """Pairs, and products [K.., O..] of factors [K, O] over the axes."""
     for term in terms:
-        lifted = (_paired(card.put(factor), axis, card.xp) for axis, factor in enumerate(term))
-        pairs = pairs + math.prod(lifted, start=card.xp.ones_like(pairs[:1, :1, :1, :1, :1, :1, :1, :1]))
+        lifted = (_paired(gpu.put(factor), axis, gpu.xp) for axis, factor in enumerate(term))
+        pairs = pairs + math.prod(lifted, start=gpu.xp.ones_like(pairs[:1, :1, :1, :1, :1, :1, :1, :1]))
     return pairs
 
 
@@ -329,29 +329,29 @@ class DeviceMultigrid(Multigrid):
         On the host, without what `terms` say: these are products of small factors, multiplied out on the device.
     lines, terms, coarsest
         As of `Multigrid`.
-    card : Card
+    gpu : Gpu
     """
 
     def __init__(
-        self, pairs: Host, lines: Sequence[Line], terms: Terms = (), coarsest: int = COARSEST, *, card: Card
+        self, pairs: Host, lines: Sequence[Line], terms: Terms = (), coarsest: int = COARSEST, *, gpu: Gpu
     ) -> None:
-        self.card = card
-        super().__init__(_with_terms(card.put(pairs), terms, card), lines, terms, coarsest)
-        self._inverse = card.put(self._dense()) if self.base.determined else None
+        self.gpu = gpu
+        super().__init__(_with_terms(gpu.put(pairs), terms, gpu), lines, terms, coarsest)
+        self._inverse = gpu.put(self._dense()) if self.base.determined else None
 
     def _level(self, pairs: Array, lines: Sequence[Line], coarse: Sequence[Line]) -> Level:
-        return DeviceLevel(pairs, lines, coarse, self.card)
+        return DeviceLevel(pairs, lines, coarse, self.gpu)
 
     def _operator(self, pairs: Array, lines: Sequence[Line]) -> Any:
-        return _operator(pairs, lines, self.card)
+        return _operator(pairs, lines, self.gpu)
 
     def put(self, array: Host) -> Array:
         """A host array on the device."""
-        return self.card.put(array)
+        return self.gpu.put(array)
 
     def get(self, array: Array) -> Host:
         """An array of the device on the host."""
-        return self.card.get(array)
+        return self.gpu.get(array)
 
     def _dense(self) -> Host:
         """Inverse of the coarsest level, [n, n]."""
@@ -359,5 +359,5 @@ class DeviceMultigrid(Multigrid):
         return super()._direct(np.eye(size).reshape(size, *self.sizes[-1])).reshape(size, size)
 
     def _direct(self, r: Array) -> Array:
-        xp, count = self.card.xp, int(r.shape[0])
+        xp, count = self.gpu.xp, int(r.shape[0])
         return xp.reshape(xp.matmul(xp.reshape(r, (count, -1)), self._inverse), r.shape)

@@ -1,4 +1,4 @@
-// The product of a symmetric pair array with vectors on a card: a thread sums one row, entry after entry.
+// The product of a symmetric pair array with vectors on a GPU: a thread sums one row, entry after entry.
 //
 // Over four axes, `bands` hold [O.., K..] the pair (k, k + o); an axis counts modulo K where its bit of `periodic` is
 // set. AT_ONCE vectors share what is read of the bands.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.solve.device.dense import DeviceCholesky
-from xspline.solve.device.gpu import Card
+from xspline.solve.device.gpu import Gpu
 from xspline.solve.direct.band import band, gather, gather_dense, narrowest, rows, stripes
 from xspline.solve.direct.batch import BatchCholesky
 from xspline.solve.direct.cholesky import Array, BandCholesky, DenseCholesky
@@ -51,7 +51,7 @@ class Direct:
         Whether to store P² numbers a member instead of a band.
     room : float
         Bytes of factorisations and selected inverses that are kept; a single factorisation always is.
-    card : Card, optional
+    gpu : Gpu, optional
         Device on which dense systems are factorised and kept; None: the host.
 
     Attributes
@@ -68,9 +68,9 @@ class Direct:
         *,
         dense: bool,
         room: float = math.inf,
-        card: Card | None = None,
+        gpu: Gpu | None = None,
     ) -> None:
-        self.frame, self.dense, self.room, self.card = frame, dense, room, card
+        self.frame, self.dense, self.room, self.gpu = frame, dense, room, gpu
         self.ordering = narrowest(frame)
         self.members, self.index = distinct(gram)
         self.count = int(self.index.max(initial=0)) + 1
@@ -171,8 +171,8 @@ class Direct:
                 visit(i, system)
 
         crew = 1 if self.dense or self.batched else abreast(len(slabs), self.ordering)
-        # Where there is a card, the host factorises what that could not: a dense matrix, for all threads.
-        with threads_for(self._operations if self.card is None else math.inf):
+        # Where there is a GPU, the host factorises what that could not: a dense matrix, for all threads.
+        with threads_for(self._operations if self.gpu is None else math.inf):
             run(piece, [ranges(len(slabs), crew)])
 
     @property
@@ -209,12 +209,12 @@ class Direct:
         return self._dense_of(pairs[..., 0])
 
     def _dense_of(self, pairs: Array) -> DenseCholesky | DeviceCholesky:
-        """On the card where that finds it determined; else LAPACK gives the verdict, and names a coefficient."""
-        if self.card is not None:
-            system = DeviceCholesky(pairs, self.frame, self.card)
+        """On the GPU where that finds it determined; else LAPACK gives the verdict, and names a coefficient."""
+        if self.gpu is not None:
+            system = DeviceCholesky(pairs, self.frame, self.gpu)
             if system.determined:
                 return system
-            del system  # a matrix on the card
+            del system  # a matrix on the GPU
         axes, size = tuple(range(len(self.frame.sizes))), self.ordering.size
         window = tuple((0, k) for k in self.frame.sizes)
         return DenseCholesky(Factor(axes, window, pairs, 0).to_dense(self.frame).reshape(size, size))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.device.gpu import Card
+from xspline.solve.device.gpu import Gpu
 from xspline.solve.device.multigrid import DeviceMultigrid
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError, WithoutInverse
 from xspline.solve.krylov import (
@@ -55,7 +55,7 @@ class Iterative(WithoutInverse):
         Coefficients that are solved for directly.
     most : int
         Iterations.
-    card : Card, optional
+    gpu : Gpu, optional
         Device on which systems are set up and solved; None: the host.
 
     Attributes
@@ -85,9 +85,9 @@ class Iterative(WithoutInverse):
         tolerance: float = TOLERANCE,
         coarsest: int = COARSEST,
         most: int = MOST,
-        card: Card | None = None,
+        gpu: Gpu | None = None,
     ) -> None:
-        self.card = card
+        self.gpu = gpu
         self.frame, self.tolerance, self.most = space.frame, tolerance, most
         self.layout = Layout.of(space)
         self.gram, self.index = distinct(gram)
@@ -106,10 +106,10 @@ class Iterative(WithoutInverse):
         if not (whole.diagonal(self.frame) > 0).all():
             return None
         terms = self.layout.terms(self.penalty, self.frame)
-        if self.card is None:
+        if self.gpu is None:
             return Multigrid(self._pairs(whole), self.layout.lines, terms, coarsest)
         alone = Gram(members(self.gram, i, i + 1).terms, 1) if terms else whole
-        return DeviceMultigrid(self._pairs(alone), self.layout.lines, terms, coarsest, card=self.card)
+        return DeviceMultigrid(self._pairs(alone), self.layout.lines, terms, coarsest, gpu=self.gpu)
 
     def _pairs(self, gram: Gram) -> Array:
         """Pair array of one member over the four axes."""

@@ -24,7 +24,7 @@ from xspline.spaces import BSpline, Union
 from xspline.sums import Gram, Sums, leave_one_out
 
 if TYPE_CHECKING:
-    from xspline.solve.device.gpu import Card
+    from xspline.solve.device.gpu import Gpu
     from xspline.spaces import Basis, Space
 
 ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
@@ -85,7 +85,7 @@ def choose(
     *,
     solver: str | None = None,
     parts: Sequence[Sums] = (),
-    card: Card | None = None,
+    gpu: Gpu | None = None,
 ) -> Smoothing:
     """Strengths of roughness, one for each coordinate with a B-spline, that minimise a score of the sums.
 
@@ -101,7 +101,7 @@ def choose(
         See `select`.
     parts : sequence of Sums
         The holders' sums for "holders"; together they are `sums`.
-    card : Card, optional
+    gpu : Gpu, optional
         Device of the solves, see `solve`.
 
     Raises
@@ -115,7 +115,7 @@ def choose(
     names, order = smoothed(space, method)
     if not sums.has_weight:
         raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
-    model = Model.of(sums, space, names, order, solver, card)
+    model = Model.of(sums, space, names, order, solver, gpu)
     _check_count(model, method)
     problem = Problem(model, method, _seen(parts) if method == "holders" else ())
     try:
@@ -205,7 +205,7 @@ def choice_for(
     asked: Penalty | str,
     space: Space,
     solver: str | None = None,
-    card: Card | None = None,
+    gpu: Gpu | None = None,
 ) -> Choice:
     """The solver of a fit with a penalty, or with one whose strengths a criterion chooses.
 
@@ -215,23 +215,23 @@ def choice_for(
     asked : Penalty or {"reml", "gcv", "holders"}
     space : Space
     solver : str, optional
-    card : Card, optional
+    gpu : Gpu, optional
         See `select`.
     """
     if isinstance(asked, Penalty):
-        return select(gram, asked.gram(space), space.frame, solver, card=card)
+        return select(gram, asked.gram(space), space.frame, solver, gpu=gpu)
     names, order = smoothed(space, asked)
     penalty = Roughness(dict.fromkeys(names, 1.0), order).gram(space)
-    return _solver_of(asked, gram, penalty, space, solver, card)
+    return _solver_of(asked, gram, penalty, space, solver, gpu)
 
 
 def _solver_of(
-    method: str, gram: Gram, penalty: Gram, space: Space, solver: str | None, card: Card | None
+    method: str, gram: Gram, penalty: Gram, space: Space, solver: str | None, gpu: Gpu | None
 ) -> Choice:
     """One that knows the inverse; for REML one that iterates, where a factorisation would take minutes."""
-    rough = iterating(gram, penalty, space.frame, solver, card) if method == "reml" else None
+    rough = iterating(gram, penalty, space.frame, solver, gpu) if method == "reml" else None
     try:
-        exact = select(gram, penalty, space.frame, solver, exact=True, card=card)
+        exact = select(gram, penalty, space.frame, solver, exact=True, gpu=gpu)
     except ValueError:
         if rough is None:
             raise
@@ -342,7 +342,7 @@ class Problem:
     def choice(self) -> Choice:
         """The solver of each score."""
         model, penalty = self.model, self.model.penalty(self.box[0]).gram(self.model.space)
-        return _solver_of(self.method, model.sums.gram, penalty, model.space, model.solver, model.card)
+        return _solver_of(self.method, model.sums.gram, penalty, model.space, model.solver, model.gpu)
 
     @property
     def near(self) -> float:

@@ -28,7 +28,7 @@ from xspline.solve.solution import Factorisation, factorise
 from xspline.sums import Gram, Sums
 
 if TYPE_CHECKING:
-    from xspline.solve.device.gpu import Card
+    from xspline.solve.device.gpu import Gpu
     from xspline.spaces import Space
 
 DRAWS = 32  # over all systems
@@ -51,7 +51,7 @@ class Model:
     order : int
         Of the derivatives that measure roughness.
     solver : str, optional
-    card : Card, optional
+    gpu : Gpu, optional
         Device of its solves, see `solve`.
     """
 
@@ -60,7 +60,7 @@ class Model:
     names: tuple[str, ...]
     order: int
     solver: str | None = None
-    card: Card | None = None
+    gpu: Gpu | None = None
 
     @staticmethod
     def of(
@@ -69,12 +69,12 @@ class Model:
         names: tuple[str, ...],
         order: int,
         solver: str | None,
-        card: Card | None = None,
+        gpu: Gpu | None = None,
     ) -> Model:
         """Of sums about any reference."""
         sums = _about_mean(sums, space)
         sums = replace(sums, gram=sums.gram.with_batch_axes(sums.batch_ndim))
-        return Model(space, sums, names, order, solver, card)
+        return Model(space, sums, names, order, solver, gpu)
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -88,7 +88,7 @@ class Model:
 
     def about(self, sums: Sums) -> Model:
         """The same penalties with other sums, about any reference."""
-        return Model.of(sums, self.space, self.names, self.order, self.solver, self.card)
+        return Model.of(sums, self.space, self.names, self.order, self.solver, self.gpu)
 
 
 def _about_mean(sums: Sums, space: Space) -> Sums:
@@ -142,7 +142,7 @@ class Fit:
             model.solver,
             observations=most,
             exact=True,
-            card=model.card,
+            gpu=model.gpu,
         )
 
     @cached_property

@@ -85,12 +85,12 @@ class ProbedFit(Fit):
     def factorised(self) -> Factorisation:
         """By the first solver that iterates."""
         model, penalty = self.model, self.penalty
-        choice = iterating(model.sums.gram, penalty, model.space.frame, model.solver, model.card)
+        choice = iterating(model.sums.gram, penalty, model.space.frame, model.solver, model.gpu)
         if choice is None:
             raise ValueError("no solver that iterates takes this system; leave solver out")
         most = int(model.sums.count.max(initial=0))
         found = factorise(
-            model.sums.gram, penalty, model.space, choice.name, observations=most, card=model.card
+            model.sums.gram, penalty, model.space, choice.name, observations=most, gpu=model.gpu
         )
         return replace(found, choice=choice)  # chosen for its structure, not by name
 

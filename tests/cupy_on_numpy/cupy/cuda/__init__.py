@@ -1,4 +1,4 @@
-"""One card on which everything is done at once."""
+"""One GPU on which everything is done at once."""
 
 from __future__ import annotations
 

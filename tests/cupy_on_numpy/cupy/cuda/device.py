@@ -1,4 +1,4 @@
-"""The card."""
+"""The GPU."""
 
 from __future__ import annotations
 

@@ -11,4 +11,4 @@ def getDeviceCount() -> int:
 
 
 def getDeviceProperties(number: int) -> dict[str, bytes]:
-    return {"name": b"host memory, not a card"}
+    return {"name": b"host memory, not a GPU"}

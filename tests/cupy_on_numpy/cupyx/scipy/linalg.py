@@ -1,4 +1,4 @@
-"""SciPy's functions of arrays on the card."""
+"""SciPy's functions of arrays on the GPU."""
 
 from scipy import linalg
 

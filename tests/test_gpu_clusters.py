@@ -1,4 +1,4 @@
-"""Stores on disk, fitted and predicted by workers that have a card; on the host, by workers that have a stand-in."""
+"""Stores on disk, fitted and predicted by workers that have a GPU; on the host, by workers that have a stand-in."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def client_of(cluster: Any) -> Iterator[Client]:
 
 
 def declared() -> Any:
-    """Two worker processes that share this machine's card, each of which lets one task at a time have it."""
+    """Two worker processes that share this machine's GPU, each of which lets one task at a time have it."""
     return LocalCluster(
         n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None, resources={"GPU": 1}
     )
 
 
 def dask_cuda() -> Any:
-    """A worker for each card, as dask-cuda starts them."""
+    """A worker for each GPU, as dask-cuda starts them."""
     return pytest.importorskip("dask_cuda").LocalCUDACluster(dashboard_address=None)
 
 
@@ -75,7 +75,7 @@ def spilling() -> Any:
 @pytest.mark.gpu
 @pytest.mark.parametrize("cluster", [declared, dask_cuda, spilling])
 @pytest.mark.parametrize("how", OPENED)
-def test_workers_with_a_card(store: Path, expected: xs.Field, cluster: Callable[[], Any], how: str) -> None:
+def test_workers_with_a_gpu(store: Path, expected: xs.Field, cluster: Callable[[], Any], how: str) -> None:
     with client_of(cluster()):
         field = opened(store, **OPENED[how]).spline.fit(BASES, penalty=0.1, device="cuda")
         assert apart(field.coefficients, expected.coefficients) < 1e-10
@@ -85,7 +85,7 @@ def test_workers_with_a_card(store: Path, expected: xs.Field, cluster: Callable[
 
 
 @pytest.mark.parametrize("how", OPENED)
-def test_workers_that_declare_a_card(
+def test_workers_that_declare_a_gpu(
     store: Path, expected: xs.Field, late: Late, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sums and values by several threads at a time, over one ring."""
@@ -104,7 +104,7 @@ def test_workers_that_declare_a_card(
 def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dozen regions of several steps each."""
     monkeypatch.setattr("xspline.execution.cuts.READ", 2**20)
-    monkeypatch.setattr("xspline.execution.chunked.CARD", 2**19)
+    monkeypatch.setattr("xspline.execution.chunked.GPU", 2**19)
 
 
 def test_what_dask_cuda_passes_on() -> None:
@@ -132,7 +132,7 @@ def test_steps_that_arrive_while_others_are_summed(
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:Creating a zarr.buffer.gpu")
 @pytest.mark.parametrize("device", [None, "cuda"])
-def test_a_store_that_is_read_into_the_card(store: Path, expected: xs.Field, device: str | None) -> None:
+def test_a_store_that_is_read_into_the_gpu(store: Path, expected: xs.Field, device: str | None) -> None:
     """Zarr decodes into CuPy arrays, without KvikIO; labels are opened before, as an index is on the host."""
     data = opened(store, chunks=None)
     with zarr.config.enable_gpu():
