@@ -85,7 +85,7 @@ def lowest(f: Any, start: np.ndarray) -> np.ndarray:
     return optimize.minimize(lambda r: f(r) / scale, start, jac="3-point", method="BFGS", options=options).x
 
 
-def slopes(f: Any, rho: np.ndarray, step: float = 1e-4) -> np.ndarray:
+def derivatives(f: Any, rho: np.ndarray, step: float = 1e-4) -> np.ndarray:
     """Central differences of fourth order."""
     out = []
     for e in np.eye(len(rho)):
@@ -115,12 +115,12 @@ def test_the_score_is_its_definition(kinds: Any, structure: Any, batch: Any, met
     found = SCORES[method](model, rho)
     value, gradient = found.score
     assert np.isclose(value, reference.score(rows, rho, method), rtol=1e-10, atol=1e-9)
-    expected = slopes(lambda r: reference.score(rows, r, method), rho, 1e-3)
+    expected = derivatives(lambda r: reference.score(rows, r, method), rho, 1e-3)
     np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(
-        found.gradient, slopes(lambda r: SCORES[method](model, r).value, rho), 1e-6, 1e-7
+        found.gradient, derivatives(lambda r: SCORES[method](model, r).value, rho), 1e-6, 1e-7
     )
-    bent = slopes(lambda r: SCORES[method](model, r).gradient, rho)
+    bent = derivatives(lambda r: SCORES[method](model, r).gradient, rho)
     np.testing.assert_allclose(found.hessian, bent, rtol=1e-6, atol=1e-7)
 
 

@@ -24,11 +24,11 @@ from .test_smoothing import (
     LINE,
     METHODS,
     PLANE,
+    derivatives,
     made,
     model_of,
     rows_of,
     scattered,
-    slopes,
     strengths,
     summed,
 )
@@ -184,7 +184,7 @@ def test_holders_are_predicted_by_the_others(count: int) -> None:
     chosen = choose(Sums.merge(parts, PLANE.frame), PLANE, "holders", parts=parts)
     rho = np.log(list(chosen.penalty.strengths(PLANE).values()))
     assert np.isclose(chosen.score, predicted(rows, PLANE, rho), rtol=1e-9)
-    expected = slopes(lambda r: predicted(rows, PLANE, r), rho, 1e-3)
+    expected = derivatives(lambda r: predicted(rows, PLANE, r), rho, 1e-3)
     np.testing.assert_allclose(list(chosen.gradient.values()), expected, atol=1e-7)
     for shift in 0.3 * np.array([[1, 0], [-1, 0], [0, 1], [0, -1]]):
         assert predicted(rows, PLANE, rho + shift) >= chosen.score
@@ -194,11 +194,12 @@ def test_holders_are_predicted_by_the_others(count: int) -> None:
 def test_the_score_of_holders_is_differentiated_exactly() -> None:
     parts, _ = parts_of(PLANE, 3)
     whole = Sums.merge(parts, PLANE.frame)
-    scores = Problem(Model.of(whole, PLANE, ("a", "b"), 2, None), "holders", parts).scores()
+    score = Problem(Model.of(whole, PLANE, ("a", "b"), 2, None), "holders", parts).score
     rho = np.array([-4.0, -3.0])
-    found = scores(rho)
-    np.testing.assert_allclose(found.gradient, slopes(lambda r: scores(r).value, rho), rtol=1e-6)
-    np.testing.assert_allclose(found.hessian, slopes(lambda r: scores(r).gradient, rho), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(score(rho).gradient, derivatives(lambda r: score(r).value, rho), rtol=1e-6)
+    np.testing.assert_allclose(
+        score(rho).hessian, derivatives(lambda r: score(r).gradient, rho), rtol=1e-6, atol=1e-6
+    )
 
 
 def test_holders_with_few_observations() -> None:
