@@ -19,7 +19,7 @@ from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
 from xspline.solve.smoothing.fit import ROUNDING, SMALLEST, Model, PenalisedFit, diagonal
 from xspline.solve.smoothing.newton import Point
-from xspline.solve.solution import Factorisation
+from xspline.solve.system import Factorisation
 from xspline.sums import Sums
 
 Mask = NDArray[np.bool_]

@@ -23,7 +23,8 @@ from xspline.solve.smoothing.criteria import Mask, RemlDerivatives
 from xspline.solve.smoothing.determinant import axis_spectrum
 from xspline.solve.smoothing.fit import Model, PenalisedFit, products
 from xspline.solve.smoothing.newton import LONGEST
-from xspline.solve.solution import Factorisation, factorise
+from xspline.solve.solution import factorise
+from xspline.solve.system import Factorisation
 
 HESSIAN_PROBES = 2  # few: the Hessian only steers
 HESSIAN_TOLERANCE = 1e-3  # relative residual of its solves
@@ -35,11 +36,16 @@ class ProbedFit(PenalisedFit):
     def factorised(self) -> Factorisation:
         """By the first solver that iterates."""
         model, penalty = self.model, self.penalty
-        choice = iterating(model.sums.gram, penalty, model.space.frame, model.solver, model.gpu)
+        choice = iterating(model.sums.gram, penalty, model.space.frame, model.solver, model.resources)
         if choice is None:
             raise ValueError("no solver that iterates takes this system; leave solver out")
         factorisation = factorise(
-            model.sums.gram, penalty, model.space, choice.name, observations=model.observations, gpu=model.gpu
+            model.sums.gram,
+            penalty,
+            model.space,
+            choice.name,
+            observations=model.observations,
+            resources=model.resources,
         )
         return replace(factorisation, choice=choice)  # chosen for its structure, not by name
 
@@ -50,7 +56,7 @@ class ProbedFit(PenalisedFit):
     @cached_property
     def probed(self) -> tuple[Array, Array, Array]:
         """a, w and b, [K.., m]."""
-        return self.factorisation.probed()
+        return self.factorisation.probes()
 
     @cached_property
     def samples(self) -> Array:
