@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
-from xspline.solve.kronecker.products import rotated
+from xspline.solve.kronecker.pcg import apply_kronecker
 from xspline.solve.select import iterating
 from xspline.solve.smoothing.criteria import Mask, RemlDerivatives
 from xspline.solve.smoothing.determinant import axis_spectrum
@@ -79,8 +79,8 @@ class ProbedFit(PenalisedFit):
         ]
         inverse = np.asarray(1.0 / np.broadcast_to(data / mass + sum(shares), self.frame.sizes))
         a, w, b = self.probed
-        images = rotated([axis.vectors.T for axis in axes], np.moveaxis(w, -1, 0))
-        even = np.moveaxis(rotated([axis.vectors for axis in axes], images * inverse), 0, -1)
+        images = apply_kronecker([axis.vectors.T for axis in axes], np.moveaxis(w, -1, 0))
+        even = np.moveaxis(apply_kronecker([axis.vectors for axis in axes], images * inverse), 0, -1)
         traces = np.array([float(np.sum(share * inverse)) for share in shares])
         return np.asarray(np.einsum("pm,pjm->mj", self.flat(b - even), self.apply_penalties(a)) + traces)
 
