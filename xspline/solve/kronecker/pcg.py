@@ -104,7 +104,7 @@ class KroneckerSum:
     def _partial(self, terms: Sequence[Term], axis: int, x: Array) -> Array:
         """The sum over some terms, of their matrices from an axis on: each matrix is applied once to a sum."""
         last = axis == len(self.matrices) - 1
-        total: Array | None = None
+        sums: list[Array] = []
         for number in sorted({indices[axis] for _, indices in terms}):
             own = [term for term in terms if term[1][axis] == number]
             inner = x if last else self._partial(own, axis + 1, x)
@@ -112,9 +112,8 @@ class KroneckerSum:
             if last:
                 part *= sum(scale for scale, _ in own)
             # Added up at once: vectors may be large.
-            total = part if total is None else np.add(total, part, out=total)
-        assert total is not None  # there is a term
-        return total
+            sums = [np.add(sums[0], part, out=sums[0]) if sums else part]
+        return sums[0]
 
 
 def apply_kronecker(matrices: Sequence[Array], x: Array) -> Array:
@@ -172,13 +171,7 @@ class FastDiagonal(IterativeSystem):
     mixes_systems = True
 
     def __init__(
-        self,
-        product: Product,
-        penalty: Gram,
-        frame: Frame,
-        *,
-        tolerance: float = TOLERANCE,
-        most: int = MOST,
+        self, product: Product, penalty: Gram, frame: Frame, *, tolerance: float = TOLERANCE, most: int = MOST
     ) -> None:
         self.frame, self.tolerance, self.most = frame, tolerance, most
         self.data = KroneckerSum.of([product.factors], frame)
