@@ -11,7 +11,7 @@ from tests.solve.cases import Case, product
 from xspline.solve import Smoothing, choose, krylov
 from xspline.solve.smoothing import choose as smoothing
 from xspline.solve.smoothing.criteria import Reml
-from xspline.solve.smoothing.fit import Model
+from xspline.solve.smoothing.fit import Model, centred
 from xspline.solve.smoothing.probes import Estimated
 from xspline.spaces import Axis, BSpline, Polynomial, Space
 from xspline.sums import Gram, Sums
@@ -68,9 +68,12 @@ def test_other_probes_choose_nearly_the_same(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_slopes_and_hessian_are_those_of_reml() -> None:
     space, sums = waves(cube(8, 9, 10))
-    model = Model.of(sums, space, space.names, 2, None)
+    model = Model(space, centred(sums, space), space.names, 2)
     rho = np.array([-3.0, -4.0, -5.0])
-    ours, exact = Estimated(Model.of(sums, space, space.names, 2, "iterative"), rho), Reml(model, rho)
+    ours, exact = (
+        Estimated(Model(space, centred(sums, space), space.names, 2, "iterative"), rho),
+        Reml(model, rho),
+    )
     error = np.sqrt(np.diag(ours.scatter))
     assert (np.abs(ours.gradient - exact.gradient) < 4 * error).all()
     scale = np.sqrt(np.diag(exact.hessian))
@@ -90,7 +93,7 @@ def test_a_strength_that_makes_no_difference() -> None:
     exact, ours = (choose(sums, space, "reml", solver=s) for s in ("banded", "iterative"))
     assert exact.at_bounds == {"a": "upper"} and ours.converged and ours.factorisations < 12
     assert ours.at_bounds == {"a": "upper"} or ours.error["a"] > 0.5
-    model = Model.of(sums, space, space.names, 2, None)
+    model = Model(space, centred(sums, space), space.names, 2)
     assert abs(Reml(model, logs(ours, space)).value - exact.score) < 0.2
 
 

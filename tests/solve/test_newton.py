@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from xspline.solve.errors import SingularSystemError
-from xspline.solve.smoothing.newton import Minimum, minimise
+from xspline.solve.smoothing.newton import State, minimise
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ Score = Callable[[np.ndarray], Known]
 
 def minimum_of(
     score: Score, start: list[float], low: float = -30.0, high: float = 30.0
-) -> tuple[Minimum[Known], int]:
+) -> tuple[State[Known], int]:
     """The minimum, and how often the score was evaluated."""
     places = []
 

@@ -14,7 +14,7 @@ from tests import reference_reml as reference
 from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.solve import Roughness, choose, solve
 from xspline.solve.smoothing.criteria import Gcv, Reml, Score
-from xspline.solve.smoothing.fit import Model
+from xspline.solve.smoothing.fit import Model, centred
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Gram, Sums
 
@@ -56,7 +56,7 @@ def rows_of(case: Case, order: int = 2) -> list[reference.Rows]:
 
 def model_of(case: Case, gram: Gram, order: int = 2, at: float = 0.7) -> Model:
     names = tuple(Roughness(1.0, order).strengths(case.space))
-    return Model.of(case.sums(gram, at), case.space, names, order, None)
+    return Model(case.space, centred(case.sums(gram, at), case.space), names, order)
 
 
 def strengths(case: Case, gram: Gram, method: str = "reml") -> np.ndarray:

@@ -15,7 +15,7 @@ from xspline.solve import Roughness, SingularSystemError, choose, solve
 from xspline.solve.smoothing import choose as smoothing
 from xspline.solve.smoothing.choose import Problem
 from xspline.solve.smoothing.criteria import Reml
-from xspline.solve.smoothing.fit import Model
+from xspline.solve.smoothing.fit import Model, centred
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
 
@@ -194,7 +194,7 @@ def test_holders_are_predicted_by_the_others(count: int) -> None:
 def test_the_score_of_holders_is_differentiated_exactly() -> None:
     parts, _ = parts_of(PLANE, 3)
     whole = Sums.merge(parts, PLANE.frame)
-    score = Problem(Model.of(whole, PLANE, ("a", "b"), 2, None), "holders", parts).score
+    score = Problem(Model(PLANE, centred(whole, PLANE), ("a", "b"), 2), "holders", parts).score
     rho = np.array([-4.0, -3.0])
     np.testing.assert_allclose(score(rho).gradient, derivatives(lambda r: score(r).value, rho), rtol=1e-6)
     np.testing.assert_allclose(

@@ -176,7 +176,9 @@ class FastDiagonal(IterativeSystem):
         self.frame, self.tolerance, self.most = frame, tolerance, most
         self.data = KroneckerSum.of([product.factors], frame)
         self.penalty = KroneckerSum.of(penalty.terms, frame)
-        stiff = [_stiffest(own) for own in self.penalty.matrices]
+        # Of each axis the matrix nearest to singular: the roughness, whose eigenvalues spread the most.
+        spectra = [[np.linalg.eigvalsh(matrix) for matrix in own] for own in self.penalty.matrices]
+        stiff = [int(np.argmin([values[0] / values[-1] for values in own])) for own in spectra]
         pencils = zip(self.data.matrices, self.penalty.matrices, stiff, strict=True)
         self.rotations = [_eigenvectors(data[0], own[i]) for (data, own, i) in pencils]
         # In the coordinates of the eigenvectors each matrix of the data is diagonal.
@@ -288,12 +290,6 @@ class FastDiagonal(IterativeSystem):
             ]
             out.append(v * (np.array(rest) + float(np.sum(inverse * self.data_diagonal))))
         return out
-
-
-def _stiffest(matrices: Sequence[Array]) -> int:
-    """Which matrix of a penalty is the nearest to singular: the roughness, whose eigenvalues spread the most."""
-    spectra = [np.linalg.eigvalsh(matrix) for matrix in matrices]
-    return int(np.argmin([values[0] / values[-1] for values in spectra]))
 
 
 def _eigenvectors(data: Array, stiff: Array) -> Array:

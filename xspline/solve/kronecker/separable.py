@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.solver import Direct
-from xspline.solve.kronecker.spectral import eigen, eigenvalues, rotate, weakest
+from xspline.solve.kronecker.spectral import eigen, eigenvalues, rotate
 from xspline.solve.structure import Split, alone, dense_of, subframe, within
 from xspline.solve.system import DirectSystem
 from xspline.sums import Factor, Gram, digest_key
@@ -60,7 +60,8 @@ class Separable(DirectSystem):
             for block in split.others
         ]
         self.pairs = [p.pairs(subframe(frame, b)) for p, b in zip(self.parts, self.others, strict=True)]
-        self.values, v = eigenvalues(self.parts)[0], split.multiplicity
+        self.values, self._deficit, self._place = eigenvalues(self.parts)
+        v = split.multiplicity
         self.penalised, self.penalty = bool(split.penalty.terms), split.penalty
         self.main = alone(split.factors, split.axes)
         # Members without observations go along as any other.
@@ -84,7 +85,7 @@ class Separable(DirectSystem):
     def determined(self) -> NDArray[np.bool_]:
         """Whether each batch member is, [b..]."""
         # How far each γ_k may lie below zero, within its rounding errors: where it may, S − d F has to be definite.
-        deficits = weakest(self.parts)[0] * self.positive
+        deficits = self._deficit * self.positive
         definite = deficits < 0
         if self.penalised:
             definite = np.ones(deficits.shape, dtype=bool)
@@ -102,7 +103,7 @@ class Separable(DirectSystem):
         weak = np.broadcast_to(self.systems.weak, pivots.shape).reshape(-1, pivots.shape[-1])
         member = np.argmax(pivots.min(axis=-1))
         lowest = np.argmin(pivots.reshape(weak.shape)[member])
-        indices = [self.systems.original(int(weak[member, lowest])), *weakest(self.parts)[1]]
+        indices = [self.systems.original(int(weak[member, lowest])), *self._place]
         place = np.zeros(len(self.frame.sizes), dtype=np.int64)
         for axes, index in zip([self.axes, *self.others], indices, strict=True):
             place[list(axes)] = np.unravel_index(index, tuple(self.frame.sizes[j] for j in axes))

@@ -81,28 +81,24 @@ def eigen(matrix: Array, mass: Array | None = None) -> Eigen:
     return Eigen(back.T @ vectors / scale[:, None], values, errors, logdet)
 
 
-def eigenvalues(parts: Sequence[Eigen]) -> tuple[Array, Array]:
-    """Eigenvalues of the product of factors and bounds of their errors, each [K_1, K_2, ..]."""
-    start = np.ones((1,) * len(parts))
-    values = math.prod(np.ix_(*(part.values for part in parts)), start=start)
-    bounds = math.prod(np.ix_(*(part.values + part.errors for part in parts)), start=start)
-    return values, bounds - values
-
-
-def weakest(parts: Sequence[Eigen]) -> tuple[float, list[int]]:
-    """How far rounding errors exceed an eigenvalue of the product at most, and where.
+def eigenvalues(parts: Sequence[Eigen]) -> tuple[Array, float, list[int]]:
+    """Eigenvalues of a product, and the one that rises the least above its rounding errors.
 
     Returns
     -------
+    values : ndarray, [K_1, K_2, ..]
     deficit : float
-        Negative when every eigenvalue rises above its errors.
+        How far errors exceed an eigenvalue at most; negative when every eigenvalue rises above its errors.
     place : list of int
-        For each part the coefficient that weighs most in the worst eigenvector.
+        For each part the coefficient that weighs most in the eigenvector of that one.
     """
-    values, errors = eigenvalues(parts)
-    worst = np.unravel_index(np.argmax(errors - values), values.shape)
+    start = np.ones((1,) * len(parts))
+    values = math.prod(np.ix_(*(part.values for part in parts)), start=start)
+    bounds = math.prod(np.ix_(*(part.values + part.errors for part in parts)), start=start)
+    deficits = bounds - values - values
+    worst = np.unravel_index(np.argmax(deficits), values.shape)
     vectors = (part.rotation[:, k] for part, k in zip(parts, worst, strict=True))
-    return float((errors - values)[worst]), [int(np.argmax(np.abs(v))) for v in vectors]
+    return values, float(deficits[worst]), [int(np.argmax(np.abs(v))) for v in vectors]
 
 
 def rotate(parts: Sequence[Eigen], v: Array, *, back: bool) -> Array:
@@ -132,8 +128,7 @@ class Spectral(DirectSystem):
         matrices = [dense_of((f,), f.axes, frame) for f in product.factors]
         self.parts = [eigen(matrix, np.eye(len(matrix)) if ridge else None) for matrix in matrices]
         self.pairs = [part.pairs(subframe(frame, (j,))) for j, part in enumerate(self.parts)]
-        self.values, _ = eigenvalues(self.parts)
-        self._deficit, self._place = weakest(self.parts)
+        self.values, self._deficit, self._place = eigenvalues(self.parts)
         self.distinct, index = np.unique(self.multiplicity, return_inverse=True)
         self.index = index.reshape(self.multiplicity.shape)
         self._data = self.distinct.reshape(-1, *(1 for _ in frame.sizes)) * self.values

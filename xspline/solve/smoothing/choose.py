@@ -16,8 +16,8 @@ from xspline.solve.parallel import Resources
 from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness
 from xspline.solve.select import Choice, iterating, select
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, Reml, Score
-from xspline.solve.smoothing.fit import Model
-from xspline.solve.smoothing.newton import NEAR, Minimum, minimise
+from xspline.solve.smoothing.fit import Model, centred
+from xspline.solve.smoothing.newton import NEAR, State, minimise
 from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.system import Factorisation
 from xspline.spaces import BSpline, Union
@@ -112,7 +112,7 @@ def choose(
     names, order = smoothed(space, method)
     if not sums.has_weight:
         raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
-    model = Model.of(sums, space, names, order, solver, resources)
+    model = Model(space, centred(sums, space), names, order, solver, resources)
     observations, null = model.observations, model.spectrum.null
     if 0 < observations <= null:
         raise ValueError(
@@ -249,7 +249,7 @@ class Problem:
     method: str
     parts: Sequence[Sums]
 
-    def search(self, start: Array, near: float = NEAR) -> tuple[Minimum[Score], int]:
+    def search(self, start: Array, near: float = NEAR) -> tuple[State[Score], int]:
         """The minimum, and how many factorisations it took."""
         evaluations, included = 0, None
 

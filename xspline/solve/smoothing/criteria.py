@@ -73,26 +73,19 @@ class OfFit(Score):
     """
 
     exact = 150**2  # P² times the number of systems, up to which u is exact
+    fit_type: type[PenalisedFit] = PenalisedFit
 
     def __init__(self, model: Model, rho: Array, included: Mask | None = None) -> None:
-        self.model, self.rho, self.fit = model, rho, self.fitted(model, rho)
+        self.model, self.rho, self.fit = model, rho, self.fit_type(model, rho, self.exact)
+        self.n = np.asarray(model.sums.count, dtype=np.float64)
         batch = np.broadcast_shapes(model.sums.batch, model.sums.gram.batch)
         determined = np.broadcast_to(self.fit.factorisation.determined, batch)
-        self.included = same_members(determined & (model.sums.count > model.spectrum.null), included)
-
-    def fitted(self, model: Model, rho: Array) -> PenalisedFit:
-        """The fit at ρ."""
-        return PenalisedFit(model, rho, self.exact)
+        self.included = same_members(determined & (self.n > model.spectrum.null), included)
 
     @property
     def factorisation(self) -> Factorisation:
         """Of G + Λ."""
         return self.fit.factorisation
-
-    @cached_property
-    def n(self) -> Array:
-        """Number of observations, [b..]."""
-        return np.asarray(self.model.sums.count, dtype=np.float64)
 
 
 def same_members(determined: Mask, included: Mask | None) -> Mask:
@@ -130,6 +123,11 @@ class RemlDerivatives(OfFit):
         return float(self.total(self._degrees * ROUNDING * self.model.sums.power / self._deviance)) / 2
 
     @property
+    def score(self) -> tuple[float, Array]:
+        """V, NaN where it is not known, and its gradient."""
+        return math.nan if self.value is None else self.value, self.gradient
+
+    @property
     def _count(self) -> int:
         """Number of members that count."""
         return int(self.included.sum())
@@ -162,11 +160,6 @@ class Reml(RemlDerivatives):
         plus = self.model.spectrum.at(self.rho)[0]
         profile = degrees * (1 + np.log(2 * np.pi * self._deviance / degrees))
         return float(self.total(profile + fit.factorisation.logdet() - plus)) / 2
-
-    @property
-    def score(self) -> tuple[float, Array]:
-        """V and its gradient."""
-        return self.value, self.gradient
 
 
 class Logarithm(Score):
@@ -233,7 +226,10 @@ class Gcv(OfFit, Logarithm):
         """V, ∂V/∂ρ and ∂²V/∂ρ²."""
         fit, n, left = self.fit, self.n, self._left
         first, second = fit.loss(self.model.sums, -fit.penalty_times_c.sum(axis=1))  # h − Gc = Λc
-        edf, edf2 = self._edf
+        # Derivatives of edf, as good as u is.
+        t, u, v = fit.hessian_traces
+        edf = u.sum(axis=1) - t
+        edf2 = 2 * (u - v) + diagonal(edf)
         value = n * fit.rss / left**2
         slope = n * (first + 2 * fit.rss * edf / left) / left**2
         cross = first[:, None] * edf
@@ -253,13 +249,6 @@ class Gcv(OfFit, Logarithm):
         if self.total(left <= ROUNDING * self.n) > 0:
             raise SingularSystemError("no degrees of freedom are left at these strengths")
         return np.asarray(left)
-
-    @cached_property
-    def _edf(self) -> tuple[Array, Array]:
-        """∂edf/∂ρ_j and ∂²edf/∂ρ_i∂ρ_j, as good as u is."""
-        t, u, v = self.fit.hessian_traces
-        first = u.sum(axis=1) - t
-        return first, 2 * (u - v) + diagonal(first)
 
 
 class Holders(Logarithm):
@@ -285,10 +274,21 @@ class Holders(Logarithm):
         self, model: Model, pairs: Sequence[tuple[Model, Sums]], rho: Array, included: Mask | None = None
     ) -> None:
         self.model, self.rho = model, rho
-        results = [_left_out(i, rest, part, rho) for i, (rest, part) in enumerate(pairs)]
-        determined, *sums = (functools.reduce(np.add, x) for x in zip(*results, strict=True))
-        self.included = same_members(np.broadcast_to(determined == len(pairs), sums[0].shape), included)
-        self._totals = [self.total(x) for x in sums]
+        determined, sums = np.zeros((), dtype=np.int64), []
+        for i, (rest, part) in enumerate(pairs):
+            try:
+                fit = PenalisedFit(rest, rho)
+            except SingularSystemError as error:
+                raise SingularSystemError(
+                    f"without part {i} the others do not determine the fit: {error}"
+                ) from None
+            determined = determined + fit.factorisation.determined
+            floor = 4 * ROUNDING * part.power + SMALLEST
+            squares = np.maximum(part.rss(fit.c, fit.frame), 0.0) + floor
+            sums.append((squares, *fit.loss(part), part.power, part.weight))
+        totals = [functools.reduce(np.add, x) for x in zip(*sums, strict=True)]
+        self.included = same_members(np.broadcast_to(determined == len(pairs), totals[0].shape), included)
+        self._totals = [self.total(x) for x in totals]
 
     @property
     def derivatives(self) -> tuple[float, Array, Array]:
@@ -305,15 +305,3 @@ class Holders(Logarithm):
     def factorisation(self) -> Factorisation:
         """Of G + Λ of all parts together."""
         return PenalisedFit(self.model, self.rho).factorisation
-
-
-def _left_out(i: int, rest: Model, part: Sums, rho: Array) -> tuple[Array, ...]:
-    """Whether the rest determines each member; its squared error on part i and the derivatives of that; s and Σw."""
-    try:
-        fit = PenalisedFit(rest, rho)
-    except SingularSystemError as error:
-        raise SingularSystemError(f"without part {i} the others do not determine the fit: {error}") from None
-    determined = np.broadcast_to(fit.factorisation.determined, fit.c.shape[fit.count :])
-    floor = 4 * ROUNDING * part.power + SMALLEST
-    squares = np.maximum(part.rss(fit.c, fit.frame), 0.0) + floor
-    return determined.astype(np.int64), squares, *fit.loss(part), part.power, part.weight

@@ -46,7 +46,7 @@ class Model:
     ----------
     space : Space
     sums : Sums
-        About the mean of each member, where the space has the constant.
+        As `centred` makes them.
     names : tuple of str
         Coordinates that are smoothed.
     order : int
@@ -62,20 +62,6 @@ class Model:
     order: int
     solver: str | None = None
     resources: Resources | None = None
-
-    @staticmethod
-    def of(
-        sums: Sums,
-        space: Space,
-        names: tuple[str, ...],
-        order: int,
-        solver: str | None,
-        resources: Resources | None = None,
-    ) -> Model:
-        """Of sums about any reference."""
-        sums = _about_mean(sums, space)
-        sums = replace(sums, gram=sums.gram.with_batch_axes(sums.batch_ndim))
-        return Model(space, sums, names, order, solver, resources)
 
     @property
     def observations(self) -> int:
@@ -94,19 +80,21 @@ class Model:
 
     def about(self, sums: Sums) -> Model:
         """The same penalties with other sums, about any reference."""
-        return Model.of(sums, self.space, self.names, self.order, self.solver, self.resources)
+        return replace(self, sums=centred(sums, self.space))
 
 
-def _about_mean(sums: Sums, space: Space) -> Sums:
-    """Rounding errors of s − 2hᵀc + cᵀGc are relative to s, which is least about the mean."""
-    if not space.has_constant:
-        return sums
-    along = functools.reduce(np.multiply, np.ix_(*space.frame.constant))
-    total = np.tensordot(along, sums.full_moment(space.frame), axes=along.ndim)
-    observed = sums.weight > 0
-    return sums.recentred(
-        sums.reference + np.where(observed, total / np.where(observed, sums.weight, 1.0), 0.0), space.frame
-    )
+def centred(sums: Sums, space: Space) -> Sums:
+    """Sums about the mean of each batch member, where the space has the constant.
+
+    Rounding errors of s − 2hᵀc + cᵀGc are relative to s, which is least about the mean.
+    """
+    if space.has_constant:
+        along = functools.reduce(np.multiply, np.ix_(*space.frame.constant))
+        total = np.tensordot(along, sums.full_moment(space.frame), axes=along.ndim)
+        observed = sums.weight > 0
+        mean = np.where(observed, total / np.where(observed, sums.weight, 1.0), 0.0)
+        sums = sums.recentred(sums.reference + mean, space.frame)
+    return replace(sums, gram=sums.gram.with_batch_axes(sums.batch_ndim))
 
 
 class PenalisedFit:

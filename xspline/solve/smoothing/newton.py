@@ -62,29 +62,8 @@ P = TypeVar("P", bound=Point)
 
 
 @dataclass(frozen=True, eq=False)
-class Minimum(Generic[P]):
-    """Where the search ended.
-
-    Parameters
-    ----------
-    rho : ndarray, [J]
-    point : Point
-        The score there.
-    at_bound : ndarray of bool, [J]
-        Coordinates on a bound, beyond which the score does not rise.
-    converged : bool
-        False: the number of steps ran out.
-    """
-
-    rho: Array
-    point: P
-    at_bound: NDArray[np.bool_]
-    converged: bool
-
-
-@dataclass(frozen=True, eq=False)
-class _State(Generic[P]):
-    """Where a search stands.
+class State(Generic[P]):
+    """Where a search stands or has ended.
 
     Parameters
     ----------
@@ -97,6 +76,8 @@ class _State(Generic[P]):
         Coordinates whose bound has been tried, which happens once.
     stride : float
         Least length of a step where the score curves downwards.
+    converged : bool
+        False while the search goes on, and where the number of steps ran out.
     """
 
     rho: Array
@@ -105,10 +86,11 @@ class _State(Generic[P]):
     upper: Array
     tried: NDArray[np.bool_]
     stride: float = 0.0
+    converged: bool = False
 
     @property
     def at_bound(self) -> NDArray[np.bool_]:
-        """Coordinates on a bound where the score falls beyond it, or is flat."""
+        """Coordinates on a bound, beyond which the score falls or is flat."""
         g = self.point.gradient
         low, high = self.rho <= self.lower, self.rho >= self.upper
         return np.asarray((low & (g > -LEVEL)) | (high & (g < LEVEL)))
@@ -120,7 +102,7 @@ class _State(Generic[P]):
 
 def minimise(
     score: Callable[[Array], P], start: Array, lower: Array, upper: Array, near: float = NEAR
-) -> Minimum[P]:
+) -> State[P]:
     """The minimum of a score within bounds.
 
     Parameters
@@ -134,27 +116,24 @@ def minimise(
         A step this short ends the search.
     """
     rho = np.clip(start, lower, upper)
-    state = _State(rho, score(rho), lower, upper, np.zeros(len(rho), dtype=bool))
-    hessian, correction, converged = state.point.hessian, np.zeros((len(rho), len(rho))), False
+    state = State(rho, score(rho), lower, upper, np.zeros(len(rho), dtype=bool))
+    hessian, correction = state.point.hessian, np.zeros((len(rho), len(rho)))
     for _ in range(STEPS):
         step, downhill = _newton_step(state, hessian)
         if _ends(state.point, step, near):
-            converged = True
-            break
+            return replace(state, converged=True)
         before, state = state, _advanced(score, state, step, hessian)
         if state.point is before.point:  # what is left is rounding, or gradients that are not the score's
-            converged = _gain(state.point, step) < LOST + state.point.noise
-            break
+            return replace(state, converged=_gain(state.point, step) < LOST + state.point.noise)
         moved = state.rho - before.rho
         # After a whole step downhill: twice as far the next time.
         state = replace(state, stride=2 * downhill if np.allclose(moved, step) else 0.0)
         if np.max(np.abs(moved)) <= SHORT:
             if _ends(state.point, _newton_step(state, hessian)[0], near):  # which spares the Hessian there
-                converged = True
-                break
+                return replace(state, converged=True)
             correction = _corrected(correction, moved, before.point, state.point)
         hessian = state.point.hessian + correction
-    return Minimum(state.rho, state.point, state.at_bound, converged)
+    return state
 
 
 def _ends(point: Point, step: Array, near: float) -> bool:
@@ -168,7 +147,7 @@ def _gain(point: Point, step: Array) -> float:
     return abs(float(point.gradient @ step))
 
 
-def _newton_step(state: _State[P], hessian: Array) -> tuple[Array, float]:
+def _newton_step(state: State[P], hessian: Array) -> tuple[Array, float]:
     """Newton's step of the coordinates that are free, and its length where the score curves downwards."""
     free, step, downhill = ~state.at_bound, np.zeros(len(state.rho)), 0.0
     if free.any():
@@ -194,7 +173,7 @@ def _corrected(correction: Array, step: Array, before: Point, after: Point) -> A
     return np.asarray(correction - (wrong @ step) / length * np.outer(step, step))
 
 
-def _advanced(score: Callable[[Array], P], state: _State[P], step: Array, hessian: Array) -> _State[P]:
+def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian: Array) -> State[P]:
     """The search at a place where the score is lower: the bounds along tails, else a part of the step.
 
     Where there is none the point stays; bounds may have drawn closer.
@@ -214,7 +193,7 @@ def _advanced(score: Callable[[Array], P], state: _State[P], step: Array, hessia
     return state
 
 
-def _tail(state: _State[P], curvature: Array) -> NDArray[np.bool_]:
+def _tail(state: State[P], curvature: Array) -> NDArray[np.bool_]:
     """Coordinates along which the score falls as C exp(−|ρ|) does, with little left to fall."""
     g = state.point.gradient
     if state.point.value is None:  # whether the bound is better could not be told
@@ -224,7 +203,7 @@ def _tail(state: _State[P], curvature: Array) -> NDArray[np.bool_]:
     return np.asarray(near & ~state.tried & ~state.at_bound)
 
 
-def _tried(score: Callable[[Array], P], state: _State[P], rho: Array) -> _State[P]:
+def _tried(score: Callable[[Array], P], state: State[P], rho: Array) -> State[P]:
     """The search at another place; where there is no score it stays, and the bounds draw closer."""
     trial = state.clip(rho)
     try:
@@ -242,7 +221,7 @@ def _tried(score: Callable[[Array], P], state: _State[P], rho: Array) -> _State[
     )
 
 
-def _is_better(state: _State[P], trial: _State[P]) -> bool:
+def _is_better(state: State[P], trial: State[P]) -> bool:
     """Whether the score does not rise; without a value, whether the trial does not end far uphill."""
     point, other, moved = state.point, trial.point, trial.rho - state.rho
     if other is point:

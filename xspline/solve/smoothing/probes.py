@@ -21,7 +21,7 @@ from xspline.solve.kronecker.pcg import apply_kronecker
 from xspline.solve.select import iterating
 from xspline.solve.smoothing.criteria import Mask, RemlDerivatives
 from xspline.solve.smoothing.determinant import axis_spectrum
-from xspline.solve.smoothing.fit import Model, PenalisedFit, products
+from xspline.solve.smoothing.fit import PenalisedFit, products
 from xspline.solve.smoothing.newton import LONGEST
 from xspline.solve.solution import factorise
 from xspline.solve.system import Factorisation
@@ -106,20 +106,12 @@ class Estimated(RemlDerivatives):
     """The gradient of REML, and a Hessian; no value."""
 
     fit: ProbedFit
-
-    def fitted(self, model: Model, rho: Array) -> ProbedFit:
-        """The fit at ρ."""
-        return ProbedFit(model, rho)
+    fit_type = ProbedFit
 
     @property
     def value(self) -> None:
         """None: log|A| is not known."""
         return None
-
-    @property
-    def score(self) -> tuple[float, Array]:
-        """NaN and the gradient."""
-        return math.nan, self.gradient
 
     @cached_property
     def scatter(self) -> Array:
