@@ -25,14 +25,15 @@ from .test_smoothing import (
     METHODS,
     PLANE,
     derivatives,
-    made,
     model_of,
+    noisy_wave,
     rows_of,
     scattered,
     strengths,
     summed,
 )
 
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
 ALL = ["reml", "gcv", "holders"]
 
 
@@ -103,7 +104,7 @@ def test_one_coordinate_of_two_that_is_straight() -> None:
 
 
 def test_members_share_strengths() -> None:
-    case, gram = made(("cubic", "season"), gaps, (3,))
+    case, gram = noisy_wave(("cubic", "season"), gaps, (3,))
     rho = np.array([-2.0])
     together = Reml(model_of(case, gram), rho)
     apart = [Reml(model_of(*member(case, b)), rho) for b in range(3)]
@@ -121,7 +122,7 @@ def member(case: Case, b: int) -> Any:
 @pytest.mark.parametrize("members", [4, 60])
 def test_members_that_are_not_determined_are_left_out(method: str, members: int) -> None:
     """One without observations, and one with no more than straight lines need."""
-    case, _ = made(("uneven",), gaps, (members,))
+    case, _ = noisy_wave(("uneven",), gaps, (members,))
     w = case.w.copy()
     w[:, 1], w[:, 2] = 0.0, 0.0
     w[:2, 2] = 1.0
@@ -139,7 +140,7 @@ def test_members_that_are_not_determined_are_left_out(method: str, members: int)
 @pytest.mark.parametrize("method", METHODS)
 def test_shared_systems_count_once_for_every_member(method: str) -> None:
     """Full grids share G; with multiplicities they share it up to a number; written out they share nothing."""
-    case, gram = made(("cubic", "circle"), grid, (4,))
+    case, gram = noisy_wave(("cubic", "circle"), grid, (4,))
     np.testing.assert_allclose(
         strengths(case, gram, method), strengths(case, case.general(), method), atol=1e-6
     )
@@ -216,7 +217,7 @@ def test_holders_with_few_observations() -> None:
 @pytest.mark.parametrize("members", [2, 40])
 def test_holders_of_a_batch(members: int) -> None:
     """Errors and weights add over the members; one that some holders cannot predict is left out."""
-    case, _ = made(("uneven",), gaps, (members,))
+    case, _ = noisy_wave(("uneven",), gaps, (members,))
     w = case.w.copy()
     w[4:, 0] = 0.0
     first, second = w.copy(), w.copy()
@@ -321,7 +322,7 @@ def test_a_holder_that_the_others_cannot_do_without() -> None:
 # --- coarser problems
 
 
-@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("method", ["reml", "holders", pytest.param("gcv", marks=pytest.mark.slow)])
 def test_coarser_problems_lead_to_the_same_choice(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One coordinate with knots to spare, one twice over, and one that cannot be coarsened."""
     space = Space(
