@@ -15,8 +15,8 @@ from xspline.solve.multigrid.coarse import coarser
 from xspline.solve.parallel import Resources
 from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness
 from xspline.solve.select import Choice, iterating, select
-from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, Reml, Score
-from xspline.solve.smoothing.fit import Model, centred
+from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, OfFit, Reml, Score
+from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
 from xspline.solve.smoothing.newton import NEAR, State, minimise
 from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.system import Factorisation
@@ -139,6 +139,7 @@ def choose(
         ) from error
     rho, point, at_bound, bounds = minimum.rho, minimum.point, minimum.at_bound, problem.bounds
     value, gradient = point.score
+    fit = point.fit if isinstance(point, OfFit) else PenalisedFit(model, rho)
     errors = point.error(~at_bound).tolist() if isinstance(point, Estimated) else []
     sides = np.where(rho - bounds.lower < bounds.upper - rho, "lower", "upper")
     return Smoothing(
@@ -148,7 +149,7 @@ def choose(
         gradient=dict(zip(names, gradient.tolist(), strict=True)),
         at_bounds={name: str(side) for name, side, at in zip(names, sides, at_bound, strict=True) if at},
         factorisations=factorisations + (method == "holders"),
-        factorisation=point.factorisation,
+        factorisation=fit.factorisation,
         converged=minimum.converged,
         error=dict(zip(names, errors, strict=False)),
     )

@@ -19,7 +19,6 @@ from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
 from xspline.solve.smoothing.fit import ROUNDING, SMALLEST, Model, PenalisedFit, diagonal
 from xspline.solve.smoothing.newton import Point
-from xspline.solve.system import Factorisation
 from xspline.sums import Sums
 
 Mask = NDArray[np.bool_]
@@ -44,11 +43,6 @@ class Score(Point):
     @abstractmethod
     def score(self) -> tuple[float, Array]:
         """The score as it is defined, and its gradient."""
-
-    @property
-    @abstractmethod
-    def factorisation(self) -> Factorisation:
-        """Of G + Λ of all data."""
 
     def total(self, x: Array) -> Array:
         """Sum over the members that count, [.., b..] to [..]; batch extents of 1 are shared."""
@@ -81,11 +75,6 @@ class OfFit(Score):
         batch = np.broadcast_shapes(model.sums.batch, model.sums.gram.batch)
         determined = np.broadcast_to(self.fit.factorisation.determined, batch)
         self.included = same_members(determined & (self.n > model.spectrum.null), included)
-
-    @property
-    def factorisation(self) -> Factorisation:
-        """Of G + Λ."""
-        return self.fit.factorisation
 
 
 def same_members(determined: Mask, included: Mask | None) -> Mask:
@@ -300,8 +289,3 @@ class Holders(Logarithm):
     def rounding(self) -> float:
         """Those of the squared errors."""
         return ROUNDING * float(self._totals[3] / self._totals[4])
-
-    @property
-    def factorisation(self) -> Factorisation:
-        """Of G + Λ of all parts together."""
-        return PenalisedFit(self.model, self.rho).factorisation
