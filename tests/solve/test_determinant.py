@@ -36,7 +36,7 @@ def nullity_of(space: Space, order: int) -> int:
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 @pytest.mark.parametrize("name", sorted(BASES | KNOTS))
-def test_functions_without_roughness_are_counted(name: str, order: int) -> None:
+def test_null_space_has_the_dimension_of_the_functions_without_roughness(name: str, order: int) -> None:
     basis = (BASES | KNOTS)[name]
     degree = getattr(basis, "degree", 9)
     if degree < order or (name in ("union", "long season") and order == 3):
@@ -55,7 +55,7 @@ def test_fine_splines_keep_their_null_space(size: int) -> None:
         assert axis.null == null and axis.values[null] > 0
 
 
-def test_what_is_wiggly_has_the_same_roughness() -> None:
+def test_the_wiggly_part_has_all_of_the_roughness() -> None:
     space, rng = space_of("cubic", "circle"), np.random.default_rng(0)
     c = rng.normal(size=(5, 6, 3))
     for axis, name in enumerate(space.names):
@@ -86,11 +86,11 @@ def test_the_determinant_is_that_of_the_matrix(kinds: tuple[str, ...]) -> None:
         np.testing.assert_allclose(
             first, [(eigenvalues.at(rho + e)[0] - eigenvalues.at(rho - e)[0]) / 2e-5 for e in step], 1e-6
         )
-        slopes = np.array([(eigenvalues.at(rho + e)[1] - eigenvalues.at(rho - e)[1]) / 2e-5 for e in step])
-        np.testing.assert_allclose(second, slopes, atol=1e-6 * max(1.0, np.abs(slopes).max()))
+        jacobian = np.array([(eigenvalues.at(rho + e)[1] - eigenvalues.at(rho - e)[1]) / 2e-5 for e in step])
+        np.testing.assert_allclose(second, jacobian, atol=1e-6 * max(1.0, np.abs(jacobian).max()))
 
 
-def test_strengths_far_apart() -> None:
+def test_strengths_far_apart_do_not_overflow() -> None:
     eigenvalues = spectrum(space_of("cubic", "cubic"), ("a", "b"), 2)
     for rho in ([-300.0, 300.0], [500.0, 500.0], [-700.0, -690.0]):
         value, first, _ = eigenvalues.at(np.array(rho))

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from tests.solve.cases import Case, product
-from xspline.solve import Smoothing, choose, krylov
+from xspline.solve import Resources, Smoothing, choice_for, choose, krylov
 from xspline.solve.smoothing import choose as smoothing
 from xspline.solve.smoothing.criteria import Reml
 from xspline.solve.smoothing.fit import Model, centred
 from xspline.solve.smoothing.probes import Estimated
 from xspline.spaces import Axis, BSpline, Polynomial, Space
-from xspline.sums import Gram, Sums
+from xspline.sums import Factor, Gram, Sums
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -44,7 +44,7 @@ def logs(choice: Smoothing, space: Space) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("gaps", "solver"), [(True, "iterative"), (False, "spectral")])
-def test_the_choice_is_the_exact_one_but_for_its_error(gaps: bool, solver: str) -> None:
+def test_estimated_choice_is_the_exact_one_within_its_error(gaps: bool, solver: str) -> None:
     space, sums = waves(cube(11, 12, 10), gaps=gaps)
     exact = choose(sums, space, "reml", solver="banded")
     ours = choose(sums, space, "reml", solver=solver)
@@ -82,7 +82,7 @@ def test_gradient_and_hessian_are_those_of_reml() -> None:
     assert np.abs((ours.hessian - exact.hessian) / scale / scale[:, None]).max() < 0.15
 
 
-def test_a_strength_that_makes_no_difference() -> None:
+def test_a_strength_that_makes_no_difference_has_the_score_of_the_exact_choice() -> None:
     """A field that is linear along one coordinate: whatever large strength is chosen, the score is as good."""
     space = cube(9, 10, 8)
     rng = np.random.default_rng(0)
@@ -99,7 +99,7 @@ def test_a_strength_that_makes_no_difference() -> None:
     assert abs(Reml(model, logs(ours, space)).value - exact.score) < 0.2
 
 
-def test_where_factorisations_take_long_iterations_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_iterations_choose_where_factorisations_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     space, sums = waves(cube(11, 10, 9))
     for name, value in {"LONG": 1e5, "LONGEST": 1e6, "ENOUGH": 1e7}.items():
         monkeypatch.setattr(smoothing, name, value)
@@ -111,7 +111,7 @@ def test_where_factorisations_take_long_iterations_choose(monkeypatch: pytest.Mo
     assert ours.factorisations <= 5  # coarser exact problems gave the start
 
 
-def test_what_is_not_estimated() -> None:
+def test_gcv_and_several_systems_are_not_estimated() -> None:
     space, sums = waves(cube(6, 6, 6))
     with pytest.raises(ValueError, match="solver='iterative' does not know the inverse"):
         choose(sums, space, "gcv", solver="iterative")
@@ -132,7 +132,7 @@ def test_what_is_not_estimated() -> None:
         choose(doubled, space, "reml", solver="iterative")
 
 
-def test_a_coordinate_without_a_spline() -> None:
+def test_a_coordinate_without_a_spline_is_not_smoothed() -> None:
     bases = {
         "a": BSpline(9, domain=(0, 1)),
         "b": BSpline(8, domain=(0, 1)),
@@ -144,3 +144,15 @@ def test_a_coordinate_without_a_spline() -> None:
     assert (
         np.abs(logs(ours, space) - logs(exact, space)) < 4 * np.array(list(ours.error.values())) + 0.01
     ).all()
+
+
+def test_too_little_memory_for_a_direct_solver_warns_that_reml_is_estimated() -> None:
+    space = cube(14, 15, 16)
+    pairs = np.ones((*space.shape, *space.offsets))
+    gram = Gram(((Factor((0, 1, 2), tuple((0, k) for k in space.shape), pairs, 1),),))
+    little, much = Resources(cores=2, memory=2e7), Resources(cores=2, memory=2e9)
+    with pytest.warns(UserWarning, match="no direct solver for 3360 coefficients fits into the memory"):
+        assert not choice_for(gram, "reml", space, resources=little).exact
+    # Without a warning, where there is memory or where iterations were requested.
+    assert choice_for(gram, "reml", space, resources=much).exact
+    assert not choice_for(gram, "reml", space, "iterative", little).exact

@@ -61,17 +61,17 @@ def roughness(space: Space, gram: Gram, share: float) -> Roughness:
     return Roughness({n: share * trace / (len(each) * x) for n, x in each.items()})
 
 
-def system_of(space: Space, gram: Gram, penalty: Penalty, **options: float) -> FastDiagonal:
+def system_of(space: Space, gram: Gram, penalty: Penalty) -> FastDiagonal:
     product = product_of(gram, space.frame)
     assert product is not None
-    return FastDiagonal(product, penalty.gram(space), space.frame, **options)
+    return FastDiagonal(product, penalty.gram(space), space.frame)
 
 
 # --- its pieces
 
 
 @given(space=spaces, rng=rngs, kind=st.sampled_from(["roughness", "sum"]))
-def test_products_are_the_matrix(space: Space, rng: np.random.Generator, kind: str) -> None:
+def test_kronecker_sums_equal_the_matrix(space: Space, rng: np.random.Generator, kind: str) -> None:
     gram = penalties(space)[kind].gram(space)
     ours, matrix = KroneckerSum.of(gram.terms, space.frame), gram.to_dense(space.frame)
     x = rng.normal(size=(2, *space.shape))
@@ -81,7 +81,7 @@ def test_products_are_the_matrix(space: Space, rng: np.random.Generator, kind: s
 
 
 @given(shape=st.tuples(*[st.integers(1, 5)] * 4), rng=rngs, data=st.data())
-def test_a_matrix_along_an_axis(
+def test_a_matrix_is_applied_along_one_axis(
     shape: tuple[int, ...], rng: np.random.Generator, data: st.DataObject
 ) -> None:
     axis = data.draw(st.integers(0, 3))
@@ -120,7 +120,7 @@ def test_a_few_iterations_where_observations_are_dense(share: float, most: int) 
 
 
 @pytest.mark.parametrize("gap", [(0.3, 0.6), (0.0, 0.2)])
-def test_gaps_along_a_coordinate(gap: tuple[float, float]) -> None:
+def test_gaps_along_a_coordinate_are_filled_by_roughness(gap: tuple[float, float]) -> None:
     """Coefficients without observations: G is singular."""
     space = cube(24, 8, 7)
     case, gram = even(space, gap=gap)
@@ -131,7 +131,7 @@ def test_gaps_along_a_coordinate(gap: tuple[float, float]) -> None:
     assert close(case.phi @ ours, case.phi @ expected, 1e-8)
 
 
-def test_members_that_differ_by_a_multiplicity() -> None:
+def test_members_that_differ_by_a_multiplicity_are_solved() -> None:
     space = cube(7, 8)
     v = np.array([[1.0, 0.0, 3.0], [3.0, 1.0, 0.5]])
     rng = np.random.default_rng(0)
@@ -161,7 +161,7 @@ def test_same_bits_on_one_thread_and_on_several(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("share", [1e-2, 1e-4])
-def test_estimates(share: float) -> None:
+def test_edf_is_estimated_and_what_needs_the_inverse_is_refused(share: float) -> None:
     space = cube(9, 10, 11)
     _, gram = even(space, per=1.5)
     penalty = roughness(space, gram, share)
@@ -184,7 +184,7 @@ def test_estimates(share: float) -> None:
 # --- selection
 
 
-def test_the_full_grid_chooses_it_where_a_band_takes_long() -> None:
+def test_full_grids_take_fast_diagonalisation_where_a_band_takes_long() -> None:
     space = cube(60, 60, 60)
     gram = Gram((tuple(_long(space, j) for j in range(3)),))
     choice = select(gram, Roughness(1.0).gram(space), space.frame)
@@ -216,7 +216,7 @@ def test_too_many_iterations_fall_through_to_the_next(monkeypatch: pytest.Monkey
     assert close(fallback.coefficients, direct.coefficients, 1e-9)
 
 
-def test_the_last_one_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_the_last_solver_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     space = cube(12, 12, 12)
     case, gram = even(space, gap=(0.2, 0.7))
     penalty = roughness(space, gram, 1e-2)
@@ -226,7 +226,7 @@ def test_the_last_one_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
         solve(case.sums(gram), space, penalty, "spectral")
 
 
-def test_a_function_with_neither_observations_nor_roughness() -> None:
+def test_a_function_with_neither_observations_nor_roughness_is_named() -> None:
     space = space_of("linear", "season")
     rng = np.random.default_rng(0)
     xs = (coordinates_of(space, rng)[0], np.array([0.25, 0.25, 1.0]))

@@ -21,7 +21,7 @@ each = pytest.mark.parametrize("fixture", FIGURES, ids=[f["name"] for f in FIGUR
 both = pytest.mark.parametrize("method", ["reml", "gcv"])
 
 
-def test_every_case_has_its_figures() -> None:
+def test_fixtures_hold_the_cases_of_the_benchmark() -> None:
     for case, fixture in zip(cases(), FIGURES, strict=True):
         same = Case.from_dict(fixture)
         assert case.name == same.name and case.space == same.space
@@ -29,7 +29,7 @@ def test_every_case_has_its_figures() -> None:
             np.testing.assert_allclose(mine, stored, rtol=0, atol=1e-12)
 
 
-def test_the_cases_are_what_they_say() -> None:
+def test_only_the_rank_deficient_case_is_rank_deficient() -> None:
     ranks = {}
     for fixture in FIGURES:
         case = Case.from_dict(fixture)

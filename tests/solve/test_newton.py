@@ -70,7 +70,7 @@ def test_steps_are_limited() -> None:
 
 
 @pytest.mark.parametrize("start", [-3.0, 1.0, 6.0])
-def test_curvature_may_have_any_sign(start: float) -> None:
+def test_the_minimum_is_reached_from_where_the_score_curves_downwards(start: float) -> None:
     minimum, _ = minimum_of(hump, [start])
     assert abs(minimum.rho[0]) < 1e-4 and minimum.converged
 
@@ -134,7 +134,7 @@ def test_rounding_errors_end_the_search(noise: float) -> None:
     np.testing.assert_allclose(minimum.rho, [1, -2], atol=0.2)
 
 
-def test_a_search_that_gives_up_says_so() -> None:
+def test_a_search_that_gives_up_has_not_converged() -> None:
     """A slope that never ends, without bounds in reach."""
     minimum, _ = minimum_of(
         lambda rho: Known(float(-rho[0]), np.array([-1.0]), np.array([[1.0]])), [0.0], high=1e6

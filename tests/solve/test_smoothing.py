@@ -124,7 +124,7 @@ def test_the_score_is_its_definition(kinds: Any, structure: Any, batch: Any, met
     np.testing.assert_allclose(point.hessian, hessian, rtol=1e-6, atol=1e-7)
 
 
-def test_a_linear_spline_by_its_slope() -> None:
+def test_a_linear_spline_is_smoothed_by_its_first_derivative() -> None:
     case, gram = noisy_wave(("linear", "cubic"), gaps)
     rows, model = rows_of(case, order=1), model_of(case, gram, order=1)
     rho = np.array([-1.0, -2.0])
@@ -174,7 +174,7 @@ def test_the_choice_minimises_the_score(name: str, method: str) -> None:
     assert chosen.method == method and tuple(chosen.gradient) == tuple(chosen.penalty.strengths(space))
 
 
-def test_the_factorisation_solves() -> None:
+def test_the_factorisation_of_a_choice_solves_its_fit() -> None:
     case, gram = noisy_wave(("cubic", "circle"), gaps)
     sums = case.sums(gram)
     chosen = choose(sums, case.space, "reml")
@@ -195,7 +195,7 @@ def test_merged_parts_choose_as_the_whole(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_reference_does_not_matter(method: str) -> None:
+def test_the_reference_does_not_change_the_choice(method: str) -> None:
     sums = summed(scattered(PLANE, 300), PLANE)
     plain = choose(sums, PLANE, method)
     for value in (0.0, 288.15):
@@ -204,7 +204,7 @@ def test_the_reference_does_not_matter(method: str) -> None:
             assert np.isclose(moved.penalty.strengths(PLANE)[name], strength, rtol=1e-7)
 
 
-def test_units_of_weights_and_values_do_not_matter() -> None:
+def test_units_of_weights_and_values_do_not_change_the_choice() -> None:
     case, gram = noisy_wave(("circle", "cubic"), gaps)
     plain = strengths(case, gram)
     scaled = replace(case, w=case.w * 1e8, y=case.y * 1e-5)

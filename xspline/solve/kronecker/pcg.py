@@ -157,8 +157,6 @@ class FastDiagonal(IterativeSystem):
     penalty : Gram
         Λ, terms of single-axis factors without batch axes; at least one.
     frame : Frame
-    tolerance : float
-        ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends.
     most : int
         Iterations.
 
@@ -170,10 +168,8 @@ class FastDiagonal(IterativeSystem):
 
     mixes_systems = True
 
-    def __init__(
-        self, product: Product, penalty: Gram, frame: Frame, *, tolerance: float = TOLERANCE, most: int = MOST
-    ) -> None:
-        self.frame, self.tolerance, self.most = frame, tolerance, most
+    def __init__(self, product: Product, penalty: Gram, frame: Frame, *, most: int = MOST) -> None:
+        self.frame, self.tolerance, self.most = frame, TOLERANCE, most
         self.data = KroneckerSum.of([product.factors], frame)
         self.penalty = KroneckerSum.of(penalty.terms, frame)
         # Of each axis the matrix nearest to singular: the roughness, whose eigenvalues spread the most.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -128,7 +129,8 @@ def choose(
         )
     problem = Problem(model, method, observed)
     try:
-        minimum, factorisations = problem.search(problem.start(), problem.near)
+        near = NEAR if problem.operations < COSTLY else CLOSE
+        minimum, factorisations = problem.search(problem.start(), ESTIMATED if problem.estimated else near)
     except SingularSystemError as error:
         if method == "holders":
             raise
@@ -215,13 +217,23 @@ def choice_for(
 def _solver_of(
     method: str, gram: Gram, penalty: Gram, space: Space, solver: str | None, resources: Resources | None
 ) -> Choice:
-    """One that knows the inverse; for REML one that iterates, where a factorisation would take minutes."""
+    """One that knows the inverse; for REML one that iterates, where a factorisation would take minutes.
+
+    Warns where it is the memory that makes the difference: another machine would choose the exact strengths.
+    """
     iterative = iterating(gram, penalty, space.frame, solver, resources) if method == "reml" else None
     try:
         exact = select(gram, penalty, space.frame, solver, exact=True, resources=resources)
     except ValueError:
         if iterative is None:
             raise
+        if solver is None:
+            warnings.warn(
+                f"no direct solver for {space.size} coefficients fits into the memory, so penalty={method!r} is "
+                "estimated by iterations; with more memory the strengths are chosen exactly",
+                UserWarning,
+                stacklevel=2,
+            )
         return iterative
     return exact if iterative is None or exact.operations <= LONGEST else iterative
 
@@ -334,13 +346,6 @@ class Problem:
         """The solver of each score."""
         model, penalty = self.model, self.model.penalty(self.bounds.start).gram(self.model.space)
         return _solver_of(self.method, model.sums.gram, penalty, model.space, model.solver, model.resources)
-
-    @property
-    def near(self) -> float:
-        """A step that ends the search."""
-        if self.estimated:
-            return ESTIMATED
-        return NEAR if self.operations < COSTLY else CLOSE
 
     @cached_property
     def bounds(self) -> Bounds:
