@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tests.solve.cases import Case, product
-from xspline.solve import Resources, Smoothing, choice_for, choose, krylov
+from tests.solve.cases import Case, on, product
+from xspline.solve import Smoothing, choice_for, choose, krylov
 from xspline.solve.smoothing import choose as smoothing
 from xspline.solve.smoothing.criteria import Reml
 from xspline.solve.smoothing.fit import Model, centred
@@ -99,12 +99,16 @@ def test_a_strength_that_makes_no_difference_has_the_score_of_the_exact_choice()
     assert abs(Reml(model, logs(ours, space)).value - exact.score) < 0.2
 
 
-def test_iterations_choose_where_factorisations_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_iterations_choose_where_factorisations_take_long() -> None:
     space, sums = waves(cube(11, 10, 9))
-    for name, value in {"LONG": 1e5, "LONGEST": 1e6, "ENOUGH": 1e7}.items():
-        monkeypatch.setattr(smoothing, name, value)
-    monkeypatch.setattr("xspline.solve.select.PATIENCE", -1e12)
-    ours, exact = choose(sums, space, "reml"), choose(sums, space, "reml", solver="banded")
+    costly = on(
+        iterative_handicap_flops=-1e12,
+        coarse_start_flops=1e5,
+        max_exact_reml_flops=1e6,
+        max_coarse_flops=1e7,
+    )
+    ours = choose(sums, space, "reml", resources=costly)
+    exact = choose(sums, space, "reml", solver="banded")
     assert ours.factorisation.name == "iterative" and ours.error
     assert "would take longer than iterations" in ours.factorisation.reason
     assert np.abs(logs(ours, space) - logs(exact, space)).max() < 0.1
@@ -146,13 +150,11 @@ def test_a_coordinate_without_a_spline_is_not_smoothed() -> None:
     ).all()
 
 
-def test_too_little_memory_for_a_direct_solver_warns_that_reml_is_estimated() -> None:
+def test_too_little_memory_for_a_direct_solver_is_the_reason_of_the_choice() -> None:
     space = cube(14, 15, 16)
     pairs = np.ones((*space.shape, *space.offsets))
     gram = Gram(((Factor((0, 1, 2), tuple((0, k) for k in space.shape), pairs, 1),),))
-    little, much = Resources(cores=2, memory=2e7), Resources(cores=2, memory=2e9)
-    with pytest.warns(UserWarning, match="no direct solver for 3360 coefficients fits into the memory"):
-        assert not choice_for(gram, "reml", space, resources=little).exact
-    # Without a warning, where there is memory or where iterations were requested.
-    assert choice_for(gram, "reml", space, resources=much).exact
-    assert not choice_for(gram, "reml", space, "iterative", little).exact
+    little = choice_for(gram, "reml", space, resources=on(memory=2e7))
+    assert not little.exact and "a banded solve for P = 3360 coefficients needs" in little.memory_refusal
+    much = choice_for(gram, "reml", space, resources=on(memory=2e9))
+    assert much.exact and not much.memory_refusal

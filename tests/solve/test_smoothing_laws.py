@@ -19,7 +19,7 @@ from xspline.solve.smoothing.fit import Model, centred
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
 
-from .cases import Case, gaps, grid, with_multiplicity
+from .cases import Case, gaps, grid, on, with_multiplicity
 from .test_smoothing import (
     LINE,
     METHODS,
@@ -332,7 +332,6 @@ def test_coarser_problems_lead_to_the_same_choice(method: str, monkeypatch: pyte
     block = scattered(space, 900, noise=0.5)
     parts = [summed(block, space, slice(i, None, 2)) for i in range(2)]
     plain = choose(summed(block, space), space, method, parts=parts)
-    monkeypatch.setattr(smoothing, "LONG", 1e4)
     shapes: list[tuple[int, ...]] = []
     search = smoothing.Problem.search
 
@@ -341,7 +340,7 @@ def test_coarser_problems_lead_to_the_same_choice(method: str, monkeypatch: pyte
         return search(problem, *start)
 
     monkeypatch.setattr(smoothing.Problem, "search", recorded)
-    levels = choose(summed(block, space), space, method, parts=parts)
+    levels = choose(summed(block, space), space, method, parts=parts, resources=on(coarse_start_flops=1e4))
     assert shapes[0][0] < 8 and shapes[0][1] < 8 and shapes[-1] == space.shape
     assert all(sum(a) < sum(b) for a, b in itertools.pairwise(shapes))
     for name, strength in plain.penalty.strengths(space).items():

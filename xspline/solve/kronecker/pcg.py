@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from xspline.solve.costs import COSTS
 from xspline.solve.direct.cholesky import Array, tolerance
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.krylov import (
@@ -32,7 +33,7 @@ from xspline.solve.krylov import (
     stalled,
     times,
 )
-from xspline.solve.parallel import ranges, run, threads_for
+from xspline.solve.parallel import ranges, run, single_threaded_blas
 from xspline.solve.structure import Product, dense_of
 from xspline.solve.system import IterativeSystem
 from xspline.sums import Factor, Gram
@@ -44,7 +45,6 @@ Term = tuple[float, tuple[int, ...]]
 RELATIVE = 1e-10  # τ of the pencil over tr G_j / tr R_j: makes it definite where an axis has gaps
 CLOSER = 0.3  # the share of the requested residual at which a run in the other coordinates ends
 AT_ONCE = 2**23  # numbers of all right-hand sides that are solved for side by side
-SERIAL = 1e7  # operations that are not worth a second thread
 SAME = 1e-14  # relative difference of matrices that count as equal
 
 
@@ -123,7 +123,7 @@ def apply_kronecker(matrices: Sequence[Array], x: Array) -> Array:
     return x
 
 
-def apply_along(matrix: Array, x: Array, axis: int, serial: float = SERIAL) -> Array:
+def apply_along(matrix: Array, x: Array, axis: int, serial: float = COSTS.serial_product_flops) -> Array:
     """A matrix [K', K], or a diagonal [K], times one axis of x; the same slabs on any number of threads.
 
     Up to `serial` operations take one thread.
@@ -142,7 +142,7 @@ def apply_along(matrix: Array, x: Array, axis: int, serial: float = SERIAL) -> A
         else:
             np.matmul(matrix, source[:, :, a:b], out=out[:, :, a:b])
 
-    with threads_for(0.0):
+    with single_threaded_blas():
         run(piece, [ranges(max(before, after))], split=2.0 * x.size * len(matrix) > serial)
     return out.reshape(*x.shape[:axis], len(matrix), *x.shape[axis + 1 :])
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.solver import Direct
 from xspline.solve.kronecker.spectral import eigen, eigenvalues, rotate
+from xspline.solve.parallel import Resources
 from xspline.solve.structure import Split, alone, dense_of, subframe, within
 from xspline.solve.system import DirectSystem
 from xspline.sums import Factor, Gram, digest_key
@@ -37,8 +38,8 @@ class Separable(DirectSystem):
     frame : Frame
     room : float
         Bytes of factorisations and selected inverses that are kept.
-    cores : int, optional
-        On which bands are factorised side by side; all of this process if it is not given.
+    resources : Resources, optional
+        Cores on which bands are factorised side by side.
 
     Attributes
     ----------
@@ -48,8 +49,10 @@ class Separable(DirectSystem):
         What their inverses have to be divided by: v γ_k without a penalty, else 1.
     """
 
-    def __init__(self, split: Split, frame: Frame, room: float = math.inf, cores: int | None = None) -> None:
-        self.room, self.cores = room, cores
+    def __init__(
+        self, split: Split, frame: Frame, room: float = math.inf, resources: Resources | None = None
+    ) -> None:
+        self.room, self.resources = room, resources
         self.frame, self.own = frame, subframe(frame, split.axes)
         self.axes, self.others = split.axes, [block.axes for block in split.others]
         self.parts = [
@@ -79,7 +82,7 @@ class Separable(DirectSystem):
         gram = Gram(
             ((*factors, Factor((), (), multiples, digest_key("multiples", multiples))),), multiples.ndim
         )
-        return Direct(gram, self.penalty, self.own, dense=False, room=self.room, cores=self.cores)
+        return Direct(gram, self.penalty, self.own, dense=False, room=self.room, resources=self.resources)
 
     @cached_property
     def determined(self) -> NDArray[np.bool_]:
@@ -99,8 +102,8 @@ class Separable(DirectSystem):
 
         That is the weakest one of the main system of the best determined batch member, and one of each other factor.
         """
-        pivots = np.where((self.multiplicity > 0)[..., None], self.systems.pivots, -1.0)
-        weak = np.broadcast_to(self.systems.weak, pivots.shape).reshape(-1, pivots.shape[-1])
+        pivots = np.where((self.multiplicity > 0)[..., None], self.systems.verdicts.pivot, -1.0)
+        weak = np.broadcast_to(self.systems.verdicts.weakest, pivots.shape).reshape(-1, pivots.shape[-1])
         member = np.argmax(pivots.min(axis=-1))
         lowest = np.argmin(pivots.reshape(weak.shape)[member])
         indices = [self.systems.original(int(weak[member, lowest])), *self._place]

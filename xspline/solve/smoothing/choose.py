@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array, tolerance
-from xspline.solve.errors import SingularSystemError, nothing_determined
+from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_determined
 from xspline.solve.multigrid.coarse import coarser
-from xspline.solve.parallel import Resources
+from xspline.solve.parallel import Resources, single_threaded_blas
 from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness
 from xspline.solve.select import Choice, iterating, select
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, OfFit, Reml, Score
@@ -29,13 +29,9 @@ if TYPE_CHECKING:
 
 ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
-LONG = 1e9  # operations of a factorisation, from which coarser problems give the start
 ROUGHLY = 0.1  # the step in log λ that ends a search of a coarser problem
-COSTLY = 3e10  # operations of a factorisation, from which a step of `CLOSE` ends the search
-CLOSE = 0.02  # in log λ: what remains is of the order of its square
+CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what remains is of the order of its square
 ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
-LONGEST = 2e12  # operations of a factorisation, a minute, from which iterations estimate REML
-ENOUGH = 3e11  # of one of a coarser problem that may still give their start
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
 
 
@@ -76,6 +72,7 @@ class Smoothing:
     error: dict[str, float] = field(default_factory=dict)
 
 
+@single_threaded_blas()
 def choose(
     sums: Sums,
     space: Space,
@@ -129,7 +126,15 @@ def choose(
         )
     problem = Problem(model, method, observed)
     try:
-        near = NEAR if problem.operations < COSTLY else CLOSE
+        if problem.choice.memory_refusal:
+            warnings.warn(
+                f"penalty={method!r} is estimated from random probes, not computed: {problem.choice.memory_refusal}. "
+                "The strengths have the standard errors that `error` says; for exact ones use fewer coefficients along "
+                "some coordinate, or a machine with more memory",
+                UserWarning,
+                stacklevel=3,
+            )
+        near = NEAR if problem.operations < model.costs.close_search_flops else CLOSE
         minimum, factorisations = problem.search(problem.start(), ESTIMATED if problem.estimated else near)
     except SingularSystemError as error:
         if method == "holders":
@@ -217,25 +222,17 @@ def choice_for(
 def _solver_of(
     method: str, gram: Gram, penalty: Gram, space: Space, solver: str | None, resources: Resources | None
 ) -> Choice:
-    """One that knows the inverse; for REML one that iterates, where a factorisation would take minutes.
-
-    Warns where it is the memory that makes the difference: another machine would choose the exact strengths.
-    """
+    """One that knows the inverse; for REML one that iterates, where a factorisation would take minutes."""
     iterative = iterating(gram, penalty, space.frame, solver, resources) if method == "reml" else None
     try:
         exact = select(gram, penalty, space.frame, solver, exact=True, resources=resources)
-    except ValueError:
+    except ValueError as error:
         if iterative is None:
             raise
-        if solver is None:
-            warnings.warn(
-                f"no direct solver for {space.size} coefficients fits into the memory, so penalty={method!r} is "
-                "estimated by iterations; with more memory the strengths are chosen exactly",
-                UserWarning,
-                stacklevel=2,
-            )
-        return iterative
-    return exact if iterative is None or exact.operations <= LONGEST else iterative
+        cause = error.cause if isinstance(error, TooLargeError) else ""
+        return replace(iterative, memory_refusal=cause)
+    costs = (resources or Resources.here()).costs
+    return exact if iterative is None or exact.operations <= costs.max_exact_reml_flops else iterative
 
 
 class Bounds(NamedTuple):
@@ -298,15 +295,17 @@ class Problem:
         Coordinates are refined one at a time, first the one that is least smooth: its strength is the most wrong where
         knots are missing, and all problems but the last remain much smaller than this one.
         """
-        names, problem = self.model.names, self
+        names, problem, costs = self.model.names, self, self.model.costs
         halvings = dict.fromkeys(self.model.space.names, 0)  # how often every second knot has been removed
-        while problem.operations > LONG and (coarse := problem.coarser(names)) is not None:
+        while (
+            problem.operations > costs.coarse_start_flops and (coarse := problem.coarser(names)) is not None
+        ):
             shapes = problem.model.space.shape, coarse.model.space.shape
             for name, before, after in zip(halvings, *shapes, strict=True):
                 halvings[name] += before != after
             problem = coarse
         rho = problem.bounds.start
-        while any(halvings.values()) and not (self.estimated and problem.operations > ENOUGH):
+        while any(halvings.values()) and not (self.estimated and problem.operations > costs.max_coarse_flops):
             rho = problem.search(rho, ROUGHLY)[0].rho
             smoothness = dict(zip(names, rho - problem.bounds.start, strict=True))
             halvings[min((n for n in names if halvings[n]), key=lambda n: smoothness[n])] -= 1
@@ -339,7 +338,7 @@ class Problem:
     @property
     def operations(self) -> float:
         """Of a factorisation."""
-        return self.choice.operations if self.choice.exact else LONGEST
+        return self.choice.operations if self.choice.exact else self.model.costs.max_exact_reml_flops
 
     @cached_property
     def choice(self) -> Choice:

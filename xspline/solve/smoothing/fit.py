@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xspline.solve.costs import CostModel
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.parallel import Resources
 from xspline.solve.penalty import Roughness
@@ -67,6 +68,11 @@ class Model:
     def observations(self) -> int:
         """Their number, the largest of any batch member."""
         return int(self.sums.count.max(initial=0))
+
+    @property
+    def costs(self) -> CostModel:
+        """What its solves cost."""
+        return (self.resources or Resources.here()).costs
 
     @cached_property
     def spectrum(self) -> Spectrum:
