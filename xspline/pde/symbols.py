@@ -155,17 +155,16 @@ def letters(space: Space, dims: Mapping[str, str] | None) -> dict[str, str]:
         `dims` has a key that is no letter, a coordinate that is not fitted, or one twice.
     """
     given = _checked_dims(space, dims or {})
-    found = {name: name for name in space.names if len(name) == 1}
+    roles = {
+        name: "time" if space.axis(name).kind != "number" or name.lower() == "time" else space.axis(name).role
+        for name in space.names
+    }
+    meanings = {name: name for name in space.names if len(name) == 1}
     for letter, role in _ROLES.items():
-        matching = [name for name in space.names if _role(space, name) == role]
-        if letter not in found and len(matching) == 1:
-            found[letter] = matching[0]
-    return given | {a: name for a, name in found.items() if a not in given and name not in given.values()}
-
-
-def _role(space: Space, name: str) -> str:
-    axis = space.axes[name][0]
-    return "time" if axis.kind != "number" or name.lower() == "time" else axis.role
+        matching = [name for name in space.names if roles[name] == role]
+        if letter not in meanings and len(matching) == 1:
+            meanings[letter] = matching[0]
+    return given | {a: name for a, name in meanings.items() if a not in given and name not in given.values()}
 
 
 def _checked_dims(space: Space, dims: Any) -> dict[str, str]:

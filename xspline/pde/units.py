@@ -58,7 +58,7 @@ class Unit:
             if match is None:
                 return cls.of({f"{_UNKNOWN}{name}": 1})
             sign = -1 if match[1] else 1
-            base = _canonical(match[2])
+            base = "degree" if _DEGREES.fullmatch(match[2]) else _SAME.get(match[2], match[2])
             powers[base] = powers.get(base, 0) + sign * int(match[3] or 1)
             position = match.end()
         return cls.of(powers if text else {f"{_UNKNOWN}{name}": 1})
@@ -81,11 +81,8 @@ class Unit:
     def _with(self, other: Unit, sign: int) -> Unit:
         mine, theirs = dict(self.powers), dict(other.powers)
         product = Unit.of({b: mine.get(b, 0) + sign * theirs.get(b, 0) for b in {**mine, **theirs}})
-        return (
-            Unit(product.powers, self.number)
-            if self.number is not None and other.number is not None
-            else product
-        )
+        are_numbers = self.number is not None and other.number is not None
+        return Unit(product.powers, self.number) if are_numbers else product
 
     def __add__(self, other: Unit) -> Unit:
         if self.number is not None:
@@ -119,10 +116,6 @@ class Unit:
     def root(self) -> Unit:
         """Return the unit of the square root."""
         return self.to(0.5)
-
-
-def _canonical(base: str) -> str:
-    return "degree" if _DEGREES.fullmatch(base) else _SAME.get(base, base)
 
 
 _FUNCTIONS: dict[str, Any] = dict.fromkeys(expression.FUNCTIONS, Unit.function) | {

@@ -1,4 +1,6 @@
-"""Fields with a known truth: solutions of four equations that can be evaluated anywhere, and a made ocean."""
+"""Fields with a known truth: solutions of four equations that can be evaluated anywhere, and a
+synthetic ocean.
+"""
 
 from __future__ import annotations
 

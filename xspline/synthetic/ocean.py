@@ -1,4 +1,4 @@
-"""A made sea surface temperature product: monthly, Indo-Pacific, with land; nothing is downloaded.
+"""Synthetic sea surface temperature: monthly, Indo-Pacific, with land; nothing is downloaded.
 
 It has what makes the real ones hard: coastlines, an annual cycle that differs from place to place, a cold
 tongue and upwelling coasts, a slow trend, El Niño-like events that move, and weather on top.
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from scipy.ndimage import gaussian_filter1d
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -114,19 +115,8 @@ def weather(shape: tuple[int, ...], step: float, rng: np.random.Generator) -> Ar
     """Return noise with a correlation length of a month and about 3 degrees, standard deviation 0.4 degC."""
     rough = rng.standard_normal(shape)
     for axis, width in enumerate((0.7, 1.5 / step, 2.0 / step)):
-        rough = smoothed(rough, width, axis)
+        rough = gaussian_filter1d(rough, width, axis, mode="wrap")  # cut at four widths
     return 0.4 * rough / rough.std()
-
-
-def smoothed(values: Array, width: float, axis: int) -> Array:
-    """Return the values under a Gaussian filter, cut at four widths, along an axis that closes on itself."""
-    reach = int(4 * width + 0.5)
-    weights = np.exp(-0.5 * (np.arange(reach + 1) / width) ** 2)
-    weights /= 2 * weights.sum() - weights[0]
-    total = weights[0] * values
-    for shift in range(reach, 0, -1):
-        total += weights[shift] * (np.roll(values, shift, axis) + np.roll(values, -shift, axis))
-    return total
 
 
 def sea_surface_temperature(
