@@ -65,7 +65,7 @@ def test_the_stabiliser_is_the_paper_s_for_terms_of_its_size() -> None:
     np.testing.assert_allclose(pointwise.stabiliser(np.array([1e-20])), 1e-28)
 
 
-def test_roots() -> None:
+def test_odd_roots_keep_their_sign_and_even_ones_need_a_positive_power() -> None:
     values = np.array([8.0, -8.0])
     np.testing.assert_allclose(pointwise.root(values, 3), [2, -2])
     np.testing.assert_allclose(pointwise.root(values, -1), [0.125, -0.125])
@@ -74,7 +74,7 @@ def test_roots() -> None:
     np.testing.assert_allclose(pointwise.root(values, 0.5), [64, np.nan])
 
 
-def test_stencils() -> None:
+def test_stencils_are_central_differences() -> None:
     assert stencil(1) == {-1: -0.5, 1: 0.5}
     assert stencil(2) == {-1: 1.0, 0: -2.0, 1: 1.0}
     assert stencil(3) == {-2: -0.5, -1: 1.0, 1: -1.0, 2: 0.5}

@@ -143,7 +143,7 @@ def test_digest_key_sees_contents_type_and_boundaries():
         digest_key(np.array([object()]))
 
 
-def test_errors():
+def test_factors_that_do_not_fit_are_refused():
     pairs = np.zeros((3, 2))
     with pytest.raises(ValueError, match=r"axes of a factor must ascend, got \(1, 0\)"):
         Factor((1, 0), ((0, 3), (0, 2)), np.zeros((3, 2, 1, 1)), 0)
