@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -86,62 +87,52 @@ def dataset(recovery: Recovery) -> xr.Dataset:
     if recovery.batch:
         variables |= {key: (recovery.batch, v) for key, v in scalars.items()}
     names = [power.parameter for power in recovery.powers]
-    coords = {"parameter": names, "units": ("parameter", [recovery.units[name] for name in names])}
+    coords: dict[Hashable, Any] = {
+        "parameter": names,
+        "units": ("parameter", [recovery.units[name] for name in names]),
+    }
     described = {key: (*variable, {"long_name": _LONG_NAMES[key]}) for key, variable in variables.items()}
-    return xr.Dataset(
-        described, coords | _batch_coords(recovery), _attrs(recovery, {} if recovery.batch else scalars)
-    )
-
-
-def _estimates(recovery: Recovery) -> dict[str, Floats]:
-    """Return estimates and errors of the parameters, and of their powers where these differ; [b.., p]."""
-    raw, error = recovery.estimate.value, recovery.estimate.stderr
-    half_width = recovery.estimate.factor[..., None] * error
-    bounds = (raw, error, raw - half_width, raw + half_width)
-    columns = [
-        _rooted(power.exponent, *(a[..., i] for a in bounds)) for i, power in enumerate(recovery.powers)
-    ]
-    stacked = [np.stack(parts, axis=-1) for parts in zip(*columns, strict=True)]
-    result = dict(zip(("estimate", "stderr", "lower", "upper"), stacked, strict=True))
-    if any(power.exponent != 1 for power in recovery.powers):
-        result |= {"raw": raw, "raw_stderr": error}
-    return result
-
-
-def _rooted(exponent: float, value: Floats, error: Floats, low: Floats, high: Floats) -> tuple[Floats, ...]:
-    """Return a parameter from its power: the root, its error to first order, and the roots of the interval's ends."""
-    if exponent == 1:
-        return value, error, low, high
-    estimate = root(value, exponent)
-    if exponent % 2 != 1:
-        low = np.maximum(low, 0.0)
-    with np.errstate(all="ignore"):
-        stderr = error * np.abs(estimate / (exponent * value))
-        ends = np.where(np.isfinite(estimate), [root(low, exponent), root(high, exponent)], np.nan)
-    return estimate, stderr, ends.min(axis=0), ends.max(axis=0)
-
-
-def _batch_coords(recovery: Recovery) -> dict[Hashable, xr.Variable]:
-    return {
+    fitted = recovery.points.field.variables.values()
+    coords |= {
         name: c.variable
-        for variable in recovery.points.field.variables.values()
+        for variable in fitted
         for name, c in variable.batch.coords.items()
         if set(c.dims) <= set(recovery.batch)
     }
+    call = f"recover({recovery.equation.text!r}, method={recovery.method!r})"
+    attrs: dict[str, str | int | float] = {"equation": recovery.equation.text, "method": recovery.method}
+    if not recovery.batch:
+        attrs |= {key: value.item() for key, value in scalars.items()}
+    attrs["checks"] = "; ".join(checks(recovery)) or "nothing to report"
+    attrs["assumptions"] = ASSUMPTIONS
+    attrs["history"] = attributes.history(next(iter(fitted)).history, call)
+    return xr.Dataset(described, coords, attrs)
 
 
-def _attrs(recovery: Recovery, scalars: Mapping[str, Floats]) -> dict[str, str | int | float]:
-    numbers = {key: value.item() for key, value in scalars.items()}
-    text = recovery.equation.text
-    history = next(iter(recovery.points.field.variables.values())).history
-    return {
-        "equation": text,
-        "method": recovery.method,
-        **numbers,
-        "checks": "; ".join(checks(recovery)) or "nothing to report",
-        "assumptions": ASSUMPTIONS,
-        "history": attributes.history(history, f"recover({text!r}, method={recovery.method!r})"),
-    }
+def _estimates(recovery: Recovery) -> dict[str, Floats]:
+    """Return estimates and errors of the parameters, and of their powers where these differ; [b.., p].
+
+    Where a power enters, the parameter is its root, with the error to first order and the roots of the interval's ends.
+    """
+    raw, raw_error = recovery.estimate.value, recovery.estimate.stderr
+    half_width = recovery.estimate.factor[..., None] * raw_error
+    columns = {"estimate": raw, "stderr": raw_error, "lower": raw - half_width, "upper": raw + half_width}
+    columns = {key: column.copy() for key, column in columns.items()}
+    for i, exponent in (
+        (i, power.exponent) for i, power in enumerate(recovery.powers) if power.exponent != 1
+    ):
+        value, error, low, high = (columns[key][..., i] for key in ("estimate", "stderr", "lower", "upper"))
+        estimate = root(value, exponent)
+        if exponent % 2 != 1:
+            low = np.maximum(low, 0.0)
+        with np.errstate(all="ignore"):
+            stderr = error * np.abs(estimate / (exponent * value))
+            ends = np.where(np.isfinite(estimate), [root(low, exponent), root(high, exponent)], np.nan)
+        for key, column in zip(columns, (estimate, stderr, ends.min(axis=0), ends.max(axis=0)), strict=True):
+            columns[key][..., i] = column
+    if any(power.exponent != 1 for power in recovery.powers):
+        columns |= {"raw": raw, "raw_stderr": raw_error}
+    return columns
 
 
 def _check_determined(recovery: Recovery) -> None:

@@ -13,11 +13,10 @@ from xspline.spaces.features import (
     Floats,
     Global,
     Integers,
+    PairFeatures,
     checked_order,
     combine,
     frozen,
-    pair_index,
-    products,
 )
 
 
@@ -87,7 +86,7 @@ def legendre_tables(knots: Floats, order: int = 0) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class LocalSpline:
+class LocalSpline(PairFeatures):
     """B-spline whose functions touch p + 1 cells.
 
     Parameters
@@ -215,12 +214,6 @@ class LocalSpline:
         values = combine(series, powers, cell)
         values[cell < 0] = 0.0
         return values
-
-    def pair_features(self, cell: Integers, z: Floats) -> Floats:
-        return products(self.features(cell, z), *self.pair_index())
-
-    def pair_index(self) -> tuple[Integers, Integers]:
-        return pair_index(self.width)
 
     def design(self, x: Floats, order: int = 0) -> Floats:
         cell, z = self.locate(x)

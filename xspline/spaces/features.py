@@ -145,18 +145,19 @@ def combine(series: Floats, values: Floats, cell: Integers) -> Floats:
     return out.T
 
 
-def products(values: Floats, a: Integers, o: Integers) -> Floats:
-    """Columns a times columns a + o, [n, Q]."""
-    out = np.empty((a.size, values.shape[0]))
-    for row, i, j in zip(out, a, a + o, strict=True):
-        np.multiply(values[:, i], values[:, j], out=row)
-    return out.T
+class PairFeatures:
+    """Pairs of the active functions of a cell, for all classes that have `Features`."""
 
+    def pair_features(self: Features, cell: Integers, z: Floats) -> Floats:
+        values, (a, o) = self.features(cell, z), self.pair_index()
+        out = np.empty((a.size, values.shape[0]))
+        for row, i, j in zip(out, a, a + o, strict=True):
+            np.multiply(values[:, i], values[:, j], out=row)
+        return out.T
 
-def pair_index(width: int) -> tuple[Integers, Integers]:
-    """(a, o) of the pairs a <= a + o < width, a-major."""
-    first, second = np.triu_indices(width)
-    return first.astype(np.int64), (second - first).astype(np.int64)
+    def pair_index(self: Features) -> tuple[Integers, Integers]:
+        first, second = np.triu_indices(self.width)
+        return first.astype(np.int64), (second - first).astype(np.int64)
 
 
 def weyl(lo: float, hi: float, count: int) -> Floats:
@@ -303,7 +304,7 @@ _CHUNK = 1 << 15  # quadrature nodes at a time
 
 
 @dataclass(frozen=True, eq=False)
-class Global:
+class Global(PairFeatures):
     """Features of one cell in which all functions are active.
 
     Parameters
@@ -363,12 +364,6 @@ class Global:
     def _values(self, x: Floats, order: int) -> Floats:
         """[n, K] of all terms, laid out function by function."""
         return np.concatenate([term.values(x, order).T for term in self.terms]).T
-
-    def pair_features(self, cell: Integers, z: Floats) -> Floats:
-        return products(self.features(cell, z), *self.pair_index())
-
-    def pair_index(self) -> tuple[Integers, Integers]:
-        return pair_index(self.size)
 
     def design(self, x: Floats, order: int = 0) -> Floats:
         cell, z = self.locate(x)

@@ -246,8 +246,13 @@ class Space:
         items = ", ".join(
             f"{json.dumps(name)}: {basis.code('xs.')}" for name, (_, basis) in self.axes.items()
         )
-        odd = {name: axis for name, (axis, basis) in self.axes.items() if not _inferable(name, axis, basis)}
-        given = ", ".join(f"{json.dumps(name)}: {_axis_code(axis)}" for name, axis in odd.items())
+        explicit = []  # axes that do not follow from name and basis, up to their units
+        for name, (axis, basis) in self.axes.items():
+            if replace(_inferred(name, basis), units=axis.units) != axis:
+                kept = {k: v for k, v in axis.to_dict().items() if axis.kind == "number" or k != "units"}
+                arguments = ", ".join(f"{key}={value!r}" for key, value in kept.items())
+                explicit.append(f"{json.dumps(name)}: xs.spaces.Axis({arguments})")
+        given = ", ".join(explicit)
         return f"xs.Space({{{items}}}{f', axes={{{given}}}' if given else ''})"
 
     def difference(self, other: Space) -> str:
@@ -333,18 +338,6 @@ def _inferred(name: str, basis: Basis) -> Axis:
 
 def _terms(basis: Basis) -> tuple[Basis, ...]:
     return basis.terms if isinstance(basis, Union) else (basis,)
-
-
-def _inferable(name: str, axis: Axis, basis: Basis) -> bool:
-    inferred = _inferred(name, basis)
-    return replace(inferred, units=axis.units) == axis
-
-
-def _axis_code(axis: Axis) -> str:
-    arguments = ", ".join(
-        f"{key}={value!r}" for key, value in axis.to_dict().items() if axis.kind == "number" or key != "units"
-    )
-    return f"xs.spaces.Axis({arguments})"
 
 
 def _hull(axis: Axis, basis: Basis, other: Basis) -> Basis:
