@@ -130,8 +130,15 @@ class _Reader:
         match node:
             case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
                 return {UNITY: node}
+            case ast.Name(id="pi") if "pi" not in self.names.known:
+                return {UNITY: ast.Constant(math.pi)}
             case ast.Name(id=name):
-                return self._name(name)
+                symbol = self.names.meaning(name)
+                if symbol is not None:
+                    self.symbols[name] = symbol
+                    return {UNITY: ast.Name(name)}
+                self.order.append(name)
+                return {Power(name, 1): ast.Constant(1.0)}
             case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
                 parts = self.read(operand)
                 if isinstance(node.op, ast.UAdd):
@@ -145,26 +152,24 @@ class _Reader:
         hint = "; powers are written **" if is_caret else ""
         raise ValueError(f"{ast.unparse(node)!r} is no arithmetic that an equation may hold{hint}")
 
-    def _name(self, name: str) -> Parts:
-        if name == "pi" and name not in self.names.known:
-            return {UNITY: ast.Constant(math.pi)}
-        symbol = self.names.meaning(name)
-        if symbol is not None:
-            self.symbols[name] = symbol
-            return {UNITY: ast.Name(name)}
-        self.order.append(name)
-        return {Power(name, 1): ast.Constant(1.0)}
-
     def _binary(self, node: ast.BinOp) -> Parts:
         left, right = self.read(node.left), self.read(node.right)
         match node.op:
             case ast.Add() | ast.Sub():
                 return _sum(left, node.op, right)
             case ast.Pow():
-                return _raised(left, right, node)
+                if _parameters(right):
+                    raise _not_linear(node, f"{_parameters(right)} in an exponent")
+                exponent = expression.constant(right[UNITY])
+                if not _parameters(left):
+                    power = right[UNITY] if exponent is None else ast.Constant(exponent)
+                    return {UNITY: expression.binary(left[UNITY], ast.Pow(), power)}
+                if exponent is None:
+                    raise _not_linear(node, f"{_parameters(left)} to a power that is not a number")
+                return _power(left, exponent, node)
             case ast.Div():
                 if len(right) > 1:
-                    raise _not_linear(node, f"a sum that holds {' and '.join(_parameters(right))} divides")
+                    raise _not_linear(node, f"a sum that holds {_parameters(right)} divides")
                 right = {power.to(-1): factor for power, factor in right.items()}
         return _product(left, right, node)
 
@@ -175,7 +180,7 @@ class _Reader:
             raise ValueError(f"{ast.unparse(node)!r}: {node.func.id} takes one argument")
         argument = self.read(node.args[0])
         if inside := _parameters(argument):
-            raise _not_linear(node, f"{' and '.join(inside)} inside {node.func.id}")
+            raise _not_linear(node, f"{inside} inside {node.func.id}")
         return {UNITY: ast.Call(ast.Name(node.func.id), [argument[UNITY]], [])}
 
 
@@ -207,26 +212,13 @@ def _power(base: Parts, exponent: float, node: ast.BinOp) -> Parts:
         ((power, factor),) = base.items()
         return {power.to(exponent): expression.binary(factor, ast.Pow(), ast.Constant(float(exponent)))}
     if exponent < 1 or exponent != int(exponent) or exponent > 8:
-        raise _not_linear(
-            node, f"a sum that holds {' and '.join(_parameters(base))} to the power {exponent:g}"
-        )
+        raise _not_linear(node, f"a sum that holds {_parameters(base)} to the power {exponent:g}")
     return base if exponent == 1 else _product(base, _power(base, exponent - 1, node), node)
 
 
-def _raised(base: Parts, exponent: Parts, node: ast.BinOp) -> Parts:
-    if inside := _parameters(exponent):
-        raise _not_linear(node, f"{' and '.join(inside)} in an exponent")
-    fixed = expression.constant(exponent[UNITY])
-    if not _parameters(base):
-        power = exponent[UNITY] if fixed is None else ast.Constant(fixed)
-        return {UNITY: expression.binary(base[UNITY], ast.Pow(), power)}
-    if fixed is None:
-        raise _not_linear(node, f"{' and '.join(_parameters(base))} to a power that is not a number")
-    return _power(base, fixed, node)
-
-
-def _parameters(parts: Parts) -> list[str]:
-    return list(dict.fromkeys(power.parameter for power in parts if power.parameter))
+def _parameters(parts: Parts) -> str:
+    """Return the names of the parameters, for messages; empty if there are none."""
+    return " and ".join(dict.fromkeys(power.parameter for power in parts if power.parameter))
 
 
 def _not_linear(node: ast.expr, why: str) -> ValueError:
@@ -241,10 +233,8 @@ def _check_powers(text: str, powers: list[Power]) -> None:
         raise ValueError(
             f"the equation {text!r} has no parameter: every name in it is the field, a coordinate or known"
         )
-    by_name: dict[str, list[str]] = {}
-    for power in powers:
-        by_name.setdefault(power.parameter, []).append(str(power))
-    for name, several in by_name.items():
+    for name in dict.fromkeys(power.parameter for power in powers):
+        several = [str(power) for power in powers if power.parameter == name]
         if len(several) > 1:
             raise ValueError(
                 f"{name} enters as {' and as '.join(several)}, so {text!r} is not linear in it; use one power"

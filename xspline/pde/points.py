@@ -4,10 +4,11 @@ what is known beside the field, brought to the points.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,7 @@ class Differences(Points):
 
     grid: Points
     margins: Mapping[str, int]
-    values_by_shift: dict[Any, xr.DataArray] = field(default_factory=dict)
+    values_by_shift: dict[Any, xr.DataArray] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def inside(cls, points: Points, values: Iterable[Value]) -> Differences:
@@ -244,18 +245,13 @@ def _called(
     for argument in arguments:
         coordinate = letters.get(argument, argument)
         if coordinate not in points.labels:
-            raise unknown_name(
-                argument,
-                f"coordinate that the known {name!r} could be a function of:",
-                [*letters, *points.labels],
-            )
+            what = f"coordinate that the known {name!r} could be a function of:"
+            raise unknown_name(argument, what, [*letters, *points.labels])
         coordinates.append(points.coordinate(coordinate))
 
     def broadcast(*x: np.ndarray) -> np.ndarray:
-        values = function(**dict(zip(arguments, x, strict=True)))
-        return np.broadcast_to(
-            np.asarray(values, dtype=np.float64), np.broadcast_shapes(*(a.shape for a in x))
-        )
+        values = np.asarray(function(**dict(zip(arguments, x, strict=True))), dtype=np.float64)
+        return np.broadcast_to(values, np.broadcast_shapes(*(a.shape for a in x)))
 
     return xr.apply_ufunc(broadcast, *coordinates, dask="parallelized", output_dtypes=[np.float64])
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xspline.pde import expression
-from xspline.pde.equation import Equation, Term
+from xspline.pde.equation import Equation
 
 _FACTOR = re.compile(r"\s*[.·*]?\s*(/?)\s*([A-Za-zµ°%_]+)(?:(?:\^|\*\*)?([+-]?\d+))?")
 _DEGREES = re.compile(r"degrees?(_?(north|south|east|west|[NSEW]))?")
@@ -142,17 +142,16 @@ def of_parameters(equation: Equation, units: Mapping[str, Unit]) -> tuple[dict[s
     try:
         response = evaluate(equation.response, units)
     except Mismatch as mismatch:
-        return {term.power.parameter: "" for term in equation.terms}, [
-            f"units of the terms without a parameter differ: {mismatch}"
-        ]
-    return {t.power.parameter: _of_term(t, response, units, remarks) for t in equation.terms}, remarks
-
-
-def _of_term(term: Term, response: Unit, units: Mapping[str, Unit], remarks: list[str]) -> str:
-    try:
-        raised = response / evaluate(term.factor, units)
-    except Mismatch as mismatch:
-        remarks.append(f"units in the term of {term.power} differ: {mismatch}")
-        return ""
-    unit = raised.to(1 / term.power.exponent)
-    return str(unit) if unit.is_known and response.number is None else ""
+        remark = f"units of the terms without a parameter differ: {mismatch}"
+        return {term.power.parameter: "" for term in equation.terms}, [remark]
+    by_parameter = {}
+    for term in equation.terms:
+        by_parameter[term.power.parameter] = ""
+        try:
+            unit = (response / evaluate(term.factor, units)).to(1 / term.power.exponent)
+        except Mismatch as mismatch:
+            remarks.append(f"units in the term of {term.power} differ: {mismatch}")
+        else:
+            if unit.is_known and response.number is None:
+                by_parameter[term.power.parameter] = str(unit)
+    return by_parameter, remarks

@@ -22,7 +22,6 @@ from xspline.spaces.instants import (
     seconds_of_integers,
     seconds_of_objects,
     text_of_seconds,
-    timedeltas_of_seconds,
 )
 
 KINDS = ("number", "time", "timedelta")
@@ -120,9 +119,7 @@ class Axis:
         Seconds are rounded to nanoseconds, or to microseconds where float64 does not tell those apart.
         """
         values = np.asarray(x, dtype=np.float64)
-        if self.kind == "time":
-            return labels_of_seconds(values, self.calendar or STANDARD)
-        return timedeltas_of_seconds(values) if self.kind == "timedelta" else values
+        return values if self.kind == "number" else labels_of_seconds(values, self.kind, self.calendar)
 
     def text(self, x: float) -> str:
         """One label for messages and files: ISO instant, ``"…s"`` or number; reads back as `x` exactly."""

@@ -214,37 +214,39 @@ def _ratio(count: int, per: int) -> float:
 # --- seconds to labels
 
 
-def labels_of_seconds(x: Floats, calendar: str) -> Array:
-    """Seconds to datetime64[ns] (datetime64[us] outside its range) or, for other calendars, cftime dates."""
-    if calendar == STANDARD:
-        return _integers_of_seconds(x, "M")
-    micro = _count(x, 10**6)
-    dates = cftime.num2date(
-        np.where(np.isnan(x), 0, micro), "microseconds since 1970-01-01", calendar=calendar
-    )
-    return np.where(np.isnan(x), np.array(None, dtype=object), dates)
-
-
-def timedeltas_of_seconds(x: Floats) -> Array:
-    """Seconds to timedelta64[ns], or timedelta64[us] outside its range."""
-    return _integers_of_seconds(x, "m")
-
-
 # int64 nanoseconds end in 2262; one second is left for the rounding.
 _NANOSECOND_RANGE = float(2**63 // 10**9 - 1)
 # Above this a float64 of seconds no longer tells nanoseconds apart, and microseconds are what was meant.
 _NANOSECOND_EXACT = 2.0**22
 
 
-def _integers_of_seconds(x: Floats, kind: str) -> Array:
-    known = x[~np.isnan(x)]
+def labels_of_seconds(x: Floats, kind: str, calendar: str | None) -> Array:
+    """Seconds to datetime64, timedelta64 or, of calendars other than the standard one, cftime dates.
+
+    Parameters
+    ----------
+    x : Floats
+        Seconds, since 1970-01-01 for times; NaN is missing.
+    kind : {"time", "timedelta"}
+    calendar : str or None
+        Of times.
+
+    Returns
+    -------
+    ndarray of [ns] (of [us] where a label is outside the range of nanoseconds), or of objects.
+    """
+    missing = np.isnan(x)
+    if calendar not in (STANDARD, None):
+        micro, unit = np.where(missing, 0, _count(x, 10**6)), "microseconds since 1970-01-01"
+        return np.where(missing, np.array(None, dtype=object), cftime.num2date(micro, unit, calendar))
+    letter, known = "M" if kind == "time" else "m", x[~missing]
     if known.size and np.max(np.abs(known)) > _NANOSECOND_RANGE:
-        return np.where(
-            np.isnan(x), np.array("NaT", dtype=f"{kind}8[us]"), _count(x, 10**6).astype(f"{kind}8[us]")
-        )
-    coarse = np.abs(np.nan_to_num(x)) >= _NANOSECOND_EXACT
-    nano = np.where(coarse, _count(x, 10**6) * 1000, _count(np.where(coarse, 0.0, x), 10**9))
-    return np.where(np.isnan(x), np.array("NaT", dtype=f"{kind}8[ns]"), nano.astype(f"{kind}8[ns]"))
+        count, dtype = _count(x, 10**6), f"{letter}8[us]"
+    else:
+        coarse = np.abs(np.nan_to_num(x)) >= _NANOSECOND_EXACT
+        count = np.where(coarse, _count(x, 10**6) * 1000, _count(np.where(coarse, 0.0, x), 10**9))
+        dtype = f"{letter}8[ns]"
+    return np.where(missing, np.array("NaT", dtype=dtype), count.astype(dtype))
 
 
 def _count(x: Floats, per: int) -> Integers:
@@ -284,9 +286,8 @@ def plain_text(label: Any) -> Any:
     if isinstance(label, np.timedelta64 | datetime.timedelta):
         return f"{seconds_of_duration(label, None)!r}s"
     if isinstance(label, cftime.datetime):
-        return text_of_seconds(
-            seconds_of_object(label, canonical_calendar(label.calendar)), canonical_calendar(label.calendar)
-        )
+        calendar = canonical_calendar(label.calendar)
+        return text_of_seconds(seconds_of_object(label, calendar), calendar)
     if isinstance(label, np.datetime64 | datetime.date) or hasattr(label, "to_datetime64"):
         return text_of_seconds(seconds_of_object(label, STANDARD), STANDARD)
     return label
