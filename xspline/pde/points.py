@@ -1,6 +1,4 @@
-"""What an equation needs where it is held against a field: values and derivatives, exact or by central differences, and
-what is known beside the field, brought to the points.
-"""
+"""Where an equation is compared with a field: values, exact or differenced derivatives, and what is known there."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from xspline.pde.symbols import Value
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Where a field is evaluated. Arrays that come from here have no coordinates; dimensions alone tell them apart.
+    """Where a field is evaluated. Arrays that come from here have no coordinates and are aligned by dimensions alone.
 
     Attributes
     ----------

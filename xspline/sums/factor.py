@@ -34,7 +34,7 @@ def digest_key(*parts: bytes | str | NDArray[Any]) -> int:
     Keys form a ring, modulo 2**128, that follows the algebra of factors: the key of a sum is the sum of keys,
     that of a product over different axes their product, and 1 is the key of ones. So equal keys mean the same
     multiset of contributions, in whatever order they were added. Put the axes among the parts: two factors
-    over different axes that are made of the same numbers need different keys.
+    over different axes that consist of the same numbers need different keys.
     """
     digest = blake2b(digest_size=16)
     for part in parts:

@@ -33,11 +33,11 @@ def join_overlapping(sets: Iterable[Iterable[Member]]) -> list[set[Member]]:
         In the order in which they were completed: each stands where the last set that joined it stood.
     """
     joined: list[set[Member]] = []
-    for members in map(set, sets):
-        overlapping = [other for other in joined if other & members]
-        joined = [other for other in joined if not other & members]
-        joined.append(members.union(*overlapping))
-    return [members for members in joined if members]
+    for elements in map(set, sets):
+        overlapping = [other for other in joined if other & elements]
+        joined = [other for other in joined if not other & elements]
+        joined.append(elements.union(*overlapping))
+    return [elements for elements in joined if elements]
 
 
 def ordered(factors: Iterable[Factor]) -> Term:
@@ -118,7 +118,7 @@ def image_of(factor: Factor, vectors: Sequence[Array], frame: Frame) -> Array:
 
 
 def tidy(terms: Sequence[Term], batch_ndim: int, frame: Frame) -> tuple[Term, ...]:
-    """Terms with the same sum, as few and as small as merging and multiplying out make them."""
+    """Terms with the same sum, fewer and smaller by merging and, where it pays, by multiplying out."""
     return tuple(_multiply_out(_add_factors_of_like_terms(terms, batch_ndim, frame), batch_ndim, frame))
 
 
@@ -168,9 +168,9 @@ def _multiply_out(terms: list[Term], batch_ndim: int, frame: Frame) -> list[Term
     agree[0] &= not all(agree)  # all equal: one of them has to take the sum
     # A form is one term: each of its factors is a sum of products, here a list of what is multiplied.
     forms = []
-    for apart in (agree, [False] * len(columns)):
-        form = [[column[0]] for column, alone in zip(columns, apart, strict=True) if alone]
-        mixed = [column for column, alone in zip(columns, apart, strict=True) if not alone]
+    for separate in (agree, [False] * len(columns)):
+        form = [[column[0]] for column, alone in zip(columns, separate, strict=True) if alone]
+        mixed = [column for column, alone in zip(columns, separate, strict=True) if not alone]
         form.append([tuple(f for factors in row for f in factors) for row in zip(*mixed, strict=True)])
         forms.append(form)
 

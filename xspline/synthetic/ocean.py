@@ -1,6 +1,6 @@
 """Synthetic sea surface temperature: monthly, Indo-Pacific, with land; nothing is downloaded.
 
-It has what makes the real ones hard: coastlines, an annual cycle that differs from place to place, a cold
+It has what is hard in the real ones: coastlines, an annual cycle that differs from place to place, a cold
 tongue and upwelling coasts, a slow trend, El Niño-like events that move, and weather on top.
 """
 
@@ -74,8 +74,8 @@ def inside(polygon: Array, lon: Array, lat: Array) -> Array:
     crossings = np.zeros(np.broadcast_shapes(lon.shape, lat.shape), dtype=bool)
     for (x0, y0), (x1, y1) in zip(polygon, np.roll(polygon, -1, axis=0), strict=True):
         if y0 != y1:
-            reaches = (lat > y0) != (lat > y1)
-            crossings ^= reaches & (lon < x0 + (lat - y0) * (x1 - x0) / (y1 - y0))
+            spans = (lat > y0) != (lat > y1)
+            crossings ^= spans & (lon < x0 + (lat - y0) * (x1 - x0) / (y1 - y0))
     return crossings
 
 
