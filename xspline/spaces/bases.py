@@ -49,6 +49,7 @@ class BSpline(Basis):
     size : int, optional
         Number of coefficients.
     degree : int, default 3
+        Of the piecewise polynomials; derivatives exist up to this order.
     domain : tuple, optional
         (lo, hi) labels; the range of the data, or (0, period), by default. For a longitude whose data go all
         the way round, the default is the period 360 from 0.
@@ -229,6 +230,7 @@ class Fourier(Basis):
     Parameters
     ----------
     harmonics : int
+        Number of frequencies: 1, 2, … times that of the period, each with a cosine and a sine.
     period : number, str or numpy.timedelta64
         A number in the coordinate's unit, or a length of time: ``"365.2425D"``, ``"year"`` (the mean year of
         the calendar), ``"day"``.
@@ -307,6 +309,7 @@ class Polynomial(Basis):
     Parameters
     ----------
     degree : int
+        Highest power; there are ``degree + 1`` functions.
     domain : tuple, optional
         (lo, hi) labels; the range of the data by default.
 

@@ -167,13 +167,6 @@ def weyl(lo: float, hi: float, count: int) -> Floats:
     return points
 
 
-def first_unit(size: int, present: bool) -> Floats:
-    """(1, 0, 0, …), or zeros where the constant is not present."""
-    out = np.zeros(size)
-    out[:1] = float(present)
-    return out
-
-
 # --- terms of a global basis
 
 
@@ -226,7 +219,7 @@ class Legendre:
 
     @property
     def constant(self) -> Floats:
-        return first_unit(self.degree + self.with_constant, self.with_constant)
+        return np.asarray(np.eye(1, len(self.names))[0] * self.with_constant)
 
     @property
     def nodes(self) -> int:
@@ -267,7 +260,7 @@ class Harmonics:
 
     @property
     def constant(self) -> Floats:
-        return first_unit(2 * self.harmonics + self.with_constant, self.with_constant)
+        return np.asarray(np.eye(1, len(self.names))[0] * self.with_constant)
 
     @property
     def nodes(self) -> int:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 
 Index: TypeAlias = tuple[int, ...] | None
 
-_PER_MEMBER: tuple[Literal["power", "weight", "count", "reference"], ...] = (
-    "power",
-    "weight",
-    "count",
-    "reference",
-)
+_PER_MEMBER = ("power", "weight", "count", "reference")
 
 
 @dataclass(frozen=True)

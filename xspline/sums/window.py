@@ -47,13 +47,14 @@ def union(windows: Sequence[Window], sizes: Sequence[int], periodic: Sequence[bo
     full = [window for window in windows if all(lengths(window))]
     if not full:
         return tuple((0, 0) for _ in sizes)
-    axes = zip(zip(*full, strict=True), sizes, periodic, strict=True)
-    return tuple(_shortest_arc(spans, size) if circle else _hull(spans) for spans, size, circle in axes)
-
-
-def _hull(spans: Sequence[Span]) -> Span:
-    start = min(first for first, _ in spans)
-    return start, max(first + length for first, length in spans) - start
+    spans_by_axis = []
+    for spans, size, is_circle in zip(zip(*full, strict=True), sizes, periodic, strict=True):
+        if is_circle:
+            spans_by_axis.append(_shortest_arc(spans, size))
+        else:
+            start = min(first for first, _ in spans)
+            spans_by_axis.append((start, max(first + length for first, length in spans) - start))
+    return tuple(spans_by_axis)
 
 
 def _shortest_arc(spans: Sequence[Span], size: int) -> Span:

@@ -79,13 +79,18 @@ def diffusion(D: float = 0.05, *, initial: Modes = SMOOTH, duration: float = 2.0
 
     Parameters
     ----------
-    D
+    D : float
         Diffusivity, area per time.
-    initial
+    initial : mapping of (int, int) to complex
         u at t = 0 as modes: {(kx, ky): A} stands for the sum of Re A exp(i(kx x + ky y)), so that 1 is a
         cosine and −1j a sine.
-    duration
+    duration : float
         Length of the time domain.
+
+    Returns
+    -------
+    Truth
+        The solution as a function of x, y and t.
     """
     modes = tuple(Mode(k, complex(a), -D * _square(k)) for k, a in initial.items())
     return Linear("u_t = D * (u_xx + u_yy)", (("D", D),), duration, modes)
@@ -98,12 +103,17 @@ def wave(
 
     Parameters
     ----------
-    c
+    c : float
         Wave speed.
-    initial, velocity
+    initial, velocity : mapping of (int, int) to complex
         u and u_t at t = 0 as modes; see :func:`diffusion`. No velocity is rest.
-    duration
+    duration : float
         Length of the time domain.
+
+    Returns
+    -------
+    Truth
+        The solution as a function of x, y and t.
     """
     velocity = velocity or {}
     modes: list[Mode] = []
@@ -123,12 +133,17 @@ def heat(
 
     Parameters
     ----------
-    D
+    D : float
         Diffusivity, area per time.
-    initial, source
+    initial, source : mapping of (int, int) to complex
         u at t = 0, and S, as modes; see :func:`diffusion`. The paper's S = 0.3 + 0.2 cos x + 0.1 sin 2y.
-    duration
+    duration : float
         Length of the time domain.
+
+    Returns
+    -------
+    Truth
+        The solution as a function of x, y and t.
     """
     modes = []
     for k in dict.fromkeys([*initial, *source]):
@@ -202,15 +217,20 @@ def burgers(
 
     Parameters
     ----------
-    kappa
+    kappa : float
         Viscosity, area per time.
-    initial
+    initial : mapping of int to complex
         u at t = 0 as modes: {k: A} stands for the sum of Re A exp(i k x), so that 1 is a cosine and −1j a
         sine.
-    duration
+    duration : float
         Length of the time domain.
-    size, step
+    size, step : int, float
         Points in space (an even number) and length of a step in time.
+
+    Returns
+    -------
+    Truth
+        The solution as a function of x and t.
 
     Raises
     ------

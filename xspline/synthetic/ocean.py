@@ -133,17 +133,17 @@ def sea_surface_temperature(
 
     Parameters
     ----------
-    months
+    months : int
         Length of the record.
-    step
+    step : float
         Spacing of the grid in degrees; labels are the centres of cells, latitudes descending.
-    seed
+    seed : int
         Of the weather.
-    start
+    start : str
         First month.
-    lat, lon
+    lat, lon : tuple of float
         Edges of the region, degrees north and degrees east (0 to 360).
-    land_mask
+    land_mask : DataArray of bool, optional
         True on land, over ``lat`` and ``lon``, of which the nearest cells are taken; None takes coasts of the
         Indo-Pacific that were drawn by hand.
 
@@ -155,7 +155,10 @@ def sea_surface_temperature(
     time = np.datetime64(start, "M") + np.arange(months)
     y = np.arange(lat[1] - step / 2, lat[0], -step)  # descending, as in the products it stands for
     x = np.arange(lon[0] + step / 2, lon[1], step)
-    values = temperature(months, y, x) + weather((months, y.size, x.size), step, np.random.default_rng(seed))
+    t, row = (np.arange(months) / 12)[:, None, None], y[:, None]
+    trend = 0.018 * t * (1 + 0.4 * bump(row, 20, 15))
+    values = climatology(t, row, x) + el_nino(t, row, x) + trend
+    values = values + weather((months, y.size, x.size), step, np.random.default_rng(seed))
     dry = land(y, x) if land_mask is None else land_mask.sel(lat=y, lon=x, method="nearest").values
     values = np.where(dry, np.nan, values).astype("float32")
     coords = {
@@ -166,10 +169,3 @@ def sea_surface_temperature(
     name = "sea surface temperature"
     attrs = {"units": "degC", "long_name": name, "standard_name": name.replace(" ", "_")}
     return xr.Dataset({"sst": (("time", "lat", "lon"), values, attrs)}, coords)
-
-
-def temperature(months: int, lat: Array, lon: Array) -> Array:
-    """Return everything but weather and land, degC [time, lat, lon]."""
-    t = (np.arange(months) / 12)[:, None, None]
-    y = lat[:, None]
-    return climatology(t, y, lon) + el_nino(t, y, lon) + 0.018 * t * (1 + 0.4 * bump(y, 20, 15))
