@@ -22,11 +22,11 @@ from xspline.solve.costs import COSTS
 from xspline.solve.direct.cholesky import Array, tolerance
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.krylov import (
-    MOST,
+    MAX_ITERATIONS,
     PROBE_TOLERANCE,
     RESTARTS,
     TOLERANCE,
-    Step,
+    LinearMap,
     descend,
     norm_of,
     probes,
@@ -168,7 +168,7 @@ class FastDiagonal(IterativeSystem):
 
     mixes_systems = True
 
-    def __init__(self, product: Product, penalty: Gram, frame: Frame, *, most: int = MOST) -> None:
+    def __init__(self, product: Product, penalty: Gram, frame: Frame, *, most: int = MAX_ITERATIONS) -> None:
         self.frame, self.tolerance, self.most = frame, TOLERANCE, most
         self.data = KroneckerSum.of([product.factors], frame)
         self.penalty = KroneckerSum.of(penalty.terms, frame)
@@ -233,7 +233,7 @@ class FastDiagonal(IterativeSystem):
             raise stalled(rows[0].size, float(worst.max()), count, tolerance)
         return x
 
-    def _steps(self, v: Array) -> tuple[Step, Step]:
+    def _steps(self, v: Array) -> tuple[LinearMap, LinearMap]:
         """TᵀAT and the inverse of its diagonal, for rows that have the multiplicities v."""
         diagonal = self._diagonal(v.reshape(-1, *(1,) * self.data_diagonal.ndim))
 

@@ -19,7 +19,7 @@ from xspline.solve.device.gpu import Gpu
 from xspline.solve.device.multigrid import DeviceMultigrid
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.krylov import (
-    MOST,
+    MAX_ITERATIONS,
     PROBE_TOLERANCE,
     TOLERANCE,
     conjugate_gradients,
@@ -71,7 +71,7 @@ class Iterative(IterativeSystem):
         *,
         tolerance: float = TOLERANCE,
         coarsest: int = COARSEST,
-        most: int = MOST,
+        most: int = MAX_ITERATIONS,
         gpu: Gpu | None = None,
     ) -> None:
         self.gpu = gpu

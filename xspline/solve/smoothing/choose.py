@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array, tolerance
-from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_determined
+from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_determined, warn
 from xspline.solve.multigrid.coarse import coarser
-from xspline.solve.parallel import Resources, single_threaded_blas
+from xspline.solve.parallel import Resources, single_threaded
 from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness
 from xspline.solve.select import Choice, iterating, select
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, OfFit, Reml, Score
@@ -72,7 +71,7 @@ class Smoothing:
     error: dict[str, float] = field(default_factory=dict)
 
 
-@single_threaded_blas()
+@single_threaded
 def choose(
     sums: Sums,
     space: Space,
@@ -127,12 +126,10 @@ def choose(
     problem = Problem(model, method, observed)
     try:
         if problem.choice.memory_refusal:
-            warnings.warn(
+            warn(
                 f"penalty={method!r} is estimated from random probes, not computed: {problem.choice.memory_refusal}. "
                 "The strengths have the standard errors that `error` says; for exact ones use fewer coefficients along "
-                "some coordinate, or a machine with more memory",
-                UserWarning,
-                stacklevel=3,
+                "some coordinate, or a machine with more memory"
             )
         near = NEAR if problem.operations < model.costs.close_search_flops else CLOSE
         minimum, factorisations = problem.search(problem.start(), ESTIMATED if problem.estimated else near)
