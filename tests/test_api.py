@@ -143,7 +143,7 @@ def test_fit_computes_exactly_once() -> None:
     with dask.config.set(scheduler=counted):
         field = dataset.spline.fit(lat=6, lon=8, time=SEASONS, penalty=0.1)
     assert len(calls) == 1
-    assert all(isinstance(a, np.ndarray) for a in field.arrays.values())
+    assert all(isinstance(fit.coefficients, np.ndarray) for fit in field.fits.values())
 
 
 def test_the_plan_shows_the_solver_of_the_penalty() -> None:

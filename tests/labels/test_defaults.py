@@ -14,10 +14,13 @@ import xarray as xr
 
 import xspline as xs
 from tests.products import sst
-from xspline.labels import defaults
-from xspline.labels.defaults import bases_for
+from xspline.labels.read import defaults
 
 SEASONS = xs.Fourier(2, "year") + xs.Polynomial(2)
+
+
+def bases_for(data: xr.DataArray | xr.Dataset, pooled: tuple[str, ...] = ()) -> dict[str, xs.Basis]:
+    return defaults.bases_for(data, pooled)[0]
 
 
 def days(n: int, step: int = 1, start: str = "2001-01-01") -> np.ndarray:

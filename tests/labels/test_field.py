@@ -183,7 +183,7 @@ def test_laplacian_on_the_sphere_two_ways() -> None:
 
 
 def test_area_of_the_sphere_is_the_integral_of_one() -> None:
-    from xspline.labels.sphere import cos_lat
+    from xspline.labels.derivatives import cos_lat
 
     lat = xr.DataArray(np.linspace(-89.95, 89.95, 1800), dims="lat")
     area = 2 * np.pi * xs.EARTH_RADIUS**2 * float(cos_lat(lat).sum()) * np.deg2rad(0.1)

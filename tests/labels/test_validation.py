@@ -11,15 +11,18 @@ import xarray as xr
 
 import xspline as xs
 from tests.products import SEASONS, sst
-from xspline.labels.validation import (
-    cross_validate,
-    jackknife_replicates,
-    leave_one_out_coefficients,
-    without,
-)
+from xspline.labels import uncertainty
 
 BASES = {"lat": 6, "lon": 8, "time": SEASONS}
 PLANE = {"x": xs.BSpline(6, domain=(0.0, 1.0)), "y": xs.BSpline(5, domain=(0.0, 1.0))}
+
+
+def jackknife_replicates(field: xs.Field, name: str) -> np.ndarray:
+    return uncertainty.jackknife_replicates(field.fits[name])
+
+
+def leave_out_fits(field: xs.Field) -> dict[str, np.ndarray]:
+    return uncertainty.leave_out_fits(field.fits)
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +195,7 @@ def test_a_part_that_cannot_be_spared_has_no_scores() -> None:
     found = field.cross_validate()
     np.testing.assert_array_equal(np.isnan(found.rmse), [False, False, True, False])
     np.testing.assert_array_equal(np.isnan(found.influence), [False, False, True, False])
-    coefficients = leave_one_out_coefficients(field, "sst")
+    coefficients = leave_out_fits(field)["sst"]
     assert coefficients.shape == (6, 5, 4)
     np.testing.assert_array_equal(np.isnan(coefficients).all(axis=(0, 1)), [False, False, True, False])
     with pytest.raises(
@@ -212,7 +215,7 @@ def test_parts_none_of_which_can_be_spared() -> None:
 
 def test_one_part_has_nothing_to_leave_out(product: xr.DataArray) -> None:
     one = product.spline.fit(BASES, penalty=0.1, holder="west")
-    for ask in (cross_validate, without, lambda field: jackknife_replicates(field, "sst")):
+    for ask in (xs.Field.cross_validate, leave_out_fits, lambda field: jackknife_replicates(field, "sst")):
         with pytest.raises(
             ValueError, match=r"1 part \('west' .*\); label .*holder=\"time\.year\"\), or merge"
         ):
@@ -234,8 +237,8 @@ def test_a_lazy_field_is_computed_first(product: xr.DataArray) -> None:
 
 def test_replicates_are_those_of_refits(product: xr.DataArray) -> None:
     field = product.spline.fit(BASES, penalty=0.1, holder="time.year")
-    left = np.stack([refit.arrays["sst"] for refit in refits(field)], axis=3)
-    np.testing.assert_allclose(leave_one_out_coefficients(field, "sst"), left, rtol=1e-9, atol=1e-9)
+    left = np.stack([refit.fits["sst"].coefficients for refit in refits(field)], axis=3)
+    np.testing.assert_allclose(leave_out_fits(field)["sst"], left, rtol=1e-9, atol=1e-9)
     expected = np.sqrt(2 / 3) * (left - left.mean(axis=3, keepdims=True))
     np.testing.assert_allclose(jackknife_replicates(field, "sst"), expected, atol=1e-9)
 

@@ -1,9 +1,11 @@
-"""From positions in arrays to messages in the user's own names and labels."""
+"""Errors and warnings in the user's own names and labels, and at the user's own line."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +23,14 @@ def unknown_name(name: str, kind: str, known: Iterable[Any], advice: str = "") -
     return ValueError(f"no {kind} {name!r}{hint} Known: {', '.join(map(repr, choices)) or 'none'}{advice}")
 
 
+def warn(message: str) -> None:
+    """Warn at the line of code outside xspline that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "xspline":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
+
+
 def place(data: xr.DataArray, index: tuple[int, ...]) -> str:
     """Return where a position of the array lies, in labels: ``time=2010-03-01, lat=10.0``."""
     return ", ".join(f"{dim}={_label(data, dim, i)}" for dim, i in zip(data.dims, index, strict=True))
@@ -29,7 +39,11 @@ def place(data: xr.DataArray, index: tuple[int, ...]) -> str:
 def _label(data: xr.DataArray, dim: Any, i: int) -> str:
     if dim not in data.coords:
         return str(i)
-    label = data.coords[dim].values[i]
+    return label_text(data.coords[dim].values[i])
+
+
+def label_text(label: Any) -> str:
+    """Return a label as text; a date without the zeros of its time."""
     return np.datetime_as_string(label, "auto") if isinstance(label, np.datetime64) else str(label)
 
 
@@ -54,26 +68,23 @@ def check_tally(tally: Tally, data: xr.DataArray, what: str) -> None:
 
 
 @contextmanager
-def naming(data: Mapping[str, xr.DataArray]) -> Iterator[None]:
-    """Note on an error of a read, which keeps its type, the labels of that piece and its store."""
+def read_errors_name_labels(data: Mapping[str, xr.DataArray]) -> Iterator[None]:
+    """Note on an error of a read, which keeps its type, the labels of that piece of the data and its store."""
     try:
         yield
     except Exception as error:
         name, box = getattr(error, "read", ("", ()))
         if name in data:
-            error.add_note(_read_note(data[name], name, box))
+            array = data[name]
+            ends = zip(array.dims, box, strict=True)
+            labels = ", ".join(f"{d}={_label(array, d, a)}…{_label(array, d, b - 1)}" for d, (a, b) in ends)
+            store = store_of(array)
+            error.add_note(
+                f"that is {name} at {labels}{f' of {store}' if store else ''}: this piece cannot be read. Where the "
+                "store is out of reach, try again later; where the piece is damaged, write it again or select data "
+                "without it"
+            )
         raise
-
-
-def _read_note(data: xr.DataArray, name: str, box: Sequence[tuple[int, int]]) -> str:
-    first, last = ([edges[i] for edges in box] for i in (0, 1))
-    ends = zip(data.dims, first, last, strict=True)
-    labels = ", ".join(f"{dim}={_label(data, dim, a)}…{_label(data, dim, b - 1)}" for dim, a, b in ends)
-    store = store_of(data)
-    return (
-        f"that is {name} at {labels}{f' of {store}' if store else ''}: this piece cannot be read. Where the store is "
-        "out of reach, try again later; where the piece is damaged, write it again or select data without it"
-    )
 
 
 def store_of(data: xr.DataArray) -> str:
@@ -87,11 +98,3 @@ def store_of(data: xr.DataArray) -> str:
     while hasattr(lazy, "array"):  # xarray's lazy indexing, layer by layer
         lazy = lazy.array
     return str(getattr(getattr(lazy, "_array", None), "store_path", ""))
-
-
-def both_forms(space: Any, bases: Mapping[str, Any]) -> ValueError:
-    """Return the error for bases given twice."""
-    return ValueError(
-        f"bases given both as a mapping or Space ({space!r}) and as keywords ({', '.join(bases)}); "
-        f"use one form (with a Space, only NAME=None, which pools a dimension, may be added)"
-    )

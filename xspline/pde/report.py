@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from xspline.labels import attributes
+from xspline.labels import evaluation
 from xspline.pde.equation import Equation, Power
 from xspline.pde.points import Points
 from xspline.pde.pointwise import Estimate, Floats, NormalEquations, root
@@ -136,7 +136,7 @@ def _attrs(found: Recovery, scalars: Mapping[str, Floats]) -> dict[str, str | in
         **numbers,
         "checks": "; ".join(checks(found)) or "nothing to report",
         "assumptions": ASSUMPTIONS,
-        "history": attributes.history(history, f"recover({text!r}, method={found.method!r})"),
+        "history": evaluation.history(history, f"recover({text!r}, method={found.method!r})"),
     }
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from xspline.labels.detect import is_lazily_indexed
 from xspline.labels.errors import unknown_name
+from xspline.labels.read.observations import is_lazily_indexed
 from xspline.pde.points import Points, bare
 
 

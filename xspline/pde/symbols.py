@@ -7,9 +7,9 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from xspline.labels.derivatives import checked_orders
 from xspline.labels.errors import unknown_name
-from xspline.labels.field import Field
-from xspline.labels.operators import checked_orders
+from xspline.labels.field_base import FieldBase
 from xspline.pde.expression import FUNCTIONS
 from xspline.spaces import Space
 
@@ -62,7 +62,7 @@ class Names:
     batch: frozenset[str]
 
     @classmethod
-    def of(cls, field: Field, dims: Mapping[str, str] | None, known: Iterable[str]) -> Names:
+    def of(cls, field: FieldBase[Any], dims: Mapping[str, str] | None, known: Iterable[str]) -> Names:
         """Return the names of a field.
 
         Raises
@@ -134,7 +134,7 @@ class Names:
         return ", ".join(f"{letter} for {name!r}" for letter, name in self.letters.items()) or "none"
 
 
-def _stems(field: Field, known: frozenset[str]) -> dict[str, str]:
+def _stems(field: FieldBase[Any], known: frozenset[str]) -> dict[str, str]:
     variables = list(field.variables)
     if taken := known & set(variables):
         raise ValueError(
