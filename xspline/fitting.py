@@ -200,19 +200,19 @@ def plan(
     >>> x = np.linspace(0, 1, 400)
     >>> data = xr.DataArray(da.zeros((400, 400), chunks=100), {"a": x, "b": x}, ("a", "b"), "u")
     >>> cost = xs.plan(data, a=100, b=100, penalty=xs.Roughness(1e-3))
-    >>> cost.code, cost.rows[0].solver
-    ('fit({"a": xs.BSpline(100), "b": xs.BSpline(100)})', 'spectral')
+    >>> cost.code
+    'fit({"a": xs.BSpline(100), "b": xs.BSpline(100)})'
     """
     agreed, observed = _space_and_observations(data, space, bases, default_labels=True)
     first = observed[0]
     first = replace(first, weights=checked_weights(weights, first.data), holders=holders_of(holder, data))
     requested = as_penalty(penalty, agreed)
-    gpu = execution.gpu(execution.present(device))
+    resources = execution.resources(execution.present(device))
     cost = execution.plan(
         first.source(agreed),
         agreed,
         device=device,
-        solver=lambda gram: choice_for(gram, requested, agreed, solver, gpu),
+        solver=lambda gram: choice_for(gram, requested, agreed, solver, resources),
     )
     return replace(cost, code=f"fit({defaults.code(agreed)})")
 

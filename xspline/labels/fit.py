@@ -117,7 +117,6 @@ class Fit:
         keep = keep.reshape(keep.shape + (1,) * (self.coefficients.ndim - keep.ndim))
         return replace(self, coefficients=self.coefficients * keep, selected={**self.selected, **terms})
 
-    @functools.cached_property
     def edf_and_rss(self) -> tuple[np.ndarray, np.ndarray]:
         """Effective degrees of freedom and residual sum of squares; NaN for members that are not determined."""
         solution = self.solved
@@ -127,7 +126,7 @@ class Fit:
 
     def sigma(self) -> np.ndarray:
         """√(Σw e²/(count − edf)), the standard deviation of an observation of weight 1, over batch dimensions."""
-        edf, rss = self.edf_and_rss
+        edf, rss = self.edf_and_rss()
         count = self.total.count
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.sqrt(np.where(count > edf, rss / (count - edf), np.nan)))
@@ -135,7 +134,7 @@ class Fit:
     def summary(self) -> xr.Dataset:
         """Return count, coefficients, rmse, r2, sigma, edf and how the penalty was chosen, over batch dimensions."""
         variable, sums, factorisation = self.variable, self.total, self.solved.factorisation
-        edf, rss = self.edf_and_rss
+        edf, rss = self.edf_and_rss()
         with np.errstate(divide="ignore", invalid="ignore"):
             values = {
                 "count": sums.count,
@@ -216,20 +215,20 @@ def solve_variables(
     solver : name of a solver, or None.
     device : where iterations and large dense systems are solved: None (the host) or "cuda".
     """
-    space, gpu = statistics.space, execution.gpu(device)
+    space, resources = statistics.space, execution.resources(device)
     fits: dict[str, Fit] = {}
     for name, requested in penalties.items():
         total = statistics.total(name)
         if isinstance(requested, str):
             parts = [part.sums[name] for part in statistics.parts]
-            smoothing = choose(total, space, requested, solver=solver, parts=parts, gpu=gpu)
+            smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources)
             solution = solve(total, space, smoothing.penalty, solver, smoothing.factorisation)
             penalty, choice = smoothing.penalty, _described(smoothing)
             fits[name] = Fit(statistics, name, solution.coefficients, penalty, choice, solution)
             continue
         alike = (f for f in fits.values() if f.penalty == requested and not f.choice)
         known = next((f.solved.factorisation for f in alike if f.total.gram.equals(total.gram)), None)
-        solution = solve(total, space, requested, solver, known, gpu)
+        solution = solve(total, space, requested, solver, known, resources)
         fits[name] = Fit(statistics, name, solution.coefficients, requested, {}, solution)
     return fits
 
@@ -262,9 +261,9 @@ def lazy_fits(statistics: Statistics[Any], request: Request) -> dict[str, Fit]:
 
 def _merged_coefficients(parts: list[Sums], space: Space, request: Request) -> np.ndarray:
     # A worker without a GPU solves on its cores, as it does where `fit` finds none.
-    gpu = execution.gpu(execution.present(request.device))
-    total, penalty, factorisation = Sums.merge(parts, space.frame), request.penalty, None
+    resources = execution.resources(execution.present(request.device))
+    total, penalty, solver = Sums.merge(parts, space.frame), request.penalty, request.solver
     if isinstance(penalty, str):
-        smoothing = choose(total, space, penalty, solver=request.solver, parts=parts, gpu=gpu)
-        penalty, factorisation, gpu = smoothing.penalty, smoothing.factorisation, None
-    return solve(total, space, penalty, request.solver, factorisation, gpu).coefficients
+        smoothing = choose(total, space, penalty, solver=solver, parts=parts, resources=resources)
+        return solve(total, space, smoothing.penalty, solver, smoothing.factorisation).coefficients
+    return solve(total, space, penalty, solver, resources=resources).coefficients

@@ -97,8 +97,8 @@ def deviations(fit: Fit, n: int, rng: np.random.Generator) -> np.ndarray:
     factorisation, sigma = fit.solved.factorisation, fit.sigma()
     step = max(1, DRAWN // (math.prod(shape) * math.prod(batch)))
     sizes = [min(step, n - first) for first in range(0, n, step)]
-    draws = (sigma * factorisation.half(rng.standard_normal((*shape, size, *batch))) for size in sizes)
-    return np.concatenate(list(draws), axis=len(shape))
+    noise = (rng.standard_normal((*shape, size, *batch)) for size in sizes)
+    return np.concatenate([sigma * factorisation.apply_inverse_sqrt(z) for z in noise], axis=len(shape))
 
 
 # ---- fits without each part
@@ -137,14 +137,14 @@ def leave_out_fits(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
         )
     remaining = {name: leave_one_out(fit.sums, space.frame) for name, fit in fits.items()}
     coefficients: dict[str, list[Array]] = {name: [] for name in fits}
-    gpu = execution.gpu(execution.present(device))
+    resources = execution.resources(execution.present(device))
     for number in range(len(parts)):
         known: list[tuple[Gram, Penalty, Factorisation]] = []
         for name, fit in fits.items():
             sums, penalty = remaining[name][number], fit.known_penalty
             shared = (f for gram, p, f in known if p == penalty and gram.equals(sums.gram))
             try:
-                solution = solve(sums, space, penalty, None, next(shared, None), gpu)
+                solution = solve(sums, space, penalty, None, next(shared, None), resources)
                 known.append((sums.gram, penalty, solution.factorisation))
                 c = solution.coefficients
             except SingularSystemError:
