@@ -22,9 +22,9 @@ def _method(function: Callable[..., Result]) -> Callable[..., Result]:
         return function(self._data, *args, **kwargs)
 
     signature = inspect.signature(function)
-    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    others = list(signature.parameters.values())[1:]
-    method.__signature__ = signature.replace(parameters=[own, *others])  # type: ignore[attr-defined]
+    parameters = list(signature.parameters.values())
+    parameters[0] = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     method.__qualname__ = f"SplineAccessor.{function.__name__}"
     return method
 

@@ -97,17 +97,8 @@ def fit(
     >>> field.predict(x=1.5).round(1).item()
     1.0
     """
-    computed = _statistics(
-        data,
-        space,
-        bases,
-        weights=weights,
-        holder=holder,
-        device=device,
-        compute=compute,
-        checkpoint=checkpoint,
-        default_labels=True,
-    )
+    agreed, observed = _read(data, space, bases, weights, holder, default_labels=True)
+    computed = _statistics(data, agreed, observed, holder, device, compute=compute, checkpoint=checkpoint)
     return computed.solve(penalty, solver=solver, device=execution.present(device))
 
 
@@ -140,17 +131,8 @@ def statistics(
     >>> west.holders, west.count
     (('west',), 200)
     """
-    return _statistics(
-        data,
-        space,
-        bases,
-        weights=weights,
-        holder=holder,
-        device=device,
-        compute=compute,
-        checkpoint=checkpoint,
-        default_labels=False,
-    )
+    agreed, observed = _read(data, space, bases, weights, holder, default_labels=False)
+    return _statistics(data, agreed, observed, holder, device, compute=compute, checkpoint=checkpoint)
 
 
 def space(
@@ -171,7 +153,7 @@ def space(
     >>> xs.space(data, x=12).code()
     'xs.Space({"x": xs.BSpline(12, domain=(0.0, 10.0))})'
     """
-    return _space_and_observations(data, space, bases, default_labels=False)[0]
+    return _read(data, space, bases, default_labels=False)[0]
 
 
 def plan(
@@ -203,13 +185,11 @@ def plan(
     >>> cost.code
     'fit({"a": xs.BSpline(100), "b": xs.BSpline(100)})'
     """
-    agreed, observed = _space_and_observations(data, space, bases, default_labels=True)
-    first = observed[0]
-    first = replace(first, weights=checked_weights(weights, first.data), holders=holders_of(holder, data))
+    agreed, observed = _read(data, space, bases, weights, holder, default_labels=True)
     requested = as_penalty(penalty, agreed)
     resources = execution.resources(execution.present(device))
     cost = execution.plan(
-        first.source(agreed),
+        observed[0].source(agreed),
         agreed,
         device=device,
         solver=lambda gram: choice_for(gram, requested, agreed, solver, resources),
@@ -217,10 +197,16 @@ def plan(
     return replace(cost, code=f"fit({defaults.code(agreed)})")
 
 
-def _space_and_observations(
-    data: xr.DataArray | xr.Dataset, space: Any, bases: Mapping[str, Any], *, default_labels: bool
+def _read(
+    data: xr.DataArray | xr.Dataset,
+    space: Any,
+    bases: Mapping[str, Any],
+    weights: Any = None,
+    holder: Any = None,
+    *,
+    default_labels: bool,
 ) -> tuple[Space, list[Observations]]:
-    """Return the Space and, for each variable, its observations; reads coordinates only."""
+    """Return the Space and, for each variable, its observations with weights and holders; reads coordinates only."""
     given, pooled = _bases(space, bases)
     if isinstance(data, xr.DataArray):
         check_data(data)
@@ -246,7 +232,9 @@ def _space_and_observations(
                 raise unknown_name(str(dim), "dimension", data.dims)
         dims = {d for c in coordinates.values() for d in c.dims} | set(pooled)
         variables = fitted_variables(data, dims).values()
-    return agreed, [Observations(v, coordinates, pooled) for v in variables]
+    holders = holders_of(holder, data)
+    observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
+    return agreed, observed
 
 
 def _bases(
@@ -275,23 +263,18 @@ def _bases(
 
 def _statistics(
     data: Data,
-    space: Any,
-    bases: Mapping[str, Any],
-    *,
-    weights: Any,
+    agreed: Space,
+    observed: list[Observations],
     holder: Any,
     device: str | None,
+    *,
     compute: bool,
     checkpoint: Any,
-    default_labels: bool,
 ) -> Statistics[Data]:
-    """Walk from labels to Statistics; all variables and holders are computed in one pass."""
+    """Walk from observations to Statistics; all variables and holders are computed in one pass."""
     execution.check_device(device)
     if checkpoint is not None and not compute:
         raise ValueError("a checkpoint is written and read while sums are computed; leave out compute=False")
-    agreed, observed = _space_and_observations(data, space, bases, default_labels=default_labels)
-    holders = holders_of(holder, data)
-    observed = [replace(o, weights=checked_weights(weights, o.data), holders=holders) for o in observed]
     sources = [o.source(agreed) for o in observed]
     by_name = {o.name: o.data for o in observed}
     computed: list[
@@ -302,6 +285,7 @@ def _statistics(
             computed = execution.sums(sources, agreed, device=device, checkpoint=checkpoint)
     else:
         computed = [execution.lazy_sums(source, agreed, device=device) for source in sources]
+    holders = observed[0].holders
     if holders is None:
         parts = [_part(by_name, computed, holder, data.sizes)]
     else:

@@ -64,9 +64,9 @@ GRID = xr.Dataset(
 def test_standard_errors_are_the_dense_ones(
     field: xs.Field, product: xr.DataArray, orders: dict[str, int]
 ) -> None:
-    found = field.derivative_stderr(GRID, orders) if orders else field.stderr(GRID)
+    errors = field.derivative_stderr(GRID, orders) if orders else field.stderr(GRID)
     np.testing.assert_allclose(
-        found.transpose("time", "lat", "lon"), expected(field, product, GRID, **orders), rtol=1e-9
+        errors.transpose("time", "lat", "lon"), expected(field, product, GRID, **orders), rtol=1e-9
     )
 
 
@@ -112,11 +112,11 @@ def test_gradients_carry_their_errors(field: xs.Field) -> None:
 
 def test_the_trend_alone_has_its_own_error(field: xs.Field, product: xr.DataArray) -> None:
     trend = field.select(time=xs.Polynomial)
-    keep = field.space.axes["time"][1].select(xs.Polynomial)
+    keep = field.space.basis("time").select(xs.Polynomial)
     phi = design(field, GRID, time=1) * np.broadcast_to(keep, field.space.shape).ravel()
     dense = np.sqrt(np.einsum("...i,ij,...j->...", phi, dense_covariance(field, product), phi))
-    found = trend.derivative_stderr(GRID, time=1).transpose("time", "lat", "lon")
-    np.testing.assert_allclose(found, dense, rtol=1e-8)
+    errors = trend.derivative_stderr(GRID, time=1).transpose("time", "lat", "lon")
+    np.testing.assert_allclose(errors, dense, rtol=1e-8)
 
 
 def test_draws_agree_with_the_exact_errors(field: xs.Field) -> None:
@@ -153,11 +153,11 @@ def test_the_jackknife_is_that_of_refits(field: xs.Field, product: xr.DataArray)
     stacked = np.stack([f.values for f in fits])
     n = len(years)
     dense = np.sqrt((n - 1) / n * ((stacked - stacked.mean(axis=0)) ** 2).sum(axis=0))
-    found = field.stderr(GRID, method="jackknife")
-    np.testing.assert_allclose(found, dense, rtol=1e-7)
-    assert found.attrs["degrees_of_freedom"] == n - 1 and "independent between" in found.attrs["comment"]
+    errors = field.stderr(GRID, method="jackknife")
+    np.testing.assert_allclose(errors, dense, rtol=1e-7)
+    assert errors.attrs["degrees_of_freedom"] == n - 1 and "independent between" in errors.attrs["comment"]
     slope = field.derivative_stderr(GRID, lon=1, method="jackknife")
-    assert slope.shape == found.shape and np.isfinite(slope).all()
+    assert slope.shape == errors.shape and np.isfinite(slope).all()
 
 
 def test_batch_members_have_errors_of_their_own() -> None:
@@ -166,10 +166,10 @@ def test_batch_members_have_errors_of_their_own() -> None:
     data[1] = data[1].where(data.lat < 10) * 2
     both = data.spline.fit({"lat": 6, "lon": 8, "time": SEASONS}, penalty=PENALTY + xs.Ridge(1e-6))
     for member in data.member.values:
-        one = data.sel(member=member).spline.fit(both.space, penalty=both.penalty)
-        np.testing.assert_allclose(both.stderr(GRID).sel(member=member), one.stderr(GRID), rtol=1e-8)
+        alone = data.sel(member=member).spline.fit(both.space, penalty=both.penalty)
+        np.testing.assert_allclose(both.stderr(GRID).sel(member=member), alone.stderr(GRID), rtol=1e-8)
         np.testing.assert_allclose(
-            both.sample(2, seed=0).predict(GRID).sel(member=member).shape, (2, *one.predict(GRID).shape)
+            both.sample(2, seed=0).predict(GRID).sel(member=member).shape, (2, *alone.predict(GRID).shape)
         )
 
 

@@ -53,7 +53,7 @@ def checked_orders(
         if highest is not None and order > highest:
             raise ValueError(
                 f"the derivative of order {order} along {name!r} is above the degree {highest} of "
-                f"{space.axes[name][1]!r}; fit a basis of higher degree"
+                f"{space.basis(name)!r}; fit a basis of higher degree"
             )
     if not any(requested.values()):
         raise ValueError(
@@ -66,7 +66,7 @@ def checked_orders(
 def differentiated(space: Space, dims: Iterable[str] | str | None) -> tuple[str, ...]:
     """Return the coordinates of a gradient: those requested, or every fitted one that is not time."""
     if dims is None:
-        names = tuple(n for n in space.names if space.axes[n][0].kind == "number")
+        names = tuple(n for n in space.names if space.axis(n).kind == "number")
         if not names:
             raise ValueError(
                 f"every fitted coordinate ({', '.join(space.names)}) is a time; name them in dims="
@@ -90,7 +90,7 @@ def gradient(
     covariance: Covariance | None = None,
 ) -> xr.Dataset:
     """Return first derivatives along `names`, as a Dataset under their own names; with a covariance their errors."""
-    lat, lon = _sphere_names(fit.space, names) if _is_sphere(geometry) else ("", "")
+    lat, lon = _sphere_names(fit.space, names, geometry)
     orders = {name: checked_orders(fit.space, {name: 1}, {}) for name in names}
     first = {name: evaluate(fit, target, order, device, covariance) for name, order in orders.items()}
     if lat:
@@ -114,7 +114,7 @@ def laplacian(
 ) -> xr.DataArray:
     """Return the sum of second derivatives along `names`, or the Laplacian on the sphere."""
     space, variable = fit.space, fit.variable
-    lat, lon = _sphere_names(space, names) if _is_sphere(geometry) else ("", "")
+    lat, lon = _sphere_names(space, names, geometry)
     if lat and (extra := set(names) - {lat, lon}):
         raise ValueError(
             f"the Laplacian on the sphere is over latitude and longitude, not {sorted(extra)}; "
@@ -149,13 +149,13 @@ def cos_lat(latitude: xr.DataArray) -> xr.DataArray:
 
 def _common_unit(space: Space, names: tuple[str, ...]) -> str:
     """Return the unit of the coordinates of a Laplacian in the plane; ValueError where they are of no plane."""
-    units = {name: space.axes[name][0].units for name in names}
+    units = {name: space.axis(name).units for name in names}
     if len(set(units.values())) > 1:
         raise ValueError(
             f"a Laplacian adds second derivatives per {units}, which differ; choose dims= with one unit, "
             f"or geometry='sphere' for latitude and longitude"
         )
-    roles = {name: space.axes[name][0].role for name in names}
+    roles = {name: space.axis(name).role for name in names}
     if len(names) > 1 and (angles := [n for n in names if roles[n] in ("latitude", "longitude")]):
         raise ValueError(
             f"degrees of {' and '.join(angles)} are no lengths, so second derivatives along {list(names)} do not add "
@@ -164,14 +164,13 @@ def _common_unit(space: Space, names: tuple[str, ...]) -> str:
     return units[names[0]]
 
 
-def _is_sphere(geometry: str) -> bool:
+def _sphere_names(space: Space, names: tuple[str, ...], geometry: str) -> tuple[str, str]:
+    """Return the names of latitude and longitude on the sphere; empty ones in the plane."""
     if geometry not in ("plane", "sphere"):
         raise ValueError(f"geometry={geometry!r} is unknown; use 'plane' or 'sphere'")
-    return geometry == "sphere"
-
-
-def _sphere_names(space: Space, names: tuple[str, ...]) -> tuple[str, str]:
-    roles = {space.axes[name][0].role: name for name in names}
+    if geometry == "plane":
+        return "", ""
+    roles = {space.axis(name).role: name for name in names}
     if "latitude" not in roles or "longitude" not in roles:
         raise ValueError(
             f"geometry='sphere' needs a latitude and a longitude among {list(names)}; give the coordinates "

@@ -55,10 +55,9 @@ def resolve(
     ValueError
         A name is not fitted, a coordinate is neither given nor remembered, or a label is a slice.
     """
+    at = {} if at is None else at
     is_object = isinstance(at, xr.DataArray | xr.Dataset)
-    given = (
-        at.variables if isinstance(at, xr.Dataset) else at.coords if is_object else {} if at is None else at
-    )
+    given = at.variables if isinstance(at, xr.Dataset) else at.coords if is_object else at
     for name in coords:
         if name not in space.names:
             raise unknown_name(name, "fitted coordinate", space.names)
@@ -80,10 +79,8 @@ def resolve(
             raise ValueError(
                 f"no labels for {name!r} are remembered here; pass at= an object that has them, or {name}=..."
             )
-        axis = space.axes[name][0]
-        if (
-            axis.kind != "number" and own.dtype.kind in "US"
-        ):  # strings name instants, by which the result is labelled
+        axis = space.axis(name)
+        if axis.kind != "number" and own.dtype.kind in "US":  # strings become the instants that they name
             own = own.copy(data=axis.to_label(axis.to_float(own.values)))
         labels[name] = own
     if chunks is None and is_object:
@@ -202,7 +199,7 @@ def evaluate(
 def _labelled(result: xr.DataArray, target: Target, fit: Fit, orders: Mapping[str, int]) -> xr.DataArray:
     """Attach the target's coordinates, and name, units and history of what was evaluated."""
     variable, space = fit.variable, fit.space
-    units = per(variable.units, *((space.axes[name][0].units, n) for name, n in orders.items()))
+    units = per(variable.units, *((space.axis(name).units, n) for name, n in orders.items()))
     selected = ", ".join(f"{name}={kind}" for name, kind in fit.selected.items())
     long_name = f"{variable.long_name} ({selected})" if selected else variable.long_name
     call = "predict()"

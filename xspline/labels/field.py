@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import xarray as xr
@@ -35,7 +35,7 @@ class Field(FieldBase[Data]):
         penalty: Any = None,
         solver: str | None = None,
         device: str | None = None,
-    ) -> Field[Data]:
+    ) -> Self:
         """Solve for the coefficients; see :meth:`Statistics.solve`."""
         request = Request(as_penalty(penalty, statistics.space), solver, device)
         if statistics.is_lazy:
@@ -45,13 +45,12 @@ class Field(FieldBase[Data]):
 
     @classmethod
     def from_dataset(cls, dataset: xr.Dataset) -> Field[Any] | Draws[Any]:
-        """Return the field, or the draws, in a Dataset that `to_dataset` made; raises as `open_statistics` does."""
+        """Return the field, or the draws, in a Dataset that `to_dataset` returned; raises as `open_statistics` does."""
         meta = read_meta(dataset, "field")
         statistics = Statistics.from_dataset(dataset)
-        asked = (
-            meta["asked"] if "asked" in meta else meta["penalty"]
-        )  # schema 1: one penalty for all variables
-        penalties = meta.get("penalties", dict.fromkeys(statistics.variables, asked))
+        # In schema 1 one penalty, that of all variables, was also the requested one.
+        requested = meta["asked"] if "asked" in meta else meta["penalty"]
+        penalties = meta.get("penalties", dict.fromkeys(statistics.variables, requested))
         fits = {}
         for k, name in enumerate(statistics.variables):
             fits[name] = Fit(
@@ -62,7 +61,7 @@ class Field(FieldBase[Data]):
                 meta.get("choices", {}).get(name, {}),
                 selected=meta["selected"],
             )
-        penalty = asked if isinstance(asked, str) else penalty_from_dict(asked)
+        penalty = requested if isinstance(requested, str) else penalty_from_dict(requested)
         kind = Draws if meta.get("members") else cls
         return kind(statistics, fits, Request(penalty, meta["solver"]))
 
@@ -83,17 +82,17 @@ class Field(FieldBase[Data]):
         solved = solve_variables(self.statistics, penalties, self.request.solver, device)
         return {name: replace(fit, solution=solved[name].solution) for name, fit in self.fits.items()}
 
-    def compute(self) -> Field[Data]:
+    def compute(self) -> Self:
         """Return the same field with its statistics and coefficients in memory."""
         if not self.is_lazy:
             return self
         return self._solved_again(self.statistics.compute())
 
-    def persist(self) -> Field[Data]:
+    def persist(self) -> Self:
         """Return the same field with its statistics being computed on the workers and kept there."""
         return self._solved_again(self.statistics.persist())
 
-    def _solved_again(self, statistics: Statistics[Data]) -> Field[Data]:
+    def _solved_again(self, statistics: Statistics[Data]) -> Self:
         request, selected = self.request, next(iter(self.fits.values())).selected
         device = execution.present(request.device)
         return self.from_statistics(statistics, request.penalty, request.solver, device)._select(selected)
@@ -244,8 +243,8 @@ class Field(FieldBase[Data]):
         Returns
         -------
         DataArray or Dataset
-            ``sst_stderr``, in the data's units. Attributes say what it assumes; for the jackknife, with how many
-            ``degrees_of_freedom`` an interval is to be made of it.
+            ``sst_stderr``, in the data's units. Attributes say what it assumes; for the jackknife, also the
+            ``degrees_of_freedom`` of an interval.
 
         Raises
         ------
@@ -362,7 +361,7 @@ class Field(FieldBase[Data]):
 
     @functools.cached_property
     def _summary(self) -> xr.Dataset:
-        """The summary, made once: exact degrees of freedom cost a pass over the factors."""
+        """The summary, computed once: exact degrees of freedom cost a pass over the factors."""
         return self._table({name: fit.summary() for name, fit in self._solved.items()})
 
     def _table(self, by_variable: Mapping[str, xr.Dataset]) -> xr.Dataset:
@@ -371,10 +370,6 @@ class Field(FieldBase[Data]):
         if not self.statistics.is_dataset:
             return tables[0]
         return xr.concat(tables, dim=xr.Variable("variable", list(by_variable)), combine_attrs="override")
-
-    def to_dataset(self) -> xr.Dataset:
-        """Return coefficients, statistics and definitions as plain arrays and one JSON attribute (as in files)."""
-        return super(Field, self.compute()).to_dataset()
 
     def _repr_html_(self) -> str:
         return self._titled(self.coefficients if self.is_lazy else self.summary())

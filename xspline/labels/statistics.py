@@ -260,14 +260,8 @@ class Statistics(Generic[Data]):
                     dims = [f"{prefix}{key}__{axis}" for axis in range(np.ndim(a))]
                     contents[prefix + key] = (dims, np.asarray(a))
                 described[name] = {"prefix": prefix, "arrays": list(arrays), "meta": facts}
-            parts.append(
-                {
-                    "digest": part.digest,
-                    "holder": part.holder,
-                    "provenance": dict(part.provenance),
-                    "sums": described,
-                }
-            )
+            identity = {"digest": part.digest, "holder": part.holder, "provenance": dict(part.provenance)}
+            parts.append({**identity, "sums": described})
         for k, variable in enumerate(self.variables.values()):
             own = set(variable.batch_dims)
             batch = {n: c for n, c in variable.batch.coords.items() if set(c.dims) <= own}
@@ -289,7 +283,7 @@ class Statistics(Generic[Data]):
 
     @classmethod
     def from_dataset(cls, dataset: xr.Dataset) -> Statistics[Any]:
-        """Return the statistics in a Dataset that `to_dataset` made, checking version and digests.
+        """Return the statistics in a Dataset that `to_dataset` returned, checking version and digests.
 
         Raises
         ------
@@ -373,7 +367,7 @@ def _restored(dataset: xr.Dataset, prefix: str, name: str) -> xr.DataArray:
     variable = dataset[prefix + name].variable
     values = variable.values
     if values.dtype.kind in "OT" and values.size and all(isinstance(label, str) for label in values.flat):
-        values = values.astype(str)
+        values = np.array(values.ravel().tolist()).reshape(values.shape)
     dims = [str(d).removeprefix(prefix) for d in variable.dims]
     return xr.DataArray(values, dims=dims, name=name, attrs=variable.attrs)
 

@@ -78,11 +78,9 @@ def covariance(fit: Fit, method: str | None, device: str | None = None) -> Covar
             attrs["relative_error"] = 1 / math.sqrt(2 * DRAWS)
         case "jackknife":
             pairs = outer_pairs(jackknife_replicates(fit, device), frame)
-            parts = len(fit.sums)
-            attrs["comment"] = (
-                f"assumes errors that are independent between the {parts} parts, not within them"
-            )
-            attrs["degrees_of_freedom"] = parts - 1
+            n = len(fit.sums)
+            attrs["comment"] = f"assumes errors that are independent between the {n} parts, not within them"
+            attrs["degrees_of_freedom"] = n - 1
         case _:
             known = ", ".join(map(repr, METHODS))
             raise ValueError(f"method={method!r} is unknown; use one of {known}, or None")

@@ -118,7 +118,7 @@ def _sums(
 
 def _units(equation: Equation, known: Mapping[str, Any], field: FieldBase[Any]) -> dict[str, units.Unit]:
     """Return the unit of each name in the equation, from attributes."""
-    found = {}
+    by_name = {}
     for name, symbol in equation.symbols.items():
         match symbol:
             case Value(variable=variable, orders=orders):
@@ -129,9 +129,9 @@ def _units(equation: Equation, known: Mapping[str, Any], field: FieldBase[Any]) 
                 unit = _axis_unit(field, coordinate)
             case Known(name=given):
                 unit = units.Unit.parse(str(getattr(known[given], "attrs", {}).get("units", "")), given)
-        found[name] = unit
-    return found
+        by_name[name] = unit
+    return by_name
 
 
 def _axis_unit(field: FieldBase[Any], name: str) -> units.Unit:
-    return units.Unit.parse(field.space.axes[name][0].units, name)
+    return units.Unit.parse(field.space.axis(name).units, name)

@@ -65,11 +65,8 @@ def in_memory(coordinates: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArray
     if not chunked:
         return dict(coordinates)
     loaded = xr.Dataset({f"c{i}": c.variable for i, c in enumerate(chunked.values())}).compute()
-    variables = (loaded[f"c{i}"].variable for i in range(len(chunked)))
-    return {
-        **coordinates,
-        **{n: c.copy(data=v.data) for (n, c), v in zip(chunked.items(), variables, strict=True)},
-    }
+    copies = {n: c.copy(data=loaded[f"c{i}"].variable.data) for i, (n, c) in enumerate(chunked.items())}
+    return {**coordinates, **copies}
 
 
 def extent_of(x: np.ndarray, axis: Axis, name: str) -> tuple[float, float]:

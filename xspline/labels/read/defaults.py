@@ -80,7 +80,7 @@ def code(space: Space | Mapping[str, Basis]) -> str:
 
 def _requested(space: Space, name: str) -> Basis:
     """Return a bound basis as a user would write it: the year by its name, without what came from the data."""
-    axis, basis = space.axes[name]
+    axis, basis = space.axis(name), space.basis(name)
     if isinstance(basis, Union):
         return Union(tuple(_requested_term(term, axis, name in space.from_data) for term in basis.terms))
     if isinstance(basis, BSpline) and name in space.from_data:

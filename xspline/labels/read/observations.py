@@ -16,6 +16,7 @@ from xspline.labels.read.coordinates import Arrangement, arrange, floats
 from xspline.spaces import Space
 
 UNNAMED = "field"  # what an unnamed variable is called
+_TEXTS = ("name", "units", "long_name", "history")
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +66,7 @@ class Variable:
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the values of the batch coordinates as plain data."""
         return {
-            "name": self.name,
-            "units": self.units,
-            "long_name": self.long_name,
-            "history": self.history,
+            **{key: getattr(self, key) for key in _TEXTS},
             "dims": [str(d) for d in self.dims],
             "spans": [[str(d) for d in span] for span in self.spans],
             "batch_dims": [str(d) for d in self.batch_dims],
@@ -79,15 +77,12 @@ class Variable:
     def from_dict(cls, described: Mapping[str, Any], batch: Mapping[str, xr.DataArray]) -> Variable:
         """Inverse of `to_dict`, given the batch coordinates."""
         return cls(
-            described["name"],
-            described["units"],
-            described["long_name"],
-            described["history"],
-            tuple(described["dims"]),
-            tuple(tuple(span) for span in described["spans"]),
-            xr.Dataset(coords=batch),
-            tuple(described["batch_dims"]),
-            tuple(described["batch_shape"]),
+            **{key: described[key] for key in _TEXTS},
+            dims=tuple(described["dims"]),
+            spans=tuple(tuple(span) for span in described["spans"]),
+            batch=xr.Dataset(coords=batch),
+            batch_dims=tuple(described["batch_dims"]),
+            batch_shape=tuple(described["batch_shape"]),
         )
 
 
@@ -207,10 +202,9 @@ class Observations:
     def variable(self) -> Variable:
         """Return what outputs need to know of these labels."""
         data, batch = self.data, self.arrangement.batch
-        kept = {
-            n: c for n, c in data.coords.items() if set(c.dims) <= set(batch) and n not in self.coordinates
-        }
-        loaded = xr.Dataset(coords={n: c.variable for n, c in kept.items()}).compute()
+        others = {n: c for n, c in data.coords.items() if n not in self.coordinates}
+        kept = {n: c.variable for n, c in others.items() if set(c.dims) <= set(batch)}
+        loaded = xr.Dataset(coords=kept).compute()
         attrs = {key: str(data.attrs.get(key, "")) for key in ("units", "long_name", "history")}
         return Variable(
             self.name,
@@ -233,11 +227,8 @@ def check_data(data: xr.DataArray) -> None:
             "give each axis a name of its own"
         )
     if data.dtype.kind not in "iufb":
-        hint = (
-            "fit its .real and .imag parts apart"
-            if data.dtype.kind == "c"
-            else "convert it with .astype(float)"
-        )
+        parts = "fit its .real and .imag parts apart"
+        hint = parts if data.dtype.kind == "c" else "convert it with .astype(float)"
         raise TypeError(
             f"{data.name or 'the data'} has dtype {data.dtype}, which is not a real number; {hint}"
         )
@@ -251,17 +242,16 @@ def fitted_variables(dataset: xr.Dataset, dims: set[Hashable]) -> dict[str, xr.D
     ValueError
         No variable spans them.
     """
-    fitted = {
-        str(n): v for n, v in dataset.data_vars.items() if dims <= set(v.dims) and v.dtype.kind in "iuf"
-    }
+    numeric = {str(n): v for n, v in dataset.data_vars.items() if v.dtype.kind in "iuf"}
+    fitted = {n: v for n, v in numeric.items() if dims <= set(v.dims)}
     left_out = [f"{n} {v.dims}" for n, v in dataset.data_vars.items() if str(n) not in fitted]
     if not fitted:
         raise ValueError(
             f"no numeric variable spans {sorted(map(str, dims))}; the Dataset holds {', '.join(left_out) or 'none'}"
         )
     if left_out:
-        named = ", ".join(left_out)
-        warn(f"not fitted, because not numeric or without the dimensions {sorted(map(str, dims))}: {named}")
+        why = f"not numeric or without the dimensions {sorted(map(str, dims))}"
+        warn(f"not fitted, because {why}: {', '.join(left_out)}")
     return fitted
 
 
