@@ -75,7 +75,7 @@ def test_moorings(data_dir: Path) -> None:
     assert all(isinstance(chosen[n], xs.BSpline) and 4 <= chosen[n].count <= 32 for n in ("lat", "lon"))
 
 
-def test_a_season_of_a_sea(data_dir: Path) -> None:
+def test_a_season_of_observations_of_a_sea(data_dir: Path) -> None:
     with xr.open_dataset(data_dir / "adt_mediterranean_2005_q2.nc") as opened:
         chosen = bases_for(opened.adt)
         space = opened.adt.spline.space()
@@ -128,7 +128,7 @@ def test_a_single_label_is_not_fitted() -> None:
     ],
     ids=str,
 )
-def test_what_is_vertical(coordinate: tuple[str, dict[str, str]]) -> None:
+def test_vertical_coordinates_are_recognised(coordinate: tuple[str, dict[str, str]]) -> None:
     name, attrs = coordinate
     levels = np.array([5.0, 10, 20, 30, 50, 75, 100, 150])
     data = zeros(
@@ -383,7 +383,7 @@ def test_code_of_bases_and_of_the_space_they_give() -> None:
     ],
     ids=str,
 )
-def test_code_says_what_was_asked_for(bases: dict[str, Any]) -> None:
+def test_code_shows_the_requested_bases(bases: dict[str, Any]) -> None:
     data = sst(months=30)
     space = data.spline.space(bases)
     again = eval(defaults.code(space), {"xs": xs})
@@ -421,7 +421,7 @@ def test_holders_with_their_own_defaults_are_told_how_to_agree() -> None:
     np.testing.assert_allclose(pooled.predict(data), expected.predict(), rtol=1e-9)
 
 
-def test_defaults_warn_of_nothing() -> None:
+def test_defaults_give_no_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sst(months=30).spline.plan()

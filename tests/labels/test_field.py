@@ -190,7 +190,7 @@ def test_area_of_the_sphere_is_the_integral_of_one() -> None:
     np.testing.assert_allclose(area, 4 * np.pi * xs.EARTH_RADIUS**2, rtol=1e-6)
 
 
-def test_poles_have_no_east() -> None:
+def test_the_eastward_derivative_is_missing_at_the_poles() -> None:
     u, _ = globe()
     gradient = u.gradient(geometry="sphere")
     assert np.isnan(gradient.du_dlon.sel(lat=[-90, 90])).all()
@@ -198,7 +198,7 @@ def test_poles_have_no_east() -> None:
     assert np.isfinite(gradient.du_dlat).all()
 
 
-def test_gradient_takes_what_is_not_time(field: xs.Field) -> None:
+def test_gradient_leaves_out_time_by_default(field: xs.Field) -> None:
     assert list(field.gradient(geometry="sphere")) == ["dsst_dlat", "dsst_dlon"]
     assert field.gradient(geometry="sphere").dsst_dlon.attrs["units"] == "degC m-1"
     assert list(field.gradient(dims=["time"])) == ["dsst_dtime"]
@@ -283,7 +283,7 @@ def test_a_selection_survives_compute_and_files(product: xr.DataArray, tmp_path:
     assert "time=Polynomial" in again.predict().attrs["long_name"]
 
 
-def test_lazy_results_combine(product: xr.DataArray) -> None:
+def test_lazy_results_of_one_field_are_computed_together(product: xr.DataArray) -> None:
     field = product.chunk(time=6).spline.fit(BASES, penalty=1e-3, compute=False)
     both = xr.Dataset({"a": field.predict().sum("lat"), "b": field.derivative(lat=1).sum("lat")}).compute()
     now = field.compute()

@@ -233,7 +233,7 @@ def test_names_that_mean_no_labels_are_refused(product: xr.DataArray) -> None:
 @pytest.mark.parametrize(
     "holder", [[1, 2], 5, np.zeros(30), xr.DataArray(np.zeros((30, 17)), dims=["time", "lat"])]
 )
-def test_neither_a_name_nor_labels(product: xr.DataArray, holder: Any) -> None:
+def test_holders_that_are_neither_a_name_nor_labels_are_refused(product: xr.DataArray, holder: Any) -> None:
     with pytest.raises(TypeError, match=r"holder has to be a name or 1-D labels as a DataArray.*not "):
         product.spline.statistics(BASES, holder=holder)
 

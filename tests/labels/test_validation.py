@@ -107,7 +107,7 @@ def test_scores_are_those_of_refits_of_scattered_holders(holders: int, clustered
     assert_refits(field.cross_validate(), field, data, data.owner)
 
 
-def test_weights_count() -> None:
+def test_scores_are_weighted() -> None:
     data = scattered(4)
     w = xr.DataArray(np.random.default_rng(1).gamma(2.0, size=data.size), dims="obs")
     field = data.spline.fit(xs.Space(PLANE), penalty=1e-3, holder="owner", weights=w)
@@ -168,7 +168,7 @@ def test_an_empty_part_changes_nothing(product: xr.DataArray) -> None:
     assert empty["count"] == 0 and np.isnan(empty.rmse) and empty.influence < 1e-10
 
 
-def test_where_nothing_was_observed_the_influence_does_not_look(product: xr.DataArray) -> None:
+def test_influence_leaves_out_places_without_observations(product: xr.DataArray) -> None:
     """There the field is what a weak penalty makes of it."""
     bases = {"lat": 12, "lon": 20, "time": SEASONS}
     east = product.where(product.lon > 180)
@@ -204,7 +204,7 @@ def test_a_part_that_cannot_be_spared_has_no_scores() -> None:
         jackknife_replicates(field, "sst")
 
 
-def test_parts_none_of_which_can_be_spared() -> None:
+def test_cross_validation_refuses_where_no_part_can_be_left_out() -> None:
     data = scattered(2, clustered=True)
     field = data.spline.fit(xs.Space(PLANE), penalty=0, holder="owner")
     with pytest.raises(

@@ -37,9 +37,7 @@ def place(data: xr.DataArray, index: tuple[int, ...]) -> str:
 
 
 def _label(data: xr.DataArray, dim: Any, i: int) -> str:
-    if dim not in data.coords:
-        return str(i)
-    return label_text(data.coords[dim].values[i])
+    return label_text(data.coords[dim].values[i]) if dim in data.coords else str(i)
 
 
 def label_text(label: Any) -> str:

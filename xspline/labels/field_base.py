@@ -271,11 +271,11 @@ class FieldBase(Generic[Data]):
         shape = " x ".join(map(str, self.space.shape))
         state = "lazy" if self.is_lazy else f"{self.statistics.count} observations"
         kind = f"<xspline.{type(self).__name__} of {', '.join(self.variables)}"
-        lines = [f"{kind}: {shape} = {self.space.size} coefficients, {state}>"]
-        lines += [f"    {name}: {basis!r}" for name, (_, basis) in self.space.axes.items()]
+        bases = [f"    {name}: {self.space.basis(name)!r}" for name in self.space.names]
         chosen = any(fit.choice for fit in self.fits.values())
         by = f" (by {self.request.penalty!r})" if chosen else ""
-        return "\n".join([*lines, f"    penalty: {self.penalty!r}{by}", f"    = {self.code()}"])
+        head = f"{kind}: {shape} = {self.space.size} coefficients, {state}>"
+        return "\n".join([head, *bases, f"    penalty: {self.penalty!r}{by}", f"    = {self.code()}"])
 
     def _repr_html_(self) -> str:
         return self._titled(self.coefficients)
@@ -308,4 +308,5 @@ class Draws(FieldBase[Data]):
 
 
 def merged(datasets: Iterable[xr.Dataset]) -> xr.Dataset:
+    """Return the variables of several Datasets of one target in one."""
     return xr.merge(list(datasets), compat="override", combine_attrs="override").drop_encoding()
