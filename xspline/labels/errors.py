@@ -1,10 +1,8 @@
-"""Errors and warnings in the user's own names and labels, and at the user's own line."""
+"""From positions in arrays to messages in the user's own names and labels."""
 
 from __future__ import annotations
 
 import difflib
-import sys
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -21,14 +19,6 @@ def unknown_name(name: str, kind: str, known: Iterable[Any], advice: str = "") -
     close = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     return ValueError(f"no {kind} {name!r}{hint} Known: {', '.join(map(repr, choices)) or 'none'}{advice}")
-
-
-def warn(message: str) -> None:
-    """Warn at the line of code outside xspline that led here."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "xspline":
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def place(data: xr.DataArray, index: tuple[int, ...]) -> str:

@@ -11,8 +11,7 @@ import xarray as xr
 from xspline.labels.field_base import FieldBase
 from xspline.pde import expression, pointwise, report, units
 from xspline.pde.equation import Equation, parse
-from xspline.pde.points import Differences, Points
-from xspline.pde.sources import at_points
+from xspline.pde.points import Differences, Points, at_points
 from xspline.pde.symbols import Coordinate, Known, Names, Symbol, Value
 
 METHODS = ("pointwise", "differences")

@@ -10,7 +10,8 @@ import numpy as np
 import xarray as xr
 
 from xspline.kernels import Group, Layout
-from xspline.labels.errors import unknown_name, warn
+from xspline.labels.errors import unknown_name
+from xspline.solve.errors import warn
 from xspline.spaces import Axis, Space
 
 _ONE_GAP = 1.5  # labels close the circle when their widest gap is within this factor of the usual one

@@ -11,8 +11,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from xspline.execution import Owners, Source
-from xspline.labels.errors import label_text, place, warn
+from xspline.labels.errors import label_text, place
 from xspline.labels.read.coordinates import Arrangement, arrange, floats
+from xspline.solve.errors import warn
 from xspline.spaces import Space
 
 UNNAMED = "field"  # what an unnamed variable is called
