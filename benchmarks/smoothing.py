@@ -59,7 +59,7 @@ def row(name: str, statistics: xs.Statistics) -> tuple[object, ...]:
     field = statistics.solve()
     chosen, peak = time.perf_counter() - start, measure.peak() - before
     once = measure.seconds(lambda: statistics.solve(field.penalty), repeat=1, warm=False)
-    count = next(iter(field.choices.values()))["factorisations"]
+    count = next(iter(field.fits.values())).choice["factorisations"]
     return name, field.space.size, count, chosen, once, chosen / once, peak / 1e9
 
 

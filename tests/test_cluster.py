@@ -33,7 +33,7 @@ def open_store(path: object, **kwargs: object) -> xr.DataArray:
 
 
 def bits(field: xs.Field) -> bytes:
-    return field.arrays["sst"].tobytes()
+    return field.fits["sst"].coefficients.tobytes()
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,9 @@ def test_regions_of_a_lazily_indexed_store_agree_with_chunks(store: Path, client
     again = open_store(store, chunks=None).spline.fit(BASES, penalty=0.1)
     assert bits(field) == bits(again)
     chunked = open_store(store).spline.fit(BASES, penalty=0.1)
-    np.testing.assert_allclose(field.arrays["sst"], chunked.arrays["sst"], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        field.fits["sst"].coefficients, chunked.fits["sst"].coefficients, rtol=1e-9, atol=1e-9
+    )
     assert field.predict().chunks is not None
 
 

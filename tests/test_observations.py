@@ -170,7 +170,7 @@ def test_a_prediction_keeps_the_labels_beside_those_that_were_fitted() -> None:
     field = data.spline.fit(lat=4, lon=4, penalty=1e-6)
     assert set(field.predict().coords) == set(field.gradient().coords) == {"lat", "lon", "y", "basin"}
     assert set(field.predict(data[0]).coords) == {"lat", "lon", "y", "basin"}
-    assert field.laplacian().attrs["history"].endswith("laplacian(geometry='plane')")
+    assert field.laplacian(geometry="sphere").attrs["history"].endswith("laplacian(geometry='sphere')")
     slope = field.gradient(geometry="sphere").dfield_dlat
     assert slope.attrs["history"].endswith("gradient(geometry='sphere')")
 

@@ -23,7 +23,7 @@ def pooled(product: xr.DataArray) -> xs.Field:
 
 
 def test_reml_is_the_default_and_says_so(pooled: xs.Field) -> None:
-    assert pooled.asked == "reml" and isinstance(pooled.penalty, xs.Roughness)
+    assert pooled.request.penalty == "reml" and isinstance(pooled.penalty, xs.Roughness)
     summary = pooled.summary()
     assert list(summary["lambda"].penalised.values) == ["lat", "lon"]
     np.testing.assert_array_equal(summary["lambda"], list(pooled.penalty.strength.values()))
@@ -90,7 +90,7 @@ def test_every_variable_has_its_own_smoothing(product: xr.DataArray) -> None:
 def test_fields_in_files_remember_their_choice(pooled: xs.Field, tmp_path: object) -> None:
     pooled.to_zarr(f"{tmp_path}/fit.zarr")
     opened = xs.open_field(f"{tmp_path}/fit.zarr")
-    assert opened.penalty == pooled.penalty and opened.asked == "reml"
+    assert opened.penalty == pooled.penalty and opened.request.penalty == "reml"
     xr.testing.assert_allclose(opened.summary(), pooled.summary())
     assert opened.summary().attrs["smoothing"] == pooled.summary().attrs["smoothing"]
 

@@ -32,7 +32,7 @@ def same_bits(a: xs.Statistics, b: xs.Statistics) -> bool:
     if {p.digest for p in a.parts} != {p.digest for p in b.parts}:
         return False
     x, y = a.total("sst"), b.total("sst")
-    return x.digest() == y.digest() and np.array_equal(a.solve(0.1).arrays["sst"], b.solve(0.1).arrays["sst"])
+    return x.digest() == y.digest() and np.array_equal(a.solve(0.1).coefficients, b.solve(0.1).coefficients)
 
 
 def test_addition_is_commutative_and_associative_bit_for_bit(holders: list[xs.Statistics]) -> None:
@@ -125,7 +125,7 @@ def test_no_data_is_zero_not_an_error(product: xr.DataArray, holders: list[xs.St
     empty = product.isel(time=slice(0, 0)).spline.statistics(space, holder="asleep")
     assert nothing.count == empty.count == 0
     merged = xs.merge([*holders, nothing, empty])
-    np.testing.assert_array_equal(merged.solve(0.1).arrays["sst"], xs.merge(holders).solve(0.1).arrays["sst"])
+    np.testing.assert_array_equal(merged.solve(0.1).coefficients, xs.merge(holders).solve(0.1).coefficients)
 
 
 def test_merge_of_nothing_is_refused() -> None:
