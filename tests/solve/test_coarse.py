@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xspline.kernels import Block, Group, Layout, accumulate
-from xspline.solve.multigrid.coarse import coarser
+from xspline.solve.multigrid.spaces import coarser
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 
 SPACES = {

@@ -185,7 +185,9 @@ class DeviceSchwarz:
         shape = (count, *self.index.shape)
         x = xp.reshape(xp.take(single, xp.reshape(self.index, (-1,)), axis=1), shape)
         x = xp.matmul(self.roots, xp.permute_dims(x, (1, 2, 0)))
-        x = xp.matmul(xp.matrix_transpose(x), self.roots)  # the roots transposed would be a copy of all of them
+        x = xp.matmul(
+            xp.matrix_transpose(x), self.roots
+        )  # the roots transposed would be a copy of all of them
         y = xp.reshape(xp.permute_dims(x, (1, 0, 2)), (count, -1))
         y = xp.concat([y, xp.zeros((count, 1), dtype=xp.float32, device=y.device)], axis=1)
         z, (times, length) = xp.zeros_like(scaled), (int(n) for n in self.cover.shape)
@@ -201,9 +203,7 @@ class DeviceSchwarz:
         xp, (count, n) = self.xp, (int(length) for length in self.index.shape)
         # [subdomains, width, width] of an axis, over four axes of subdomains, of rows and of columns.
         first, *others = (
-            gpu.put(
-                table.reshape(_one_of_four(len(table), j) + 2 * _one_of_four(table.shape[1], j))
-            )
+            gpu.put(table.reshape(_one_of_four(len(table), j) + 2 * _one_of_four(table.shape[1], j)))
             for j, table in enumerate(places)
         )
         behind = count // len(places[0])  # subdomains that share one of the first axis
@@ -262,7 +262,7 @@ def _axis_cover(indices: NDArray[np.int64], size: int, steps: tuple[int, int]) -
 
 
 def _inverse_triangles(lower: Array, xp: Any) -> Array:
-    """Inverses of lower triangles, [.., n, n], by halves: nearly all of it is products of matrices, which GPUs do best."""
+    """Inverses of lower triangles, [.., n, n], by halves: nearly all of it is products of matrices, a GPU's best."""
     n, half = int(lower.shape[-1]), int(lower.shape[-1]) // 2
     if n <= MIN_SPLIT:
         return xp.linalg.inv(lower)

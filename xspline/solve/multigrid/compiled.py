@@ -39,7 +39,14 @@ def pack(pairs: Floats, rows: Integers, kinds: Integers, wraps: bool, out: Float
 
 @loop
 def multiply(
-    bands: Floats, start: Integers, target: Integers, source: Integers, x: Floats, y: Floats, first: int, last: int
+    bands: Floats,
+    start: Integers,
+    target: Integers,
+    source: Integers,
+    x: Floats,
+    y: Floats,
+    first: int,
+    last: int,
 ) -> None:
     """y[m, target] += T x[m, source] for symmetric bands T [O, w + K] and their links, x with w in front and behind.
 

@@ -85,9 +85,7 @@ def _blocks(axes: Sequence[AxisLevel]) -> tuple[Integers, Integers]:
     return rows, kinds
 
 
-def _links(
-    rows: Integers, kinds: Integers, axes: Sequence[AxisLevel]
-) -> tuple[Integers, Integers, Integers]:
+def _links(rows: Integers, kinds: Integers, axes: Sequence[AxisLevel]) -> tuple[Integers, Integers, Integers]:
     """(target, source) rows of every block, in all orientations of its pair, and where those of a block start."""
     sizes = [axis.size for axis in axes]
     first = np.unravel_index(rows, sizes)
@@ -97,9 +95,9 @@ def _links(
     for flips in orientations((1,) * len(axes)):
         exists = np.logical_and.reduce([(o > 0) | (not flip) for o, flip in zip(offset, flips, strict=True)])
         ends = [(s, k) if flip else (k, s) for k, s, flip in zip(first, second, flips, strict=True)]
-        target, source = (np.ravel_multi_index(side, sizes) for side in zip(*ends, strict=True))
-        targets.append(target[exists])
-        sources.append(source[exists])
+        target, source = zip(*ends, strict=True)
+        targets.append(np.asarray(np.ravel_multi_index(target, sizes))[exists])
+        sources.append(np.asarray(np.ravel_multi_index(source, sizes))[exists])
         blocks.append(np.flatnonzero(exists))
     block = np.concatenate(blocks)
     order = np.argsort(block, kind="stable")

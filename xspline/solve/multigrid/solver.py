@@ -1,47 +1,37 @@
 """Iterative solver for any Gram and penalty: conjugate gradients with a multigrid V-cycle.
 
-Memory and time grow like P: the pair array and the inverses of the windows of `schwarz`, about twice as large, and some
-ten to forty iterations of eight products with each. What needs the inverse itself is estimated from fixed random
+Memory and time grow like P: the pair array and the inverses of the subdomains of `schwarz`, about twice as large, and
+some ten to forty iterations of eight products with each. What needs the inverse itself is estimated from fixed random
 probes: z with entries ±1 has E[zᵀ M z] = tr M (Hutchinson 1990).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.device.gpu import Gpu
-from xspline.solve.device.multigrid import DeviceMultigrid
-from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError, WithoutInverse
-from xspline.solve.krylov import (
-    MOST,
-    PROBE_TOLERANCE,
-    TOLERANCE,
-    conjugate_gradients,
-    probes,
-    quadrature,
-    spread,
-)
-from xspline.solve.multigrid.spaces import COARSEST, MAX_AXES, Line
-from xspline.solve.multigrid.vcycle import Multigrid, Terms
+from xspline.solve.device.multigrid import DeviceBackend
+from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
+from xspline.solve.krylov import MOST, PROBE_TOLERANCE, TOLERANCE, conjugate_gradients, probes
+from xspline.solve.multigrid.spaces import FourAxes
+from xspline.solve.multigrid.vcycle import COARSEST, HostBackend, Multigrid
 from xspline.solve.structure import distinct, members
+from xspline.solve.system import IterativeSystem
 from xspline.sums import Gram
 
 if TYPE_CHECKING:
-    from xspline.spaces import Frame, Space
+    from xspline.solve.device.gpu import Gpu
+    from xspline.solve.multigrid.vcycle import Backend
+    from xspline.spaces import Space
 
 Array = NDArray[np.float64]
 
-AT_ONCE = 8  # right-hand sides
 
-
-class Iterative(WithoutInverse):
-    """Multigrid preconditioners of the distinct members of G + Λ.
+class Iterative(IterativeSystem):
+    """Multigrid preconditioners of the different systems G + Λ of a batch.
 
     Parameters
     ----------
@@ -56,25 +46,15 @@ class Iterative(WithoutInverse):
     most : int
         Iterations.
     gpu : Gpu, optional
-        Device on which systems are set up and solved; None: the host.
-
-    Attributes
-    ----------
-    determined : ndarray of bool, [b..]
-        Whether every coefficient has an entry on the diagonal and the coarsest level is positive definite.
-    weakest : int
-        Flat index of the coefficient that depends most on the others, as far as the coarsest level shows it.
-    nbytes : int
-    iterations : int
-        Of the last solve, the most of any right-hand side.
-    residual : float
-        Of the last solve, relative, the largest of any right-hand side.
+        GPU on which systems are set up and solved; None: the host.
 
     Raises
     ------
     ValueError
         More than four coordinates.
     """
+
+    at_once = 8
 
     def __init__(
         self,
@@ -89,226 +69,101 @@ class Iterative(WithoutInverse):
     ) -> None:
         self.gpu = gpu
         self.frame, self.tolerance, self.most = space.frame, tolerance, most
-        self.layout = Layout.of(space)
+        self.four = FourAxes.of(space)
         self.gram, self.index = distinct(gram)
         self.penalty = penalty
+        backend = HostBackend() if gpu is None else DeviceBackend(gpu)
         count = int(self.index.max(initial=0)) + 1
-        self.parts = [self._part(i, coarsest) for i in range(count)]
-        determined = np.array([part is not None and part.base.determined for part in self.parts])
-        self.determined: NDArray[np.bool_] = determined[self.index]
-        self.weakest = self._weakest()
-        self.nbytes = sum(part.nbytes for part in self.parts if part is not None)
-        self.iterations, self.residual = 0, 0.0
+        self.systems = [self._system(i, coarsest, backend) for i in range(count)]
 
-    def _part(self, i: int, coarsest: int) -> Multigrid | None:
-        """The levels of one member; None if a coefficient has nothing that determines it."""
-        whole = Gram((*members(self.gram, i, i + 1).terms, *self.penalty.with_batch_axes(1).terms), 1)
-        if not (whole.diagonal(self.frame) > 0).all():
+    def _system(self, i: int, coarsest: int, backend: Backend) -> Multigrid | None:
+        """The levels of one system; None if a coefficient has nothing that determines it."""
+        data, penalty = members(self.gram, i, i + 1), self.penalty.with_batch_axes(1)
+        if not (Gram((*data.terms, *penalty.terms), 1).diagonal(self.frame) > 0).all():
             return None
-        terms = self.layout.terms(self.penalty, self.frame)
-        if self.gpu is None:
-            return Multigrid(self._pairs(whole), self.layout.lines, terms, coarsest)
-        alone = Gram(members(self.gram, i, i + 1).terms, 1) if terms else whole
-        return DeviceMultigrid(self._pairs(alone), self.layout.lines, terms, coarsest, gpu=self.gpu)
+        pairs = backend.pairs(data, self.penalty, self.frame, self.four)
+        return Multigrid(pairs, self.four.axes, self.four.terms(self.penalty, self.frame), coarsest, backend)
 
-    def _pairs(self, gram: Gram) -> Array:
-        """Pair array of one member over the four axes."""
-        return self.layout.pairs(gram.one_factor(self.frame).pairs[..., 0])
+    @cached_property
+    def determined(self) -> NDArray[np.bool_]:
+        """Whether every coefficient has an entry on the diagonal and the coarsest level is positive definite, [b..]."""
+        determined = [system is not None and system.base.determined for system in self.systems]
+        return np.asarray(np.array(determined)[self.index])
 
-    def _weakest(self) -> int:
-        found = [part for part in self.parts if part is not None]
-        if not found:
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the levels of all systems."""
+        return sum(system.nbytes for system in self.systems if system is not None)
+
+    @cached_property
+    def weakest(self) -> int:
+        """Flat index of the coefficient that depends most on the others, as far as the coarsest level shows it."""
+        systems = [system for system in self.systems if system is not None]
+        if not systems:
             diagonal = self.gram.diagonal(self.frame)[..., 0] + self.penalty.diagonal(self.frame)
             return int(np.argmin(diagonal))
-        best = max(found, key=lambda part: part.base.pivot)
-        return self.layout.original(best.weakest)
+        return self.four.original(max(systems, key=lambda system: system.base.pivot).weakest)
 
-    # --- solving
+    def _solve_rows(self, rows: Array, which: NDArray[np.intp], tolerance: float) -> Array:
+        """A⁻¹ rows, [m, K..], all of one system."""
+        system = self.systems[int(which[0])]
+        if system is None:
+            return np.full_like(rows, np.nan)
+        x = self._solve_on_four_axes(system, self.four.into(np.moveaxis(rows, 0, -1)), tolerance)
+        return np.moveaxis(self.four.back(x), -1, 0)
 
-    def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
-        """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides.
-
-        Raises
-        ------
-        ConvergenceError
-            The residual did not fall to the tolerance.
-        """
-        sizes = self.frame.sizes
-        batch = np.broadcast_shapes(rhs.shape[len(sizes) :], self.index.shape)
-        which = np.broadcast_to(self.index, batch).ravel()
-        flat = self.layout.into(np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1))
-        out = np.full_like(flat, np.nan)
-        self.iterations, self.residual = 0, 0.0
-        for i, part in enumerate(self.parts):
-            if part is not None and part.base.determined:
-                columns = np.flatnonzero(which == i)
-                out[columns] = self._columns(part, flat[columns], tolerance or self.tolerance)
-        return self.layout.back(out).reshape(sizes + batch)
-
-    def _columns(self, part: Multigrid, rhs: Array, tolerance: float) -> Array:
-        """A⁻¹ rhs, [m, K..], some columns at a time."""
-        out = np.empty_like(rhs)
-        for start in range(0, len(rhs), AT_ONCE):
-            some = slice(start, start + AT_ONCE)
+    def _solve_on_four_axes(self, system: Multigrid, rows: Array, tolerance: float) -> Array:
+        """A⁻¹ rows, [m, K..], some of them at a time."""
+        out, backend = np.empty_like(rows), system.backend
+        for start in range(0, len(rows), self.at_once):
+            some = slice(start, start + self.at_once)
             x, iterations, residual = conjugate_gradients(
-                part.operator.matvec, part.cycle, part.put(rhs[some]), tolerance, self.most
+                system.matrix.matvec, system.cycle, backend.put(rows[some]), tolerance, self.most
             )
-            out[some] = part.get(x)
-            self.iterations = max(self.iterations, iterations)
-            self.residual = max(self.residual, residual)
+            out[some] = backend.get(x)
+            self._record(iterations, residual)
         return out
 
     # --- estimates
 
-    def edf(self) -> Array:
-        """tr((G + Λ)⁻¹ G), [b..], from the probes: see `edf_error`."""
-        return self._indexed([float(np.mean(x)) for x in self._edf_samples])
-
-    def edf_error(self) -> Array:
-        """Standard error of `edf` relative to it, [b..], as its probes spread."""
-        return self._indexed([spread(x) / abs(float(np.mean(x))) for x in self._edf_samples])
-
-    def traces(self, grams: Sequence[Gram]) -> Array:
-        """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..], from the same probes as `edf`."""
-        rows = [[float(np.mean(self._samples(i, gram))) for i in range(len(self.parts))] for gram in grams]
-        return np.array([self._indexed(row) for row in rows])
-
-    def logdet(self) -> Array:
-        """log|G + Λ|, [b..], from Lanczos quadrature over the probes (Ubaru, Chen and Saad 2017): see `logdet_error`.
-
-        Differences between penalties are far better than values: the probes are the same.
-        """
-        return self._indexed([float(np.mean(x)) for x in self._logdet_samples])
-
-    def logdet_error(self) -> Array:
-        """Standard error of `logdet`, [b..], as its probes spread: some √P. Too few steps add a bias towards above."""
-        return self._indexed([spread(x) for x in self._logdet_samples])
-
-    def probed(self) -> tuple[Array, Array, Array]:
-        """a = S z, w = S⁻¹ z and b = A⁻¹ w of the only member, [K.., m] each.
+    def probes(self) -> tuple[Array, Array, Array]:
+        """a = S z, w = S⁻¹ z and b = A⁻¹ w of the only system, [K.., m] each.
 
         Raises
         ------
         ConvergenceError
-            There are several members, or it is not determined.
+            There are several systems, or it is not determined.
         """
-        found = self._probed[0]
-        if len(self._probed) != 1 or found is None:
+        first = self._probes[0]
+        if len(self._probes) != 1 or first is None:
             raise ConvergenceError("probes of several systems " + NEEDS_DIRECT)
-        a, b = (self.layout.back(x) for x in found)
+        a, b = first
         return a, 1.0 / a, b  # z are ±1, so S⁻¹ z and S z are reciprocal
 
     @cached_property
-    def _probed(self) -> list[tuple[Array, Array] | None]:
-        """Of each member scaled probes S z and the solutions A⁻¹ S⁻¹ z, S the inverse roots of the diagonal.
+    def _probes(self) -> list[tuple[Array, Array] | None]:
+        """Of each system scaled probes S z and the solutions A⁻¹ S⁻¹ z, S the inverse roots of the diagonal, [K.., m].
 
         Then xᵀ B (S z) estimates tr(A⁻¹ B) as well as zᵀ A⁻¹ B z does, with less scatter where A has steep contrasts.
         """
         out: list[tuple[Array, Array] | None] = []
-        for part in self.parts:
-            if part is None or not part.base.determined:
+        for system in self.systems:
+            if system is None or not system.base.determined:
                 out.append(None)
                 continue
-            scale = part.operator.scale()
-            z = probes(part.operator.sizes)
-            out.append((z * scale, self._columns(part, z / scale, PROBE_TOLERANCE)))
+            scale, z = system.matrix.inverse_root_diagonal(), probes(system.matrix.sizes)
+            solutions = self._solve_on_four_axes(system, z / scale, PROBE_TOLERANCE)
+            out.append((self.four.back(z * scale), self.four.back(solutions)))
         return out
 
-    @cached_property
-    def _edf_samples(self) -> list[Array]:
-        return [self._samples(i, members(self.gram, i, i + 1)) for i in range(len(self.parts))]
-
-    @cached_property
-    def _logdet_samples(self) -> list[Array]:
-        return [np.full(1, np.nan) if part is None else _logdet(part) for part in self.parts]
-
-    def _samples(self, i: int, gram: Gram) -> Array:
-        """Estimates of tr(A⁻¹ B) of one member, [probes]."""
-        found = self._probed[i]
-        if found is None:
-            return np.full(1, np.nan)
-        scaled, solved = (self.layout.back(x) for x in found)
-        image = gram.matvec(scaled, self.frame)
-        axes = tuple(range(len(self.frame.sizes)))
-        return np.asarray(np.sum(solved * image, axis=axes), dtype=np.float64)
-
-    def _indexed(self, values: Sequence[float]) -> Array:
-        """One number a member for each batch position."""
-        return np.asarray(np.array(values)[self.index])
-
-
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """The coordinates as four axes: the longest local one last, the next longest first, axes of one to fill up.
-
-    Parameters
-    ----------
-    order : tuple of int
-        For each of the four the axis of the Space; −1 where it is filled up.
-    lines : tuple of Line
-    """
-
-    order: tuple[int, ...]
-    lines: tuple[Line, ...]
-
-    @staticmethod
-    def of(space: Space) -> Layout:
-        """The layout of a space."""
-        lines = [Line.of(f) for f in space.features]
-        if len(lines) > MAX_AXES:
-            raise ValueError(
-                f"the iterative solver is made for up to {MAX_AXES} coordinates, this space has {len(lines)}; "
-                "pass solver='banded'"
-            )
-        ranked = sorted(
-            range(len(lines)), key=lambda j: (lines[j].knots is not None, lines[j].size), reverse=True
-        )
-        last, first, others = ranked[:1], ranked[1:2], sorted(ranked[2:])
-        fill = [-1] * (MAX_AXES - len(lines))
-        order = (*first, *fill, *others, *last)
-        return Layout(order, tuple(Line(1, 1) if j < 0 else lines[j] for j in order))
-
-    @property
-    def axes(self) -> list[int]:
-        """Axes of the Space in their order here."""
-        return [j for j in self.order if j >= 0]
-
-    def pairs(self, pairs: Array) -> Array:
-        """[K.., O..] of the Space over the four axes."""
-        count = len(self.axes)
-        moved = pairs.transpose(*self.axes, *(count + j for j in self.axes))
-        shape = [line.size for line in self.lines] + [line.offsets for line in self.lines]
-        return np.ascontiguousarray(moved).reshape(shape)
-
-    def into(self, v: Array) -> Array:
-        """[K.., m] of the Space to [m, K..] over the four axes."""
-        moved = v.transpose(v.ndim - 1, *self.axes)
-        return np.ascontiguousarray(moved).reshape(-1, *(line.size for line in self.lines))
-
-    def back(self, v: Array) -> Array:
-        """Inverse of `into`."""
-        kept = [line.size for j, line in zip(self.order, self.lines, strict=True) if j >= 0]
-        back = np.argsort(self.axes) + 1
-        return v.reshape(len(v), *kept).transpose(*back.tolist(), 0)
-
-    def original(self, place: Sequence[int]) -> int:
-        """Flat index in the Space of a place on the four axes."""
-        at = {j: (k, line.size) for j, k, line in zip(self.order, place, self.lines, strict=True) if j >= 0}
-        indices, sizes = zip(*(at[j] for j in sorted(at)), strict=True)
-        return int(np.ravel_multi_index(indices, sizes))
-
-    def terms(self, penalty: Gram, frame: Frame) -> Terms:
-        """Terms of a penalty as pairs of each of the four axes; none if a factor spans several."""
-        if any(len(f.axes) != 1 for term in penalty.terms for f in term):
-            return ()
-        found = ({f.axes[0]: f.full(frame).pairs for f in term} for term in penalty.terms)
-        return [[term[j] if j >= 0 else np.ones((1, 1)) for j in self.order] for term in found]
-
-
-def _logdet(part: Multigrid) -> Array:
-    """Estimates of log|A| = −2 Σ log s + tr log(S A S), the trace by Lanczos quadrature, [probes]."""
-    scale, matvec = part.operator.scale(), part.operator.matvec
-    z = probes(part.operator.sizes)
-    some = (z[i : i + AT_ONCE] for i in range(0, len(z), AT_ONCE))
-    found = [quadrature(lambda v: scale * part.get(matvec(part.put(scale * v))), rows) for rows in some]
-    return np.concatenate(found) - 2.0 * float(np.sum(np.log(scale)))
+    def edf_samples(self) -> list[Array]:
+        """Estimates of tr((G + Λ)⁻¹ G) of each of the different systems, [probes]."""
+        samples, axes = [], tuple(range(len(self.frame.sizes)))
+        for i, pair in enumerate(self._probes):
+            if pair is None:
+                samples.append(np.full(1, np.nan))
+                continue
+            scaled, solutions = pair
+            image = members(self.gram, i, i + 1).matvec(scaled, self.frame)
+            samples.append(np.asarray(np.sum(solutions * image, axis=axes), dtype=np.float64))
+        return samples

@@ -199,7 +199,9 @@ def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> t
         return None
     for j, matrix in prolongations.items():
         moment = along(matrix.T, moment, j)
-    terms = tuple(tuple(_projected(f.full(space.frame), projections) for f in term) for term in sums.gram.terms)
+    terms = tuple(
+        tuple(_projected(f.full(space.frame), projections) for f in term) for term in sums.gram.terms
+    )
     window = tuple((0, k) for k in moment.shape[: len(space.names)])
     smaller = Space(bases, axes={name: axis for name, (axis, _) in space.axes.items()})
     return replace(sums, window=window, gram=Gram(terms, sums.gram.batch_ndim), moment=moment), smaller

@@ -105,7 +105,9 @@ class Backend(Protocol):
         """Apply a map to an axis of an array, or to an axis of coefficients and that of their offsets as one."""
         ...
 
-    def coarsest(self, solve: Callable[[HostArray], HostArray], sizes: Sequence[int]) -> Callable[[Array], Array]:
+    def coarsest(
+        self, solve: Callable[[HostArray], HostArray], sizes: Sequence[int]
+    ) -> Callable[[Array], Array]:
         """A solve of the coarsest level, r ↦ A⁻¹ r [m, K..], where the levels are."""
         ...
 
@@ -262,8 +264,8 @@ class Multigrid:
             pairs, terms, axes = level.project(pairs), level.project_terms(terms), coarse
             self.levels.append(level)
             self.sizes.append(tuple(axis.size for axis in axes))
-        geometry = zip(*((axis.size, axis.offsets, axis.periodic) for axis in axes), strict=True)
-        self.ordering = narrowest(Frame(*geometry, ()))
+        offsets, periodic = zip(*((axis.offsets, axis.periodic) for axis in axes), strict=True)
+        self.ordering = narrowest(Frame(self.sizes[-1], offsets, periodic, ()))
         with threads_for(0.0):  # the same bits on any number of threads
             self.base = BandCholesky(band(self.backend.get(pairs)[..., None], self.ordering)[..., 0])
         self.matrix = self.levels[0].matrix if self.levels else self.backend.matrix(pairs, axes)
@@ -364,7 +366,9 @@ class HostBackend:
 
     def pairs(self, data: Gram, penalty: Gram, frame: Frame, four: FourAxes) -> HostArray:
         """See `Backend`."""
-        return four.pairs(Gram((*data.terms, *penalty.with_batch_axes(1).terms), 1).one_factor(frame).pairs[..., 0])
+        return four.pairs(
+            Gram((*data.terms, *penalty.with_batch_axes(1).terms), 1).one_factor(frame).pairs[..., 0]
+        )
 
     def matrix(self, pairs: HostArray, axes: Sequence[AxisLevel]) -> Operator:
         """See `Backend`."""
