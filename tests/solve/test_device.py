@@ -19,7 +19,7 @@ from xspline.solve.multigrid.operator import Operator
 from xspline.solve.multigrid.schwarz import Schwarz
 from xspline.solve.multigrid.solver import Iterative
 from xspline.solve.multigrid.spaces import AxisLevel, FourAxes
-from xspline.solve.multigrid.vcycle import HostBackend, Level, Multigrid, coarsened
+from xspline.solve.multigrid.vcycle import HOST, Level, Multigrid, coarsened
 from xspline.spaces import BSpline, Fourier
 
 SYSTEMS = {
@@ -72,7 +72,7 @@ def test_smoother(name: str, device: Device) -> None:
 def test_changes_of_level(device: Device) -> None:
     system = SYSTEMS["cubic"]()
     coarse = coarsened(system.axes, ())
-    host = Level(system.pairs, system.axes, coarse, HostBackend())
+    host = Level(system.pairs, system.axes, coarse, HOST)
     ours = Level(device.put(system.pairs), system.axes, coarse, DeviceBackend(device))
     x = vectors(host.matrix.sizes)
     close(device.get(ours.project(device.put(system.pairs))), host.project(system.pairs), 1e-13)
@@ -86,7 +86,7 @@ def test_pairs_with_a_penalty_are_those_of_the_host(device: Device) -> None:
     system = SYSTEMS["with a season"]()
     arguments = system.sums.gram.with_batch_axes(1), system.penalty, system.space.frame
     four = FourAxes.of(system.space)
-    host = HostBackend().pairs(*arguments, four)
+    host = HOST.pairs(*arguments, four)
     close(device.get(DeviceBackend(device).pairs(*arguments, four)), host, 1e-14)
 
 

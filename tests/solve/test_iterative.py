@@ -21,7 +21,7 @@ from xspline.solve.multigrid.operator import Operator
 from xspline.solve.multigrid.schwarz import Schwarz, subdomain_indices
 from xspline.solve.multigrid.solver import Iterative
 from xspline.solve.multigrid.spaces import AxisLevel, FourAxes, pair_projection, prolongation
-from xspline.solve.multigrid.vcycle import HostBackend, Level, Multigrid, coarsened
+from xspline.solve.multigrid.vcycle import HOST, Level, Multigrid, coarsened
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.spaces.bspline import LocalSpline
 from xspline.sums import Factor, Gram, Sums
@@ -155,7 +155,7 @@ def test_pairs_of_a_projection(name: str) -> None:
     fine, coarse = nested(name)
     rng = np.random.default_rng(0)
     factor = Factor((0,), ((0, fine.size),), rng.normal(size=(fine.size, fine.offsets)), 1)
-    backend = HostBackend()
+    backend = HOST
     projection = pair_projection(prolongation(fine, coarse), fine, coarse)
     ours = backend.along(backend.axis_map(projection, fine.offsets, coarse.offsets), factor.pairs, 0, 1)
     space = Space({"x": AXES[name]}, axes={"x": Axis()})
@@ -199,7 +199,7 @@ def test_levels_are_galerkin_projections(count: int) -> None:
     four = FourAxes.of(space)
     pairs, axes = four.pairs(sums.gram.one_factor(space.frame).pairs), four.axes
     coarse = coarsened(axes, ())
-    level = Level(pairs, axes, coarse, HostBackend())
+    level = Level(pairs, axes, coarse, HOST)
     sizes = tuple(axis.size for axis in coarse)
     prolong, fine = dense(level.prolong, sizes), dense(level.matrix.matvec, level.matrix.sizes)
     ours = dense(Operator(level.project(pairs), coarse).matvec, sizes)

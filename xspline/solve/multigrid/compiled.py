@@ -18,8 +18,9 @@ Singles = NDArray[np.float32]
 Integers = NDArray[np.int64]
 FourArrays: TypeAlias = tuple[Integers, Integers, Integers, Integers]  # one of each axis
 
-# Sums may be added in another order besides: only so do the dot products of `four_products` take vector instructions.
-# One thread adds each of them, in an order that the compiled code fixes, so bits do not depend on threads or timing.
+# "reassoc" besides: sums may be added in another order, without which dot products (`four_products`) take no vector
+# instructions. Each sum is that of one thread, in an order that the compiled code fixes: bits do not depend on the
+# number of threads or on timing.
 loop = compiled(fastmath=OPTIONS["fastmath"] | {"reassoc"})
 
 

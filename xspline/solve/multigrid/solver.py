@@ -17,7 +17,7 @@ from xspline.solve.device.multigrid import DeviceBackend
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.krylov import MOST, PROBE_TOLERANCE, TOLERANCE, conjugate_gradients, probes
 from xspline.solve.multigrid.spaces import FourAxes
-from xspline.solve.multigrid.vcycle import COARSEST, HostBackend, Multigrid
+from xspline.solve.multigrid.vcycle import COARSEST, HOST, Multigrid
 from xspline.solve.structure import distinct, members
 from xspline.solve.system import IterativeSystem
 from xspline.sums import Gram
@@ -72,7 +72,7 @@ class Iterative(IterativeSystem):
         self.four = FourAxes.of(space)
         self.gram, self.index = distinct(gram)
         self.penalty = penalty
-        backend = HostBackend() if gpu is None else DeviceBackend(gpu)
+        backend = HOST if gpu is None else DeviceBackend(gpu)
         count = int(self.index.max(initial=0)) + 1
         self.systems = [self._system(i, coarsest, backend) for i in range(count)]
 
@@ -113,16 +113,13 @@ class Iterative(IterativeSystem):
         return np.moveaxis(self.four.back(x), -1, 0)
 
     def _solve_on_four_axes(self, system: Multigrid, rows: Array, tolerance: float) -> Array:
-        """A⁻¹ rows, [m, K..], some of them at a time."""
-        out, backend = np.empty_like(rows), system.backend
-        for start in range(0, len(rows), self.at_once):
-            some = slice(start, start + self.at_once)
-            x, iterations, residual = conjugate_gradients(
-                system.matrix.matvec, system.cycle, backend.put(rows[some]), tolerance, self.most
-            )
-            out[some] = backend.get(x)
-            self._record(iterations, residual)
-        return out
+        """A⁻¹ rows, [m, K..]."""
+        rhs = system.backend.put(rows)
+        x, iterations, residual = conjugate_gradients(
+            system.matrix.matvec, system.cycle, rhs, tolerance, self.most
+        )
+        self._record(iterations, residual)
+        return system.backend.get(x)
 
     # --- estimates
 
@@ -152,8 +149,10 @@ class Iterative(IterativeSystem):
                 out.append(None)
                 continue
             scale, z = system.matrix.inverse_root_diagonal(), probes(system.matrix.sizes)
-            solutions = self._solve_on_four_axes(system, z / scale, PROBE_TOLERANCE)
-            out.append((self.four.back(z * scale), self.four.back(solutions)))
+            w = z / scale
+            parts = (w[i : i + self.at_once] for i in range(0, len(w), self.at_once))
+            b = np.concatenate([self._solve_on_four_axes(system, part, PROBE_TOLERANCE) for part in parts])
+            out.append((self.four.back(z * scale), self.four.back(b)))
         return out
 
     def edf_samples(self) -> list[Array]:

@@ -113,6 +113,85 @@ class Backend(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
+class SparseMap:
+    """A sparse map of the entries (coefficient, offset) of an axis.
+
+    Parameters
+    ----------
+    start : ndarray of int
+        Where the entries of a row start; rows of the same coefficient, one for each offset, follow each other.
+    coefficient, offset : ndarray of int
+    weight : ndarray
+    size, offsets : int
+        Of the result.
+    """
+
+    start: Integers
+    coefficient: Integers
+    offset: Integers
+    weight: HostArray
+    size: int
+    offsets: int
+
+
+class HostBackend:
+    """Arrays of NumPy, and compiled loops over them."""
+
+    xp: Any = np
+    matrix, smoother = Operator, Schwarz
+
+    def put(self, array: HostArray) -> HostArray:
+        """The array itself."""
+        return array
+
+    def get(self, array: HostArray) -> HostArray:
+        """The array itself."""
+        return array
+
+    def pairs(self, data: Gram, penalty: Gram, frame: Frame, four: FourAxes) -> HostArray:
+        """See `Backend`."""
+        return four.pairs(
+            Gram((*data.terms, *penalty.with_batch_axes(1).terms), 1).one_factor(frame).pairs[..., 0]
+        )
+
+    def axis_map(self, matrix: sparse.csr_array, offsets: int, out_offsets: int) -> SparseMap:
+        """See `Backend`."""
+        coefficient, offset = np.divmod(matrix.indices.astype(np.int64), offsets)
+        start = matrix.indptr.astype(np.int64)
+        size = matrix.shape[0] // out_offsets
+        return SparseMap(start, coefficient, offset, matrix.data, size, out_offsets)
+
+    def along(
+        self, axis_map: SparseMap, array: HostArray, axis: int, offset_axis: int | None = None
+    ) -> HostArray:
+        """See `Backend`."""
+        shape = list(array.shape)
+        last = axis if offset_axis is None else offset_axis
+        between, after = math.prod(shape[axis + 1 : last]), math.prod(shape[last + 1 :])
+        source = array.reshape(-1, shape[axis], between, 1 if offset_axis is None else shape[last], after)
+        out = np.zeros((len(source), axis_map.size, between, axis_map.offsets, after))
+
+        def piece(a: int, b: int) -> None:
+            m = axis_map
+            compiled.combine(source, m.start, m.coefficient, m.offset, m.weight, out, a, b)
+
+        run(piece, [ranges(axis_map.size)], split=out.size > ONE_THREAD)
+        shape[axis] = axis_map.size
+        if offset_axis is not None:
+            shape[offset_axis] = axis_map.offsets
+        return out.reshape(shape)
+
+    def coarsest(
+        self, solve: Callable[[HostArray], HostArray], sizes: Sequence[int]
+    ) -> Callable[[HostArray], HostArray]:
+        """The Cholesky factorisation itself."""
+        return solve
+
+
+HOST = HostBackend()
+
+
+@dataclass(frozen=True, eq=False)
 class AxisTransfer:
     """From an axis to its coarse one: P, Pᵀ and M ↦ Pᵀ M P on pairs, as maps of the backend; the last as a matrix too.
 
@@ -241,7 +320,7 @@ class Multigrid:
         Terms of the penalty, products over the axes; empty where they are not known.
     coarsest : int
         Coefficients that are solved for directly.
-    backend : Backend, optional
+    backend : Backend
         Default: the host.
     """
 
@@ -251,24 +330,24 @@ class Multigrid:
         axes: Sequence[AxisLevel],
         terms: PenaltyTerms = (),
         coarsest: int = COARSEST,
-        backend: Backend | None = None,
+        backend: Backend = HOST,
     ) -> None:
-        self.backend: Backend = HostBackend() if backend is None else backend
+        self.backend = backend
         self.levels: list[Level] = []
         self.sizes = [tuple(axis.size for axis in axes)]
         while math.prod(self.sizes[-1]) > coarsest:
             coarse = coarsened(axes, terms)
             if coarse == list(axes):
                 break
-            level = Level(pairs, axes, coarse, self.backend)
+            level = Level(pairs, axes, coarse, backend)
             pairs, terms, axes = level.project(pairs), level.project_terms(terms), coarse
             self.levels.append(level)
             self.sizes.append(tuple(axis.size for axis in axes))
         offsets, periodic = zip(*((axis.offsets, axis.periodic) for axis in axes), strict=True)
         self.ordering = narrowest(Frame(self.sizes[-1], offsets, periodic, ()))
         with threads_for(0.0):  # the same bits on any number of threads
-            self.base = BandCholesky(band(self.backend.get(pairs)[..., None], self.ordering)[..., 0])
-        self.matrix = self.levels[0].matrix if self.levels else self.backend.matrix(pairs, axes)
+            self.base = BandCholesky(band(backend.get(pairs)[..., None], self.ordering)[..., 0])
+        self.matrix = self.levels[0].matrix if self.levels else backend.matrix(pairs, axes)
 
     @property
     def nbytes(self) -> int:
@@ -327,86 +406,3 @@ def coarsened(axes: Sequence[AxisLevel], terms: PenaltyTerms) -> list[AxisLevel]
         axis.coarse if axis.coarse is not None and strength >= least else axis
         for axis, strength in zip(axes, strengths, strict=True)
     ]
-
-
-@dataclass(frozen=True, eq=False)
-class SparseMap:
-    """A sparse map of the entries (coefficient, offset) of an axis.
-
-    Parameters
-    ----------
-    start : ndarray of int
-        Where the entries of a row start; rows of the same coefficient, one for each offset, follow each other.
-    coefficient, offset : ndarray of int
-    weight : ndarray
-    size, offsets : int
-        Of the result.
-    """
-
-    start: Integers
-    coefficient: Integers
-    offset: Integers
-    weight: HostArray
-    size: int
-    offsets: int
-
-
-class HostBackend:
-    """Arrays of NumPy, and compiled loops over them."""
-
-    xp: Any = np
-
-    def put(self, array: HostArray) -> HostArray:
-        """The array itself."""
-        return array
-
-    def get(self, array: HostArray) -> HostArray:
-        """The array itself."""
-        return array
-
-    def pairs(self, data: Gram, penalty: Gram, frame: Frame, four: FourAxes) -> HostArray:
-        """See `Backend`."""
-        return four.pairs(
-            Gram((*data.terms, *penalty.with_batch_axes(1).terms), 1).one_factor(frame).pairs[..., 0]
-        )
-
-    def matrix(self, pairs: HostArray, axes: Sequence[AxisLevel]) -> Operator:
-        """See `Backend`."""
-        return Operator(pairs, axes)
-
-    def smoother(self, pairs: HostArray, axes: Sequence[AxisLevel]) -> Schwarz:
-        """See `Backend`."""
-        return Schwarz(pairs, axes)
-
-    def axis_map(self, matrix: sparse.csr_array, offsets: int, out_offsets: int) -> SparseMap:
-        """See `Backend`."""
-        coefficient, offset = np.divmod(matrix.indices.astype(np.int64), offsets)
-        start = matrix.indptr.astype(np.int64)
-        size = matrix.shape[0] // out_offsets
-        return SparseMap(start, coefficient, offset, matrix.data, size, out_offsets)
-
-    def along(
-        self, axis_map: SparseMap, array: HostArray, axis: int, offset_axis: int | None = None
-    ) -> HostArray:
-        """See `Backend`."""
-        shape = list(array.shape)
-        last = axis if offset_axis is None else offset_axis
-        between, after = math.prod(shape[axis + 1 : last]), math.prod(shape[last + 1 :])
-        source = array.reshape(-1, shape[axis], between, 1 if offset_axis is None else shape[last], after)
-        out = np.zeros((len(source), axis_map.size, between, axis_map.offsets, after))
-
-        def piece(a: int, b: int) -> None:
-            m = axis_map
-            compiled.combine(source, m.start, m.coefficient, m.offset, m.weight, out, a, b)
-
-        run(piece, [ranges(axis_map.size)], split=out.size > ONE_THREAD)
-        shape[axis] = axis_map.size
-        if offset_axis is not None:
-            shape[offset_axis] = axis_map.offsets
-        return out.reshape(shape)
-
-    def coarsest(
-        self, solve: Callable[[HostArray], HostArray], sizes: Sequence[int]
-    ) -> Callable[[HostArray], HostArray]:
-        """The Cholesky factorisation itself."""
-        return solve
