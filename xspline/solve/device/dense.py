@@ -6,6 +6,7 @@ matrix of 10 000 coefficients has 800 MB, its pairs over three cubic coordinates
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -107,10 +108,12 @@ def assembled(
 
 
 def entries_at(flat: Array, places: Sequence[Array], xp: Any) -> Array:
-    """Entries of a flat array at sums of places, which broadcast; 0 where one of these is negative. Flat, too."""
-    at, exists = places[0], places[0] >= 0
-    for place in places[1:]:
-        at, exists = at + place, xp.logical_and(exists, place >= 0)
-    at, exists = xp.reshape(at, (-1,)), xp.reshape(exists, (-1,))
+    """Entries of a flat array at sums of places, 0 where one of these is negative: flat."""
+    at, exists = (xp.reshape(x, (-1,)) for x in summed_places(places, xp))
     values = xp.take(flat, xp.where(exists, at, xp.zeros_like(at)))
     return xp.where(exists, values, xp.zeros_like(values))
+
+
+def summed_places(places: Sequence[Array], xp: Any) -> tuple[Array, Array]:
+    """Sums of places, which broadcast, and whether none of them is negative."""
+    return sum(places), functools.reduce(xp.logical_and, [place >= 0 for place in places])

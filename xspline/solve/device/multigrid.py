@@ -13,21 +13,24 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xspline.solve.device.dense import entries_at
+from xspline.solve.device.dense import entries_at, summed_places
 from xspline.solve.device.gpu import Array, Gpu, HostArray
 from xspline.solve.multigrid.schwarz import FourArrays, subdomain_indices, subdomain_pairs
 from xspline.solve.multigrid.spaces import AxisLevel, FourAxes
-from xspline.spaces import Frame
 from xspline.sums import Gram
+
+if TYPE_CHECKING:
+    from xspline.solve.multigrid.vcycle import Solve
+    from xspline.spaces import Frame
 
 RIDGE = 1e-10  # relative to the diagonal: added to subdomains, so that those without observations have a root
 MIN_SPLIT = 32  # rows of triangles, up to which they are inverted as they are
@@ -61,10 +64,7 @@ class DeviceBackend:
         total = data if terms else Gram((*data.terms, *penalty.with_batch_axes(1).terms), 1)
         pairs = self.put(four.pairs(total.one_factor(frame).pairs[..., 0]))
         for term in terms:
-            factors = (
-                self.put(f.reshape(_one_of_four(f.shape[0], j) + _one_of_four(f.shape[1], j)))
-                for j, f in enumerate(term)
-            )
+            factors = (self.put(_over_four_axes(factor, j)) for j, factor in enumerate(term))
             pairs = pairs + math.prod(factors, start=self.xp.ones_like(pairs[:1, :1, :1, :1, :1, :1, :1, :1]))
         return pairs
 
@@ -89,9 +89,7 @@ class DeviceBackend:
         product = xp.reshape(product, (-1, *front.shape[1:]))  # offsets of a local spline stay degree + 1
         return xp.permute_dims(product, tuple(int(i) for i in np.argsort(order)))
 
-    def coarsest(
-        self, solve: Callable[[HostArray], HostArray], sizes: Sequence[int]
-    ) -> Callable[[Array], Array]:
+    def coarsest(self, solve: Solve, sizes: Sequence[int]) -> Solve:
         """The dense inverse of the coarsest level, [n, n], times vectors."""
         xp, n = self.xp, math.prod(sizes)
         inverse = self.put(solve(np.eye(n).reshape(n, *sizes)).reshape(n, n))
@@ -160,11 +158,8 @@ class DeviceSchwarz:
         self.xp = xp
         self.scale = 1.0 / xp.sqrt(xp.reshape(pairs[..., 0, 0, 0, 0], (-1,)))
         # Flat coefficients of every subdomain: [subdomains, n].
-        own = zip(indices, _strides(sizes), strict=True)
-        tables = [
-            gpu.put((i * stride).reshape(_one_of_four(i.shape[0], j) + _one_of_four(i.shape[1], j)))
-            for j, (i, stride) in enumerate(own)
-        ]
+        own = enumerate(zip(indices, _strides(sizes), strict=True))
+        tables = [gpu.put(_over_four_axes(i * stride, j)) for j, (i, stride) in own]
         self.index = xp.reshape(sum(tables), (math.prod(len(i) for i in indices), -1))
         self.cover = _cover(indices, sizes, gpu)
         places = subdomain_pairs(indices, axes, pairs.shape)
@@ -201,11 +196,7 @@ class DeviceSchwarz:
     def _inverse_roots(self, flat: Array, places: FourArrays, gpu: Gpu) -> Array:
         """L⁻¹ of all subdomains, A = L Lᵀ: [subdomains, n, n]."""
         xp, (count, n) = self.xp, (int(length) for length in self.index.shape)
-        # [subdomains, width, width] of an axis, over four axes of subdomains, of rows and of columns.
-        first, *others = (
-            gpu.put(table.reshape(_one_of_four(len(table), j) + 2 * _one_of_four(table.shape[1], j)))
-            for j, table in enumerate(places)
-        )
+        first, *others = (gpu.put(_over_four_axes(table, j)) for j, table in enumerate(places))
         behind = count // len(places[0])  # subdomains that share one of the first axis
         step, parts = max(1, MAX_ENTRIES // (behind * n * n)), []
         ridge = gpu.put(RIDGE * np.eye(n))
@@ -223,9 +214,9 @@ def _strides(sizes: Sequence[int]) -> list[int]:
     return [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
 
 
-def _one_of_four(length: int, axis: int) -> tuple[int, ...]:
-    """A shape over four axes with this length along one."""
-    return tuple(length if j == axis else 1 for j in range(4))
+def _over_four_axes(array: NDArray[Any], axis: int) -> NDArray[Any]:
+    """Each dimension of an array of one axis as four, of which the others have the length 1."""
+    return array.reshape([n if j == axis else 1 for n in array.shape for j in range(4)])
 
 
 def _cover(indices: FourArrays, sizes: Sequence[int], gpu: Gpu) -> Array:
@@ -238,14 +229,8 @@ def _cover(indices: FourArrays, sizes: Sequence[int], gpu: Gpu) -> Array:
     tables = [_axis_cover(*axis) for axis in zip(indices, sizes, steps, strict=True)]
     out = []
     for numbers in itertools.product(*(range(len(table)) for table in tables)):
-        rows = [
-            gpu.put(table[i].reshape(_one_of_four(table.shape[1], j)))
-            for j, (table, i) in enumerate(zip(tables, numbers, strict=True))
-        ]
-        exists = xp.asarray(rows[0] >= 0)
-        for row in rows[1:]:
-            exists = xp.logical_and(exists, row >= 0)
-        at = sum(rows)
+        own = enumerate(zip(tables, numbers, strict=True))
+        at, exists = summed_places([gpu.put(_over_four_axes(table[i], j)) for j, (table, i) in own], xp)
         out.append(xp.reshape(xp.where(exists, at, xp.full_like(at, math.prod((*counts, *widths)))), (1, -1)))
     return xp.concat(out)
 

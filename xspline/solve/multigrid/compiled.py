@@ -6,7 +6,7 @@ no two write to one place.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,32 @@ Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Integers = NDArray[np.int64]
 FourArrays: TypeAlias = tuple[Integers, Integers, Integers, Integers]  # one of each axis
+
+
+class Links(NamedTuple):
+    """Which rows of vectors the bands of a matrix link.
+
+    Link l of band e, start[e] <= l < start[e + 1], is the row target[l] of the product and the row source[l].
+    """
+
+    start: Integers
+    target: Integers
+    source: Integers
+
+
+class SparseMap(NamedTuple):
+    """A sparse map of the entries (coefficient, offset) of an axis to `size` times `offsets` entries.
+
+    Row (c, q) of its matrix, flat, has the entries i with start[row] <= i < start[row + 1].
+    """
+
+    start: Integers
+    coefficient: Integers
+    offset: Integers
+    weight: Floats
+    size: int
+    offsets: int
+
 
 # "reassoc" besides: sums may be added in another order, without which dot products (`four_products`) take no vector
 # instructions. Each sum is that of one thread, in an order that the compiled code fixes: bits do not depend on the
@@ -39,20 +65,12 @@ def pack(pairs: Floats, rows: Integers, kinds: Integers, wraps: bool, out: Float
 
 
 @loop
-def multiply(
-    bands: Floats,
-    start: Integers,
-    target: Integers,
-    source: Integers,
-    x: Floats,
-    y: Floats,
-    first: int,
-    last: int,
-) -> None:
+def multiply(bands: Floats, links: Links, x: Floats, y: Floats, first: int, last: int) -> None:
     """y[m, target] += T x[m, source] for symmetric bands T [O, w + K] and their links, x with w in front and behind.
 
-    Link l of band e, start[e] <= l < start[e + 1], is the row target[l] and the row source[l] of vectors.
+    The bands are those from `first` to `last`.
     """
+    start, target, source = links
     width, size = bands.shape[1], y.shape[2]
     w = width - 1
     for e in range(first, last):
@@ -82,30 +100,22 @@ def multiply(
 
 
 @loop
-def combine(
-    array: Floats,
-    start: Integers,
-    place: Integers,
-    offset: Integers,
-    weight: Floats,
-    out: Floats,
-    first: int,
-    last: int,
-) -> None:
-    """out[a, c, b, q] = Σ weight[i] array[a, place[i], b, offset[i]] over start[c, q] <= i < start[c, q + 1].
+def combine(x: Floats, axis_map: SparseMap, y: Floats, first: int, last: int) -> None:
+    """y[a, c, b, q] = Σ weight[i] x[a, coefficient[i], b, offset[i]] over start[c, q] <= i < start[c, q + 1].
 
     Arrays are [before, K, between, O, after]; rows c of `start`, flat over (c, q), from `first` to `last`.
     """
-    before, _, between, offsets, after = out.shape
+    start, coefficient, offset, weight, _, offsets = axis_map
+    before, _, between, _, after = y.shape
     for a in range(before):
         for c in range(first, last):
             for b in range(between):
                 for q in range(offsets):
                     row = c * offsets + q
                     for i in range(start[row], start[row + 1]):
-                        k, o, w = place[i], offset[i], weight[i]
+                        k, o, w = coefficient[i], offset[i], weight[i]
                         for r in range(after):
-                            out[a, c, b, q, r] += w * array[a, k, b, o, r]
+                            y[a, c, b, q, r] += w * x[a, k, b, o, r]
 
 
 @loop

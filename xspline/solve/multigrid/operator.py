@@ -32,15 +32,19 @@ class Operator:
     def __init__(self, pairs: Array, axes: Sequence[AxisLevel]) -> None:
         self.sizes = tuple(axis.size for axis in axes)
         self.width, self.wraps = axes[3].offsets, axes[3].periodic
-        rows, kinds = _blocks(axes[:3])
-        self.target, self.source, self.start = _links(rows, kinds, axes[:3])
+        # Flat first members and offsets of the pairs that exist along three axes, by first member.
+        first = np.indices(self.sizes[:3]).reshape(3, -1, 1)
+        offset = np.indices([axis.offsets for axis in axes[:3]]).reshape(3, 1, -1)
+        exists = [axes[j].periodic | (first[j] + offset[j] < axes[j].size) for j in range(3)]
+        rows, kinds = np.nonzero(np.logical_and.reduce(exists))
+        self.links = _links(rows, kinds, axes[:3])
         self.bands = np.empty((len(rows), self.width, self.sizes[3] + self.width - 1))
         flat = pairs.reshape(math.prod(self.sizes[:3]), self.sizes[3], -1, self.width)
 
         def piece(a: int, b: int) -> None:
             compiled.pack(flat, rows[a:b], kinds[a:b], self.wraps, self.bands[a:b])
 
-        self.split = len(self.target) * self.sizes[3] * self.width > ONE_THREAD
+        self.split = len(self.links.target) * self.sizes[3] * self.width > ONE_THREAD
         run(piece, [ranges(len(rows))], split=self.split)
         # Ranges of blocks: slabs of the first axis, in rounds whose slabs write to different rows.
         size, tail = axes[0].size, axes[0].offsets - 1
@@ -52,7 +56,7 @@ class Operator:
     @property
     def nbytes(self) -> int:
         """Bytes of the bands and their links."""
-        return self.bands.nbytes + self.target.nbytes + self.source.nbytes
+        return self.bands.nbytes + self.links.target.nbytes + self.links.source.nbytes
 
     def matvec(self, x: Array) -> Array:
         """A x, [m, K..]."""
@@ -65,28 +69,19 @@ class Operator:
         out = np.zeros_like(flat)
 
         def piece(a: int, b: int) -> None:
-            compiled.multiply(self.bands, self.start, self.target, self.source, padded, out, a, b)
+            compiled.multiply(self.bands, self.links, padded, out, a, b)
 
         run(piece, self.rounds, split=self.split)
         return out.reshape(x.shape)
 
     def inverse_root_diagonal(self) -> Array:
         """Inverse square roots of the diagonal, [K..]."""
-        diagonal = np.flatnonzero(np.diff(self.start) == 1)  # blocks of one row with itself
+        diagonal = np.flatnonzero(np.diff(self.links.start) == 1)  # blocks of one row with itself
         return 1.0 / np.sqrt(self.bands[diagonal, 0, self.width - 1 :].reshape(self.sizes))
 
 
-def _blocks(axes: Sequence[AxisLevel]) -> tuple[Integers, Integers]:
-    """Flat first members and offsets of the pairs that exist along three axes, by first member."""
-    first = np.indices([axis.size for axis in axes]).reshape(3, -1, 1)
-    offset = np.indices([axis.offsets for axis in axes]).reshape(3, 1, -1)
-    exists = [axis.periodic | (k + o < axis.size) for axis, k, o in zip(axes, first, offset, strict=True)]
-    rows, kinds = np.nonzero(np.logical_and.reduce(exists))
-    return rows, kinds
-
-
-def _links(rows: Integers, kinds: Integers, axes: Sequence[AxisLevel]) -> tuple[Integers, Integers, Integers]:
-    """(target, source) rows of every block, in all orientations of its pair, and where those of a block start."""
+def _links(rows: Integers, kinds: Integers, axes: Sequence[AxisLevel]) -> compiled.Links:
+    """Target and source rows of every block, in all orientations of its pair."""
     sizes = [axis.size for axis in axes]
     first = np.unravel_index(rows, sizes)
     offset = np.unravel_index(kinds, [axis.offsets for axis in axes])
@@ -102,4 +97,4 @@ def _links(rows: Integers, kinds: Integers, axes: Sequence[AxisLevel]) -> tuple[
     block = np.concatenate(blocks)
     order = np.argsort(block, kind="stable")
     start = np.searchsorted(block[order], np.arange(len(rows) + 1))
-    return np.concatenate(targets)[order], np.concatenate(sources)[order], start
+    return compiled.Links(start, np.concatenate(targets)[order], np.concatenate(sources)[order])

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xspline.spaces import Axis, Basis, BSpline, Space
+from xspline.spaces import Basis, BSpline, Space
 from xspline.spaces.bspline import LocalSpline, periodic_knots
 from xspline.sums import Factor, Gram, Sums
 
@@ -172,7 +172,7 @@ def pair_places(indices: Integers, axis: AxisLevel, stride: int, offset_stride: 
     return _pair_place(indices[:, :, None], indices[:, None, :], axis, stride, offset_stride)[0]
 
 
-def along(matrix: sparse.csr_array, array: Array, axis: int, offset_axis: int | None = None) -> Array:
+def sparse_along(matrix: sparse.csr_array, array: Array, axis: int, offset_axis: int | None = None) -> Array:
     """A sparse matrix times one axis of an array, or times an axis of coefficients and that of their offsets as one."""
     own = (axis,) if offset_axis is None else (axis, offset_axis)
     front = np.moveaxis(array, own, range(len(own)))
@@ -192,13 +192,19 @@ def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> t
         fine = AxisLevel.of(space.features[j])
         coarse = fine.coarse if chosen[j] else None
         if coarse is not None:
-            bases[name] = _with_knots(basis, coarse, axis)
+            p, knots = coarse.degree, np.asarray(coarse.knots)
+            inner = (
+                knots[p : knots.size - p] if coarse.periodic else knots
+            )  # breakpoints of a period, or knots
+            labels = tuple(inner.tolist() if axis.kind == "number" else axis.to_label(inner))
+            period = basis.period if isinstance(basis, BSpline) else None
+            bases[name] = BSpline(degree=p, knots=labels, period=period)
             prolongations[j] = prolongation(fine, coarse)
             projections[j] = pair_projection(prolongations[j], fine, coarse)
     if not prolongations:
         return None
     for j, matrix in prolongations.items():
-        moment = along(matrix.T, moment, j)
+        moment = sparse_along(matrix.T, moment, j)
     terms = tuple(
         tuple(_projected(f.full(space.frame), projections) for f in term) for term in sums.gram.terms
     )
@@ -207,19 +213,11 @@ def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> t
     return replace(sums, window=window, gram=Gram(terms, sums.gram.batch_ndim), moment=moment), smaller
 
 
-def _with_knots(basis: Basis, level: AxisLevel, axis: Axis) -> BSpline:
-    """A bound B-spline with the knots of a coarser level; a periodic one is given the breakpoints of its period."""
-    p, knots = level.degree, np.asarray(level.knots)
-    inner = knots[p : knots.size - p] if level.periodic else knots
-    labels = tuple(inner.tolist() if axis.kind == "number" else axis.to_label(inner))
-    return BSpline(degree=p, knots=labels, period=basis.period if isinstance(basis, BSpline) else None)
-
-
 def _projected(factor: Factor, projections: dict[int, sparse.csr_array]) -> Factor:
     pairs, count = factor.pairs, len(factor.axes)
     for position, axis in enumerate(factor.axes):
         if axis in projections:
-            pairs = along(projections[axis], pairs, position, count + position)
+            pairs = sparse_along(projections[axis], pairs, position, count + position)
     return Factor(factor.axes, tuple((0, k) for k in pairs.shape[:count]), pairs, factor.key)
 
 

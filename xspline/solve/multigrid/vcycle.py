@@ -26,15 +26,21 @@ from xspline.solve.direct.cholesky import BandCholesky
 from xspline.solve.multigrid import compiled
 from xspline.solve.multigrid.operator import Operator
 from xspline.solve.multigrid.schwarz import Schwarz
-from xspline.solve.multigrid.spaces import AxisLevel, FourAxes, PenaltyTerms, pair_projection, prolongation
-from xspline.solve.multigrid.spaces import along as sparse_along
+from xspline.solve.multigrid.spaces import (
+    AxisLevel,
+    FourAxes,
+    PenaltyTerms,
+    pair_projection,
+    prolongation,
+    sparse_along,
+)
 from xspline.solve.parallel import ranges, run, threads_for
 from xspline.spaces import Frame
 from xspline.sums import Gram
 
 Array = Any  # of the backend
 HostArray: TypeAlias = NDArray[np.float64]
-Integers = NDArray[np.int64]
+Solve: TypeAlias = Callable[[Array], Array]  # r ↦ A⁻¹ r, [m, K..]
 
 COARSEST = 3000  # coefficients of a system that needs no coarser one
 WEAK = 1.0 / 12.0  # strength of an axis, relative to the strongest, below which it is not coarsened yet
@@ -105,33 +111,9 @@ class Backend(Protocol):
         """Apply a map to an axis of an array, or to an axis of coefficients and that of their offsets as one."""
         ...
 
-    def coarsest(
-        self, solve: Callable[[HostArray], HostArray], sizes: Sequence[int]
-    ) -> Callable[[Array], Array]:
-        """A solve of the coarsest level, r ↦ A⁻¹ r [m, K..], where the levels are."""
+    def coarsest(self, solve: Solve, sizes: Sequence[int]) -> Solve:
+        """A solve of the coarsest level where the levels are, from one on the host."""
         ...
-
-
-@dataclass(frozen=True, eq=False)
-class SparseMap:
-    """A sparse map of the entries (coefficient, offset) of an axis.
-
-    Parameters
-    ----------
-    start : ndarray of int
-        Where the entries of a row start; rows of the same coefficient, one for each offset, follow each other.
-    coefficient, offset : ndarray of int
-    weight : ndarray
-    size, offsets : int
-        Of the result.
-    """
-
-    start: Integers
-    coefficient: Integers
-    offset: Integers
-    weight: HostArray
-    size: int
-    offsets: int
 
 
 class HostBackend:
@@ -150,19 +132,18 @@ class HostBackend:
 
     def pairs(self, data: Gram, penalty: Gram, frame: Frame, four: FourAxes) -> HostArray:
         """See `Backend`."""
-        return four.pairs(
-            Gram((*data.terms, *penalty.with_batch_axes(1).terms), 1).one_factor(frame).pairs[..., 0]
-        )
+        total = Gram((*data.terms, *penalty.with_batch_axes(1).terms), 1)
+        return four.pairs(total.one_factor(frame).pairs[..., 0])
 
-    def axis_map(self, matrix: sparse.csr_array, offsets: int, out_offsets: int) -> SparseMap:
+    def axis_map(self, matrix: sparse.csr_array, offsets: int, out_offsets: int) -> compiled.SparseMap:
         """See `Backend`."""
         coefficient, offset = np.divmod(matrix.indices.astype(np.int64), offsets)
         start = matrix.indptr.astype(np.int64)
         size = matrix.shape[0] // out_offsets
-        return SparseMap(start, coefficient, offset, matrix.data, size, out_offsets)
+        return compiled.SparseMap(start, coefficient, offset, matrix.data, size, out_offsets)
 
     def along(
-        self, axis_map: SparseMap, array: HostArray, axis: int, offset_axis: int | None = None
+        self, axis_map: compiled.SparseMap, array: HostArray, axis: int, offset_axis: int | None = None
     ) -> HostArray:
         """See `Backend`."""
         shape = list(array.shape)
@@ -172,8 +153,7 @@ class HostBackend:
         out = np.zeros((len(source), axis_map.size, between, axis_map.offsets, after))
 
         def piece(a: int, b: int) -> None:
-            m = axis_map
-            compiled.combine(source, m.start, m.coefficient, m.offset, m.weight, out, a, b)
+            compiled.combine(source, axis_map, out, a, b)
 
         run(piece, [ranges(axis_map.size)], split=out.size > ONE_THREAD)
         shape[axis] = axis_map.size
@@ -181,9 +161,7 @@ class HostBackend:
             shape[offset_axis] = axis_map.offsets
         return out.reshape(shape)
 
-    def coarsest(
-        self, solve: Callable[[HostArray], HostArray], sizes: Sequence[int]
-    ) -> Callable[[HostArray], HostArray]:
+    def coarsest(self, solve: Solve, sizes: Sequence[int]) -> Solve:
         """The Cholesky factorisation itself."""
         return solve
 
@@ -372,7 +350,7 @@ class Multigrid:
         return x + level.smooth(r - level.matrix.matvec(x))
 
     @cached_property
-    def _coarsest(self) -> Callable[[Array], Array]:
+    def _coarsest(self) -> Solve:
         return self.backend.coarsest(self._direct, self.sizes[-1])
 
     def _direct(self, r: HostArray) -> HostArray:
