@@ -1,4 +1,4 @@
-"""Where arrays live that NumPy must not touch: a stand-in on every machine, a GPU where there is one."""
+"""Devices whose arrays NumPy must not touch: a stand-in on every machine, a GPU where there is one."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_an_axis_without_breakpoints_to_spare_is_not_coarsened(basis: Basis) -> 
 
 
 @pytest.mark.parametrize("name", AXES)
-def test_pairs_of_a_projection(name: str) -> None:
+def test_pairs_of_a_galerkin_projection(name: str) -> None:
     fine, coarse = nested(name)
     rng = np.random.default_rng(0)
     factor = Factor((0,), ((0, fine.size),), rng.normal(size=(fine.size, fine.offsets)), 1)
@@ -191,7 +191,7 @@ def test_products_over_four_coordinates() -> None:
     )
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_levels_are_galerkin_projections(count: int) -> None:
     bases = dict(list({"t": AXES["odd"], "x": AXES["odd circle"], "u": AXES["uneven"]}.items())[:count])
     space = Space(bases, axes={name: Axis() for name in bases})
@@ -208,7 +208,7 @@ def test_levels_are_galerkin_projections(count: int) -> None:
     assert np.abs(dense(level.restrict, level.matrix.sizes) - prolong.T).max() < 1e-15
 
 
-@pytest.mark.parametrize("share", [1e-2, 1e-6])
+@pytest.mark.parametrize("share", [pytest.param(1e-2, marks=pytest.mark.slow), 1e-6])
 def test_smoother_adds_up_the_inverses_of_subdomains(share: float) -> None:
     system = System.of(8, share)
     pairs, axes = system.pairs, system.axes
@@ -243,7 +243,7 @@ def test_subdomains_stay_small_over_many_coordinates() -> None:
         assert math.prod(indices.shape[1] for indices in subdomain_indices(axes)) <= 3**2 * 20**2
 
 
-@pytest.mark.parametrize("share", [1e-2, 1e-6])
+@pytest.mark.parametrize("share", [pytest.param(1e-2, marks=pytest.mark.slow), 1e-6])
 def test_cycle_is_symmetric_and_positive(share: float) -> None:
     system = System.of(8, share)
     cycle = Multigrid(system.pairs, system.axes, coarsest=250)
@@ -254,7 +254,7 @@ def test_cycle_is_symmetric_and_positive(share: float) -> None:
     assert np.linalg.eigvalsh(matrix + matrix.T)[0] > 0
 
 
-def test_bound_is_above_the_spectrum() -> None:
+def test_bound_of_the_smoother_is_above_the_spectrum() -> None:
     system = System.of(7, 1e-4)
     level = Multigrid(system.pairs, system.axes, coarsest=200).levels[0]
     root = np.linalg.cholesky(dense(level.matrix.matvec, level.matrix.sizes))
@@ -288,7 +288,7 @@ def test_small_systems_are_solved_like_directly(space: Space, rng: np.random.Gen
     assert np.abs(ours - expected).max() <= 1e-9 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("share", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("share", [1e-2, pytest.param(1e-4, marks=pytest.mark.slow), 1e-6])
 def test_solution_is_the_direct_one(share: float) -> None:
     system = System.of(12, share, missing=0.3)
     rhs = system.sums.full_moment(system.space.frame)
@@ -334,7 +334,7 @@ def test_batch_members_of_equal_multiplicity_share_one_system() -> None:
     assert len(system.systems) == 2 and system.determined.shape == (3,)
 
 
-@pytest.mark.parametrize("contrast", [1e4, 1e-4])
+@pytest.mark.parametrize("contrast", [pytest.param(1e4, marks=pytest.mark.slow), 1e-4])
 def test_iterations_do_not_depend_on_the_ratio_of_strengths(contrast: float) -> None:
     system = System.of(12, 1e-4)
     even = system.solved(coarsest=300).iterations
@@ -343,8 +343,8 @@ def test_iterations_do_not_depend_on_the_ratio_of_strengths(contrast: float) -> 
     assert System(system.space, system.sums, penalty).solved(coarsest=300).iterations <= 1.5 * even
 
 
-@pytest.mark.parametrize("share", [1e-4, 1e-6])
-def test_iterations_do_not_grow(share: float) -> None:
+@pytest.mark.parametrize("share", [pytest.param(1e-4, marks=pytest.mark.slow), 1e-6])
+def test_iterations_do_not_grow_with_the_number_of_coefficients(share: float) -> None:
     counts = [System.of(size, share).solved(coarsest=300).iterations for size in (10, 22)]
     assert counts[1] <= 1.5 * counts[0]
 
@@ -383,7 +383,7 @@ def test_same_bits_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> 
 # --- estimates
 
 
-@pytest.mark.parametrize("share", [1e-2, 1e-4])
+@pytest.mark.parametrize("share", [1e-2, pytest.param(1e-4, marks=pytest.mark.slow)])
 def test_estimates_from_probes(share: float) -> None:
     system = System.of(11, share)
     ours, direct = system.solved(coarsest=300), system.direct()
@@ -401,7 +401,9 @@ def test_estimates_are_the_same_each_time() -> None:
 # --- what cannot be solved
 
 
-@pytest.mark.parametrize("share", [1e-8, 1e-10, 1e-12])
+@pytest.mark.parametrize(
+    "share", [pytest.param(1e-8, marks=pytest.mark.slow), pytest.param(1e-10, marks=pytest.mark.slow), 1e-12]
+)
 def test_a_weak_penalty_converges(share: float) -> None:
     space = cube(20)
     sums = field(space, np.random.default_rng(1))
