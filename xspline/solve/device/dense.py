@@ -21,7 +21,7 @@ from xspline.solve.multigrid.spaces import AxisLevel, pair_places
 if TYPE_CHECKING:
     from xspline.spaces import Frame
 
-MAX_ENTRIES = 1 << 24  # of the matrix that are assembled at a time, each with some temporary numbers
+MATRIX_ENTRIES = 1 << 24  # assembled at a time: 128 MiB, and some temporary arrays as large
 
 
 class DeviceCholesky(Cholesky):
@@ -78,7 +78,7 @@ class DeviceCholesky(Cholesky):
 
 
 def assembled(
-    pairs: HostArray, scale: HostArray, frame: Frame, gpu: Gpu, max_entries: int = MAX_ENTRIES
+    pairs: HostArray, scale: HostArray, frame: Frame, gpu: Gpu, max_entries: int = MATRIX_ENTRIES
 ) -> Array:
     """The matrix of a pair array with its rows and columns divided by a scale, [P, P] on the GPU.
 

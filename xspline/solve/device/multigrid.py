@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 RIDGE = 1e-10  # relative to the diagonal: added to subdomains, so that those without observations have a root
 MIN_SPLIT = 32  # rows of triangles, up to which they are inverted as they are
-MAX_ENTRIES = 1 << 26  # of subdomains, factorised or added at a time
+SUBDOMAIN_ENTRIES = 1 << 26  # factorised or added at a time: 512 MiB, and temporary arrays as large
 BLOCK_THREADS = 128  # of a block of the kernel
 VECTORS_PER_THREAD = 4  # vectors that share what the kernel reads of the matrix
 
@@ -186,7 +186,7 @@ class DeviceSchwarz:
         y = xp.reshape(xp.permute_dims(x, (1, 0, 2)), (count, -1))
         y = xp.concat([y, xp.zeros((count, 1), dtype=xp.float32, device=y.device)], axis=1)
         z, (times, length) = xp.zeros_like(scaled), (int(n) for n in self.cover.shape)
-        step = max(1, MAX_ENTRIES // (count * length))
+        step = max(1, SUBDOMAIN_ENTRIES // (count * length))
         for low in range(0, times, step):
             cover = self.cover[low : min(low + step, times), :]
             gathered = xp.take(y, xp.reshape(cover, (-1,)), axis=1)
@@ -198,7 +198,7 @@ class DeviceSchwarz:
         xp, (count, n) = self.xp, (int(length) for length in self.index.shape)
         first, *others = (gpu.put(_over_four_axes(table, j)) for j, table in enumerate(places))
         behind = count // len(places[0])  # subdomains that share one of the first axis
-        step, parts = max(1, MAX_ENTRIES // (behind * n * n)), []
+        step, parts = max(1, SUBDOMAIN_ENTRIES // (behind * n * n)), []
         ridge = gpu.put(RIDGE * np.eye(n))
         for low in range(0, len(places[0]), step):
             high = min(low + step, len(places[0]))

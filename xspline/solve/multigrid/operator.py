@@ -16,7 +16,7 @@ from xspline.sums import orientations
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-ONE_THREAD = 1 << 20  # multiplications of a product, up to which a second thread costs more than it saves
+SERIAL_MULTIPLICATIONS = 1 << 20  # of a product, up to which threads cost more than they save (estimate)
 
 
 class Operator:
@@ -44,7 +44,7 @@ class Operator:
         def piece(a: int, b: int) -> None:
             compiled.pack(flat, rows[a:b], kinds[a:b], self.wraps, self.bands[a:b])
 
-        self.split = len(self.links.target) * self.sizes[3] * self.width > ONE_THREAD
+        self.split = len(self.links.target) * self.sizes[3] * self.width > SERIAL_MULTIPLICATIONS
         run(piece, [ranges(len(rows))], split=self.split)
         # Ranges of blocks: slabs of the first axis, in rounds whose slabs write to different rows.
         size, tail = axes[0].size, axes[0].offsets - 1

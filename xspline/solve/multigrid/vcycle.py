@@ -47,7 +47,9 @@ WEAK = 1.0 / 12.0  # strength of an axis, relative to the strongest, below which
 BETAS = (1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000)  # optimal for four steps
 LANCZOS_STEPS = 12  # of the estimate of the largest eigenvalue
 MARGIN = 1.05  # over that estimate, which is from below
-ONE_THREAD = 1 << 16  # numbers whose change of level is faster on one thread than split among several
+SERIAL_TRANSFER = (
+    1 << 16
+)  # numbers of a change of level, up to which threads cost more than they save (estimate)
 
 
 class Matrix(Protocol):
@@ -155,7 +157,7 @@ class HostBackend:
         def piece(a: int, b: int) -> None:
             compiled.combine(source, axis_map, out, a, b)
 
-        run(piece, [ranges(axis_map.size)], split=out.size > ONE_THREAD)
+        run(piece, [ranges(axis_map.size)], split=out.size > SERIAL_TRANSFER)
         shape[axis] = axis_map.size
         if offset_axis is not None:
             shape[offset_axis] = axis_map.offsets
