@@ -183,7 +183,7 @@ def sparse_along(matrix: sparse.csr_array, array: Array, axis: int, offset_axis:
 def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> tuple[Sums, Space] | None:
     """Sums and space with every second breakpoint removed along each B-spline, or each of those named.
 
-    None where none has a breakpoint to spare.
+    None where no axis has a breakpoint to spare.
     """
     chosen = [names is None or name in names for name in space.names]
     bases: dict[str, Basis] = {name: basis for name, (_, basis) in space.axes.items()}
@@ -192,13 +192,12 @@ def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> t
         fine = AxisLevel.of(space.features[j])
         coarse = fine.coarse if chosen[j] else None
         if coarse is not None:
-            p, knots = coarse.degree, np.asarray(coarse.knots)
-            inner = (
-                knots[p : knots.size - p] if coarse.periodic else knots
-            )  # breakpoints of a period, or knots
-            labels = tuple(inner.tolist() if axis.kind == "number" else axis.to_label(inner))
+            knots = np.asarray(coarse.knots)
+            if coarse.periodic:  # a periodic basis takes the breakpoints of its period
+                knots = knots[coarse.degree : knots.size - coarse.degree]
+            labels = tuple(knots.tolist() if axis.kind == "number" else axis.to_label(knots))
             period = basis.period if isinstance(basis, BSpline) else None
-            bases[name] = BSpline(degree=p, knots=labels, period=period)
+            bases[name] = BSpline(degree=coarse.degree, knots=labels, period=period)
             prolongations[j] = prolongation(fine, coarse)
             projections[j] = pair_projection(prolongations[j], fine, coarse)
     if not prolongations:

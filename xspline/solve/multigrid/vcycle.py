@@ -133,21 +133,20 @@ class HostBackend:
         return array
 
     def pairs(self, data: Gram, penalty: Gram, frame: Frame, four: FourAxes) -> HostArray:
-        """See `Backend`."""
+        """Pair array of G + Λ over four axes."""
         total = Gram((*data.terms, *penalty.with_batch_axes(1).terms), 1)
         return four.pairs(total.one_factor(frame).pairs[..., 0])
 
     def axis_map(self, matrix: sparse.csr_array, offsets: int, out_offsets: int) -> compiled.SparseMap:
-        """See `Backend`."""
+        """Indices and weights for a compiled loop."""
         coefficient, offset = np.divmod(matrix.indices.astype(np.int64), offsets)
-        start = matrix.indptr.astype(np.int64)
-        size = matrix.shape[0] // out_offsets
+        start, size = matrix.indptr.astype(np.int64), matrix.shape[0] // out_offsets
         return compiled.SparseMap(start, coefficient, offset, matrix.data, size, out_offsets)
 
     def along(
         self, axis_map: compiled.SparseMap, array: HostArray, axis: int, offset_axis: int | None = None
     ) -> HostArray:
-        """See `Backend`."""
+        """Apply a map to an axis of an array, or to an axis of coefficients and that of their offsets as one."""
         shape = list(array.shape)
         last = axis if offset_axis is None else offset_axis
         between, after = math.prod(shape[axis + 1 : last]), math.prod(shape[last + 1 :])
@@ -173,12 +172,16 @@ HOST = HostBackend()
 
 @dataclass(frozen=True, eq=False)
 class AxisTransfer:
-    """From an axis to its coarse one: P, Pᵀ and M ↦ Pᵀ M P on pairs, as maps of the backend; the last as a matrix too.
+    """The change from an axis to its coarse one.
 
     Parameters
     ----------
     axis : int
         Which of the four.
+    prolong, restrict, project : object
+        P, Pᵀ and M ↦ Pᵀ M P on pairs, as `Backend.along` takes them.
+    projection : csr_array, [K_c O_c, K O]
+        The last one on the host.
     """
 
     axis: int
