@@ -13,7 +13,7 @@ import xspline as xs
 from tests.devices import Device, StandIn
 from tests.duck import Duck
 from tests.solve.cases import on
-from xspline.solve import select
+from xspline.solve import Resources
 
 Put = Callable[[np.ndarray], Any]
 SEASON = xs.Fourier(1, "365.2425D")
@@ -130,16 +130,14 @@ def test_iterations_on_a_gpu() -> None:
 
 
 @pytest.fixture
-def near(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small dense systems are worth the way to a GPU too."""
-    monkeypatch.setattr(select, "AWAY", 0.0)
+def cuda(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device is the one that is named "cuda", and so near that small systems are worth the transfer."""
 
+    def resources(name: str | None) -> Resources:
+        return on(device if name else None, transfer_flops=0.0)
 
-@pytest.fixture
-def cuda(device: Device, near: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device is the one that is named "cuda"."""
+    monkeypatch.setattr("xspline.execution.resources", resources)
     if isinstance(device, StandIn):
-        monkeypatch.setattr("xspline.execution.resources", lambda name: on(device if name else None))
         monkeypatch.setattr("xspline.execution.device.has_gpu", lambda: True)
 
 

@@ -1,4 +1,4 @@
-"""The error of a system that has no unique solution, in the words of the user's coordinates."""
+"""The error of a system that has no unique solution, in terms of the user's coordinates."""
 
 from __future__ import annotations
 
@@ -25,6 +25,18 @@ class SingularSystemError(ValueError):
 
 class ConvergenceError(ValueError):
     """An iterative solve did not reach its tolerance, or cannot give what was asked of it."""
+
+
+class TooLargeError(ValueError):
+    """A solver needs more memory than there is.
+
+    Attributes
+    ----------
+    cause : str
+        Which solver needs how much; the message goes on with the reason for it and what to do.
+    """
+
+    cause = ""
 
 
 def nothing_determined(

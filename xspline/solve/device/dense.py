@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xspline.solve.device.gpu import Array, Gpu, HostArray
-from xspline.solve.direct.band import Index, gathered
-from xspline.solve.direct.cholesky import Cholesky, unit_scale
+from xspline.solve.direct.band import Index, Ordering, gather_entries
+from xspline.solve.direct.cholesky import Cholesky, Which, unit_scale
 from xspline.solve.multigrid.spaces import AxisLevel, pair_places
 
 if TYPE_CHECKING:
@@ -48,17 +48,17 @@ class DeviceCholesky(Cholesky):
         diagonal = np.asarray(gpu.get(gpu.xp.linalg.diagonal(factor)))
         super().__init__(factor, scale, diagonal, info)
 
-    def solve(self, rhs: HostArray) -> HostArray:
+    def solve(self, rhs: HostArray, which: Which | None = None) -> HostArray:
         """A⁻¹ rhs, [P, m], from the host to the host."""
         x = self.gpu.triangular(self.factor, self.gpu.put(rhs / self.scale[:, None]), False)
         return self._back(self.gpu.triangular(self.factor, x, True))
 
-    def apply_inverse_sqrt(self, z: HostArray) -> HostArray:
+    def apply_inverse_sqrt(self, z: HostArray, which: Which | None = None) -> HostArray:
         """S⁻¹ L⁻ᵀ z, [P, m]: x xᵀ is A⁻¹ on average when z zᵀ is the identity."""
         return self._back(self.gpu.triangular(self.factor, self.gpu.put(z), True))
 
-    def inverse_pairs(self) -> HostArray:
-        """Pair form of A⁻¹, [K.., O..], on the host; the inverse itself stays on the GPU, and is forgotten."""
+    def inverse_pairs(self, ordering: Ordering) -> HostArray:
+        """Pair form of A⁻¹, [K.., O.., 1], on the host; the inverse itself stays on the GPU, and is forgotten."""
         gpu, xp, size = self.gpu, self.gpu.xp, len(self.scale)
         identity = xp.eye(size, dtype=xp.float64, device=self.factor.device)
         root = gpu.triangular(self.factor, identity, False)
@@ -71,7 +71,7 @@ class DeviceCholesky(Cholesky):
             values = gpu.get(xp.take(flat, gpu.put((i * size + j).reshape(-1))))
             return np.asarray(values.reshape(i.shape) / self.scale[i] / self.scale[j])
 
-        return gathered(entries, self.frame)
+        return gather_entries(entries, self.frame)[..., None]
 
     def _back(self, x: Array) -> HostArray:
         return np.asarray(self.gpu.get(x) / self.scale[:, None])

@@ -18,7 +18,7 @@ from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.krylov import MOST, PROBE_TOLERANCE, TOLERANCE, conjugate_gradients, probes
 from xspline.solve.multigrid.spaces import FourAxes
 from xspline.solve.multigrid.vcycle import COARSEST, HOST, Multigrid
-from xspline.solve.structure import distinct, members
+from xspline.solve.structure import distinct, systems_between
 from xspline.solve.system import IterativeSystem
 from xspline.sums import Gram
 
@@ -78,7 +78,7 @@ class Iterative(IterativeSystem):
 
     def _system(self, i: int, coarsest: int, backend: Backend) -> Multigrid | None:
         """The levels of one system; None if a coefficient has nothing that determines it."""
-        data, penalty = members(self.gram, i, i + 1), self.penalty.with_batch_axes(1)
+        data, penalty = systems_between(self.gram, i, i + 1), self.penalty.with_batch_axes(1)
         if not (Gram((*data.terms, *penalty.terms), 1).diagonal(self.frame) > 0).all():
             return None
         pairs = backend.pairs(data, self.penalty, self.frame, self.four)
@@ -163,6 +163,6 @@ class Iterative(IterativeSystem):
                 samples.append(np.full(1, np.nan))
                 continue
             scaled, solutions = pair
-            image = members(self.gram, i, i + 1).matvec(scaled, self.frame)
+            image = systems_between(self.gram, i, i + 1).matvec(scaled, self.frame)
             samples.append(np.asarray(np.sum(solutions * image, axis=axes), dtype=np.float64))
         return samples

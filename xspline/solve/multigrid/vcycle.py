@@ -34,7 +34,7 @@ from xspline.solve.multigrid.spaces import (
     prolongation,
     sparse_along,
 )
-from xspline.solve.parallel import ranges, run, threads_for
+from xspline.solve.parallel import ranges, run, single_threaded_blas
 from xspline.spaces import Frame
 from xspline.sums import Gram
 
@@ -328,7 +328,7 @@ class Multigrid:
             self.sizes.append(tuple(axis.size for axis in axes))
         offsets, periodic = zip(*((axis.offsets, axis.periodic) for axis in axes), strict=True)
         self.ordering = narrowest(Frame(self.sizes[-1], offsets, periodic, ()))
-        with threads_for(0.0):  # the same bits on any number of threads
+        with single_threaded_blas():  # the same bits on any number of threads
             self.base = BandCholesky(band(backend.get(pairs)[..., None], self.ordering)[..., 0])
         self.matrix = self.levels[0].matrix if self.levels else backend.matrix(pairs, axes)
 
@@ -359,7 +359,7 @@ class Multigrid:
         return self.backend.coarsest(self._direct, self.sizes[-1])
 
     def _direct(self, r: HostArray) -> HostArray:
-        with threads_for(0.0):
+        with single_threaded_blas():
             x = self.base.solve(self.ordering.flatten(np.moveaxis(r, 0, -1)))
         return np.ascontiguousarray(np.moveaxis(self.ordering.unflatten(x), -1, 0))
 
