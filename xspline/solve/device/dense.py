@@ -9,18 +9,21 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from xspline.solve.device.gpu import Array, Gpu, HostArray
 from xspline.solve.direct.band import Index, Ordering, gather_entries
 from xspline.solve.direct.cholesky import Cholesky, Which, unit_scale
 from xspline.solve.multigrid.spaces import AxisLevel, pair_places
+from xspline.solve.parallel import DeviceArray as Array
+from xspline.solve.parallel import Gpu
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
 
+HostArray: TypeAlias = NDArray[np.float64]
 MATRIX_ENTRIES = 1 << 24  # assembled at a time: 128 MiB, and some temporary arrays as large
 
 

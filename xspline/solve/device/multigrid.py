@@ -16,22 +16,24 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from xspline.solve.device.dense import entries_at, summed_places
-from xspline.solve.device.gpu import Array, Gpu, HostArray
 from xspline.solve.multigrid.schwarz import FourArrays, subdomain_indices, subdomain_pairs
 from xspline.solve.multigrid.spaces import AxisLevel, FourAxes
+from xspline.solve.parallel import DeviceArray as Array
+from xspline.solve.parallel import Gpu
 from xspline.sums import Gram
 
 if TYPE_CHECKING:
     from xspline.solve.multigrid.vcycle import Solve
     from xspline.spaces import Frame
 
+HostArray: TypeAlias = NDArray[np.float64]
 RIDGE = 1e-10  # relative to the diagonal: added to subdomains, so that those without observations have a root
 MIN_SPLIT = 32  # rows of triangles, up to which they are inverted as they are
 SUBDOMAIN_ENTRIES = 1 << 26  # factorised or added at a time: 512 MiB, and temporary arrays as large

@@ -23,8 +23,8 @@ from xspline.solve.system import IterativeSystem
 from xspline.sums import Gram
 
 if TYPE_CHECKING:
-    from xspline.solve.device.gpu import Gpu
     from xspline.solve.multigrid.vcycle import Backend
+    from xspline.solve.parallel import Gpu
     from xspline.spaces import Space
 
 Array = NDArray[np.float64]
