@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from xspline.solve.direct.band import Index, Ordering, gather_entries
 from xspline.solve.direct.cholesky import Cholesky, Which, unit_scale
 from xspline.solve.multigrid.spaces import AxisLevel, pair_places
-from xspline.solve.parallel import DeviceArray as Array
-from xspline.solve.parallel import Gpu
+from xspline.solve.parallel import DeviceArray, Gpu
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
@@ -76,13 +75,13 @@ class DeviceCholesky(Cholesky):
 
         return gather_entries(entries, self.frame)[..., None]
 
-    def _back(self, x: Array) -> HostArray:
+    def _back(self, x: DeviceArray) -> HostArray:
         return np.asarray(self.gpu.get(x) / self.scale[:, None])
 
 
 def assembled(
     pairs: HostArray, scale: HostArray, frame: Frame, gpu: Gpu, max_entries: int = MATRIX_ENTRIES
-) -> Array:
+) -> DeviceArray:
     """The matrix of a pair array with its rows and columns divided by a scale, [P, P] on the GPU.
 
     Some rows at a time, of no more than `max_entries` entries.
@@ -110,13 +109,13 @@ def assembled(
     return out
 
 
-def entries_at(flat: Array, places: Sequence[Array], xp: Any) -> Array:
+def entries_at(flat: DeviceArray, places: Sequence[DeviceArray], xp: Any) -> DeviceArray:
     """Entries of a flat array at sums of places, 0 where one of these is negative: flat."""
     at, exists = (xp.reshape(x, (-1,)) for x in summed_places(places, xp))
     values = xp.take(flat, xp.where(exists, at, xp.zeros_like(at)))
     return xp.where(exists, values, xp.zeros_like(values))
 
 
-def summed_places(places: Sequence[Array], xp: Any) -> tuple[Array, Array]:
+def summed_places(places: Sequence[DeviceArray], xp: Any) -> tuple[DeviceArray, DeviceArray]:
     """Sums of places, which broadcast, and whether none of them is negative."""
     return sum(places), functools.reduce(xp.logical_and, [place >= 0 for place in places])

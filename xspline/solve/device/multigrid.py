@@ -4,7 +4,7 @@ The GPU path is the same algorithm (`xspline.solve.multigrid.vcycle`) with fewer
 and dense changes of level, in array-API functions. Where compiled loops add subdomain after subdomain, each
 coefficient here gathers what its subdomains give, in their order.
 
-The product with the matrix is a kernel of our own, `multiply.cu`: one launch. Array-API functions take two for each of
+The product with the matrix is a kernel of our own, `multiply.cu`: one launch. DeviceArray-API functions take two for each of
 (2p + 1)^d offsets, 686 for cubics of three coordinates: with up to a million coefficients a GPU would spend nearly all
 of the time between them.
 """
@@ -25,8 +25,7 @@ from scipy import sparse
 from xspline.solve.device.dense import entries_at, summed_places
 from xspline.solve.multigrid.schwarz import FourArrays, subdomain_indices, subdomain_pairs
 from xspline.solve.multigrid.spaces import AxisLevel, FourAxes
-from xspline.solve.parallel import DeviceArray as Array
-from xspline.solve.parallel import Gpu
+from xspline.solve.parallel import DeviceArray, Gpu
 from xspline.sums import Gram
 
 if TYPE_CHECKING:
@@ -52,15 +51,15 @@ class DeviceBackend:
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.xp = gpu, gpu.xp
 
-    def put(self, array: HostArray) -> Array:
+    def put(self, array: HostArray) -> DeviceArray:
         """A host array on the GPU."""
         return self.gpu.put(array)
 
-    def get(self, array: Array) -> HostArray:
+    def get(self, array: DeviceArray) -> HostArray:
         """An array of the GPU on the host."""
         return self.gpu.get(array)
 
-    def pairs(self, data: Gram, penalty: Gram, frame: Frame, four: FourAxes) -> Array:
+    def pairs(self, data: Gram, penalty: Gram, frame: Frame, four: FourAxes) -> DeviceArray:
         """Pair array of G + Λ over four axes; a penalty of products of small factors is multiplied out on the GPU."""
         terms = four.terms(penalty, frame)
         total = data if terms else Gram((*data.terms, *penalty.with_batch_axes(1).terms), 1)
@@ -70,19 +69,21 @@ class DeviceBackend:
             pairs = pairs + math.prod(factors, start=self.xp.ones_like(pairs[:1, :1, :1, :1, :1, :1, :1, :1]))
         return pairs
 
-    def matrix(self, pairs: Array, axes: Sequence[AxisLevel]) -> DeviceOperator:
+    def matrix(self, pairs: DeviceArray, axes: Sequence[AxisLevel]) -> DeviceOperator:
         """The matrix of a level."""
         return DeviceOperator(pairs, axes, self.gpu)
 
-    def smoother(self, pairs: Array, axes: Sequence[AxisLevel]) -> DeviceSchwarz:
+    def smoother(self, pairs: DeviceArray, axes: Sequence[AxisLevel]) -> DeviceSchwarz:
         """The smoother of a level."""
         return DeviceSchwarz(pairs, axes, self.gpu)
 
-    def axis_map(self, matrix: sparse.csr_array, offsets: int, out_offsets: int) -> Array:
+    def axis_map(self, matrix: sparse.csr_array, offsets: int, out_offsets: int) -> DeviceArray:
         """A dense matrix."""
         return self.put(matrix.toarray())
 
-    def along(self, axis_map: Array, array: Array, axis: int, offset_axis: int | None = None) -> Array:
+    def along(
+        self, axis_map: DeviceArray, array: DeviceArray, axis: int, offset_axis: int | None = None
+    ) -> DeviceArray:
         """A matrix times an axis of an array, or times an axis of coefficients and that of their offsets as one."""
         xp, own = self.xp, (axis,) if offset_axis is None else (axis, offset_axis)
         order = (*own, *(i for i in range(array.ndim) if i not in own))
@@ -109,7 +110,7 @@ class DeviceOperator:
     gpu : Gpu
     """
 
-    def __init__(self, pairs: Array, axes: Sequence[AxisLevel], gpu: Gpu) -> None:
+    def __init__(self, pairs: DeviceArray, axes: Sequence[AxisLevel], gpu: Gpu) -> None:
         self.xp, self.gpu, self.last = gpu.xp, gpu, axes[-1].offsets
         self.sizes = tuple(axis.size for axis in axes)
         self.bands = self.xp.reshape(self.xp.permute_dims(pairs, (4, 5, 6, 7, 0, 1, 2, 3)), (-1,))
@@ -121,7 +122,7 @@ class DeviceOperator:
         """Bytes of the bands."""
         return 8 * int(self.bands.shape[0])
 
-    def matvec(self, x: Array) -> Array:
+    def matvec(self, x: DeviceArray) -> DeviceArray:
         """A x, [m, K..]."""
         count, out = int(x.shape[0]), self.xp.empty(x.shape, dtype=self.xp.float64, device=x.device)
         together = 1 if count == 1 else VECTORS_PER_THREAD
@@ -155,7 +156,7 @@ class DeviceSchwarz:
     gpu : Gpu
     """
 
-    def __init__(self, pairs: Array, axes: Sequence[AxisLevel], gpu: Gpu) -> None:
+    def __init__(self, pairs: DeviceArray, axes: Sequence[AxisLevel], gpu: Gpu) -> None:
         xp, sizes, indices = gpu.xp, [axis.size for axis in axes], subdomain_indices(axes)
         self.xp = xp
         self.scale = 1.0 / xp.sqrt(xp.reshape(pairs[..., 0, 0, 0, 0], (-1,)))
@@ -172,7 +173,7 @@ class DeviceSchwarz:
         """Bytes of the inverse roots."""
         return 4 * int(math.prod(self.roots.shape))
 
-    def apply(self, r: Array) -> Array:
+    def apply(self, r: DeviceArray) -> DeviceArray:
         """B r, [m, K..]."""
         xp, count = self.xp, int(r.shape[0])
         scaled = xp.reshape(r, (count, -1)) * self.scale
@@ -195,7 +196,7 @@ class DeviceSchwarz:
             z += xp.sum(xp.astype(xp.reshape(gathered, (count, -1, length)), xp.float64), axis=1)
         return xp.reshape(z * self.scale * size, r.shape)
 
-    def _inverse_roots(self, flat: Array, places: FourArrays, gpu: Gpu) -> Array:
+    def _inverse_roots(self, flat: DeviceArray, places: FourArrays, gpu: Gpu) -> DeviceArray:
         """L⁻¹ of all subdomains, A = L Lᵀ: [subdomains, n, n]."""
         xp, (count, n) = self.xp, (int(length) for length in self.index.shape)
         first, *others = (gpu.put(_over_four_axes(table, j)) for j, table in enumerate(places))
@@ -221,7 +222,7 @@ def _over_four_axes(array: NDArray[Any], axis: int) -> NDArray[Any]:
     return array.reshape([n if j == axis else 1 for n in array.shape for j in range(4)])
 
 
-def _cover(indices: FourArrays, sizes: Sequence[int], gpu: Gpu) -> Array:
+def _cover(indices: FourArrays, sizes: Sequence[int], gpu: Gpu) -> DeviceArray:
     """Where in the results of all subdomains each coefficient lies, as often as in any: [times, P].
 
     One behind the last result where it lies in no more of them. A product over the axes.
@@ -248,7 +249,7 @@ def _axis_cover(indices: NDArray[np.int64], size: int, steps: tuple[int, int]) -
     return out
 
 
-def _inverse_triangles(lower: Array, xp: Any) -> Array:
+def _inverse_triangles(lower: DeviceArray, xp: Any) -> DeviceArray:
     """Inverses of lower triangles, [.., n, n], by halves: nearly all of it is products of matrices, a GPU's best."""
     n, half = int(lower.shape[-1]), int(lower.shape[-1]) // 2
     if n <= MIN_SPLIT:
