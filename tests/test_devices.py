@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import xspline as xs
 from tests.devices import Device, StandIn
 from tests.duck import Duck
 from tests.solve.cases import on
+from xspline import execution
 from xspline.solve import Resources
+from xspline.solve.costs import CostModel
 
 Put = Callable[[np.ndarray], Any]
 SEASON = xs.Fourier(1, "365.2425D")
@@ -127,6 +130,13 @@ def test_iterations_on_a_gpu() -> None:
         statistics.solve(xs.Roughness(1e-3), solver="iterative", device=device) for device in (None, "cuda")
     )
     assert apart(moved, field) < 1e-7
+
+
+@pytest.fixture
+def near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU is so near that small dense systems are worth the transfer too."""
+    here, costs = execution.resources, CostModel(transfer_flops=0.0)
+    monkeypatch.setattr("xspline.execution.resources", lambda name: replace(here(name), costs=costs))
 
 
 @pytest.fixture

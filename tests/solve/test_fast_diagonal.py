@@ -216,7 +216,7 @@ def test_the_last_one_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     case, gram = even(space, gap=(0.2, 0.7))
     penalty = roughness(space, gram, 1e-2)
     for module in ("solution", "krylov"):
-        monkeypatch.setattr(f"xspline.solve.{module}.MOST", 4)
+        monkeypatch.setattr(f"xspline.solve.{module}.MAX_ITERATIONS", 4)
     with pytest.raises(ConvergenceError, match=r"after 4 iterations, 1e-10 was asked for.*a larger penalty"):
         solve(case.sums(gram), space, penalty, "spectral")
 

@@ -130,13 +130,11 @@ def check(found: Factorisation, case: Case, penalty: Penalty) -> None:
     assert close(halves @ np.moveaxis(halves, -2, -1), inverse)
 
 
-@pytest.mark.parametrize("batch", [(), (2,)])
 @pytest.mark.parametrize("kind", PENALTIES)
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_every_solver_gives_what_the_dense_inverse_gives(
-    structure: str, kind: str, batch: tuple[int, ...]
-) -> None:
-    space = space_of(*KINDS)
+def test_every_solver_gives_what_the_dense_inverse_gives(structure: str, kind: str) -> None:
+    batched = (list(STRUCTURES).index(structure) + list(PENALTIES).index(kind)) % 2 == 1
+    space, batch = space_of(*KINDS), (2,) if batched else ()
     case, gram = STRUCTURES[structure](space, np.random.default_rng(0), batch)
     for solver in solvers(structure, kind):
         penalty = PENALTIES[kind]

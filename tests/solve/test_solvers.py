@@ -72,11 +72,12 @@ def well_posed(case: Case, penalty: Penalty) -> bool:
     return bool((values[..., 0] > 1e-8 * values[..., -1]).all())
 
 
-@pytest.mark.parametrize("kind", ["none", "ridge", "roughness", "sum"])
-@given(space=spaces, rng=rngs, structure=st.sampled_from(sorted(STRUCTURES)))
+@pytest.mark.parametrize("kinds", [("none", "ridge"), ("roughness", "sum")])
+@given(space=spaces, rng=rngs, structure=st.sampled_from(sorted(STRUCTURES)), data=st.data())
 def test_every_solver_is_the_dense_one(
-    kind: str, space: Space, rng: np.random.Generator, structure: str
+    kinds: tuple[str, str], space: Space, rng: np.random.Generator, structure: str, data: st.DataObject
 ) -> None:
+    kind = data.draw(st.sampled_from(kinds))
     structure = "grid" if len(space.names) < 2 and structure == "static" else structure
     case, gram = STRUCTURES[structure](space, rng)
     penalty = penalties(space)[kind]
@@ -92,28 +93,55 @@ def test_every_solver_is_the_dense_one(
     check(case, gram, penalty, None)
 
 
-@pytest.mark.parametrize("solver", [None, *EXACT])
-@pytest.mark.parametrize("kind", ["none", "ridge"])
+@pytest.mark.parametrize(
+    ("solver", "kind"),
+    [
+        (None, "ridge"),
+        ("spectral", "none"),
+        ("spectral", "ridge"),
+        ("separable", "ridge"),
+        ("banded", "none"),
+        ("dense", "ridge"),
+    ],
+)
 def test_a_batch_that_shares_its_weights(solver: str | None, kind: str) -> None:
     space, rng = space_of("cubic", "circle", "season"), np.random.default_rng(1)
     case, gram = (static if solver == "separable" else grid)(space, rng, batch=(2, 3))
     check(case, gram, penalties(space)[kind], solver)
 
 
-@pytest.mark.parametrize("solver", [None, *EXACT])
-@pytest.mark.parametrize("kind", ["none", "ridge", "sum"])
+@pytest.mark.parametrize(
+    ("solver", "kind"),
+    [
+        (None, "none"),
+        (None, "sum"),
+        ("spectral", "ridge"),
+        ("separable", "none"),
+        ("separable", "ridge"),
+        ("banded", "sum"),
+        ("dense", "none"),
+    ],
+)
 def test_members_that_differ_by_a_multiplicity(solver: str | None, kind: str) -> None:
-    if kind == "sum" and solver in ("spectral", "separable"):
-        return
     space, rng = space_of("linear", "circle", "season"), np.random.default_rng(2)
     case, gram = (static if solver == "separable" else grid)(space, rng, batch=(2, 3))
     v = np.array([[0.5], [2.0]]) if solver == "spectral" else np.array([[1.0, 0.25, 3.0], [3.0, 1.0, 1.0]])
     check(*with_multiplicity(case, gram, v), penalties(space)[kind], solver)
 
 
-@pytest.mark.parametrize("batch", [(5,), (600,), (6, 7)])
-@pytest.mark.parametrize("solver", ["banded", "dense"])
-@pytest.mark.parametrize("kinds", [("circle",), ("cubic",), ("season",), ("linear", "circle")])
+@pytest.mark.parametrize(
+    ("kinds", "solver", "batch"),
+    [
+        (("circle",), "banded", (5,)),
+        (("circle",), "banded", (600,)),
+        (("cubic",), "dense", (6, 7)),
+        (("cubic",), "banded", (5,)),
+        (("season",), "banded", (6, 7)),
+        (("season",), "dense", (5,)),
+        (("linear", "circle"), "banded", (6, 7)),
+        (("linear", "circle"), "dense", (5,)),
+    ],
+)
 def test_members_with_gaps_of_their_own(kinds: tuple[str, ...], solver: str, batch: tuple[int, ...]) -> None:
     space = space_of(*kinds)
     case, gram = gaps(space, np.random.default_rng(3), batch)

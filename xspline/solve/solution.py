@@ -16,7 +16,7 @@ from xspline.solve.errors import ConvergenceError, nothing_determined
 from xspline.solve.kronecker.pcg import FastDiagonal
 from xspline.solve.kronecker.separable import Separable
 from xspline.solve.kronecker.spectral import Spectral
-from xspline.solve.krylov import MOST
+from xspline.solve.krylov import MAX_ITERATIONS
 from xspline.solve.parallel import Resources, single_threaded_blas
 from xspline.solve.penalty import Penalty
 from xspline.solve.select import ITERATIVE, Choice, bytes_kept, candidates, gpu_room
@@ -154,7 +154,9 @@ def _solved(
     for choice in choices:
         last = choice is choices[-1]
         try:
-            system = _system(choice, gram, penalty, space, exact, resources, MOST if last else fallback)
+            system = _system(
+                choice, gram, penalty, space, exact, resources, MAX_ITERATIONS if last else fallback
+            )
             solved = np.zeros(()) if rhs is None else system.solve(rhs)
             break
         except ConvergenceError:

@@ -4,7 +4,7 @@ The GPU path is the same algorithm (`xspline.solve.multigrid.vcycle`) with fewer
 and dense changes of level, in array-API functions. Where compiled loops add subdomain after subdomain, each
 coefficient here gathers what its subdomains give, in their order.
 
-The product with the matrix is a kernel of our own, `multiply.cu`: one launch. DeviceArray-API functions take two for each of
+The product with the matrix is a kernel of our own, `multiply.cu`: one launch. Array-API functions take two for each of
 (2p + 1)^d offsets, 686 for cubics of three coordinates: with up to a million coefficients a GPU would spend nearly all
 of the time between them.
 """

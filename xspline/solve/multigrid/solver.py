@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xspline.solve.device.multigrid import DeviceBackend
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
-from xspline.solve.krylov import MOST, PROBE_TOLERANCE, TOLERANCE, conjugate_gradients, probes
+from xspline.solve.krylov import MAX_ITERATIONS, PROBE_TOLERANCE, TOLERANCE, conjugate_gradients, probes
 from xspline.solve.multigrid.spaces import FourAxes
 from xspline.solve.multigrid.vcycle import COARSEST, HOST, Multigrid
 from xspline.solve.structure import distinct, systems_between
@@ -64,7 +64,7 @@ class Iterative(IterativeSystem):
         *,
         tolerance: float = TOLERANCE,
         coarsest: int = COARSEST,
-        most: int = MOST,
+        most: int = MAX_ITERATIONS,
         gpu: Gpu | None = None,
     ) -> None:
         self.gpu = gpu
