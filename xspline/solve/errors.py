@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +39,14 @@ class TooLargeError(ValueError):
     """
 
     cause = ""
+
+
+def warn(message: str) -> None:
+    """Warn at the line of code outside xspline that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "xspline":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def nothing_determined(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ from threadpoolctl import LibController, ThreadpoolController
 
 from xspline.solve.costs import COSTS, CostModel
 
+P = ParamSpec("P")
+R = TypeVar("R")
 MAX_THREADS = 16
 DeviceArray = Any  # of the array namespace of a GPU
 Kernel: TypeAlias = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]
@@ -161,7 +163,7 @@ _before: list[int] = []  # numbers of threads that the first of them found
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Within it, and in the pieces that `run` calls, BLAS takes one thread; also a decorator.
+    """Within it, and in the pieces that `run` calls, BLAS takes one thread.
 
     Threads that overlap share the limit of the process: the last one to leave restores what the first one found.
     A second one within it in the same thread changes nothing.
@@ -186,6 +188,17 @@ def single_threaded_blas() -> Iterator[None]:
             if _users == 0:
                 _set_threads(of_process, _before)
         _set_threads(of_thread, before)
+
+
+def single_threaded(function: Callable[P, R]) -> Callable[P, R]:
+    """The function within `single_threaded_blas`."""
+
+    @functools.wraps(function)
+    def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+        with single_threaded_blas():
+            return function(*args, **kwargs)
+
+    return limited
 
 
 def _limit_this_thread() -> None:

@@ -17,7 +17,7 @@ from xspline.solve.kronecker.pcg import FastDiagonal
 from xspline.solve.kronecker.separable import Separable
 from xspline.solve.kronecker.spectral import Spectral
 from xspline.solve.krylov import MAX_ITERATIONS
-from xspline.solve.parallel import Resources, single_threaded_blas
+from xspline.solve.parallel import Resources, single_threaded
 from xspline.solve.penalty import Penalty
 from xspline.solve.select import ITERATIVE, Choice, bytes_kept, candidates, gpu_room
 from xspline.solve.structure import product_of, ridge_of, split
@@ -48,7 +48,7 @@ class Solution:
     factorisation: Factorisation
 
 
-@single_threaded_blas()
+@single_threaded
 def factorise(
     gram: Gram,
     penalty: Gram,
@@ -85,7 +85,7 @@ def factorise(
     return _solved(gram, penalty, space, solver, None, observations, exact, resources)[0]
 
 
-@single_threaded_blas()
+@single_threaded
 def solve(
     sums: Sums,
     space: Space,

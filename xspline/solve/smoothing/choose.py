@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array, tolerance
-from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_determined
+from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_determined, warn
 from xspline.solve.multigrid.spaces import coarser
-from xspline.solve.parallel import Resources, single_threaded_blas
+from xspline.solve.parallel import Resources, single_threaded
 from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness
 from xspline.solve.select import Choice, iterating, select
 from xspline.solve.smoothing.criteria import Gcv, Holders, Members, Reml, Score
@@ -79,7 +78,7 @@ class Smoothing:
     error: dict[str, float] = field(default_factory=dict)
 
 
-@single_threaded_blas()
+@single_threaded
 def choose(
     sums: Sums,
     space: Space,
@@ -122,12 +121,10 @@ def choose(
     problem = Problem(model, method, _seen(parts) if method == "holders" else ())
     try:
         if problem.choice.memory_refusal:
-            warnings.warn(
+            warn(
                 f"penalty={method!r} is estimated from random probes, not computed: {problem.choice.memory_refusal}. "
                 "The strengths have the standard errors that `error` says; for exact ones use fewer coefficients along "
-                "some coordinate, or a machine with more memory",
-                UserWarning,
-                stacklevel=3,
+                "some coordinate, or a machine with more memory"
             )
         found, factorisations = problem.search(problem.start(), problem.near)
     except SingularSystemError as error:
