@@ -11,7 +11,7 @@ import numpy as np
 
 from xspline.solve.direct.cholesky import Array, tolerance
 from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_determined, warn
-from xspline.solve.multigrid.coarse import coarser
+from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, single_threaded
 from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness
 from xspline.solve.select import Choice, iterating, select
