@@ -39,10 +39,10 @@ ALLOWED = {
     "solve": {"numpy", "scipy", "threadpoolctl", "numba", "array_api_compat"},
     "kernels": {"numpy", "numba", "array_api_compat", "cupy"},
     "sums": {"numpy"},
-    "spaces": {"numpy", "cftime"},
+    "spaces": {"numpy", "cftime", "numba"},
 }
 
-COMPILED = {"xspline.kernels.compiled", "xspline.solve.multigrid.compiled"}
+COMPILED = {"xspline.spaces.jit", "xspline.solve.multigrid.compiled"}
 
 # Imports that close a circle and stay inside a function, two at most: (module, what it imports) and the reason.
 LATE = {
