@@ -150,13 +150,13 @@ def same_field(ours: xs.Field, host: xs.Field) -> None:
     assert apart(ours, host) < 1e-9
     np.testing.assert_allclose(system.edf(), host.solution["sst"].factorisation.edf(), rtol=1e-9)
     np.testing.assert_allclose(ours.stderr(), host.stderr(), rtol=1e-8)
-    for one, other in (
+    for on_gpu, other in (
         (ours.sample(3, seed=0), host.sample(3, seed=0)),
         (ours.stderr(method="draws"), host.stderr(method="draws")),
     ):
-        one, other = (getattr(x, "coefficients", x).compute() for x in (one, other))
-        assert isinstance(one.data, np.ndarray)
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-8 * float(np.abs(other).max()))
+        on_gpu, other = (getattr(x, "coefficients", x).compute() for x in (on_gpu, other))
+        assert isinstance(on_gpu.data, np.ndarray)
+        np.testing.assert_allclose(on_gpu, other, rtol=0, atol=1e-8 * float(np.abs(other).max()))
 
 
 @pytest.mark.parametrize("penalty", [1e-3, "reml", "gcv"])

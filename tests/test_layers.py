@@ -120,11 +120,11 @@ def test_no_circle_of_imports() -> None:
         module: {i for i in modules_imported(module) if i in MODULES and i != module and not late(module, i)}
         for module in MODULES
     }
-    found = [
+    edges = [
         [f"{a} -> {b}" for a in component for b in sorted(graph[a] & set(component))]
         for component in circles(graph)
     ]
-    assert not found, "\n\n".join("\n".join(edges) for edges in found)
+    assert not edges, "\n\n".join("\n".join(edges) for edges in edges)
 
 
 def test_late_imports_are_two_at_most_and_inside_functions() -> None:

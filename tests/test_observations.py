@@ -216,8 +216,8 @@ def test_slopes_next_to_the_coast(adt: xr.DataArray, length: float) -> None:
     seen = (waves(adt, length)["height"] + noise).where(adt.notnull()).rename("adt")
     field = seen.spline.fit(SEA, penalty=SLIGHT)
     days = adt[::15]
-    known, found = waves(days, length), field.gradient(days, geometry="sphere")
-    errors = np.hypot(found.dadt_dlatitude - known["north"], found.dadt_dlongitude - known["east"])
+    known, slopes = waves(days, length), field.gradient(days, geometry="sphere")
+    errors = np.hypot(slopes.dadt_dlatitude - known["north"], slopes.dadt_dlongitude - known["east"])
     sea = adt.notnull().all("time")
     coast, interior = rmse(errors.where(next_to_land(sea))), rmse(errors.where(sea & ~next_to_land(sea)))
     slope = rmse(np.hypot(known["north"], known["east"]).where(sea))

@@ -83,7 +83,7 @@ def test_another_space_is_refused_with_the_line_that_agrees(product: xr.DataArra
         a + b
     line = str(raised.value).split("agree on one beforehand, with space = ")[1]
     agreed = eval(line, {"xs": xs})
-    both = [half.spline.statistics(agreed, holder=name) for name, half in (("west", west), ("east", east))]
+    both = [ocean.spline.statistics(agreed, holder=name) for name, ocean in (("west", west), ("east", east))]
     assert sum(both).count == a.count + b.count
 
 
