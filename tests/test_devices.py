@@ -110,7 +110,7 @@ def test_an_infinity_on_a_gpu_is_named(put: Put) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", CASES)
-def test_blocks_that_their_tasks_move(name: str) -> None:
+def test_blocks_moved_to_the_gpu_by_their_tasks_give_the_fit_of_the_host(name: str) -> None:
     make, bases, chunks = CASES[name]
     data = make().chunk(chunks)
     field = data.spline.fit(bases, penalty=1e-3)
@@ -166,7 +166,7 @@ def test_dense_systems_on_a_gpu(penalty: Any, cuda: None) -> None:
     same_field(ours, host)
 
 
-def test_what_is_solved_again_is_solved_there(cuda: None) -> None:
+def test_a_gpu_also_solves_what_is_solved_later(cuda: None) -> None:
     """Lazy fields, and the fits without each part."""
     statistics = (
         clouds()

@@ -136,7 +136,7 @@ def test_late_imports_are_two_at_most_and_inside_functions() -> None:
         assert not at_the_top, f"{module} imports {imported} when it is imported"
 
 
-def test_circles_are_seen() -> None:
+def test_circles_are_recognised() -> None:
     graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set[str]()}
     assert circles(graph) == [["b", "c"]]
 

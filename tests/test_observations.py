@@ -92,7 +92,7 @@ def test_the_moorings_against_a_gridded_product(
         assert scores["field"] < 0.65 * scores["season"]
 
 
-def test_places_that_are_variables_still() -> None:
+def test_coordinates_left_among_the_variables_are_explained() -> None:
     """Point data come with places beside the values; their names alone do not reach the DataArray."""
     points = xr.Dataset({name: ("obs", np.arange(4.0)) for name in ("sst", "lat", "lon")})
     with pytest.raises(

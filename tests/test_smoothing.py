@@ -95,7 +95,7 @@ def test_fields_in_files_remember_their_choice(pooled: xs.Field, tmp_path: objec
     assert opened.summary().attrs["smoothing"] == pooled.summary().attrs["smoothing"]
 
 
-def test_nothing_said_at_all(product: xr.DataArray) -> None:
+def test_fit_without_arguments(product: xr.DataArray) -> None:
     field = product.spline.fit()
     assert field.space.names == ("lat", "lon", "time") and isinstance(field.penalty, xs.Roughness)
     residual = product - field.predict()
