@@ -115,10 +115,10 @@ class _Namespace(types.ModuleType):
     """The array-API namespace of these arrays."""
 
     def __getattr__(self, name: str) -> Any:
-        function = getattr(compat, name)
-        if isinstance(function, type) or not callable(function):
-            return function
-        return lambda *args, device=None, **kwargs: _call(function, args, kwargs)
+        found = getattr(compat, name)
+        if isinstance(found, type) or not callable(found):
+            return found
+        return lambda *args, device=None, **kwargs: _call(found, args, kwargs)
 
     def asarray(self, value: Any, *, device: Any = None, **kwargs: Any) -> Duck:
         """The one way to the GPU."""

@@ -110,10 +110,10 @@ class Late:
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> OnGpu:
         self.moved.append(shape)
-        array = np.empty(shape, dtype)
-        _bytes(array)[:] = SCRIBBLE
-        self.current().give(lambda: _bytes(array).fill(SCRIBBLE))
-        return OnGpu(self, array)
+        found = np.empty(shape, dtype)
+        _bytes(found)[:] = SCRIBBLE
+        self.current().give(lambda: _bytes(found).fill(SCRIBBLE))
+        return OnGpu(self, found)
 
     def record(self, stream: Stream) -> Event:
         return Event(stream, stream.given)
