@@ -158,7 +158,6 @@ def as_basis(value: Any) -> Basis:
 
 
 def plain(value: Any) -> Any:
-    """A label, or each of a tuple of labels, as a plain number or text."""
     return tuple(plain_text(v) for v in value) if isinstance(value, tuple) else plain_text(value)
 
 
@@ -196,7 +195,6 @@ def count_of(value: Any, what: str, least: int) -> int:
 
 
 def assign(basis: Basis, **values: Any) -> None:
-    """Set attributes of a frozen basis, in its constructor."""
     for key, value in values.items():
         object.__setattr__(basis, key, value)
 
@@ -210,7 +208,6 @@ def stored(axis: Axis, x: float) -> float | str:
 
 
 def stored_duration(axis: Axis, length: float) -> float | str:
-    """A length along an axis as a bound basis holds it; text in seconds along time."""
     return float(length) if axis.kind == "number" else f"{float(length)!r}s"
 
 

@@ -195,7 +195,8 @@ class _Form:
 
 
 def _common_partition(terms: Iterable[Term]) -> list[Axes]:
-    """The coarsest common partition: axes that share a factor in any term share a block; () for multiplicities."""
+    """The coarsest common partition: axes that share a factor in any term share a block; then () for
+    multiplicities."""
     blocks = join_overlapping(factor.axes for term in terms for factor in term)
     return [*sorted(tuple(sorted(block)) for block in blocks), ()]
 
