@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-# Bounded thread counts, set before NumPy or numba is imported: the same on a laptop and on 64 cores. Where several
-# processes run the tests, each takes one thread of BLAS: threads that wait for a core held by another process spin.
+# Bounded thread counts, set before NumPy or numba is imported: the same on a laptop and on 64 cores, and two, so that
+# tests of what threads do to bits have some, in each of the processes of `-n auto` too.
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1" if "PYTEST_XDIST_WORKER" in os.environ else "2")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")
 
 import functools
 import re
