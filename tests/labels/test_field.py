@@ -227,8 +227,11 @@ def test_coefficients_are_labelled(field: xs.Field) -> None:
     c = field.coefficients
     assert c.dims == ("lat_basis", "lon_basis", "time_basis")
     assert list(c.time_basis.values) == ["const", "x1", "cos1", "sin1"]
-    one_knot = (20 - -20) / 3  # three cells of latitude: Greville points of cubic splines are one knot apart
-    np.testing.assert_allclose(np.diff(c.lat_basis), one_knot)
+    lo, hi = -20, 20
+    (
+        np.testing.assert_allclose(np.diff(c.lat_basis), (hi - lo) / 3),
+        "Greville points of cubic splines are one knot apart",
+    )
     assert c.attrs["units"] == "degC"
 
 
