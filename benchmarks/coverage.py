@@ -105,7 +105,7 @@ INDEPENDENT = {"grid with gaps": gappy_grid, "scattered points": scattered}
 
 
 def independent(name: str, replicates: int, seed: int = 0) -> Covered:
-    """Covered of each replicate for the field and both first derivatives, on a grid over the whole domain."""
+    """Shares that intervals of each replicate hold, for the field and its first derivatives, over the whole domain."""
     rng = np.random.default_rng(seed)
     seen, space, at = INDEPENDENT[name](rng), unit_square(), cells(30)
     truths = [Waves.draw(rng) for _ in range(TRUTHS)]
@@ -145,7 +145,7 @@ def lasting(rng: Rng, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def persistent(replicates: int, seed: int = 0, years: int = YEARS) -> Covered:
-    """Covered of each replicate for the field, by the model's errors and by the jackknife over years."""
+    """Shares that intervals of each replicate hold, of the field, by the model and by the jackknife over years."""
     rng = np.random.default_rng(seed)
     grid = xr.Dataset(
         coords={"time": months(years), "lat": np.linspace(-20, 20, 12), "lon": np.linspace(150, 210, 14)}

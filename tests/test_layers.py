@@ -50,7 +50,10 @@ LATE = {
         "xspline.labels.statistics",
         "xspline.labels.field",
     ): "statistics.solve() gives a Field, which holds statistics",
-    ("xspline.labels.field_base", "xspline.pde"): "field.recover() stands where users look; pde evaluates fields",
+    (
+        "xspline.labels.field_base",
+        "xspline.pde",
+    ): "field.recover() stands where users look; pde evaluates fields",
 }
 
 
