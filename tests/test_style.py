@@ -31,17 +31,13 @@ THIS = Path(__file__).resolve()
 
 # Names that said too little, or two things: what stands for them now. Of the package, its tests, benchmarks, examples.
 RETIRED = {
-    "AWAY": "transfer_flops",
     "Card": "Gpu",
-    "FARTHEST": "max_fallback_flops",
     "Found": "what is returned: BlockResult, ...",
     "Held": "EmbeddedTask",
     "Left": "RemainingKeys",
     "Line": "AxisLevel",
     "Owners": "one word for holders",
-    "PATIENCE": "iterative_handicap_flops",
     "Piece": "SlabBox",
-    "SLOWER": "flop_penalty",
     "Share": "one word for holders",
     "Shares": "one word for holders",
     "Swept": "what is returned",
@@ -55,6 +51,10 @@ RETIRED = {
 
 # Names that may be right elsewhere, and say too little in the package (room: all of them if empty).
 RETIRED_IN_ROOMS = {
+    "SLOWER": (("solve",), "flop_penalty"),
+    "PATIENCE": (("solve",), "iterative_handicap_flops"),
+    "FARTHEST": (("solve",), "max_fallback_flops"),
+    "AWAY": (("solve",), "transfer_flops"),
     "asked": ((), "requested"),
     "every": ((), "the noun that it holds"),
     "found": ((), "the noun that it holds"),
