@@ -1,4 +1,4 @@
-"""The choice of smoothing: what `fit()` with nothing said costs, over one solve at the strengths that it chose.
+"""The choice of smoothing: what `fit()` without arguments costs, over one solve at the strengths that it chose.
 
 Made values with random gaps in three dimensions, and the real products of XSPLINE_DATA_DIR as a notebook user types
 them. Statistics are not counted; peaks are those of the whole process above where it was before.

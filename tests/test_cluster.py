@@ -67,6 +67,7 @@ class SlowStore(zarr.storage.LocalStore):
         return await super().get(key, prototype, byte_range)
 
 
+@pytest.mark.simulation
 def test_same_bits_when_a_worker_is_killed(store: Path, expected: bytes) -> None:
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,

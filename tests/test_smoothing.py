@@ -66,10 +66,10 @@ def test_chunks_and_holders_do_not_matter(product: xr.DataArray, pooled: xs.Fiel
 
 def test_holders_choose_by_predicting_each_other(product: xr.DataArray) -> None:
     field = product.spline.fit(BASES, holder="time.year", penalty="holders")
-    found = field.cross_validate()
-    assert list(found.holder.values) == ["2000", "2001", "2002", "2003"]
-    chosen = float((found.rmse**2 * found["count"]).sum())
-    np.testing.assert_allclose(chosen / float(found["count"].sum()), field.summary().score, rtol=1e-8)
+    validation = field.cross_validate()
+    assert list(validation.holder.values) == ["2000", "2001", "2002", "2003"]
+    chosen = float((validation.rmse**2 * validation["count"]).sum())
+    np.testing.assert_allclose(chosen / float(validation["count"].sum()), field.summary().score, rtol=1e-8)
     for factor in (0.1, 10.0):
         other = xs.Roughness({name: factor * x for name, x in field.penalty.strength.items()})
         scores = field.statistics.solve(other).cross_validate()
@@ -95,7 +95,7 @@ def test_fields_in_files_remember_their_choice(pooled: xs.Field, tmp_path: objec
     assert opened.summary().attrs["smoothing"] == pooled.summary().attrs["smoothing"]
 
 
-def test_nothing_said_at_all(product: xr.DataArray) -> None:
+def test_fit_without_arguments(product: xr.DataArray) -> None:
     field = product.spline.fit()
     assert field.space.names == ("lat", "lon", "time") and isinstance(field.penalty, xs.Roughness)
     residual = product - field.predict()

@@ -65,7 +65,7 @@ def test_the_same_part_twice_is_refused(holders: list[xs.Statistics]) -> None:
         holders[0] + holders[1] + holders[0]
 
 
-def test_subtracting_a_stranger_is_refused(holders: list[xs.Statistics]) -> None:
+def test_subtracting_a_part_that_was_never_added_is_refused(holders: list[xs.Statistics]) -> None:
     a, b, c = holders
     with pytest.raises(ValueError, match=r"part 'east' .* was never added here; the parts are 'west'"):
         a + b - c
