@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from xspline.spaces import Axis, Space
+from xspline.spaces import Axis, Space
 
 PLAIN = "pass a penalty (penalty=1e-3, say) or use fewer coefficients"
 PENALISED = "pass a larger penalty, add a ridge to it (penalty + xs.Ridge(1e-3)), or use fewer coefficients"

@@ -8,16 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.spaces import BSpline, Union
+from xspline.spaces import Basis, BSpline, Space, Union
 from xspline.sums import Factor, Gram, digest_key
-
-if TYPE_CHECKING:
-    from xspline.spaces import Basis, Space
 
 AUTOMATIC = ("reml", "gcv", "holders")
 

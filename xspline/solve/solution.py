@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +21,8 @@ from xspline.solve.penalty import Penalty
 from xspline.solve.select import ITERATIVE, Choice, bytes_kept, candidates, gpu_room
 from xspline.solve.structure import product_of, ridge_of, split
 from xspline.solve.system import Factorisation, System
+from xspline.spaces import Space
 from xspline.sums import Gram, Sums
-
-if TYPE_CHECKING:
-    from xspline.spaces import Space
 
 
 @dataclass(frozen=True, eq=False)

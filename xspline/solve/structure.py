@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xspline.solve.direct.band import band, narrowest
 from xspline.solve.direct.cholesky import BandCholesky
+from xspline.spaces import Frame
 from xspline.sums import Factor, Gram
-
-if TYPE_CHECKING:
-    from xspline.spaces import Frame
 
 Array = NDArray[np.float64]
 LEAST_PIVOT = 1e-6  # of a mass matrix whose inverse is used: it magnifies rounding errors by the reciprocal

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +16,8 @@ from numpy.typing import NDArray
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.parallel import single_threaded
 from xspline.solve.select import Choice
+from xspline.spaces import Frame
 from xspline.sums import Gram
-
-if TYPE_CHECKING:
-    from xspline.spaces import Frame
 
 Array = NDArray[np.float64]
 

@@ -16,15 +16,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.spaces import Frame
 from xspline.sums.factor import orientations
-
-if TYPE_CHECKING:
-    from xspline.spaces import Frame
 
 Array = NDArray[np.float64]
 Index: TypeAlias = tuple[NDArray[np.int64], ...]

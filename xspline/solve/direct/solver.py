@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,8 @@ from xspline.solve.parallel import Resources, ranges, run, single_threaded_blas
 from xspline.solve.select import side_by_side
 from xspline.solve.structure import distinct, systems_between
 from xspline.solve.system import DirectSystem
+from xspline.spaces import Frame
 from xspline.sums import Factor, Gram
-
-if TYPE_CHECKING:
-    from xspline.spaces import Frame
 
 Factors: TypeAlias = Cholesky | BatchCholesky
 R = TypeVar("R")

@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +35,8 @@ from xspline.solve.krylov import (
 from xspline.solve.parallel import ranges, run, single_threaded_blas
 from xspline.solve.structure import Product, dense_of
 from xspline.solve.system import IterativeSystem
+from xspline.spaces import Frame
 from xspline.sums import Factor, Gram
-
-if TYPE_CHECKING:
-    from xspline.spaces import Frame
 
 Term = tuple[float, tuple[int, ...]]
 RELATIVE = 1e-10  # τ of the pencil over tr G_j / tr R_j: makes it definite where an axis has gaps

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +21,8 @@ from xspline.solve.kronecker.spectral import eigen, eigenvalues, rotate
 from xspline.solve.parallel import Resources
 from xspline.solve.structure import Split, alone, dense_of, subframe, within
 from xspline.solve.system import DirectSystem
+from xspline.spaces import Frame
 from xspline.sums import Factor, Gram, digest_key
-
-if TYPE_CHECKING:
-    from xspline.spaces import Frame
 
 
 class Separable(DirectSystem):

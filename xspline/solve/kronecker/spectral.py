@@ -12,7 +12,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +20,9 @@ from scipy.linalg import lapack
 from xspline.solve.direct.cholesky import Array, tolerance, unit_scale
 from xspline.solve.structure import Product, dense_of, subframe
 from xspline.solve.system import DirectSystem
+from xspline.spaces import Frame
 from xspline.sums import Gram, outer_pairs
 from xspline.sums.terms import outer
-
-if TYPE_CHECKING:
-    from xspline.spaces import Frame
 
 
 @dataclass(frozen=True, eq=False)

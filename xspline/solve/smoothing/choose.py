@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,11 +20,8 @@ from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
 from xspline.solve.smoothing.newton import NEAR, State, minimise
 from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.system import Factorisation
-from xspline.spaces import BSpline, Union
+from xspline.spaces import BSpline, Space, Union
 from xspline.sums import Gram, Sums, leave_one_out
-
-if TYPE_CHECKING:
-    from xspline.spaces import Space
 
 ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G

@@ -14,17 +14,14 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import linalg
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.structure import subframe
+from xspline.spaces import Space
 from xspline.sums import Factor, Gram
-
-if TYPE_CHECKING:
-    from xspline.spaces import Space
 
 
 @dataclass(frozen=True, eq=False)

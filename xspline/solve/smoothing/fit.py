@@ -17,7 +17,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,10 +27,8 @@ from xspline.solve.penalty import Roughness
 from xspline.solve.smoothing.determinant import Spectrum, spectrum
 from xspline.solve.solution import factorise
 from xspline.solve.system import Factorisation
+from xspline.spaces import Space
 from xspline.sums import Gram, Sums
-
-if TYPE_CHECKING:
-    from xspline.spaces import Space
 
 DRAWS = 32  # over all systems
 SLAB = 2**23  # numbers of one array of draws
