@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.sums.cases import frame_of, frames, random_gram
 from xspline.solve import Factorisation, Penalty, Ridge, Roughness, factorise
-from xspline.solve.direct.band import band, gather, gather_dense, narrowest
+from xspline.solve.direct.band import band, gather, gather_entries, narrowest
 from xspline.solve.direct.cholesky import BandCholesky, scale_band
 from xspline.spaces import Axis, BSpline, Frame, Space
 from xspline.sums import Gram, outer_pairs
@@ -25,6 +25,12 @@ from .cases import (
     static,
     with_multiplicity,
 )
+
+
+def pairs_of(matrix: np.ndarray, frame: Frame) -> np.ndarray:
+    """Pair form of a symmetric matrix [P, P]."""
+    cells = matrix.reshape(*frame.sizes, *frame.sizes)
+    return gather_entries(lambda rows, columns: cells[rows + columns], frame)
 
 
 def random_band(rng: np.random.Generator, size: int, width: int, members: int) -> np.ndarray:
@@ -55,7 +61,7 @@ def test_gathering_from_a_band_and_a_dense_matrix(frame: Frame, rng: np.random.G
     vectors = rng.normal(size=(*frame.sizes, 2))
     expected = outer_pairs(vectors, frame)
     flat = vectors.reshape(-1, 2)
-    assert close(gather_dense(flat @ flat.T, frame), expected, 1e-12)
+    assert close(pairs_of(flat @ flat.T, frame), expected, 1e-12)
     ordering = narrowest(frame)
     moved = ordering.flatten(vectors)
     matrix = moved @ moved.T
@@ -110,7 +116,7 @@ def check(found: Factorisation, case: Case, penalty: Penalty) -> None:
     matrix = np.moveaxis(case.dense + lifted, (0, 1), (-2, -1))
     inverse = np.linalg.inv(matrix)
     assert close(np.broadcast_to(found.logdet(), batch), np.linalg.slogdet(matrix)[1], 1e-10)
-    pairs = np.array([gather_dense(inverse[b], frame) for b in np.ndindex(*batch)])
+    pairs = np.array([pairs_of(inverse[b], frame) for b in np.ndindex(*batch)])
     expected = np.moveaxis(pairs, 0, -1).reshape(*pairs.shape[1:], *batch)
     shape = (*frame.sizes, *frame.offsets, *batch)
     assert close(np.broadcast_to(found.inverse_pairs(), shape), expected)
@@ -230,5 +236,5 @@ def test_rounding_errors_die_out_across_a_gap() -> None:
     factor = BandCholesky(band(matrix.one_factor(space.frame).pairs[..., None], ordering)[..., 0])
     few = np.arange(0, space.size, 70)
     exact = factor.solve(np.eye(space.size)[:, few])[few].diagonal()
-    variances = factor.inverse(np.zeros(1, np.int64), panel=(8, 8))[few, 0]
+    variances = factor.inverse(np.zeros(1, np.int64), limits=(8, 8))[few, 0]
     np.testing.assert_allclose(variances, exact, rtol=1e-8)

@@ -82,34 +82,25 @@ def nothing_determined(
             f"{lead}there are no observations: every value is missing, outside the domains or has zero weight; "
             f"compare the coordinates of the data with the domains of the space: {', '.join(domains)}"
         )
-    remedy = PENALISED if penalised else PLAIN
-    return SingularSystemError(f"{lead}{_cause(space, touched, weakest, observations)}; {remedy}")
-
-
-def _cause(space: Space, observed: NDArray[np.bool_], weakest: int, observations: int | None) -> str:
-    empty = np.argwhere(~observed)
+    empty = np.argwhere(~touched)
     if len(empty):
+        parts = []  # ranges of the coordinates of empty coefficients; one over a whole coordinate is left out
+        for j, name in enumerate(space.names):
+            indices = np.unique(empty[:, j])
+            if indices[0] > 0 or indices[-1] < space.shape[j] - 1:
+                labels = _labels(space, j)
+                first, last = labels[indices[0]], labels[indices[-1]]
+                parts.append(f"{name} {first}" if first == last else f"{name} {first} to {last}")
         verb = "has" if len(empty) == 1 else "have"
-        return f"{len(empty)} of {space.size} coefficients {verb} no observations{_box(space, empty)}"
-    if observations is not None and observations < space.size:
-        return f"{observations} observations do not determine {space.size} coefficients"
-    place = ", ".join(
-        f"{name} {_labels(space, j)[i]}"
-        for j, (name, i) in enumerate(zip(space.names, np.unravel_index(weakest, space.shape), strict=True))
-    )
-    return f"the {space.size} coefficients are nearly dependent, most of all the one at {place}"
-
-
-def _box(space: Space, empty: NDArray[np.intp]) -> str:
-    """Ranges of the coordinates of empty coefficients; a range over a whole coordinate is left out."""
-    parts = []
-    for j, name in enumerate(space.names):
-        indices = np.unique(empty[:, j])
-        if indices[0] > 0 or indices[-1] < space.shape[j] - 1:
-            labels = _labels(space, j)
-            first, last = labels[indices[0]], labels[indices[-1]]
-            parts.append(f"{name} {first}" if first == last else f"{name} {first} to {last}")
-    return f", around {', '.join(parts)}" if parts else ", scattered over the whole domain"
+        place = f"around {', '.join(parts)}" if parts else "scattered over the whole domain"
+        cause = f"{len(empty)} of {space.size} coefficients {verb} no observations, {place}"
+    elif observations is not None and observations < space.size:
+        cause = f"{observations} observations do not determine {space.size} coefficients"
+    else:
+        names = enumerate(zip(space.names, np.unravel_index(weakest, space.shape), strict=True))
+        place = ", ".join(f"{name} {_labels(space, j)[i]}" for j, (name, i) in names)
+        cause = f"the {space.size} coefficients are nearly dependent, most of all the one at {place}"
+    return SingularSystemError(f"{lead}{cause}; {PENALISED if penalised else PLAIN}")
 
 
 def _labels(space: Space, j: int) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.spaces import Basis, BSpline, Space, Union
+from xspline.spaces import BSpline, Space, Union
 from xspline.sums import Factor, Gram, digest_key
 
 AUTOMATIC = ("reml", "gcv", "holders")
@@ -138,7 +138,7 @@ class Roughness(Penalty):
         if isinstance(self._strength, tuple):
             chosen = dict(self._strength)
         else:
-            chosen = {n: self._strength for n in space.names if _has_bspline(space.basis(n))}
+            chosen = dict.fromkeys(spline_degrees(space), self._strength)
         names = ", ".join(space.names)
         unknown = [name for name in chosen if name not in space.names]
         if unknown:
@@ -159,11 +159,11 @@ class Roughness(Penalty):
     def gram(self, space: Space) -> Gram:
         """Σ_j λ_j R_j ⊗ M_rest, R_j roughness and M_i mass matrices: a term for each smoothed coordinate."""
         strengths = self.strengths(space)
-        mass = [_integral(space, j, 0) for j in range(len(space.names))]
+        mass = [integral(space, j, 0) for j in range(len(space.names))]
         terms = []
         for j, name in enumerate(space.names):
             if name in strengths:
-                rough = _integral(space, j, self.order)
+                rough = integral(space, j, self.order)
                 terms.append(_scaled([*mass[:j], rough, *mass[j + 1 :]], strengths[name]))
         return Gram(tuple(terms))
 
@@ -216,11 +216,8 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
         Anything else.
     """
     if value is None:
-        splines = [
-            f for n, f in zip(space.names, space.features, strict=True) if _has_bspline(space.basis(n))
-        ]
-        smooth = bool(splines) and all(f.max_order is None or f.max_order >= 1 for f in splines)
-        return AUTOMATIC[0] if smooth else Ridge(0.0)
+        degrees = spline_degrees(space).values()
+        return AUTOMATIC[0] if min(degrees, default=0) >= 1 else Ridge(0.0)
     if isinstance(value, Penalty):
         return value
     if isinstance(value, str):
@@ -250,12 +247,20 @@ def _strength(value: Any, what: str) -> float:
     return float(value)
 
 
-def _has_bspline(basis: Basis) -> bool:
-    return isinstance(basis, BSpline) or (isinstance(basis, Union) and any(map(_has_bspline, basis.terms)))
+def spline_degrees(space: Space) -> dict[str, int]:
+    """Of each coordinate that has B-splines, their lowest degree."""
+    degrees = {}
+    for name in space.names:
+        basis = space.basis(name)
+        terms = basis.terms if isinstance(basis, Union) else (basis,)
+        own = [term.degree for term in terms if isinstance(term, BSpline)]
+        if own:
+            degrees[name] = min(own)
+    return degrees
 
 
 @functools.lru_cache(maxsize=256)  # small arrays, needed again at every strength that is tried
-def _integral(space: Space, axis: int, order: int) -> Factor:
+def integral(space: Space, axis: int, order: int) -> Factor:
     """The matrix of ∫ D^order B_i D^order B_j dξ of one coordinate."""
     basis = space.basis(space.names[axis])
     return _factor(axis, space.features[axis].roughness(order), f"order {order}", repr(basis))

@@ -13,7 +13,7 @@ from xspline.solve.errors import TooLargeError
 from xspline.solve.multigrid.schwarz import inverse_costs
 from xspline.solve.multigrid.spaces import MAX_AXES
 from xspline.solve.parallel import Resources
-from xspline.solve.structure import Product, describe, distinct, product_of, ridge_of, split, subframe
+from xspline.solve.structure import Product, distinct, product_of, ridge_of, split, subframe
 from xspline.spaces import Frame
 from xspline.sums import Gram
 
@@ -31,7 +31,7 @@ SOLVERS = {
 
 LEVELS = (
     8 / 7
-)  # work on all levels of multigrid over that on the finest: a level has an eighth of the coefficients
+)  # work on all levels of multigrid over that on the finest: each has an eighth of the coefficients
 
 
 @dataclass(frozen=True)
@@ -345,7 +345,19 @@ def _inadmissible(solver: str, structure: _Structure, *, admitted: bool) -> str:
         "separable": "one product of a factor over several coordinates and others (a static mask) and a ridge or no "
         "penalty, or any product and a penalty that smooths the coordinates of some factors only",
     }[solver]
-    what = describe(structure.gram)
+    terms = structure.gram.terms
+    spanning = [f for f in terms[0] if f.axes] if terms else []
+    widths = ", ".join(str(len(f.axes)) for f in spanning)
+    if not terms:
+        what = "they hold no observations"
+    elif len(terms) > 1:
+        what = f"they are a sum of {len(terms)} products"
+    elif any(math.prod(f.batch) != 1 for f in spanning):
+        what = f"they are one product over {widths} coordinates whose weights or gaps differ within the batch"
+    elif all(len(f.axes) == 1 for f in spanning):
+        what = "they are one product of a factor for each coordinate"
+    else:
+        what = f"they are one product of factors over {widths} coordinates"
     if structure.is_product and not structure.has_ridge and solver == "separable":
         what += " but the penalty is on all of them"
     return f"solver={solver!r} needs {needs}; of these statistics {what}; leave solver out, or pass solver='banded'"

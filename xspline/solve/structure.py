@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xspline.solve.direct.band import band, narrowest
 from xspline.solve.direct.cholesky import BandCholesky
 from xspline.spaces import Frame
-from xspline.sums import Factor, Gram
+from xspline.sums import Factor, Gram, join_overlapping
 
 Array = NDArray[np.float64]
 LEAST_PIVOT = 1e-6  # of a mass matrix whose inverse is used: it magnifies rounding errors by the reciprocal
@@ -86,15 +86,19 @@ def split(product: Product, penalty: Gram, frame: Frame) -> Split | None:
     Where all agree on every axis, the main axes are those of the largest factor over several axes.
     """
     terms = [tuple(f.full(frame) for f in term) for term in penalty.terms]
+    spans = (f.axes for factors in (product.factors, *terms) for f in factors)
     groups = [
         AxisGroup(axes, within(product.factors, axes), within(terms[0], axes) if terms else ())
-        for axes in _joined([product.factors, *terms])
+        for axes in sorted(tuple(sorted(axes)) for axes in join_overlapping(spans))
     ]
     others = []
     for group in groups:
-        agree = all(_multiple(term, terms[0], group.axes) is not None for term in terms)
+        pivot = 1.0  # the smallest, relative, of the mass matrices
+        for factor in group.mass:
+            ordering = narrowest(subframe(frame, factor.axes))
+            pivot *= BandCholesky(band(factor.pairs[..., None], ordering)[..., 0]).pivot
         # An inverse that is not exact enough is none to build on.
-        if agree and math.prod(_smallest_pivot(f, frame) for f in group.mass) > LEAST_PIVOT:
+        if pivot > LEAST_PIVOT and all(_multiple(term, terms[0], group.axes) is not None for term in terms):
             others.append(group)
     if len(others) == len(groups):
         main = max(others, key=lambda group: (len(group.axes) > 1, sum(f.nbytes for f in group.factors)))
@@ -104,22 +108,12 @@ def split(product: Product, penalty: Gram, frame: Frame) -> Split | None:
     apart = {axis for group in others for axis in group.axes}
     axes = tuple(axis for axis in range(len(frame.sizes)) if axis not in apart)
     factors = tuple(f for f in product.factors if not apart.intersection(f.axes))
-    main_terms = []
+    main_terms: list[tuple[Factor, ...]] = []
     for term in terms:
         scale = math.prod(_multiple(term, terms[0], group.axes) or 0.0 for group in others)
         first, *rest = (f for f in term if not apart.intersection(f.axes))
-        main_terms.append(_renumbered([first.scaled(scale), *rest], axes))
+        main_terms.extend(alone([first.scaled(scale), *rest], axes).terms)
     return Split(axes, factors, Gram(tuple(main_terms)), tuple(others), product.multiplicity)
-
-
-def _joined(terms: Sequence[Sequence[Factor]]) -> list[tuple[int, ...]]:
-    """The finest partition of the axes that holds every factor in one group."""
-    groups: list[set[int]] = []
-    for factor in (factor for term in terms for factor in term if factor.axes):
-        touching = [group for group in groups if group.intersection(factor.axes)]
-        groups = [group for group in groups if group not in touching]
-        groups.append(set(factor.axes).union(*touching))
-    return sorted(tuple(sorted(group)) for group in groups)
 
 
 def within(factors: Sequence[Factor], axes: Sequence[int]) -> tuple[Factor, ...]:
@@ -143,20 +137,9 @@ def _multiple(term: Sequence[Factor], first: Sequence[Factor], axes: Sequence[in
     return math.prod(quotients) if all(map(math.isfinite, quotients)) else None
 
 
-def _smallest_pivot(factor: Factor, frame: Frame) -> float:
-    """The smallest relative pivot of a factor without batch axes."""
-    ordering = narrowest(subframe(frame, factor.axes))
-    return BandCholesky(band(factor.pairs[..., None], ordering)[..., 0]).pivot
-
-
-def _renumbered(factors: Sequence[Factor], axes: Sequence[int]) -> tuple[Factor, ...]:
-    """Factors over some axes, which are numbered from 0."""
-    return tuple(replace(f, axes=tuple(axes.index(a) for a in f.axes)) for f in factors)
-
-
 def alone(factors: Sequence[Factor], axes: Sequence[int]) -> Gram:
-    """A product of factors without batch axes as a Gram over its own axes."""
-    return Gram((_renumbered(factors, axes),))
+    """A product of factors as a Gram over its own axes, which are numbered from 0."""
+    return Gram((tuple(replace(f, axes=tuple(axes.index(a) for a in f.axes)) for f in factors),))
 
 
 def dense_of(factors: Sequence[Factor], axes: Sequence[int], frame: Frame) -> Array:
@@ -225,18 +208,3 @@ def _take(factor: Factor, batch: tuple[int, ...], chosen: NDArray[np.int64] | sl
         return replace(factor, pairs=factor.pairs.reshape(*own, 1))
     flat = np.broadcast_to(factor.pairs, own + batch).reshape(*own, -1)
     return replace(factor, pairs=flat[..., chosen])
-
-
-def describe(gram: Gram) -> str:
-    """The structure of a Gram in words, for errors."""
-    if not gram.terms:
-        return "they hold no observations"
-    if len(gram.terms) > 1:
-        return f"they are a sum of {len(gram.terms)} products"
-    spanning = [f for f in gram.terms[0] if f.axes]
-    widths = ", ".join(str(len(f.axes)) for f in spanning)
-    if any(math.prod(f.batch) != 1 for f in spanning):
-        return f"they are one product over {widths} coordinates whose weights or gaps differ within the batch"
-    if all(len(f.axes) == 1 for f in spanning):
-        return "they are one product of a factor for each coordinate"
-    return f"they are one product of factors over {widths} coordinates"

@@ -221,12 +221,6 @@ def _on_a_line(positions: NDArray[np.int64], offsets: int) -> tuple[NDArray[np.i
     return np.minimum(first, second), np.abs(first - second)
 
 
-def gather_dense(matrix: Array, frame: Frame) -> Array:
-    """Pair form of a symmetric matrix [P, P] in the order of the Space: [K.., O..]."""
-    cells = matrix.reshape(*frame.sizes, *frame.sizes)
-    return gather_entries(lambda rows, columns: cells[rows + columns], frame)
-
-
 def gather_entries(entries: Callable[[Index, Index], Array], frame: Frame) -> Array:
     """Pair form, [K.., O..], of a symmetric matrix whose entries at rows and columns, indices by axis, a call gives."""
     sizes, out = frame.sizes, np.zeros((*frame.sizes, *frame.offsets))

@@ -23,7 +23,7 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import NDArray
 from scipy.linalg import cython_lapack, lapack
 
-from xspline.solve.direct.band import Ordering, gather, gather_dense
+from xspline.solve.direct.band import Ordering, gather, gather_entries
 
 Array = NDArray[np.float64]
 Which = NDArray[np.int64]  # number of the system that each column belongs to
@@ -131,9 +131,43 @@ class BandCholesky(Cholesky):
     def inverse_pairs(self, ordering: Ordering) -> Array:
         return gather(self.inverse(ordering.rows)[..., None], ordering)
 
-    def inverse(self, rows: NDArray[np.int64], panel: tuple[int, int] = PANEL) -> Array:
-        """Entries (j + r, j) of A⁻¹ for some rows r ≤ u of the band, [P, rows]; columns of a panel at once."""
-        return _selected_inverse(self.factor, 1.0 / self.scale, rows, panel)
+    def inverse(self, rows: NDArray[np.int64], limits: tuple[int, int] = PANEL) -> Array:
+        """Entries (j + r, j) of A⁻¹ for some rows r ≤ u of the band, [P, rows], from the last columns to the first.
+
+        With L = [[L_pp, 0], [L_bp, L_bb]], p a panel of columns and b the u coefficients below it, and Y = L_bp L_pp⁻¹,
+        the inverse has the blocks Z_bp = −Z_bb Y and Z_pp = L_pp⁻ᵀ L_pp⁻¹ − Yᵀ Z_bp (Takahashi, Fagan and Chin 1973).
+        Z_bb is kept as a dense window that slides up the diagonal: 2 P u² operations.
+        """
+        size, width = self.factor.shape
+        below = width - 1
+        out = np.empty((size, len(rows)))
+        scale = np.concatenate([1.0 / self.scale, np.ones(width)])
+        panel = min(max(below, limits[0]), limits[1])
+        window = np.zeros((2 * below + panel,) * 2)
+        end = at = below + panel  # where in the window the coefficient `stop` is
+        for stop in range(size, 0, -panel):
+            start = max(stop - panel, 0)
+            count = stop - start
+            if at < count:
+                window[end:, end:] = window[at : at + below, at : at + below]
+                at = end
+            columns = _columns(self.factor[start:stop])
+            inverse, _ = lapack.dtrtri(columns[:count], lower=1)
+            step = columns[count:] @ inverse
+            step *= scale[start:stop] / scale[stop : stop + below, None]
+            inverse *= scale[start:stop]
+            first, here, beyond = at - count, slice(at - count, at), slice(at, at + below)
+            beside = window[beyond, beyond] @ step
+            block = inverse.T @ inverse + step.T @ beside
+            # Only the symmetric part of a rounding error dies out; the rest would grow from panel to panel.
+            window[here, here] = (block + block.T) / 2
+            window[beyond, here] = -beside
+            window[here, beyond] = window[beyond, here].T
+            down, right = window.strides
+            band = as_strided(window[first:, first:], (count, width), (down + right, right))
+            out[start:stop] = band[:, rows]
+            at = first
+        return out
 
 
 class DenseCholesky(Cholesky):
@@ -157,7 +191,8 @@ class DenseCholesky(Cholesky):
         inverse, _ = lapack.dpotri(self.factor, lower=1)
         lower = np.tril(inverse, -1)
         inverse = (lower + lower.T + np.diag(np.diag(inverse))) / self.scale / self.scale[:, None]
-        return gather_dense(inverse, ordering.frame)[..., None]
+        cells = inverse.reshape(*ordering.frame.sizes, *ordering.frame.sizes)
+        return gather_entries(lambda rows, columns: cells[rows + columns], ordering.frame)[..., None]
 
 
 # --- LAPACK without the interpreter's lock, which SciPy's wrappers hold: several factorisations at the same time
@@ -228,47 +263,6 @@ def _panels(factor: Array) -> list[tuple[int, int]]:
     size, width = factor.shape
     panel = min(max(width - 1, PANEL[0]), PANEL[1])
     return [(start, min(start + panel, size)) for start in range(0, size, panel)]
-
-
-def _selected_inverse(
-    factor: Array, inverse_scale: Array, rows: NDArray[np.int64], limits: tuple[int, int]
-) -> Array:
-    """Rows of the band of (S L Lᵀ S)⁻¹, [P, rows], from the last columns to the first.
-
-    With L = [[L_pp, 0], [L_bp, L_bb]], p a panel of columns and b the u coefficients below it, and Y = L_bp L_pp⁻¹,
-    the inverse has the blocks Z_bp = −Z_bb Y and Z_pp = L_pp⁻ᵀ L_pp⁻¹ − Yᵀ Z_bp (Takahashi, Fagan and Chin 1973).
-    Z_bb is kept as a dense window that slides up the diagonal: 2 P u² operations.
-    """
-    size, width = factor.shape
-    below = width - 1
-    out = np.empty((size, len(rows)))
-    scale = np.concatenate([inverse_scale, np.ones(width)])
-    panel = min(max(below, limits[0]), limits[1])
-    window = np.zeros((2 * below + panel,) * 2)
-    end = at = below + panel  # where in the window the coefficient `stop` is
-    for stop in range(size, 0, -panel):
-        start = max(stop - panel, 0)
-        count = stop - start
-        if at < count:
-            window[end:, end:] = window[at : at + below, at : at + below]
-            at = end
-        columns = _columns(factor[start:stop])
-        inverse, _ = lapack.dtrtri(columns[:count], lower=1)
-        step = columns[count:] @ inverse
-        step *= scale[start:stop] / scale[stop : stop + below, None]
-        inverse *= scale[start:stop]
-        first, here, beyond = at - count, slice(at - count, at), slice(at, at + below)
-        beside = window[beyond, beyond] @ step
-        block = inverse.T @ inverse + step.T @ beside
-        # Only the symmetric part of a rounding error dies out; the rest would grow from panel to panel.
-        window[here, here] = (block + block.T) / 2
-        window[beyond, here] = -beside
-        window[here, beyond] = window[beyond, here].T
-        down, right = window.strides
-        band = as_strided(window[first:, first:], (count, width), (down + right, right))
-        out[start:stop] = band[:, rows]
-        at = first
-    return out
 
 
 def _columns(band: Array) -> Array:

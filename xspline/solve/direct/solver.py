@@ -33,12 +33,6 @@ class Verdict(NamedTuple):
     determined: NDArray[np.bool_]
     logdet: Array
 
-    @staticmethod
-    def of(factors: Factors) -> Verdict:
-        """That of one factorisation."""
-        numbers = (factors.pivot, factors.weakest, factors.determined, factors.logdet)
-        return Verdict(*map(np.atleast_1d, numbers))
-
 
 @dataclass(eq=False)
 class Slab:
@@ -135,23 +129,18 @@ class Direct(DirectSystem):
     # --- answers
 
     def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
-        """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides."""
         return self._columns(rhs, lambda factors, columns, which: factors.solve(columns, which))
 
     def apply_inverse_sqrt(self, z: Array) -> Array:
-        """x with E[x xᵀ] = (G + Λ)⁻¹ for independent standard normal z, [K.., b..]; extents as in `solve`."""
         return self._columns(z, lambda factors, columns, which: factors.apply_inverse_sqrt(columns, which))
 
     def logdet(self) -> Array:
-        """log|G + Λ|, [b..]."""
         return self.verdicts.logdet
 
     def inverse_pairs(self) -> Array:
-        """Pair form of (G + Λ)⁻¹, [K.., O.., b..]."""
         return self._of_inverses(lambda slab, pairs: pairs)
 
     def traces(self, grams: Sequence[Gram]) -> Array:
-        """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..]."""
         factors = [gram.one_factor(self.frame) for gram in grams]
         return self._of_inverses(lambda slab, pairs: _traces(pairs, factors))
 
@@ -250,23 +239,22 @@ class Direct(DirectSystem):
         if self.batched:
             factors = BatchCholesky(band(pairs, self.ordering))
         elif self.dense:
-            factors = self._dense_factors(pairs[..., 0])
+            # On the GPU where that finds it determined; else LAPACK gives the verdict, and names a coefficient.
+            dense: Cholesky | None = (
+                None if self.gpu is None else DeviceCholesky(pairs[..., 0], self.frame, self.gpu)
+            )
+            if dense is None or not dense.determined:
+                del dense  # a matrix on the GPU
+                axes, size = tuple(range(len(self.frame.sizes))), self.ordering.size
+                whole = Factor(axes, tuple((0, k) for k in self.frame.sizes), pairs[..., 0], 0)
+                dense = DenseCholesky(whole.to_dense(self.frame).reshape(size, size))
+            factors = dense
         else:
             out = np.empty((self.ordering.size, self.ordering.bandwidth + 1)) if place is None else place
             factors = BandCholesky.of_stripes(stripes(pairs, self.ordering)[..., 0], self.ordering.rows, out)
-        slab.verdict = Verdict.of(factors)
+        numbers = (factors.pivot, factors.weakest, factors.determined, factors.logdet)
+        slab.verdict = Verdict(*map(np.atleast_1d, numbers))
         return factors
-
-    def _dense_factors(self, pairs: Array) -> Cholesky:
-        """On the GPU where that finds it determined; else LAPACK gives the verdict, and names a coefficient."""
-        if self.gpu is not None:
-            factors = DeviceCholesky(pairs, self.frame, self.gpu)
-            if factors.determined:
-                return factors
-            del factors  # a matrix on the GPU
-        axes, size = tuple(range(len(self.frame.sizes))), self.ordering.size
-        window = tuple((0, k) for k in self.frame.sizes)
-        return DenseCholesky(Factor(axes, window, pairs, 0).to_dense(self.frame).reshape(size, size))
 
     def _gram_of(self, slab: Slab) -> Factor:
         """G of a slab, multiplied out: pairs [K.., O.., systems]."""

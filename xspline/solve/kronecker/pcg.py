@@ -94,17 +94,16 @@ class KroneckerSum:
             out += scale * math.prod(np.ix_(*(m if m.ndim == 1 else np.diag(m) for m in picked)))
         return out
 
-    def matvec(self, x: Array) -> Array:
-        """Products with vectors x [m, K..]."""
-        return self._partial(self.terms, 0, x)
+    def matvec(self, x: Array, terms: Sequence[Term] | None = None, axis: int = 0) -> Array:
+        """Products with vectors x [m, K..]; or those of some terms, of their matrices from an axis on.
 
-    def _partial(self, terms: Sequence[Term], axis: int, x: Array) -> Array:
-        """The sum over some terms, of their matrices from an axis on: each matrix is applied once to a sum."""
-        last = axis == len(self.matrices) - 1
+        Each matrix is applied once to a sum.
+        """
+        terms, last = terms or self.terms, axis == len(self.matrices) - 1
         sums: list[Array] = []
         for number in sorted({indices[axis] for _, indices in terms}):
             own = [term for term in terms if term[1][axis] == number]
-            inner = x if last else self._partial(own, axis + 1, x)
+            inner = x if last else self.matvec(x, own, axis + 1)
             part = apply_along(self.matrices[axis][number], inner, axis + 1)
             if last:
                 part *= sum(scale for scale, _ in own)
@@ -173,7 +172,15 @@ class FastDiagonal(IterativeSystem):
         spectra = [[np.linalg.eigvalsh(matrix) for matrix in own] for own in self.penalty.matrices]
         stiff = [int(np.argmin([values[0] / values[-1] for values in own])) for own in spectra]
         pencils = zip(self.data.matrices, self.penalty.matrices, stiff, strict=True)
-        self.rotations = [_eigenvectors(data[0], own[i]) for (data, own, i) in pencils]
+        try:  # T with Tᵀ(G + τR)T = I and TᵀRT diagonal; both matrices have trace 1
+            self.rotations: list[Array] = [
+                linalg.eigh(r[i], g[0] + RELATIVE * r[i])[1] for g, r, i in pencils
+            ]
+        except linalg.LinAlgError:
+            raise ConvergenceError(
+                "a coordinate has functions with neither observations nor roughness: its eigenvectors are not "
+                "defined; leave solver out, or pass a larger penalty"
+            ) from None
         # In the coordinates of the eigenvectors each matrix of the data is diagonal.
         self.rotated_data = self.data.transformed(self.rotations, [0] * len(stiff))
         self.rotated_penalty = self.penalty.transformed(self.rotations, stiff)
@@ -283,20 +290,3 @@ class FastDiagonal(IterativeSystem):
             ]
             out.append(v * (np.array(rest) + float(np.sum(inverse * self.data_diagonal))))
         return out
-
-
-def _eigenvectors(data: Array, stiff: Array) -> Array:
-    """T with Tᵀ(G + τR)T = I and TᵀRT diagonal; both matrices have trace 1.
-
-    Raises
-    ------
-    ConvergenceError
-        G + τR is singular: a function of the axis has no observations and no roughness.
-    """
-    try:
-        return np.asarray(linalg.eigh(stiff, data + RELATIVE * stiff)[1])
-    except linalg.LinAlgError:
-        raise ConvergenceError(
-            "a coordinate has functions with neither observations nor roughness: its eigenvectors are not defined; "
-            "leave solver out, or pass a larger penalty"
-        ) from None

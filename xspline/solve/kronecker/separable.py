@@ -115,13 +115,11 @@ class Separable(DirectSystem):
         return self.systems.nbytes
 
     def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
-        """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides."""
         x = rotate(self.parts, self._blocked(rhs), back=False)
         x = x.reshape(*x.shape[: -len(self.parts)], -1)
         return self._from_eigenvectors(self.systems.solve(x) / self.divisors)
 
     def apply_inverse_sqrt(self, z: Array) -> Array:
-        """x with E[x xᵀ] = (G + Λ)⁻¹ for independent standard normal z, [K.., b..]; extents as in `solve`."""
         z = self._blocked(z)
         z = np.moveaxis(z.reshape(-1, *z.shape[len(self.parts) :]), 0, -1)
         return self._from_eigenvectors(self.systems.apply_inverse_sqrt(z) / np.sqrt(self.divisors))
@@ -147,14 +145,12 @@ class Separable(DirectSystem):
         return x.transpose(*np.argsort(self._order), *range(len(self._order), x.ndim))
 
     def logdet(self) -> Array:
-        """log|G + Λ|, [b..]."""
         size, count = self.systems.ordering.size, self.divisors.shape[-1]
         rotations = sum(part.logdet * (count / len(part.values)) for part in self.parts)
         logs = self.systems.logdet() + size * np.log(self.divisors)
         return np.asarray(np.sum(logs, axis=-1) - 2.0 * size * rotations)
 
     def edf(self) -> Array:
-        """tr((G + Λ)⁻¹ G), [b..]."""
         if not self.penalised:
             return np.full(self.determined.shape, float(math.prod(self.frame.sizes)))
         return np.asarray(np.sum(self.systems.edf(), axis=-1))
@@ -168,22 +164,17 @@ class Separable(DirectSystem):
         mains = [alone(within(term, self.axes), self.axes) for _, term in split]
         out = np.zeros((len(grams), *self.determined.shape))
         for (i, term), traces in zip(split, self.systems.traces(mains) if mains else (), strict=True):
-            out[i] += np.sum(traces / self.divisors * self._quadratic(term), axis=-1)
+            squares = np.ones(1)  # t_kᵀ S t_k of the eigenvectors t_k of the other factors, [M]
+            for axes, pairs in zip(self.others, self.pairs, strict=True):
+                own = alone(within(term, axes), axes).one_factor(subframe(self.frame, axes)).pairs
+                squares = np.multiply.outer(squares, own.ravel() @ pairs.reshape(own.size, -1)).ravel()
+            out[i] += np.sum(traces / self.divisors * squares, axis=-1)
         for i, term in whole:
             pairs = self.inverse_pairs().reshape(-1, *self.determined.shape)
             out[i] += np.tensordot(Gram((term,)).one_factor(self.frame).pairs.ravel(), pairs, axes=1)
         return out
 
-    def _quadratic(self, term: tuple[Factor, ...]) -> Array:
-        """t_kᵀ S t_k of the eigenvectors t_k of the other factors, [M]."""
-        out = np.ones(1)
-        for axes, pairs in zip(self.others, self.pairs, strict=True):
-            own = alone(within(term, axes), axes).one_factor(subframe(self.frame, axes)).pairs
-            out = np.multiply.outer(out, own.ravel() @ pairs.reshape(own.size, -1)).ravel()
-        return out
-
     def inverse_pairs(self) -> Array:
-        """Pair form of (G + Λ)⁻¹, [K.., O.., b..]."""
         main, batch = 2 * len(self.axes), len(self.determined.shape)
         out = self.systems.inverse_pairs() / self.divisors
         out = out.reshape(*out.shape[:-1], *self.values.shape)

@@ -150,49 +150,42 @@ class Spectral(DirectSystem):
         return self.values.nbytes + sum(part.rotation.nbytes for part in self.parts)
 
     def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
-        """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides."""
         columns, spectrum, shape = self._columns(rhs)
         return self._from_eigenvectors(rotate(self.parts, columns, back=False) / spectrum, shape)
 
     def apply_inverse_sqrt(self, z: Array) -> Array:
-        """x with E[x xᵀ] = (G + Λ)⁻¹ for independent standard normal z, [K.., b..]; extents as in `solve`."""
         columns, spectrum, shape = self._columns(z)
         return self._from_eigenvectors(np.moveaxis(columns, -1, 0) / np.sqrt(spectrum), shape)
 
     def edf(self) -> Array:
-        """tr((G + Λ)⁻¹ G), [b..]."""
         return self._sums(self._data / self.spectrum)
 
     def logdet(self) -> Array:
-        """log|G + Λ|, [b..]."""
         rotations = sum(part.logdet * (self.values.size / len(part.values)) for part in self.parts)
         return self._sums(np.log(self.spectrum)) - 2.0 * rotations
 
     def traces(self, grams: Sequence[Gram]) -> Array:
-        """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..]."""
-        return np.array([self._sums(self._quadratic(gram) / self.spectrum) for gram in grams])
+        traces = []
+        for gram in grams:
+            squares = np.zeros(self.values.shape)  # t_mᵀ S t_m of every eigenvector t_m of the system, [K..]
+            for term in gram.terms:
+                images = []
+                for factor in term:
+                    image, count = factor.full(self.frame).pairs, len(factor.axes)
+                    for j, axis in enumerate(factor.axes):
+                        image = np.tensordot(image, self.pairs[axis], axes=((0, count - j), (0, 1)))
+                    images.append(image)
+                squares += outer(images, [factor.axes for factor in term])
+            traces.append(self._sums(squares / self.spectrum))
+        return np.array(traces)
 
     def inverse_pairs(self) -> Array:
-        """Pair form of (G + Λ)⁻¹, [K.., O.., b..]."""
         out = np.moveaxis(1.0 / self.spectrum, 0, -1)
         for pairs in self.pairs:
             out = np.tensordot(out, pairs, axes=(0, 2))  # the next eigenvalues first, (K, O) last
         count = len(self.parts)
         out = out.transpose(*range(1, 2 * count, 2), *range(2, 2 * count + 1, 2), 0)
         return np.asarray(out[..., self.index])
-
-    def _quadratic(self, gram: Gram) -> Array:
-        """t_mᵀ S t_m of every eigenvector t_m of the system, [K..]."""
-        out = np.zeros(self.values.shape)
-        for term in gram.terms:
-            images = []
-            for factor in term:
-                image, count = factor.full(self.frame).pairs, len(factor.axes)
-                for j, axis in enumerate(factor.axes):
-                    image = np.tensordot(image, self.pairs[axis], axes=((0, count - j), (0, 1)))
-                images.append(image)
-            out += outer(images, [factor.axes for factor in term])
-        return out
 
     def _sums(self, values: Array) -> Array:
         """Σ of values [distinct, K..], for each batch position."""

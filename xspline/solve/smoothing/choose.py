@@ -13,14 +13,14 @@ from xspline.solve.direct.cholesky import Array, tolerance
 from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_determined, warn
 from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, single_threaded
-from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness
+from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness, spline_degrees
 from xspline.solve.select import Choice, iterating, select
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, OfFit, Reml, Score
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
 from xspline.solve.smoothing.newton import NEAR, State, minimise
 from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.system import Factorisation
-from xspline.spaces import BSpline, Space, Union
+from xspline.spaces import Space
 from xspline.sums import Gram, Sums, leave_one_out
 
 ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
@@ -106,6 +106,7 @@ def choose(
     names, order = smoothed(space, method)
     if not sums.has_weight:
         raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
+    resources = resources or Resources.here()
     model = Model(space, centred(sums, space), names, order, solver, resources)
     observations, null = model.observations, model.spectrum.null
     if 0 < observations <= null:
@@ -128,7 +129,7 @@ def choose(
                 "The strengths have the standard errors that `error` says; for exact ones use fewer coefficients along "
                 "some coordinate, or a machine with more memory"
             )
-        near = NEAR if problem.operations < model.costs.close_search_flops else CLOSE
+        near = NEAR if problem.operations < resources.costs.close_search_flops else CLOSE
         minimum, factorisations = problem.search(problem.start(), ESTIMATED if problem.estimated else near)
     except SingularSystemError as error:
         if method == "holders":
@@ -168,12 +169,7 @@ def smoothed(space: Space, method: str) -> tuple[tuple[str, ...], int]:
         raise ValueError(
             f"unknown choice of smoothing {method!r}: known are {', '.join(map(repr, AUTOMATIC))}"
         )
-    lowest = {}  # degree of the B-splines of a coordinate
-    for name, (_, basis) in space.axes.items():
-        terms = basis.terms if isinstance(basis, Union) else (basis,)
-        degrees = [term.degree for term in terms if isinstance(term, BSpline)]
-        if degrees:
-            lowest[name] = min(degrees)
+    lowest = spline_degrees(space)
     if not lowest:
         raise ValueError(
             f"penalty={method!r} smooths coordinates with a B-spline, and none of {', '.join(space.names)} has one; "
@@ -208,25 +204,19 @@ def choice_for(
     """
     if isinstance(penalty, Penalty):
         return select(gram, penalty.gram(space), space.frame, solver, resources=resources)
+    # One that knows the inverse; for REML one that iterates, where a factorisation would take minutes.
     names, order = smoothed(space, penalty)
-    matrix = Roughness(dict.fromkeys(names, 1.0), order).gram(space)
-    return _solver_of(penalty, gram, matrix, space, solver, resources)
-
-
-def _solver_of(
-    method: str, gram: Gram, penalty: Gram, space: Space, solver: str | None, resources: Resources | None
-) -> Choice:
-    """One that knows the inverse; for REML one that iterates, where a factorisation would take minutes."""
-    iterative = iterating(gram, penalty, space.frame, solver, resources) if method == "reml" else None
+    matrix, frame = Roughness(dict.fromkeys(names, 1.0), order).gram(space), space.frame
+    resources = resources or Resources.here()
+    iterative = iterating(gram, matrix, frame, solver, resources) if penalty == "reml" else None
     try:
-        exact = select(gram, penalty, space.frame, solver, exact=True, resources=resources)
+        exact = select(gram, matrix, frame, solver, exact=True, resources=resources)
     except ValueError as error:
         if iterative is None:
             raise
-        cause = error.cause if isinstance(error, TooLargeError) else ""
-        return replace(iterative, memory_refusal=cause)
-    costs = (resources or Resources.here()).costs
-    return exact if iterative is None or exact.operations <= costs.max_exact_reml_flops else iterative
+        return replace(iterative, memory_refusal=error.cause if isinstance(error, TooLargeError) else "")
+    costly = exact.operations > resources.costs.max_exact_reml_flops
+    return exact if iterative is None or not costly else iterative
 
 
 class Bounds(NamedTuple):
@@ -279,8 +269,8 @@ class Problem:
     @cached_property
     def _left_out(self) -> list[tuple[Model, Sums]]:
         """The model without each part, and that part about the same reference."""
-        frame = self.model.space.frame
-        rests = [self.model.about(rest) for rest in leave_one_out(self.parts, frame)]
+        model, frame = self.model, self.model.space.frame
+        rests = [replace(model, sums=centred(x, model.space)) for x in leave_one_out(self.parts, frame)]
         return [(r, p.recentred(r.sums.reference, frame)) for r, p in zip(rests, self.parts, strict=True)]
 
     def start(self) -> Array:
@@ -289,7 +279,7 @@ class Problem:
         Coordinates are refined one at a time, first the one that is least smooth: its strength is the most wrong where
         knots are missing, and all problems but the last remain much smaller than this one.
         """
-        names, problem, costs = self.model.names, self, self.model.costs
+        names, problem, costs = self.model.names, self, self.model.resources.costs
         halvings = dict.fromkeys(self.model.space.names, 0)  # how often every second knot has been removed
         while (
             problem.operations > costs.coarse_start_flops and (coarse := problem.coarser(names)) is not None
@@ -332,13 +322,15 @@ class Problem:
     @property
     def operations(self) -> float:
         """Of a factorisation."""
-        return self.choice.operations if self.choice.exact else self.model.costs.max_exact_reml_flops
+        return (
+            self.choice.operations if self.choice.exact else self.model.resources.costs.max_exact_reml_flops
+        )
 
     @cached_property
     def choice(self) -> Choice:
         """The solver of each score."""
-        model, penalty = self.model, self.model.penalty(self.bounds.start).gram(self.model.space)
-        return _solver_of(self.method, model.sums.gram, penalty, model.space, model.solver, model.resources)
+        model = self.model
+        return choice_for(model.sums.gram, self.method, model.space, model.solver, model.resources)
 
     @cached_property
     def bounds(self) -> Bounds:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
-from xspline.solve.smoothing.fit import ROUNDING, SMALLEST, Model, PenalisedFit, diagonal
+from xspline.solve.smoothing.fit import ROUNDING, SMALLEST, Model, PenalisedFit, diagonal, products
 from xspline.solve.smoothing.newton import Point
 from xspline.sums import Sums
 
@@ -86,25 +86,40 @@ def same_members(determined: Mask, included: Mask | None) -> Mask:
     return included
 
 
-class RemlDerivatives(OfFit):
-    """Gradient and Hessian of the restricted likelihood with the variance profiled out (Wood 2011), see `Reml`."""
+class Reml(OfFit):
+    """Restricted likelihood with the variance profiled out, as its negative logarithm (Wood 2011).
+
+    With D = rss + cᵀΛc and M the dimension of the null space of Λ,
+
+        V = (n − M)/2 (1 + log(2π D / (n − M))) + ½ log|A| − ½ log|Λ|₊
+
+    up to −½ Σ log w over the observations.
+    """
+
+    @cached_property
+    def value(self) -> float | None:
+        """V."""
+        degrees, fit = self._degrees, self.fit
+        plus = self.model.spectrum.at(self.rho)[0]
+        profile = degrees * (1 + np.log(2 * np.pi * self._deviance / degrees))
+        return float(self.total(profile + fit.factorisation.logdet() - plus)) / 2
 
     @cached_property
     def gradient(self) -> Array:
         """∂V/∂ρ, as exact as the traces of the fit."""
         rank = self.model.spectrum.at(self.rho)[1]
         shrunk = self._degrees / self._deviance * self.fit.q + self.fit.traces
-        return np.asarray(self.total(shrunk) - self._count * rank) / 2
+        return np.asarray(self.total(shrunk) - self.included.sum() * rank) / 2
 
     @cached_property
     def hessian(self) -> Array:
         """∂²V/∂ρ²; exact where u is."""
         fit, deviance = self.fit, self._deviance
-        share = fit.q / deviance
-        curved = diagonal(share) - 2 * fit.w / deviance - share[:, None] * share
+        share, w = fit.q / deviance, products(fit.penalty_times_c, fit.coefficient_derivatives)
+        curved = diagonal(share) - 2 * w / deviance - share[:, None] * share
         t, u, _ = fit.hessian_traces
         second = self._degrees * curved + diagonal(t) - u
-        return np.asarray(self.total(second) - self._count * self.model.spectrum.at(self.rho)[2]) / 2
+        return np.asarray(self.total(second) - self.included.sum() * self.model.spectrum.at(self.rho)[2]) / 2
 
     @cached_property
     def noise(self) -> float:
@@ -116,11 +131,6 @@ class RemlDerivatives(OfFit):
         """V, NaN where it is not known, and its gradient."""
         return math.nan if self.value is None else self.value, self.gradient
 
-    @property
-    def _count(self) -> int:
-        """Number of members that count."""
-        return int(self.included.sum())
-
     @cached_property
     def _degrees(self) -> Array:
         """n − M."""
@@ -130,25 +140,6 @@ class RemlDerivatives(OfFit):
     def _deviance(self) -> Array:
         """D = rss + cᵀΛc."""
         return np.asarray(self.fit.rss + self.fit.q.sum(axis=0))
-
-
-class Reml(RemlDerivatives):
-    """Restricted likelihood with the variance profiled out, as its negative logarithm (Wood 2011).
-
-    With D = rss + cᵀΛc and M the dimension of the null space of Λ,
-
-        V = (n − M)/2 (1 + log(2π D / (n − M))) + ½ log|A| − ½ log|Λ|₊
-
-    up to −½ Σ log w over the observations.
-    """
-
-    @cached_property
-    def value(self) -> float:
-        """V."""
-        degrees, fit = self._degrees, self.fit
-        plus = self.model.spectrum.at(self.rho)[0]
-        profile = degrees * (1 + np.log(2 * np.pi * self._deviance / degrees))
-        return float(self.total(profile + fit.factorisation.logdet() - plus)) / 2
 
 
 class Logarithm(Score):

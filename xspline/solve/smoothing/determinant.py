@@ -19,9 +19,9 @@ import numpy as np
 from scipy import linalg
 
 from xspline.solve.direct.cholesky import Array
-from xspline.solve.structure import subframe
+from xspline.solve.penalty import integral
+from xspline.solve.structure import dense_of
 from xspline.spaces import Space
-from xspline.sums import Factor, Gram
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,14 +116,14 @@ def spectrum(space: Space, names: Sequence[str], order: int) -> Spectrum:
 @functools.lru_cache(maxsize=64)  # needed again at each level, for each variable and holder
 def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
     """Of the derivatives of an order along axis j; order 0 for an axis that is not smoothed."""
-    mass = _matrix(space, j, 0)
+    mass, rough = (dense_of((integral(space, j, m),), (j,), space.frame) for m in (0, order))
     log_mass, nothing = float(np.linalg.slogdet(mass)[1]), np.zeros((len(mass), 0))
     if not order:
         weights, vectors = np.linalg.eigh(mass)
         return AxisSpectrum(
             vectors / np.sqrt(weights), np.zeros(len(mass)), nothing, nothing.T, log_mass, -log_mass
         )
-    values, vectors = linalg.eigh(_matrix(space, j, order), mass)
+    values, vectors = linalg.eigh(rough, mass)
     null = _nullity(space, j, order, values)
     values[:null], smooth = 0.0, vectors[:, :null]
     log_null = float(np.linalg.slogdet(smooth.T @ smooth)[1])
@@ -144,10 +144,3 @@ def _nullity(space: Space, j: int, order: int, values: Array) -> int:
     repeats = np.diff(np.append(features.first, around).astype(np.int64))
     ties = np.minimum(order, features.width - repeats)  # the value and its derivatives that agree at a knot
     return max(order * features.cells - int(np.sum(ties)), 1)
-
-
-def _matrix(space: Space, j: int, order: int) -> Array:
-    """∫ D^order B_k D^order B_l dξ, [K, K]."""
-    pairs = space.features[j].roughness(order)
-    factor = Factor((0,), ((0, len(pairs)),), pairs, 1)
-    return Gram(((factor,),)).to_dense(subframe(space.frame, (j,)))

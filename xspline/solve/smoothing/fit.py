@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from xspline.solve.costs import CostModel
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.parallel import Resources
 from xspline.solve.penalty import Roughness
@@ -59,17 +57,12 @@ class Model:
     names: tuple[str, ...]
     order: int
     solver: str | None = None
-    resources: Resources | None = None
+    resources: Resources = field(default_factory=Resources.here)
 
     @property
     def observations(self) -> int:
         """Their number, the largest of any batch member."""
         return int(self.sums.count.max(initial=0))
-
-    @property
-    def costs(self) -> CostModel:
-        """What its solves cost."""
-        return (self.resources or Resources.here()).costs
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -80,10 +73,6 @@ class Model:
         """Σ_j exp(ρ_j) S_j."""
         strengths = (float(x) for x in np.exp(rho))
         return Roughness(dict(zip(self.names, strengths, strict=True)), self.order)
-
-    def about(self, sums: Sums) -> Model:
-        """The same penalties with other sums, about any reference."""
-        return replace(self, sums=centred(sums, self.space))
 
 
 def centred(sums: Sums, space: Space) -> Sums:
@@ -126,16 +115,16 @@ class PenalisedFit:
         self.factorisation = self.factorised()
         self.c = self.factorisation.solve(model.sums.full_moment(self.frame))
 
-    def factorised(self) -> Factorisation:
-        """G + Λ, by a solver that knows its inverse."""
+    def factorised(self, solver: str | None = None, *, exact: bool = True) -> Factorisation:
+        """G + Λ, by the solver of the model or another one; `exact`: only one that knows its inverse."""
         model = self.model
         return factorise(
             model.sums.gram,
             self.penalty,
             model.space,
-            model.solver,
+            solver or model.solver,
             observations=model.observations,
-            exact=True,
+            exact=exact,
             resources=model.resources,
         )
 
@@ -161,11 +150,6 @@ class PenalisedFit:
     def q(self) -> Array:
         """cᵀλ_jS_jc, [J, b..]."""
         return np.asarray(np.einsum("p...,pj...->j...", self.flat(self.c), self.penalty_times_c))
-
-    @cached_property
-    def w(self) -> Array:
-        """(λ_iS_ic)ᵀA⁻¹(λ_jS_jc), [J, J, b..]."""
-        return products(self.penalty_times_c, self.coefficient_derivatives)
 
     @cached_property
     def traces(self) -> Array:
@@ -215,8 +199,18 @@ class PenalisedFit:
         All from the same x: where these are draws, what is left of t − u has no more error than its size allows.
         """
         t = u = v = np.zeros(())
-        for draws in self._draws():
-            x = self.factorisation.apply_inverse_sqrt(draws)
+        # Columns z, [K.., m, b..], of which the sum of zzᵀ is the identity, or is that on average.
+        batch, size = self.factorisation.determined.shape, self.size
+        systems = math.prod(batch)
+        count = size if self.exact else max(2, DRAWS // systems)
+        step, rng = max(1, SLAB // (size * systems * len(self.terms))), np.random.default_rng(0)
+        for start in range(0, count, step):
+            m = min(step, count - start)
+            if self.exact:
+                z = np.eye(size, m, -start).reshape(size, m, *(1 for _ in batch))
+            else:
+                z = rng.choice([-1.0, 1.0], (size, m, *batch)) / math.sqrt(count)
+            x = self.factorisation.apply_inverse_sqrt(self.shaped(z))
             weighted = self.apply_penalties(x)
             solved = self.apply_inverse(weighted)
             twice = self.apply_penalties(self.shaped(solved)).sum(axis=1)
@@ -229,20 +223,6 @@ class PenalisedFit:
     def exact(self) -> bool:
         """Whether `hessian_traces` are exact."""
         return self.size**2 * self.factorisation.determined.size <= self.limit
-
-    def _draws(self) -> Iterator[Array]:
-        """Columns z, [K.., m, b..], of which the sum of zzᵀ is the identity, or is that on average."""
-        batch, size = self.factorisation.determined.shape, self.size
-        systems = math.prod(batch)
-        count = size if self.exact else max(2, DRAWS // systems)
-        step, rng = max(1, SLAB // (size * systems * len(self.terms))), np.random.default_rng(0)
-        for start in range(0, count, step):
-            m = min(step, count - start)
-            if self.exact:
-                z = np.eye(size, m, -start).reshape(size, m, *(1 for _ in batch))
-            else:
-                z = rng.choice([-1.0, 1.0], (size, m, *batch)) / math.sqrt(count)
-            yield self.shaped(z)
 
 
 def products(a: Array, b: Array) -> Array:

@@ -95,10 +95,6 @@ class State(Generic[P]):
         low, high = self.rho <= self.lower, self.rho >= self.upper
         return np.asarray((low & (g > -LEVEL)) | (high & (g < LEVEL)))
 
-    def clip(self, rho: Array) -> Array:
-        """The nearest place within the bounds."""
-        return np.clip(rho, self.lower, self.upper)
-
 
 def minimise(
     score: Callable[[Array], P], start: Array, lower: Array, upper: Array, near: float = NEAR
@@ -131,7 +127,13 @@ def minimise(
         if np.max(np.abs(moved)) <= SHORT:
             if _ends(state.point, _newton_step(state, hessian)[0], near):  # which spares the Hessian there
                 return replace(state, converged=True)
-            correction = _corrected(correction, moved, before.point, state.point)
+            # The mean of two Hessians is made to agree with the gradients at both, by the least change (Powell 1970).
+            # Hessians may come from random draws; then it is this that makes the last steps short.
+            length, after = moved @ moved, state.point
+            mean = (before.point.hessian + after.hessian) / 2 + correction
+            wrong = (after.gradient - before.point.gradient - mean @ moved) / length
+            correction = correction + (np.outer(wrong, moved) + np.outer(moved, wrong))
+            correction = correction - (wrong @ moved) / length * np.outer(moved, moved)
         hessian = state.point.hessian + correction
     return state
 
@@ -161,26 +163,17 @@ def _newton_step(state: State[P], hessian: Array) -> tuple[Array, float]:
     return step, downhill
 
 
-def _corrected(correction: Array, step: Array, before: Point, after: Point) -> Array:
-    """Make the mean of two Hessians agree with the gradients at both, by the least change (Powell 1970).
-
-    Hessians may come from random draws; then it is this that makes the last steps short.
-    """
-    length = step @ step
-    mean = (before.hessian + after.hessian) / 2 + correction
-    wrong = (after.gradient - before.gradient - mean @ step) / length
-    correction = correction + (np.outer(wrong, step) + np.outer(step, wrong))
-    return np.asarray(correction - (wrong @ step) / length * np.outer(step, step))
-
-
 def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian: Array) -> State[P]:
     """The search at a place where the score is lower: the bounds along tails, else a part of the step.
 
     Where there is none the point stays; bounds may have drawn closer.
     """
-    tail = _tail(state, np.diagonal(hessian))
-    if tail.any():
-        bounds = np.where(state.point.gradient < 0, state.upper, state.lower)
+    gradient, curvature = state.point.gradient, np.diagonal(hessian)
+    # Coordinates along which the score falls as C exp(−|ρ|) does, with little left to fall.
+    length = np.abs(gradient) / np.where(curvature > 0, curvature, np.inf)
+    tail = (length > 0.6) & (length < 1.7) & (np.abs(gradient) < TAIL) & ~state.tried & ~state.at_bound
+    if tail.any() and state.point.value is not None:  # without a value no bound could be told to be better
+        bounds = np.where(gradient < 0, state.upper, state.lower)
         trial = _tried(score, state, np.where(tail, bounds, state.rho + step))
         state = replace(state, lower=trial.lower, upper=trial.upper, tried=state.tried | tail)
         if _is_better(state, trial) and trial.at_bound[tail].all():
@@ -193,19 +186,9 @@ def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian
     return state
 
 
-def _tail(state: State[P], curvature: Array) -> NDArray[np.bool_]:
-    """Coordinates along which the score falls as C exp(−|ρ|) does, with little left to fall."""
-    g = state.point.gradient
-    if state.point.value is None:  # whether the bound is better could not be told
-        return np.zeros(len(g), dtype=bool)
-    length = np.abs(g) / np.where(curvature > 0, curvature, np.inf)
-    near = (length > 0.6) & (length < 1.7) & (np.abs(g) < TAIL)
-    return np.asarray(near & ~state.tried & ~state.at_bound)
-
-
 def _tried(score: Callable[[Array], P], state: State[P], rho: Array) -> State[P]:
     """The search at another place; where there is no score it stays, and the bounds draw closer."""
-    trial = state.clip(rho)
+    trial = np.clip(rho, state.lower, state.upper)
     try:
         point = score(trial)
         if point.value is None or np.isfinite(point.value):

@@ -19,11 +19,10 @@ import numpy as np
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.kronecker.pcg import apply_kronecker
 from xspline.solve.select import iterating
-from xspline.solve.smoothing.criteria import Mask, RemlDerivatives
+from xspline.solve.smoothing.criteria import Mask, Reml
 from xspline.solve.smoothing.determinant import axis_spectrum
 from xspline.solve.smoothing.fit import PenalisedFit, products
 from xspline.solve.smoothing.newton import LONGEST
-from xspline.solve.solution import factorise
 from xspline.solve.system import Factorisation
 
 HESSIAN_PROBES = 2  # few: the Hessian only steers
@@ -33,21 +32,14 @@ HESSIAN_TOLERANCE = 1e-3  # relative residual of its solves
 class ProbedFit(PenalisedFit):
     """The penalised fit at one ρ by iterations, with estimates of its traces."""
 
-    def factorised(self) -> Factorisation:
+    def factorised(self, solver: str | None = None, *, exact: bool = False) -> Factorisation:
         """By the first solver that iterates."""
-        model, penalty = self.model, self.penalty
-        choice = iterating(model.sums.gram, penalty, model.space.frame, model.solver, model.resources)
+        model = self.model
+        choice = iterating(model.sums.gram, self.penalty, model.space.frame, model.solver, model.resources)
         if choice is None:
             raise ValueError("no solver that iterates takes this system; leave solver out")
-        factorisation = factorise(
-            model.sums.gram,
-            penalty,
-            model.space,
-            choice.name,
-            observations=model.observations,
-            resources=model.resources,
-        )
-        return replace(factorisation, choice=choice)  # chosen for its structure, not by name
+        by_name = super().factorised(choice.name, exact=exact)
+        return replace(by_name, choice=choice)  # chosen for its structure
 
     def apply_inverse(self, v: Array) -> Array:
         """A⁻¹v of vectors [P, rest.., b..], roughly: all that are solved for here are parts of the Hessian."""
@@ -102,7 +94,7 @@ class ProbedFit(PenalisedFit):
         return x.reshape(*x.shape, *(1 for _ in self.factorisation.determined.shape))
 
 
-class Estimated(RemlDerivatives):
+class Estimated(Reml):
     """The gradient of REML, and a Hessian; no value."""
 
     fit: ProbedFit
@@ -117,7 +109,7 @@ class Estimated(RemlDerivatives):
     def scatter(self) -> Array:
         """Covariance of the gradient that the probes leave, [J, J]."""
         samples = self.fit.samples
-        return np.atleast_2d(np.cov(samples.T)) / len(samples) * (self._count / 2) ** 2
+        return np.atleast_2d(np.cov(samples.T)) / len(samples) * (int(self.included.sum()) / 2) ** 2
 
     @cached_property
     def noise(self) -> float:
