@@ -223,7 +223,7 @@ def structured(cases: Iterable[tuple[str, Case, Penalty]]) -> None:
         iterations = getattr(system, "iterations", "")
         per = 1e9 * cpu / (size * np.log2(size))
         rows.append(
-            (name, size, solution.factorisation.name, iterations, wall, cpu, per, memory / 1e9, apart)
+            (name, size, solution.factorisation.choice.name, iterations, wall, cpu, per, memory / 1e9, apart)
         )
     header = (
         "gaps and penalty",

@@ -128,6 +128,6 @@ def test_a_solve_asks_for_its_device(device: Device) -> None:
     assert ours.factorisation.system.gpu is device
     close(ours.coefficients, host.coefficients, 1e-8)
     assert (
-        solve(system.sums, system.space, penalty, "banded", resources=on(device)).factorisation.name
+        solve(system.sums, system.space, penalty, "banded", resources=on(device)).factorisation.choice.name
         == "banded"
     )

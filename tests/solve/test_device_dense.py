@@ -212,7 +212,7 @@ def test_a_solver_asked_for_by_name_is_the_one(device: Device) -> None:
         factorisation = factorise(
             gram, Ridge(1e-2).gram(case.space), case.space, solver, resources=near(device)
         )
-        assert factorisation.name == solver and not factorisation.choice.on_gpu
+        assert factorisation.choice.name == solver and not factorisation.choice.on_gpu
 
 
 def test_a_solve_on_the_gpu_comes_back(device: Device) -> None:

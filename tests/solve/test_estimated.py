@@ -48,7 +48,7 @@ def test_estimated_choice_is_the_exact_one_within_its_error(gaps: bool, solver: 
     space, sums = waves(cube(11, 12, 10), gaps=gaps)
     exact = choose(sums, space, "reml", solver="banded")
     ours = choose(sums, space, "reml", solver=solver)
-    assert ours.converged and ours.factorisation.name == solver
+    assert ours.converged and ours.factorisation.choice.name == solver
     error = np.array([ours.error[name] for name in space.names])
     assert (error > 0).all() and (error < (0.05 if gaps else 0.005)).all()
     assert (np.abs(logs(ours, space) - logs(exact, space)) < 4 * error + smoothing.ESTIMATED).all()
@@ -109,8 +109,8 @@ def test_iterations_choose_where_factorisations_take_long() -> None:
     )
     ours = choose(sums, space, "reml", resources=costly)
     exact = choose(sums, space, "reml", solver="banded")
-    assert ours.factorisation.name == "iterative" and ours.error
-    assert "would take longer than iterations" in ours.factorisation.reason
+    assert ours.factorisation.choice.name == "iterative" and ours.error
+    assert "would take longer than iterations" in ours.factorisation.choice.reason
     assert np.abs(logs(ours, space) - logs(exact, space)).max() < 0.1
     assert ours.factorisations <= 5  # coarser exact problems gave the start
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from tests.solve.cases import Case, gaps, rngs, space_of, spaces
 from xspline.solve import Penalty, Ridge, Roughness, SingularSystemError, factorise, solve
-from xspline.solve import parallel as threads
 from xspline.solve.direct.solver import Direct
 from xspline.solve.errors import ConvergenceError
 from xspline.solve.krylov import conjugate_gradients
@@ -22,6 +21,7 @@ from xspline.solve.multigrid.schwarz import Schwarz, subdomain_indices
 from xspline.solve.multigrid.solver import Iterative
 from xspline.solve.multigrid.spaces import AxisLevel, FourAxes, pair_projection, prolongation
 from xspline.solve.multigrid.vcycle import HOST, Level, Multigrid, coarsened
+from xspline.solve.parallel import on_cores
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.spaces.bspline import LocalSpline
 from xspline.sums import Factor, Gram, Sums
@@ -370,13 +370,13 @@ def test_zero_gives_zero() -> None:
     )
 
 
-def test_same_bits_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_bits_on_any_number_of_threads() -> None:
     system = System.of(16, 1e-4)
     rhs = system.sums.full_moment(system.space.frame)
     ours = []
     for cores in (1, 4):
-        monkeypatch.setattr(threads, "cores", lambda cores=cores: cores)
-        ours.append(Iterative(system.sums.gram, system.penalty, system.space, coarsest=300).solve(rhs))
+        with on_cores(cores):
+            ours.append(Iterative(system.sums.gram, system.penalty, system.space, coarsest=300).solve(rhs))
     assert np.array_equal(*ours)
 
 

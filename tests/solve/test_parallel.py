@@ -118,7 +118,7 @@ def test_an_error_restores_the_threads_of_blas() -> None:
 
 
 @pytest.fixture
-def openmp(monkeypatch: pytest.MonkeyPatch) -> Any:
+def openmp() -> Any:
     """An OpenMP runtime, whose number of threads belongs to the thread that asks."""
     name = ctypes.util.find_library("gomp")
     if name is None:
@@ -126,7 +126,6 @@ def openmp(monkeypatch: pytest.MonkeyPatch) -> Any:
     library = ctypes.CDLL(name)
     parallel._libraries.cache_clear()
     parallel._pool.cache_clear()
-    monkeypatch.setattr(parallel, "cores", lambda: 4)
     yield library
     parallel._libraries.cache_clear()
     parallel._pool.cache_clear()
@@ -140,7 +139,7 @@ def test_openmp_takes_one_thread_wherever_pieces_of_work_run(openmp: Any) -> Non
         together.wait()  # one piece on each of the threads of the pool
         threads.append(openmp.omp_get_max_threads())
 
-    with single_threaded_blas():
+    with single_threaded_blas(), parallel.on_cores(4):
         assert openmp.omp_get_max_threads() == 1
         parallel.run(piece, [[(i, i + 1) for i in range(4)]])
     assert threads == [1] * 4

@@ -71,7 +71,7 @@ def test_the_structure_decides(structure: str, penalty: Penalty, name: str, reas
     assert reason in choice.reason
     assert 0 < choice.nbytes < 1e9
     factorisation = factorise(gram, penalty.gram(space), space)
-    assert (factorisation.name, factorisation.reason) == (choice.name, choice.reason)
+    assert (factorisation.choice.name, factorisation.choice.reason) == (choice.name, choice.reason)
 
 
 def test_without_a_penalty_one_system_does() -> None:
@@ -174,8 +174,8 @@ def test_other_misfits() -> None:
 def test_a_forced_solver_says_so() -> None:
     case, gram = grid(SPACE, np.random.default_rng(0))
     solution = solve(case.sums(gram), SPACE, Ridge(1), "dense")
-    assert solution.factorisation.name == "dense"
-    assert solution.factorisation.reason == "asked for by name"
+    assert solution.factorisation.choice.name == "dense"
+    assert solution.factorisation.choice.reason == "asked for by name"
 
 
 def huge() -> Space:
@@ -222,7 +222,7 @@ def test_the_iterative_solver_by_name() -> None:
     case, gram = gaps(SPACE, np.random.default_rng(0))
     solution = solve(case.sums(gram), SPACE, Ridge(1e-2), "iterative")
     direct = solve(case.sums(gram), SPACE, Ridge(1e-2), "dense")
-    assert solution.factorisation.name == "iterative"
+    assert solution.factorisation.choice.name == "iterative"
     assert np.abs(solution.coefficients - direct.coefficients).max() < 1e-8
     assert np.abs(solution.rss - direct.rss).max() < 1e-8
 
@@ -247,7 +247,7 @@ def test_a_choice_that_is_estimated_for_lack_of_memory_warns() -> None:
     message = r"estimated from random probes, not computed: a \w+ solve for P = 1728 coefficients needs about .* GiB"
     with pytest.warns(UserWarning, match=message) as caught:
         estimated = choose(sums, space, "reml", resources=small)
-    assert estimated.factorisation.name == "iterative" and estimated.error
+    assert estimated.factorisation.choice.name == "iterative" and estimated.error
     assert caught[0].filename == __file__  # the line that asked for it
     with pytest.raises(ValueError, match=r"more than the .* GiB of this machine .* or penalty='reml'"):
         choose(sums, space, "gcv", resources=small)

@@ -149,7 +149,7 @@ class Fit:
             own = {"long_name": _LONG_NAMES[key], **units}
             arrays[key] = xr.DataArray(np.asarray(value), dims=variable.batch_dims, attrs=own)
         arrays["coefficients"] = xr.DataArray(self.space.size, attrs={"long_name": "coefficients"})
-        solver = f"{factorisation.name}: {factorisation.reason}"
+        solver = f"{factorisation.choice.name}: {factorisation.choice.reason}"
         attrs = {"penalty": repr(self.penalty), "solver": solver}
         if sums.tally.outside:
             attrs["outside"] = f"{sums.tally.outside} observations outside the domain were left out"

@@ -14,8 +14,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,6 @@ from threadpoolctl import LibController, ThreadpoolController
 
 from xspline.solve.costs import COSTS, CostModel
 
-P = ParamSpec("P")
-R = TypeVar("R")
 MAX_THREADS = 16
 DeviceArray = Any  # of the array namespace of a GPU
 Kernel: TypeAlias = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]
@@ -109,23 +108,35 @@ def physical_memory() -> float:
 
 # --- pieces of work
 
+_granted: ContextVar[int | None] = ContextVar("cores that a solve may use", default=None)
+
 
 def run(
     piece: Callable[[int, int], Any], rounds: Sequence[Sequence[tuple[int, int]]], *, split: bool = True
 ) -> None:
     """Call piece(first, last) for all ranges: round after round, those of one round at the same time."""
+    threads = min(_granted.get() or cores(), MAX_THREADS)
     for ranges in rounds:
-        if split and len(ranges) > 1 and cores() > 1:
-            list(_pool(os.getpid()).map(lambda span: piece(*span), ranges))
+        if split and len(ranges) > 1 and threads > 1:
+            list(_pool(os.getpid(), threads).map(lambda span: piece(*span), ranges))
         else:
             for first, last in ranges:
                 piece(first, last)
 
 
-@functools.lru_cache(maxsize=1)
-def _pool(process: int) -> ThreadPoolExecutor:
-    """The threads of a process; they serve this module alone, so that their own limits stay as they are set."""
-    threads = min(cores(), MAX_THREADS)
+@contextmanager
+def on_cores(count: int) -> Iterator[None]:
+    """Within it `run` takes so many threads, not as many as there are cores."""
+    token = _granted.set(count)
+    try:
+        yield
+    finally:
+        _granted.reset(token)
+
+
+@functools.lru_cache(maxsize=4)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads of a process; they serve this module alone, so that their own limits stay as they are set."""
     return ThreadPoolExecutor(threads, thread_name_prefix="xspline", initializer=_limit_this_thread)
 
 
@@ -163,7 +174,7 @@ _before: list[int] = []  # numbers of threads that the first of them found
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Within it, and in the pieces that `run` calls, BLAS takes one thread.
+    """Within it, or in a function that it decorates, and in the pieces that `run` calls, BLAS takes one thread.
 
     Threads that overlap share the limit of the process: the last one to leave restores what the first one found.
     A second one within it in the same thread changes nothing.
@@ -188,17 +199,6 @@ def single_threaded_blas() -> Iterator[None]:
             if _users == 0:
                 _set_threads(of_process, _before)
         _set_threads(of_thread, before)
-
-
-def single_threaded(function: Callable[P, R]) -> Callable[P, R]:
-    """The function within `single_threaded_blas`."""
-
-    @functools.wraps(function)
-    def limited(*args: P.args, **kwargs: P.kwargs) -> R:
-        with single_threaded_blas():
-            return function(*args, **kwargs)
-
-    return limited
 
 
 def _limit_this_thread() -> None:

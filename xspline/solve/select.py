@@ -112,7 +112,9 @@ def candidates(
     resources = resources or Resources.here()
     costs, kept = resources.costs, bytes_kept(resources, exact)
     structure = _Structure(gram, product_of(gram, frame), penalty, frame, kept, resources)
-    proposals = [_PROPOSALS[name](structure) for name in (SOLVERS if solver is None else (solver,))]
+    proposals: list[Choice | None] = [
+        getattr(structure, name)() for name in (SOLVERS if solver is None else (solver,))
+    ]
     admitted = (c for c in proposals if c is not None and (c.exact or not exact))
     handicap = costs.iterative_handicap_flops
     choices = sorted(admitted, key=lambda c: c.operations + (0.0 if c.exact else handicap))
@@ -143,12 +145,9 @@ def iterating(
     return next((c for c in choices if not c.exact and one_system), None)
 
 
-# --- what each solver proposes
-
-
 @dataclass(frozen=True, eq=False)
 class _Structure:
-    """What a proposal looks at.
+    """What a choice looks at.
 
     Parameters
     ----------
@@ -206,95 +205,83 @@ class _Structure:
         working = side_by_side(systems, ordering, self.resources) * (band + 2 * pairs)
         return int(min(systems * (band + pairs), self.kept)) + working
 
+    # --- what each solver of `SOLVERS` proposes, if it takes the system
 
-def _spectral(structure: _Structure) -> Choice | None:
-    """Eigenvectors that diagonalise the system; with roughness they do not decouple it but leave little."""
-    product, sizes, costs = structure.product, structure.frame.sizes, structure.resources.costs
-    if product is None or any(len(f.axes) != 1 for f in product.factors):
-        return None
-    size, operations, eigenvectors = math.prod(sizes), _eigen_operations(sizes), 2 * sum(k * k for k in sizes)
-    if structure.has_ridge:
-        reason = "the eigenvectors of a factor for each coordinate diagonalise the system"
-        return Choice("spectral", reason, 8 * (eigenvectors + costs.spectral_vectors * size), operations)
-    terms = structure.penalty.terms
-    if not structure.is_product or any(len(f.axes) != 1 for term in terms for f in term):
-        return None
-    reason = (
-        "the eigenvectors of data and roughness along each coordinate nearly diagonalise the system; conjugate "
-        "gradients do the rest"
-    )
-    vectors, products = costs.iterative_vectors, (len(terms) + 2) * 2 * sum(sizes)
-    operations += costs.expected_iterations * size * (products + costs.flop_penalty * vectors)
-    nbytes = 8 * (eigenvectors + vectors * size)
-    return Choice("spectral", reason, nbytes, structure.systems * operations, exact=False)
+    def spectral(self) -> Choice | None:
+        """Eigenvectors that diagonalise the system; with roughness they do not decouple it but leave little."""
+        product, sizes, costs = self.product, self.frame.sizes, self.resources.costs
+        if product is None or any(len(f.axes) != 1 for f in product.factors):
+            return None
+        size, operations = math.prod(sizes), _eigen_operations(sizes)
+        eigenvectors = 2 * sum(k * k for k in sizes)
+        if self.has_ridge:
+            reason = "the eigenvectors of a factor for each coordinate diagonalise the system"
+            return Choice("spectral", reason, 8 * (eigenvectors + costs.spectral_vectors * size), operations)
+        terms = self.penalty.terms
+        if not self.is_product or any(len(f.axes) != 1 for term in terms for f in term):
+            return None
+        reason = (
+            "the eigenvectors of data and roughness along each coordinate nearly diagonalise the system; conjugate "
+            "gradients do the rest"
+        )
+        vectors, products = costs.iterative_vectors, (len(terms) + 2) * 2 * sum(sizes)
+        operations += costs.expected_iterations * size * (products + costs.flop_penalty * vectors)
+        nbytes = 8 * (eigenvectors + vectors * size)
+        return Choice("spectral", reason, nbytes, self.systems * operations, exact=False)
 
+    def separable(self) -> Choice | None:
+        frame = self.frame
+        parts = None if self.product is None else split(self.product, self.penalty, frame)
+        if parts is None:
+            return None
+        ordering = narrowest(subframe(frame, parts.axes))
+        others = [math.prod(frame.sizes[axis] for axis in group.axes) for group in parts.others]
+        systems = math.prod(others) * self.systems if self.penalty.terms else 1
+        reason = (
+            f"{'one banded system' if systems == 1 else f'{systems} banded systems'} over {len(parts.axes)} of "
+            f"{len(frame.sizes)} coordinates ({ordering.size} coefficients, bandwidth {ordering.bandwidth}) and the "
+            "eigenvalues of the other factors"
+        )
+        operations = _eigen_operations(others) + systems * _band_operations(ordering)
+        nbytes = 8 * 2 * sum(k * k for k in others) + self.band_bytes(systems, ordering)
+        return Choice("separable", reason, nbytes, operations)
 
-def _separable(structure: _Structure) -> Choice | None:
-    frame = structure.frame
-    parts = None if structure.product is None else split(structure.product, structure.penalty, frame)
-    if parts is None:
-        return None
-    ordering = narrowest(subframe(frame, parts.axes))
-    others = [math.prod(frame.sizes[axis] for axis in group.axes) for group in parts.others]
-    systems = math.prod(others) * structure.systems if structure.penalty.terms else 1
-    reason = (
-        f"{'one banded system' if systems == 1 else f'{systems} banded systems'} over {len(parts.axes)} of "
-        f"{len(frame.sizes)} coordinates ({ordering.size} coefficients, bandwidth {ordering.bandwidth}) and the "
-        "eigenvalues of the other factors"
-    )
-    operations = _eigen_operations(others) + systems * _band_operations(ordering)
-    nbytes = 8 * 2 * sum(k * k for k in others) + structure.band_bytes(systems, ordering)
-    return Choice("separable", reason, nbytes, operations)
+    def banded(self) -> Choice:
+        ordering = self.ordering
+        reason = f"{self.general_reason}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
+        nbytes = self.band_bytes(self.systems, ordering)
+        return Choice("banded", reason, nbytes, self.systems * _band_operations(ordering))
 
+    def dense(self) -> Choice:
+        """A full matrix; on a GPU if it fits there and is worth the transfer."""
+        size, systems, costs = self.ordering.size, self.systems, self.resources.costs
+        reason = f"a bandwidth of {self.ordering.bandwidth} is wide for {size} coefficients"
+        nbytes = int(min(systems * 8 * size**2, self.kept)) + costs.dense_matrices * 8 * size**2
+        choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, systems * size**3 / 3)
+        operations = systems * costs.transfer_flops + choice.operations / costs.gpu_speedup
+        if gpu_room(self.resources, size) < 8 * size**2 or operations >= choice.operations:
+            return choice
+        reason = f"{self.general_reason}; a dense matrix of {size} coefficients is soon factorised on the GPU"
+        return replace(choice, reason=reason, operations=operations, on_gpu=True)
 
-def _banded(structure: _Structure) -> Choice:
-    ordering, systems = structure.ordering, structure.systems
-    reason = f"{structure.general_reason}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
-    nbytes = structure.band_bytes(systems, ordering)
-    return Choice("banded", reason, nbytes, systems * _band_operations(ordering))
-
-
-def _dense(structure: _Structure) -> Choice:
-    """A full matrix; on a GPU if it fits there and is worth the transfer."""
-    ordering, systems, resources = structure.ordering, structure.systems, structure.resources
-    size, costs = ordering.size, resources.costs
-    reason = f"a bandwidth of {ordering.bandwidth} is wide for {size} coefficients"
-    nbytes = int(min(systems * 8 * size**2, structure.kept)) + costs.dense_matrices * 8 * size**2
-    choice = Choice("dense", f"{structure.general_reason}; {reason}", nbytes, systems * size**3 / 3)
-    operations = systems * costs.transfer_flops + choice.operations / costs.gpu_speedup
-    if gpu_room(resources, size) < 8 * size**2 or operations >= choice.operations:
-        return choice
-    reason = f"a dense matrix of {size} coefficients is soon factorised on the GPU"
-    reason = f"{structure.general_reason}; {reason}"
-    return replace(choice, reason=reason, operations=operations, on_gpu=True)
-
-
-def _iterative(structure: _Structure) -> Choice | None:
-    frame, systems, costs = structure.frame, structure.systems, structure.resources.costs
-    if len(frame.sizes) > MAX_AXES:
-        return None
-    size, axes = math.prod(frame.sizes), list(zip(frame.sizes, frame.offsets, frame.periodic, strict=True))
-    numbers, operations = inverse_costs(
-        frame.sizes, frame.offsets, [o < k or circle for k, o, circle in axes]
-    )
-    pairs = size * math.prod(frame.offsets)
-    products = size * math.prod(min(2 * o - 1, k) for k, o, _ in axes)
-    operations += costs.expected_iterations * 8 * (2 * numbers + products)
-    reason = (
-        f"{structure.general_reason}; a bandwidth of {structure.ordering.bandwidth} over {size} coefficients would "
-        "take longer than iterations"
-    )
-    nbytes = int(LEVELS * systems * (4 * numbers + 8 * pairs)) + 3 * 8 * pairs
-    return Choice(ITERATIVE, reason, nbytes, costs.flop_penalty * LEVELS * systems * operations, exact=False)
-
-
-_PROPOSALS = {
-    "spectral": _spectral,
-    "separable": _separable,
-    "banded": _banded,
-    "dense": _dense,
-    ITERATIVE: _iterative,
-}
+    def iterative(self) -> Choice | None:
+        frame, systems, costs = self.frame, self.systems, self.resources.costs
+        if len(frame.sizes) > MAX_AXES:
+            return None
+        axes = list(zip(frame.sizes, frame.offsets, frame.periodic, strict=True))
+        banded = [o < k or circle for k, o, circle in axes]
+        numbers, operations = inverse_costs(frame.sizes, frame.offsets, banded)
+        size = math.prod(frame.sizes)
+        pairs = size * math.prod(frame.offsets)
+        products = size * math.prod(min(2 * o - 1, k) for k, o, _ in axes)
+        operations += costs.expected_iterations * 8 * (2 * numbers + products)
+        reason = (
+            f"{self.general_reason}; a bandwidth of {self.ordering.bandwidth} over {size} coefficients would "
+            "take longer than iterations"
+        )
+        nbytes = int(LEVELS * systems * (4 * numbers + 8 * pairs)) + 3 * 8 * pairs
+        operations *= costs.flop_penalty * LEVELS * systems
+        return Choice(ITERATIVE, reason, nbytes, operations, exact=False)
 
 
 def _eigen_operations(sizes: Sequence[int]) -> float:

@@ -16,7 +16,7 @@ from xspline.solve.kronecker.pcg import FastDiagonal
 from xspline.solve.kronecker.separable import Separable
 from xspline.solve.kronecker.spectral import Spectral
 from xspline.solve.krylov import MAX_ITERATIONS
-from xspline.solve.parallel import Resources, single_threaded
+from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalty import Penalty
 from xspline.solve.select import ITERATIVE, Choice, bytes_kept, candidates, gpu_room
 from xspline.solve.structure import product_of, ridge_of, split
@@ -45,7 +45,7 @@ class Solution:
     factorisation: Factorisation
 
 
-@single_threaded
+@single_threaded_blas()
 def factorise(
     gram: Gram,
     penalty: Gram,
@@ -82,7 +82,7 @@ def factorise(
     return _solved(gram, penalty, space, solver, None, observations, exact, resources)[0]
 
 
-@single_threaded
+@single_threaded_blas()
 def solve(
     sums: Sums,
     space: Space,
@@ -151,10 +151,10 @@ def _solved(
     for choice in choices:
         last = choice is choices[-1]
         try:
-            system = _system(
-                choice, gram, penalty, space, exact, resources, MAX_ITERATIONS if last else fallback
-            )
-            solved = np.zeros(()) if rhs is None else system.solve(rhs)
+            most = MAX_ITERATIONS if last else fallback
+            with on_cores(resources.cores):
+                system = _system(choice, gram, penalty, space, exact, resources, most)
+                solved = np.zeros(()) if rhs is None else system.solve(rhs)
             break
         except ConvergenceError:
             if last:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -12,7 +12,7 @@ import numpy as np
 from xspline.solve.direct.cholesky import Array, tolerance
 from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_determined, warn
 from xspline.solve.multigrid.spaces import coarser
-from xspline.solve.parallel import Resources, single_threaded
+from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness, spline_degrees
 from xspline.solve.select import Choice, iterating, select
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, OfFit, Reml, Score
@@ -68,7 +68,7 @@ class Smoothing:
     error: dict[str, float] = field(default_factory=dict)
 
 
-@single_threaded
+@single_threaded_blas()
 def choose(
     sums: Sums,
     space: Space,
@@ -255,7 +255,8 @@ class Problem:
             included = point.included
             return point
 
-        minimum = minimise(score, start, self.bounds.lower, self.bounds.upper, near)
+        with on_cores(self.model.resources.cores):
+            minimum = minimise(score, start, self.bounds.lower, self.bounds.upper, near)
         return minimum, evaluations * (len(self.parts) if self.method == "holders" else 1)
 
     def score(self, rho: Array, included: Mask | None = None) -> Score:
@@ -293,7 +294,9 @@ class Problem:
             rho = problem.search(rho, ROUGHLY)[0].rho
             smoothness = dict(zip(names, rho - problem.bounds.start, strict=True))
             halvings[min((n for n in names if halvings[n]), key=lambda n: smoothness[n])] -= 1
-            problem = self.without(halvings)
+            problem = self
+            for time in range(max(halvings.values())):
+                problem = problem.coarser([n for n, times in halvings.items() if times > time]) or problem
         return rho
 
     def coarser(self, names: Collection[str]) -> Problem | None:
@@ -306,13 +309,6 @@ class Problem:
         model = replace(self.model, sums=coarse[0], space=coarse[1], solver=solver)
         parts = (coarser(part, space, names) for part in self.parts)
         return replace(self, model=model, parts=[part[0] for part in parts if part is not None])
-
-    def without(self, halvings: Mapping[str, int]) -> Problem:
-        """With every second breakpoint removed so many times along each coordinate."""
-        problem = self
-        for time in range(max(halvings.values())):
-            problem = problem.coarser([n for n, times in halvings.items() if times > time]) or problem
-        return problem
 
     @property
     def estimated(self) -> bool:
