@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xspline.solve import Penalty, Ridge, Roughness, choose, factorise, solve
-from xspline.solve.parallel import physical_memory
+from xspline.solve.parallel import Resources
 from xspline.solve.select import select
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Factor, Gram, digest_key
@@ -254,6 +254,6 @@ def test_a_choice_that_is_estimated_for_lack_of_memory_warns() -> None:
 
 
 def test_a_machine_that_does_not_say_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert physical_memory() > 2**20
+    assert Resources.here().memory > 2**20
     monkeypatch.delattr("os.sysconf")
-    assert physical_memory() == np.inf
+    assert Resources.here().memory == np.inf

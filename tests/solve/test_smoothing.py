@@ -17,7 +17,7 @@ from xspline.solve.smoothing.fit import Model, centred
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Gram, Sums
 
-from .cases import Case, gaps, grid, space_of, static
+from .cases import Case, gaps, grid, on, space_of, static
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 SCORES: dict[str, type[Score]] = {"reml": Reml, "gcv": Gcv}
@@ -211,17 +211,16 @@ def test_units_of_weights_and_values_do_not_change_the_choice() -> None:
     np.testing.assert_allclose(strengths(scaled, scaled.general()), plain + np.log(1e8), atol=1e-6)
 
 
-def test_draws_steer_to_the_same_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draws_steer_to_the_same_choice() -> None:
     """Beyond some size u is estimated. The gradient of REML stays exact, that of GCV is off by a little."""
     block = scattered(PLANE, 600)
     sums = summed(block, PLANE)
     exact = {m: choose(sums, PLANE, m) for m in METHODS}
-    for score in SCORES.values():
-        monkeypatch.setattr(score, "exact", 0)
+    by_draws = on(exact_reml_entries=0, exact_gcv_entries=0)
     for method, tolerance in (("reml", 1e-4), ("gcv", 0.5)):
-        drawn = choose(sums, PLANE, method)
+        drawn = choose(sums, PLANE, method, resources=by_draws)
         assert drawn.converged and drawn.factorisations <= exact[method].factorisations + 6
         for name, strength in exact[method].penalty.strengths(PLANE).items():
             assert abs(np.log(drawn.penalty.strengths(PLANE)[name] / strength)) < tolerance
-    again = choose(sums, PLANE, "gcv")
+    again = choose(sums, PLANE, "gcv", resources=by_draws)
     assert again.score == drawn.score

@@ -69,6 +69,9 @@ class CostModel:
         Flops of a factorisation, a minute, from which iterations estimate REML. Chosen.
     max_coarse_flops : float
         Flops of an exact factorisation with fewer knots that may still give the start of an estimated search. Chosen.
+    exact_reml_entries, exact_gcv_entries : int
+        P² times the number of systems up to which traces of products of inverses, which take P solves a system, are
+        exact: for REML, whose Hessian alone needs them, and for GCV, whose gradient does. Chosen.
     """
 
     iterative_handicap_flops: float = 5e11
@@ -96,6 +99,8 @@ class CostModel:
     close_search_flops: float = 3e10
     max_exact_reml_flops: float = 2e12
     max_coarse_flops: float = 3e11
+    exact_reml_entries: int = 150**2
+    exact_gcv_entries: int = 1500**2
 
 
 COSTS = CostModel()

@@ -42,7 +42,8 @@ class TooLargeError(ValueError):
 def warn(message: str) -> None:
     """Warn at the line of code outside xspline that led here."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "xspline":
+    ours = "xspline", "contextlib"  # which calls the functions that a context decorates
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, UserWarning, stacklevel=level)
 

@@ -86,8 +86,12 @@ class Resources:
 
     @staticmethod
     def here() -> Resources:
-        """The cores of this process and the memory of this machine, no GPU."""
-        return Resources(cores(), physical_memory())
+        """The cores of this process and the memory of this machine, infinite where it does not say; no GPU."""
+        try:
+            memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        except (AttributeError, ValueError, OSError):
+            memory = math.inf
+        return Resources(cores(), memory)
 
 
 def cores() -> int:
@@ -96,14 +100,6 @@ def cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:
         return os.cpu_count() or 1
-
-
-def physical_memory() -> float:
-    """Bytes of memory of this machine; infinity where the system does not say."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return math.inf
 
 
 # --- pieces of work

@@ -114,7 +114,6 @@ class Direct(DirectSystem):
 
     @cached_property
     def determined(self) -> NDArray[np.bool_]:
-        """Whether each batch member is positive definite beyond rounding errors."""
         return self.verdicts.determined
 
     @cached_property

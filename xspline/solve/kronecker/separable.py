@@ -83,7 +83,6 @@ class Separable(DirectSystem):
 
     @cached_property
     def determined(self) -> NDArray[np.bool_]:
-        """Whether each batch member is, [b..]."""
         # How far each γ_k may lie below zero, within its rounding errors: where it may, S − d F has to be definite.
         deficits = self._deficit * self.positive
         definite = deficits < 0
@@ -111,7 +110,6 @@ class Separable(DirectSystem):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what is kept."""
         return self.systems.nbytes
 
     def solve(self, rhs: Array, tolerance: float | None = None) -> Array:

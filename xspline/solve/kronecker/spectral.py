@@ -134,7 +134,6 @@ class Spectral(DirectSystem):
 
     @cached_property
     def determined(self) -> NDArray[np.bool_]:
-        """Whether each batch member is, [b..]."""
         v = self.multiplicity
         # A ridge has to rise above the rounding errors of every eigenvalue that does not do so by itself.
         return np.asarray((v > 0) & (self.ridge > v * self._deficit))

@@ -66,15 +66,20 @@ class OfFit(Score):
         Nothing is determined, or a member that counted elsewhere is not.
     """
 
-    exact = 150**2  # P² times the number of systems, up to which u is exact
     fit_type: type[PenalisedFit] = PenalisedFit
 
     def __init__(self, model: Model, rho: Array, included: Mask | None = None) -> None:
-        self.model, self.rho, self.fit = model, rho, self.fit_type(model, rho, self.exact)
+        self.model, self.rho = model, rho
+        self.fit = self.fit_type(model, rho, self.exact)
         self.n = np.asarray(model.sums.count, dtype=np.float64)
         batch = np.broadcast_shapes(model.sums.batch, model.sums.gram.batch)
         determined = np.broadcast_to(self.fit.factorisation.determined, batch)
         self.included = same_members(determined & (self.n > model.spectrum.null), included)
+
+    @property
+    def exact(self) -> int:
+        """P² times the number of systems, up to which u is exact."""
+        return self.model.resources.costs.exact_reml_entries
 
 
 def same_members(determined: Mask, included: Mask | None) -> Mask:
@@ -189,7 +194,9 @@ class Logarithm(Score):
 class Gcv(OfFit, Logarithm):
     """Generalised cross-validation n rss / (n − edf)² (Craven and Wahba 1979)."""
 
-    exact = 1500**2  # gradients need u
+    @property
+    def exact(self) -> int:
+        return self.model.resources.costs.exact_gcv_entries  # gradients need u
 
     @property
     def noise(self) -> float:
