@@ -44,10 +44,10 @@ ALLOWED = {
     "solve": {"numpy", "scipy", "threadpoolctl", "numba", "array_api_compat"},
     "kernels": {"numpy", "numba", "array_api_compat", "cupy"},
     "sums": {"numpy"},
-    "spaces": {"numpy", "cftime"},
+    "spaces": {"numpy", "cftime", "numba"},
 }
 
-COMPILED = {"xspline.kernels.compiled", "xspline.solve.multigrid.compiled"}
+COMPILED = {"xspline.spaces.jit", "xspline.solve.multigrid.compiled"}
 
 MAX_MODULE, MAX_BODY, MAX_MEDIAN_BODY = 500, 60, 8
 

@@ -160,19 +160,3 @@ def test_one_specialisation_per_kernel() -> None:
     if hasattr(compiled_scatter.scatter, "signatures"):
         assert len(compiled_scatter.scatter.signatures) == 1
         assert len(compiled.scatter_products.signatures) == 1
-
-
-def test_one_warning_where_there_is_no_place_for_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    def njit(*, cache: bool = False, **_):
-        if cache:
-            raise RuntimeError("cannot cache function 'f': no locator available")
-        return lambda function: function
-
-    monkeypatch.setattr(compiled, "_njit", njit)
-    monkeypatch.setattr(compiled._State, "warned", False)
-    with pytest.warns(
-        RuntimeWarning, match="each process compiles them again. Set NUMBA_CACHE_DIR"
-    ) as caught:
-        done = [compiled.compiled(len) for _ in range(2)]
-    assert done == [len, len]
-    assert len(caught) == 1

@@ -1,48 +1,15 @@
 """The compiled twins of `contract.Namespace`: inner loops, positions and values, for NumPy arrays.
 
-This is the only module that imports numba, and it is imported at the first kernel call. Functions that are
-called inside a compiled function are in this file: numba's cache does not notice when a callee elsewhere
-changes. Arguments are C-contiguous and native, so that each kernel has one specialisation.
+Imported at the first kernel call; see `xspline.spaces.jit` for the rules that such modules keep.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from typing import Any, TypeVar
-
-import numba
 import numpy as np
 
+from xspline.spaces.jit import compiled
+
 from .layout import Floats, Integers
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-# Not "fast": NaN must stay NaN. No parallel loops: parallelism belongs to the scheduler.
-_njit: Any = numba.njit
-OPTIONS = {"nogil": True, "fastmath": {"contract", "nsz", "arcp"}}
-
-
-class _State:
-    warned = False
-
-
-def compiled(function: F) -> F:
-    """Compile on first use, with a cache on disk where there is a place for one."""
-    try:
-        out: F = _njit(cache=True, **OPTIONS)(function)
-        return out
-    except RuntimeError as error:  # numba: "cannot cache function ...: no locator available"
-        if not _State.warned:
-            _State.warned = True
-            warnings.warn(
-                f"numba cannot cache compiled kernels ({error}); each process compiles them again. "
-                "Set NUMBA_CACHE_DIR to a directory that can be written",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-        plain: F = _njit(**OPTIONS)(function)
-        return plain
 
 
 @compiled

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .compiled import compiled
+from xspline.spaces.jit import compiled
+
 from .layout import Floats, Integers
 
 Rows32 = NDArray[np.int32]

@@ -10,7 +10,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from .compiled import compiled
+from xspline.spaces.jit import compiled
+
 from .layout import Floats, Integers
 
 TILE = 512  # values of a line that wait in the cache for further functions

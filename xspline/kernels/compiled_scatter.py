@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .compiled import compiled
+from xspline.spaces.jit import compiled
+
 from .layout import Floats, Integers
 
 TILE = 256  # columns at a time
