@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from xspline.execution import Owners
+from xspline.execution import HolderCodes
 from xspline.labels.errors import place
 
 
@@ -29,7 +29,7 @@ class Holders:
     dim: Hashable
     codes: NDArray[np.int32]
 
-    def owners(self, data: xr.DataArray, batch: tuple[Hashable, ...]) -> Owners:
+    def owners(self, data: xr.DataArray, batch: tuple[Hashable, ...]) -> HolderCodes:
         """Return the same in positions of the data's axes.
 
         Raises
@@ -45,7 +45,7 @@ class Holders:
                 f"a fit of its own, which cannot be shared out; fit its coordinate, pool it ({self.dim}=None), or "
                 "label another dimension"
             )
-        return Owners(data.dims.index(self.dim), self.codes, len(self.names))
+        return HolderCodes(data.dims.index(self.dim), self.codes, len(self.names))
 
     def sizes(self, code: int, data: xr.DataArray | xr.Dataset) -> dict[Hashable, int]:
         """Return the lengths of the dimensions of what one holder has."""
