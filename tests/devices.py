@@ -9,7 +9,7 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from xspline.execution import device as cuda
+from xspline.execution.device import gpu as cuda
 
 
 class Device(Protocol):

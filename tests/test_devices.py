@@ -140,7 +140,7 @@ def cuda(device: Device, near: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The device is the one that is named "cuda"."""
     if isinstance(device, StandIn):
         monkeypatch.setattr("xspline.execution.resources", lambda name: on(device if name else None))
-        monkeypatch.setattr("xspline.execution.device.has_gpu", lambda: True)
+        monkeypatch.setattr("xspline.execution.device.gpu.has_gpu", lambda: True)
 
 
 def same_field(ours: xs.Field, host: xs.Field) -> None:

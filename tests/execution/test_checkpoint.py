@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import dask
 import numpy as np
@@ -18,19 +20,20 @@ import xarray as xr
 import zarr
 
 import xspline as xs
-from tests.execution.cases import BATCH, GRID, LINE, SPACE, Array, chunked, grid, positions, values
+from tests.execution.cases import BATCH, GRID, LINE, SPACE, Array, chunked, grid, limits, positions, values
 from tests.products import SEASONS, sst
-from xspline.execution import Owners, Source, sums
-from xspline.execution.checkpoint import FILES, KEPT, batches, level, load, save
+from xspline import execution
+from xspline.execution import LIMITS, HolderCodes, Source
+from xspline.execution.checkpoint import batches, kept_level, load, save
 from xspline.sums import HolderSums, Sums
 
 BIG = (60, 14, 12)
 
 
-@pytest.fixture(autouse=True)
-def small_regions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", 3000)
-    monkeypatch.setattr("xspline.execution.retry.PAUSES", (0.0, 0.0))
+SMALL = limits(3000)
+"""Many regions of a small array."""
+
+sums = partial(execution.sums, limits=SMALL)
 
 
 def digests(found: Sequence[Sums | HolderSums]) -> list[Any]:
@@ -40,10 +43,10 @@ def digests(found: Sequence[Sums | HolderSums]) -> list[Any]:
 def sources(form: str) -> dict[str, Source]:
     y = values(BIG)
     data = chunked(y, (3, 7, 6)) if form == "blocks" else Array(y, (3, 7, 6))
-    owners = Owners(0, np.repeat([0, 1, 2], 20), 3)
+    holders = HolderCodes(0, np.repeat([0, 1, 2], 20), 3)
     return {
         "grid": Source(data, positions(BIG), (), GRID, "sst"),
-        "holders": Source(data, positions(BIG), (), GRID, "sst", owners),
+        "holders": Source(data, positions(BIG), (), GRID, "sst", holders),
         "batch": Source(data, positions(BIG)[:1], (), BATCH, "sst"),
     }
 
@@ -80,13 +83,14 @@ def test_several_sources_and_files_that_are_missing(tmp_path: Path) -> None:
 
 def test_one_level_of_the_tree_is_kept_in_some_tens_of_files() -> None:
     steps = ((16, 1, 1), (16, 1, 1), (16, 1, 1))
-    assert level((4000, 1, 1), steps) == 2
-    assert level((48, 1, 1), ((48, 1, 1),)) == 0
-    assert level((3, 1, 1), ((3, 1, 1),)) == 0
-    assert level((1, 9, 9), ()) == 0
-    for n in (1, KEPT, FILES, FILES + 1, 4096):
+    assert kept_level((4000, 1, 1), steps) == 2
+    assert kept_level((48, 1, 1), ((48, 1, 1),)) == 0
+    assert kept_level((3, 1, 1), ((3, 1, 1),)) == 0
+    assert kept_level((1, 9, 9), ()) == 0
+    most = LIMITS.checkpoint_files
+    for n in (1, LIMITS.checkpoint_sums, most, most + 1, 4096):
         files = list(batches(list(range(n))))
-        assert len(files) <= FILES
+        assert len(files) <= most
         assert [k for file in files for k in file] == list(range(n))
 
 
@@ -165,7 +169,7 @@ def test_a_damaged_file_is_named_and_computed_again_once_deleted(tmp_path: Path)
 def test_sums_with_other_numbers_than_their_digest_are_refused(tmp_path: Path) -> None:
     (found,) = sums([grid()], SPACE)
     (tmp_path / "description.json").touch()
-    save(tmp_path / "0.npz", found)
+    save(tmp_path / "0.npz", (), found)
     assert load(tmp_path / "0.npz")[0].digest() == found.digest()
     with np.load(tmp_path / "0.npz") as file:
         arrays = dict(file)
@@ -177,7 +181,7 @@ def test_sums_with_other_numbers_than_their_digest_are_refused(tmp_path: Path) -
 
 def test_a_worker_that_does_not_see_the_directory(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"does not see the checkpoint .*nowhere"):
-        save(tmp_path / "nowhere" / "0.npz", sums([grid()], SPACE)[0])
+        save(tmp_path / "nowhere" / "0.npz", (), sums([grid()], SPACE)[0])
 
 
 def test_what_cannot_be_a_checkpoint(tmp_path: Path) -> None:
@@ -212,7 +216,7 @@ class Recorded(zarr.storage.LocalStore):
 
 def fit_with_checkpoint(folder: str, chunks: dict[str, int] | None) -> xs.Field:
     data = xr.open_zarr(Recorded(f"{folder}/sst.zarr", read_only=True), consolidated=False, chunks=chunks).sst
-    with dask.config.set(scheduler="threads", num_workers=1):
+    with dask.config.set(scheduler="threads", num_workers=1), mock.patch.object(execution, "sums", sums):
         return data.spline.fit(lat=6, lon=8, time=SEASONS, penalty=0.1, checkpoint=f"{folder}/checkpoint")
 
 
@@ -225,7 +229,6 @@ def test_a_client_that_is_killed_goes_on(tmp_path: Path, chunks: dict[str, int] 
 
     (tmp_path / "deadly").touch()
     code = (
-        "import xspline.execution.cuts as cuts; cuts.READ = 3000\n"
         "from tests.execution.test_checkpoint import fit_with_checkpoint\n"
         f"fit_with_checkpoint({str(tmp_path)!r}, {chunks})"
     )

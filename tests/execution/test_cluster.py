@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from tests.execution.cases import GRID, SHAPE, Array, chunked, grid, positions, space, values
+from tests.execution.cases import GRID, SHAPE, Array, chunked, grid, limits, positions, space, values
 from xspline.execution import Source, WorkerMemoryError, evaluate, lazy_sums, sums
 
 SPACE = space()
@@ -87,9 +87,9 @@ def deadly_block(block: np.ndarray, directory: str, block_id: tuple[int, ...] = 
 
 
 @pytest.mark.slow
-def test_same_bits_when_workers_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_bits_when_workers_are_killed(tmp_path: Path) -> None:
     y = np.repeat(values(), 4, axis=0)
-    monkeypatch.setattr("xspline.execution.cuts.READ", 40_000)  # several regions of a small array
+    sizes = limits(40_000)  # several regions of a small array
     for name in ("region", "block"):
         (tmp_path / name).mkdir()
     block = da.map_blocks(deadly_block, chunked(y, (10, 14, 12)), str(tmp_path / "block"), dtype=y.dtype)
@@ -97,10 +97,10 @@ def test_same_bits_when_workers_are_killed(tmp_path: Path, monkeypatch: pytest.M
     plain += [Source(chunked(y, (10, 14, 12)), positions(y.shape), (), GRID)]
     reader = Deadly(y, (4, 14, 12), tmp_path / "region", 60)
     deadly = [Source(reader, positions(y.shape), (), GRID), Source(block, positions(y.shape), (), GRID)]
-    whole = [s.digest() for s in sums(plain, SPACE)]
+    whole = [s.digest() for s in sums(plain, SPACE, limits=sizes)]
     with workers(2) as client:
         before = set(client.run(os.getpid).values())
-        assert [s.digest() for s in sums(deadly, SPACE)] == whole
+        assert [s.digest() for s in sums(deadly, SPACE, limits=sizes)] == whole
         client.wait_for_workers(2)
         assert set(client.run(os.getpid).values()) != before
     assert all((tmp_path / name / "died").exists() for name in ("region", "block"))

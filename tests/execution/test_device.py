@@ -25,29 +25,34 @@ from tests.execution.cases import (
     assert_same,
     chunked,
     grid,
+    limits,
     positions,
     space,
     values,
 )
 from tests.late import Late
 from xspline.execution import (
+    LIMITS,
     Gpu,
     Source,
     check_device,
     evaluate,
-    gpu,
     has_gpu,
     lazy_sums,
     plan,
     present,
+    resources,
     sums,
     to_device,
-    transfer,
 )
-from xspline.execution.chunked import cuts_of, read_of
-from xspline.execution.device import on_gpu_workers
+from xspline.execution.cuts import cuts_of, read_of
+from xspline.execution.device import transfer
+from xspline.execution.device.gpu import on_gpu_workers
 from xspline.execution.source import is_dask
 from xspline.kernels import Group, Layout, accumulate
+
+RING = limits(pinned_bytes=1536)
+STEPS = limits(8000, gpu_step_bytes=8000)
 
 PLANES = Layout((Group((0,), (0,)), Group((1,), (1,))))
 
@@ -108,10 +113,9 @@ def fake_cupy(gpus: int | None) -> types.ModuleType:
 def late(monkeypatch: pytest.MonkeyPatch) -> Late:
     """A GPU in the place of CuPy's, with a ring of its own: all but the smallest arrays go through it."""
     found = Late()
-    monkeypatch.setattr("xspline.execution.device._cupy", lambda: fake_cupy(1))
+    monkeypatch.setattr("xspline.execution.device.gpu._cupy", lambda: fake_cupy(1))
     monkeypatch.setattr(transfer, "Cuda", lambda cupy: found)
-    monkeypatch.setattr(transfer, "_RINGS", {})
-    monkeypatch.setattr(transfer, "PIECE", 1536)
+    monkeypatch.setattr(transfer, "_RINGS", {found.number: transfer.Ring(found, RING)})
     return found
 
 
@@ -124,16 +128,16 @@ def test_without_a_gpu_the_error_says_so(monkeypatch: pytest.MonkeyPatch, gpus: 
 
 def test_a_client_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    assert gpu(None) is None and not has_gpu()
+    assert resources(None).gpu is None and not has_gpu()
     with pytest.raises(ImportError, match=r"xarray-spline\[gpu12\]"):
-        gpu("cuda")
+        resources("cuda")
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(1))
     assert has_gpu()
 
 
 def test_a_process_that_a_gpu_is_sent_to_takes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(1))
-    sent = pickle.dumps(gpu("cuda"))
+    sent = pickle.dumps(resources("cuda").gpu)
     assert isinstance(pickle.loads(sent), Gpu) and present("cuda") == "cuda"
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(0))
     assert present("cuda") is None
@@ -189,14 +193,12 @@ def test_coordinates_of_observations_move_with_them(late: Late) -> None:
 
 
 @pytest.mark.parametrize("gaps", ["static", "any"])
-def test_a_gpu_reads_one_step_ahead(monkeypatch: pytest.MonkeyPatch, late: Late, gaps: str) -> None:
+def test_a_gpu_reads_one_step_ahead(late: Late, gaps: str) -> None:
     """The sums are those without a thread that reads; each step is read and moved once, in turn."""
-    monkeypatch.setattr("xspline.execution.cuts.READ", 8000)
-    monkeypatch.setattr("xspline.execution.chunked.GPU", 8000)
     sources = [grid(Array(values(gaps=gaps), (3, 7, 12))) for _ in range(2)]
     with dask.config.set(scheduler="synchronous"):
         expected, found = (
-            sums([s], SPACE, device=d)[0] for s, d in zip(sources, (None, "cuda"), strict=True)
+            sums([s], SPACE, device=d, limits=STEPS)[0] for s, d in zip(sources, (None, "cuda"), strict=True)
         )
     assert_same(found, expected, SPACE)
     reads = [sorted(source.values.reads, key=str) for source in sources]
@@ -204,15 +206,13 @@ def test_a_gpu_reads_one_step_ahead(monkeypatch: pytest.MonkeyPatch, late: Late,
     assert len(reads[0]) == len(late.moved) >= 5
 
 
-def test_steps_of_several_tasks_share_the_ring(monkeypatch: pytest.MonkeyPatch, late: Late) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", 8000)
-    monkeypatch.setattr("xspline.execution.chunked.GPU", 8000)
+def test_steps_of_several_tasks_share_the_ring(late: Late) -> None:
     sources = [grid(Array(values(seed=seed), (3, 7, 12))) for seed in range(4)]
     with dask.config.set(scheduler="threads", num_workers=4):
-        found = sums(sources, SPACE, device="cuda")
+        found = sums(sources, SPACE, device="cuda", limits=STEPS)
     for seed, one in enumerate(found):
         assert_same(one, sums([grid(values(seed=seed))], SPACE)[0], SPACE)
-    assert late.pinned_bytes == transfer.LANES * transfer.PIECE
+    assert late.pinned_bytes == RING.ring_bytes
 
 
 def test_a_step_is_let_go_when_the_gpu_is_done_with_it(monkeypatch: pytest.MonkeyPatch, late: Late) -> None:
@@ -243,10 +243,8 @@ def test_small_reads_are_joined_further_for_a_gpu() -> None:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_tasks_go_where_a_gpu_is_declared(
-    monkeypatch: pytest.MonkeyPatch, late: Late, declared: bool
-) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", 5000)
+def test_tasks_go_where_a_gpu_is_declared(late: Late, declared: bool) -> None:
+    source = grid(Array(values(), (3, 7, 6)))
     options = {"nthreads": 1, "dashboard": False}
     workers = {name: {"cls": Worker, "options": {**options, "name": name}} for name in ("plain", "GPU")}
     if declared:
@@ -256,7 +254,7 @@ def test_tasks_go_where_a_gpu_is_declared(
         worker["options"]["protocol"] = "inproc://"
     with SpecCluster(workers=workers, scheduler=scheduler) as cluster, Client(cluster) as client:
         with get_task_stream(client) as stream:
-            found = sums([grid(Array(values(), (3, 7, 6)))], SPACE, device="cuda")[0]
+            found = sums([source], SPACE, device="cuda", limits=limits(5000))[0]
         ran = {task["worker"] for task in stream.data}
         assert not declared or ran == {cluster.workers["GPU"].worker_address}
     assert_same(found, sums([grid()], SPACE)[0], SPACE)
@@ -265,7 +263,7 @@ def test_tasks_go_where_a_gpu_is_declared(
 def test_the_plan_counts_the_pinned_buffers() -> None:
     source = grid(Endless((4000, 100, 120), (1, 100, 120)))
     host, gpu = (plan(source, SPACE, device=device) for device in (None, "cuda"))
-    assert gpu.compile_bytes - host.compile_bytes == transfer.RING
+    assert gpu.compile_bytes - host.compile_bytes == LIMITS.ring_bytes
     assert gpu.memory_bytes > host.memory_bytes  # a step is larger
 
 

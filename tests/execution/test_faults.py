@@ -24,6 +24,7 @@ import zarr
 from distributed import Client, LocalCluster
 
 import xspline as xs
+from tests.execution.cases import limits, use_limits
 from tests.products import SEASONS, sst
 from xspline.execution import ClusterLostError, WorkerMemoryError
 
@@ -124,7 +125,7 @@ def data() -> xr.DataArray:
 
 @pytest.fixture(autouse=True)
 def small_regions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", 50_000)  # several regions and reads of a small store
+    use_limits(monkeypatch, limits(50_000))  # several regions and reads of a small store
 
 
 @pytest.fixture

@@ -25,12 +25,12 @@ from tests.execution.cases import (
     chunked,
     counted_computes,
     grid,
+    limits,
     positions,
     values,
 )
 from tests.execution.test_reduce import one, tasks_of
-from xspline.execution import Source, lazy_sums, plan
-from xspline.execution.cuts import MAX_REGIONS
+from xspline.execution import LIMITS, Source, lazy_sums, plan
 from xspline.kernels import Group, Layout
 
 
@@ -68,7 +68,7 @@ def test_each_block_is_made_once_by_some_tens_of_tasks() -> None:
 
     source = grid(made_by(read, (1, 7, 6)))
     found = leaves_of(source)
-    assert 24 <= found["xspline-blocks"] <= MAX_REGIONS
+    assert 24 <= found["xspline-blocks"] <= LIMITS.regions
     assert found["xspline-block"] == 0
     assert plan(source, SPACE).tasks == tasks_of(lazy_sums(source, SPACE)) + 1  # handed over
     with dask.config.set(scheduler="synchronous"), counted_computes(allowed=1):
@@ -104,7 +104,7 @@ def test_blocks_that_others_make_or_need_are_not_held_back() -> None:
         small.rechunk((2, 3, 5)),
         da.overlap.overlap(small, 1, "none").map_blocks(lambda b: b[:1, :7, :6]),
     ):
-        assert array.npartitions > MAX_REGIONS
+        assert array.npartitions > LIMITS.regions
         assert leaves_of(Source(array, positions(array.shape), (), grid().layout))["xspline-blocks"] == 0
 
 
@@ -113,7 +113,7 @@ def test_blocks_that_workers_hold_stay_where_they_are() -> None:
     expected = one(grid())
     held = chunked(values(), (1, 7, 6)).persist()
     for array in (held, held + 0):
-        assert array.npartitions > MAX_REGIONS
+        assert array.npartitions > LIMITS.regions
         assert leaves_of(grid(array))["xspline-blocks"] == 0
         assert_same(one(grid(array)), expected, SPACE)
     with dask.config.set(scheduler="threads"):
@@ -152,19 +152,18 @@ def test_same_bits_whatever_runs_them(scheduler: str) -> None:
             assert one(source).digest() == expected
 
 
-def test_a_read_of_a_group_is_tried_again_and_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("xspline.execution.retry.PAUSES", (0.0, 0.0))
+def test_a_read_of_a_group_is_tried_again_and_named(tmp_path: Path) -> None:
     expected = one(grid(chunked(values(), (1, 7, 6)))).digest()
     for times, directory in ((1, tmp_path / "passing"), (3, tmp_path / "failing")):
         directory.mkdir()
         flaky = Flaky(values(), directory, times, ConnectionResetError)
         source = grid(made_by(flaky.read, (1, 7, 6)))
         if times == 1:
-            assert one(source).digest() == expected
+            assert one(source, limits=limits()).digest() == expected
             assert len(list(directory.iterdir())) == 240
             continue
         with pytest.raises(ConnectionResetError, match="failed") as caught:
-            one(source)
+            one(source, limits=limits())
         assert any(
             re.match(r"while reading sst\[\d+:\d+, (0:7|7:14), (0:6|6:12)\]", n)
             for n in caught.value.__notes__

@@ -10,7 +10,6 @@ import array_api_strict as strict
 import dask
 import numpy as np
 import pytest
-from dask._task_spec import Task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,10 +25,12 @@ from tests.execution.cases import (
     chunked,
     counted_computes,
     grid,
+    limits,
     positions,
     values,
 )
-from xspline.execution import Owners, Source, compute, lazy_sums, persist, plan, sums
+from xspline.execution import HolderCodes, Source, compute, lazy_sums, persist, plan, sums
+from xspline.execution.dask_api import Task
 from xspline.kernels import Group, Layout
 from xspline.spaces import BSpline, Space
 from xspline.sums import HolderSums, Sums
@@ -39,7 +40,7 @@ SEASONS = np.arange(SHAPE[0]) % 4
 
 
 def shared(source: Source, axis: int, codes: np.ndarray) -> Source:
-    return replace(source, owners=Owners(axis, codes, int(codes.max(initial=-1)) + 1))
+    return replace(source, holders=HolderCodes(axis, codes, int(codes.max(initial=-1)) + 1))
 
 
 def selected(source: Source, axis: int, rows: np.ndarray) -> Source:
@@ -49,15 +50,15 @@ def selected(source: Source, axis: int, rows: np.ndarray) -> Source:
         whole = array.array if isinstance(array, Array) else np.asarray(array)
         return np.take(whole, rows, axes.index(axis)) if axis in axes else whole
 
-    own = replace(source, owners=None)
-    arrays = [taken(array, axes) for axes, array in own.parts]
-    return own.with_parts(taken(own.values, tuple(range(len(own.shape)))), arrays)
+    own = replace(source, holders=None)
+    arrays = [taken(array, axes) for axes, array in own.auxiliary]
+    return own.with_arrays(taken(own.values, tuple(range(len(own.shape)))), arrays)
 
 
 def assert_own(found: HolderSums, source: Source, where: Space) -> None:
     """Every share is the sums of the rows that carry its code."""
-    axis, codes = source.owners.axis, np.asarray(source.owners.codes)
-    assert sorted(found) == list(range(source.owners.count))
+    axis, codes = source.holders.axis, np.asarray(source.holders.codes)
+    assert sorted(found) == list(range(source.holders.count))
     for code, share in found.items():
         (expected,) = sums([selected(source, axis, np.flatnonzero(codes == code))], where)
         assert_same(share, expected, where, 1e-13)
@@ -95,10 +96,9 @@ def test_any_labels_in_any_chunks(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("read", [1000, 8 * 2**20])
-def test_a_stored_chunk_of_several_holders_is_read_once(monkeypatch: pytest.MonkeyPatch, read: int) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", read)
+def test_a_stored_chunk_of_several_holders_is_read_once(read: int) -> None:
     reader = Array(values(), (10, 14, 12))
-    (found,) = sums([shared(grid(reader), 0, SEASONS)], SPACE)
+    (found,) = sums([shared(grid(reader), 0, SEASONS)], SPACE, limits=limits(read))
     assert len(found) == 4
     assert sum(np.prod([s.stop - s.start for s in box]) for box in reader.reads) == np.prod(SHAPE)
 
@@ -130,25 +130,23 @@ def test_products_stay_products(gaps: str) -> None:
 
 @pytest.mark.parametrize("read", [1, 8 * 2**20])
 @pytest.mark.parametrize("form", FORMS)
-def test_batch_members_of_every_holder(monkeypatch: pytest.MonkeyPatch, form: str, read: int) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", read)
+def test_batch_members_of_every_holder(form: str, read: int) -> None:
     data = FORMS[form](values(), (7, 5, 4))
     source = shared(Source(data, positions(SHAPE)[:1], (), BATCH), 0, YEARS)
-    (found,) = sums([source], LINE)
+    (found,) = sums([source], LINE, limits=limits(read))
     assert {share.batch for share in found.values()} == {SHAPE[1:]}
     assert_own(found, source, LINE)
 
 
 @pytest.mark.parametrize("small", [0, 2**20])
 @pytest.mark.parametrize("form", FORMS)
-def test_scattered_observations(monkeypatch: pytest.MonkeyPatch, form: str, small: int) -> None:
-    monkeypatch.setattr("xspline.execution.chunked.SMALL", small)
+def test_scattered_observations(form: str, small: int) -> None:
     rng = np.random.default_rng(3)
     y, x, w = rng.normal(size=500), rng.random((2, 500)), rng.random(500)
     data = FORMS[form](y, (120,))
     source = Source(data, tuple(x), (((0,), w),), OBS)
     source = shared(source, 0, rng.integers(0, 7, 500))
-    assert_own(sums([source], PLANE)[0], source, PLANE)
+    assert_own(sums([source], PLANE, limits=limits(whole_bytes=small))[0], source, PLANE)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -237,19 +235,19 @@ def test_a_chunk_of_no_length() -> None:
 
 
 @pytest.mark.parametrize("form", ["dask", "reader"])
-def test_a_plan_counts_holders(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", 5000)
+def test_a_plan_counts_holders(form: str) -> None:
+    sizes = limits(5000)
     one = grid(FORMS[form](values(), (7, 5, 6)))
     several = shared(one, 0, SEASONS)
-    (found,) = sums([several], SPACE)
-    alone, plan_of = plan(one, SPACE), plan(several, SPACE)
+    (found,) = sums([several], SPACE, limits=sizes)
+    alone, plan_of = (plan(source, SPACE, limits=sizes) for source in (one, several))
     assert (alone.holders, plan_of.holders) == (1, 4)
     assert "4, one for each holder" in repr(plan_of)
     assert "for each holder" not in repr(alone)
     row = next(row for row in plan_of.rows if row.mask == "any")
     assert found.nbytes <= row.statistics_bytes
     assert alone.memory_bytes < plan_of.memory_bytes
-    tasks = dict(lazy_sums(several, SPACE).dask)
+    tasks = dict(lazy_sums(several, SPACE, limits=sizes).dask)
     assert plan_of.tasks == 1 + sum(isinstance(node, Task) for node in tasks.values())
 
 

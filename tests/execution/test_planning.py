@@ -10,7 +10,6 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from dask._task_spec import Task
 from distributed import Client
 
 from tests.execution.cases import (
@@ -24,11 +23,13 @@ from tests.execution.cases import (
     chunked,
     counted_computes,
     grid,
+    limits,
     positions,
     values,
 )
 from tests.execution.memory import peak_of
 from xspline.execution import Plan, Source, lazy_sums, plan, sums
+from xspline.execution.dask_api import Task
 from xspline.execution.planning import components
 from xspline.kernels import Group, Layout
 from xspline.solve import Resources
@@ -66,12 +67,13 @@ def test_nothing_is_computed_or_read(monkeypatch: pytest.MonkeyPatch, data: Any)
 
 
 @pytest.mark.parametrize("form", [lambda y: chunked(y, (4, 5, 6)), lambda y: Array(y, (4, 5, 6))])
-def test_tasks_are_those_of_the_graph(monkeypatch: pytest.MonkeyPatch, form: Any) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", 5000)
-    source = grid(form(values()))
-    graph = dict(lazy_sums(source, SPACE).dask)
+def test_tasks_are_those_of_the_graph(form: Any) -> None:
+    source, sizes = grid(form(values())), limits(5000)
+    graph = dict(lazy_sums(source, SPACE, limits=sizes).dask)
     # One more hands the sums of all variables over.
-    assert plan(source, SPACE).tasks == 1 + sum(isinstance(node, Task) for node in graph.values())
+    assert plan(source, SPACE, limits=sizes).tasks == 1 + sum(
+        isinstance(node, Task) for node in graph.values()
+    )
 
 
 def test_in_memory_there_are_no_tasks() -> None:

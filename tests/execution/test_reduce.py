@@ -10,7 +10,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask._task_spec import Task
 from dask.delayed import Delayed
 from dask.sizeof import sizeof
 from hypothesis import given
@@ -29,11 +28,12 @@ from tests.execution.cases import (
     chunked,
     counted_computes,
     grid,
+    limits,
     positions,
     values,
 )
-from xspline.execution import Source, compute, lazy_sums, sums
-from xspline.execution.chunked import SMALL
+from xspline.execution import LIMITS, Source, compute, lazy_sums, sums
+from xspline.execution.dask_api import Task
 from xspline.execution.source import Opaque
 from xspline.kernels import Group, Layout
 from xspline.spaces import BSpline, Space
@@ -74,17 +74,16 @@ def test_a_full_grid_stays_one_product(pooled: dict[str, Sums]) -> None:
 @pytest.mark.parametrize("chunks", [(5, 4, 3), (1, 14, 12), (30, 14, 12), None])
 @pytest.mark.parametrize("read", [1000, 8 * 2**20])
 def test_regions_of_a_store_give_the_sums_of_the_whole(
-    pooled: dict[str, Sums], monkeypatch: pytest.MonkeyPatch, chunks: Any, read: int
+    pooled: dict[str, Sums], chunks: Any, read: int
 ) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", read)
     reader = Array(values(), chunks)
-    assert_same(one(grid(reader)), pooled["any"], SPACE)
+    assert_same(one(grid(reader), limits=limits(read)), pooled["any"], SPACE)
     assert sum(np.prod([s.stop - s.start for s in box]) for box in reader.reads) == np.prod(SHAPE)
 
 
-def test_regions_keep_a_grid_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", 1)
-    assert len(one(grid(Array(values(gaps="none"), (3, 4, 5)))).gram.terms) == 1
+def test_regions_keep_a_grid_one_product() -> None:
+    sums_of_regions = one(grid(Array(values(gaps="none"), (3, 4, 5))), limits=limits(1))
+    assert len(sums_of_regions.gram.terms) == 1
 
 
 WEIGHTS = {
@@ -97,30 +96,26 @@ WEIGHTS = {
 @pytest.mark.parametrize("weight", WEIGHTS.values(), ids=WEIGHTS.keys())
 @pytest.mark.parametrize("form", ["memory", "dask", "reader", "large"])
 @pytest.mark.parametrize("tier", ["memory", "dask", "reader"])
-def test_weights_in_every_form(
-    monkeypatch: pytest.MonkeyPatch, weight: tuple[tuple[int, ...], np.ndarray], form: str, tier: str
-) -> None:
+def test_weights_in_every_form(weight: tuple[tuple[int, ...], np.ndarray], form: str, tier: str) -> None:
     axes, w = weight
     expected = one(grid(weights=(weight,)))
-    if form == "large":
-        monkeypatch.setattr("xspline.execution.chunked.SMALL", 0)
+    sizes = limits(whole_bytes=0) if form == "large" else limits()
     given = {"dask": lambda: chunked(w, 5), "reader": lambda: Array(w, None)}.get(form, lambda: w)()
     data = {"dask": lambda: chunked(values(), (8, 7, 12)), "reader": lambda: Array(values(), (8, 7, 12))}
     source = grid(data.get(tier, values)(), weights=((axes, given),))
-    assert_same(one(source), expected, SPACE)
+    assert_same(one(source, limits=sizes), expected, SPACE)
 
 
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("lazy", ["values", "coordinates", "both", "reader"])
-def test_scattered_observations(monkeypatch: pytest.MonkeyPatch, large: bool, lazy: str) -> None:
-    if large:
-        monkeypatch.setattr("xspline.execution.chunked.SMALL", 0)
+def test_scattered_observations(large: bool, lazy: str) -> None:
+    sizes = limits(whole_bytes=0) if large else limits()
     rng = np.random.default_rng(3)
     y, x = rng.normal(size=500), rng.random((2, 500))
     expected = one(Source(y, tuple(x), (), OBS), PLANE)
     data: Any = Array(y, (50,)) if lazy == "reader" else (y if lazy == "coordinates" else chunked(y, 120))
     where = tuple(x) if lazy in ("values", "reader") else tuple(chunked(c, 99) for c in x)
-    assert_same(one(Source(data, where, (), OBS), PLANE), expected, PLANE)
+    assert_same(one(Source(data, where, (), OBS), PLANE, limits=sizes), expected, PLANE)
 
 
 def test_curvilinear_grid_with_chunked_coordinates() -> None:
@@ -137,14 +132,13 @@ def test_curvilinear_grid_with_chunked_coordinates() -> None:
 
 @pytest.mark.parametrize("gaps", ["none", "static", "any"])
 @pytest.mark.parametrize("form", ["dask", "reader", "small reads"])
-def test_batch_members_stay_apart(monkeypatch: pytest.MonkeyPatch, gaps: str, form: str) -> None:
-    if form == "small reads":
-        monkeypatch.setattr("xspline.execution.cuts.READ", 1)
+def test_batch_members_stay_apart(gaps: str, form: str) -> None:
+    sizes = limits(1) if form == "small reads" else limits()
     y = values(gaps=gaps)
     t = positions(SHAPE)[:1]
     expected = one(Source(y, t, (), BATCH), LINE)
     data = chunked(y, (7, 5, 4)) if form == "dask" else Array(y, (7, 5, 4))
-    found = one(Source(data, t, (), BATCH), LINE)
+    found = one(Source(data, t, (), BATCH), LINE, limits=sizes)
     assert found.batch == SHAPE[1:]
     assert_same(found, expected, LINE)
     if gaps == "none":
@@ -302,8 +296,8 @@ def test_ten_thousand_stored_chunks_take_some_tens_of_tasks() -> None:
 
 
 def test_large_parts_travel_by_the_block() -> None:
-    """Nothing larger than SMALL is in what every task shares."""
-    n = SMALL  # eight times SMALL in bytes
+    """Nothing larger than that is in what every task shares."""
+    n = LIMITS.whole_bytes  # eight times as many bytes
     source = Source(da.zeros(n, chunks=n // 8), (np.linspace(0, 1, n),), (), Layout((Group((0,), (0,)),)))
     (graph,) = [dict(lazy_sums(source, LINE).dask)]
     recipe = next(node for key, node in graph.items() if str(key).startswith("xspline-recipe"))

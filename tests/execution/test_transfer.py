@@ -14,11 +14,11 @@ import pytest
 from tests import late
 from tests.duck import Duck
 from tests.late import Late
-from xspline.execution import transfer
-from xspline.execution.transfer import Cuda, Ring
+from xspline.execution import LIMITS, Limits
+from xspline.execution.device import transfer
+from xspline.execution.device.transfer import Cuda, Ring
 
-PIECE = 4096
-LANES = 3
+SMALL = Limits(pinned_bytes=4096, pinned_buffers=3, transfer_threads=2)
 
 
 def mover(name: str) -> Any:
@@ -30,10 +30,9 @@ def mover(name: str) -> Any:
 
 
 @pytest.fixture(params=["late", pytest.param("GPU", marks=pytest.mark.gpu)])
-def ring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ring]:
+def ring(request: pytest.FixtureRequest) -> Iterator[Ring]:
     """A ring of three small buffers, so that each is used many times, and threads for two of them."""
-    monkeypatch.setattr(transfer, "cores", lambda: 2)
-    found = Ring(mover(request.param), LANES, PIECE)
+    found = Ring(mover(request.param), SMALL)
     yield found
     found._pool.shutdown()
 
@@ -105,7 +104,7 @@ def test_what_comes_back_is_what_is_there(ring: Ring, name: str) -> None:
 
 def test_what_comes_back_was_computed_before() -> None:
     gpu = Late()
-    ring, array = Ring(gpu, LANES, PIECE), numbers(SHAPE)
+    ring, array = Ring(gpu, SMALL), numbers(SHAPE)
     moved = ring.load(array)
     gpu.current().give(lambda: np.negative(moved._array, out=moved._array))
     np.testing.assert_array_equal(ring.get(moved), -array)
@@ -134,7 +133,7 @@ def test_what_was_loaded_is_there_for_every_stream(ring: Ring) -> None:
 def test_loading_waits_for_nothing_that_the_gpu_does() -> None:
     """Neither what the thread's stream was given before is run, nor what another thread's was."""
     gpu = Late()
-    ring, ran = Ring(gpu, LANES, PIECE), []
+    ring, ran = Ring(gpu, SMALL), []
     gpu.current().give(lambda: ran.append("kernel"))
     moved = ring.load(numbers(SHAPE))
     assert not ran
@@ -165,11 +164,11 @@ def test_threads_share_the_ring(ring: Ring) -> None:
 
 def test_the_buffers_are_made_once_and_are_all_there_is() -> None:
     gpu = Late()
-    ring = Ring(gpu, LANES, PIECE)
+    ring = Ring(gpu, SMALL)
     for _ in range(3):
         arrived(ring, ring.put(numbers((100, 20, 30))))
-    assert gpu.pinned_bytes == LANES * PIECE
-    assert transfer.RING == transfer.LANES * transfer.PIECE <= 64 * 2**20
+    assert gpu.pinned_bytes == SMALL.ring_bytes
+    assert LIMITS.ring_bytes <= 64 * 2**20
 
 
 class Broken(Late):
@@ -201,16 +200,16 @@ class Broken(Late):
 @pytest.mark.parametrize("fails", [1, 2, 7, 22])
 def test_after_a_failure_all_is_as_before(fails: int) -> None:
     gpu = Broken(fails)
-    ring = Ring(gpu, LANES, PIECE)
+    ring = Ring(gpu, SMALL)
     with pytest.raises(RuntimeError, match="the bus is on fire"):
         ring.put(numbers(SHAPE))
-    assert ring._lanes.qsize() == LANES
+    assert ring._buffers.qsize() == SMALL.pinned_buffers
     gpu.current().synchronize()
     before = gpu.made[0].get()
-    for _ in range(LANES):
-        lane = ring._lanes.get()
-        lane.stream.synchronize()
-        ring._lanes.put(lane)
+    for _ in range(SMALL.pinned_buffers):
+        pinned = ring._buffers.get()
+        pinned.stream.synchronize()
+        ring._buffers.put(pinned)
     np.testing.assert_array_equal(gpu.made[0].get(), before)  # nothing still writes to what was given up
     for seed in range(3):
         found = arrived(ring, ring.put(numbers(SHAPE, seed=seed)))
@@ -219,11 +218,11 @@ def test_after_a_failure_all_is_as_before(fails: int) -> None:
 
 def test_a_failure_on_the_way_back() -> None:
     gpu = Broken(30)
-    ring = Ring(gpu, LANES, PIECE)
+    ring = Ring(gpu, SMALL)
     moved = ring.put(numbers(SHAPE))
     with pytest.raises(RuntimeError, match="the bus is on fire"):
         ring.get(moved)
-    assert ring._lanes.qsize() == LANES
+    assert ring._buffers.qsize() == SMALL.pinned_buffers
     np.testing.assert_array_equal(ring.get(moved), numbers(SHAPE))
 
 
@@ -233,9 +232,9 @@ def test_a_failure_on_the_way_back() -> None:
 def test_the_stand_in_notices_what_is_forgotten(forgets: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each wait of the ring is needed: without it, numbers are wrong."""
     gpu = Late()
-    ring, array = Ring(gpu, LANES, PIECE), numbers(SHAPE)
+    ring, array = Ring(gpu, SMALL), numbers(SHAPE)
     if forgets == "the buffer":
-        monkeypatch.setattr(transfer.Lane, "wait", _nothing)
+        monkeypatch.setattr(transfer.PinnedBuffer, "wait", _nothing)
     if forgets == "the thread's stream":
         monkeypatch.setattr(gpu, "current", lambda stream=gpu.default: _Deaf(stream))
     if forgets == "the memory":
@@ -280,9 +279,8 @@ def test_one_ring_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
             self.number = next(gpus)
 
     monkeypatch.setattr(transfer, "Cuda", Numbered)
-    monkeypatch.setattr(transfer, "PIECE", PIECE)
     monkeypatch.setattr(transfer, "_RINGS", {})
-    a, b, c, d, e = (transfer.ring(None) for _ in range(5))
+    a, b, c, d, e = (transfer.ring(None, SMALL) for _ in range(5))
     assert a is c and b is d is e and a is not b
 
 

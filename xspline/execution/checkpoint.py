@@ -272,7 +272,8 @@ def _samples(source: Source, cuts: Cuts, limits: Limits) -> list[str]:
     """Return the digests of three blocks, or of three chunks of a store."""
     if 0 in source.shape:
         return []
-    values, blocks = source.values, ()
+    values = source.values
+    blocks: tuple[Any, ...] = ()
     places = [[0, n // 2, n - 1] for n in source.shape]
     if is_dask(values):
         indices = zip(

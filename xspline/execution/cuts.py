@@ -475,7 +475,7 @@ def _shared_fan_in(
         if not fits:
             return step
         bytes_left = {a: total(tuple(m * f for m, f in zip(merged, doubled[a], strict=True))) for a in fits}
-        step = doubled[min(fits, key=lambda a: (bytes_left[a], left[a] // -step[a], -a))]  # noqa: B023
+        step = doubled[min(fits, key=lambda a: (bytes_left[a], left[a] // -step[a], -a))]
 
 
 def groups(

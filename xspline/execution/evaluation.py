@@ -58,8 +58,8 @@ def evaluate(
     axes_of = axes_of_coordinates(layout)
     lazy = chunks is not None or is_dask(coefficients) or any(map(is_dask, coordinates))
     if chunks is None:  # those of the lazy coordinates, and one chunk along all other axes
-        pairs = [(axes, x) for axes, x in zip(axes_of, coordinates, strict=True) if is_dask(x)]
-        known = {a: c for axes, x in pairs for a, c in zip(axes, x.chunks, strict=True)}
+        chunked = [(axes, x) for axes, x in zip(axes_of, coordinates, strict=True) if is_dask(x)]
+        known = {a: c for axes, x in chunked for a, c in zip(axes, x.chunks, strict=True)}
         chunks = tuple(known.get(a, (n,)) for a, n in enumerate(shape))
     cuts = Cuts.of_chunks(normalize_chunks(chunks, shape, dtype=float))
     request = Request(layout, space, orders, pairs, cuts, device)
@@ -112,9 +112,7 @@ class Request:
     coordinates: tuple[Any, ...] = ()
 
 
-def _lazy_values(
-    coefficients: Any, coordinates: Sequence[Any], request: Request, limits: Limits
-) -> da.Array:
+def _lazy_values(coefficients: Any, coordinates: Sequence[Any], request: Request, limits: Limits) -> da.Array:
     """Return the Dask array; on each worker its tasks share one copy of request and coefficients."""
     chunks = request.cuts.chunks
     axes_of = axes_of_coordinates(request.layout)
@@ -180,7 +178,9 @@ def _block(
     ]
     # An extent of 1 is shared by all batch members.
     extents = coefficients.shape[coefficients.ndim - len(layout.batch_axes) :]
-    members = (box[a] if n > 1 else slice(None) for a, n in zip(layout.batch_axes, extents, strict=True))
+    members: tuple[Any, ...] = tuple(
+        box[a] if n > 1 else slice(None) for a, n in zip(layout.batch_axes, extents, strict=True)
+    )
     return _values(coefficients[(..., *members)], coordinates, request, template.shape)
 
 

@@ -124,7 +124,9 @@ class _StepwiseSum(ABC):
         with ThreadPoolExecutor(1) as reader:  # reads and moves the next step while the GPU sums this one
 
             def submitted() -> Any:
-                return [reader.submit(lambda box: load(self.values(box)), b) for b in itertools.islice(boxes, 1)]
+                return [
+                    reader.submit(lambda box: load(self.values(box)), b) for b in itertools.islice(boxes, 1)
+                ]
 
             waiting = submitted()
 
@@ -261,7 +263,9 @@ def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> 
     moved = replace(
         block,
         values=load(block.values),
-        coordinates=tuple(load(x) if x.size == count else x for x in block.coordinates),  # fewer: used on the host
+        coordinates=tuple(
+            load(x) if x.size == count else x for x in block.coordinates
+        ),  # fewer: used on the host
         weights=tuple((axes, load(w)) for axes, w in block.weights),
     )
     sums = accumulate(moved, source.layout, space)

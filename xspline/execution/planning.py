@@ -26,7 +26,7 @@ from xspline.execution.cuts import (
 )
 from xspline.execution.device.gpu import check_device, present, resources
 from xspline.execution.limits import LIMITS, Limits
-from xspline.execution.source import Source, in_memory, is_dask, is_reader
+from xspline.execution.source import Source, in_memory, is_reader
 from xspline.solve.select import Choice, select
 from xspline.spaces import Space
 from xspline.sums import Factor, Gram, join_overlapping

@@ -81,9 +81,7 @@ def sums(
     return [next(computed) if s.is_lazy else leaves.sum_in_memory(s, space, device) for s in sources]
 
 
-def lazy_sums(
-    source: Source, space: Space, *, device: str | None = None, limits: Limits = LIMITS
-) -> Delayed:
+def lazy_sums(source: Source, space: Space, *, device: str | None = None, limits: Limits = LIMITS) -> Delayed:
     """Return the Sums of `source`, or HolderSums, as a Delayed; building it computes and reads nothing."""
     check_device(device)
     graph, (remaining,) = _build([source], space, device, None, limits)

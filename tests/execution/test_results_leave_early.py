@@ -14,10 +14,10 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from xspline.execution.faults import ClusterLostError
 
 from tests.execution.cases import BATCH, LINE, SHAPE, chunked, positions, values
 from xspline.execution import Source, sums
-from xspline.execution.faults import ClusterLostError
 
 LAST = (0, 1, 1)  # of 1 x 2 x 2 blocks
 PATIENCE = 60.0

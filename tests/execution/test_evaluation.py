@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from dask._task_spec import Task
 from distributed import Client
 
 from tests.execution.cases import (
@@ -21,6 +20,7 @@ from tests.execution.cases import (
     chunked,
     counted_computes,
     grid,
+    limits,
     positions,
     space,
     values,
@@ -29,6 +29,7 @@ from tests.execution.memory import peak_of
 from tests.execution.test_device import late
 from tests.late import Late
 from xspline.execution import compute, deferred, evaluate, lazy_sums
+from xspline.execution.dask_api import Task
 from xspline.kernels import Group, Layout, evaluate_pairs
 from xspline.spaces import BSpline, Space
 from xspline.sums import Sums
@@ -158,13 +159,12 @@ def test_chunked_coordinates_make_the_result_lazy() -> None:
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_points(monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
-    if large:
-        monkeypatch.setattr("xspline.execution.chunked.SMALL", 0)
+def test_points(large: bool) -> None:
+    sizes = limits(whole_bytes=0) if large else limits()
     layout = Layout((Group((0,), (0, 1, 2)),))
     x = tuple(np.random.default_rng(2).random((3, 100)))
     expected = evaluate(COEFFICIENTS, x, layout, SPACE, (0, 0, 0), (100,))
-    lazy = evaluate(COEFFICIENTS, x, layout, SPACE, (0, 0, 0), (100,), chunks=(33,))
+    lazy = evaluate(COEFFICIENTS, x, layout, SPACE, (0, 0, 0), (100,), chunks=(33,), limits=sizes)
     np.testing.assert_allclose(lazy.compute(), expected, rtol=1e-12)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from dask.callbacks import Callback
 
-from tests.execution.cases import GRID, SPACE, Array, chunked, grid, positions, values
-from xspline.execution import Source, lazy_sums, plan
+from tests.execution.cases import GRID, SPACE, Array, chunked, grid, limits, positions, values
+from xspline.execution import LIMITS, Limits, Source, lazy_sums, plan
 from xspline.kernels import Group, Layout
 from xspline.spaces import BSpline, Fourier, Space
 from xspline.sums import HolderSums, Sums
@@ -30,24 +30,22 @@ class Moved(Callback):  # type: ignore[misc]
             self.sizes.append(result.nbytes)
 
 
-def moved(source: Source, where: Space) -> tuple[int, Sums]:
+def moved(source: Source, where: Space, sizes: Limits = LIMITS) -> tuple[int, Sums]:
     """Return the bytes that tasks hand to other tasks, all but the last one's, and the sums."""
     with Moved() as watch:
-        total = lazy_sums(source, where).compute(scheduler="synchronous")
+        total = lazy_sums(source, where, limits=sizes).compute(scheduler="synchronous")
     return sum(watch.sizes) - total.nbytes, total
 
 
 @pytest.mark.parametrize("chunks", [(18, 117), (189, 30), (48, 36), (60, 60)])
 @pytest.mark.parametrize("form", ["blocks", "regions"])
-def test_along_splines_at_most_twice_the_statistics_are_moved(
-    monkeypatch: pytest.MonkeyPatch, form: str, chunks: tuple[int, int]
-) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", 8 * chunks[0] * chunks[1])
+def test_along_splines_at_most_twice_the_statistics_are_moved(form: str, chunks: tuple[int, int]) -> None:
+    sizes = limits(8 * chunks[0] * chunks[1])
     y = values(LONG)
     source = Source(chunked(y, chunks) if form == "blocks" else Array(y, chunks), positions(LONG), (), FIELD)
-    found, total = moved(source, WIDE)
+    found, total = moved(source, WIDE, sizes)
     assert 0 < found <= 2 * total.nbytes
-    row = plan(source, WIDE).rows[-1]
+    row = plan(source, WIDE, limits=sizes).rows[-1]
     assert found <= row.moved_bytes <= 1.1 * found
 
 
