@@ -7,7 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +23,23 @@ import xarray as xr
 import zarr
 
 import xspline as xs
-from tests.execution.cases import BATCH, GRID, LINE, SPACE, Array, chunked, grid, limits, positions, values
+from tests.execution.cases import (
+    BATCH,
+    GRID,
+    LINE,
+    SPACE,
+    Array,
+    chunked,
+    grid,
+    limits,
+    positions,
+    use_limits,
+    values,
+)
 from tests.products import SEASONS, sst
 from xspline import execution
 from xspline.execution import LIMITS, HolderCodes, Source
-from xspline.execution.checkpoint import batches, kept_level, load, save
+from xspline.execution.checkpoint import Checkpoint, batches, kept_level, load, replacing, save
 from xspline.sums import HolderSums, Sums
 
 BIG = (60, 14, 12)
@@ -198,6 +213,46 @@ def test_in_memory_nothing_is_written(tmp_path: Path) -> None:
     assert not (tmp_path / "c").exists()
 
 
+# Runs that share a directory
+
+
+def test_two_runs_at_once_give_the_same_bits(tmp_path: Path) -> None:
+    """Both start without files, so each writes all of them while the other does."""
+    expected = digests(sums([sources("regions")["grid"]], SPACE))
+    gate = threading.Barrier(2)
+
+    class Waiting(Array):
+        def read(self, slices: tuple[slice, ...]) -> np.ndarray:
+            if len(self.reads) == 3:  # as many are read before the tasks: for the description
+                gate.wait(timeout=60)
+            return super().read(slices)
+
+    def run(_: int) -> list[Any]:
+        source = Source(Waiting(values(BIG), (3, 7, 6)), positions(BIG), (), GRID, "sst")
+        with dask.config.set(scheduler="synchronous"):
+            return digests(sums([source], SPACE, checkpoint=tmp_path))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, range(2))) == [expected, expected]
+    assert not list(tmp_path.glob(".new-*"))
+
+
+def test_a_run_that_ends_leaves_what_another_is_writing(tmp_path: Path) -> None:
+    with replacing(tmp_path / "0-000.npz") as unfinished:
+        unfinished.write_bytes(b"half of it")
+        sums([sources("regions")["grid"]], SPACE, checkpoint=tmp_path)
+        assert unfinished.exists()
+
+
+def test_files_that_no_run_can_be_writing_are_removed(tmp_path: Path) -> None:
+    abandoned, recent = tmp_path / ".new-1-0-000.npz", tmp_path / ".new-2-0-000.npz"
+    for path, age in ((abandoned, 2 * SMALL.abandoned_seconds), (recent, 0.0)):
+        path.touch()
+        os.utime(path, (time.time() - age,) * 2)
+    Checkpoint.at(tmp_path).close()
+    assert [path.exists() for path in (abandoned, recent)] == [False, True]
+
+
 # A client that is killed
 
 
@@ -220,8 +275,12 @@ def fit_with_checkpoint(folder: str, chunks: dict[str, int] | None) -> xs.Field:
         return data.spline.fit(lat=6, lon=8, time=SEASONS, penalty=0.1, checkpoint=f"{folder}/checkpoint")
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("chunks", [{}, None], ids=["blocks", "regions"])
-def test_a_client_that_is_killed_goes_on(tmp_path: Path, chunks: dict[str, int] | None) -> None:
+def test_a_client_that_is_killed_goes_on(
+    tmp_path: Path, chunks: dict[str, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_limits(monkeypatch, SMALL)
     data = sst(months=96, lat=np.linspace(-20, 20, 40), lon=np.linspace(150, 210, 60), gaps=0.1)
     data.chunk(time=8, lat=20, lon=30).to_dataset().to_zarr(tmp_path / "sst.zarr", consolidated=False)
     plain = xr.open_zarr(tmp_path / "sst.zarr", consolidated=False, chunks=chunks).sst

@@ -22,10 +22,10 @@ SPACE = space()
 
 
 @contextmanager
-def workers(number: int) -> Iterator[Client]:
+def workers(number: int, processes: bool = True) -> Iterator[Client]:
     with (
         LocalCluster(
-            n_workers=number, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=number, threads_per_worker=1, processes=processes, dashboard_address=None
         ) as cluster,
         Client(cluster) as client,
     ):
@@ -45,7 +45,7 @@ def expected() -> list[str]:
 
 def test_same_bits_on_one_worker_and_on_two(expected: list[str], client: Client) -> None:
     assert digests() == expected
-    with workers(1):
+    with workers(1, processes=False):
         assert digests() == expected
 
 
@@ -86,7 +86,7 @@ def deadly_block(block: np.ndarray, directory: str, block_id: tuple[int, ...] = 
     return block
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 def test_same_bits_when_workers_are_killed(tmp_path: Path) -> None:
     y = np.repeat(values(), 4, axis=0)
     sizes = limits(40_000)  # several regions of a small array
@@ -111,6 +111,7 @@ def always_deadly(block: np.ndarray) -> np.ndarray:
     return block
 
 
+@pytest.mark.simulation
 def test_workers_that_keep_dying_are_explained() -> None:
     data = da.map_blocks(
         always_deadly, chunked(values(), (30, 14, 12)), dtype=float, meta=np.empty((0, 0, 0))

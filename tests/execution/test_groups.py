@@ -111,13 +111,13 @@ def test_blocks_that_others_make_or_need_are_not_held_back() -> None:
 @pytest.mark.usefixtures("client")
 def test_blocks_that_workers_hold_stay_where_they_are() -> None:
     expected = one(grid())
-    held = chunked(values(), (1, 7, 6)).persist()
+    held = chunked(values(), (2, 7, 6)).persist()
     for array in (held, held + 0):
         assert array.npartitions > LIMITS.regions
         assert leaves_of(grid(array))["xspline-blocks"] == 0
         assert_same(one(grid(array)), expected, SPACE)
     with dask.config.set(scheduler="threads"):
-        here = chunked(values(), (1, 7, 6)).persist()
+        here = chunked(values(), (2, 7, 6)).persist()
         assert_same(one(grid(here)), expected, SPACE)
 
 

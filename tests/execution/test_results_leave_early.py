@@ -14,10 +14,9 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
-from xspline.execution.faults import ClusterLostError
 
 from tests.execution.cases import BATCH, LINE, SHAPE, chunked, positions, values
-from xspline.execution import Source, sums
+from xspline.execution import ClusterLostError, Source, sums
 
 LAST = (0, 1, 1)  # of 1 x 2 x 2 blocks
 PATIENCE = 60.0
@@ -101,6 +100,7 @@ def test_results_leave_while_others_are_made(client: Client, tmp_path: Path, exp
     assert run.digest == expected
 
 
+@pytest.mark.simulation
 def test_same_bits_when_a_worker_dies_before_the_last(tmp_path: Path, expected: str) -> None:
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
         (tmp_path / "kill").touch()
@@ -111,11 +111,13 @@ def test_same_bits_when_a_worker_dies_before_the_last(tmp_path: Path, expected: 
 
 
 @pytest.mark.parametrize(
-    "how", ["closed", *(pytest.param(how, marks=pytest.mark.slow) for how in ("restarted", "stopped"))]
+    "how", ["closed", *(pytest.param(how, marks=pytest.mark.simulation) for how in ("restarted", "stopped"))]
 )
 def test_a_cluster_that_goes_away_is_an_error(tmp_path: Path, how: str) -> None:
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=how != "closed", dashboard_address=None
+        ) as cluster,
         Client(cluster) as client,
     ):
         run = Run(tmp_path)

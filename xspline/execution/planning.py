@@ -138,10 +138,8 @@ class Plan:
             return "".join(f"<tr>{row}</tr>" for row in cells)
 
         rows = table([_HEAD], "th") + table(row.cells for row in self.rows)
-        return (
-            f"<b>xspline.Plan</b><table>{table(self._facts())}</table><table>{rows}</table>"
-            f"<p>{html.escape(_NOTE)}</p>"
-        )
+        note = html.escape(_NOTE)
+        return f"<b>xspline.Plan</b><table>{table(self._facts())}</table><table>{rows}</table><p>{note}</p>"
 
     def _facts(self) -> list[tuple[str, str]]:
         sizes = " × ".join(f"{name} {n}" for name, n in self.coefficients.items())
