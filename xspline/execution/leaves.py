@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 from dask.array.dispatch import concatenate_lookup
 
 from xspline.execution.cuts import Cuts, edges_every
-from xspline.execution.dask_api import EmbeddedBlocks, Key
+from xspline.execution.dask_api import EmbeddedBlocks
 from xspline.execution.device.gpu import loader, settle
 from xspline.execution.limits import Limits
 from xspline.execution.source import Slices, Source, cut, read_noted, split_by_holder
@@ -70,101 +68,81 @@ def zero(source: Source, space: Space) -> Sums | HolderSums:
 def sum_blocks(
     recipe: Recipe, index: tuple[int, ...], blocks: EmbeddedBlocks, *arrays: Any
 ) -> Sums | HolderSums:
-    """Return the Sums of one Dask block, or of a group of them, step by step.
+    """Return the Sums of one Dask block, or of a group of them, several at a time where they are small.
 
     `arrays` are the large auxiliary arrays, then what the blocks' values are computed from.
     """
-    n = sum(array is None for _, array in recipe.source.auxiliary)
-    given = dict(zip(blocks.names, arrays[n:], strict=True))
-    if len(blocks.blocks) > 1:
-        return _BlocksSum(recipe, index, arrays[:n], blocks, given).sums()
-    (start,), box = blocks.blocks, recipe.cuts.box(index)
-    with read_noted(recipe.source.label, box):
-        values = blocks.compute(start, given)
-    return _sum_box(recipe, values, box, arrays[:n], box)
+    large = sum(array is None for _, array in recipe.source.auxiliary)
+    given = dict(zip(blocks.names, arrays[large:], strict=True))
+    region = recipe.cuts.box(index)
+
+    def block(box: Slices) -> Any:
+        with read_noted(recipe.source.label, box):
+            return blocks.compute(tuple(s.start for s in box), given)
+
+    if len(blocks.blocks) == 1:
+        return _sum_box(recipe, block(region), region, arrays[:large], region)
+
+    def edges_in(box: Slices) -> list[Sequence[int]]:
+        pairs = zip(recipe.blocks.edges, box, strict=True)
+        return [edges[bisect_left(edges, s.start) : bisect_right(edges, s.stop)] for edges, s in pairs]
+
+    def joined(edges: Sequence[Sequence[int]], box: Slices = ()) -> Any:
+        """Return the blocks between these edges as one array, whatever the arrays are; a lone one as it is."""
+        axis = len(box)
+        if axis == len(edges):
+            return block(box)
+        parts = [joined(edges, (*box, slice(*ends))) for ends in itertools.pairwise(edges[axis])]
+        kind = type(max(parts, key=lambda part: getattr(part, "__array_priority__", 0)))
+        return parts[0] if len(parts) == 1 else concatenate_lookup.dispatch(kind)(parts, axis=axis)
+
+    steps = [max(1, n // longest) for n, longest in zip(recipe.read, recipe.blocks.largest, strict=True)]
+    bounds = [(*edges[:-1:n], edges[-1]) for edges, n in zip(edges_in(region), steps, strict=True)]
+    return _sum_stepwise(recipe, region, arrays[:large], bounds, lambda box: joined(edges_in(box)))
 
 
 def sum_region(recipe: Recipe, index: tuple[int, ...], *arrays: Any) -> Sums | HolderSums:
     """Return the Sums of one region, read by read in constant memory; `arrays` are its large auxiliary arrays."""
-    return _RegionSum(recipe, index, arrays).sums()
+    source, region = recipe.source, recipe.cuts.box(index)
+
+    def read(box: Slices) -> Any:
+        with read_noted(source.label, box):
+            return cut(source.values, tuple(range(len(box))), box, recipe.limits.retry_pauses)
+
+    bounds = [edges_every(n, s.start, s.stop) for n, s in zip(recipe.read, region, strict=True)]
+    return _sum_stepwise(recipe, region, arrays, bounds, read)
 
 
-@dataclass(frozen=True, eq=False)
-class _StepwiseSum(ABC):
-    """The sums of one box of the data, taken step by step.
+def _sum_stepwise(
+    recipe: Recipe,
+    region: Slices,
+    arrays: Sequence[Any],
+    bounds: Sequence[Sequence[int]],
+    values: Callable[[Slices], Any],
+) -> Sums | HolderSums:
+    """Return the Sums of a region, taken step by step.
 
-    Attributes
+    Steps are merged axis by axis, so that factors of separable masks meet again as products. What waits to be merged
+    is little, or less than the sum: memory is bounded, and so is copying.
+
+    Parameters
     ----------
-    recipe, index : which box.
+    recipe, region : which box of the data.
     arrays : the large auxiliary arrays, over all of it.
+    bounds : of the steps along each axis.
+    values : of one step.
     """
+    batch, frame, limits = recipe.source.layout.batch_axes, recipe.space.frame, recipe.limits
+    order = (*batch, *recipe.source.consumed)
 
-    recipe: Recipe
-    index: tuple[int, ...]
-    arrays: Sequence[Any]
-
-    @abstractmethod
-    def bounds(self, axis: int, along: slice) -> Sequence[int]:
-        """Return the bounds of the steps along one axis."""
-
-    @abstractmethod
-    def values(self, box: Slices) -> Any:
-        """Return the values of one step."""
-
-    @cached_property
-    def region(self) -> Slices:
-        return self.recipe.cuts.box(self.index)
-
-    def sums(self) -> Sums | HolderSums:
-        source, device = self.recipe.source, self.recipe.device
-        order = (*source.layout.batch_axes, *source.consumed)
-        if device is None:
-            return self._sum_along(order, self.region, self.values)
-        load, boxes = loader(device), self._boxes(order, self.region)
-        with ThreadPoolExecutor(1) as reader:  # reads and moves the next step while the GPU sums this one
-
-            def submitted() -> Any:
-                return [
-                    reader.submit(lambda box: load(self.values(box)), b) for b in itertools.islice(boxes, 1)
-                ]
-
-            waiting = submitted()
-
-            def ahead(_: Slices) -> Any:
-                """Return the values of the boxes in turn, each read while the one before is in use."""
-                values = waiting.pop().result()
-                waiting.extend(submitted())
-                return values
-
-            return self._sum_along(order, self.region, ahead)
-
-    def _boxes(self, axes: Sequence[int], box: Slices) -> Iterator[Slices]:
-        """Yield the boxes in the order in which they are summed."""
+    def sums(box: Slices, axes: Sequence[int], values: Callable[[Slices], Any]) -> Any:
+        """Return the Sums of `box`, taken along the first of `axes`, each step along the others."""
         if not axes:
-            yield box
-            return
-        for lo, hi in itertools.pairwise(self.bounds(axes[0], box[axes[0]])):
-            yield from self._boxes(axes[1:], (*box[: axes[0]], slice(lo, hi), *box[axes[0] + 1 :]))
-
-    def _sum_along(
-        self, axes: Sequence[int], box: Slices, values: Callable[[Slices], Any]
-    ) -> Sums | HolderSums:
-        """Return the Sums of `box`, taken along the first of `axes`, each step along the others.
-
-        Boxes are merged axis by axis, so that factors of separable masks meet again as products. What waits to be
-        merged is little, or less than the sum: memory is bounded, and so is copying.
-        """
-        if not axes:
-            return _sum_box(self.recipe, values(box), box, self.arrays, self.region)
+            return _sum_box(recipe, values(box), box, arrays, region)
         axis, *rest = axes
-        batch, frame, limits = (
-            self.recipe.source.layout.batch_axes,
-            self.recipe.space.frame,
-            self.recipe.limits,
-        )
         parts: list[Any] = []
-        for lo, hi in itertools.pairwise(self.bounds(axis, box[axis])):
-            parts.append(self._sum_along(rest, (*box[:axis], slice(lo, hi), *box[axis + 1 :]), values))
+        for lo, hi in itertools.pairwise(bounds[axis]):
+            parts.append(sums((*box[:axis], slice(lo, hi), *box[axis + 1 :]), rest, values))
             if axis in batch:
                 continue
             total, *waiting = (part.nbytes for part in parts)
@@ -172,62 +150,23 @@ class _StepwiseSum(ABC):
                 parts = [_merged(parts, frame)]
         return side_by_side(parts, batch.index(axis), frame) if axis in batch else _merged(parts, frame)
 
+    if recipe.device is None:
+        return sums(region, order, values)
+    load = loader(recipe.device)
+    steps = itertools.product(*(itertools.pairwise(bounds[axis]) for axis in order))
+    boxes = (tuple(slice(*ends) for _, ends in sorted(zip(order, step, strict=True))) for step in steps)
+    with ThreadPoolExecutor(1) as reader:  # reads and moves the next step while the GPU sums this one
+        waiting = [reader.submit(lambda box: load(values(box)), box) for box in itertools.islice(boxes, 1)]
 
-class _RegionSum(_StepwiseSum):
-    """The sums of a region of a store."""
+        def ahead(_: Slices) -> Any:
+            """Return the values of the boxes in turn, each read while the one before is in use."""
+            moved = waiting.pop().result()
+            waiting.extend(
+                reader.submit(lambda box: load(values(box)), box) for box in itertools.islice(boxes, 1)
+            )
+            return moved
 
-    def bounds(self, axis: int, along: slice) -> Sequence[int]:
-        return edges_every(self.recipe.read[axis], along.start, along.stop)
-
-    def values(self, box: Slices) -> Any:
-        source = self.recipe.source
-        with read_noted(source.label, box):
-            return cut(source.values, tuple(range(len(box))), box, self.recipe.limits.retry_pauses)
-
-
-@dataclass(frozen=True, eq=False)
-class _BlocksSum(_StepwiseSum):
-    """The sums of a group of Dask blocks, several at a time where they are small.
-
-    Attributes
-    ----------
-    blocks : how each is computed.
-    given : values that they depend on, by name.
-    """
-
-    blocks: EmbeddedBlocks
-    given: Mapping[Key, Any]
-
-    def bounds(self, axis: int, along: slice) -> Sequence[int]:
-        edges = self._edges(axis, along)
-        step = max(1, self.recipe.read[axis] // self.recipe.blocks.largest[axis])
-        return (*edges[:-1:step], edges[-1])
-
-    def _edges(self, axis: int, along: slice) -> Sequence[int]:
-        edges = self.recipe.blocks.edges[axis]
-        return edges[bisect_left(edges, along.start) : bisect_right(edges, along.stop)]
-
-    def values(self, box: Slices) -> Any:
-        edges = [self._edges(axis, along) for axis, along in enumerate(box)]
-
-        def nested(place: Slices) -> Any:
-            """Return the block at a place, or nested lists of those along all further axes."""
-            axis = len(place)
-            if axis < len(edges):
-                return [nested((*place, slice(*ends))) for ends in itertools.pairwise(edges[axis])]
-            with read_noted(self.recipe.source.label, place):
-                return self.blocks.compute(tuple(s.start for s in place), self.given)
-
-        return _concatenated(nested(()))
-
-
-def _concatenated(nested: Any, axis: int = 0) -> Any:
-    """Return nested lists of blocks as one array, whatever the arrays are; a lone block as it is."""
-    if not isinstance(nested, list):
-        return nested
-    parts = [_concatenated(part, axis + 1) for part in nested]
-    kind = type(max(parts, key=lambda part: getattr(part, "__array_priority__", 0)))
-    return parts[0] if len(parts) == 1 else concatenate_lookup.dispatch(kind)(parts, axis=axis)
+        return sums(region, order, ahead)
 
 
 def _sum_box(

@@ -204,10 +204,18 @@ def _add_source(
         for travels, (axes, array) in zip(whole, source.auxiliary, strict=True)
         if not travels
     ]
-    if stored:
-        keys = _region_leaves(graph, cuts, recipe, large)
-    else:
-        keys = _block_leaves(inputs, source, cuts, recipe, large)
+
+    embedded = {} if stored else _embedded(inputs, source, cuts)
+    name = new_name("region" if stored else "block" if cuts == blocks else "blocks")
+    keys: BlockKeys = {}
+    for index in cuts:
+        keys[index] = key = (name, *index)
+        refs = [TaskRef(at[tuple(index[a] for a in axes)]) for axes, at in large]
+        if stored:
+            graph[key] = Task(key, leaves.sum_region, TaskRef(recipe), index, *refs)
+        else:
+            own = embedded[index]
+            graph[key] = Task(key, leaves.sum_blocks, TaskRef(recipe), index, own, *refs, *own.refs)
     steps = steps_of(source, space, cuts, limits)
     if checkpoint is None:
         keys = _add_tree(graph, keys, steps, recipe)
@@ -222,10 +230,6 @@ def _add_source(
     return RemainingKeys(tuple(keys[index] for index in order), counts)
 
 
-AuxiliaryKeys = list[tuple[tuple[int, ...], BlockKeys]]
-"""For each auxiliary array that comes by the block: its data axes, and its keys by block index along them."""
-
-
 def _auxiliary_keys(inputs: InputGraph, array: Any, axes: tuple[int, ...], cuts: Cuts) -> BlockKeys:
     """Return the keys of an array's blocks, by their index along its own axes."""
     if is_dask(array):
@@ -234,37 +238,14 @@ def _auxiliary_keys(inputs: InputGraph, array: Any, axes: tuple[int, ...], cuts:
     return {index: add_data(inputs.graph, "piece", array[(*own.box(index), ...)]) for index in own}
 
 
-def _refs(large: AuxiliaryKeys, index: tuple[int, ...]) -> list[TaskRef]:
-    return [TaskRef(keys[tuple(index[a] for a in axes)]) for axes, keys in large]
-
-
-def _block_leaves(
-    inputs: InputGraph, source: Source, cuts: Cuts, recipe: Key, large: AuxiliaryKeys
-) -> BlockKeys:
-    """Add one task for each block of a Dask array, or group of blocks: their own tasks, embedded, and their sums."""
+def _embedded(inputs: InputGraph, source: Source, cuts: Cuts) -> dict[tuple[int, ...], EmbeddedBlocks]:
+    """Return the blocks of a Dask array in each box of `cuts`: their own tasks, embedded, or their keys."""
     blocks = blocks_of(source)
-    alone = cuts == blocks
     members: dict[tuple[int, ...], dict[tuple[int, ...], Any]] = {index: {} for index in cuts}
     for index, key in inputs.keys[source.values.name].items():
         start = tuple(s.start for s in blocks.box(index))
-        members[index if alone else cuts.containing(start)][start] = inputs.embedded.get(key, key)
-    name, leaf_keys = new_name("block" if alone else "blocks"), {}
-    for index, own in members.items():
-        leaf_keys[index] = key = (name, *index)
-        embedded = EmbeddedBlocks(own)
-        inputs.graph[key] = Task(
-            key, leaves.sum_blocks, TaskRef(recipe), index, embedded, *_refs(large, index), *embedded.refs
-        )
-    return leaf_keys
-
-
-def _region_leaves(graph: Graph, cuts: Cuts, recipe: Key, large: AuxiliaryKeys) -> BlockKeys:
-    """Add one task a region of a stored array."""
-    name, leaf_keys = new_name("region"), {}
-    for index in cuts:
-        leaf_keys[index] = key = (name, *index)
-        graph[key] = Task(key, leaves.sum_region, TaskRef(recipe), index, *_refs(large, index))
-    return leaf_keys
+        members[index if cuts == blocks else cuts.containing(start)][start] = inputs.embedded.get(key, key)
+    return {index: EmbeddedBlocks(own) for index, own in members.items()}
 
 
 def _add_tree(graph: Graph, keys: BlockKeys, steps: Sequence[Sequence[int]], recipe: Key) -> BlockKeys:

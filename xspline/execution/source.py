@@ -46,26 +46,10 @@ class Reader(Protocol):
 class Opaque:
     """A Reader for Dask to carry: its size is never asked, so nothing is loaded to find it out."""
 
-    __slots__ = ("reader",)
-
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.reader.shape
-
-    @property
-    def ndim(self) -> int:
-        return len(self.reader.shape)
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.reader.dtype
-
-    @property
-    def chunks(self) -> tuple[int, ...] | None:
-        return self.reader.chunks
+        self.shape, self.ndim = reader.shape, len(reader.shape)
+        self.dtype, self.chunks = reader.dtype, reader.chunks
 
     def read(self, slices: Slices) -> Any:
         return self.reader.read(slices)
