@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xspline.execution import LIMITS
-from xspline.execution.cuts import Cuts, edges_every, fan_in, grouped, groups, levels, read_shape, regions
+from xspline.execution.cuts import Cuts, step_edges, fan_in, grouped, groups, levels, read_shape, regions
 
 axes = st.lists(st.tuples(st.integers(1, 400), st.integers(1, 90)), min_size=1, max_size=4)
 
@@ -156,5 +156,5 @@ def test_fan_in_follows_a_byte_budget(nbytes: int, expected: int) -> None:
 
 
 def test_bounds_begin_and_end_with_the_range() -> None:
-    assert edges_every(3, 3, 10) == (3, 6, 9, 10)
+    assert step_edges(3, 3, 10) == (3, 6, 9, 10)
     assert Cuts.of_chunks(((2, 3), (4,))).box((1, 0)) == (slice(2, 5), slice(0, 4))

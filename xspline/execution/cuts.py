@@ -46,9 +46,9 @@ class Cuts:
         return cls(tuple((0, *itertools.accumulate(lengths)) for lengths in chunks))
 
     @classmethod
-    def every(cls, shape: Sequence[int], step: Sequence[int]) -> Cuts:
+    def in_steps(cls, shape: Sequence[int], step: Sequence[int]) -> Cuts:
         """Cut an array into boxes of the shape `step`, smaller ones at the ends."""
-        return cls(tuple(edges_every(k, 0, n) for n, k in zip(shape, step, strict=True)))
+        return cls(tuple(step_edges(k, 0, n) for n, k in zip(shape, step, strict=True)))
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ class Cuts:
         return tuple(bisect_right(edges, i) - 1 for edges, i in zip(self.edges, place, strict=True))
 
 
-def edges_every(step: int, lo: int, hi: int) -> tuple[int, ...]:
+def step_edges(step: int, lo: int, hi: int) -> tuple[int, ...]:
     """Return bounds every `step` from `lo` to `hi`."""
     return (*range(lo, hi, step), hi)
 
@@ -112,7 +112,7 @@ def regions(
     differ in a batch axis need no merging.
     """
     unit = chunk or read_shape(shape, None, itemsize, limits.read_bytes)
-    chunks = Cuts.every(shape, tuple(max(1, min(c, n)) for c, n in zip(unit, shape, strict=True)))
+    chunks = Cuts.in_steps(shape, tuple(max(1, min(c, n)) for c, n in zip(unit, shape, strict=True)))
     size = math.prod(shape) * itemsize
     most = min(limits.leaves_for(size // limits.region_bytes), max(1, -(-size // limits.read_bytes)))
     return _coarser(chunks, _balanced(chunks.blocks, most, tuple(batch), limits.balance))
@@ -171,7 +171,7 @@ def prepare(source: Source, limits: Limits = LIMITS) -> Source:
     values = source.values
     if is_reader(values):
         step = read_shape(source.shape, values.chunks, source.dtype.itemsize, limits.read_bytes)
-        values = _from_array(values, Cuts.every(source.shape, step))
+        values = _from_array(values, Cuts.in_steps(source.shape, step))
     elif not is_dask(values):
         known = {a: c for axes, x in lazy for a, c in zip(axes, x.chunks, strict=True)}
         values = _from_array(values, Cuts.of_chunks([known.get(a, (n,)) for a, n in enumerate(source.shape)]))

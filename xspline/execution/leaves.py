@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import numpy as np
 from dask.array.dispatch import concatenate_lookup
 
-from xspline.execution.cuts import Cuts, edges_every
+from xspline.execution.cuts import Cuts, step_edges
 from xspline.execution.dask_api import EmbeddedBlocks
 from xspline.execution.device.gpu import loader, settle
 from xspline.execution.limits import Limits
-from xspline.execution.source import Slices, Source, cut, read_noted, split_by_holder
+from xspline.execution.source import Slices, Source, cut, located, read_noted, split_by_holder
 from xspline.kernels import Block, accumulate
 from xspline.spaces import Frame, Space
 from xspline.sums import HolderSums, Sums
@@ -109,7 +109,7 @@ def sum_region(recipe: Recipe, index: tuple[int, ...], *arrays: Any) -> Sums | H
         with read_noted(source.label, box):
             return cut(source.values, tuple(range(len(box))), box, recipe.limits.retry_pauses)
 
-    bounds = [edges_every(n, s.start, s.stop) for n, s in zip(recipe.read, region, strict=True)]
+    bounds = [step_edges(n, s.start, s.stop) for n, s in zip(recipe.read, region, strict=True)]
     return _sum_stepwise(recipe, region, arrays, bounds, read)
 
 
@@ -189,8 +189,11 @@ def _accumulated(
     block, holders = source.block(values, auxiliary, box), source.holders
     if holders is None:
         return _sums_of(block, source, space, device)
-    own = split_by_holder(block, source.layout, holders.axis, np.asarray(auxiliary[-1]))
-    return HolderSums({h.code: h.located(_sums_of(h.block, source, space, device)) for h in own})
+    axis = holders.axis
+    blocks = split_by_holder(block, source.layout, axis, np.asarray(auxiliary[-1]))
+    return HolderSums(
+        {code: located(_sums_of(own, source, space, device), axis, rows) for code, own, rows in blocks}
+    )
 
 
 def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> Sums:

@@ -104,11 +104,7 @@ def persist(values: Sequence[Any]) -> list[Any]:
 
 
 def _computed(
-    sources: Sequence[Source],
-    space: Space,
-    device: str | None,
-    checkpoint: Checkpoint | None,
-    limits: Limits,
+    sources: Sequence[Source], space: Space, device: str | None, checkpoint: Checkpoint | None, limits: Limits
 ) -> list[Any]:
     graph, all_remaining = _build(sources, space, device, checkpoint, limits)
     keys = [key for remaining in all_remaining for key in remaining.keys]
@@ -152,11 +148,7 @@ class RemainingKeys:
 
 
 def _build(
-    sources: Sequence[Source],
-    space: Space,
-    device: str | None,
-    checkpoint: Checkpoint | None,
-    limits: Limits,
+    sources: Sequence[Source], space: Space, device: str | None, checkpoint: Checkpoint | None, limits: Limits
 ) -> tuple[Graph, list[RemainingKeys]]:
     """Return a graph, and what it leaves of each source. Without a checkpoint it reads nothing."""
     prepared = [prepare(source, limits) for source in sources]

@@ -222,40 +222,12 @@ def cut(
 # Rows of several holders
 
 
-@dataclass(frozen=True, eq=False)
-class HolderBlock:
-    """What one holder has of a block.
-
-    Attributes
-    ----------
-    code : number of the holder.
-    block : its rows; they start where the first of them lies.
-    axis : data axis along which they are rows.
-    rows : index of each row in the whole data, ascending.
-    """
-
-    code: int
-    block: Block
-    axis: int
-    rows: NDArray[np.intp]
-
-    def located(self, sums: Sums) -> Sums:
-        """Return the sums of `block` with the indices in their tally counted in the whole data."""
-        tally = sums.tally
-        infinity, bad_weight = self._index(tally.infinity), self._index(tally.bad_weight)
-        return replace(sums, tally=replace(tally, infinity=infinity, bad_weight=bad_weight))
-
-    def _index(self, index: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        if index is None:
-            return None
-        row = int(self.rows[index[self.axis] - int(self.rows[0])])
-        return (*index[: self.axis], row, *index[self.axis + 1 :])
-
-
 def split_by_holder(
     block: Block, layout: Layout, axis: int, codes: NDArray[np.integer[Any]]
-) -> Iterator[HolderBlock]:
-    """Yield the block of each holder that has rows in a block, by ascending code.
+) -> Iterator[tuple[int, Block, NDArray[np.intp]]]:
+    """Yield (code, block, rows) of each holder that has rows in a block, by ascending code.
+
+    Its block starts where the first of its rows lies; `rows` are their indices in the whole data, ascending.
 
     Parameters
     ----------
@@ -279,7 +251,21 @@ def split_by_holder(
             weights=tuple((axes, taken(w, axes)) for axes, w in block.weights),
             start=(*start[:axis], start[axis] + int(rows[0]), *start[axis + 1 :]),
         )
-        yield HolderBlock(int(code), own, axis, start[axis] + rows)
+        yield int(code), own, start[axis] + rows
+
+
+def located(sums: Sums, axis: int, rows: NDArray[np.intp]) -> Sums:
+    """Return the sums of such a block with the indices in their tally counted in the whole data."""
+
+    def in_whole(index: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        if index is None:
+            return None
+        row = int(rows[index[axis] - int(rows[0])])
+        return (*index[:axis], row, *index[axis + 1 :])
+
+    tally = sums.tally
+    infinity, bad_weight = in_whole(tally.infinity), in_whole(tally.bad_weight)
+    return replace(sums, tally=replace(tally, infinity=infinity, bad_weight=bad_weight))
 
 
 def _take(array: Any, axis: int, rows: NDArray[np.intp]) -> Any:

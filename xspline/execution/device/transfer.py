@@ -224,7 +224,7 @@ class Ring:
 
 def _pieces(array: np.ndarray, most: int) -> list[tuple[int, Slices]]:
     """Return boxes of at most `most` bytes that follow each other in C order, and where each begins there, in bytes."""
-    cuts = Cuts.every(array.shape, read_shape(array.shape, None, array.itemsize, most))
+    cuts = Cuts.in_steps(array.shape, read_shape(array.shape, None, array.itemsize, most))
     boxes = [cuts.box(index) for index in cuts]
     sizes = [array.itemsize * math.prod(s.stop - s.start for s in box) for box in boxes]
     return list(zip(itertools.accumulate(sizes, initial=0), boxes, strict=False))
