@@ -130,16 +130,16 @@ def counted_computes(allowed: int) -> Iterator[list[Any]]:
         yield calls
 
 
-def assert_same(found: Sums, expected: Sums, where: Space, tolerance: float = 1e-12) -> None:
+def assert_same(actual: Sums, expected: Sums, where: Space, tolerance: float = 1e-12) -> None:
     """Hold two Sums equal in what they mean: dense G, moment and scalars about one reference."""
     frame = where.frame
-    np.testing.assert_array_equal(np.broadcast_to(found.count, expected.batch), expected.count)
-    found = found.recentred(expected.reference, frame)
+    np.testing.assert_array_equal(np.broadcast_to(actual.count, expected.batch), expected.count)
+    actual = actual.recentred(expected.reference, frame)
     pairs = [
-        (found.gram.to_dense(frame), expected.gram.to_dense(frame)),
-        (found.full_moment(frame), expected.full_moment(frame)),
-        (found.power, expected.power),
-        (found.weight, expected.weight),
+        (actual.gram.to_dense(frame), expected.gram.to_dense(frame)),
+        (actual.full_moment(frame), expected.full_moment(frame)),
+        (actual.power, expected.power),
+        (actual.weight, expected.weight),
     ]
     for mine, yours in pairs:
         scale = np.abs(yours).max() or 1.0

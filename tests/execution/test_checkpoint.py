@@ -51,8 +51,8 @@ SMALL = limits(3000)
 sums = partial(execution.sums, limits=SMALL)
 
 
-def digests(found: Sequence[Sums | HolderSums]) -> list[Any]:
-    return [[s.digest() for s in f.values()] if isinstance(f, HolderSums) else f.digest() for f in found]
+def digests(results: Sequence[Sums | HolderSums]) -> list[Any]:
+    return [[s.digest() for s in f.values()] if isinstance(f, HolderSums) else f.digest() for f in results]
 
 
 def sources(form: str) -> dict[str, Source]:
@@ -182,10 +182,10 @@ def test_a_damaged_file_is_named_and_computed_again_once_deleted(tmp_path: Path)
 
 
 def test_sums_with_other_numbers_than_their_digest_are_refused(tmp_path: Path) -> None:
-    (found,) = sums([grid()], SPACE)
+    (result,) = sums([grid()], SPACE)
     (tmp_path / "description.json").touch()
-    save(tmp_path / "0.npz", (), found)
-    assert load(tmp_path / "0.npz")[0].digest() == found.digest()
+    save(tmp_path / "0.npz", (), result)
+    assert load(tmp_path / "0.npz")[0].digest() == result.digest()
     with np.load(tmp_path / "0.npz") as file:
         arrays = dict(file)
     arrays["0_0_moment"] = arrays["0_0_moment"] * 2
@@ -199,7 +199,7 @@ def test_a_worker_that_does_not_see_the_directory(tmp_path: Path) -> None:
         save(tmp_path / "nowhere" / "0.npz", (), sums([grid()], SPACE)[0])
 
 
-def test_what_cannot_be_a_checkpoint(tmp_path: Path) -> None:
+def test_urls_and_lazy_fits_have_no_checkpoint(tmp_path: Path) -> None:
     data = sst().chunk(time=12)
     with pytest.raises(ValueError, match=r"directory on a path that all workers see, not 's3://bucket/c'"):
         data.spline.fit(lat=6, checkpoint="s3://bucket/c")
@@ -302,8 +302,8 @@ def test_a_client_that_is_killed_goes_on(
 
     (tmp_path / "deadly").unlink()
     (tmp_path / "reads").unlink()
-    found = fit_with_checkpoint(str(tmp_path), chunks).arrays["sst"]
-    assert found.tobytes() == np.asarray(expected).tobytes()
+    coefficients = fit_with_checkpoint(str(tmp_path), chunks).arrays["sst"]
+    assert coefficients.tobytes() == np.asarray(expected).tobytes()
     reads = (tmp_path / "reads").read_text().split()
     assert len(reads) <= 3 + 48 - kept
     assert len(list((tmp_path / "checkpoint").glob("*.npz"))) > kept

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xspline.execution import LIMITS
-from xspline.execution.cuts import Cuts, step_edges, fan_in, grouped, groups, levels, read_shape, regions
+from xspline.execution.cuts import Cuts, fan_in, grouped, groups, levels, read_shape, regions, step_edges
 
 axes = st.lists(st.tuples(st.integers(1, 400), st.integers(1, 90)), min_size=1, max_size=4)
 
@@ -64,13 +64,13 @@ lengths = st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=60), min_siz
 @given(lengths, st.sampled_from([1, 4, 10**6]))
 def test_groups_are_whole_blocks_few_and_large(lengths, itemsize) -> None:  # type: ignore[no-untyped-def]
     blocks = Cuts.of_chunks(lengths)
-    found = grouped(blocks, itemsize, ())
-    for edges, whole in zip(blocks.edges, found.edges, strict=True):
+    joined = grouped(blocks, itemsize, ())
+    for edges, whole in zip(blocks.edges, joined.edges, strict=True):
         assert set(whole) <= set(edges)
         assert (whole[0], whole[-1]) == (edges[0], edges[-1])
-    nbytes, count = itemsize * math.prod(map(sum, lengths)), math.prod(found.blocks)
+    nbytes, count = itemsize * math.prod(map(sum, lengths)), math.prod(joined.blocks)
     assert count <= max(LIMITS.regions, -(-nbytes // LIMITS.group_bytes))
-    assert found == blocks or count < math.prod(blocks.blocks)
+    assert joined == blocks or count < math.prod(blocks.blocks)
 
 
 def test_large_blocks_stay_alone_up_to_a_thousand() -> None:
@@ -95,8 +95,8 @@ def test_regions_without_known_chunks() -> None:
 def test_reads_are_whole_chunks_within_the_budget(sizes, itemsize, known) -> None:  # type: ignore[no-untyped-def]
     shape, chunk = zip(*sizes, strict=True)
     read = read_shape(shape, chunk if known else None, itemsize)
-    one = math.prod(min(c, n) for c, n in sizes) * itemsize if known else itemsize
-    assert math.prod(read) * itemsize <= max(one, LIMITS.read_bytes)
+    chunk_bytes = math.prod(min(c, n) for c, n in sizes) * itemsize if known else itemsize
+    assert math.prod(read) * itemsize <= max(chunk_bytes, LIMITS.read_bytes)
     assert all(r == n or not known or r % min(c, n) == 0 for r, (n, c) in zip(read, sizes, strict=True))
 
 
@@ -143,7 +143,7 @@ def test_sums_that_hardly_overlap_are_merged_at_the_root() -> None:
 
 
 def test_the_axis_whose_windows_overlap_most_is_merged_first() -> None:
-    def total(factors: tuple[int, ...]) -> int:  # along the first axis all windows are one
+    def total(factors: tuple[int, ...]) -> int:  # along the first axis all windows are chunk_bytes
         along = [-(-n // f) for n, f in zip((16, 16), factors, strict=True)]
         return along[0] * along[1] * (factors[1] + 3)
 

@@ -210,14 +210,14 @@ def test_same_bits_when_workers_are_killed(
 def test_same_bits_when_nannies_restart_workers(store: Path, traps: Traps, client: Client) -> None:
     expected = undisturbed(store, "regions")
     traps.set(MIDDLE, "wait")
-    found: list[bytes] = []
-    fit = threading.Thread(target=lambda: found.append(fitted(store, "regions")))
+    fits: list[bytes] = []
+    fit = threading.Thread(target=lambda: fits.append(fitted(store, "regions")))
     fit.start()
     until(lambda: traps.marked("reached"))
     client.restart_workers(list(client.scheduler_info()["workers"]))
     traps.mark("go")
     fit.join()
-    assert found == [expected]
+    assert fits == [expected]
 
 
 @pytest.mark.parametrize("form", FORMS)

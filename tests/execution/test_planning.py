@@ -40,8 +40,8 @@ from xspline.sums import Gram
 TERA = (14_600, 720, 1440)
 
 
-def rows(found: Plan) -> dict[str, Any]:
-    return {row.mask: row for row in found.rows}
+def rows(planned: Plan) -> dict[str, Any]:
+    return {row.mask: row for row in planned.rows}
 
 
 def refused(*_: Any) -> None:
@@ -60,10 +60,10 @@ def refused(*_: Any) -> None:
 def test_nothing_is_computed_or_read(monkeypatch: pytest.MonkeyPatch, data: Any) -> None:
     monkeypatch.setattr(Endless, "read", refused)
     with counted_computes(allowed=0):
-        found = plan(Source(data, positions(TERA), (), GRID, "sst"), SPACE)
-    assert found.nbytes == 4 * np.prod(TERA)
-    assert found.size == 8 * 9 * 4
-    assert 0 < found.memory_bytes < 2 * 2**30
+        planned = plan(Source(data, positions(TERA), (), GRID, "sst"), SPACE)
+    assert planned.nbytes == 4 * np.prod(TERA)
+    assert planned.size == 8 * 9 * 4
+    assert 0 < planned.memory_bytes < 2 * 2**30
 
 
 @pytest.mark.parametrize("form", [lambda y: chunked(y, (4, 5, 6)), lambda y: Array(y, (4, 5, 6))])
@@ -77,44 +77,46 @@ def test_tasks_are_those_of_the_graph(form: Any) -> None:
 
 
 def test_in_memory_there_are_no_tasks() -> None:
-    found = plan(grid(), SPACE)
-    assert found.tasks == 0
-    assert found.tier == "in memory"
+    planned = plan(grid(), SPACE)
+    assert planned.tasks == 0
+    assert planned.tier == "in memory"
 
 
 @pytest.mark.parametrize("gaps", ["none", "static", "any"])
 @pytest.mark.parametrize("chunks", [(30, 14, 12), (7, 5, 6)])
 def test_bytes_of_g_are_those_found(gaps: str, chunks: tuple[int, ...]) -> None:
     source = grid(chunked(values(gaps=gaps), chunks))
-    (found,) = sums([source], SPACE)
+    (result,) = sums([source], SPACE)
     row = rows(plan(source, SPACE))[gaps]
     # Knots beyond the labels are in the plan but in no window.
-    assert found.gram.nbytes <= row.gram_bytes
-    assert found.nbytes <= row.statistics_bytes <= 2 * found.nbytes + 4096
+    assert result.gram.nbytes <= row.gram_bytes
+    assert result.nbytes <= row.statistics_bytes <= 2 * result.nbytes + 4096
 
 
 def test_masks_cost_more_the_less_they_separate() -> None:
-    found = rows(plan(grid(), SPACE))
-    assert found["none"].gram_bytes < found["static"].gram_bytes < found["any"].gram_bytes
-    assert found["none"].solver == "spectral"
-    assert found["static"].solver == "separable"
-    assert found["any"].solver in ("banded", "dense")
-    assert all(row.reason and row.solver_bytes > 0 for row in found.values())
+    by_mask = rows(plan(grid(), SPACE))
+    assert by_mask["none"].gram_bytes < by_mask["static"].gram_bytes < by_mask["any"].gram_bytes
+    assert by_mask["none"].solver == "spectral"
+    assert by_mask["static"].solver == "separable"
+    assert by_mask["any"].solver in ("banded", "dense")
+    assert all(row.reason and row.solver_bytes > 0 for row in by_mask.values())
 
 
 def test_a_solve_that_does_not_fit_is_said() -> None:
     huge = Space({name: BSpline(70, domain=(0.0, 1.0)) for name in "abc"})
     small = Resources(cores=2, memory=2.0**30)
-    found = rows(plan(grid(), huge, solver=lambda gram: select(gram, Gram(()), huge.frame, resources=small)))
-    assert found["any"].solver == "none"
-    assert "GiB" in found["any"].reason
-    assert found["none"].solver == "spectral"
+    by_mask = rows(
+        plan(grid(), huge, solver=lambda gram: select(gram, Gram(()), huge.frame, resources=small))
+    )
+    assert by_mask["any"].solver == "none"
+    assert "GiB" in by_mask["any"].reason
+    assert by_mask["none"].solver == "spectral"
 
 
 TIME = Space({"time": BSpline(6, domain=("2000-01-01", "2001-01-01"))})
 
 
-def test_components() -> None:
+def test_factors_of_g_follow_from_the_mask() -> None:
     assert components("none", grid(), SPACE) == [((0,), False), ((1,), False), ((2,), False)]
     assert components("static", grid(), SPACE) == [((0,), False), ((1, 2), False)]
     assert components("any", grid(), SPACE) == [((0, 1, 2), True)]
@@ -132,14 +134,14 @@ def test_the_time_coordinate_is_what_a_static_mask_leaves_apart() -> None:
     assert components("static", source, where) == [((0,), True), ((1,), False)]
 
 
-def test_batches() -> None:
+def test_a_plan_counts_independent_fits() -> None:
     source = Source(chunked(values(), (30, 7, 6)), positions(SHAPE)[:1], (), BATCH)
-    found = plan(source, LINE)
-    assert found.batch == SHAPE[1] * SHAPE[2]
-    assert rows(found)["any"].gram_bytes == 8 * 6 * 4 * found.batch
+    planned = plan(source, LINE)
+    assert planned.batch == SHAPE[1] * SHAPE[2]
+    assert rows(planned)["any"].gram_bytes == 8 * 6 * 4 * planned.batch
 
 
-def test_text() -> None:
+def test_a_plan_as_text_says_what_was_asked_and_what_it_costs() -> None:
     text = repr(
         plan(
             Source(da.zeros(TERA, chunks=(20, 720, 1440), dtype="f4"), positions(TERA), (), GRID, "sst"),
@@ -161,11 +163,11 @@ def test_text() -> None:
     assert max(map(len, text.splitlines())) <= 110
 
 
-def test_html_and_plain_data() -> None:
-    found = plan(grid(), SPACE, device="cuda")
-    assert "<table>" in found._repr_html_()
-    assert found._repr_html_().count("<tr>") == 7 + 4
-    data = json.loads(json.dumps(found.to_dict()))
+def test_a_plan_is_a_table_in_a_notebook_and_plain_data_for_programs() -> None:
+    planned = plan(grid(), SPACE, device="cuda")
+    assert "<table>" in planned._repr_html_()
+    assert planned._repr_html_().count("<tr>") == 7 + 4
+    data = json.loads(json.dumps(planned.to_dict()))
     assert data["device"] == "cuda"
     assert [row["mask"] for row in data["rows"]] == ["none", "static", "any"]
 
@@ -226,8 +228,8 @@ def assert_projected(worker: Client, path: Path, months: int, chunk: int, gaps: 
 
 
 def test_the_first_block_of_a_process_is_in_the_plan(first_block: int) -> None:
-    found = plan(grid(chunked(values(), (10, 14, 12))), BROAD)
-    assert first_block <= found.compile_bytes + found.memory_bytes
+    planned = plan(grid(chunked(values(), (10, 14, 12))), BROAD)
+    assert first_block <= planned.compile_bytes + planned.memory_bytes
 
 
 @pytest.mark.usefixtures("first_block")

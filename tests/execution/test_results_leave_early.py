@@ -85,8 +85,8 @@ def in_memory(client: Client) -> int:
     """Number of results that workers keep."""
 
     def count(dask_scheduler: object) -> int:
-        found = dask_scheduler.tasks.values()  # type: ignore[attr-defined]
-        return sum(t.state == "memory" and t.group.name.startswith("xspline-block") for t in found)
+        tasks = dask_scheduler.tasks.values()  # type: ignore[attr-defined]
+        return sum(t.state == "memory" and t.group.name.startswith("xspline-block") for t in tasks)
 
     return int(client.run_on_scheduler(count))
 

@@ -60,7 +60,7 @@ def test_passing_errors_are_tried_three_times(error: Exception) -> None:
         MemoryError("full"),
     ],
 )
-def test_lasting_errors_are_not(error: Exception) -> None:
+def test_lasting_errors_are_not_tried_again(error: Exception) -> None:
     read = Failing(1, error)
     with pytest.raises(type(error), match=str(error)):
         retrying(read, pauses=NO_PAUSES)
@@ -112,15 +112,15 @@ FORMS = {
 def test_chunks_of_a_store_are_read_again(store: FlakyStore, form: Any, scheduler: str) -> None:
     data = opened(store)
     with dask.config.set(scheduler=scheduler):
-        found = summed(grid(form(data)))
-    assert_same(found, summed(grid()), SPACE)
+        result = summed(grid(form(data)))
+    assert_same(result, summed(grid()), SPACE)
     assert max(store.tries.values()) == 3
 
 
 def test_weights_of_a_store_are_read_again(store: FlakyStore) -> None:
     data = opened(store)
-    found = summed(grid(da.ones(SHAPE, chunks=10), weights=(((0, 1, 2), da.nan_to_num(data)),)))
-    assert found.count == np.isfinite(values()).sum()
+    result = summed(grid(da.ones(SHAPE, chunks=10), weights=(((0, 1, 2), da.nan_to_num(data)),)))
+    assert result.count == np.isfinite(values()).sum()
 
 
 def test_a_chunk_that_may_not_be_read_is_not_tried_again(
@@ -146,7 +146,7 @@ def test_regions_give_up_after_three_tries(tmp_path: Path) -> None:
     assert reader.most_tries == 3
 
 
-def test_on_workers(tmp_path: Path, client: Client) -> None:
+def test_regions_are_read_again_on_workers(tmp_path: Path, client: Client) -> None:
     reader = Flaky(values(), tmp_path, 2, ConnectionResetError)
     expected = summed(grid())
     assert_same(summed(grid(reader)), expected, SPACE)

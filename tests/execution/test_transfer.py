@@ -32,9 +32,9 @@ def mover(name: str) -> Any:
 @pytest.fixture(params=["late", pytest.param("GPU", marks=pytest.mark.gpu)])
 def ring(request: pytest.FixtureRequest) -> Iterator[Ring]:
     """A ring of three small buffers, so that each is used many times, and threads for two of them."""
-    found = Ring(mover(request.param), SMALL)
-    yield found
-    found._pool.shutdown()
+    small = Ring(mover(request.param), SMALL)
+    yield small
+    small._pool.shutdown()
 
 
 def host(array: Any) -> np.ndarray:
@@ -48,8 +48,8 @@ def arrived(ring: Ring, array: Any) -> np.ndarray:
 
 
 def numbers(shape: tuple[int, ...], dtype: str = "f4", seed: int = 0) -> np.ndarray:
-    found = 1000 * np.random.default_rng(seed).normal(size=shape)
-    return found > 0 if dtype == "?" else found.astype(dtype)
+    array = 1000 * np.random.default_rng(seed).normal(size=shape)
+    return array > 0 if dtype == "?" else array.astype(dtype)
 
 
 SHAPE = (37, 20, 30)  # 22 pieces of a float32
@@ -86,10 +86,10 @@ ARRAYS: dict[str, Callable[[], np.ndarray]] = {
 def test_what_arrives_is_what_was_sent(ring: Ring, name: str) -> None:
     array = np.asarray(ARRAYS[name]())
     moved = ring.put(array)
-    found = arrived(ring, moved)
+    array_back = arrived(ring, moved)
     assert moved.dtype == array.dtype.newbyteorder("=") and moved.dtype.isnative
-    np.testing.assert_array_equal(found, array)
-    assert found.flags.c_contiguous
+    np.testing.assert_array_equal(array_back, array)
+    assert array_back.flags.c_contiguous
 
 
 @pytest.mark.parametrize("name", ["float32", "int16", "bool", "one row", "no rows", "small"])
@@ -151,12 +151,12 @@ def test_threads_share_the_ring(ring: Ring) -> None:
         for seed in range(4 * number, 4 * number + 4):
             array = numbers(SHAPE, ("f4", ">f8", "i2")[seed % 3], seed)
             if number % 2:
-                found = ring.load(array)
+                array_back = ring.load(array)
             else:
                 with ring.mover.on(ring.mover.stream()):
-                    found = ring.put(array)
+                    array_back = ring.put(array)
                     ring.mover.current().synchronize()
-            np.testing.assert_array_equal(ring.get(found), array)
+            np.testing.assert_array_equal(ring.get(array_back), array)
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(task, range(6)))
@@ -212,8 +212,8 @@ def test_after_a_failure_all_is_as_before(fails: int) -> None:
         ring._buffers.put(pinned)
     np.testing.assert_array_equal(gpu.made[0].get(), before)  # nothing still writes to what was given up
     for seed in range(3):
-        found = arrived(ring, ring.put(numbers(SHAPE, seed=seed)))
-        np.testing.assert_array_equal(found, numbers(SHAPE, seed=seed))
+        array_back = arrived(ring, ring.put(numbers(SHAPE, seed=seed)))
+        np.testing.assert_array_equal(array_back, numbers(SHAPE, seed=seed))
 
 
 def test_a_failure_on_the_way_back() -> None:
@@ -309,13 +309,13 @@ def test_loads_beside_kernels() -> None:
     ring, n = transfer.ring(cupy), 2048
     arrays = [np.random.default_rng(seed).random((n, n)) for seed in range(8)]
     expected = [np.trace(a @ a) for a in arrays]
-    found = []
+    traces = []
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(ring.load, arrays[0])
         for following in [*arrays[1:], arrays[0]]:
             moved = waiting.result()
             waiting = pool.submit(ring.load, following)
-            found.append(cupy.trace(moved @ moved))
+            traces.append(cupy.trace(moved @ moved))
             ring.settle()
             del moved
-    np.testing.assert_allclose([float(x) for x in found], expected, rtol=1e-12)
+    np.testing.assert_allclose([float(x) for x in traces], expected, rtol=1e-12)
