@@ -12,7 +12,9 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.system import CPU_COUNT
 from distributed import Client, Scheduler, SpecCluster, Worker, get_task_stream
+from distributed.system import MEMORY_LIMIT
 
 from tests.execution.cases import (
     GRID,
@@ -117,6 +119,12 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Late:
     monkeypatch.setattr(transfer, "Cuda", lambda cupy: gpu)
     monkeypatch.setattr(transfer, "_RINGS", {gpu.number: transfer.Ring(gpu, RING)})
     return gpu
+
+
+def test_a_solve_may_use_what_the_container_grants() -> None:
+    """Dask reads the limits of a container; the system knows the whole machine."""
+    here = resources(None)
+    assert (here.cores, here.memory, here.gpu) == (CPU_COUNT, MEMORY_LIMIT, None)
 
 
 @pytest.mark.parametrize("gpus", [None, 0])

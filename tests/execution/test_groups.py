@@ -174,7 +174,7 @@ def test_what_waits_does_not_grow_with_the_blocks() -> None:
     """Sums of ever more blocks of one space need no more memory in the plan."""
     layout = Layout((Group((0,), (0,)), Group((1,), (1,))))
     planned = []
-    for blocks in (5_000, 20_000, 80_000):
+    for blocks in (5_000, 40_000):
         array = da.ones((100 * blocks, 40), chunks=(100, 40))
         planned.append(plan(Source(array, positions(array.shape), (), layout), PLANE).memory_bytes)
     assert max(planned) <= 1.05 * planned[0]

@@ -262,10 +262,13 @@ BIG = (1000, 20, 20)
 @pytest.mark.parametrize(
     "data",
     [
-        lambda: da.ones(BIG, chunks=(10, 2, 2), dtype="f4"),
-        lambda: da.ones(BIG, chunks=(10, 2, 2), dtype="f4")[::-1] + 1,
+        pytest.param(lambda: da.ones(BIG, chunks=(10, 2, 2), dtype="f4"), id="plain"),
+        pytest.param(
+            lambda: da.ones(BIG, chunks=(10, 2, 2), dtype="f4")[::-1] + 1,
+            id="sliced and shifted",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["plain", "sliced and shifted"],
 )
 def test_ten_thousand_chunks_take_little_more_tasks_and_seconds(data: Callable[[], da.Array]) -> None:
     array = data()

@@ -34,6 +34,7 @@ from xspline.execution.dask_api import (
 from xspline.execution.device.gpu import check_device, on_gpu_workers
 from xspline.execution.leaves import Recipe
 from xspline.execution.limits import LIMITS, Limits
+from xspline.execution.planning import plan
 from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader
 from xspline.spaces import Space
 from xspline.sums import HolderSums, Sums
@@ -120,8 +121,6 @@ def _computed(
                 layers = HighLevelGraph.from_collections("fetch", needed(graph, own), dependencies=())
                 values = compute([Delayed(key, layers, layer="fetch") for key in own])
     except WorkerMemoryError as error:
-        from xspline.execution.planning import plan
-
         raise WorkerMemoryError(f"{error}\n{plan(sources[0], space, limits=limits)}") from error
     if checkpoint is not None:
         checkpoint.close()
