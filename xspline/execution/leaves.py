@@ -155,16 +155,18 @@ def _sum_stepwise(
     load = loader(recipe.device)
     steps = itertools.product(*(itertools.pairwise(bounds[axis]) for axis in order))
     boxes = (tuple(slice(*ends) for _, ends in sorted(zip(order, step, strict=True))) for step in steps)
+
+    def moved(box: Slices) -> Any:
+        return load(values(box))
+
     with ThreadPoolExecutor(1) as reader:  # reads and moves the next step while the GPU sums this one
-        waiting = [reader.submit(lambda box: load(values(box)), box) for box in itertools.islice(boxes, 1)]
+        waiting = [reader.submit(moved, box) for box in itertools.islice(boxes, 1)]
 
         def ahead(_: Slices) -> Any:
             """Return the values of the boxes in turn, each read while the one before is in use."""
-            moved = waiting.pop().result()
-            waiting.extend(
-                reader.submit(lambda box: load(values(box)), box) for box in itertools.islice(boxes, 1)
-            )
-            return moved
+            current = waiting.pop().result()
+            waiting.extend(reader.submit(moved, box) for box in itertools.islice(boxes, 1))
+            return current
 
         return sums(region, order, ahead)
 
