@@ -102,8 +102,6 @@ class Gpu:
         """Bytes of memory of the GPU, whoever uses them."""
         return float(self._cupy.cuda.Device().mem_info[1])
 
-    has_kernels = True
-
     def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Kernel:
         """Return a kernel from its source in CUDA C++."""
         return compiled(source, name, options)
