@@ -107,7 +107,7 @@ def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xspline.execution.chunked.GPU", 2**19)
 
 
-def test_what_dask_cuda_passes_on() -> None:
+def test_dask_cuda_workers_receive_the_gpu_resource() -> None:
     """Its workers are nannies with options; a resource among them arrives as a worker's resource."""
     cluster = LocalCluster(n_workers=0, processes=True, dashboard_address=None, resources={"GPU": 1})
     with cluster:

@@ -221,7 +221,7 @@ def test_a_client_that_is_killed_goes_on(tmp_path: Path, chunks: dict[str, int] 
     data = sst(months=96, lat=np.linspace(-20, 20, 40), lon=np.linspace(150, 210, 60), gaps=0.1)
     data.chunk(time=8, lat=20, lon=30).to_dataset().to_zarr(tmp_path / "sst.zarr", consolidated=False)
     plain = xr.open_zarr(tmp_path / "sst.zarr", consolidated=False, chunks=chunks).sst
-    expected = plain.spline.fit(lat=6, lon=8, time=SEASONS, penalty=0.1).arrays["sst"]
+    expected = plain.spline.fit(lat=6, lon=8, time=SEASONS, penalty=0.1).fits["sst"].coefficients
 
     (tmp_path / "deadly").touch()
     code = (
@@ -240,7 +240,7 @@ def test_a_client_that_is_killed_goes_on(tmp_path: Path, chunks: dict[str, int] 
 
     (tmp_path / "deadly").unlink()
     (tmp_path / "reads").unlink()
-    found = fit_with_checkpoint(str(tmp_path), chunks).arrays["sst"]
+    found = fit_with_checkpoint(str(tmp_path), chunks).fits["sst"].coefficients
     assert found.tobytes() == np.asarray(expected).tobytes()
     reads = (tmp_path / "reads").read_text().split()
     assert len(reads) <= 3 + 48 - kept

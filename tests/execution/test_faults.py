@@ -145,7 +145,7 @@ def opened(store: Path, form: str) -> xr.DataArray:
 
 
 def bits(field: xs.Field) -> bytes:
-    return field.arrays["sst"].tobytes()
+    return field.fits["sst"].coefficients.tobytes()
 
 
 def fitted(store: Path, form: str) -> bytes:

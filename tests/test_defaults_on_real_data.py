@@ -1,4 +1,4 @@
-"""The line that a notebook user types, on real data: nothing said, everything chosen and shown."""
+"""The line that a notebook user types, on real data: without arguments, everything chosen and shown."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ def check(field: xs.Field, data: xr.DataArray, r2: float) -> None:
     """What every field that nobody described has: a penalty that was chosen, and a line of code that asks for it."""
     summary = field.summary()
     print(f"{data.name}: {field.code()}\n{summary.attrs['smoothing']}")
-    assert field.asked == "reml" and np.isfinite(summary["lambda"]).all() and float(summary.r2) > r2
+    assert field.request.penalty == "reml" and np.isfinite(summary["lambda"]).all() and float(summary.r2) > r2
     again = eval(f"data.spline.space({field.code()[4:].split(', penalty=')[0]})", {"data": data, "xs": xs})
     assert again == field.space
     assert all(basis.code("xs.").split("(")[0] in repr(field) for _, basis in field.space.axes.values())
 
 
+@pytest.mark.slow
 def test_a_global_product_with_and_without_dask(data_dir: Path) -> None:
     path = data_dir / "ersst_v5_2010_2020.nc"
     field = xr.open_dataset(path).sst.spline.fit()
@@ -36,6 +37,7 @@ def test_reports_of_moorings(data_dir: Path) -> None:
     check(sst.spline.fit(), sst, 0.8)
 
 
+@pytest.mark.slow
 def test_a_curvilinear_grid(data_dir: Path) -> None:
     ice = xr.open_dataset(data_dir / "cmip6_canesm5_sea_ice_2020.nc").siconc
     check(ice.spline.fit(), ice, 0.95)

@@ -1,4 +1,4 @@
-"""Bases for data of which nothing was said: from the coordinates alone, and always the same for the same ones."""
+"""Default bases, from the coordinates alone: equal coordinates always get equal bases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from xspline.labels.detect import axis_of, cf_axis, extent_of, in_memory, is_date
+from xspline.labels.read.cf import axis_of, cf_axis, is_date
+from xspline.labels.read.coordinates import extent_of, in_memory
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space, Union
 
 Data: TypeAlias = xr.DataArray | xr.Dataset
@@ -30,10 +31,10 @@ _ORDER = "YXZT"
 _BOUNDS = re.compile(r".*_(bnds|bounds|vertices)|(bounds|vertices)_.*")
 
 
-def bases_for(data: Data, pooled: Iterable[Hashable] = ()) -> dict[str, Basis]:
+def bases_for(data: Data, pooled: Iterable[Hashable] = ()) -> tuple[dict[str, Basis], dict[str, Extent]]:
     """Return a basis for each coordinate that is worth fitting; reads labels only, chunked ones in one compute.
 
-    Coordinates are the axes X, Y, Z and T of the CF conventions (:func:`~xspline.labels.detect.cf_axis`) with at least
+    Coordinates are the axes X, Y, Z and T of the CF conventions (:func:`~xspline.labels.read.cf.cf_axis`) with at least
     two labels: of several for one axis the surest, then that which labels a dimension, then that along most dimensions,
     then the first. Without any, they are the dimensions with monotonic floats, dates or durations. Of a Dataset they
     are those of the numeric variable that has most. Dimensions that they do not span are batch.
@@ -48,16 +49,17 @@ def bases_for(data: Data, pooled: Iterable[Hashable] = ()) -> dict[str, Basis]:
     pooled : iterable of hashable
         Dimensions of repeated observations; what spans them is not fitted.
 
+    Returns
+    -------
+    bases : dict of str to Basis
+    extents : dict of str to (float, float)
+        Ranges of the coordinates, as floats of their axes.
+
     Raises
     ------
     ValueError
         No coordinate is left, or a Dataset holds no numeric variable.
     """
-    return chosen(data, pooled)[0]
-
-
-def chosen(data: Data, pooled: Iterable[Hashable] = ()) -> tuple[dict[str, Basis], dict[str, Extent]]:
-    """Return the bases of `bases_for`, and the ranges of their coordinates as floats of their axes."""
     coordinates = _coordinates(data, set(pooled))
     axes = {name: axis_of(c) for name, c in coordinates.items()}
     labels = {name: axes[name].to_float(c.values).ravel() for name, c in coordinates.items()}
@@ -71,22 +73,22 @@ def code(space: Space | Mapping[str, Basis]) -> str:
 
     Domains that a Space took from the data are left out, so that with the same data it gives the same Space again.
     """
-    bases = dict(space) if isinstance(space, Mapping) else {n: _asked(space, n) for n in space.names}
+    bases = dict(space) if isinstance(space, Mapping) else {n: _requested(space, n) for n in space.names}
     items = (f"{json.dumps(name, ensure_ascii=False)}: {basis.code('xs.')}" for name, basis in bases.items())
     return f"{{{', '.join(items)}}}"
 
 
-def _asked(space: Space, name: str) -> Basis:
-    """Return a bound basis as somebody asks for it: the year by its name, without what came from the data."""
-    axis, basis = space.axes[name]
+def _requested(space: Space, name: str) -> Basis:
+    """Return a bound basis as a user would write it: the year by its name, without what came from the data."""
+    axis, basis = space.axis(name), space.basis(name)
     if isinstance(basis, Union):
-        return Union(tuple(_asked_term(term, axis, name in space.from_data) for term in basis.terms))
+        return Union(tuple(_requested_term(term, axis, name in space.from_data) for term in basis.terms))
     if isinstance(basis, BSpline) and name in space.from_data:
         return replace(basis, domain=None, period=None)  # the period of a longitude that closes the circle
-    return _asked_term(basis, axis, name in space.from_data)
+    return _requested_term(basis, axis, name in space.from_data)
 
 
-def _asked_term(term: Basis, axis: Axis, learned: bool) -> Basis:
+def _requested_term(term: Basis, axis: Axis, learned: bool) -> Basis:
     if isinstance(term, Fourier):
         year = axis.kind == "time" and axis.duration(term.period, "period") == axis.duration("year", "period")
         return replace(term, period="year") if year else term
@@ -99,42 +101,35 @@ def _asked_term(term: Basis, axis: Axis, learned: bool) -> Basis:
 
 def _coordinates(data: Data, pooled: set[Hashable]) -> dict[str, xr.DataArray]:
     """Return the coordinates to fit, in memory: latitude, longitude, height and time, or dimensions in their order."""
-    variables = [data] if isinstance(data, xr.DataArray) else _numeric(data)
-    edges = _edges(data)
-    axes = [_axes(v, pooled, edges) for v in variables]
-    loaded = in_memory({name: c for each in axes for name, c in each.items()})
-    found = [{name: loaded[name] for name in each if _differ(loaded[name])} for each in axes]
-    ascending = [] if any(found) else [_ascending(v, pooled) for v in variables]
-    widest = max([*found, *ascending], key=len)
+    if isinstance(data, xr.DataArray):
+        variables = [data]
+        named: Mapping[Hashable, xr.Variable] = {n: c.variable for n, c in data.coords.items()}
+    else:
+        variables, named = [v for v in data.data_vars.values() if v.dtype.kind in "iuf"], data.variables
+        if not variables:
+            raise ValueError(
+                f"the Dataset holds no numeric variable, so there is nothing to fit; it has {list(data.variables)}"
+            )
+    # Bounds of cells are no coordinates (CF conventions, section 7).
+    keys = ("bounds", "climatology")
+    bounds = {where.get(key) for v in named.values() for where in (v.attrs, v.encoding) for key in keys}
+    bounds |= {name for name in named if _BOUNDS.fullmatch(str(name))}
+    candidates = [_axes(v, pooled, bounds) for v in variables]
+    loaded = in_memory({name: c for by_name in candidates for name, c in by_name.items()})
+    choices = [{n: loaded[n] for n in by_name if _varies(loaded[n])} for by_name in candidates]
+    if not any(choices):
+        choices += [_monotonic_dimensions(v, pooled) for v in variables]
+    widest = max(choices, key=len)
     if not widest:
         raise _nothing(data)
     return widest
 
 
-def _numeric(dataset: xr.Dataset) -> list[xr.DataArray]:
-    numeric = [v for v in dataset.data_vars.values() if v.dtype.kind in "iuf"]
-    if not numeric:
-        raise ValueError(
-            f"the Dataset holds no numeric variable, so there is nothing to fit; it has {list(dataset.variables)}"
-        )
-    return numeric
-
-
-def _edges(data: Data) -> set[Hashable]:
-    """Return the names of variables that are the bounds of cells (CF conventions, section 7)."""
-    every = (
-        data.variables if isinstance(data, xr.Dataset) else {n: c.variable for n, c in data.coords.items()}
-    )
-    keys = ("bounds", "climatology")
-    named = {where.get(key) for v in every.values() for where in (v.attrs, v.encoding) for key in keys}
-    return named | {name for name in every if _BOUNDS.fullmatch(str(name))}
-
-
-def _axes(variable: xr.DataArray, pooled: set[Hashable], edges: set[Hashable]) -> dict[str, xr.DataArray]:
+def _axes(variable: xr.DataArray, pooled: set[Hashable], bounds: set[Hashable]) -> dict[str, xr.DataArray]:
     """Return for each axis the coordinate that it most surely is."""
     best: dict[str, tuple[tuple[int, bool, int], xr.DataArray]] = {}
     for name, c in variable.coords.items():
-        if name in edges or c.size < 2 or pooled & set(c.dims):
+        if name in bounds or c.size < 2 or pooled & set(c.dims):
             continue
         axis, rank = cf_axis(c)
         order = (rank, c.dims != (name,), -c.ndim)
@@ -143,23 +138,22 @@ def _axes(variable: xr.DataArray, pooled: set[Hashable], edges: set[Hashable]) -
     return {str(best[axis][1].name): best[axis][1] for axis in _ORDER if axis in best}
 
 
-def _differ(coordinate: xr.DataArray) -> bool:
-    x = axis_of(coordinate).to_float(coordinate.values)
-    x = x[np.isfinite(x)]
-    return bool(x.size and x.min() < x.max())
-
-
-def _ascending(variable: xr.DataArray, pooled: set[Hashable]) -> dict[str, xr.DataArray]:
+def _monotonic_dimensions(variable: xr.DataArray, pooled: set[Hashable]) -> dict[str, xr.DataArray]:
     """Return the dimensions whose labels are floats, dates or durations that only rise or only fall."""
     dims = [d for d in variable.dims if d in variable.coords and variable.sizes[d] > 1 and d not in pooled]
     labels = {str(d): variable.coords[d] for d in dims}
-    timed = {n: c for n, c in labels.items() if c.dtype.kind in "fm" or is_date(c)}
-    return {name: c for name, c in timed.items() if _monotonic(axis_of(c).to_float(c.values))}
+    steps = {n: np.diff(_numbers(c)) for n, c in labels.items() if c.dtype.kind in "fm" or is_date(c)}
+    return {n: labels[n] for n, step in steps.items() if np.all(step > 0) or np.all(step < 0)}
 
 
-def _monotonic(x: Floats) -> bool:
-    steps = np.diff(x)
-    return bool(np.all(steps > 0) or np.all(steps < 0))
+def _numbers(coordinate: xr.DataArray) -> Floats:
+    return axis_of(coordinate).to_float(coordinate.values)
+
+
+def _varies(coordinate: xr.DataArray) -> bool:
+    x = _numbers(coordinate)
+    x = x[np.isfinite(x)]
+    return bool(x.size and x.min() < x.max())
 
 
 def _nothing(data: Data) -> ValueError:
@@ -195,11 +189,8 @@ def _basis(x: Floats, axis: Axis, extent: Extent) -> Basis:
     if axis.kind == "time" and _shows_seasons(x, axis, extent):
         return SEASONS
     closed = axis.wrap is not None and extent == (0.0, axis.wrap)
-    return BSpline(_bounded(_count(x) // LABELS_PER_FUNCTION + (0 if closed else DEGREE)))
-
-
-def _bounded(count: int) -> int:
-    return min(max(count, LEAST), MOST)
+    count = _count(x) // LABELS_PER_FUNCTION + (0 if closed else DEGREE)
+    return BSpline(min(max(count, LEAST), MOST))
 
 
 def _shows_seasons(x: Floats, axis: Axis, extent: Extent) -> bool:

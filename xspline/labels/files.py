@@ -1,4 +1,4 @@
-"""Zarr stores and NetCDF files that are there once all of them is written, and not before."""
+"""Zarr stores and NetCDF files, written so that a file is complete once it has its name."""
 
 from __future__ import annotations
 
@@ -15,13 +15,24 @@ from xspline.execution.files import replacing
 _IN_PART = ("append_dim", "compute", "group", "region")
 
 
+def open_dataset(path: Any, **kwargs: Any) -> xr.Dataset:
+    """Return the contents of a Zarr store or a NetCDF file, loaded; `kwargs` as for xarray's functions."""
+    if isinstance(path, str | Path) and Path(path).is_file() and not str(path).endswith(".zip"):
+        with xr.open_dataset(path, **kwargs) as dataset:
+            return dataset.load()
+    with xr.open_zarr(path, **{"consolidated": False, "chunks": None, **kwargs}) as dataset:
+        return dataset.load()
+
+
 def write_zarr(dataset: xr.Dataset, path: Any, **kwargs: Any) -> None:
     """Write a Dataset to Zarr without consolidated metadata (which Zarr 3 does not define) unless asked.
 
-    A store on a local path takes its name once all of it is written; where that fails, what was there stays.
+    Text is written with variable length: Zarr 3 does not define text of fixed length either. A store on a local path
+    takes its name once all of it is written; where that fails, what was there stays.
     """
+    text = {name: v.astype(object) for name, v in dataset.variables.items() if v.dtype.kind == "U"}
     with _target(path, kwargs, ("w", "w-")) as target:
-        dataset.to_zarr(target, **{"consolidated": False, **kwargs})
+        dataset.assign(text).to_zarr(target, **{"consolidated": False, **kwargs})
 
 
 def write_netcdf(dataset: xr.Dataset, path: Any, **kwargs: Any) -> Any:
