@@ -15,7 +15,7 @@ import xarray as xr
 import xspline as xs
 from tests.products import SEASONS, sst
 from xspline.accessor import SplineAccessor
-from xspline.solve.select import SOLVERS
+from xspline.solve import SOLVERS
 
 NAMES = ["fit", "statistics", "plan", "space"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from xspline.execution import Owners, Source
+from xspline.execution import HolderCodes, Source
 from xspline.labels.errors import label_text, place
 from xspline.labels.read.coordinates import Arrangement, arrange, floats
 from xspline.solve.errors import warn
@@ -124,7 +124,7 @@ class Holders:
     dim: Hashable
     holder_codes: NDArray[np.int32]
 
-    def owners(self, data: xr.DataArray, batch: tuple[Hashable, ...]) -> Owners:
+    def owners(self, data: xr.DataArray, batch: tuple[Hashable, ...]) -> HolderCodes:
         """Return the same in positions of the data's axes.
 
         Raises
@@ -140,7 +140,7 @@ class Holders:
                 f"a fit of its own, which cannot be shared out; fit its coordinate, pool it ({self.dim}=None), or "
                 "label another dimension"
             )
-        return Owners(data.dims.index(self.dim), self.holder_codes, len(self.names))
+        return HolderCodes(data.dims.index(self.dim), self.holder_codes, len(self.names))
 
     def sizes(self, code: int, data: xr.DataArray | xr.Dataset) -> dict[Hashable, int]:
         """Return the lengths of the dimensions of what one holder has."""
