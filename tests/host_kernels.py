@@ -70,7 +70,7 @@ def _library(source: str, options: tuple[str, ...]) -> ctypes.CDLL:
 
 
 def compiled(source: str, name: str, options: tuple[str, ...]) -> Any:
-    """The twin of `xspline.kernels.cuda.compiled`."""
+    """The twin of `xspline.kernels.device.cuda.load_kernel`."""
     launcher = getattr(_library(source, options), f"launch_{name}")
     parameters = [p for p in _parameters(source)[name] if p[2]]
 

@@ -13,8 +13,10 @@ from tests import reference
 from tests.devices import Device
 from tests.kernels.test_accumulate import check, part
 from tests.kernels.test_engines import assert_same, moved
-from xspline.kernels import Block, Group, Layout, accumulate, cells, compiled, compiled_cells, tiles
-from xspline.kernels.contract import Compiled, choose_engine
+from xspline.kernels import Block, Group, Layout, accumulate
+from xspline.kernels.compiled import cells as loops
+from xspline.kernels.engines import ArrayApiEngine, CompiledEngine, Engine, choose_engine
+from xspline.kernels.points.cells import ROWS_PER_CELL
 from xspline.kernels.walk import Walk
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
@@ -64,8 +66,8 @@ def observations(space: Space, count: int = 800, seed: int = 0) -> tuple[Block, 
     return Block(values, tuple(rng.uniform(*UNIT, count) for _ in range(ndim))), WHOLE[ndim]
 
 
-def goes_by_cells(built: Block, layout: Layout, space: Space) -> bool:
-    return Walk(built, layout, space, choose_engine(built.values), 10**6).cells(0) is not None
+def goes_by_cells(built: Block, layout: Layout, space: Space, engine: Engine | None = None) -> bool:
+    return Walk(built, layout, space, choose_engine(built.values, engine), 10**6).cells(0) is not None
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -86,22 +88,22 @@ def test_every_kind_of_basis(name: str, weighted: bool, device: Device) -> None:
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_few_rows_in_a_cell(name: str, monkeypatch: pytest.MonkeyPatch, device: Device) -> None:
+def test_few_rows_in_a_cell(name: str, device: Device) -> None:
     built, layout = observations(SPACES[name], 20)
     by_rows = check(built, layout, SPACES[name])
-    monkeypatch.setattr(cells, "ROWS_PER_CELL", 0)
-    monkeypatch.setattr(cells, "BOX", 1000)
-    monkeypatch.setattr(tiles, "BOX", 1000)
-    for block in (built, moved(built, device)):
-        assert goes_by_cells(block, layout, SPACES[name])
-    assert_same(check(built, layout, SPACES[name]), by_rows)
-    assert_same(accumulate(moved(built, device), layout, SPACES[name]), by_rows)
+    engines = (
+        CompiledEngine(rows_per_cell=0, cells_per_row=1000),
+        ArrayApiEngine(device.xp, device.device, cells_per_row=1000),
+    )
+    for block, engine in zip((built, moved(built, device)), engines, strict=True):
+        assert goes_by_cells(block, layout, SPACES[name], engine)
+        assert_same(accumulate(block, layout, SPACES[name], engine=engine), by_rows)
 
 
 def test_which_way_depends_on_rows_per_cell() -> None:
     space = SPACES["three cubics"]
-    assert goes_by_cells(*observations(space, 8 * cells.ROWS_PER_CELL), space)
-    assert not goes_by_cells(*observations(space, 8 * cells.ROWS_PER_CELL - 1), space)
+    assert goes_by_cells(*observations(space, 8 * ROWS_PER_CELL), space)
+    assert not goes_by_cells(*observations(space, 8 * ROWS_PER_CELL - 1), space)
     wide = Space({"a": Fourier(40, period=1.0), "b": BSpline(5, domain=UNIT)})
     assert not goes_by_cells(*observations(wide), wide)
 
@@ -124,7 +126,7 @@ def test_points_on_knots_ends_and_beyond(name: str, device: Device) -> None:
 
 @pytest.mark.parametrize("features", [f for space in SPACES.values() for f in space.features if f.local])
 def test_positions_and_values_have_twins(features) -> None:
-    rng, engine, edges = np.random.default_rng(0), Compiled(), features.edges
+    rng, engine, edges = np.random.default_rng(0), CompiledEngine(), features.edges
     x = np.concatenate([rng.uniform(-1.5, 2.5, 500), edges, np.nextafter(edges, 9), np.nextafter(edges, -9)])
     x = np.concatenate([x, edges + 1.0, edges - 1.0, [np.nan, np.inf, -np.inf, 1e30]])
     (cell, z), (cell_twin, z_twin) = features.locate(x), engine.locate(features, x)
@@ -135,14 +137,12 @@ def test_positions_and_values_have_twins(features) -> None:
 
 
 @pytest.mark.parametrize("slab", [7, 100])
-def test_slabs_that_cut_cells(slab: int, monkeypatch: pytest.MonkeyPatch, device: Device) -> None:
-    monkeypatch.setattr(cells, "ENTRIES", slab)
-    monkeypatch.setattr(tiles, "ENTRIES", 20 * slab)
-    monkeypatch.setattr(tiles, "TILES", (4, 8))
+def test_slabs_that_cut_cells(slab: int, device: Device) -> None:
     space = SPACES["uneven circle"]
     built, layout = observations(space)
-    found = check(built, layout, space)
-    assert_same(accumulate(moved(built, device), layout, space), found)
+    found = check(built, layout, space, engine=CompiledEngine(slab_entries=slab))
+    tiles = ArrayApiEngine(device.xp, device.device, tile_lengths=(4, 8), slab_entries=20 * slab)
+    assert_same(accumulate(moved(built, device), layout, space, engine=tiles), found)
 
 
 def test_window_of_a_region() -> None:
@@ -230,6 +230,6 @@ def test_bad_weights_stay_out(device: Device) -> None:
 def test_one_specialisation() -> None:
     for name in ("three cubics", "uneven circle", "waves last"):
         accumulate(*observations(SPACES[name]), SPACES[name])
-    if hasattr(compiled.locate, "signatures"):
-        for kernel in (compiled.locate, compiled.series, compiled_cells.add_cells, compiled_cells.sort_rows):
+    if hasattr(loops.locate, "signatures"):
+        for kernel in (loops.locate, loops.series, loops.add_cells, loops.sort_rows):
             assert len(kernel.signatures) == 1

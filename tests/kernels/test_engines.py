@@ -13,12 +13,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from array_api_compat import numpy as namespace
 
 from tests import reference
 from tests.devices import Device, StandIn
 from tests.kernels.cases import CASES, DTYPES, MASKS, SPACE, WEIGHTS, Case, block
 from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
-from xspline.kernels import Block, accumulate, compiled, compiled_scatter, contract, evaluate
+from xspline.kernels import Block, accumulate, evaluate
+from xspline.kernels.compiled import contraction
+from xspline.kernels.engines import SHORT_BOX, ArrayApiEngine
 from xspline.sums import Sums
 
 
@@ -69,13 +72,10 @@ def test_every_weight_on_a_device(name: str, device: Device) -> None:
 
 
 @pytest.mark.parametrize("name", ["grid", "one of each", "batch last"])
-def test_cell_by_cell_or_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_product_for_all_cells_or_one_for_each(name: str) -> None:
     built, layout = block(name, "random", "first axis")
-    found = []
-    for short in (0, contract.SHORT):
-        monkeypatch.setattr(contract, "SHORT", short)
-        found.append(accumulate(built, layout, SPACE, engine="namespace"))
-    assert_same(*found)
+    engines = (ArrayApiEngine(namespace, "cpu", sweeps=False, short_box=short) for short in (0, SHORT_BOX))
+    assert_same(*(accumulate(built, layout, SPACE, engine=engine) for engine in engines))
 
 
 def test_tallies_of_a_device(device: Device) -> None:
@@ -134,8 +134,9 @@ import numpy as np
 from tests import reference
 from tests.devices import Device, StandIn
 from tests.kernels.cases import CASES, SPACE, block
-from xspline.kernels import Block, accumulate, compiled, compiled_scatter, contract, evaluate
-assert not hasattr(compiled_scatter.scatter, "py_func")
+from xspline.kernels import Block, accumulate, evaluate
+from xspline.kernels.compiled import contraction
+assert not hasattr(contraction.scatter, "py_func")
 for name in ("one of each", "scalar place", "all scalar"):
     built, layout = block(name)
     found = accumulate(built, layout, SPACE)
@@ -157,6 +158,6 @@ def test_one_specialisation_per_kernel() -> None:
         for dtype in ("f8", ">f4", "i2"):
             built, layout = block(name, dtype=dtype)
             accumulate(replace(built, values=np.asfortranarray(built.values)), layout, SPACE)
-    if hasattr(compiled_scatter.scatter, "signatures"):
-        assert len(compiled_scatter.scatter.signatures) == 1
-        assert len(compiled.scatter_products.signatures) == 1
+    if hasattr(contraction.scatter, "signatures"):
+        assert len(contraction.scatter.signatures) == 1
+        assert len(contraction.scatter_products.signatures) == 1

@@ -22,11 +22,10 @@ from xspline.kernels import (
     Group,
     Layout,
     accumulate,
-    compiled,
-    compiled_gather,
     evaluate,
     evaluate_pairs,
 )
+from xspline.kernels.compiled import contraction
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Factor, outer_pairs
 from xspline.sums.window import whole
@@ -205,9 +204,10 @@ def test_kernels_run_without_compilation() -> None:
 import numpy as np
 from tests import reference
 from tests.kernels.cases import CASES, SPACE, block
-from xspline.kernels import compiled, evaluate, evaluate_pairs
+from xspline.kernels import evaluate, evaluate_pairs
+from xspline.kernels.compiled import contraction
 from xspline.sums import outer_pairs
-assert not hasattr(compiled.gather_folded, "py_func")
+assert not hasattr(contraction.gather_folded, "py_func")
 c = np.random.default_rng(0).normal(size=SPACE.shape)
 for name in ("one of each", "scalar place", "time × stations", "all scalar"):
     built, layout = block(name)
@@ -228,7 +228,7 @@ def test_one_specialisation_per_kernel() -> None:
         pairs, coordinates = pairs_for(case, rng), case.coordinates(rng)
         for form in (pairs, np.asfortranarray(pairs), pairs.astype("f4")):
             evaluate_pairs(form, coordinates, case.layout, SPACE)
-    if hasattr(compiled.gather_folded, "signatures"):
-        for kernel in (compiled.gather_products, compiled.gather_folded):
+    if hasattr(contraction.gather_folded, "signatures"):
+        for kernel in (contraction.gather_products, contraction.gather_folded):
             assert len(kernel.signatures) == 1
-        assert len(compiled_gather.gather.signatures) <= 2  # one for each precision of the result
+        assert len(contraction.gather.signatures) <= 2  # one for each precision of the result

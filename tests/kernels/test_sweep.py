@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tests.devices import Device
 from tests.kernels.cases import DTYPES, LAT, LON, MASKS, SPACE, TIME, block, grid, masked
 from tests.kernels.test_engines import assert_same, moved
-from xspline.kernels import Block, Group, Layout, accumulate, compiled_scatter
-from xspline.kernels.contract import choose_engine
-from xspline.kernels.layout import Piece, parts_of
-from xspline.kernels.mask import Lines, Projections
+from xspline.kernels import Block, Group, Layout, accumulate
+from xspline.kernels.compiled import contraction
+from xspline.kernels.engines import choose_engine
+from xspline.kernels.separation import LineSeparation, Projections
 from xspline.kernels.sweep import Sweep
-from xspline.kernels.walk import SLAB, Walk
+from xspline.kernels.walk import SLAB, SlabBox, Walk, slab_axes_of
 
 SWEPT = {
     "time, lat, lon": (grid(TIME, LAT, LON), (5, 22, 300)),  # more columns than a tile
@@ -86,8 +86,8 @@ def test_any_number_in_any_order_of_memory(dtype: str) -> None:
         np.broadcast_to(found.values, found.values.shape),
     ):
         assert_same(accumulate(replace(found, values=values), layout, SPACE), expected)
-    if hasattr(compiled_scatter.sweep, "signatures"):
-        assert len(compiled_scatter.sweep.signatures) <= 2  # float32 and float64
+    if hasattr(contraction.sweep, "signatures"):
+        assert len(contraction.sweep.signatures) <= 2  # float32 and float64
 
 
 def test_what_is_not_swept() -> None:
@@ -108,7 +108,7 @@ def test_what_is_not_swept() -> None:
 def test_infinities_and_overflow_are_left_to_the_slabs(value: float) -> None:
     found, layout = built("time, lat, lon", "random")
     found.values[2, 3, 4] = value
-    assert Sweep(walk(found, layout), 1).found() is None
+    assert Sweep(walk(found, layout), 1).result() is None
     with np.errstate(over="ignore"):
         tally = accumulate(found, layout, SPACE).tally
     assert tally.infinity == ((2, 3, 4) if np.isinf(value) else None)
@@ -129,19 +129,18 @@ def test_reference_is_the_first_finite_value_of_the_data() -> None:
 )
 def test_digests_separate_as_counting_does(name: str, split: str, seed: int) -> None:
     layout, shape = SWEPT[name]
-    parts, rng = parts_of(layout), np.random.default_rng(seed)
-    lengths = tuple(part.rows(shape) for part in parts)
-    index = next(i for i, part in enumerate(parts) if len(part.axes) == 1 and not part.is_batch)
+    slab_axes, rng = slab_axes_of(layout), np.random.default_rng(seed)
+    lengths = tuple(axis.length(shape) for axis in slab_axes)
+    index = next(i for i, axis in enumerate(slab_axes) if len(axis.axes) == 1 and not axis.is_batch)
     valid = _mask(split, lengths, rng)
     if not valid.any():
         return
-    projections = Projections(parts, lengths, np, "cpu")
-    projections.add(valid, Piece((), tuple((0, n) for n in lengths)), False)
-    counted = projections.finish()
+    counted = Projections(slab_axes, lengths, np, "cpu")
+    counted.add(valid, SlabBox((), tuple((0, n) for n in lengths)), False)
     words = rng.integers(-(2**63), 2**63, [n if i == index else 1 for i, n in enumerate(lengths)])
     digest = np.sum(np.where(valid, words, 0), axis=index, keepdims=True)
     count = np.sum(valid, axis=index, keepdims=True)
-    lines = Lines(parts, index, count, digest, lambda at: valid[at])
+    lines = LineSeparation(slab_axes, index, count, digest, lambda at: valid[at])
     total = int(np.count_nonzero(valid))
     assert lines.components(total, []) == counted.components(total, [])
     components = lines.components(total, [])

@@ -11,7 +11,7 @@ import numpy as np
 
 from xspline.execution.cluster import workers_of
 from xspline.execution.transfer import ring
-from xspline.kernels.cuda import Kernel, compiled
+from xspline.kernels.device.cuda import Kernel, load_kernel
 
 DEVICES = (None, "cuda")
 
@@ -104,7 +104,7 @@ class Gpu:
 
     def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Kernel:
         """Return a kernel from its source in CUDA C++."""
-        return compiled(source, name, options)
+        return load_kernel(source, name, options)
 
     def cholesky(self, matrix: Any) -> Any:
         """Return L with L Lᵀ the matrix; `numpy.linalg.LinAlgError` where there is none, which CuPy does not check."""
