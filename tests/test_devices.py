@@ -12,6 +12,7 @@ import xarray as xr
 import xspline as xs
 from tests.devices import Device, StandIn
 from tests.duck import Duck
+from tests.solve.cases import on
 from xspline.solve import select
 
 Put = Callable[[np.ndarray], Any]
@@ -138,7 +139,7 @@ def near(monkeypatch: pytest.MonkeyPatch) -> None:
 def cuda(device: Device, near: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The device is the one that is named "cuda"."""
     if isinstance(device, StandIn):
-        monkeypatch.setattr("xspline.execution.gpu", lambda name: device if name else None)
+        monkeypatch.setattr("xspline.execution.resources", lambda name: on(device if name else None))
         monkeypatch.setattr("xspline.execution.device.has_gpu", lambda: True)
 
 

@@ -129,12 +129,12 @@ def plan(
     agreed, observed = _request(data, space, bases, index=True)
     (first,) = _owned(observed[:1], weights, holders_of(holder, data))
     asked = as_penalty(penalty, agreed)
-    gpu = execution.gpu(execution.present(device))
+    resources = execution.resources(execution.present(device))
     cost = execution.plan(
         first.source(agreed),
         agreed,
         device=device,
-        solver=lambda gram: choice_for(gram, asked, agreed, solver, gpu),
+        solver=lambda gram: choice_for(gram, asked, agreed, solver, resources),
     )
     return replace(cost, code=f"fit({defaults.code(agreed)})")
 

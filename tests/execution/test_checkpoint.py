@@ -22,7 +22,7 @@ from tests.execution.cases import BATCH, GRID, LINE, SPACE, Array, chunked, grid
 from tests.products import SEASONS, sst
 from xspline.execution import Owners, Source, sums
 from xspline.execution.checkpoint import FILES, KEPT, batches, level, load, save
-from xspline.sums import Shares, Sums
+from xspline.sums import HolderSums, Sums
 
 BIG = (60, 14, 12)
 
@@ -33,8 +33,8 @@ def small_regions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xspline.execution.retry.PAUSES", (0.0, 0.0))
 
 
-def digests(found: Sequence[Sums | Shares]) -> list[Any]:
-    return [[s.digest() for s in f.values()] if isinstance(f, Shares) else f.digest() for f in found]
+def digests(found: Sequence[Sums | HolderSums]) -> list[Any]:
+    return [[s.digest() for s in f.values()] if isinstance(f, HolderSums) else f.digest() for f in found]
 
 
 def sources(form: str) -> dict[str, Source]:

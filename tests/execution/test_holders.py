@@ -32,7 +32,7 @@ from tests.execution.cases import (
 from xspline.execution import Owners, Source, compute, lazy_sums, persist, plan, sums
 from xspline.kernels import Group, Layout
 from xspline.spaces import BSpline, Space
-from xspline.sums import Shares, Sums
+from xspline.sums import HolderSums, Sums
 
 YEARS = np.repeat(np.arange(5), 6)
 SEASONS = np.arange(SHAPE[0]) % 4
@@ -54,7 +54,7 @@ def selected(source: Source, axis: int, rows: np.ndarray) -> Source:
     return own.with_parts(taken(own.values, tuple(range(len(own.shape)))), arrays)
 
 
-def assert_own(found: Shares, source: Source, where: Space) -> None:
+def assert_own(found: HolderSums, source: Source, where: Space) -> None:
     """Every share is the sums of the rows that carry its code."""
     axis, codes = source.owners.axis, np.asarray(source.owners.codes)
     assert sorted(found) == list(range(source.owners.count))
@@ -218,7 +218,7 @@ def test_lazy_shares_are_computed_together() -> None:
     kept = persist([*lazy, "as it is"])
     assert kept.pop() == "as it is"
     assert [s.digest() for s in compute(kept)] == [s.digest() for s in found]
-    assert_own(Shares(dict(enumerate(found))), source, SPACE)
+    assert_own(HolderSums(dict(enumerate(found))), source, SPACE)
 
 
 @pytest.mark.parametrize("form", FORMS)

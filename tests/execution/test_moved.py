@@ -11,7 +11,7 @@ from tests.execution.cases import GRID, SPACE, Array, chunked, grid, positions, 
 from xspline.execution import Source, lazy_sums, plan
 from xspline.kernels import Group, Layout
 from xspline.spaces import BSpline, Fourier, Space
-from xspline.sums import Shares, Sums
+from xspline.sums import HolderSums, Sums
 
 FIELD = Layout((Group((0,), (0,)), Group((1,), (1,))))
 WIDE = Space({"a": BSpline(66, domain=(0.0, 1.0)), "b": BSpline(42, domain=(0.0, 1.0))})
@@ -26,7 +26,7 @@ class Moved(Callback):  # type: ignore[misc]
         super().__init__(posttask=self.made)
 
     def made(self, key: Any, result: Any, *_: Any) -> None:
-        if isinstance(result, Sums | Shares):
+        if isinstance(result, Sums | HolderSums):
             self.sizes.append(result.nbytes)
 
 

@@ -31,7 +31,10 @@ from tests.execution.memory import peak_of
 from xspline.execution import Plan, Source, lazy_sums, plan, sums
 from xspline.execution.planning import components
 from xspline.kernels import Group, Layout
+from xspline.solve import Resources
+from xspline.solve.select import select
 from xspline.spaces import BSpline, Space
+from xspline.sums import Gram
 
 TERA = (14_600, 720, 1440)
 
@@ -97,10 +100,10 @@ def test_masks_cost_more_the_less_they_separate() -> None:
     assert all(row.reason and row.solver_bytes > 0 for row in found.values())
 
 
-def test_a_solve_that_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xspline.solve.select.physical_memory", lambda: float(2**30))
+def test_a_solve_that_does_not_fit_is_said() -> None:
     huge = Space({name: BSpline(70, domain=(0.0, 1.0)) for name in "abc"})
-    found = rows(plan(grid(), huge))
+    small = Resources(cores=2, memory=2.0**30)
+    found = rows(plan(grid(), huge, solver=lambda gram: select(gram, Gram(()), huge.frame, resources=small)))
     assert found["any"].solver == "none"
     assert "GiB" in found["any"].reason
     assert found["none"].solver == "spectral"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from xspline.solve import Penalty
+from xspline.solve import Penalty, Resources
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Factor, Gram, Sums, digest_key
 
@@ -200,3 +201,9 @@ def close(a: np.ndarray, b: np.ndarray, tolerance: float = 1e-9) -> bool:
     """Equal up to a share of the largest value; NaN nowhere."""
     scale = float(np.max(np.abs(b), initial=1e-300))
     return bool(np.max(np.abs(np.asarray(a) - b), initial=0.0) <= tolerance * scale)
+
+
+def on(gpu: Any, memory: float | None = None) -> Resources:
+    """The resources of this machine with a GPU, and perhaps another memory."""
+    here = Resources.here()
+    return replace(here, gpu=gpu, memory=here.memory if memory is None else memory)

@@ -103,11 +103,13 @@ def test_many_bands(rng: np.random.Generator, shape: tuple[int, int]) -> None:
     rhs, which = rng.normal(size=(shape[0], 6)), np.array([0, 3, 3, 1, 2, 0])
     solved, own = cholesky.solve(rhs, which), cholesky.solve(rhs[:, :4], np.arange(4))
     every = np.arange(shape[1])
-    halves, inverse = cholesky.half(rhs, which), cholesky.inverse(every)
+    halves, inverse = cholesky.apply_inverse_sqrt(rhs, which), cholesky.inverse(every)
     for b in range(4):
         alone = BandCholesky(stored[..., b].copy())
         np.testing.assert_allclose(solved[:, which == b], alone.solve(rhs[:, which == b]), rtol=1e-9)
-        np.testing.assert_allclose(halves[:, which == b], alone.half(rhs[:, which == b]), rtol=1e-9)
+        np.testing.assert_allclose(
+            halves[:, which == b], alone.apply_inverse_sqrt(rhs[:, which == b]), rtol=1e-9
+        )
         np.testing.assert_allclose(own[:, b], alone.solve(rhs[:, [b]])[:, 0], rtol=1e-9)
         np.testing.assert_allclose(inverse[..., b], alone.inverse(every), rtol=1e-8, atol=1e-300)
         np.testing.assert_allclose(cholesky.pivot[b], alone.pivot, rtol=1e-9)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.devices import Device
-from tests.solve.cases import gaps, space_of
+from tests.solve.cases import gaps, on, space_of
 from tests.solve.test_iterative import System, roughness
 from xspline.solve import solve
 from xspline.solve.device.multigrid import DeviceLevel, DeviceMultigrid, DeviceOperator, DeviceSchwarz
@@ -119,7 +119,12 @@ def test_effective_degrees_of_freedom(device: Device) -> None:
 def test_a_solve_asks_for_its_device(device: Device) -> None:
     system = System.of(4, 1e-2, missing=0.3)
     penalty = roughness(system.space, system.sums.gram, 1e-2)
-    ours, host = (solve(system.sums, system.space, penalty, "iterative", gpu=gpu) for gpu in (device, None))
+    ours, host = (
+        solve(system.sums, system.space, penalty, "iterative", resources=on(gpu)) for gpu in (device, None)
+    )
     assert ours.factorisation.system.gpu is device
     close(ours.coefficients, host.coefficients, 1e-8)
-    assert solve(system.sums, system.space, penalty, "banded", gpu=device).factorisation.name == "banded"
+    assert (
+        solve(system.sums, system.space, penalty, "banded", resources=on(device)).factorisation.name
+        == "banded"
+    )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.devices import Device, StandIn
-from tests.solve.cases import Case, close, gaps, grid, space_of
+from tests.solve.cases import Case, close, gaps, grid, on, space_of
 from tests.solve.test_smoothing import wave
 from xspline.solve import Penalty, Ridge, Roughness, SingularSystemError, choose, factorise, select, solve
 from xspline.solve.device.dense import DeviceCholesky, assembled
@@ -59,7 +59,7 @@ def test_everything_is_that_of_the_host(kinds: Any, batch: Any, penalty: Penalty
     assert close(ours.pivots, host.pivots, 1e-10)
     assert close(ours.traces(terms), host.traces(terms), 1e-10)
     assert close(ours.solve(vectors), host.solve(vectors), 1e-10)
-    assert close(ours.half(vectors), host.half(vectors), 1e-10)
+    assert close(ours.apply_inverse_sqrt(vectors), host.apply_inverse_sqrt(vectors), 1e-10)
     assert ours.determined.all() and ours.nbytes == host.nbytes
 
 
@@ -140,10 +140,10 @@ def test_the_message_of_an_undetermined_system(make: Any, message: str, device: 
     said = []
     for gpu in (device, None):
         with pytest.raises(SingularSystemError, match=message) as caught:
-            solve(case.sums(gram), case.space, Ridge(0.0), "dense", gpu=gpu)
+            solve(case.sums(gram), case.space, Ridge(0.0), "dense", resources=on(gpu))
         said.append(str(caught.value))
     assert said[0] == said[1]
-    solution = solve(case.sums(gram), case.space, Ridge(0.1), "dense", gpu=device)
+    solution = solve(case.sums(gram), case.space, Ridge(0.1), "dense", resources=on(device))
     assert solution.factorisation.choice.on_gpu and solution.determined
 
 
@@ -164,10 +164,9 @@ def test_a_gpu_takes_dense_systems_that_are_worth_the_way(
     size: int, name: str, on_gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(select, "AWAY", 1e9)
-    monkeypatch.setattr(select, "physical_memory", lambda: 256e9)
     space, gram = cube(size)
     penalty = Roughness(1.0).gram(space)
-    choice = select.select(gram, penalty, space.frame, gpu=StandIn())
+    choice = select.select(gram, penalty, space.frame, resources=on(StandIn(), 256e9))
     assert (choice.name, choice.on_gpu) == (name, on_gpu)
     assert ("soon factorised on the GPU" in choice.reason) == on_gpu
     assert not select.select(gram, penalty, space.frame).on_gpu
@@ -181,7 +180,7 @@ def test_a_gpu_without_room() -> None:
         gpu.memory = memory * (MATRICES + SEARCHED) * matrix / select.SHARE
         assert (room_on(gpu, space.size) > matrix) == fits
         for solver in (None, "dense"):
-            choice = select.select(gram, ridge, space.frame, solver, gpu=gpu)
+            choice = select.select(gram, ridge, space.frame, solver, resources=on(gpu))
             assert choice.on_gpu == fits
             assert fits or choice == select.select(gram, ridge, space.frame, solver)
     gpu.memory = 1e15
@@ -194,20 +193,22 @@ def test_what_has_structure_stays_on_the_host(
 ) -> None:
     monkeypatch.setattr(select, "AWAY", 1e9)
     space, gram = cube(20)
-    choice = select.select(Gram(gram.terms[:1]), penalty.gram(space), space.frame, gpu=StandIn())
+    choice = select.select(Gram(gram.terms[:1]), penalty.gram(space), space.frame, resources=on(StandIn()))
     assert choice.name == request.node.callspec.id and not choice.on_gpu
 
 
 def test_a_solver_asked_for_by_name_is_the_one(device: Device) -> None:
     case, gram = grid(space_of(*PLANE), np.random.default_rng(0))
     for solver in ("spectral", "banded"):
-        found = factorise(gram, Ridge(1e-2).gram(case.space), case.space, solver, gpu=device)
+        found = factorise(gram, Ridge(1e-2).gram(case.space), case.space, solver, resources=on(device))
         assert found.name == solver and not found.choice.on_gpu
 
 
 def test_a_solve_on_the_gpu_comes_back(device: Device) -> None:
     case, gram = made(PLANE, (2,))
-    ours, host = (solve(case.sums(gram), case.space, Ridge(1e-2), "dense", gpu=c) for c in (device, None))
+    ours, host = (
+        solve(case.sums(gram), case.space, Ridge(1e-2), "dense", resources=on(c)) for c in (device, None)
+    )
     assert ours.factorisation.choice.on_gpu and ours.factorisation.system.gpu is device
     assert close(ours.coefficients, host.coefficients, 1e-10) and close(ours.rss, host.rss, 1e-10)
     for name in ("edf", "logdet", "inverse_pairs"):
@@ -220,7 +221,9 @@ def test_a_solve_on_the_gpu_comes_back(device: Device) -> None:
 def test_the_smoothing_is_that_of_the_host(method: str, kinds: Any, batch: Any, device: Device) -> None:
     case, gram = made(kinds, batch)
     sums = case.sums(gram)
-    ours, host = (choose(sums, case.space, method, solver="dense", gpu=gpu) for gpu in (device, None))
+    ours, host = (
+        choose(sums, case.space, method, solver="dense", resources=on(gpu)) for gpu in (device, None)
+    )
     found, expected = (list(one.penalty.strengths(case.space).values()) for one in (ours, host))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert ours.score == pytest.approx(host.score, rel=1e-10)
@@ -230,7 +233,8 @@ def test_the_smoothing_is_that_of_the_host(method: str, kinds: Any, batch: Any, 
 def test_smoothing_by_iterations_runs_there_too(device: Device) -> None:
     case, gram = made(("cubic", "circle", "linear"))
     ours, host = (
-        choose(case.sums(gram), case.space, "reml", solver="iterative", gpu=gpu) for gpu in (device, None)
+        choose(case.sums(gram), case.space, "reml", solver="iterative", resources=on(gpu))
+        for gpu in (device, None)
     )
     assert ours.factorisation.system.gpu is device
     found, expected = (list(one.penalty.strengths(case.space).values()) for one in (ours, host))

@@ -162,13 +162,16 @@ def test_estimates(share: float) -> None:
     penalty = roughness(space, gram, share)
     ours = made(space, gram, penalty)
     direct = Direct(gram, penalty.gram(space), space.frame, dense=False)
-    error = float(ours.edf_error())
+    samples = ours.edf_samples()[0]
+    error = float(np.std(samples, ddof=1) / np.sqrt(len(samples)) / samples.mean())
     assert 0 < error < 0.01
     assert abs(float(ours.edf()) / float(direct.edf()) - 1) < 4 * error
-    assert abs(float(ours.logdet() - direct.logdet())) < 1e-3 * space.size
-    parts = [Gram((term,)) for term in penalty.gram(space).terms]
-    np.testing.assert_allclose(ours.traces(parts), direct.traces(parts), rtol=0.03)
-    for answer in (lambda: ours.half(np.zeros(space.shape)), ours.inverse_pairs):
+    asked = factorise(gram, penalty.gram(space), space, "spectral")
+    for answer in (
+        lambda: asked.apply_inverse_sqrt(np.zeros(space.shape)),
+        asked.inverse_pairs,
+        asked.logdet,
+    ):
         with pytest.raises(ConvergenceError, match=r"not available from iterations: pass solver='banded'"):
             answer()
 

@@ -124,7 +124,9 @@ def check(found: Factorisation, case: Case, penalty: Penalty) -> None:
     ]
     assert close(np.broadcast_to(found.traces(grams), (len(grams), *batch)), np.array(traces))
     units = np.eye(size).reshape(*space.shape, size, *(1 for _ in batch))
-    halves = np.broadcast_to(found.half(units), (*space.shape, size, *batch)).reshape(size, size, *batch)
+    halves = np.broadcast_to(found.apply_inverse_sqrt(units), (*space.shape, size, *batch)).reshape(
+        size, size, *batch
+    )
     halves = np.moveaxis(halves, (0, 1), (-2, -1))
     assert close(halves @ np.moveaxis(halves, -2, -1), inverse)
 
@@ -172,7 +174,11 @@ def test_members_that_are_not_determined_are_missing(members: int) -> None:
     for solver in ("banded", "dense"):
         found = factorise(case.general(), Gram(()), space, solver)
         rng = np.random.default_rng(0)
-        values = [found.logdet()[None], found.inverse_pairs(), found.half(rng.normal(size=(5, members)))]
+        values = [
+            found.logdet()[None],
+            found.inverse_pairs(),
+            found.apply_inverse_sqrt(rng.normal(size=(5, members))),
+        ]
         for value in [*values, found.traces([Ridge(1.0).gram(space)]), found.edf()[None]]:
             missing = np.isnan(value).reshape(-1, members)
             assert missing[:, 2].all() and not np.delete(missing, 2, axis=1).any()
@@ -185,7 +191,7 @@ def test_members_without_observations_are_missing(solver: str, penalty: Penalty)
     case, gram = (static if solver == "separable" else grid)(space, np.random.default_rng(0), (3,))
     case, gram = with_multiplicity(case, gram, np.array([1.0, 0.0, 2.0]))
     found = factorise(gram, penalty.gram(space), space, solver)
-    half = found.half(np.random.default_rng(0).normal(size=(*space.shape, 3)))
+    half = found.apply_inverse_sqrt(np.random.default_rng(0).normal(size=(*space.shape, 3)))
     for value in (found.logdet()[None], found.inverse_pairs(), half, found.traces([Ridge(1.0).gram(space)])):
         missing = np.isnan(value).reshape(-1, 3)
         assert missing[:, 1].all() and not missing[:, [0, 2]].any()

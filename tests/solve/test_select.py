@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from xspline.solve import Penalty, Ridge, Roughness, factorise, solve
-from xspline.solve.select import physical_memory, select
+from xspline.solve.parallel import physical_memory
+from xspline.solve.select import select
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Factor, Gram, digest_key
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from xspline.solve import Penalty, Ridge, Roughness, factorise, solve
+from xspline.solve import Penalty, Resources, Ridge, Roughness, factorise, solve
 from xspline.solve import parallel as threads
 from xspline.solve.direct.cholesky import BandCholesky
 from xspline.solve.direct.lapack import pbtrf
@@ -202,8 +202,7 @@ def test_same_bits_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch, roo
     found = []
     for cores in (1, 3):
         monkeypatch.setattr(threads, "cores", lambda cores=cores: cores)
-        monkeypatch.setattr("xspline.solve.select.cores", lambda cores=cores: cores)
-        solution = solve(case.sums(gram), space, Ridge(0.1), "separable")
+        solution = solve(case.sums(gram), space, Ridge(0.1), "separable", resources=Resources(cores, 1e9))
         answers = [solution.factorisation.edf(), solution.factorisation.inverse_pairs()]
         found.append([solution.coefficients, *answers, solution.factorisation.edf()])
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(*found, strict=True))

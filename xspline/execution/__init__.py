@@ -4,9 +4,9 @@ from .broadcast import deferred as deferred
 from .broadcast import evaluate as evaluate
 from .device import Gpu as Gpu
 from .device import check_device as check_device
-from .device import gpu as gpu
 from .device import has_gpu as has_gpu
 from .device import present as present
+from .device import resources as resources
 from .device import to_device as to_device
 from .faults import ClusterLostError as ClusterLostError
 from .faults import WorkerMemoryError as WorkerMemoryError

@@ -24,7 +24,7 @@ from xspline.execution.files import replacing
 from xspline.execution.graph import Graph, Grid, add_task, new_name
 from xspline.execution.retry import retrying
 from xspline.spaces import Space
-from xspline.sums import Shares, Sums
+from xspline.sums import HolderSums, Sums
 
 KEPT = 16
 """Sums of the highest level of the tree that has this many are kept, or those of the blocks."""
@@ -119,7 +119,7 @@ def level(blocks: Sequence[int], steps: Sequence[Sequence[int]]) -> int:
 # What the tasks run
 
 
-def save(path: Path, *parts: Sums | Shares) -> tuple[Sums | Shares, ...]:
+def save(path: Path, *parts: Sums | HolderSums) -> tuple[Sums | HolderSums, ...]:
     """Write sums to a file, which appears once it is complete, and return them."""
     _check_seen(path)
     arrays: dict[str, Any] = {}
@@ -136,18 +136,18 @@ def _write(path: Path, arrays: dict[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
-def _described(part: Sums | Shares, prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:
+def _described(part: Sums | HolderSums, prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:
     """Add the arrays of one part and return what JSON says of it."""
-    shared = isinstance(part, Shares)
+    shared = isinstance(part, HolderSums)
     found = []
-    for code, sums in part.items() if isinstance(part, Shares) else [(0, part)]:
+    for code, sums in part.items() if isinstance(part, HolderSums) else [(0, part)]:
         own, meta = sums.to_arrays()
         arrays.update({f"{prefix}{code}_{name}": array for name, array in own.items()})
         found.append({"code": code, "arrays": list(own), "meta": meta, "digest": sums.digest()})
     return {"shared": shared, "sums": found}
 
 
-def load(path: Path) -> tuple[Sums | Shares, ...]:
+def load(path: Path) -> tuple[Sums | HolderSums, ...]:
     """Return the sums in a file.
 
     Raises
@@ -165,13 +165,13 @@ def load(path: Path) -> tuple[Sums | Shares, ...]:
         ) from error
 
 
-def _read(path: Path) -> tuple[Sums | Shares, ...]:
+def _read(path: Path) -> tuple[Sums | HolderSums, ...]:
     with np.load(path, allow_pickle=False) as file:
         meta = json.loads(file["meta"].tobytes())
         return tuple(_restored(part, f"{k}_", file) for k, part in enumerate(meta["parts"]))
 
 
-def _restored(part: dict[str, Any], prefix: str, file: Any) -> Sums | Shares:
+def _restored(part: dict[str, Any], prefix: str, file: Any) -> Sums | HolderSums:
     found = {}
     for one in part["sums"]:
         arrays = {name: file[f"{prefix}{one['code']}_{name}"] for name in one["arrays"]}
@@ -180,7 +180,7 @@ def _restored(part: dict[str, Any], prefix: str, file: Any) -> Sums | Shares:
             raise ValueError(
                 f"its sums have digest {sums.digest()[:12]} and should have {one['digest'][:12]}"
             )
-    return Shares(found) if part["shared"] else found[0]
+    return HolderSums(found) if part["shared"] else found[0]
 
 
 def _check_seen(path: Path) -> None:

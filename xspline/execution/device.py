@@ -8,10 +8,13 @@ from typing import Any
 
 import dask.base
 import numpy as np
+from dask.system import CPU_COUNT
+from distributed.system import MEMORY_LIMIT
 
 from xspline.execution.cluster import workers_of
 from xspline.execution.transfer import ring
 from xspline.kernels.device.cuda import Kernel, load_kernel
+from xspline.solve import Resources
 
 DEVICES = (None, "cuda")
 
@@ -121,10 +124,10 @@ class Gpu:
         return solve_triangular(root.T, rhs, trans=int(not transposed))
 
 
-def gpu(device: str | None) -> Gpu | None:
-    """Return the GPU that `device` names, or None for the host."""
+def resources(device: str | None) -> Resources:
+    """Return what a solve may use here: cores and memory within the limits of a container, and the named GPU."""
     check_device(device)
-    return None if device is None else Gpu()
+    return Resources(CPU_COUNT, float(MEMORY_LIMIT), None if device is None else Gpu())
 
 
 def on_gpu_workers(device: str | None, client: Any) -> AbstractContextManager[Any]:

@@ -23,9 +23,9 @@ from xspline.execution.source import Slices, Source, as_block, cut, whole
 from xspline.execution.split import apart
 from xspline.kernels import Block, accumulate
 from xspline.spaces import Frame, Space
-from xspline.sums import Shares, Sums
+from xspline.sums import HolderSums, Sums
 
-Total = TypeVar("Total", Sums, Shares)
+Total = TypeVar("Total", Sums, HolderSums)
 """Both add alike: the Sums of one holder, or of each that has a share."""
 
 
@@ -51,25 +51,27 @@ class Recipe:
     device: str | None
 
 
-def sum_in_memory(source: Source, space: Space, device: str | None) -> Sums | Shares:
+def sum_in_memory(source: Source, space: Space, device: str | None) -> Sums | HolderSums:
     """Return the Sums of a source that is in memory, in one go."""
     box = whole(source.shape)
     arrays = [cut(array, axes, box) for axes, array in source.parts]
     return _accumulated(source, source.values, arrays, box, space, device)
 
 
-def sum_held(held: Held, space: Space, device: str | None) -> Sums | Shares:
+def sum_held(held: Held, space: Space, device: str | None) -> Sums | HolderSums:
     """Return the same of a source that came inside a task."""
     return sum_in_memory(held(), space, device)
 
 
-def zero(source: Source, space: Space) -> Sums | Shares:
+def zero(source: Source, space: Space) -> Sums | HolderSums:
     """Return the Sums of no data."""
     nothing = Sums.zero(space.frame, tuple(source.shape[a] for a in source.layout.batch_axes))
-    return nothing if source.owners is None else Shares(dict.fromkeys(range(source.owners.count), nothing))
+    return (
+        nothing if source.owners is None else HolderSums(dict.fromkeys(range(source.owners.count), nothing))
+    )
 
 
-def sum_block(recipe: Recipe, index: tuple[int, ...], held: Held | None, *arrays: Any) -> Sums | Shares:
+def sum_block(recipe: Recipe, index: tuple[int, ...], held: Held | None, *arrays: Any) -> Sums | HolderSums:
     """Return the Sums of one Dask block; `arrays` are its large parts, then what its values come from."""
     n = sum(array is None for _, array in recipe.source.parts)
     box = recipe.cuts.box(index)
@@ -78,13 +80,13 @@ def sum_block(recipe: Recipe, index: tuple[int, ...], held: Held | None, *arrays
     return _sum_box(recipe, values, box, arrays[:n], box)
 
 
-def sum_blocks(recipe: Recipe, index: tuple[int, ...], blocks: Blocks, *values: Any) -> Sums | Shares:
+def sum_blocks(recipe: Recipe, index: tuple[int, ...], blocks: Blocks, *values: Any) -> Sums | HolderSums:
     """Return the Sums of one group of Dask blocks, block by block; `values` are what they depend on."""
     given = dict(zip(blocks.names, values, strict=True))
     return _Made(recipe, index, (), blocks, given).sums()
 
 
-def sum_region(recipe: Recipe, index: tuple[int, ...], *arrays: Any) -> Sums | Shares:
+def sum_region(recipe: Recipe, index: tuple[int, ...], *arrays: Any) -> Sums | HolderSums:
     """Return the Sums of one region, read by read in constant memory; `arrays` are its large parts."""
     return _Read(recipe, index, arrays).sums()
 
@@ -119,7 +121,7 @@ class _Walk(ABC):
     def order(self) -> tuple[int, ...]:
         return (*self.recipe.source.layout.batch_axes, *self.recipe.source.consumed)
 
-    def sums(self) -> Sums | Shares:
+    def sums(self) -> Sums | HolderSums:
         if self.recipe.device is None:
             return self._fold(self.order, self.region, self.values)
         load, steps = loader(self.recipe.device), self._steps(self.order, self.region)
@@ -135,7 +137,7 @@ class _Walk(ABC):
         for lo, hi in itertools.pairwise(self.bounds(axes[0], box[axes[0]])):
             yield from self._steps(axes[1:], (*box[: axes[0]], slice(lo, hi), *box[axes[0] + 1 :]))
 
-    def _fold(self, axes: Sequence[int], box: Slices, values: Callable[[Slices], Any]) -> Sums | Shares:
+    def _fold(self, axes: Sequence[int], box: Slices, values: Callable[[Slices], Any]) -> Sums | HolderSums:
         """Return the Sums of `box`, walked along the first of `axes`, each step along the others.
 
         Boxes are merged axis by axis, so that factors of separable masks meet again as products.
@@ -226,13 +228,13 @@ class _Merged:
         self.frame = recipe.space.frame
         self.parts: list[Any] = []
 
-    def add(self, part: Sums | Shares) -> None:
+    def add(self, part: Sums | HolderSums) -> None:
         self.parts.append(part)
         total, *waiting = (p.nbytes for p in self.parts)
         if len(waiting) >= FAN_IN or sum(waiting) > max(WAITING, total):
             self.parts = [self.result()]
 
-    def result(self) -> Sums | Shares:
+    def result(self) -> Sums | HolderSums:
         return self.parts[0] if len(self.parts) == 1 else _sum(self.parts, self.frame)
 
 
@@ -244,16 +246,16 @@ class _SideBySide:
         self.axis = recipe.source.layout.batch_axes.index(axis)
         self.parts: list[Any] = []
 
-    def add(self, part: Sums | Shares) -> None:
+    def add(self, part: Sums | HolderSums) -> None:
         self.parts.append(part)
 
-    def result(self) -> Sums | Shares:
+    def result(self) -> Sums | HolderSums:
         return side_by_side(self.parts, self.axis, self.frame)
 
 
 def _sum_box(
     recipe: Recipe, values: Any, box: Slices, arrays: Sequence[Any], origin: Slices
-) -> Sums | Shares:
+) -> Sums | HolderSums:
     """Return the Sums of the data in `box`; `arrays` are the large parts, over the box `origin` around it."""
     relative = tuple(slice(b.start - o.start, b.stop - o.start) for b, o in zip(box, origin, strict=True))
     large = iter(arrays)
@@ -266,13 +268,13 @@ def _sum_box(
 
 def _accumulated(
     source: Source, values: Any, arrays: Sequence[Any], box: Slices, space: Space, device: str | None
-) -> Sums | Shares:
+) -> Sums | HolderSums:
     """Return the Sums of values that lie in `box`, or those of each holder that has a share in them."""
     block, owners = as_block(source, values, arrays, box), source.owners
     if owners is None:
         return _sums_of(block, source, space, device)
     shares = apart(block, source.layout, owners.axis, np.asarray(arrays[-1]))
-    return Shares({s.code: s.placed(_sums_of(s.block, source, space, device)) for s in shares})
+    return HolderSums({s.code: s.placed(_sums_of(s.block, source, space, device)) for s in shares})
 
 
 def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> Sums:

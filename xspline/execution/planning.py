@@ -14,7 +14,7 @@ from dask.utils import format_bytes
 
 from xspline.execution.chunked import cuts_of, prepare, read_of, steps_of
 from xspline.execution.cuts import Cuts
-from xspline.execution.device import check_device
+from xspline.execution.device import check_device, present, resources
 from xspline.execution.footprint import Component, Sizes, gram_bytes, joined, most_holders, sums_bytes
 from xspline.execution.source import Source, in_memory, is_dask, is_reader
 from xspline.execution.transfer import RING
@@ -175,7 +175,9 @@ def plan(
     source = prepare(source)
     cuts = cuts_of(source)
     steps = steps_of(source, space, cuts)
-    choose = solver or functools.partial(select, penalty=Gram(()), frame=space.frame)
+    choose = solver or functools.partial(
+        select, penalty=Gram(()), frame=space.frame, resources=resources(present(device))
+    )
     return Plan(
         source.label,
         dict(zip(space.names, space.shape, strict=True)),

@@ -25,11 +25,11 @@ from xspline.execution.graph import Blocks, Graph, Grid, Held, Inputs, Key
 from xspline.execution.leaves import Recipe
 from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader
 from xspline.spaces import Space
-from xspline.sums import Shares, Sums
+from xspline.sums import HolderSums, Sums
 
 
-@sizeof.register((Sums, Shares))
-def _sizeof_sums(sums: Sums | Shares) -> int:
+@sizeof.register((Sums, HolderSums))
+def _sizeof_sums(sums: Sums | HolderSums) -> int:
     return int(sums.nbytes)
 
 
@@ -38,7 +38,7 @@ def sums(
 ) -> list[Any]:
     """Return the Sums of each source: those in memory at once, the others in one compute for all of them.
 
-    Of a source that several holders share, they are Shares: the Sums of each holder by its code.
+    Of a source that several holders share, they are HolderSums: the Sums of each holder by its code.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def sums(
 
 
 def lazy_sums(source: Source, space: Space, *, device: str | None = None) -> Delayed:
-    """Return the Sums of `source`, or Shares, as a Delayed; building it computes and reads nothing."""
+    """Return the Sums of `source`, or HolderSums, as a Delayed; building it computes and reads nothing."""
     check_device(device)
     graph, (key,) = build([source], space, device)
     layers = HighLevelGraph.from_collections(key, tasks.needed(graph, [key]), dependencies=())

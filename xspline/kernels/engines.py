@@ -38,7 +38,7 @@ class Engine(Locator, Protocol):
     Attributes
     ----------
     sweeps : bool
-        Whether grids may be summed in one sweep (`sweep.Sweep`).
+        Whether grids may be summed in one sweep (`sweep.Sweep`): of NumPy's arrays, and of CuPy's.
     """
 
     @property
@@ -80,8 +80,8 @@ def choose_engine(array: Array, engine: str | Engine | None = None) -> Engine:
         raise ValueError(f"the compiled engine takes NumPy arrays, got {type(array).__name__}")
     if engine == "numba" or (engine is None and is_numpy):
         return CompiledEngine()
-    where = array_api_compat.array_namespace(array), array_api_compat.device(array)
-    return ArrayApiEngine(*where, sweeps=engine is None)
+    sweeps = engine is None and array_api_compat.is_cupy_array(array)
+    return ArrayApiEngine(array_api_compat.array_namespace(array), array_api_compat.device(array), sweeps)
 
 
 def contract(array: Array, rows: Sequence[Rows | None], engine: Engine, out: Array | None = None) -> Array:
@@ -158,7 +158,7 @@ class ArrayApiEngine:
 
     xp: Any
     device: Any
-    sweeps: bool = True
+    sweeps: bool = False
     short_box: int = SHORT_BOX
     cells_per_row: int = cells.CELLS_PER_ROW
     tile_lengths: tuple[int, int] = tiles.TILE_LENGTHS
@@ -379,7 +379,6 @@ def _gather(flat: Floats, rows: Rows, out: Floats) -> Floats:
         order = np.argsort(start)
         loops.gather_folded(flat, order, start[order], places, table[order], functions, out)
     else:
-        out[:] = 0.0
         loops.gather_products(flat, start, places, table, functions, rows.pairs, out)
     return out
 

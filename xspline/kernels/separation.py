@@ -20,7 +20,7 @@ import numpy as np
 from xspline.kernels.component import SumsByCell, SumsBySlab
 from xspline.kernels.layout import Array, Bools, Floats, first_true, to_host, to_namespace
 from xspline.kernels.walk import Component, SlabAxis, SlabBox, Walk
-from xspline.sums import Factor, Tally, digest_key
+from xspline.sums import Factor, Tally, digest_key, join_overlapping
 from xspline.sums.factor import KEY_MODULUS
 
 HASHED = 1 << 14  # entries hashed at a time: hashing copies what it is given
@@ -164,12 +164,7 @@ class LineSeparation(Separation):
 
 def join(components: Iterable[Component], joined: Iterable[Component]) -> list[Component]:
     """A partition, those of its sets that one of `joined` touches made one; ordered by their first groups."""
-    out = list(components)
-    for together in joined:
-        touching = [component for component in out if component & together]
-        out = [component for component in out if component not in touching]
-        out.append(frozenset().union(*touching))
-    return sorted(out, key=min)
+    return sorted(map(frozenset, join_overlapping([*components, *joined])), key=min)
 
 
 # Factors of G

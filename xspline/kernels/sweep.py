@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
 from xspline.kernels.component import SumsByCell, SumsBySlab
 from xspline.kernels.device.cuda import CudaSweeper
-from xspline.kernels.engines import Engine
 from xspline.kernels.layout import Array, Bools, Floats, all_true, first_true, rounded, to_host
-from xspline.kernels.rows import LineSums, Rows, row_words
+from xspline.kernels.rows import LineSums, Rows
 from xspline.kernels.separation import BlockResult, LineSeparation, factors_of
 from xspline.kernels.walk import SlabBox, Walk, slab_boxes
 from xspline.sums import Tally
@@ -70,48 +67,8 @@ class Sweeper(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class ArrayApiSweeper:
-    """The definition, by array-API functions.
-
-    Attributes
-    ----------
-    engine : Engine
-    xp, device
-        The namespace, and where its arrays are.
-    """
-
-    engine: Engine
-    xp: Any
-    device: Any
-
-    def per_line(self, rows: Rows) -> int:
-        return 4 * rows.count
-
-    def reads(self, array: Array) -> bool:
-        return array.dtype in (self.xp.float32, self.xp.float64)
-
-    def readable(self, array: Array) -> Array:
-        return self.xp.astype(array, self.xp.float64)
-
-    def sweep(
-        self, values: Array, column: int, after: int, rows: Rows, reference: float | None, scratch: Floats
-    ) -> LineSums:
-        xp, values = self.xp, values[:, :, column : column + after]
-        known = xp.logical_not(xp.isnan(values))
-        e = xp.astype(known, xp.float64)
-        if reference is not None:
-            e = xp.where(known, xp.astype(values, xp.float64) - reference, xp.zeros_like(e))
-        sums = xp.permute_dims(self.engine.scatter(e, 1, rows), (0, 2, 1))
-        if reference is None:
-            return LineSums(sums)
-        number = xp.astype(known, xp.int64)
-        words = number * xp.asarray(row_words(rows.count)[:, None], device=self.device)
-        return LineSums(sums, xp.sum(e * e, axis=1), xp.sum(number, axis=1), xp.sum(words, axis=1))
-
-
 class CompiledSweeper:
-    """Its twin for NumPy arrays, in compiled loops."""
+    """Sweeps of NumPy arrays in compiled loops."""
 
     def per_line(self, rows: Rows) -> int:
         return 2 * rows.extent
@@ -146,15 +103,6 @@ class CompiledSweeper:
         return out
 
 
-def _sweeper(walk: Walk) -> Sweeper:
-    """Compiled loops for NumPy arrays, a kernel of its own for CuPy's, the definition for every other."""
-    if walk.on_host:
-        return CompiledSweeper()
-    if array_api_compat.is_cupy_array(walk.block.values):
-        return CudaSweeper(walk.xp, walk.device)
-    return ArrayApiSweeper(walk.engine, walk.xp, walk.device)
-
-
 class Sweep:
     """One block, swept along one of its slab axes.
 
@@ -164,12 +112,13 @@ class Sweep:
     index : int
         Number of the slab axis.
     sweeper : Sweeper, optional
-        By default the one for the kind of the values.
+        By default compiled loops for NumPy arrays, a kernel of its own for CuPy's.
     """
 
     def __init__(self, walk: Walk, index: int, sweeper: Sweeper | None = None) -> None:
         self.walk, self.index = walk, index
-        self.sweeper = _sweeper(walk) if sweeper is None else sweeper
+        default = CompiledSweeper() if walk.on_host else CudaSweeper(walk.xp, walk.device)
+        self.sweeper: Sweeper = default if sweeper is None else sweeper
         self.rows = walk.rows(index, (0, walk.lengths[index]))
         lengths = tuple(1 if i == index else n for i, n in enumerate(walk.lengths))
         xp, device = walk.xp, walk.device
@@ -180,7 +129,7 @@ class Sweep:
 
     @staticmethod
     def of(walk: Walk) -> Sweep | None:
-        """None where a block is not on a grid, has weights or labels outside the domains."""
+        """None where a block is not on a grid of NumPy's or CuPy's, has weights or labels outside the domains."""
         index, masked = _cheapest(walk), isinstance(walk.block.values, np.ma.MaskedArray)
         if index is None or masked or not walk.engine.sweeps or walk.block.weights or not _inside(walk):
             return None

@@ -11,7 +11,7 @@ import numpy as np
 
 from xspline import execution
 from xspline.labels.statistics import Statistics
-from xspline.solve import Factorisation, Penalty, Solution, solve
+from xspline.solve import Factorisation, Penalty, Resources, Solution, solve
 from xspline.solve.smoothing.choose import Smoothing, choose
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
@@ -49,9 +49,10 @@ def solved_variables(
     device : where iterations and large dense systems are solved: None (the host) or "cuda".
     """
     shared: list[tuple[Gram, Penalty, Factorisation]] = []
-    gpu = execution.gpu(device)
+    resources = execution.resources(device)
     return {
-        name: _solved(statistics, name, asked[name], solver, shared, gpu) for name in statistics.variables
+        name: _solved(statistics, name, asked[name], solver, shared, resources)
+        for name in statistics.variables
     }
 
 
@@ -61,13 +62,13 @@ def _solved(
     asked: Asked,
     solver: str | None,
     shared: list[tuple[Gram, Penalty, Factorisation]],
-    gpu: execution.Gpu | None,
+    resources: Resources,
 ) -> Solved:
     sums, space = statistics.total(name), statistics.space
     if isinstance(asked, str):
-        return chosen(sums, [part.sums[name] for part in statistics.parts], space, asked, solver, gpu)
+        return chosen(sums, [part.sums[name] for part in statistics.parts], space, asked, solver, resources)
     known = (f for gram, penalty, f in shared if penalty == asked and gram.equals(sums.gram))
-    solution = solve(sums, space, asked, solver, next(known, None), gpu)
+    solution = solve(sums, space, asked, solver, next(known, None), resources)
     shared.append((sums.gram, asked, solution.factorisation))
     return Solved(asked, solution)
 
@@ -78,10 +79,10 @@ def chosen(
     space: Space,
     method: str,
     solver: str | None,
-    gpu: execution.Gpu | None = None,
+    resources: Resources | None = None,
 ) -> Solved:
     """Return the solve with the penalty that a criterion chooses from sums (and for "holders" from their parts)."""
-    found = choose(sums, space, method, solver=solver, parts=parts, gpu=gpu)
+    found = choose(sums, space, method, solver=solver, parts=parts, resources=resources)
     solution = solve(sums, space, found.penalty, solver, found.factorisation)
     return Solved(found.penalty, solution, _described(found))
 
@@ -117,7 +118,7 @@ def _merged_coefficients(
     parts: list[Sums], space: Space, asked: Asked, solver: str | None, device: str | None
 ) -> np.ndarray:
     # A worker without a GPU solves on its cores, as it does where `fit` finds none.
-    total, gpu = Sums.merge(parts, space.frame), execution.gpu(execution.present(device))
+    total, resources = Sums.merge(parts, space.frame), execution.resources(execution.present(device))
     if isinstance(asked, str):
-        return chosen(total, parts, space, asked, solver, gpu).solution.coefficients
-    return solve(total, space, asked, solver, gpu=gpu).coefficients
+        return chosen(total, parts, space, asked, solver, resources).solution.coefficients
+    return solve(total, space, asked, solver, resources=resources).coefficients

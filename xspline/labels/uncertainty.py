@@ -107,7 +107,10 @@ def deviations(field: Field, name: str, n: int, rng: np.random.Generator) -> np.
     factorisation, sigma = field.solution[name].factorisation, sigma_of(field, name)
     step = max(1, DRAWN // (math.prod(shape) * math.prod(batch)))
     sizes = [min(step, n - first) for first in range(0, n, step)]
-    drawn = (sigma * factorisation.half(rng.standard_normal((*shape, size, *batch))) for size in sizes)
+    drawn = (
+        sigma * factorisation.apply_inverse_sqrt(rng.standard_normal((*shape, size, *batch)))
+        for size in sizes
+    )
     return np.concatenate(list(drawn), axis=len(shape))
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from xspline import execution
 from xspline.kernels import Group, Layout
 from xspline.labels import operators
-from xspline.solve import Penalty, SingularSystemError, solve
+from xspline.solve import Penalty, Resources, SingularSystemError, solve
 from xspline.sums import Sums, leave_one_out
 
 if TYPE_CHECKING:
@@ -124,9 +124,9 @@ def without(field: Field, names: Iterable[str] | None = None) -> dict[str, Array
     wanted, frame = list(field.variables if names is None else names), field.space.frame
     remaining = {name: leave_one_out(_sums(field, name), frame) for name in wanted}
     fits: dict[str, list[Array]] = {name: [] for name in wanted}
-    gpu = execution.gpu(execution.present(field.device))
+    resources = execution.resources(execution.present(field.device))
     for number in range(len(field.statistics.parts)):
-        solver = _Solver(field.space, gpu)
+        solver = _Solver(field.space, resources)
         for name in wanted:
             c = solver.coefficients(remaining[name][number], field.penalties[name])
             fits[name].append(np.broadcast_to(c, (*frame.sizes, *field.variables[name].batch_shape)))
@@ -142,15 +142,15 @@ def without(field: Field, names: Iterable[str] | None = None) -> dict[str, Array
 class _Solver:
     """Solves for one variable after another; those with one G and one penalty share a factorisation."""
 
-    def __init__(self, space: Space, gpu: execution.Gpu | None) -> None:
-        self.space, self.gpu = space, gpu
+    def __init__(self, space: Space, resources: Resources) -> None:
+        self.space, self.resources = space, resources
         self.known: list[tuple[Sums, Penalty, Any]] = []
 
     def coefficients(self, sums: Sums, penalty: Penalty) -> Array:
         """c, [K.., b..]; NaN where nothing is determined."""
         known = (f for s, p, f in self.known if p == penalty and s.gram.equals(sums.gram))
         try:
-            solution = solve(sums, self.space, penalty, None, next(known, None), self.gpu)
+            solution = solve(sums, self.space, penalty, None, next(known, None), self.resources)
         except SingularSystemError:
             return np.full((*self.space.shape, *(1 for _ in sums.batch)), np.nan)
         self.known.append((sums, penalty, solution.factorisation))

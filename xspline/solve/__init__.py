@@ -2,6 +2,7 @@
 
 from xspline.solve.errors import ConvergenceError as ConvergenceError
 from xspline.solve.errors import SingularSystemError as SingularSystemError
+from xspline.solve.parallel import Resources as Resources
 from xspline.solve.penalty import Penalty as Penalty
 from xspline.solve.penalty import PenaltySum as PenaltySum
 from xspline.solve.penalty import Ridge as Ridge
@@ -12,9 +13,9 @@ from xspline.solve.select import Choice as Choice
 from xspline.solve.smoothing.choose import Smoothing as Smoothing
 from xspline.solve.smoothing.choose import choice_for as choice_for
 from xspline.solve.smoothing.choose import choose as choose
-from xspline.solve.solution import Factorisation as Factorisation
 from xspline.solve.solution import Solution as Solution
 from xspline.solve.solution import factorise as factorise
 from xspline.solve.solution import solve as solve
+from xspline.solve.system import Factorisation as Factorisation
 
 penalty_from_dict = Penalty.from_dict

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,15 +115,3 @@ def _domain(name: str, axis: Axis, features: Features) -> str:
     if features.domain is None:
         return f"{name} unbounded"
     return f"{name} {_text(axis, features.domain[0])} to {_text(axis, features.domain[1])}"
-
-
-class WithoutInverse:
-    """A system that is solved by iterations, which know no inverse."""
-
-    def half(self, z: object) -> NoReturn:
-        """Not available: a draw needs a square root of (G + Λ)⁻¹."""
-        raise ConvergenceError("draws of the coefficients " + NEEDS_DIRECT)
-
-    def inverse_pairs(self) -> NoReturn:
-        """Not available: pointwise variances need entries of (G + Λ)⁻¹."""
-        raise ConvergenceError("variances of the coefficients " + NEEDS_DIRECT)

@@ -1,7 +1,6 @@
 """Krylov methods for symmetric positive definite systems, several right-hand sides [m, ..] side by side.
 
-Conjugate gradients (Hestenes and Stiefel 1952) for solutions, Lanczos quadrature over random probes (Ubaru, Chen and
-Saad 2017) for log-determinants.
+Conjugate gradients (Hestenes and Stiefel 1952) for solutions, fixed random probes for traces (Hutchinson 1990).
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
-from scipy import linalg
 
 from xspline.solve.errors import ConvergenceError
 
@@ -27,8 +25,6 @@ PROBES = (4, 16)  # fewest and most: their estimates scatter like 1 / √P
 PROBE_TOLERANCE = 1e-6
 PROBED = 200_000  # coefficients up to which there are most probes
 SEED = 20240229
-LANCZOS = 160  # steps of a quadrature for log|A|
-BREAKDOWN = 1e-12  # of the Lanczos process
 
 
 def conjugate_gradients(
@@ -136,31 +132,3 @@ def probes(sizes: Sequence[int]) -> Array:
     count = int(np.clip(most * PROBED // math.prod(sizes), fewest, most))
     bits = np.random.default_rng(SEED).integers(0, 2, size=(count, *sizes), dtype=np.int8)
     return np.asarray(bits * 2.0 - 1.0, dtype=np.float64)
-
-
-def spread(samples: Array) -> float:
-    """Standard error of the mean."""
-    return float(np.std(samples, ddof=1) / np.sqrt(len(samples))) if len(samples) > 1 else math.nan
-
-
-def quadrature(matvec: Step, z: Array, most: int = LANCZOS) -> Array:
-    """zᵀ log(M) z of rows z [m, ..] by the Lanczos process, [m]."""
-    power = dot(z, z)
-    v, before, beta = times(1.0 / np.sqrt(power), z), np.zeros_like(z), np.zeros(len(z))
-    diagonal, beside = [], []
-    for _ in range(min(most, z[0].size)):
-        w = matvec(v) - times(beta, before)
-        diagonal.append(dot(w, v))
-        w -= times(diagonal[-1], v)
-        beta = norm_of(w)
-        beside.append(beta)
-        before, v = v, times(np.divide(1.0, beta, out=np.zeros_like(beta), where=beta > BREAKDOWN), w)
-    rows = zip(np.transpose(diagonal), np.transpose(beside), strict=True)
-    return np.asarray(power * np.array([_log_of(*row) for row in rows]))
-
-
-def _log_of(diagonal: Array, beside: Array) -> float:
-    """(log T)_{11} of a tridiagonal matrix, cut where it falls apart."""
-    end = int(np.argmax(np.append(beside, 0.0) <= BREAKDOWN)) + 1
-    values, vectors = linalg.eigh_tridiagonal(diagonal[:end], beside[: min(end, len(diagonal)) - 1])
-    return float(vectors[0] ** 2 @ np.log(np.maximum(values, BREAKDOWN**2)))

@@ -7,16 +7,53 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from xspline.solve.device.gpu import Gpu
+
 MAX_THREADS = 16
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a solve may use.
+
+    Parameters
+    ----------
+    cores : int
+        Processor cores.
+    memory : float
+        Bytes of memory on the host.
+    gpu : Gpu, optional
+        Device of the iterative solver, and of dense systems that fit there and are worth the transfer; all others,
+        which are small or have structure, stay on the host.
+    """
+
+    cores: int
+    memory: float
+    gpu: Gpu | None = None
+
+    @staticmethod
+    def here() -> Resources:
+        """The cores of this process and the memory of this machine, no GPU."""
+        return Resources(cores(), physical_memory())
+
+
+def physical_memory() -> float:
+    """Bytes of memory of this machine; infinity where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return math.inf
 
 
 def cores() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 from xspline.solve.direct.band import Ordering, narrowest
 from xspline.solve.multigrid.spaces import MAX_AXES
 from xspline.solve.multigrid.subdomains import inverses
-from xspline.solve.parallel import MANY, cores
+from xspline.solve.parallel import MANY, Resources
 from xspline.solve.structure import Product, describe, distinct, product_of, ridge_of, split, subframe
 from xspline.sums import Gram
 
@@ -66,7 +65,7 @@ def select(
     solver: str | None = None,
     *,
     exact: bool = False,
-    gpu: Gpu | None = None,
+    resources: Resources | None = None,
 ) -> Choice:
     """Choose a solver for (G + Λ) c = h: the fastest that the structure admits and the memory holds.
 
@@ -82,15 +81,16 @@ def select(
         up to four coordinates.
     exact : bool
         Only solvers that know the inverse: iterations estimate traces, and give no error bars.
-    gpu : Gpu, optional
-        Device for dense systems that fit there, where it is faster than any solver on the host.
+    resources : Resources, optional
+        Cores, memory, and a GPU for dense systems that fit there, where it is faster than any solver on the host; those
+        of this process and machine if they are not given.
 
     Raises
     ------
     ValueError
-        An unknown solver, one that the structure does not admit, or more bytes than the machine has.
+        An unknown solver, one that the structure does not admit, or more bytes than there is memory.
     """
-    return candidates(gram, penalty, frame, solver, exact=exact, gpu=gpu)[0]
+    return candidates(gram, penalty, frame, solver, exact=exact, resources=resources)[0]
 
 
 def candidates(
@@ -100,18 +100,19 @@ def candidates(
     solver: str | None = None,
     *,
     exact: bool = False,
-    gpu: Gpu | None = None,
+    resources: Resources | None = None,
 ) -> list[Choice]:
     """The solver of `select`, and those that take over, one after the other, where iterations do not converge."""
     if solver is not None and solver not in NAMES:
         raise ValueError(f"unknown solver {solver!r}: choose one of {', '.join(NAMES)}, or None for the best")
-    found = _Structure(gram, product_of(gram, frame), penalty, frame, room_for(exact), gpu)
+    resources = resources or Resources.here()
+    found = _Structure(gram, product_of(gram, frame), penalty, frame, room_for(resources, exact), resources)
     proposals = [_PROPOSALS[name](found) for name in (NAMES if solver is None else (solver,))]
     admitted = (c for c in proposals if c is not None and (c.exact or not exact))
     choices = sorted(admitted, key=lambda c: c.operations + (0.0 if c.exact else PATIENCE))
     if not choices:
         raise ValueError(_inadmissible(str(solver), found, admitted=any(proposals)))
-    fitting = [choice for choice in choices if choice.nbytes <= physical_memory()]
+    fitting = [choice for choice in choices if choice.nbytes <= resources.memory]
     if not fitting:
         raise ValueError(_too_large(choices[0], found, exact))
     if solver is not None:
@@ -121,11 +122,11 @@ def candidates(
 
 
 def iterating(
-    gram: Gram, penalty: Gram, frame: Frame, solver: str | None = None, gpu: Gpu | None = None
+    gram: Gram, penalty: Gram, frame: Frame, solver: str | None = None, resources: Resources | None = None
 ) -> Choice | None:
     """The first candidate that iterates, if it is worth it or asked for; None for several different systems."""
     try:
-        choices = candidates(gram, penalty, frame, solver, gpu=gpu)
+        choices = candidates(gram, penalty, frame, solver, resources=resources)
     except ValueError:
         return None
     one = int(distinct(gram)[1].max(initial=0)) == 0
@@ -141,7 +142,7 @@ class _Structure:
     penalty: Gram
     frame: Frame
     room: float
-    gpu: Gpu | None = None
+    resources: Resources
 
     @cached_property
     def ordering(self) -> Ordering:
@@ -203,14 +204,14 @@ def _separable(found: _Structure) -> Choice | None:
         f"bandwidth {ordering.bandwidth}) and the eigenvalues of the other factors"
     )
     operations = _eigen_operations(others) + systems * _band_operations(ordering)
-    nbytes = 8 * 2 * sum(k * k for k in others) + _kept(systems, ordering, own, found.room)
+    nbytes = 8 * 2 * sum(k * k for k in others) + _kept(systems, ordering, own, found)
     return Choice("separable", reason, nbytes, operations)
 
 
 def _banded(found: _Structure) -> Choice:
     ordering, count = found.ordering, found.members
     reason = f"{_general(found)}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
-    nbytes = _kept(count, ordering, found.frame, found.room)
+    nbytes = _kept(count, ordering, found.frame, found)
     return Choice("banded", reason, nbytes, count * _band_operations(ordering))
 
 
@@ -220,7 +221,8 @@ def _dense(found: _Structure) -> Choice:
     matrix = 8 * ordering.size**2
     nbytes = int(min(count * matrix, found.room)) + MATRICES * matrix
     choice = Choice("dense", f"{_general(found)}; {band}", nbytes, count * ordering.size**3 / 3)
-    return choice if found.gpu is None else _moved(choice, found, found.gpu)
+    gpu = found.resources.gpu
+    return choice if gpu is None else _moved(choice, found, gpu)
 
 
 def _moved(choice: Choice, found: _Structure, gpu: Gpu) -> Choice:
@@ -282,17 +284,19 @@ def _band_operations(ordering: Ordering) -> float:
     return float(ordering.size) * (ordering.bandwidth + 1) ** 2
 
 
-def _kept(systems: int, ordering: Ordering, frame: Frame, room: float) -> int:
+def _kept(systems: int, ordering: Ordering, frame: Frame, found: _Structure) -> int:
     """Bytes of the bands and of the pairs of their inverses, as far as they are kept, and of those being made."""
     one, pairs = 8 * ordering.size * (ordering.bandwidth + 1), 8 * ordering.size * math.prod(frame.offsets)
-    return int(min(systems * (one + pairs), room)) + abreast(systems, ordering) * (one + 2 * pairs)
+    return int(min(systems * (one + pairs), found.room)) + abreast(
+        systems, ordering, found.resources.cores
+    ) * (one + 2 * pairs)
 
 
-def abreast(systems: int, ordering: Ordering) -> int:
+def abreast(systems: int, ordering: Ordering, cores: int) -> int:
     """How many bands are factorised at the same time: as many as there are cores, within `ABREAST` bytes."""
     if not SMALL <= systems * _band_operations(ordering) < systems * MANY:
         return 1
-    return min(cores(), systems, max(1, int(ABREAST // (8 * ordering.size * (ordering.bandwidth + 1)))))
+    return min(cores, systems, max(1, int(ABREAST // (8 * ordering.size * (ordering.bandwidth + 1)))))
 
 
 def _inadmissible(solver: str, found: _Structure, *, admitted: bool) -> str:
@@ -315,7 +319,7 @@ def _inadmissible(solver: str, found: _Structure, *, admitted: bool) -> str:
 
 
 def _too_large(choice: Choice, found: _Structure, exact: bool) -> str:
-    available = physical_memory()
+    available = found.resources.memory
     remedy = "use fewer coefficients along some coordinate, or a machine with more memory"
     if found.one_product and not found.ridge:
         remedy += ", or a ridge (a number as penalty), under which this system falls into small ones"
@@ -329,17 +333,9 @@ def _too_large(choice: Choice, found: _Structure, exact: bool) -> str:
     )
 
 
-def physical_memory() -> float:
-    """Bytes of memory of this machine; infinity where the system does not say."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return math.inf
-
-
-def room_for(again: bool) -> float:
+def room_for(resources: Resources, again: bool) -> float:
     """Bytes of factorisations that are kept: much where they are used again and again; the rest is made again."""
-    return physical_memory() / 4 if again else ROOM
+    return resources.memory / 4 if again else ROOM
 
 
 def room_on(gpu: Gpu, size: int) -> float:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,129 +17,17 @@ from xspline.solve.kronecker.pcg import FastDiagonal
 from xspline.solve.kronecker.separable import Separable
 from xspline.solve.kronecker.spectral import Spectral
 from xspline.solve.krylov import MOST
+from xspline.solve.parallel import Resources
 from xspline.solve.penalty import Penalty
 from xspline.solve.select import ITERATIVE, Choice, candidates, room_for, room_on
 from xspline.solve.structure import product_of, ridge_of, split
+from xspline.solve.system import Factorisation, System
 from xspline.sums import Gram, Sums
 
 if TYPE_CHECKING:
-    from xspline.solve.device.gpu import Gpu
     from xspline.spaces import Frame, Space
 
 FEW = 100  # iterations after which another solver, if there is one, takes over
-
-
-class System(Protocol):
-    """A factorised system."""
-
-    @property
-    def determined(self) -> NDArray[np.bool_]: ...
-
-    @property
-    def weakest(self) -> int: ...
-
-    def solve(self, rhs: Array) -> Array: ...
-
-    def edf(self) -> Array: ...
-
-    def logdet(self) -> Array: ...
-
-    def inverse_pairs(self) -> Array: ...
-
-    def traces(self, grams: Sequence[Gram]) -> Array: ...
-
-    def half(self, z: Array) -> Array: ...
-
-
-@runtime_checkable
-class Iterating(Protocol):
-    """A system that is solved by iterations, and a few random probes of it."""
-
-    def solve(self, rhs: Array, tolerance: float | None = None) -> Array: ...
-
-    def probed(self) -> tuple[Array, Array, Array]: ...
-
-
-@dataclass(frozen=True, eq=False)
-class Factorisation:
-    """G + Λ, factorised: solves for any number of right-hand sides.
-
-    Parameters
-    ----------
-    choice : Choice
-        The solver and why.
-    system : Spectral, FastDiagonal, Separable, Direct or Iterative
-    determined : ndarray of bool, [b..]
-        Which batch members the data and the penalty determine; one without observations is not, whatever the
-        penalty. Extents are those of G: 1 where it is shared.
-    """
-
-    choice: Choice
-    system: System
-    determined: NDArray[np.bool_]
-
-    @property
-    def name(self) -> str:
-        """Name of the solver."""
-        return self.choice.name
-
-    @property
-    def reason(self) -> str:
-        """Why this solver."""
-        return self.choice.reason
-
-    def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
-        """(G + Λ)⁻¹ rhs, [K.., b..]; NaN for members that are not determined.
-
-        Where the solver iterates, up to a relative residual, if that is not to be the usual one.
-        """
-        system = self.system
-        if tolerance is not None and isinstance(system, Iterating):
-            return np.where(self.determined, system.solve(rhs, tolerance), np.nan)
-        return np.where(self.determined, system.solve(rhs), np.nan)
-
-    def probed(self) -> tuple[Array, Array, Array]:
-        """Random a and w with E[w aᵀ] = I, and b = (G + Λ)⁻¹ w, [K.., m] each, of a solver that iterates."""
-        if not isinstance(self.system, Iterating):
-            raise TypeError(f"the {self.name} solver knows the inverse and has no probes; ask it for traces")
-        return self.system.probed()
-
-    def edf(self) -> Array:
-        """Effective degrees of freedom tr((G + Λ)⁻¹ G), [b..]; NaN where not determined.
-
-        Exact, but for iterations, which estimate traces and log|G + Λ| from fixed random probes.
-        """
-        return np.where(self.determined, self.system.edf(), np.nan)
-
-    def logdet(self) -> Array:
-        """log|G + Λ|, [b..]; NaN where not determined."""
-        return np.where(self.determined, self.system.logdet(), np.nan)
-
-    def inverse_pairs(self) -> Array:
-        """Pair form Z of (G + Λ)⁻¹, [K.., O.., b..], on the frame of the Space; NaN for members not determined.
-
-        Only the entries of the inverse that pairs of features meet in are computed: tr((G + Λ)⁻¹ B) = Σ Z B for a
-        pair array B, and φᵀ (G + Λ)⁻¹ φ = Σ_{k,o} Z[k,o] Π_j φ_{k_j} φ_{k_j + o_j}.
-        """
-        return np.where(self.determined, self.system.inverse_pairs(), np.nan)
-
-    def traces(self, grams: Sequence[Gram]) -> Array:
-        """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..]; NaN where not determined."""
-        return np.where(self.determined, self.system.traces(grams), np.nan)
-
-    def half(self, z: Array) -> Array:
-        """x with E[x xᵀ] = (G + Λ)⁻¹ for z of independent standard normal numbers.
-
-        Parameters
-        ----------
-        z : ndarray, [K.., b..]
-            Batch extents of 1 broadcast on both sides.
-
-        Returns
-        -------
-        ndarray, [K.., b..]; NaN for members that are not determined.
-        """
-        return np.where(self.determined, self.system.half(z), np.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +58,7 @@ def factorise(
     *,
     observations: int | None = None,
     exact: bool = False,
-    gpu: Gpu | None = None,
+    resources: Resources | None = None,
 ) -> Factorisation:
     """Factorise G + Λ.
 
@@ -186,7 +73,7 @@ def factorise(
         Number of observations, for messages.
     exact : bool
         Only solvers that know the inverse, see `select`.
-    gpu : Gpu, optional
+    resources : Resources, optional
         See `solve`.
 
     Raises
@@ -196,7 +83,9 @@ def factorise(
     ValueError
         The solver does not fit the structure, or needs more memory than there is.
     """
-    found = _factorised(gram, penalty, space, solver, observations=observations, exact=exact, gpu=gpu)
+    found = _factorised(
+        gram, penalty, space, solver, observations=observations, exact=exact, resources=resources
+    )
     return found[0]
 
 
@@ -209,7 +98,7 @@ def _factorised(
     *,
     observations: int | None,
     exact: bool = False,
-    gpu: Gpu | None = None,
+    resources: Resources | None = None,
 ) -> tuple[Factorisation, Array]:
     """The factorisation and, with a right-hand side [K.., b..], its solution: each factor is made once for both."""
     frame = space.frame
@@ -217,7 +106,7 @@ def _factorised(
     observed = gram.diagonal(frame) > 0
     if not observed.any():
         raise nothing_determined(space, observed.reshape(members))
-    choice, system, solved = _attempted(gram, penalty, space, solver, rhs, exact, gpu)
+    choice, system, solved = _attempted(gram, penalty, space, solver, rhs, exact, resources)
     determined = system.determined & observed.any(axis=tuple(range(len(frame.sizes))))
     if not determined.any():
         raise nothing_determined(
@@ -237,15 +126,16 @@ def _attempted(
     solver: str | None,
     rhs: Array | None,
     exact: bool,
-    gpu: Gpu | None,
+    resources: Resources | None,
 ) -> tuple[Choice, System, Array]:
     """The first solver that gets there: where iterations take too many, the next one takes over."""
-    choices = candidates(gram, penalty, space.frame, solver, exact=exact, gpu=gpu)
-    room, failed = room_for(exact), ""
+    resources = resources or Resources.here()
+    choices = candidates(gram, penalty, space.frame, solver, exact=exact, resources=resources)
+    room, failed = room_for(resources, exact), ""
     for number, choice in enumerate(choices, start=1):
         most = MOST if number == len(choices) else FEW
         try:
-            system = _system(choice, gram, penalty, space, room, most, gpu)
+            system = _system(choice, gram, penalty, space, room, most, resources)
             solved = np.zeros(()) if rhs is None else system.solve(rhs)
         except ConvergenceError:
             if number == len(choices):
@@ -257,10 +147,10 @@ def _attempted(
 
 
 def _system(
-    choice: Choice, gram: Gram, penalty: Gram, space: Space, room: float, most: int, gpu: Gpu | None
+    choice: Choice, gram: Gram, penalty: Gram, space: Space, room: float, most: int, resources: Resources
 ) -> System:
     """The solver of a choice; an iterative one gives up after `most` iterations."""
-    name = choice.name
+    name, gpu, cores = choice.name, resources.gpu, resources.cores
     if name == ITERATIVE:
         from xspline.solve.multigrid.solver import Iterative  # imports numba
 
@@ -272,11 +162,11 @@ def _system(
             return FastDiagonal(product, penalty, frame, most=most)
         return Spectral(product, ridge, frame)
     if product is not None and name == "separable" and (parts := split(product, penalty, frame)) is not None:
-        return Separable(parts, frame, room)
+        return Separable(parts, frame, room, cores)
     if choice.on_gpu and gpu is not None:
         room = min(room, room_on(gpu, space.size))
-        return Direct(gram, penalty, frame, dense=True, room=room, gpu=gpu)
-    return Direct(gram, penalty, frame, dense=name == "dense", room=room)
+        return Direct(gram, penalty, frame, dense=True, room=room, cores=cores, gpu=gpu)
+    return Direct(gram, penalty, frame, dense=name == "dense", room=room, cores=cores)
 
 
 def solve(
@@ -285,7 +175,7 @@ def solve(
     penalty: Penalty,
     solver: str | None = None,
     factorisation: Factorisation | None = None,
-    gpu: Gpu | None = None,
+    resources: Resources | None = None,
 ) -> Solution:
     """Coefficients of the penalised least-squares fit.
 
@@ -301,9 +191,8 @@ def solve(
         See `select`.
     factorisation : Factorisation, optional
         Of the same G and penalty, from an earlier solve or another variable.
-    gpu : Gpu, optional
-        Device of the iterative solver, and of dense systems that fit there and are worth the way; all others, which are
-        small or have structure, stay on the host.
+    resources : Resources, optional
+        Cores, memory and GPU that it may use; those of this process and machine, without a GPU, if they are not given.
 
     Raises
     ------
@@ -315,7 +204,7 @@ def solve(
     rhs, most = sums.full_moment(frame) - penalised, int(sums.count.max(initial=0))
     if factorisation is None:
         factorisation, centred = _factorised(
-            sums.gram, matrix, space, solver, rhs, observations=most, gpu=gpu
+            sums.gram, matrix, space, solver, rhs, observations=most, resources=resources
         )
     else:
         centred = factorisation.solve(rhs)

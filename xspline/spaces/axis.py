@@ -10,8 +10,8 @@ from typing import Any
 import cftime
 import numpy as np
 
-from ._types import Array, Floats
-from .instants import (
+from xspline.spaces._types import Array, Floats
+from xspline.spaces.instants import (
     STANDARD,
     canonical_calendar,
     is_duration,

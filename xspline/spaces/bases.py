@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ._types import Array
-from .axis import Axis
-from .basis import (
+from xspline.spaces._types import Array
+from xspline.spaces.axis import Axis
+from xspline.spaces.basis import (
     Basis,
     Domain,
     Extent,
@@ -24,8 +24,8 @@ from .basis import (
     stored,
     stored_duration,
 )
-from .bspline import LocalSpline, periodic_knots, spline_features, uniform_knots
-from .features import Features, Global, Harmonics, Legendre
+from xspline.spaces.bspline import LocalSpline, periodic_knots, spline_features, uniform_knots
+from xspline.spaces.features import Features, Global, Harmonics, Legendre
 
 
 @dataclass(frozen=True, repr=False)

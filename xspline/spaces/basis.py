@@ -11,10 +11,10 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from ._types import Array
-from .axis import Axis
-from .features import Features
-from .instants import plain_text
+from xspline.spaces._types import Array
+from xspline.spaces.axis import Axis
+from xspline.spaces.features import Features
+from xspline.spaces.instants import plain_text
 
 Domain: TypeAlias = tuple[Any, Any]
 Extent: TypeAlias = tuple[float, float]

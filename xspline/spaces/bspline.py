@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.polynomial import legendre
 
-from ._types import Floats, Integers
-from .features import Features, Global, checked_order, combine, frozen, pair_index, products
+from xspline.spaces._types import Floats, Integers
+from xspline.spaces.features import Features, Global, checked_order, combine, frozen, pair_index, products
 
 
 def cox_de_boor(knots: Floats, x: Floats, order: int = 0) -> Floats:

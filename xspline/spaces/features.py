@@ -15,7 +15,7 @@ import numpy as np
 from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
-from ._types import Floats, Integers
+from xspline.spaces._types import Floats, Integers
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 

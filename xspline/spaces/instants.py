@@ -14,7 +14,7 @@ from typing import Any
 import cftime
 import numpy as np
 
-from ._types import Array, Floats, Integers
+from xspline.spaces._types import Array, Floats, Integers
 
 STANDARD = "standard"
 # Calendars that agree after 1582 are one; cftime's own aliases for the others.

@@ -13,12 +13,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ._types import Floats
-from .axis import Axis
-from .bases import BSpline, Fourier
-from .basis import Basis, Extent, as_basis, naming, range_of, stored
-from .features import Features, frozen
-from .union import Union
+from xspline.spaces._types import Floats
+from xspline.spaces.axis import Axis
+from xspline.spaces.bases import BSpline, Fourier
+from xspline.spaces.basis import Basis, Extent, as_basis, naming, range_of, stored
+from xspline.spaces.features import Features, frozen
+from xspline.spaces.union import Union
 
 SCHEMA = 1
 
@@ -102,6 +102,19 @@ class Space:
         """Coordinates, in the order of the coefficients' dimensions."""
         return tuple(self.axes)
 
+    def axis(self, name: str) -> Axis:
+        """How the labels of one coordinate are read."""
+        return self._coordinate(name)[0]
+
+    def basis(self, name: str) -> Basis:
+        """The basis of one coordinate, bound to its domain."""
+        return self._coordinate(name)[1]
+
+    def _coordinate(self, name: str) -> tuple[Axis, Basis]:
+        if name not in self.axes:
+            raise KeyError(f"{name!r} is not a coordinate of the space, which has {', '.join(self.names)}")
+        return self.axes[name]
+
     @cached_property
     def features(self) -> tuple[Features, ...]:
         """Numeric form of each basis."""
@@ -180,9 +193,7 @@ class Space:
 
         Labels already inside, or one ulp outside, stay as they are bit for bit.
         """
-        if name not in self.axes:
-            raise KeyError(f"{name!r} is not a coordinate of the space, which has {', '.join(self.names)}")
-        axis, basis = self.axes[name]
+        axis, basis = self._coordinate(name)
         with naming(name):
             x = axis.to_float(labels)
         ends = _wrapping_range(basis, axis)

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ._types import Array, Floats
-from .axis import Axis
-from .bases import BSpline, Fourier, Polynomial
-from .basis import Basis, Domain, Extent, range_of
-from .bspline import SplinePart
-from .features import Features, Global, Part, weyl
-from .instants import seconds_of_duration
+from xspline.spaces._types import Array, Floats
+from xspline.spaces.axis import Axis
+from xspline.spaces.bases import BSpline, Fourier, Polynomial
+from xspline.spaces.basis import Basis, Domain, Extent, range_of
+from xspline.spaces.bspline import SplinePart
+from xspline.spaces.features import Features, Global, Part, weyl
+from xspline.spaces.instants import seconds_of_duration
 
 # Below this singular value the joint design has lost ten digits: the terms are taken for dependent.
 DEPENDENT = 1e-10

@@ -3,11 +3,16 @@
 For tensor-product features every entry of G = Φᵀ W Φ depends, axis by axis, on an *unordered* pair of
 functions {i, j} = {k, k + o}. A factor stores one number per first index k and offset o of each of its axes:
 a pair array.
+
+A pair array B[k, o] stands for the matrix that has it wherever the pair (k, k + o) or one that differs from it by
+exchanging the two members along some axes is row and column. Its adjoint is the *pair form* Z of a symmetric matrix
+X: the sum of X over all these places, so that tr(X B) = Σ Z B, and φᵀ X φ = Σ_{k,o} Z[k,o] Π_j φ_{k_j} φ_{k_j + o_j}.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -16,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .window import Array, Window, add_into, embed, lengths, take, union, whole
+from xspline.sums.window import Array, Window, add_into, embed, lengths, take, union, whole
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
@@ -157,7 +162,7 @@ class Factor:
         out = np.zeros(np.broadcast_shapes(v.shape, lifted))
         for offset, counts in self._offsets(tails):
             pairs = self._lifted(offset, counts, v.ndim, positions)
-            for rows, columns in _orientations(offset, counts, v.ndim, positions):
+            for rows, columns in _row_and_column_slices(offset, counts, v.ndim, positions):
                 out[rows] += pairs * v[columns]
         for position, tail in zip(positions, tails, strict=True):
             out = _roll_up(out, position, tail)
@@ -186,7 +191,7 @@ class Factor:
             block = everywhere.pairs[tuple(slice(n) for n in counts) + offset]
             first = np.ix_(*(np.arange(n) for n in counts))
             second = np.ix_(*((np.arange(n) + o) % k for n, o, k in zip(counts, offset, sizes, strict=True)))
-            for flips in _flips(offset):
+            for flips in orientations(offset):
                 i = tuple(second[a] if flips[a] else first[a] for a in positions)
                 j = tuple(first[a] if flips[a] else second[a] for a in positions)
                 out[i + j] += block
@@ -222,15 +227,25 @@ class Factor:
         return np.ascontiguousarray(pairs).reshape(shape)
 
 
-def _flips(offset: tuple[int, ...]) -> Iterator[tuple[bool, ...]]:
-    """Orientations of a pair: along every axis with o > 0 either member may be the row."""
+def orientations(offset: Sequence[int]) -> Iterator[tuple[bool, ...]]:
+    """Which of the two members of a pair (k, k + offset) is the row, along each axis.
+
+    Along an axis with an offset of 0 the two are one; along every other one either may be the row, so that a pair
+    stands for up to 2**axes entries of the matrix.
+
+    Yields
+    ------
+    tuple of bool
+        Per axis, whether the second member, k + offset, is the row and the first the column. The first tuple is
+        all False.
+    """
     return itertools.product(*((False, True) if o else (False,) for o in offset))
 
 
-def _orientations(
+def _row_and_column_slices(
     offset: tuple[int, ...], counts: tuple[int, ...], ndim: int, positions: Sequence[int]
 ) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    for flips in _flips(offset):
+    for flips in orientations(offset):
         rows, columns = [slice(None)] * ndim, [slice(None)] * ndim
         for position, o, n, flip in zip(positions, offset, counts, flips, strict=True):
             first, second = slice(0, n), slice(o, o + n)
@@ -298,3 +313,54 @@ def multiply_factors(factors: Sequence[Factor]) -> Factor:
     if pairs is None:
         raise ValueError("a product needs at least one factor")
     return Factor(target, tuple(spans[axis] for axis in target), pairs, key)
+
+
+def outer_pairs(vectors: Array, frame: Frame) -> Array:
+    """Pair form of Σ_m x_m x_mᵀ.
+
+    Parameters
+    ----------
+    vectors : ndarray, [K.., m, b..]
+        x_m.
+    frame : Frame
+
+    Returns
+    -------
+    ndarray, [K.., O.., b..]
+    """
+    count = len(frame.sizes)
+    out = np.zeros((*frame.sizes, *frame.offsets, *vectors.shape[count + 1 :]))
+    for offset in np.ndindex(*frame.offsets):
+        place = (slice(None),) * count + offset
+        for exchanged in orientations(offset):
+            members = (
+                _shifted(
+                    vectors, [o if e == side else 0 for o, e in zip(offset, exchanged, strict=True)], frame
+                )
+                for side in (True, False)
+            )
+            out[place] += np.sum(math.prod(members), axis=count)
+    return out
+
+
+def _shifted(x: Array, offset: list[int], frame: Frame) -> Array:
+    """Entry k + o at k: modulo K on periodic axes, zero past the end of others."""
+    for axis, o in enumerate(offset):
+        if o:
+            x = np.roll(x, -o, axis=axis)
+            if not frame.periodic[axis]:
+                x[(slice(None),) * axis + (slice(-o, None),)] = 0.0
+    return x
+
+
+def masked_pairs(pairs: Array, keep: Array, frame: Frame) -> Array:
+    """Pair form of D X D from that of X, for a diagonal D of zeros and ones.
+
+    Parameters
+    ----------
+    pairs : ndarray, [K.., O.., b..]
+    keep : ndarray, [K..]
+        The diagonal of D: a product of one vector per axis.
+    """
+    both = outer_pairs(keep[..., None], frame) > 0
+    return pairs * both.reshape(both.shape + (1,) * (pairs.ndim - both.ndim))

@@ -14,10 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .concatenation import concatenate_terms
-from .factor import KEY_MODULUS, Factor, multiply_factors, spread
-from .terms import Axes, Term, check_term, image_of, ordered, outer, term_window, tidy
-from .window import Array, Window, add_into, lengths, take, whole
+from xspline.sums.factor import KEY_MODULUS, Factor, multiply_factors, spread
+from xspline.sums.terms import (
+    Axes,
+    Term,
+    check_term,
+    concatenate_terms,
+    image_of,
+    ordered,
+    outer,
+    term_window,
+    tidy,
+)
+from xspline.sums.window import Array, Window, add_into, lengths, take, whole
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame

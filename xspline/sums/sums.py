@@ -12,19 +12,21 @@ import functools
 import hashlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .gram import Gram
-from .tally import Tally
-from .window import Array, Window, add_into, embed, lengths, take, union
+from xspline.sums.gram import Gram
+from xspline.sums.window import Array, Window, add_into, embed, lengths, take, union
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
+
+Index: TypeAlias = tuple[int, ...] | None
 
 _PER_MEMBER: tuple[Literal["power", "weight", "count", "reference"], ...] = (
     "power",
@@ -32,6 +34,54 @@ _PER_MEMBER: tuple[Literal["power", "weight", "count", "reference"], ...] = (
     "count",
     "reference",
 )
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts of what was left out, and where the first bad numbers are.
+
+    Parameters
+    ----------
+    missing : int
+        Values that are NaN.
+    outside : int
+        Values with a coordinate outside the domain of a basis.
+    infinity, bad_weight : tuple of int, optional
+        Global index of the first infinite value, and of the first weight that is negative or NaN, in C order.
+    """
+
+    missing: int = 0
+    outside: int = 0
+    infinity: Index = None
+    bad_weight: Index = None
+
+    @staticmethod
+    def merge(tallies: Iterable[Tally]) -> Tally:
+        """Counts added, first places kept."""
+        members = list(tallies)
+        return Tally(
+            sum(tally.missing for tally in members),
+            sum(tally.outside for tally in members),
+            _earliest(tally.infinity for tally in members),
+            _earliest(tally.bad_weight for tally in members),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers and lists, for JSON."""
+        return {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()}
+
+    @staticmethod
+    def from_dict(d: Mapping[str, Any]) -> Tally:
+        """Inverse of `to_dict`."""
+        return Tally(int(d["missing"]), int(d["outside"]), _index(d["infinity"]), _index(d["bad_weight"]))
+
+
+def _earliest(indices: Iterable[Index]) -> Index:
+    return min((index for index in indices if index is not None), default=None)
+
+
+def _index(value: Any) -> Index:
+    return None if value is None else tuple(int(i) for i in value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,3 +340,80 @@ def _project(moment: Array, vectors: Sequence[Array], window: Window, frame: Fra
 
 def _first_nonzero(*arrays: Array) -> float:
     return float(next(array[array != 0].flat[0] for array in arrays if np.any(array)))
+
+
+# By holder
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HolderSums(Mapping[int, Sums]):
+    """Sums by holder, that a block or a merge of blocks holds at once; they add holder by holder.
+
+    Parameters
+    ----------
+    by_holder : mapping of int to Sums
+        Holders are numbered; those without a row in the block are left out.
+    """
+
+    by_holder: Mapping[int, Sums]
+
+    def __getitem__(self, code: int) -> Sums:
+        return self.by_holder[code]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.by_holder)
+
+    def __len__(self) -> int:
+        return len(self.by_holder)
+
+    @staticmethod
+    def merge(parts: Sequence[HolderSums], frame: Frame) -> HolderSums:
+        """Sums of all the data of all parts, by holder, deterministic in their order."""
+        return HolderSums({code: Sums.merge(found, frame) for code, found in _by_holder(parts)})
+
+    @staticmethod
+    def concatenate(parts: Sequence[HolderSums], axis: int, frame: Frame) -> HolderSums:
+        """Blocks that differ along batch axis `axis`, side by side; all have the same holders."""
+        return HolderSums({code: Sums.concatenate(found, axis, frame) for code, found in _by_holder(parts)})
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all sums."""
+        return sum(sums.nbytes for sums in self.values())
+
+
+def _by_holder(parts: Sequence[HolderSums]) -> Iterator[tuple[int, list[Sums]]]:
+    """For each holder, in ascending order, its Sums in those parts that have some."""
+    for code in sorted({code for part in parts for code in part}):
+        yield code, [part[code] for part in parts if code in part]
+
+
+def leave_one_out(parts: Sequence[Sums], frame: Frame) -> list[Sums]:
+    """Sums of the data of all parts but one, for each of them in turn.
+
+    They are added up from the first parts and from the last ones, 3 merges a part; nothing is subtracted, so that
+    what remains is as exact as a merge of its own, and separable where that is.
+
+    Parameters
+    ----------
+    parts : sequence of Sums
+        At least one. What is left of a single one is `Sums.zero`.
+    frame : Frame
+
+    Returns
+    -------
+    list of Sums
+        As many as there are parts, in their order; each is deterministic in it.
+
+    Raises
+    ------
+    ValueError
+        There are no parts, or they have different coefficient or batch axes.
+    """
+    check_parts(parts)
+    if len(parts) == 1:
+        return [Sums.zero(frame, parts[0].batch)]
+    after = list(accumulate(parts[:0:-1], lambda done, part: Sums.merge([part, done], frame)))
+    before = accumulate(parts[:-1], lambda done, part: Sums.merge([done, part], frame))
+    first = after.pop()
+    return [first, *(Sums.merge([done, after.pop()], frame) if after else done for done in before)]

@@ -1,22 +1,45 @@
-"""Terms: products of factors, and how a list of them is kept short."""
+"""Terms: products of factors; how a list of them is kept short, and how lists are put side by side."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
-from .factor import KEY_MODULUS, Factor, add_factors, multiply_factors, spread
-from .window import Array, Window, add_into, bytes_of_pairs, lengths, union
+from xspline.sums.factor import KEY_MODULUS, Factor, add_factors, digest_key, multiply_factors, spread
+from xspline.sums.window import Array, Window, add_into, bytes_of_pairs, lengths, union
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
 
 Term: TypeAlias = tuple[Factor, ...]
 Axes: TypeAlias = tuple[int, ...]
+Member = TypeVar("Member", bound=Hashable)
+Slot: TypeAlias = list[Term | None]  # one term per block, over one partition; None where a block lacks it
+
+
+def join_overlapping(sets: Iterable[Iterable[Member]]) -> list[set[Member]]:
+    """Disjoint sets: those that overlap, directly or through others, joined into one.
+
+    Parameters
+    ----------
+    sets : iterable of iterables
+        Of hashable members; empty ones are left out.
+
+    Returns
+    -------
+    list of sets
+        In the order in which they were completed: each stands where the last set that joined it stood.
+    """
+    joined: list[set[Member]] = []
+    for members in map(set, sets):
+        overlapping = [other for other in joined if other & members]
+        joined = [other for other in joined if not other & members]
+        joined.append(members.union(*overlapping))
+    return [members for members in joined if members]
 
 
 def ordered(factors: Iterable[Factor]) -> Term:
@@ -138,7 +161,7 @@ def _multiply_out(terms: list[Term], batch_ndim: int, frame: Frame) -> list[Term
     """
     if len(terms) < 2:
         return terms
-    blocks = [[_block(term, axes, batch_ndim) for term in terms] for axes in _join(terms)]
+    blocks = [[_block(term, axes, batch_ndim) for term in terms] for axes in _common_partition(terms)]
     agree = [len({_key(factors) for factors in block}) == 1 for block in blocks]
     agree[0] &= not all(agree)  # all equal: one of them has to take the sum
     forms = [_Form(blocks, agree), _Form(blocks, [False] * len(blocks))]
@@ -171,14 +194,10 @@ class _Form:
         return _without_ones([*kept, _sum_of_products(self.mixed, frame)])
 
 
-def _join(terms: Iterable[Term]) -> list[Axes]:
+def _common_partition(terms: Iterable[Term]) -> list[Axes]:
     """The coarsest common partition: axes that share a factor in any term share a block; then () for
     multiplicities."""
-    blocks: list[set[int]] = []
-    for factor in (factor for term in terms for factor in term if factor.axes):
-        touching = [block for block in blocks if block & set(factor.axes)]
-        blocks = [block for block in blocks if block not in touching]
-        blocks.append(set(factor.axes).union(*touching))
+    blocks = join_overlapping(factor.axes for term in terms for factor in term)
     return [*sorted(tuple(sorted(block)) for block in blocks), ()]
 
 
@@ -215,3 +234,90 @@ def _sum_of_products(parts: Sequence[Term], frame: Frame) -> Factor:
         product = multiply_factors(part)
         add_into(pairs, window, product.pairs, product.window, [frame.sizes[a] for a in axes])
     return Factor(axes, window, pairs, sum(_key(part) for part in parts) % KEY_MODULUS)
+
+
+# Blocks side by side along a batch axis: what they share stays shared, by keys
+
+
+def concatenate_terms(
+    blocks: Sequence[Sequence[Term]], axis: int, sizes: Sequence[int], frame: Frame
+) -> list[Term]:
+    """Terms of blocks that lie side by side along batch axis `axis`, with extents `sizes` there."""
+    return [_concatenate_slot(slot, axis, sizes, frame) for slot in _slots(blocks)]
+
+
+def _partition(term: Term) -> tuple[Axes, ...]:
+    return tuple(factor.axes for factor in term if factor.axes)
+
+
+def _slots(blocks: Sequence[Sequence[Term]]) -> list[Slot]:
+    """Which terms of the blocks belong together: of one partition, with as many equal keys as possible."""
+    slots: list[Slot] = []
+    for number, terms in enumerate(blocks):
+        free = list(range(len(slots)))
+        for slot in slots:
+            slot.append(None)
+        for term in terms:
+            fitting = [i for i in free if _likeness(slots[i], term) >= 0]
+            if not fitting:
+                slots.append([None] * number + [term])
+                continue
+            best = max(fitting, key=lambda i: _likeness(slots[i], term))
+            slots[best][number] = term
+            free.remove(best)
+    return slots
+
+
+def _likeness(slot: Slot, term: Term) -> int:
+    """Number of equal keys between a term and the first of a slot; -1 if the partitions differ."""
+    first = next(member for member in slot if member is not None)
+    if _partition(first) != _partition(term):
+        return -1
+    return len({(f.axes, f.key) for f in first} & {(f.axes, f.key) for f in term})
+
+
+def _concatenate_slot(slot: Slot, axis: int, sizes: Sequence[int], frame: Frame) -> Term:
+    present = [term for term in slot if term is not None]
+    batch_ndim = len(present[0][0].batch)
+    columns = {
+        axes: [None if term is None else split(term, axes, batch_ndim)[0] for term in slot]
+        for axes in (*_partition(present[0]), ())
+    }
+    shared = {axes: _is_shared(column, axis) for axes, column in columns.items()}
+    if len(present) < len(slot) and all(shared.values()):
+        # Nothing else would say that the term is missing from some blocks.
+        shared[()] = False
+    joined = (
+        _first(column) if shared[axes] else _concatenate_factors(column, axis, sizes, frame)
+        for axes, column in columns.items()
+    )
+    return tuple(factor for factor in joined if factor.axes or factor.key != 1)
+
+
+def _first(column: Sequence[Factor | None]) -> Factor:
+    return next(factor for factor in column if factor is not None)
+
+
+def _is_shared(column: Sequence[Factor | None], axis: int) -> bool:
+    present = [factor for factor in column if factor is not None]
+    return len({f.key for f in present}) == 1 and all(f.batch[axis] == 1 for f in present)
+
+
+def _concatenate_factors(
+    column: Sequence[Factor | None], axis: int, sizes: Sequence[int], frame: Frame
+) -> Factor:
+    """Factors over the same axes, side by side, on the union of their windows; zeros where there is none."""
+    first, present = _first(column), [factor for factor in column if factor is not None]
+    extents = first.sizes(frame)
+    window = union([f.window for f in present], extents, [frame.periodic[a] for a in first.axes])
+    batch = list(np.broadcast_shapes(*((*f.batch[:axis], 1, *f.batch[axis + 1 :]) for f in present)))
+    batch[axis] = sum(sizes)
+    pairs = np.zeros((*lengths(window), *first.offsets, *batch))
+    lead, start, key = (slice(None),) * (2 * len(first.axes) + axis), 0, 0
+    for factor, size in zip(column, sizes, strict=True):
+        if factor is not None:
+            add_into(pairs[(*lead, slice(start, start + size))], window, factor.pairs, factor.window, extents)
+            salt = digest_key("concatenated", np.asarray([axis, start, size])) | 1
+            key = (key + factor.key * salt) % KEY_MODULUS
+        start += size
+    return Factor(first.axes, window, pairs, key)

@@ -17,6 +17,7 @@ from xspline.kernels.rows import LineSums, SortedRows
 from xspline.spaces.jit import compiled
 
 Values = NDArray[Any]  # float32 or float64, missing: NaN
+Four = tuple[Values, Values, Values, Values]
 
 FOUR = 4  # rows, or functions, at a time: as many loads for one store
 COLUMNS = 256  # values at a time: the sums of a cell, 8 KiB for four functions, stay in the cache
@@ -88,7 +89,7 @@ def scatter(array: Floats, start: Integers, places: Integers, values: Floats, ou
                 _clear(total, places.size, columns)
                 while i + FOUR <= rows and start[i + 1] == start[i + 2] == start[i + 3] == first == start[i]:
                     a, b, c, d = array[p, i, s], array[p, i + 1, s], array[p, i + 2, s], array[p, i + 3, s]
-                    _add_four(a, b, c, d, values[i : i + FOUR], total)
+                    _add_four(a, b, c, d, values[i:], total)
                     i += FOUR
                 while i < rows and start[i] == first:
                     _add_one(array[p, i, s], values[i], total)
@@ -104,18 +105,10 @@ def scatter(array: Floats, start: Integers, places: Integers, values: Floats, ou
 
 @compiled
 def _errors(
-    a: Values,
-    b: Values,
-    c: Values,
-    d: Values,
-    reference: float,
-    words: Integers,
-    e: Floats,
-    power: Floats,
-    count: Integers,
-    digest: Integers,
+    rows: Four, reference: float, words: Integers, e: Floats, power: Floats, count: Integers, digest: Integers
 ) -> None:
     """Four rows less the reference, 0 where missing, and what their columns add up to."""
+    a, b, c, d = rows
     w0, w1, w2, w3, zero = words[0], words[1], words[2], words[3], np.int64(0)
     for r in range(a.size):  # selections, not branches: vector instructions
         k0, k1, k2, k3 = a[r] == a[r], b[r] == b[r], c[r] == c[r], d[r] == d[r]
@@ -144,8 +137,9 @@ def _errors_of_one(
 
 
 @compiled
-def _known(a: Values, b: Values, c: Values, d: Values, e: Floats) -> None:
+def _known(rows: Four, e: Floats) -> None:
     """1 where four rows have values, 0 where they are missing."""
+    a, b, c, d = rows
     for r in range(a.size):
         e[r] = 1.0 if a[r] == a[r] else 0.0
         e[COLUMNS + r] = 1.0 if b[r] == b[r] else 0.0
@@ -179,15 +173,13 @@ def sweep(x: Values, column: int, rows: SortedRows, reference: float, moment: bo
                 first = start[i]
                 _clear(total, width, columns)
                 while i + FOUR <= end:
-                    a, b = x[p, order[i], there], x[p, order[i + 1], there]
-                    c, d = x[p, order[i + 2], there], x[p, order[i + 3], there]
+                    j0, j1, j2, j3 = order[i], order[i + 1], order[i + 2], order[i + 3]
+                    four = x[p, j0, there], x[p, j1, there], x[p, j2, there], x[p, j3, there]
                     if moment:
-                        _errors(a, b, c, d, reference, words[i:], e, power[p, s], count[p, s], digest[p, s])
+                        _errors(four, reference, words[i:], e, power[p, s], count[p, s], digest[p, s])
                     else:
-                        _known(a, b, c, d, e)
-                    _add_four(
-                        e0[:columns], e1[:columns], e2[:columns], e3[:columns], values[i : i + FOUR], total
-                    )
+                        _known(four, e)
+                    _add_four(e0[:columns], e1[:columns], e2[:columns], e3[:columns], values[i:], total)
                     i += FOUR
                 while i < end:
                     a, line = x[p, order[i], there], e[:columns]
@@ -269,23 +261,6 @@ def gather(array: Floats, start: Integers, places: Integers, values: Floats, out
 
 
 # Rows of several coefficient axes: products of the values of the axes
-
-
-@compiled
-def _weighted(array: Floats, k: int, places: Integers, values: Floats, out: Floats) -> None:
-    """out[r] += sum over q of values[q] array[k + places[q], r]."""
-    q, after = 0, out.size
-    while q + 4 <= places.size:  # four functions for each load and store of the sum
-        f0, f1, f2, f3 = values[q], values[q + 1], values[q + 2], values[q + 3]
-        k0, k1, k2, k3 = k + places[q], k + places[q + 1], k + places[q + 2], k + places[q + 3]
-        for r in range(after):
-            out[r] += f0 * array[k0, r] + f1 * array[k1, r] + f2 * array[k2, r] + f3 * array[k3, r]
-        q += 4
-    while q < places.size:
-        f0, k0 = values[q], k + places[q]
-        for r in range(after):
-            out[r] += f0 * array[k0, r]
-        q += 1
 
 
 @compiled
@@ -384,12 +359,13 @@ def gather_products(
     pairs: bool,
     out: Floats,
 ) -> None:
-    """out[p, i, r] = sum over R of products[i, R] array[p, R, r], several axes at once; `out` comes as zeros."""
+    """out[p, i, r] = sum over R of products[i, R] array[p, R, r], several axes at once."""
     before, rows, after = out.shape
     most, last = max(functions), functions[-1]
     inner = last * (last + 1) // 2 if pairs else last
     outer = places.size // inner
     f, v, products = np.empty(outer), np.empty(most * (most + 1) // 2), np.empty(places.size)
+    scratch = np.empty(LINE_VALUES)
     lines = array.reshape(before, -1)
     for i in range(rows):
         first = _outer(table, i, functions, pairs, v, f)
@@ -399,7 +375,7 @@ def gather_products(
                 for c in range(inner):
                     products[m * inner + c] = f[m] * v[c]
             for p in range(before):
-                _weighted(array[p], start[i], places, products, out[p, i])
+                _sum_line(array[p], start[i], places, products, scratch, out[p, i])
             continue
         for p in range(before):
             total = 0.0

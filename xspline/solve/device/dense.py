@@ -55,7 +55,7 @@ class DeviceCholesky(Cholesky):
         x = self.gpu.triangular(self.factor, self.gpu.put(rhs / self.scale[:, None]), False)
         return self._back(self.gpu.triangular(self.factor, x, True))
 
-    def half(self, z: Array) -> Array:
+    def apply_inverse_sqrt(self, z: Array) -> Array:
         """S⁻¹ L⁻ᵀ z, [P, m]: x xᵀ is A⁻¹ on average when z zᵀ is the identity."""
         return self._back(self.gpu.triangular(self.factor, self.gpu.put(z), True))
 

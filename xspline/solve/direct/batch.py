@@ -50,7 +50,7 @@ class BatchCholesky:
         x /= scale
         return x
 
-    def half(self, z: Array, which: NDArray[np.int64]) -> Array:
+    def apply_inverse_sqrt(self, z: Array, which: NDArray[np.int64]) -> Array:
         """S⁻¹ L⁻ᵀ z, [P, n]; column i with the system of member ``which[i]``."""
         factor, scale = self._of(which)
         x = z.copy()

@@ -98,7 +98,7 @@ class BandCholesky(Cholesky):
             _backward(self.factor, x)
         return np.asarray(x / self.scale[:, None])
 
-    def half(self, z: Array) -> Array:
+    def apply_inverse_sqrt(self, z: Array) -> Array:
         """S⁻¹ L⁻ᵀ z, [P, m]: x xᵀ is A⁻¹ on average when z zᵀ is the identity."""
         if z.shape[1] < FEW:
             x, _ = lapack.dtbtrs(self.factor.T, z, uplo="L", trans="T")
@@ -125,7 +125,7 @@ class DenseCholesky(Cholesky):
         x, _ = lapack.dpotrs(self.factor, rhs / self.scale[:, None], lower=1)
         return np.asarray(x / self.scale[:, None])
 
-    def half(self, z: Array) -> Array:
+    def apply_inverse_sqrt(self, z: Array) -> Array:
         """S⁻¹ L⁻ᵀ z, [P, m]: x xᵀ is A⁻¹ on average when z zᵀ is the identity."""
         x, _ = lapack.dtrtrs(self.factor, z, lower=1, trans=1)
         return np.asarray(x / self.scale[:, None])

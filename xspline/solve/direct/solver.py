@@ -15,9 +15,11 @@ from xspline.solve.device.gpu import Gpu
 from xspline.solve.direct.band import band, gather, gather_dense, narrowest, rows, stripes
 from xspline.solve.direct.batch import BatchCholesky
 from xspline.solve.direct.cholesky import Array, BandCholesky, DenseCholesky
+from xspline.solve.parallel import cores as all_cores
 from xspline.solve.parallel import ranges, run, threads_for
 from xspline.solve.select import abreast
 from xspline.solve.structure import distinct, members
+from xspline.solve.system import DirectSystem
 from xspline.sums import Factor, Gram
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ Verdict: TypeAlias = tuple[object, object, object, object]
 Step: TypeAlias = Callable[[System, Array, NDArray[np.int64]], Array]
 
 
-class Direct:
+class Direct(DirectSystem):
     """Cholesky factorisations of the distinct members of G + Λ, made when they are first needed.
 
     Those for which there is no room are made again whenever they are needed, one after the other in one place.
@@ -51,6 +53,8 @@ class Direct:
         Whether to store P² numbers a member instead of a band.
     room : float
         Bytes of factorisations and selected inverses that are kept; a single factorisation always is.
+    cores : int, optional
+        On which bands are factorised side by side; all of this process if it is not given.
     gpu : Gpu, optional
         Device on which dense systems are factorised and kept; None: the host.
 
@@ -68,9 +72,11 @@ class Direct:
         *,
         dense: bool,
         room: float = math.inf,
+        cores: int | None = None,
         gpu: Gpu | None = None,
     ) -> None:
         self.frame, self.dense, self.room, self.gpu = frame, dense, room, gpu
+        self.cores = all_cores() if cores is None else cores
         self.ordering = narrowest(frame)
         self.members, self.index = distinct(gram)
         self.count = int(self.index.max(initial=0)) + 1
@@ -106,21 +112,21 @@ class Direct:
         """The coefficient that it belongs to."""
         return self._verdicts[1].astype(np.int64)
 
-    @property
+    @cached_property
     def determined(self) -> NDArray[np.bool_]:
         """Whether each member is positive definite beyond rounding errors."""
         return self._verdicts[2].astype(bool)
 
-    @property
+    @cached_property
     def weakest(self) -> int:
         """The weakest coefficient of the best determined member."""
         return self.original(int(self.weak.flat[np.argmax(self.pivots)]))
 
-    def solve(self, rhs: Array) -> Array:
+    def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides."""
         return self._each(rhs, _solve)
 
-    def half(self, z: Array) -> Array:
+    def apply_inverse_sqrt(self, z: Array) -> Array:
         """x with E[x xᵀ] = (G + Λ)⁻¹ for independent standard normal z, [K.., b..]; extents as in `solve`."""
         return self._each(z, _half)
 
@@ -170,7 +176,7 @@ class Direct:
                     place = system.factor
                 visit(i, system)
 
-        crew = 1 if self.dense or self.batched else abreast(len(slabs), self.ordering)
+        crew = 1 if self.dense or self.batched else abreast(len(slabs), self.ordering, self.cores)
         # Where there is a GPU, the host factorises what that could not: a dense matrix, for all threads.
         with threads_for(self._operations if self.gpu is None else math.inf):
             run(piece, [ranges(len(slabs), crew)])
@@ -302,7 +308,11 @@ def _solve(system: System, flat: Array, which: NDArray[np.int64]) -> Array:
 
 
 def _half(system: System, flat: Array, which: NDArray[np.int64]) -> Array:
-    return system.half(flat, which) if isinstance(system, BatchCholesky) else system.half(flat)
+    return (
+        system.apply_inverse_sqrt(flat, which)
+        if isinstance(system, BatchCholesky)
+        else system.apply_inverse_sqrt(flat)
+    )
 
 
 def _traces(inverse: Array, factors: Sequence[Factor]) -> Array:

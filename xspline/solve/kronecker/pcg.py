@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from xspline.solve.direct.cholesky import Array, tolerance
-from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError, WithoutInverse
+from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.kronecker.products import Products, rotated
 from xspline.solve.krylov import (
     MOST,
@@ -29,12 +29,11 @@ from xspline.solve.krylov import (
     descend,
     norm_of,
     probes,
-    quadrature,
-    spread,
     stalled,
     times,
 )
 from xspline.solve.structure import Product
+from xspline.solve.system import IterativeSystem
 from xspline.sums import Gram
 
 if TYPE_CHECKING:
@@ -43,10 +42,9 @@ if TYPE_CHECKING:
 RELATIVE = 1e-10  # τ of the pencil over tr G_j / tr R_j: makes it definite where an axis has gaps
 CLOSER = 0.3  # the share of what is asked for at which a run in the other coordinates ends
 AT_ONCE = 2**23  # numbers of all right-hand sides that are solved for side by side
-CURVES = 24  # steps of a Lanczos quadrature: what is left of the system is near the identity
 
 
-class FastDiagonal(WithoutInverse):
+class FastDiagonal(IterativeSystem):
     """Eigenvectors of each axis, and what G + Λ is in their coordinates.
 
     Parameters
@@ -61,15 +59,6 @@ class FastDiagonal(WithoutInverse):
     most : int
         Iterations.
 
-    Attributes
-    ----------
-    determined : ndarray of bool, [b..]
-    weakest : int
-        Flat index of the coefficient that weighs most in the direction that is determined least.
-    iterations : int
-        Of the last solve, the most of any right-hand side.
-    residual : float
-        Of the last solve, relative, the largest of any right-hand side.
     """
 
     def __init__(
@@ -93,16 +82,21 @@ class FastDiagonal(WithoutInverse):
         v = product.multiplicity
         self.distinct, index = np.unique(v, return_inverse=True)
         self.index = index.reshape(v.shape)
-        self.determined: NDArray[np.bool_] = (v > 0) & self._definite()[self.index]
-        self.weakest = self._weakest()
-        self.iterations, self.residual = 0, 0.0
+        self.multiplicity = v
+        self.at_once = max(1, AT_ONCE // math.prod(frame.sizes))
 
-    def _definite(self) -> NDArray[np.bool_]:
-        """Whether the diagonal rises above its rounding errors, for each distinct multiplicity."""
+    mixes_systems = True
+
+    @cached_property
+    def determined(self) -> NDArray[np.bool_]:
+        """Whether the diagonal rises above its rounding errors and there are observations, [b..]."""
         least = tolerance(max(self.frame.sizes)) * float(self.seen.max())
-        return np.array([bool((v * self.seen + self.held).min() > least * v) for v in self.distinct])
+        definite = np.array([bool((v * self.seen + self.held).min() > least * v) for v in self.distinct])
+        return np.asarray((self.multiplicity > 0) & definite[self.index])
 
-    def _weakest(self) -> int:
+    @cached_property
+    def weakest(self) -> int:
+        """Flat index of the coefficient that weighs most in the direction that is determined least."""
         place = np.unravel_index(int(np.argmin(self.seen + self.held)), self.seen.shape)
         at = [int(np.argmax(np.abs(t[:, k]))) for t, k in zip(self.rotations, place, strict=True)]
         return int(np.ravel_multi_index(at, self.seen.shape))
@@ -114,29 +108,9 @@ class FastDiagonal(WithoutInverse):
 
     # --- solving
 
-    def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
-        """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides.
-
-        Raises
-        ------
-        ConvergenceError
-            The residual did not fall to the tolerance.
-        """
-        sizes = self.frame.sizes
-        batch = np.broadcast_shapes(rhs.shape[len(sizes) :], self.index.shape)
-        flat = np.moveaxis(np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1), -1, 0)
-        v = self.distinct[np.broadcast_to(self.index, batch).ravel()]
-        fine = np.flatnonzero(np.broadcast_to(self.determined, batch).ravel())
-        out = np.full(flat.shape, np.nan)
-        self.iterations, self.residual = 0, 0.0
-        step = max(1, AT_ONCE // math.prod(sizes))
-        for some in (fine[i : i + step] for i in range(0, len(fine), step)):
-            rows = np.ascontiguousarray(flat[some])
-            out[some] = self._refined(rows, v[some], tolerance or self.tolerance)
-        return np.moveaxis(out, 0, -1).reshape(sizes + batch)
-
-    def _refined(self, rhs: Array, v: Array, tolerance: float) -> Array:
+    def _solve_rows(self, rhs: Array, which: NDArray[np.intp], tolerance: float) -> Array:
         """A⁻¹ rhs, [m, K..]: the residual is that of the coefficients, whatever rounding does to other coordinates."""
+        v = self.distinct[which]
         norm = norm_of(rhs)
         norm[norm == 0] = 1.0
         x, r, count, worst = np.zeros_like(rhs), rhs, 0, np.ones(len(rhs))
@@ -151,7 +125,7 @@ class FastDiagonal(WithoutInverse):
             worst = norm_of(r) / norm
             if (worst <= tolerance).all() or not worst.max() < last / 2 or count >= self.most:
                 break
-        self.iterations, self.residual = max(self.iterations, count), max(self.residual, float(worst.max()))
+        self._record(count, float(worst.max()))
         if not (worst <= tolerance).all():
             raise stalled(rhs[0].size, float(worst.max()), count, tolerance)
         return x
@@ -170,36 +144,7 @@ class FastDiagonal(WithoutInverse):
 
     # --- estimates: of what is left beside the diagonal
 
-    def edf(self) -> Array:
-        """tr((G + Λ)⁻¹ G), [b..], from the probes: see `edf_error`."""
-        return self._indexed([float(np.mean(x)) for x in self._edf_samples])
-
-    def edf_error(self) -> Array:
-        """Standard error of `edf` relative to it, [b..], as its probes spread."""
-        return self._indexed([spread(x) / abs(float(np.mean(x))) for x in self._edf_samples])
-
-    def traces(self, grams: Sequence[Gram]) -> Array:
-        """tr((G + Λ)⁻¹ S) of Grams S of single-axis factors, [len, b..], from the same probes as `edf`."""
-        rows = []
-        for gram in grams:
-            image = Products.of(gram.terms, self.frame).transformed(self.rotations, [-1] * self.seen.ndim)
-            rows.append([float(np.mean(x)) for x in self._samples(image)])
-        return np.array([self._indexed(row) for row in rows])
-
-    def logdet(self) -> Array:
-        """log|G + Λ|, [b..]; what the diagonal leaves comes from Lanczos quadrature over the probes."""
-        size = self.seen.size
-        turned = sum(size / len(t) * float(np.linalg.slogdet(t)[1]) for t in self.rotations)
-        return self._indexed([self._log(float(v)) - 2.0 * turned for v in self.distinct])
-
-    def _log(self, v: float) -> float:
-        """log|TᵀAT|: that of its diagonal D, and tr log(D^-½ TᵀAT D^-½)."""
-        diagonal, matvec = v * self.seen + self.held, self._steps(np.full(1, v))[0]
-        root = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, np.nan))
-        left = [quadrature(lambda x: root * matvec(root * x), z[None], CURVES) for z in self._z]
-        return float(np.mean(left)) - 2.0 * float(np.sum(np.log(root)))
-
-    def probed(self) -> tuple[Array, Array, Array]:
+    def probes(self) -> tuple[Array, Array, Array]:
         """a = T z, w = T⁻ᵀ z and b = A⁻¹ w of probes z, where there is one multiplicity: [K.., m] each.
 
         Raises
@@ -233,8 +178,7 @@ class FastDiagonal(WithoutInverse):
             return np.full_like(z, np.nan)
         return descend(*self._steps(np.full(1, v)), z, PROBE_TOLERANCE * norm_of(z), self.most)[0]
 
-    @cached_property
-    def _edf_samples(self) -> list[Array]:
+    def edf_samples(self) -> list[Array]:
         found = self._samples(self.data.transformed(self.rotations, [0] * self.seen.ndim))
         return [v * x for v, x in zip(self.distinct, found, strict=True)]
 
@@ -252,10 +196,6 @@ class FastDiagonal(WithoutInverse):
             ]
             out.append(np.array(left) + float(np.sum(inverse * own)))
         return out
-
-    def _indexed(self, values: Sequence[float]) -> Array:
-        """One number for each multiplicity, for each batch position; NaN where not determined."""
-        return np.where(self.determined, np.array(values)[self.index], np.nan)
 
 
 def _stiffest(matrices: Sequence[Array]) -> int:

@@ -20,13 +20,14 @@ from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.solver import Direct
 from xspline.solve.kronecker.eigen import eigen, outer, rotate, weakest
 from xspline.solve.structure import Block, Split, alone, dense_of, subframe, within
+from xspline.solve.system import DirectSystem
 from xspline.sums import Factor, Gram, digest_key
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
 
 
-class Separable:
+class Separable(DirectSystem):
     """Eigenvalues of the factors that stand apart, and a banded Cholesky factorisation for each product of them.
 
     Parameters
@@ -36,6 +37,8 @@ class Separable:
     frame : Frame
     room : float
         Bytes of factorisations and selected inverses that are kept.
+    cores : int, optional
+        On which bands are factorised side by side; all of this process if it is not given.
 
     Attributes
     ----------
@@ -45,8 +48,8 @@ class Separable:
         What their inverses have to be divided by: v γ_k without a penalty, else 1.
     """
 
-    def __init__(self, split: Split, frame: Frame, room: float = math.inf) -> None:
-        self.room = room
+    def __init__(self, split: Split, frame: Frame, room: float = math.inf, cores: int | None = None) -> None:
+        self.room, self.cores = room, cores
         self.frame, self.own = frame, subframe(frame, split.axes)
         self.axes, self.others = split.axes, [block.axes for block in split.others]
         self.parts = [eigen(*_matrices(block, frame)) for block in split.others]
@@ -84,7 +87,12 @@ class Separable:
         factors = (factor.with_batch_axes(multiples.ndim) for factor in self.main.terms[0])
         many = Factor((), (), multiples, digest_key("multiples", multiples))
         return Direct(
-            Gram(((*factors, many),), multiples.ndim), self.penalty, self.own, dense=False, room=self.room
+            Gram(((*factors, many),), multiples.ndim),
+            self.penalty,
+            self.own,
+            dense=False,
+            room=self.room,
+            cores=self.cores,
         )
 
     def _rises_above(self, deficits: Array) -> NDArray[np.bool_]:
@@ -109,17 +117,17 @@ class Separable:
             at[list(axes)] = np.unravel_index(flat, tuple(self.frame.sizes[j] for j in axes))
         return int(np.ravel_multi_index(tuple(at), self.frame.sizes))
 
-    def solve(self, rhs: Array) -> Array:
+    def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides."""
         x = rotate(self.parts, self._into(rhs), back=False)
         x = x.reshape(*x.shape[: -len(self.parts)], -1)
         return self._out_of(self.systems.solve(x) / self.divisors)
 
-    def half(self, z: Array) -> Array:
+    def apply_inverse_sqrt(self, z: Array) -> Array:
         """x with E[x xᵀ] = (G + Λ)⁻¹ for independent standard normal z, [K.., b..]; extents as in `solve`."""
         z = self._into(z)
         z = np.moveaxis(z.reshape(-1, *z.shape[len(self.parts) :]), 0, -1)
-        return self._out_of(self.systems.half(z) / np.sqrt(self.divisors))
+        return self._out_of(self.systems.apply_inverse_sqrt(z) / np.sqrt(self.divisors))
 
     def _into(self, v: Array) -> Array:
         """[K.., b..] to [coefficients of each other factor, those of the main one.., b..]."""

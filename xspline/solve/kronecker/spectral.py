@@ -7,6 +7,7 @@ Rice and Thomas 1964): Σ K_j³ operations once, and 4 P Σ K_j for each right-h
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.kronecker.eigen import eigen, outer, rotate, weakest
 from xspline.solve.structure import Product, dense_of, subframe
+from xspline.solve.system import DirectSystem
 from xspline.sums import Factor, Gram
 from xspline.sums.terms import outer as multiplied
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from xspline.spaces import Frame
 
 
-class Spectral:
+class Spectral(DirectSystem):
     """Eigenvalues and eigenvectors of the factors of a product.
 
     Parameters
@@ -41,23 +43,36 @@ class Spectral:
         self.parts = [eigen(matrix, mass) for matrix, mass in zip(matrices, masses, strict=True)]
         self.pairs = [part.pairs(subframe(frame, (j,))) for j, part in enumerate(self.parts)]
         self.values, _ = outer(self.parts)
-        # A ridge has to rise above the rounding errors of every eigenvalue that does not do so by itself.
-        deficit, place = weakest(self.parts)
-        v = product.multiplicity
-        self.determined: NDArray[np.bool_] = (v > 0) & (ridge > v * deficit)
-        self.weakest = int(np.ravel_multi_index(place, self.values.shape))
-        self.nbytes = self.values.nbytes + sum(part.rotation.nbytes for part in self.parts)
-        self.distinct, index = np.unique(v, return_inverse=True)
-        self.index = index.reshape(v.shape)
+        self._deficit, self._place = weakest(self.parts)
+        self.ridge, self.multiplicity = ridge, product.multiplicity
+        self.distinct, index = np.unique(self.multiplicity, return_inverse=True)
+        self.index = index.reshape(self.multiplicity.shape)
         sums = self._lifted(self.distinct) * self.values + ridge
         self.spectrum = np.where(sums > 0, sums, np.nan)  # eigenvalues of G + Λ, [distinct, K..]
 
-    def solve(self, rhs: Array) -> Array:
+    @cached_property
+    def determined(self) -> NDArray[np.bool_]:
+        """Whether each batch member is, [b..]."""
+        v = self.multiplicity
+        # A ridge has to rise above the rounding errors of every eigenvalue that does not do so by itself.
+        return np.asarray((v > 0) & (self.ridge > v * self._deficit))
+
+    @cached_property
+    def weakest(self) -> int:
+        """Flat index of the coefficient that weighs most in the eigenvector that is determined least."""
+        return int(np.ravel_multi_index(self._place, self.values.shape))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the eigenvalues and eigenvectors."""
+        return self.values.nbytes + sum(part.rotation.nbytes for part in self.parts)
+
+    def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides."""
         flat, which, shape = self._columns(rhs)
         return self._back(rotate(self.parts, flat, back=False) / self.spectrum[which], shape)
 
-    def half(self, z: Array) -> Array:
+    def apply_inverse_sqrt(self, z: Array) -> Array:
         """x with E[x xᵀ] = (G + Λ)⁻¹ for independent standard normal z, [K.., b..]; extents as in `solve`."""
         flat, which, shape = self._columns(z)
         return self._back(np.moveaxis(flat, -1, 0) / np.sqrt(self.spectrum[which]), shape)

@@ -17,19 +17,18 @@ from numpy.typing import NDArray
 
 from xspline.solve.device.gpu import Gpu
 from xspline.solve.device.multigrid import DeviceMultigrid
-from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError, WithoutInverse
+from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.krylov import (
     MOST,
     PROBE_TOLERANCE,
     TOLERANCE,
     conjugate_gradients,
     probes,
-    quadrature,
-    spread,
 )
 from xspline.solve.multigrid.spaces import COARSEST, MAX_AXES, Line
 from xspline.solve.multigrid.vcycle import Multigrid, Terms
 from xspline.solve.structure import distinct, members
+from xspline.solve.system import IterativeSystem
 from xspline.sums import Gram
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ Array = NDArray[np.float64]
 AT_ONCE = 8  # right-hand sides
 
 
-class Iterative(WithoutInverse):
+class Iterative(IterativeSystem):
     """Multigrid preconditioners of the distinct members of G + Λ.
 
     Parameters
@@ -57,18 +56,6 @@ class Iterative(WithoutInverse):
         Iterations.
     gpu : Gpu, optional
         Device on which systems are set up and solved; None: the host.
-
-    Attributes
-    ----------
-    determined : ndarray of bool, [b..]
-        Whether every coefficient has an entry on the diagonal and the coarsest level is positive definite.
-    weakest : int
-        Flat index of the coefficient that depends most on the others, as far as the coarsest level shows it.
-    nbytes : int
-    iterations : int
-        Of the last solve, the most of any right-hand side.
-    residual : float
-        Of the last solve, relative, the largest of any right-hand side.
 
     Raises
     ------
@@ -94,11 +81,18 @@ class Iterative(WithoutInverse):
         self.penalty = penalty
         count = int(self.index.max(initial=0)) + 1
         self.parts = [self._part(i, coarsest) for i in range(count)]
+        self.at_once = AT_ONCE
+
+    @cached_property
+    def determined(self) -> NDArray[np.bool_]:
+        """Whether every coefficient has an entry on the diagonal and the coarsest level is positive definite, [b..]."""
         determined = np.array([part is not None and part.base.determined for part in self.parts])
-        self.determined: NDArray[np.bool_] = determined[self.index]
-        self.weakest = self._weakest()
-        self.nbytes = sum(part.nbytes for part in self.parts if part is not None)
-        self.iterations, self.residual = 0, 0.0
+        return np.asarray(determined[self.index])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the levels of all systems."""
+        return sum(part.nbytes for part in self.parts if part is not None)
 
     def _part(self, i: int, coarsest: int) -> Multigrid | None:
         """The levels of one member; None if a coefficient has nothing that determines it."""
@@ -115,7 +109,9 @@ class Iterative(WithoutInverse):
         """Pair array of one member over the four axes."""
         return self.layout.pairs(gram.one_factor(self.frame).pairs[..., 0])
 
-    def _weakest(self) -> int:
+    @cached_property
+    def weakest(self) -> int:
+        """Flat index of the coefficient that depends most on the others, as far as the coarsest level shows it."""
         found = [part for part in self.parts if part is not None]
         if not found:
             diagonal = self.gram.diagonal(self.frame)[..., 0] + self.penalty.diagonal(self.frame)
@@ -125,25 +121,13 @@ class Iterative(WithoutInverse):
 
     # --- solving
 
-    def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
-        """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides.
-
-        Raises
-        ------
-        ConvergenceError
-            The residual did not fall to the tolerance.
-        """
-        sizes = self.frame.sizes
-        batch = np.broadcast_shapes(rhs.shape[len(sizes) :], self.index.shape)
-        which = np.broadcast_to(self.index, batch).ravel()
-        flat = self.layout.into(np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1))
-        out = np.full_like(flat, np.nan)
-        self.iterations, self.residual = 0, 0.0
-        for i, part in enumerate(self.parts):
-            if part is not None and part.base.determined:
-                columns = np.flatnonzero(which == i)
-                out[columns] = self._columns(part, flat[columns], tolerance or self.tolerance)
-        return self.layout.back(out).reshape(sizes + batch)
+    def _solve_rows(self, rows: Array, which: NDArray[np.intp], tolerance: float) -> Array:
+        """A⁻¹ rows, [m, K..], all of one system."""
+        part = self.parts[int(which[0])]
+        if part is None:
+            return np.full_like(rows, np.nan)
+        x = self._columns(part, self.layout.into(np.moveaxis(rows, 0, -1)), tolerance)
+        return np.moveaxis(self.layout.back(x), -1, 0)
 
     def _columns(self, part: Multigrid, rhs: Array, tolerance: float) -> Array:
         """A⁻¹ rhs, [m, K..], some columns at a time."""
@@ -154,37 +138,12 @@ class Iterative(WithoutInverse):
                 part.operator.matvec, part.cycle, part.put(rhs[some]), tolerance, self.most
             )
             out[some] = part.get(x)
-            self.iterations = max(self.iterations, iterations)
-            self.residual = max(self.residual, residual)
+            self._record(iterations, residual)
         return out
 
     # --- estimates
 
-    def edf(self) -> Array:
-        """tr((G + Λ)⁻¹ G), [b..], from the probes: see `edf_error`."""
-        return self._indexed([float(np.mean(x)) for x in self._edf_samples])
-
-    def edf_error(self) -> Array:
-        """Standard error of `edf` relative to it, [b..], as its probes spread."""
-        return self._indexed([spread(x) / abs(float(np.mean(x))) for x in self._edf_samples])
-
-    def traces(self, grams: Sequence[Gram]) -> Array:
-        """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..], from the same probes as `edf`."""
-        rows = [[float(np.mean(self._samples(i, gram))) for i in range(len(self.parts))] for gram in grams]
-        return np.array([self._indexed(row) for row in rows])
-
-    def logdet(self) -> Array:
-        """log|G + Λ|, [b..], from Lanczos quadrature over the probes (Ubaru, Chen and Saad 2017): see `logdet_error`.
-
-        Differences between penalties are far better than values: the probes are the same.
-        """
-        return self._indexed([float(np.mean(x)) for x in self._logdet_samples])
-
-    def logdet_error(self) -> Array:
-        """Standard error of `logdet`, [b..], as its probes spread: some √P. Too few steps add a bias towards above."""
-        return self._indexed([spread(x) for x in self._logdet_samples])
-
-    def probed(self) -> tuple[Array, Array, Array]:
+    def probes(self) -> tuple[Array, Array, Array]:
         """a = S z, w = S⁻¹ z and b = A⁻¹ w of the only member, [K.., m] each.
 
         Raises
@@ -214,13 +173,8 @@ class Iterative(WithoutInverse):
             out.append((z * scale, self._columns(part, z / scale, PROBE_TOLERANCE)))
         return out
 
-    @cached_property
-    def _edf_samples(self) -> list[Array]:
+    def edf_samples(self) -> list[Array]:
         return [self._samples(i, members(self.gram, i, i + 1)) for i in range(len(self.parts))]
-
-    @cached_property
-    def _logdet_samples(self) -> list[Array]:
-        return [np.full(1, np.nan) if part is None else _logdet(part) for part in self.parts]
 
     def _samples(self, i: int, gram: Gram) -> Array:
         """Estimates of tr(A⁻¹ B) of one member, [probes]."""
@@ -231,10 +185,6 @@ class Iterative(WithoutInverse):
         image = gram.matvec(scaled, self.frame)
         axes = tuple(range(len(self.frame.sizes)))
         return np.asarray(np.sum(solved * image, axis=axes), dtype=np.float64)
-
-    def _indexed(self, values: Sequence[float]) -> Array:
-        """One number a member for each batch position."""
-        return np.asarray(np.array(values)[self.index])
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,12 +253,3 @@ class Layout:
             return ()
         found = ({f.axes[0]: f.full(frame).pairs for f in term} for term in penalty.terms)
         return [[term[j] if j >= 0 else np.ones((1, 1)) for j in self.order] for term in found]
-
-
-def _logdet(part: Multigrid) -> Array:
-    """Estimates of log|A| = −2 Σ log s + tr log(S A S), the trace by Lanczos quadrature, [probes]."""
-    scale, matvec = part.operator.scale(), part.operator.matvec
-    z = probes(part.operator.sizes)
-    some = (z[i : i + AT_ONCE] for i in range(0, len(z), AT_ONCE))
-    found = [quadrature(lambda v: scale * part.get(matvec(part.put(scale * v))), rows) for rows in some]
-    return np.concatenate(found) - 2.0 * float(np.sum(np.log(scale)))

@@ -13,18 +13,18 @@ import numpy as np
 from xspline.solve.direct.cholesky import Array, tolerance
 from xspline.solve.errors import SingularSystemError, nothing_determined
 from xspline.solve.multigrid.coarse import coarser
+from xspline.solve.parallel import Resources
 from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness
 from xspline.solve.select import Choice, iterating, select
 from xspline.solve.smoothing.criteria import Gcv, Holders, Members, Reml, Score
 from xspline.solve.smoothing.fit import Model
 from xspline.solve.smoothing.newton import NEAR, Minimum, Search
 from xspline.solve.smoothing.probes import Estimated, Slopes
-from xspline.solve.solution import Factorisation
+from xspline.solve.system import Factorisation
 from xspline.spaces import BSpline, Union
 from xspline.sums import Gram, Sums, leave_one_out
 
 if TYPE_CHECKING:
-    from xspline.solve.device.gpu import Gpu
     from xspline.spaces import Basis, Space
 
 ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
@@ -85,7 +85,7 @@ def choose(
     *,
     solver: str | None = None,
     parts: Sequence[Sums] = (),
-    gpu: Gpu | None = None,
+    resources: Resources | None = None,
 ) -> Smoothing:
     """Strengths of roughness, one for each coordinate with a B-spline, that minimise a score of the sums.
 
@@ -101,8 +101,8 @@ def choose(
         See `select`.
     parts : sequence of Sums
         The holders' sums for "holders"; together they are `sums`.
-    gpu : Gpu, optional
-        Device of the solves, see `solve`.
+    resources : Resources, optional
+        Cores, memory and GPU of the solves, see `solve`.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def choose(
     names, order = smoothed(space, method)
     if not sums.has_weight:
         raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
-    model = Model.of(sums, space, names, order, solver, gpu)
+    model = Model.of(sums, space, names, order, solver, resources)
     _check_count(model, method)
     problem = Problem(model, method, _seen(parts) if method == "holders" else ())
     try:
@@ -205,7 +205,7 @@ def choice_for(
     asked: Penalty | str,
     space: Space,
     solver: str | None = None,
-    gpu: Gpu | None = None,
+    resources: Resources | None = None,
 ) -> Choice:
     """The solver of a fit with a penalty, or with one whose strengths a criterion chooses.
 
@@ -215,23 +215,23 @@ def choice_for(
     asked : Penalty or {"reml", "gcv", "holders"}
     space : Space
     solver : str, optional
-    gpu : Gpu, optional
+    resources : Resources, optional
         See `select`.
     """
     if isinstance(asked, Penalty):
-        return select(gram, asked.gram(space), space.frame, solver, gpu=gpu)
+        return select(gram, asked.gram(space), space.frame, solver, resources=resources)
     names, order = smoothed(space, asked)
     penalty = Roughness(dict.fromkeys(names, 1.0), order).gram(space)
-    return _solver_of(asked, gram, penalty, space, solver, gpu)
+    return _solver_of(asked, gram, penalty, space, solver, resources)
 
 
 def _solver_of(
-    method: str, gram: Gram, penalty: Gram, space: Space, solver: str | None, gpu: Gpu | None
+    method: str, gram: Gram, penalty: Gram, space: Space, solver: str | None, resources: Resources | None
 ) -> Choice:
     """One that knows the inverse; for REML one that iterates, where a factorisation would take minutes."""
-    rough = iterating(gram, penalty, space.frame, solver, gpu) if method == "reml" else None
+    rough = iterating(gram, penalty, space.frame, solver, resources) if method == "reml" else None
     try:
-        exact = select(gram, penalty, space.frame, solver, exact=True, gpu=gpu)
+        exact = select(gram, penalty, space.frame, solver, exact=True, resources=resources)
     except ValueError:
         if rough is None:
             raise
@@ -342,7 +342,7 @@ class Problem:
     def choice(self) -> Choice:
         """The solver of each score."""
         model, penalty = self.model, self.model.penalty(self.box[0]).gram(self.model.space)
-        return _solver_of(self.method, model.sums.gram, penalty, model.space, model.solver, model.gpu)
+        return _solver_of(self.method, model.sums.gram, penalty, model.space, model.solver, model.resources)
 
     @property
     def near(self) -> float:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
 from xspline.solve.smoothing.fit import ROUNDING, SMALLEST, Fit, Model, diagonal
-from xspline.solve.solution import Factorisation
+from xspline.solve.system import Factorisation
 from xspline.sums import Sums
 
 Members = NDArray[np.bool_]

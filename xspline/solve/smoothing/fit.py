@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
+from xspline.solve.parallel import Resources
 from xspline.solve.penalty import Roughness
 from xspline.solve.smoothing.determinant import Spectrum, spectrum
-from xspline.solve.solution import Factorisation, factorise
+from xspline.solve.solution import factorise
+from xspline.solve.system import Factorisation
 from xspline.sums import Gram, Sums
 
 if TYPE_CHECKING:
-    from xspline.solve.device.gpu import Gpu
     from xspline.spaces import Space
 
 DRAWS = 32  # over all systems
@@ -51,8 +52,8 @@ class Model:
     order : int
         Of the derivatives that measure roughness.
     solver : str, optional
-    gpu : Gpu, optional
-        Device of its solves, see `solve`.
+    resources : Resources, optional
+        Cores, memory and GPU of its solves, see `solve`.
     """
 
     space: Space
@@ -60,7 +61,7 @@ class Model:
     names: tuple[str, ...]
     order: int
     solver: str | None = None
-    gpu: Gpu | None = None
+    resources: Resources | None = None
 
     @staticmethod
     def of(
@@ -69,12 +70,12 @@ class Model:
         names: tuple[str, ...],
         order: int,
         solver: str | None,
-        gpu: Gpu | None = None,
+        resources: Resources | None = None,
     ) -> Model:
         """Of sums about any reference."""
         sums = _about_mean(sums, space)
         sums = replace(sums, gram=sums.gram.with_batch_axes(sums.batch_ndim))
-        return Model(space, sums, names, order, solver, gpu)
+        return Model(space, sums, names, order, solver, resources)
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -88,7 +89,7 @@ class Model:
 
     def about(self, sums: Sums) -> Model:
         """The same penalties with other sums, about any reference."""
-        return Model.of(sums, self.space, self.names, self.order, self.solver, self.gpu)
+        return Model.of(sums, self.space, self.names, self.order, self.solver, self.resources)
 
 
 def _about_mean(sums: Sums, space: Space) -> Sums:
@@ -142,7 +143,7 @@ class Fit:
             model.solver,
             observations=most,
             exact=True,
-            gpu=model.gpu,
+            resources=model.resources,
         )
 
     @cached_property
@@ -214,7 +215,7 @@ class Fit:
         """
         t = u = v = np.zeros(())
         for draws in self._draws():
-            x = self.factorisation.half(draws)
+            x = self.factorisation.apply_inverse_sqrt(draws)
             forces = self.pushed(x)
             slopes = self.solved(forces)
             stiff = self.pushed(slopes.reshape(*self.frame.sizes, *slopes.shape[1:])).sum(axis=1)

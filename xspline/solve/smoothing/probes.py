@@ -23,7 +23,8 @@ from xspline.solve.smoothing.criteria import Members, OfFit, Reml, Score
 from xspline.solve.smoothing.determinant import axis_spectrum
 from xspline.solve.smoothing.fit import Fit, Model, flat, products
 from xspline.solve.smoothing.newton import LONGEST, Search
-from xspline.solve.solution import Factorisation, factorise
+from xspline.solve.solution import factorise
+from xspline.solve.system import Factorisation
 
 BENT = 2  # probes of the Hessian, which only steers
 ROUGH = 1e-3  # relative residual of its solves
@@ -85,12 +86,12 @@ class ProbedFit(Fit):
     def factorised(self) -> Factorisation:
         """By the first solver that iterates."""
         model, penalty = self.model, self.penalty
-        choice = iterating(model.sums.gram, penalty, model.space.frame, model.solver, model.gpu)
+        choice = iterating(model.sums.gram, penalty, model.space.frame, model.solver, model.resources)
         if choice is None:
             raise ValueError("no solver that iterates takes this system; leave solver out")
         most = int(model.sums.count.max(initial=0))
         found = factorise(
-            model.sums.gram, penalty, model.space, choice.name, observations=most, gpu=model.gpu
+            model.sums.gram, penalty, model.space, choice.name, observations=most, resources=model.resources
         )
         return replace(found, choice=choice)  # chosen for its structure, not by name
 
@@ -102,7 +103,7 @@ class ProbedFit(Fit):
     @cached_property
     def probed(self) -> tuple[Array, Array, Array]:
         """a, w and b, [K.., m]."""
-        return self.factorisation.probed()
+        return self.factorisation.probes()
 
     @cached_property
     def samples(self) -> Array:

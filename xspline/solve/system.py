@@ -1,0 +1,245 @@
+"""What every solver implements: a factorised system G + Λ and the questions that can be put to it.
+
+A `DirectSystem` knows the inverse, an `IterativeSystem` estimates traces from random probes. A `Factorisation` sits on
+top of either: it knows which batch members are determined, and says what iterations cannot answer.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
+from xspline.solve.select import Choice
+from xspline.sums import Gram
+
+if TYPE_CHECKING:
+    from xspline.spaces import Frame
+
+Array = NDArray[np.float64]
+
+
+class System(ABC):
+    """G + Λ, prepared for any number of right-hand sides."""
+
+    @property
+    @abstractmethod
+    def determined(self) -> NDArray[np.bool_]:
+        """Which batch members are positive definite beyond rounding errors, [b..]."""
+
+    @property
+    @abstractmethod
+    def weakest(self) -> int:
+        """Flat index (C order of the Space) of the coefficient that depends most on the others."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of what is kept."""
+
+    @abstractmethod
+    def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
+        """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides.
+
+        Parameters
+        ----------
+        rhs : ndarray, [K.., b..]
+        tolerance : float, optional
+            Relative residual at which iterations end, if not the usual one; direct solvers are exact.
+        """
+
+    @abstractmethod
+    def edf(self) -> Array:
+        """tr((G + Λ)⁻¹ G), [b..]."""
+
+
+class DirectSystem(System):
+    """A system whose inverse is known."""
+
+    @abstractmethod
+    def logdet(self) -> Array:
+        """log|G + Λ|, [b..]."""
+
+    @abstractmethod
+    def traces(self, grams: Sequence[Gram]) -> Array:
+        """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..]."""
+
+    @abstractmethod
+    def inverse_pairs(self) -> Array:
+        """Pair form of (G + Λ)⁻¹, [K.., O.., b..]."""
+
+    @abstractmethod
+    def apply_inverse_sqrt(self, z: Array) -> Array:
+        """x with E[x xᵀ] = (G + Λ)⁻¹ for independent standard normal z, [K.., b..]; extents as in `solve`."""
+
+
+class IterativeSystem(System):
+    """A system that is solved by iterations, several right-hand sides side by side.
+
+    Attributes
+    ----------
+    frame : Frame
+    index : ndarray of int, [b..]
+        Which of the different systems each batch member is.
+    tolerance : float
+        ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends.
+    at_once : int
+        Right-hand sides that are solved for side by side.
+    mixes_systems : bool
+        Whether right-hand sides of different systems may be solved for side by side.
+    iterations : int
+        Of the last solve, the most of any right-hand side.
+    residual : float
+        Of the last solve, relative, the largest of any right-hand side.
+    """
+
+    frame: Frame
+    index: NDArray[np.intp]
+    tolerance: float
+    at_once: int
+    mixes_systems = False
+    iterations = 0
+    residual = 0.0
+
+    def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
+        """(G + Λ)⁻¹ rhs, [K.., b..], up to a relative residual; NaN for members that are not determined.
+
+        Raises
+        ------
+        ConvergenceError
+            The residual did not fall to the tolerance.
+        """
+        sizes = self.frame.sizes
+        batch = np.broadcast_shapes(rhs.shape[len(sizes) :], self.index.shape)
+        rows = np.moveaxis(np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1), -1, 0)
+        which = np.broadcast_to(self.index, batch).ravel()
+        usable = np.flatnonzero(np.broadcast_to(self.determined, batch).ravel())
+        systems = [None] if self.mixes_systems else np.unique(which[usable])
+        out = np.full(rows.shape, np.nan)
+        self.iterations, self.residual = 0, 0.0
+        for system in systems:
+            own = usable if system is None else usable[which[usable] == system]
+            for start in range(0, len(own), self.at_once):
+                some = own[start : start + self.at_once]
+                some_rows = np.ascontiguousarray(rows[some])
+                out[some] = self._solve_rows(some_rows, which[some], tolerance or self.tolerance)
+        return np.moveaxis(out, 0, -1).reshape(sizes + batch)
+
+    def edf(self) -> Array:
+        """tr((G + Λ)⁻¹ G), [b..], the mean of estimates from fixed random probes; NaN where not determined."""
+        means = np.array([float(np.mean(samples)) for samples in self.edf_samples()])
+        return np.where(self.determined, means[self.index], np.nan)
+
+    @abstractmethod
+    def probes(self) -> tuple[Array, Array, Array]:
+        """Random a and w with E[w aᵀ] = I, and b = (G + Λ)⁻¹ w, [K.., m] each, of the only system.
+
+        Raises
+        ------
+        ConvergenceError
+            There are several systems, or it is not determined.
+        """
+
+    @abstractmethod
+    def _solve_rows(self, rows: Array, which: NDArray[np.intp], tolerance: float) -> Array:
+        """Solutions [m, K..] of right-hand sides [m, K..] of the systems `which` [m], all determined."""
+
+    @abstractmethod
+    def edf_samples(self) -> Sequence[Array]:
+        """Estimates of tr((G + Λ)⁻¹ G) of each of the different systems, [probes]; `edf` is their mean."""
+
+    def _record(self, iterations: int, residual: float) -> None:
+        self.iterations = max(self.iterations, iterations)
+        self.residual = max(self.residual, residual)
+
+
+@dataclass(frozen=True, eq=False)
+class Factorisation:
+    """G + Λ, factorised: solves for any number of right-hand sides.
+
+    Parameters
+    ----------
+    choice : Choice
+        The solver and why.
+    system : System
+    determined : ndarray of bool, [b..]
+        Which batch members the data and the penalty determine; one without observations is not, whatever the
+        penalty. Extents are those of G: 1 where it is shared.
+    """
+
+    choice: Choice
+    system: System
+    determined: NDArray[np.bool_]
+
+    @property
+    def name(self) -> str:
+        """Name of the solver."""
+        return self.choice.name
+
+    @property
+    def reason(self) -> str:
+        """Why this solver."""
+        return self.choice.reason
+
+    def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
+        """(G + Λ)⁻¹ rhs, [K.., b..]; NaN for members that are not determined.
+
+        Where the solver iterates, up to a relative residual, if that is not to be the usual one.
+        """
+        return np.where(self.determined, self.system.solve(rhs, tolerance), np.nan)
+
+    def edf(self) -> Array:
+        """Effective degrees of freedom tr((G + Λ)⁻¹ G), [b..]; NaN where not determined.
+
+        Exact, but for iterations, which estimate traces from fixed random probes.
+        """
+        return np.where(self.determined, self.system.edf(), np.nan)
+
+    def probes(self) -> tuple[Array, Array, Array]:
+        """Random a and w with E[w aᵀ] = I, and b = (G + Λ)⁻¹ w, [K.., m] each, of a solver that iterates."""
+        if not isinstance(self.system, IterativeSystem):
+            raise TypeError(f"the {self.name} solver knows the inverse and has no probes; ask it for traces")
+        return self.system.probes()
+
+    def logdet(self) -> Array:
+        """log|G + Λ|, [b..]; NaN where not determined."""
+        return np.where(self.determined, self._direct("determinants").logdet(), np.nan)
+
+    def inverse_pairs(self) -> Array:
+        """Pair form Z of (G + Λ)⁻¹, [K.., O.., b..], on the frame of the Space; NaN for members not determined.
+
+        Only the entries of the inverse that pairs of features meet in are computed: tr((G + Λ)⁻¹ B) = Σ Z B for a
+        pair array B, and φᵀ (G + Λ)⁻¹ φ = Σ_{k,o} Z[k,o] Π_j φ_{k_j} φ_{k_j + o_j}.
+        """
+        pairs = self._direct("variances of the coefficients").inverse_pairs()
+        return np.where(self.determined, pairs, np.nan)
+
+    def traces(self, grams: Sequence[Gram]) -> Array:
+        """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..]; NaN where not determined."""
+        return np.where(self.determined, self._direct("exact traces").traces(grams), np.nan)
+
+    def apply_inverse_sqrt(self, z: Array) -> Array:
+        """x with E[x xᵀ] = (G + Λ)⁻¹ for z of independent standard normal numbers.
+
+        Parameters
+        ----------
+        z : ndarray, [K.., b..]
+            Batch extents of 1 broadcast on both sides.
+
+        Returns
+        -------
+        ndarray, [K.., b..]; NaN for members that are not determined.
+        """
+        draws = self._direct("draws of the coefficients").apply_inverse_sqrt(z)
+        return np.where(self.determined, draws, np.nan)
+
+    def _direct(self, answers: str) -> DirectSystem:
+        """The system, if it knows its inverse; else the error that says which answers need that."""
+        if not isinstance(self.system, DirectSystem):
+            raise ConvergenceError(f"{answers} {NEEDS_DIRECT}")
+        return self.system
