@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,6 +84,21 @@ CASES = {
         Layout((Group((1,), (LAT,)), Group((2,), (LON, TIME)), Group((0,), ())), (3,)), (2, 8, 30, 3)
     ),
 }
+
+
+def pairwise(*factors: Collection[Hashable]) -> list[tuple[Hashable, ...]]:
+    """Combinations of one level of each factor among which every pair of levels of two factors occurs."""
+    spots = list(itertools.combinations(range(len(factors)), 2))
+    missing = {(i, j, a, b) for i, j in spots for a in factors[i] for b in factors[j]}
+    combinations = []
+    every = list(itertools.product(*factors))
+    while missing:
+        news = [{(i, j, row[i], row[j]) for i, j in spots} & missing for row in every]
+        best = max(range(len(every)), key=lambda k: len(news[k]))
+        combinations.append(every[best])
+        missing -= news[best]
+    return combinations
+
 
 MASKS = ("full", "static", "rows", "random", "one", "none")
 WEIGHTS = ("none", "first axis", "pair", "all", "two")

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from tests import reference
 from tests.devices import Device
+from tests.kernels.cases import pairwise
 from tests.kernels.test_accumulate import check, part
 from tests.kernels.test_engines import assert_same, moved
 from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.kernels.compiled import cells as loops
 from xspline.kernels.engines import ArrayApiEngine, CompiledEngine, Engine, choose_engine
-from xspline.kernels.points.cells import ROWS_PER_CELL
+from xspline.kernels.points.cells import CellSizes
 from xspline.kernels.walk import Walk
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
@@ -91,10 +92,8 @@ def test_every_kind_of_basis(name: str, weighted: bool, device: Device) -> None:
 def test_few_rows_in_a_cell(name: str, device: Device) -> None:
     built, layout = observations(SPACES[name], 20)
     by_rows = check(built, layout, SPACES[name])
-    engines = (
-        CompiledEngine(rows_per_cell=0, cells_per_row=1000),
-        ArrayApiEngine(device.xp, device.device, cells_per_row=1000),
-    )
+    sizes = CellSizes(rows_per_cell=0, cells_per_row=1000)
+    engines = CompiledEngine(sizes=sizes), ArrayApiEngine(device.xp, device.device, sizes=sizes)
     for block, engine in zip((built, moved(built, device)), engines, strict=True):
         assert goes_by_cells(block, layout, SPACES[name], engine)
         assert_same(accumulate(block, layout, SPACES[name], engine=engine), by_rows)
@@ -102,8 +101,8 @@ def test_few_rows_in_a_cell(name: str, device: Device) -> None:
 
 def test_which_way_depends_on_rows_per_cell() -> None:
     space = SPACES["three cubics"]
-    assert goes_by_cells(*observations(space, 8 * ROWS_PER_CELL), space)
-    assert not goes_by_cells(*observations(space, 8 * ROWS_PER_CELL - 1), space)
+    assert goes_by_cells(*observations(space, 8 * CellSizes().rows_per_cell), space)
+    assert not goes_by_cells(*observations(space, 8 * CellSizes().rows_per_cell - 1), space)
     wide = Space({"a": Fourier(40, period=1.0), "b": BSpline(5, domain=UNIT)})
     assert not goes_by_cells(*observations(wide), wide)
 
@@ -139,9 +138,10 @@ def test_positions_and_values_have_twins(features) -> None:
 @pytest.mark.parametrize("slab", [7, 100])
 def test_slabs_that_cut_cells(slab: int, device: Device) -> None:
     space = SPACES["uneven circle"]
+    sizes = CellSizes(slab_entries=slab, tile_rows=(4, 8), device_entries=20 * slab)
     built, layout = observations(space)
-    found = check(built, layout, space, engine=CompiledEngine(slab_entries=slab))
-    tiles = ArrayApiEngine(device.xp, device.device, tile_lengths=(4, 8), slab_entries=20 * slab)
+    found = check(built, layout, space, engine=CompiledEngine(sizes=sizes))
+    tiles = ArrayApiEngine(device.xp, device.device, sizes=sizes)
     assert_same(accumulate(moved(built, device), layout, space, engine=tiles), found)
 
 
@@ -184,9 +184,9 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("mask", ["full", "rows", "random"])
-@pytest.mark.parametrize("weight", ["none", "first", "all"])
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(
+    ("name", "weight", "mask"), pairwise(LAYOUTS, ("none", "first", "all"), ("full", "rows", "random"))
+)
 def test_every_layout(name: str, weight: str, mask: str, device: Device) -> None:
     space, layout, shape = LAYOUTS[name]
     rng = np.random.default_rng(0)

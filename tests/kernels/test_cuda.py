@@ -77,7 +77,7 @@ def test_host_and_gpu_digest_lines_alike(name: str) -> None:
     values = block.values.reshape(rows.count, -1)[None, :, :40]
     values = np.ascontiguousarray(values)
     sweepers = (CompiledSweeper(), sweeper())
-    host, gpu = (which.sweep(values, 3, 30, rows, 280.0, np.empty(0)) for which in sweepers)
+    host, gpu = (which.sweep(values, 3, 30, rows, 280.0) for which in sweepers)
     np.testing.assert_array_equal(gpu.count, host.count)
     np.testing.assert_array_equal(gpu.digest, host.digest)
     np.testing.assert_allclose(gpu.power, host.power, rtol=1e-13)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import reference
-from tests.kernels.cases import CASES, LAT, SPACE, TIME, Case, grid
+from tests.kernels.cases import CASES, LAT, SPACE, TIME, Case, grid, pairwise
 from xspline.kernels import Group, Layout, evaluate
 from xspline.spaces import BSpline, Polynomial, Space
 
@@ -106,10 +106,10 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
 # Into a given array
 
 
-@pytest.mark.parametrize("engine", ["numba", "namespace"])
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("slab", [None, 50])
-@pytest.mark.parametrize("name", EVALUABLE)
+@pytest.mark.parametrize(
+    ("name", "slab", "dtype", "engine"),
+    pairwise(EVALUABLE, (None, 50), ("f4", "f8"), ("numba", "namespace")),
+)
 def test_into_a_given_array(name: str, slab: int | None, dtype: str, engine: str) -> None:
     case, rng = EVALUABLE[name], np.random.default_rng(0)
     coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.kernels.layout import Array, Floats, Integers
-from xspline.kernels.points import cells, tiles
-from xspline.kernels.points.cells import ByCell, Cells
+from xspline.kernels.points.cells import SIZES, ByCell, Cells, CellSizes
 from xspline.kernels.points.tiles import Tiles
 from xspline.kernels.rows import Locator, Rows
 from xspline.spaces.bspline import LocalSpline
@@ -51,7 +50,7 @@ class Engine(Locator, Protocol):
     def scatter(self, array: Array, axis: int, rows: Rows, out: Array | None = None) -> Array:
         """Axis [n] becomes [R]: out[R] = sum over the rows i of values[i, R] array[i].
 
-        Where `out` is given, C-contiguous and of the shape of the result, it is added to and returned.
+        Where `out` is given, C-contiguous and of the shape of the result, it may be added to and returned.
         """
         ...
 
@@ -97,10 +96,10 @@ def contract(array: Array, rows: Sequence[Rows | None], engine: Engine, out: Arr
     order = cheapest_order(tuple(array.shape), costs)
     for step, axis in enumerate(order, 1):
         array = engine.scatter(array, axis, active[axis], out if step == len(order) else None)
-    if out is not None and not order:
-        out += array
-        return out
-    return array
+    if out is None or array is out:
+        return array
+    out += array
+    return out
 
 
 def expand(array: Array, rows: Sequence[Rows | None], engine: Engine, out: Array | None = None) -> Array:
@@ -152,21 +151,18 @@ class ArrayApiEngine:
         See `Engine`.
     short_box : int
         Times the values of a row: a box of no more entries is one product.
-    cells_per_row, tile_lengths, slab_entries
-        Of groups that go from cell to cell, see `Tiles.sort`.
+    sizes : CellSizes
+        Of groups that go from cell to cell.
     """
 
     xp: Any
     device: Any
     sweeps: bool = False
     short_box: int = SHORT_BOX
-    cells_per_row: int = cells.CELLS_PER_ROW
-    tile_lengths: tuple[int, int] = tiles.TILE_LENGTHS
-    slab_entries: int = tiles.SLAB_ENTRIES
+    sizes: CellSizes = SIZES
 
     def sort(self, features: Sequence[Features], coordinates: Sequence[Array]) -> Tiles | None:
-        sizes = self.cells_per_row, self.tile_lengths, self.slab_entries
-        return Tiles.sort(features, coordinates, self.xp, self.device, *sizes)
+        return Tiles.sort(features, coordinates, self.xp, self.device, self.sizes)
 
     def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
         return features.locate(x)
@@ -175,13 +171,6 @@ class ArrayApiEngine:
         return features.features(cell, z, order)
 
     def scatter(self, array: Array, axis: int, rows: Rows, out: Array | None = None) -> Array:
-        sums = self._scatter(array, axis, rows)
-        if out is None:
-            return sums
-        out += sums
-        return out
-
-    def _scatter(self, array: Array, axis: int, rows: Rows) -> Array:
         xp = self.xp
         front, rest = self._matrix(array, axis)
         if self._is_short(rows):
@@ -305,18 +294,15 @@ class CompiledEngine:
     ----------
     sweeps : bool
         See `Engine`.
-    rows_per_cell, cells_per_row, slab_entries : int
-        Of groups that go from cell to cell, see `Cells.sort`.
+    sizes : CellSizes
+        Of groups that go from cell to cell.
     """
 
     sweeps: bool = True
-    rows_per_cell: int = cells.ROWS_PER_CELL
-    cells_per_row: int = cells.CELLS_PER_ROW
-    slab_entries: int = cells.SLAB_ENTRIES
+    sizes: CellSizes = SIZES
 
     def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Cells | None:
-        sizes = self.rows_per_cell, self.cells_per_row, self.slab_entries
-        return Cells.sort(features, coordinates, self, *sizes)
+        return Cells.sort(features, coordinates, self, self.sizes)
 
     def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
         from xspline.kernels.compiled import (

@@ -45,9 +45,7 @@ class Sweeper(Protocol):
         """A copy of an array that is."""
         ...
 
-    def sweep(
-        self, values: Array, column: int, after: int, rows: Rows, reference: float | None, scratch: Floats
-    ) -> LineSums:
+    def sweep(self, values: Array, column: int, after: int, rows: Rows, reference: float | None) -> LineSums:
         """sums[p, r, R] = sum over the rows i of values[i, R] e[p, i, r].
 
         Parameters
@@ -61,8 +59,6 @@ class Sweeper(Protocol):
             Of one coefficient axis.
         reference : float or None
             e is values - reference, 0 where they are NaN; with None 1, and 0 there: then there are sums only.
-        scratch : ndarray
-            Memory of the caller, which on the host may become the sums if they fit in.
         """
         ...
 
@@ -80,24 +76,14 @@ class CompiledSweeper:
     def readable(self, array: NDArray[Any]) -> NDArray[Any]:
         return np.require(array, np.float32 if array.dtype == np.float32 else np.float64, ["C", "A"])
 
-    def sweep(
-        self,
-        values: NDArray[Any],
-        column: int,
-        after: int,
-        rows: Rows,
-        reference: float | None,
-        scratch: Floats,
-    ) -> LineSums:
+    def sweep(self, values: Array, column: int, after: int, rows: Rows, reference: float | None) -> LineSums:
         from xspline.kernels.compiled.contraction import sweep
 
         values, moment = values.view(), reference is not None
         values.flags.writeable = False  # as stores hand them out: one specialisation
         shape = len(values), after
-        size = math.prod(shape) * rows.extent
-        sums = scratch[:size] if size <= scratch.size else np.empty(size)
         count, digest = (np.zeros(shape, dtype=np.int64) for _ in range(2))
-        out = LineSums(sums.reshape(*shape, rows.extent), np.zeros(shape), count, digest)
+        out = LineSums(np.empty((*shape, rows.extent)), np.zeros(shape), count, digest)
         with np.errstate(over="ignore"):  # digests are modulo 2⁶⁴; plain Python, uncompiled, would warn
             sweep(values, column, rows.sorted, reference or 0.0, moment, out)
         return out
@@ -125,7 +111,6 @@ class Sweep:
         self.count = xp.zeros(lengths, dtype=xp.int64, device=device)
         self.digest = xp.zeros(lengths, dtype=xp.int64, device=device)
         self.power = xp.zeros(walk.member_shape, dtype=xp.float64, device=device)
-        self._scratch = np.empty(0)
 
     @staticmethod
     def of(walk: Walk) -> Sweep | None:
@@ -173,18 +158,10 @@ class Sweep:
         return slab_boxes(walk.shape, walk.slab_axes, limit, walk.rows_limit, whole)
 
     def _swept(self, box: SlabBox, rows: Rows, reference: float | None) -> LineSums:
-        """Contracted lines [.., R], and power, count and digest with the axes of slabs; the swept one has length 1.
-
-        On the host the sums are a view of memory that the next call takes again.
-        """
+        """Contracted lines [.., R], and power, count and digest with the axes of slabs; the swept one has length 1."""
         xp, index, (values, column) = self.walk.xp, self.index, self._values(box)
         after, shape = math.prod(box.shape[index + 1 :]), (*box.shape[:index], 1, *box.shape[index + 1 :])
-        size = math.prod(shape) * rows.extent
-        if (
-            self.walk.on_host and self._scratch.size < size
-        ):  # memory fresh from the system costs more than the sums
-            self._scratch = np.empty(size)
-        lines = self.sweeper.sweep(values, column, after, rows, reference, self._scratch)
+        lines = self.sweeper.sweep(values, column, after, rows, reference)
         sums = xp.reshape(lines.sums, (*shape[:index], *shape[index + 1 :], rows.extent))
         return LineSums(sums, *(a if a is None else xp.reshape(a, shape) for a in lines[1:]))
 

@@ -26,12 +26,27 @@ from xspline.spaces.features import Features
 if TYPE_CHECKING:
     from xspline.kernels.compiled.cells import FoldPlan
 
-ROWS_PER_CELL = 6  # with fewer, turning the sums of a cell into pairs costs more than rows of products
-CELLS_PER_ROW = 4  # cells, empty ones too, that counting may take for each row
-SLAB_ENTRIES = 1 << 13  # numbers in a slab of sorted rows: 64 KiB
 LOCATED_ROWS = 1 << 14  # rows located at a time: their cells and coordinates take 256 KiB
 WIDEST = 1 << 11  # products of columns in a row, so that a tile of rows stays in the cache
 FOUR, EIGHT = 4, 8  # columns are padded to multiples of these, for vector instructions
+
+
+@dataclass(frozen=True)
+class CellSizes:
+    """When sums go from cell to cell, and how many rows at a time."""
+
+    rows_per_cell: int = (
+        6  # on the host: with fewer, turning a cell's sums into pairs costs more than rows of products
+    )
+    cells_per_row: int = 4  # cells, empty ones too, that counting may take for each row
+    slab_entries: int = 1 << 13  # numbers in a slab of sorted rows on the host: 64 KiB
+    tile_rows: tuple[int, int] = (8, 4096)  # on a device, rows of a tile: at least, at most
+    device_entries: int = (
+        1 << 26
+    )  # on a device, products of columns of a slab, and sums folded at a time: 512 MiB
+
+
+SIZES = CellSizes()
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,8 +239,7 @@ class Cells(ByCell):
         What locates.
     ends : ndarray, int64 [occupied]
         Number of sorted rows up to the end of each cell that holds rows.
-    slab_entries : int
-        Numbers in a slab.
+    sizes : CellSizes
     """
 
     features: tuple[Features, ...]
@@ -235,16 +249,11 @@ class Cells(ByCell):
     order: NDArray[np.int32]
     ends: Integers
     cells: Integers
-    slab_entries: int = SLAB_ENTRIES
+    sizes: CellSizes
 
     @staticmethod
     def sort(
-        features: Sequence[Features],
-        coordinates: Sequence[Floats],
-        locator: Locator,
-        rows_per_cell: int = ROWS_PER_CELL,
-        cells_per_row: int = CELLS_PER_ROW,
-        slab_entries: int = SLAB_ENTRIES,
+        features: Sequence[Features], coordinates: Sequence[Floats], locator: Locator, sizes: CellSizes
     ) -> Cells | None:
         """Cells of a group whose features fit; None where rows are too few to gain from them."""
         from xspline.kernels.compiled import cells as loops
@@ -254,7 +263,7 @@ class Cells(ByCell):
             return None
         ranges = [cell_range(f, partial(_ends, x)) for f, x in zip(features, coordinates, strict=True)]
         low, box = [a for a, _ in ranges], tuple(b - a + 1 for a, b in ranges)
-        if math.prod(box) > cells_per_row * count:
+        if math.prod(box) > sizes.cells_per_row * count:
             return None
         keys, ends = np.empty(count, dtype=np.int32), np.zeros(math.prod(box), dtype=np.int64)
         for first in range(0, count, LOCATED_ROWS):
@@ -265,17 +274,17 @@ class Cells(ByCell):
             keys[first : first + part.size] = part
         order = loops.sort_rows(keys, ends)
         occupied = np.flatnonzero(np.diff(ends, prepend=0))
-        if order.size < max(1, rows_per_cell * occupied.size):
+        if order.size < max(1, sizes.rows_per_cell * occupied.size):
             return None
         cells = np.stack(np.unravel_index(occupied, box), axis=1) + np.array(low)
         ends, labels = ends[occupied], tuple(coordinates)
-        return Cells(tuple(features), labels, locator, keys, order, ends, cells, slab_entries)
+        return Cells(tuple(features), labels, locator, keys, order, ends, cells, sizes)
 
     def labelled(self, span: tuple[int, int]) -> Bools:
         return labelled(self.coordinates, span)
 
     def slabs(self, members: int) -> Iterator[tuple[int, Integers]]:
-        rows = max(1, self.slab_entries // max(1, members))
+        rows = max(1, self.sizes.slab_entries // max(1, members))
         for first in range(0, self.order.size, rows):
             yield first, self.order[first : first + rows].astype(np.int64)
 

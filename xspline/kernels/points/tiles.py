@@ -18,14 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.kernels.layout import Array, Floats, Integers, to_host
-from xspline.kernels.points.cells import CELLS_PER_ROW, ByCell, cell_range, columns_of, given_columns
+from xspline.kernels.points.cells import ByCell, CellSizes, cell_range, columns_of, given_columns
 from xspline.kernels.rows import CoefficientRange
 from xspline.spaces.bspline import LocalSpline
 from xspline.spaces.features import Features
 
-TILE_LENGTHS = 8, 4096  # rows of a tile: at least, at most
 SUMS_KEPT = 1 << 28  # entries of the sums of all cells: 2 GiB
-SLAB_ENTRIES = 1 << 26  # of a slab's products of columns, and of the sums that are folded at a time: 512 MiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +42,7 @@ class Tiles(ByCell):
         Per axis the first cell that rows can be in, and how many cells there are from it on.
     given : tuple of arrays
         Per axis the local coordinate [1, n], or the columns [L, n] of a basis other than a B-spline.
-    lengths : tuple of int
-        Rows of a tile: at least, at most.
-    slab_entries : int
-        Numbers in a slab.
+    sizes : CellSizes
     """
 
     features: tuple[Features, ...]
@@ -61,24 +56,17 @@ class Tiles(ByCell):
     low: tuple[int, ...]
     box: tuple[int, ...]
     given: tuple[Array, ...]
-    lengths: tuple[int, int] = TILE_LENGTHS
-    slab_entries: int = SLAB_ENTRIES
+    sizes: CellSizes
 
     @staticmethod
     def sort(
-        features: Sequence[Features],
-        coordinates: Sequence[Array],
-        xp: Any,
-        device: Any,
-        cells_per_row: int = CELLS_PER_ROW,
-        lengths: tuple[int, int] = TILE_LENGTHS,
-        slab_entries: int = SLAB_ENTRIES,
+        features: Sequence[Features], coordinates: Sequence[Array], xp: Any, device: Any, sizes: CellSizes
     ) -> Tiles | None:
         """Cells of a group whose features fit; None where rows are too few for so many cells."""
         count, pairs = int(coordinates[0].shape[0]), list(zip(features, coordinates, strict=True))
         ranges = [cell_range(f, partial(_ends, x, xp)) for f, x in pairs] if count else []
         low, box = tuple(a for a, _ in ranges), tuple(b - a + 1 for a, b in ranges)
-        if not count or math.prod(box) > cells_per_row * count:
+        if not count or math.prod(box) > sizes.cells_per_row * count:
             return None
         keys, known = xp.zeros(count, dtype=xp.int64, device=device), True
         outside, given = xp.zeros(count, dtype=xp.bool, device=device), []
@@ -103,14 +91,14 @@ class Tiles(ByCell):
         cells = np.stack(np.unravel_index(occupied, box), axis=1) + np.array(low)
         order, ends = order[int(ends[0]) :], ends[occupied + 1] - ends[0]
         located = (keys, known, order, ends, cells, low, box, tuple(given))
-        return Tiles(tuple(features), xp, device, *located, lengths, slab_entries)
+        return Tiles(tuple(features), xp, device, *located, sizes)
 
     def labelled(self, span: tuple[int, int]) -> Array:
         return self.known[span[0] : span[0] + span[1]]
 
     def slabs(self, members: int) -> Iterator[tuple[int, Array]]:
         products = math.prod(c.size for c in self.columns[1:]) + members * (self.columns[0].size + 2)
-        rows, count = max(1, self.slab_entries // products), int(self.order.shape[0])
+        rows, count = max(1, self.sizes.device_entries // products), int(self.order.shape[0])
         for first in range(0, count, rows):
             yield first, self.order[first : min(first + rows, count)]
 
@@ -148,7 +136,10 @@ class TileTotals:
     def add(self, first: int, rows: Array, weights: Array, errors: Array) -> None:
         """Add sorted rows from the `first` on: weights and weighted errors are [members, rows]."""
         tiles, xp = self.tiles, self.tiles.xp
-        count, tiling = int(rows.shape[0]), _Tiling.of(first, int(rows.shape[0]), tiles.ends, tiles.lengths)
+        count, tiling = (
+            int(rows.shape[0]),
+            _Tiling.of(first, int(rows.shape[0]), tiles.ends, tiles.sizes.tile_rows),
+        )
         step = xp.arange(tiling.length, dtype=xp.int64, device=tiles.device)
         at = tiles.put(tiling.starts[:, None]) + step[None, :]
         # The last rows of a cell fill their tile up with rows of others, of weight zero.
@@ -214,7 +205,9 @@ class TileTotals:
         """Cells of the first axis at a time, empty ones too: what folds them, and [m_1 · L_1, …, members]."""
         tiles, xp, ndim = self.tiles, self.tiles.xp, len(self.extents)
         lengths, start = tiles.box, np.array(tiles.low)
-        step = max(1, tiles.slab_entries // max(math.prod(lengths[1:]) * math.prod(total.shape[1:]), 1))
+        step = max(
+            1, tiles.sizes.device_entries // max(math.prod(lengths[1:]) * math.prod(total.shape[1:]), 1)
+        )
         gap = xp.zeros((1, *total.shape[1:]), dtype=xp.float64, device=tiles.device)
         order = [i for axis in range(ndim) for i in (axis, ndim + 1 + axis)]
         for low in range(0, lengths[0] if total.shape[1] else 0, step):
