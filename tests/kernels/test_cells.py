@@ -80,12 +80,12 @@ def test_every_kind_of_basis(name: str, weighted: bool, device: Device) -> None:
         weight = np.where(rng.random(800) < 0.1, 0.0, rng.uniform(0.5, 2.0, 800))
         built = replace(built, weights=(((0,), weight),))
     assert goes_by_cells(built, layout, SPACES[name])
-    found = check(built, layout, SPACES[name])
-    assert_same(accumulate(built, layout, SPACES[name], engine="namespace"), found)
+    sums = check(built, layout, SPACES[name])
+    assert_same(accumulate(built, layout, SPACES[name], engine="namespace"), sums)
     assert goes_by_cells(moved(built, device), layout, SPACES[name])
     for coordinates in (False, True):
         there = moved(built, device, coordinates=coordinates)
-        assert_same(accumulate(there, layout, SPACES[name]), found)
+        assert_same(accumulate(there, layout, SPACES[name]), sums)
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -116,11 +116,11 @@ def test_points_on_knots_ends_and_beyond(name: str, device: Device) -> None:
     built, layout = observations(space, 2000)
     built = replace(built, coordinates=tuple(rng.choice(special, 2000) for _ in space.shape))
     assert goes_by_cells(built, layout, space)
-    found = accumulate(built, layout, space)
-    assert_same(found, accumulate(built, layout, space, engine="namespace"))
+    sums = accumulate(built, layout, space)
+    assert_same(sums, accumulate(built, layout, space, engine="namespace"))
     for coordinates in (False, True):
-        assert_same(found, accumulate(moved(built, device, coordinates=coordinates), layout, space))
-    assert found.tally.missing > 0
+        assert_same(sums, accumulate(moved(built, device, coordinates=coordinates), layout, space))
+    assert sums.tally.missing > 0
 
 
 @pytest.mark.parametrize("features", [f for space in SPACES.values() for f in space.features if f.local])
@@ -140,9 +140,9 @@ def test_slabs_that_cut_cells(slab: int, device: Device) -> None:
     space = SPACES["uneven circle"]
     sizes = CellSizes(slab_entries=slab, tile_rows=(4, 8), device_entries=20 * slab)
     built, layout = observations(space)
-    found = check(built, layout, space, engine=CompiledEngine(sizes=sizes))
+    sums = check(built, layout, space, engine=CompiledEngine(sizes=sizes))
     tiles = ArrayApiEngine(device.xp, device.device, sizes=sizes)
-    assert_same(accumulate(moved(built, device), layout, space, engine=tiles), found)
+    assert_same(accumulate(moved(built, device), layout, space, engine=tiles), sums)
 
 
 def test_window_of_a_region() -> None:
@@ -151,9 +151,9 @@ def test_window_of_a_region() -> None:
     coordinates = (rng.uniform(0.4, 0.5, 400), (rng.uniform(-0.05, 0.06, 400)) % 1.0)
     built = Block(rng.normal(size=400), coordinates)
     assert goes_by_cells(built, WHOLE[2], space)
-    found = check(built, WHOLE[2], space)
-    assert_same(accumulate(built, WHOLE[2], space, engine="namespace"), found)
-    assert found.window[0] == (14, 8)
+    sums = check(built, WHOLE[2], space)
+    assert_same(accumulate(built, WHOLE[2], space, engine="namespace"), sums)
+    assert sums.window[0] == (14, 8)
 
 
 @settings(max_examples=10)
@@ -201,9 +201,9 @@ def test_every_layout(name: str, weight: str, mask: str, device: Device) -> None
     spans = {"none": [], "first": [(0,)], "all": [tuple(range(len(shape)))[::-1], (len(shape) - 1,)]}[weight]
     weights = [(axes, rng.uniform(0.5, 2.0, [shape[axis] for axis in axes])) for axes in spans]
     built = Block(values, tuple(rng.uniform(*UNIT, n) for n in lengths), tuple(weights))
-    found = check(built, layout, space)
-    assert_same(accumulate(built, layout, space, engine="namespace"), found)
-    assert_same(accumulate(moved(built, device), layout, space), found)
+    sums = check(built, layout, space)
+    assert_same(accumulate(built, layout, space, engine="namespace"), sums)
+    assert_same(accumulate(moved(built, device), layout, space), sums)
 
 
 @pytest.mark.parametrize("dtype", ["f4", ">f4", "i2"])
@@ -212,19 +212,19 @@ def test_dtypes_strides_and_masked_arrays(dtype: str) -> None:
     values = np.repeat(np.nan_to_num(built.values, nan=5.0), 2).astype(dtype)[::2]
     check(replace(built, values=values), layout, PLACE)
     masked = np.ma.masked_invalid(built.values)
-    found = accumulate(replace(built, values=masked), layout, PLACE)
-    assert found.count == np.isfinite(built.values).sum()
+    sums = accumulate(replace(built, values=masked), layout, PLACE)
+    assert sums.count == np.isfinite(built.values).sum()
 
 
 def test_bad_weights_stay_out(device: Device) -> None:
     built, layout = observations(PLACE)
     weight = np.ones(800)
     weight[[3, 5, 8]] = np.nan, -1.0, np.inf
-    found = accumulate(replace(built, weights=(((0,), weight),)), layout, PLACE)
-    assert found.tally.bad_weight == (3,)
-    assert_same(accumulate(moved(replace(built, weights=(((0,), weight),)), device), layout, PLACE), found)
+    sums = accumulate(replace(built, weights=(((0,), weight),)), layout, PLACE)
+    assert sums.tally.bad_weight == (3,)
+    assert_same(accumulate(moved(replace(built, weights=(((0,), weight),)), device), layout, PLACE), sums)
     excluded = replace(built, weights=(((0,), np.where(weight == 1.0, 1.0, 0.0)),))
-    reference.assert_equal(found, reference.sums(excluded, layout, PLACE, float(found.reference)), PLACE)
+    reference.assert_equal(sums, reference.sums(excluded, layout, PLACE, float(sums.reference)), PLACE)
 
 
 def test_one_specialisation() -> None:

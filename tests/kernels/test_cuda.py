@@ -31,17 +31,16 @@ def swept(
 ) -> Sums:
     """Sums by the kernels of a GPU."""
     block, layout = built(name, mask, dtype)
-    found = walk(block, layout, limit)
-    index = Sweep.of(found).index if index is None else index
-    return sums_of(found, Sweep(found, index, sweeper(**sizes)).result())
+    walked = walk(block, layout, limit)
+    index = Sweep.of(walked).index if index is None else index
+    return sums_of(walked, Sweep(walked, index, sweeper(**sizes)).result())
 
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("name", SWEPT)
-def test_kernels_of_a_gpu_are_the_twin_of_the_definition(name: str, mask: str) -> None:
-    for dtype in ("f4", "f8"):
-        expected = accumulate(*built(name, mask, dtype), SPACE, engine="namespace")
-        assert_same(swept(name, mask, dtype), expected)
+def test_kernels_of_a_gpu_give_the_sums_of_the_definition(name: str, mask: str) -> None:
+    dtype = "f4" if MASKS.index(mask) % 2 else "f8"
+    assert_same(swept(name, mask, dtype), accumulate(*built(name, mask, dtype), SPACE, engine="namespace"))
 
 
 @pytest.mark.parametrize("name", ["members first", "pixels", "scalar time"])
@@ -71,9 +70,9 @@ def test_tiles_of_a_long_axis_own_all_its_coefficients() -> None:
 @pytest.mark.parametrize("name", ["time, lat, lon", "lat, lon, time"])
 def test_host_and_gpu_digest_lines_alike(name: str) -> None:
     block, layout = built(name, "random", "f4")
-    found = walk(block, layout)
-    index = Sweep.of(found).index
-    rows = found.rows(index, (0, found.lengths[index]))
+    walked = walk(block, layout)
+    index = Sweep.of(walked).index
+    rows = walked.rows(index, (0, walked.lengths[index]))
     values = block.values.reshape(rows.count, -1)[None, :, :40]
     values = np.ascontiguousarray(values)
     sweepers = (CompiledSweeper(), sweeper())

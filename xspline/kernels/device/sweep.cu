@@ -2,8 +2,9 @@
 // array-API functions (`passes.FirstPass`) read and write the whole block again in each step: some 90 bytes.
 //
 // A thread sums LINES lines over one tile, a range of the rows sorted by cell. Of each line it holds WIDTH sums, those
-// of one support (the coefficients of a cell); when the next cell begins, the front of the support is put to its slot and the rest moves
-// up. Slots of all tiles are then gathered in their order, so that the result does not depend on timing.
+// of one support (the coefficients of a cell); when the next cell begins, the front of the support is put to its slot
+// and the rest moves up. Slots of all tiles are then gathered in their order, so that the result does not depend on
+// timing.
 //
 // VALUE       float or double
 // MOMENT      1: of x - reference; 0: of ones, where x is known
