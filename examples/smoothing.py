@@ -26,11 +26,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.ticker import FuncFormatter, MultipleLocator, PercentFormatter
+from scipy.ndimage import gaussian_filter1d
 from scipy.special import ndtr
 from scipy.stats import t as student
 
 import xspline as xs
-from xspline.synthetic.ocean import bump, climatology, land, smoothed
+from xspline.synthetic.ocean import bump, climatology, land
 
 YEAR = np.timedelta64(31_556_952, "s")  # 365.2425 days
 DECADE = 10 * YEAR / np.timedelta64(1, "s")  # in seconds
@@ -102,7 +103,7 @@ def red_noise(
     """Return noise of variance 1, smooth over the widths in cells, of which each month keeps a share of the last."""
     noise = rng.standard_normal(shape)
     for axis, width in enumerate(widths, start=1):
-        noise = smoothed(noise, width, axis)
+        noise = gaussian_filter1d(noise, width, axis, mode="wrap")
     noise /= noise.std()
     for before, now in pairwise(noise):
         now *= np.sqrt(1 - keep**2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import xspline as xs
 from tests.devices import Device, StandIn
 from tests.duck import Duck
 from tests.solve.cases import on
-from xspline.solve import select
+from xspline import execution
+from xspline.solve import Resources
+from xspline.solve.costs import CostModel
 
 Put = Callable[[np.ndarray], Any]
 SEASON = xs.Fourier(1, "365.2425D")
@@ -131,15 +134,20 @@ def test_iterations_on_a_gpu() -> None:
 
 @pytest.fixture
 def near(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small dense systems are worth the way to a GPU too."""
-    monkeypatch.setattr(select, "AWAY", 0.0)
+    """The GPU is so near that small dense systems are worth the transfer too."""
+    here, costs = execution.resources, CostModel(transfer_flops=0.0)
+    monkeypatch.setattr("xspline.execution.resources", lambda name: replace(here(name), costs=costs))
 
 
 @pytest.fixture
-def cuda(device: Device, near: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device is the one that is named "cuda"."""
+def cuda(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device is the one that is named "cuda", and so near that small systems are worth the transfer."""
+
+    def resources(name: str | None) -> Resources:
+        return on(device if name else None, transfer_flops=0.0)
+
+    monkeypatch.setattr("xspline.execution.resources", resources)
     if isinstance(device, StandIn):
-        monkeypatch.setattr("xspline.execution.resources", lambda name: on(device if name else None))
         monkeypatch.setattr("xspline.execution.device.has_gpu", lambda: True)
 
 

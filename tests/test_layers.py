@@ -37,8 +37,8 @@ RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 ALLOWED = {
     "accessor": {"numpy", "xarray"},
     "fitting": {"numpy", "xarray"},
-    "pde": {"numpy", "xarray"},
-    "synthetic": {"numpy", "xarray"},
+    "pde": {"numpy", "xarray", "scipy"},
+    "synthetic": {"numpy", "xarray", "scipy"},
     "labels": {"numpy", "xarray", "pandas", "cftime", "zarr", "netCDF4"},
     "execution": {"numpy", "dask", "distributed", "array_api_compat", "cupy", "cupyx"},
     "solve": {"numpy", "scipy", "threadpoolctl", "numba", "array_api_compat"},

@@ -63,7 +63,9 @@ def texts(equation: Equation) -> tuple[str, dict[str, str]]:
         ("u_t = a*a/a*u_x", "u_t", {"a": "u_x"}),
     ],
 )
-def test_terms(field: xs.Field, text: str, response: str, terms: dict[str, str]) -> None:
+def test_an_equation_is_read_into_a_response_and_terms(
+    field: xs.Field, text: str, response: str, terms: dict[str, str]
+) -> None:
     known = ("S",) if "S" in text else ()
     assert texts(read(text, field, *known)) == (response, terms)
 
@@ -72,7 +74,7 @@ def test_the_order_of_parameters_is_that_of_the_text(field: xs.Field) -> None:
     assert list(texts(read("b*u + u_t = z*u_x + a*u_xx + c", field))[1]) == ["b", "z", "a", "c"]
 
 
-def test_symbols(field: xs.Field, globe: xs.Field) -> None:
+def test_names_are_values_coordinates_or_known(field: xs.Field, globe: xs.Field) -> None:
     found = read("u_xt + t*x = S*D*u", field, "S").symbols
     orders = (("x", 1), ("t", 1)) if field.space.names == ("x", "t") else (("t", 1), ("x", 1))
     assert found == {
@@ -139,13 +141,13 @@ def test_a_known_called_u_leaves_the_field_its_own_name(globe: xs.Field) -> None
         ("x = a*t", r"holds nothing of the field, whose values and derivatives are u, u_…"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read(field: xs.Field, text: str, message: str) -> None:
+def test_texts_that_are_no_linear_equation_are_refused(field: xs.Field, text: str, message: str) -> None:
     known = ("S",) if "S" in text else ()
     with pytest.raises(ValueError, match=message):
         read(text, field, *known)
 
 
-def test_names_that_clash(field: xs.Field, globe: xs.Field) -> None:
+def test_names_that_clash_are_refused(field: xs.Field, globe: xs.Field) -> None:
     with pytest.raises(ValueError, match="Q in known= does not appear in the equation"):
         read("u_t = D*u_xx + q", field, "Q")
     with pytest.raises(ValueError, match=r"\['sst'\] in known= is a fitted variable too"):
@@ -170,7 +172,7 @@ def test_names_that_clash(field: xs.Field, globe: xs.Field) -> None:
         ({1: "lon"}, "1 is not a letter"),
     ],
 )
-def test_dims_that_do_not_fit(globe: xs.Field, dims: dict[str, str], message: str) -> None:
+def test_dims_that_do_not_fit_are_refused(globe: xs.Field, dims: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Names.of(globe, dims, ())
 

@@ -97,7 +97,7 @@ def test_longitudes_and_calendars_meet() -> None:
     assert found.estimate.item() * 86400 == pytest.approx(3, rel=1e-9)
 
 
-def test_labels_that_are_not_there(field: xs.Field, source: xr.DataArray) -> None:
+def test_labels_that_are_not_there_are_named(field: xs.Field, source: xr.DataArray) -> None:
     with pytest.raises(
         ValueError, match=r"known 'S' has no value at x=0.0 \(1 of 70 labels .*S.interp\(x=\.\.\.\)"
     ):
@@ -115,7 +115,7 @@ def test_labels_that_are_not_there(field: xs.Field, source: xr.DataArray) -> Non
         estimate(field, xr.DataArray(np.ones(3), {"obs": [2, 3, 4]}, "obs"), at=ship)
 
 
-def test_members_that_are_not_there() -> None:
+def test_members_that_are_not_there_are_named() -> None:
     data = cases.plane().expand_dims(run=["a", "b"])
     field = data.spline.fit(x=6, t=6, penalty=0)
     some = xr.DataArray([1.0, 2.0], {"run": ["b", "c"]}, "run")
@@ -128,14 +128,14 @@ def test_members_that_are_not_there() -> None:
 
 
 @pytest.mark.parametrize("wrong", [np.ones((40, 70)), "3", True, None, [1.0], 2j])
-def test_what_cannot_be_known(field: xs.Field, wrong: object) -> None:
+def test_what_is_neither_number_array_nor_function_is_refused(field: xs.Field, wrong: object) -> None:
     with pytest.raises(
         TypeError, match=r"known 'S' is of type .*; pass a number, a DataArray, .* or a function"
     ):
         estimate(field, wrong)
 
 
-def test_functions_and_dtypes_that_do_not_fit(field: xs.Field, source: xr.DataArray) -> None:
+def test_functions_and_dtypes_that_do_not_fit_are_refused(field: xs.Field, source: xr.DataArray) -> None:
     with pytest.raises(ValueError, match="no coordinate that the known 'S' could be a function of: 'y'"):
         estimate(field, lambda y: y)
     with pytest.raises(

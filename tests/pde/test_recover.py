@@ -31,7 +31,7 @@ def test_it_is_a_method_of_fields() -> None:
 # ---- equations ------------------------------------------------------------------------------------------------------
 
 
-def test_diffusion() -> None:
+def test_a_diffusivity_is_recovered() -> None:
     found = cases.fitted(cases.diffusion).recover("u_t = D * u_xx")
     assert value(found, "D") == pytest.approx(0.05, rel=1e-6)
     assert found.units.item() == "m2 s-1"
@@ -45,7 +45,7 @@ def test_terms_that_are_not_there_are_zero_within_their_errors() -> None:
     np.testing.assert_allclose(found.estimate, [0, 0.05, 0, 0], atol=1e-6)
 
 
-def test_wave() -> None:
+def test_a_wave_speed_is_recovered() -> None:
     found = cases.fitted(cases.wave).recover("u_tt = c**2 * u_xx")
     assert value(found, "c") == pytest.approx(1.3, rel=1e-5)
     assert value(found, "c", "raw") == pytest.approx(1.69, rel=1e-5)
@@ -75,7 +75,7 @@ def test_a_parameter_that_divides() -> None:
     assert value(found, "R", "lower") < value(found, "R") < value(found, "R", "upper")
 
 
-def test_burgers() -> None:
+def test_a_viscosity_is_recovered() -> None:
     field = cases.fitted(cases.burgers, x=xs.BSpline(60, 5), t=xs.BSpline(20, 5))
     found = field.recover("u_t + u*u_x = k * u_xx")
     assert value(found, "k") == pytest.approx(0.3, rel=1e-3)
@@ -202,7 +202,7 @@ def test_chunked_equals_in_memory_in_one_compute(method: str) -> None:
     assert found.attrs["points"] == mine.attrs["points"]
 
 
-def test_batch_dimensions() -> None:
+def test_each_batch_member_has_estimates_of_its_own() -> None:
     members = xr.DataArray([0.05, 0.1, 0.2], {"run": ["a", "b", "c"]}, "run")
     data = xr.concat(
         [cases.sampled(lambda x, t, d=d: cases.diffusion(x, t, d)) for d in members.values], members.run
@@ -330,7 +330,7 @@ def test_units_that_do_not_fit_are_named() -> None:
 # ---- errors ---------------------------------------------------------------------------------------------------------
 
 
-def test_unknown_methods() -> None:
+def test_unknown_methods_are_refused() -> None:
     field = cases.plane().spline.fit(x=6, t=6, penalty=0)
     with pytest.raises(ValueError, match="method='weak' is unknown; use 'pointwise' or 'differences'"):
         field.recover("u_t = D*u_xx", method="weak")
@@ -350,7 +350,7 @@ def test_there_has_to_be_something_to_estimate_from() -> None:
         field.recover("u_t = D*u_xx", method="differences", at={"x": [1.0, 2.0]})
 
 
-def test_a_field_without_labels() -> None:
+def test_a_field_without_labels_asks_for_points() -> None:
     data = cases.plane()
     space = data.spline.space(x=6, t=6)
     parts = [data.isel(x=i).spline.statistics(space, holder=str(i)) for i in (slice(0, 6), slice(6, None))]
@@ -365,7 +365,7 @@ def test_a_field_without_labels() -> None:
         lazy.recover("u_t = a*u_x")
 
 
-def test_uneven_grids() -> None:
+def test_differences_refuse_uneven_grids() -> None:
     field = cases.plane().spline.fit(x=6, t=6, penalty=0)
     x = np.array([0.0, 0.1, 0.3, 0.4])
     with pytest.raises(

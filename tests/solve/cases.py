@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from xspline.solve import Penalty, Resources
+from xspline.solve.costs import CostModel
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Factor, Gram, Sums, digest_key
 
@@ -203,7 +204,7 @@ def close(a: np.ndarray, b: np.ndarray, tolerance: float = 1e-9) -> bool:
     return bool(np.max(np.abs(np.asarray(a) - b), initial=0.0) <= tolerance * scale)
 
 
-def on(gpu: Any, memory: float | None = None) -> Resources:
-    """The resources of this machine with a GPU, and perhaps another memory."""
+def on(gpu: Any = None, memory: float | None = None, cores: int | None = None, **costs: float) -> Resources:
+    """The resources of this machine with a GPU, and perhaps another memory, other cores and costs."""
     here = Resources.here()
-    return replace(here, gpu=gpu, memory=here.memory if memory is None else memory)
+    return Resources(cores or here.cores, here.memory if memory is None else memory, gpu, CostModel(**costs))

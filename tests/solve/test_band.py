@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xspline.solve.direct.band import band, folded, narrowest
-from xspline.solve.direct.batch import BatchCholesky
-from xspline.solve.direct.cholesky import BandCholesky, DenseCholesky
+from xspline.solve.direct.cholesky import BandCholesky, BatchCholesky, DenseCholesky
 from xspline.spaces import BSpline, Frame, Space
 
 from .cases import gaps, rngs, spaces

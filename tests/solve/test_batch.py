@@ -1,4 +1,4 @@
-"""More members than one slab holds: each is solved as if it were alone."""
+"""More systems than one slab holds: each is solved as if it were alone."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from xspline.solve import Penalty, Ridge, factorise
-from xspline.solve.direct.solver import SLAB
 from xspline.sums import Factor, Gram
 
-from .cases import close, space_of
+from .cases import close, on, space_of
 
 SPACE = space_of("season")
 SIZE = SPACE.size
-COUNT = 2 * SLAB[0] // SIZE**2 + 100  # three slabs
-EMPTY, SINGULAR = 20_000, 33_333 % COUNT
+COUNT, EMPTY, SINGULAR = 250, 30, 120
+SLABS = on(slab_numbers=100 * SIZE**2, slab_systems=1)  # three of them
 
 
 def systems(rng: np.random.Generator) -> np.ndarray:
@@ -38,10 +37,11 @@ def test_every_member_as_if_it_were_alone(penalty: Penalty) -> None:
     rng = np.random.default_rng(0)
     matrix, rhs = systems(rng), rng.normal(size=(SIZE, COUNT))
     gram, own = gram_of(matrix), penalty.gram(SPACE)
-    found = factorise(gram, own, SPACE)
+    found = factorise(gram, own, SPACE, resources=SLABS)
     penalised = np.moveaxis(matrix, -1, 0) + (own.to_dense(SPACE.frame) if own.terms else 0.0)
     determined = np.arange(COUNT) != EMPTY
     determined &= (np.arange(COUNT) != SINGULAR) | bool(own.terms)
+    assert len(found.system.slabs) == 3
     np.testing.assert_array_equal(found.determined, determined)
     inverse = np.linalg.inv(penalised[determined])
     solved = found.solve(rhs)
@@ -56,7 +56,7 @@ def test_inverses_made_again_are_those_of_the_solves() -> None:
     """vᵀ A⁻¹ v from selected inverses and from a solve; one right-hand side serves all members."""
     rng = np.random.default_rng(1)
     gram, vector = gram_of(systems(rng)), rng.normal(size=(SIZE, 1))
-    found = factorise(gram, Ridge(1.0).gram(SPACE), SPACE)
+    found = factorise(gram, Ridge(1.0).gram(SPACE), SPACE, resources=SLABS)
     pairs = found.inverse_pairs()
     forms = np.zeros(COUNT)
     for k, o in np.ndindex(pairs.shape[:2]):

@@ -10,10 +10,21 @@ import pytest
 from tests.devices import Device, StandIn
 from tests.solve.cases import Case, close, gaps, grid, on, space_of
 from tests.solve.test_smoothing import wave
-from xspline.solve import Penalty, Ridge, Roughness, SingularSystemError, choose, factorise, select, solve
+from xspline.solve import (
+    Penalty,
+    Resources,
+    Ridge,
+    Roughness,
+    SingularSystemError,
+    choose,
+    factorise,
+    select,
+    solve,
+)
+from xspline.solve.costs import COSTS
 from xspline.solve.device.dense import DeviceCholesky, assembled
 from xspline.solve.direct.solver import Direct
-from xspline.solve.select import MATRICES, SEARCHED, WIDEST, room_on
+from xspline.solve.select import gpu_room
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Gram
 
@@ -38,13 +49,12 @@ def made(kinds: tuple[str, ...], batch: tuple[int, ...] = ()) -> tuple[Case, Gra
 def both(case: Case, gram: Gram, penalty: Penalty, device: Device) -> list[Direct]:
     """The dense solver on the device and on the host."""
     args = gram, penalty.gram(case.space), case.space.frame
-    return [Direct(*args, dense=True, gpu=gpu) for gpu in (device, None)]
+    return [Direct(*args, dense=True, resources=on(gpu)) for gpu in (device, None)]
 
 
-@pytest.fixture(autouse=True)
-def near(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small systems are worth the way too."""
-    monkeypatch.setattr(select, "AWAY", 0.0)
+def near(gpu: Any) -> Resources:
+    """A GPU that is so near that small systems are worth the transfer too."""
+    return on(gpu, transfer_flops=0.0)
 
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=str)
@@ -56,7 +66,7 @@ def test_everything_is_that_of_the_host(kinds: Any, batch: Any, penalty: Penalty
     terms = [Gram((term,)) for term in (*Ridge(1.0).gram(case.space).terms, *penalty.gram(case.space).terms)]
     for name in ("logdet", "edf", "inverse_pairs"):
         assert close(getattr(ours, name)(), getattr(host, name)(), 1e-10), name
-    assert close(ours.pivots, host.pivots, 1e-10)
+    assert close(ours.verdicts.pivot, host.verdicts.pivot, 1e-10)
     assert close(ours.traces(terms), host.traces(terms), 1e-10)
     assert close(ours.solve(vectors), host.solve(vectors), 1e-10)
     assert close(ours.apply_inverse_sqrt(vectors), host.apply_inverse_sqrt(vectors), 1e-10)
@@ -74,7 +84,9 @@ def test_the_matrix_is_made_in_pieces(device: Device, monkeypatch: pytest.Monkey
 def test_what_is_not_kept_is_made_again(device: Device) -> None:
     case, gram = made(PLANE, (3,))
     matrix = Ridge(1e-2).gram(case.space)
-    systems = [Direct(gram, matrix, case.space.frame, dense=True, room=r, gpu=device) for r in (0, np.inf)]
+    systems = [
+        Direct(gram, matrix, case.space.frame, dense=True, room=r, resources=on(device)) for r in (0, np.inf)
+    ]
     few, all_of_them = systems
     assert close(few.logdet(), all_of_them.logdet(), 1e-15)
     assert close(few.inverse_pairs(), all_of_them.inverse_pairs(), 1e-15)
@@ -98,9 +110,9 @@ def test_members_without_observations(device: Device) -> None:
     case.w[3:, :, 1] = 0.0
     ours, host = both(case, case.general(), Ridge(0.0), device)
     np.testing.assert_array_equal(ours.determined, [False, False, True, True])
-    for name in ("determined", "weak", "weakest"):
-        np.testing.assert_array_equal(getattr(ours, name), getattr(host, name))
-    np.testing.assert_allclose(ours.pivots, host.pivots, rtol=1e-10)
+    assert ours.weakest == host.weakest
+    np.testing.assert_array_equal(ours.verdicts.weakest, host.verdicts.weakest)
+    np.testing.assert_allclose(ours.verdicts.pivot, host.verdicts.pivot, rtol=1e-10)
     np.testing.assert_allclose(ours.logdet(), host.logdet(), rtol=1e-10)
     np.testing.assert_allclose(ours.edf(), host.edf(), rtol=1e-10)
     rhs = np.ones((*case.space.shape, 4))
@@ -140,10 +152,10 @@ def test_the_message_of_an_undetermined_system(make: Any, message: str, device: 
     said = []
     for gpu in (device, None):
         with pytest.raises(SingularSystemError, match=message) as caught:
-            solve(case.sums(gram), case.space, Ridge(0.0), "dense", resources=on(gpu))
+            solve(case.sums(gram), case.space, Ridge(0.0), "dense", resources=near(gpu))
         said.append(str(caught.value))
     assert said[0] == said[1]
-    solution = solve(case.sums(gram), case.space, Ridge(0.1), "dense", resources=on(device))
+    solution = solve(case.sums(gram), case.space, Ridge(0.1), "dense", resources=near(device))
     assert solution.factorisation.choice.on_gpu and solution.determined
 
 
@@ -160,10 +172,7 @@ def cube(size: int) -> tuple[Space, Gram]:
     ("size", "name", "on_gpu"),
     [(8, "banded", False), (20, "dense", True), (30, "dense", True), (48, "iterative", False)],
 )
-def test_a_gpu_takes_dense_systems_that_are_worth_the_way(
-    size: int, name: str, on_gpu: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(select, "AWAY", 1e9)
+def test_a_gpu_takes_dense_systems_that_are_worth_the_transfer(size: int, name: str, on_gpu: bool) -> None:
     space, gram = cube(size)
     penalty = Roughness(1.0).gram(space)
     choice = select.select(gram, penalty, space.frame, resources=on(StandIn(), 256e9))
@@ -177,21 +186,21 @@ def test_a_gpu_without_room() -> None:
     gpu, ridge = StandIn(), Ridge(1.0).gram(space)
     matrix = 8 * space.size**2
     for memory, fits in ((0.99, False), (1.01, True)):
-        gpu.memory = memory * (MATRICES + SEARCHED) * matrix / select.SHARE
-        assert (room_on(gpu, space.size) > matrix) == fits
+        gpu.memory = (
+            memory * (COSTS.dense_matrices + COSTS.searched_solvers) * matrix / COSTS.gpu_memory_share
+        )
+        assert (gpu_room(near(gpu), space.size) > matrix) == fits
         for solver in (None, "dense"):
-            choice = select.select(gram, ridge, space.frame, solver, resources=on(gpu))
+            choice = select.select(gram, ridge, space.frame, solver, resources=near(gpu))
             assert choice.on_gpu == fits
             assert fits or choice == select.select(gram, ridge, space.frame, solver)
     gpu.memory = 1e15
-    assert room_on(gpu, WIDEST) > 0 == room_on(gpu, WIDEST + 1)
+    most = COSTS.max_gpu_coefficients
+    assert gpu_room(on(gpu), most) > 0 == gpu_room(on(gpu), most + 1)
 
 
 @pytest.mark.parametrize("penalty", [Ridge(1.0), Roughness({"a": 1.0})], ids=["spectral", "separable"])
-def test_what_has_structure_stays_on_the_host(
-    penalty: Penalty, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(select, "AWAY", 1e9)
+def test_what_has_structure_stays_on_the_host(penalty: Penalty, request: pytest.FixtureRequest) -> None:
     space, gram = cube(20)
     choice = select.select(Gram(gram.terms[:1]), penalty.gram(space), space.frame, resources=on(StandIn()))
     assert choice.name == request.node.callspec.id and not choice.on_gpu
@@ -200,14 +209,14 @@ def test_what_has_structure_stays_on_the_host(
 def test_a_solver_asked_for_by_name_is_the_one(device: Device) -> None:
     case, gram = grid(space_of(*PLANE), np.random.default_rng(0))
     for solver in ("spectral", "banded"):
-        found = factorise(gram, Ridge(1e-2).gram(case.space), case.space, solver, resources=on(device))
+        found = factorise(gram, Ridge(1e-2).gram(case.space), case.space, solver, resources=near(device))
         assert found.name == solver and not found.choice.on_gpu
 
 
 def test_a_solve_on_the_gpu_comes_back(device: Device) -> None:
     case, gram = made(PLANE, (2,))
     ours, host = (
-        solve(case.sums(gram), case.space, Ridge(1e-2), "dense", resources=on(c)) for c in (device, None)
+        solve(case.sums(gram), case.space, Ridge(1e-2), "dense", resources=near(c)) for c in (device, None)
     )
     assert ours.factorisation.choice.on_gpu and ours.factorisation.system.gpu is device
     assert close(ours.coefficients, host.coefficients, 1e-10) and close(ours.rss, host.rss, 1e-10)
@@ -222,7 +231,7 @@ def test_the_smoothing_is_that_of_the_host(method: str, kinds: Any, batch: Any, 
     case, gram = made(kinds, batch)
     sums = case.sums(gram)
     ours, host = (
-        choose(sums, case.space, method, solver="dense", resources=on(gpu)) for gpu in (device, None)
+        choose(sums, case.space, method, solver="dense", resources=near(gpu)) for gpu in (device, None)
     )
     found, expected = (list(one.penalty.strengths(case.space).values()) for one in (ours, host))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -233,7 +242,7 @@ def test_the_smoothing_is_that_of_the_host(method: str, kinds: Any, batch: Any, 
 def test_smoothing_by_iterations_runs_there_too(device: Device) -> None:
     case, gram = made(("cubic", "circle", "linear"))
     ours, host = (
-        choose(case.sums(gram), case.space, "reml", solver="iterative", resources=on(gpu))
+        choose(case.sums(gram), case.space, "reml", solver="iterative", resources=near(gpu))
         for gpu in (device, None)
     )
     assert ours.factorisation.system.gpu is device

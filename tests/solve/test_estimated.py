@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.solve.cases import Case, product
+from tests.solve.cases import Case, on, product
 from xspline.solve import Smoothing, choose, krylov
 from xspline.solve.smoothing import choose as smoothing
 from xspline.solve.smoothing.criteria import Reml
@@ -98,8 +98,9 @@ def test_where_factorisations_take_long_iterations_choose(monkeypatch: pytest.Mo
     space, sums = waves(cube(14, 13, 12))
     for name, value in {"LONG": 1e5, "LONGEST": 1e6, "ENOUGH": 1e7}.items():
         monkeypatch.setattr(smoothing, name, value)
-    monkeypatch.setattr("xspline.solve.select.PATIENCE", -1e12)
-    ours, exact = choose(sums, space, "reml"), choose(sums, space, "reml", solver="banded")
+    patient = on(iterative_handicap_flops=-1e12)
+    ours = choose(sums, space, "reml", resources=patient)
+    exact = choose(sums, space, "reml", solver="banded")
     assert ours.factorisation.name == "iterative" and ours.error
     assert "would take longer than iterations" in ours.factorisation.reason
     assert np.abs(logs(ours, space) - logs(exact, space)).max() < 0.1

@@ -12,6 +12,7 @@ from tests.solve.cases import (
     close,
     coordinates_of,
     grid,
+    on,
     product,
     rngs,
     space_of,
@@ -19,7 +20,7 @@ from tests.solve.cases import (
     weights_of,
     with_multiplicity,
 )
-from xspline.solve import ConvergenceError, Penalty, Ridge, Roughness, factorise, solution, solve
+from xspline.solve import ConvergenceError, Penalty, Ridge, Roughness, factorise, solve
 from xspline.solve import parallel as threads
 from xspline.solve.direct.solver import Direct
 from xspline.solve.kronecker.pcg import FastDiagonal
@@ -196,16 +197,15 @@ def _long(space: Space, j: int) -> Factor:
     return Case(space, (xs,) * 3, np.zeros(0), np.zeros(0)).factor((j,), np.ones(180))
 
 
-def test_too_many_iterations_fall_through_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_iterations_fall_through_to_the_next() -> None:
     space = cube(12, 12, 12)
     case, gram = even(space, gap=(0.2, 0.7))
     penalty = roughness(space, gram, 1e-2)
     direct = solve(case.sums(gram), space, penalty, "banded")
-    monkeypatch.setattr(solution, "FEW", 4)
-    monkeypatch.setattr("xspline.solve.select.PATIENCE", -1e12)
-    names = [c.name for c in candidates(gram, penalty.gram(space), space.frame)]
+    patient = on(iterative_handicap_flops=-1e12, fallback_iterations=4)
+    names = [c.name for c in candidates(gram, penalty.gram(space), space.frame, resources=patient)]
     assert names[0] == "spectral" and set(names[1:]) == {"iterative", "banded", "dense"}
-    found = solve(case.sums(gram), space, penalty)
+    found = solve(case.sums(gram), space, penalty, resources=patient)
     assert found.factorisation.name == names[1]
     assert "; spectral did not converge in 4 iterations" in found.factorisation.reason
     assert close(found.coefficients, direct.coefficients, 1e-9)
@@ -216,7 +216,7 @@ def test_the_last_one_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     case, gram = even(space, gap=(0.2, 0.7))
     penalty = roughness(space, gram, 1e-2)
     for module in ("solution", "krylov"):
-        monkeypatch.setattr(f"xspline.solve.{module}.MOST", 4)
+        monkeypatch.setattr(f"xspline.solve.{module}.MAX_ITERATIONS", 4)
     with pytest.raises(ConvergenceError, match=r"after 4 iterations, 1e-10 was asked for.*a larger penalty"):
         solve(case.sums(gram), space, penalty, "spectral")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.sums.cases import frame_of, frames, random_gram
 from xspline.solve import Factorisation, Penalty, Ridge, Roughness, factorise
-from xspline.solve.direct.band import band, gather, gather_dense, narrowest, rows
+from xspline.solve.direct.band import band, gather, gather_dense, narrowest
 from xspline.solve.direct.cholesky import BandCholesky, scale_band
 from xspline.spaces import Axis, BSpline, Frame, Space
 from xspline.sums import Gram, outer_pairs
@@ -43,7 +43,7 @@ def test_gathering_is_the_adjoint_of_a_band(frame: Frame, rng: np.random.Generat
     other = random_band(rng, *own.shape[:2], members)
     twice = np.where(np.arange(own.shape[1]) > 0, 2.0, 1.0)
     expected = np.einsum("pub,pu,u->b", other, own[..., 0], twice)
-    pairs = gather(other, np.arange(other.shape[1]), ordering, frame.offsets)
+    pairs = gather(other[:, ordering.rows], ordering)
     assert pairs.shape == (*frame.sizes, *frame.offsets, members)
     found = np.tensordot(stored.ravel(), pairs.reshape(-1, members), 1)
     assert close(found, expected, 1e-11)
@@ -62,8 +62,7 @@ def test_gathering_from_a_band_and_a_dense_matrix(frame: Frame, rng: np.random.G
     stored = np.zeros((ordering.size, ordering.bandwidth + 1, 1))
     for r in range(ordering.bandwidth + 1):
         stored[: ordering.size - r, r, 0] = np.diagonal(matrix, -r)
-    few = rows(ordering, frame.offsets)
-    assert close(gather(stored[:, few], few, ordering, frame.offsets)[..., 0], expected, 1e-12)
+    assert close(gather(stored[:, ordering.rows], ordering)[..., 0], expected, 1e-12)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7])
@@ -78,7 +77,7 @@ def test_circles_as_short_as_their_offsets(size: int, degree: int) -> None:
     own = band(stored[..., None], ordering)
     other = random_band(rng, *own.shape[:2], 1)
     twice = np.where(np.arange(own.shape[1]) > 0, 2.0, 1.0)[:, None]
-    pairs = gather(other, np.arange(other.shape[1]), ordering, frame.offsets)
+    pairs = gather(other[:, ordering.rows], ordering)
     assert close(np.sum(stored * pairs[..., 0]), np.sum(own * other * twice), 1e-11)
 
 
@@ -131,13 +130,11 @@ def check(found: Factorisation, case: Case, penalty: Penalty) -> None:
     assert close(halves @ np.moveaxis(halves, -2, -1), inverse)
 
 
-@pytest.mark.parametrize("batch", [(), (2,)])
 @pytest.mark.parametrize("kind", PENALTIES)
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_every_solver_gives_what_the_dense_inverse_gives(
-    structure: str, kind: str, batch: tuple[int, ...]
-) -> None:
-    space = space_of(*KINDS)
+def test_every_solver_gives_what_the_dense_inverse_gives(structure: str, kind: str) -> None:
+    batched = (list(STRUCTURES).index(structure) + list(PENALTIES).index(kind)) % 2 == 1
+    space, batch = space_of(*KINDS), (2,) if batched else ()
     case, gram = STRUCTURES[structure](space, np.random.default_rng(0), batch)
     for solver in solvers(structure, kind):
         penalty = PENALTIES[kind]
@@ -221,17 +218,17 @@ def test_the_selected_inverse_of_a_band(rng: np.random.Generator, size: int, wid
     )
 
 
-def test_rounding_errors_die_out_across_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounding_errors_die_out_across_a_gap() -> None:
     """In panels narrower than the band, over many rows of coefficients without observations."""
-    monkeypatch.setattr("xspline.solve.direct.cholesky.PANEL", (8, 8))
     space = Space(
         {"a": BSpline(90, domain=(0, 1)), "b": BSpline(14, domain=(0, 1))}, axes={n: Axis() for n in "ab"}
     )
     xs = np.linspace(0, 1, 180), np.linspace(0, 1, 28)
     w = np.where((xs[0] > 0.15)[:, None] & (xs[1] > 0.2), 0.0, 1.0)
-    gram = Case(space, xs, w, w).general()
-    found = factorise(gram, Roughness(1e-6).gram(space), space, "banded")
-    columns = np.eye(space.size)[:, ::70].reshape(*space.shape, -1)
-    exact = found.solve(columns).reshape(space.size, -1)[::70].diagonal()
-    variances = found.inverse_pairs()[:, :, 0, 0].ravel()[::70]
+    matrix = Gram((*Case(space, xs, w, w).general().terms, *Roughness(1e-6).gram(space).terms))
+    ordering = narrowest(space.frame)
+    factor = BandCholesky(band(matrix.one_factor(space.frame).pairs[..., None], ordering)[..., 0])
+    few = np.arange(0, space.size, 70)
+    exact = factor.solve(np.eye(space.size)[:, few])[few].diagonal()
+    variances = factor.inverse(np.zeros(1, np.int64), panel=(8, 8))[few, 0]
     np.testing.assert_allclose(variances, exact, rtol=1e-8)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xspline.solve import Penalty, Ridge, Roughness, factorise, solve
+from xspline.solve import Penalty, Ridge, Roughness, choose, factorise, solve
 from xspline.solve.parallel import physical_memory
 from xspline.solve.select import select
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Factor, Gram, digest_key
 
-from .cases import gaps, grid, space_of, static, with_multiplicity
+from .cases import gaps, grid, on, space_of, static, with_multiplicity
 
 SPACE = space_of("linear", "circle", "season")
 ROUGH = Roughness({"a": 1.0}, order=1)
@@ -234,6 +234,23 @@ def test_the_iterative_solver_does_not_choose_the_smoothing() -> None:
     five = Space({n: BSpline(4, degree=1, domain=(0, 1)) for n in "abcde"}, axes={n: Axis() for n in "abcde"})
     with pytest.raises(ValueError, match="takes up to 4 coordinates, not 5"):
         select(kilobytes(five), Ridge(1).gram(five), five.frame, "iterative")
+
+
+def test_a_choice_that_is_estimated_for_lack_of_memory_warns() -> None:
+    bases = {n: BSpline(12, degree=2, domain=(0, 1)) for n in "abc"}
+    space = Space(bases, axes={n: Axis() for n in "abc"})
+    case, gram = gaps(space, np.random.default_rng(0))
+    sums, frame, penalty = case.sums(gram), space.frame, Roughness(1.0).gram(space)
+    needs = {name: select(gram, penalty, frame, name).nbytes for name in ("banded", "dense", "iterative")}
+    assert needs["iterative"] < min(needs["banded"], needs["dense"])
+    small = on(memory=needs["iterative"] + 1)
+    message = r"estimated from random probes, not computed: a \w+ solve for P = 1728 coefficients needs about .* GiB"
+    with pytest.warns(UserWarning, match=message) as caught:
+        estimated = choose(sums, space, "reml", resources=small)
+    assert estimated.factorisation.name == "iterative" and estimated.error
+    assert caught[0].filename == __file__  # the line that asked for it
+    with pytest.raises(ValueError, match=r"more than the .* GiB of this machine .* or penalty='reml'"):
+        choose(sums, space, "gcv", resources=small)
 
 
 def test_a_machine_that_does_not_say_has_room(monkeypatch: pytest.MonkeyPatch) -> None:

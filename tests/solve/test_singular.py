@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xspline.solve import Penalty, Ridge, Roughness, SingularSystemError, factorise, solve
-from xspline.solve.select import NAMES as SOLVERS
+from xspline.solve import SOLVERS, Penalty, Ridge, Roughness, SingularSystemError, factorise, solve
 from xspline.spaces import Axis, BSpline, Fourier, Space
 from xspline.sums import Gram, Sums
 

@@ -70,7 +70,7 @@ def test_datetime64_of_any_unit(unit: str) -> None:
         ("m", 1263537000),
     ],
 )
-def test_coarse_datetime64(unit: str, seconds: int) -> None:
+def test_years_and_months_are_their_first_instant(unit: str, seconds: int) -> None:
     assert TIME.to_float(np.datetime64(INSTANT).astype(f"datetime64[{unit}]")) == seconds
 
 
@@ -283,12 +283,14 @@ def test_years_are_the_calendars() -> None:
         (DELTA, "soon", ValueError, r"'soon' is not a length of time; .*\(units: W D h H m min s ms us ns\)"),
     ],
 )
-def test_labels_of_another_kind(axis: Axis, labels: object, kind: type[Exception], match: str) -> None:
+def test_labels_of_another_kind_are_refused(
+    axis: Axis, labels: object, kind: type[Exception], match: str
+) -> None:
     with pytest.raises(kind, match=match):
         axis.to_float(labels)
 
 
-def test_a_kind_is_known() -> None:
+def test_unknown_kinds_are_refused() -> None:
     with pytest.raises(ValueError, match="axis kind 'place' is none of number, time, timedelta"):
         Axis("place")
 
@@ -316,11 +318,11 @@ def test_a_kind_is_known() -> None:
         ("lead", [datetime.timedelta(1)], Axis("timedelta", role="time")),
     ],
 )
-def test_inference(name: str, labels: object, expected: Axis) -> None:
+def test_kind_and_role_are_inferred_from_labels(name: str, labels: object, expected: Axis) -> None:
     assert Axis.infer(name, labels) == expected
 
 
-def test_what_is_no_label() -> None:
+def test_what_is_no_label_is_refused() -> None:
     with pytest.raises(TypeError, match="'north' is not a coordinate label; pass numbers, datetime64"):
         Axis.infer("x", ["north"])
 

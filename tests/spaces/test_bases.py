@@ -312,7 +312,7 @@ def test_unions_are_of_two_bases() -> None:
         (lambda: BSpline(5).on(NUMBER), ValueError, r"BSpline\(5\) is not bound to a domain; pass domain"),
     ],
 )
-def test_what_cannot_be_written(make, kind, match) -> None:
+def test_arguments_that_make_no_basis_are_refused(make, kind, match) -> None:
     with pytest.raises(kind, match=match):
         make()
 
@@ -443,7 +443,7 @@ def test_what_cannot_be_written(make, kind, match) -> None:
         ),
     ],
 )
-def test_what_cannot_be_bound(basis, axis, extent, kind, match) -> None:
+def test_a_basis_that_does_not_fit_its_axis_is_refused(basis, axis, extent, kind, match) -> None:
     with pytest.raises(kind, match=match):
         bound(basis, axis, extent)
 

@@ -209,7 +209,7 @@ def test_window_holds_what_a_range_touches(basis: BSpline, start: float, length:
     if not features.local or features.periodic:
         return
     if np.isnan(design).all():
-        assert count == 0 or left <= hi
+        assert count == 0
     elif basis.knots is None:
         assert count <= touched.size + 2
 
@@ -226,5 +226,5 @@ def test_windows_of_a_line_and_a_circle() -> None:
     assert circle.window(9.5, 10.5) == (9, 5)
     assert circle.window(-0.5, 0.5) == (9, 5)
     assert circle.window(3, 13) == circle.window(-np.inf, np.inf) == circle.window(2.5, 12.4) == (0, 10)
-    assert circle.window(2.5, 8.5) == (2, 10) or circle.window(2.5, 8.5) == (0, 10)
+    assert circle.window(2.5, 8.5) == (0, 10) and circle.window(2.5, 7.5) == (2, 9)
     assert features_of(BSpline(3, period=10.0)).window(1, 2) == (0, 3)

@@ -87,7 +87,7 @@ def test_pairs_are_products(features: Features) -> None:
     assert cell[-2:].tolist() == [-1, -1] and np.all(values[-2:] == 0)
 
 
-def test_nothing_is_empty_handed(features: Features) -> None:
+def test_no_positions_give_empty_arrays(features: Features) -> None:
     cell, z = features.locate(np.empty(0))
     assert features.features(cell, z).shape == (0, features.width)
     assert features.pair_features(cell, z).shape == (0, features.pair_index()[0].size)
@@ -102,12 +102,15 @@ def test_the_constant_is_one_everywhere(basis: Basis, features: Features) -> Non
         np.testing.assert_allclose(features.design(x, 1) @ features.constant(), 0.0, atol=1e-12)
 
 
-def test_outside_a_spline_there_is_nothing(basis: Basis, features: Features) -> None:
-    cell, _ = features.locate(np.array([EXTENT[0] - 1, EXTENT[1] + 1]))
-    assert cell.tolist() == ([0, 0] if not features.local and features.domain is None else cell.tolist())
-    if features.domain is not None:
-        assert cell.tolist() == [-1, -1]
-        assert np.isnan(features.design(np.array([EXTENT[1] + 1]))).all()
+def test_there_are_values_inside_the_domain_only(features: Features) -> None:
+    outside = np.array([EXTENT[0] - 1, EXTENT[1] + 1])
+    cell, _ = features.locate(outside)
+    if features.domain is None:
+        assert np.all(cell >= 0) and np.isfinite(features.design(outside)).all()
+        assert features.window(*(EXTENT[1] + np.array([1, 2])))[1] > 0
+    else:
+        assert features.domain == EXTENT and cell.tolist() == [-1, -1]
+        assert np.isnan(features.design(outside)).all()
         assert features.window(EXTENT[1] + 1, EXTENT[1] + 2) == (0, 0)
     assert features.window(0.0, 1.0)[1] > 0 and features.window(np.nan, 1.0) == (0, 0)
 

@@ -24,7 +24,7 @@ def sst() -> Space:
     return Space({"lat": BSpline(13, domain=(-30, 30)), "lon": BSpline(23, period=360), "time": season})
 
 
-def test_shapes() -> None:
+def test_shape_offsets_and_roles_are_those_of_the_coordinates() -> None:
     space = sst()
     assert space.names == ("lat", "lon", "time") and space.shape == (13, 23, 7) and space.size == 2093
     assert space.offsets == (4, 4, 7) and space.periodic == (False, True, False) and space.has_constant
@@ -127,7 +127,7 @@ def test_calendars_and_degrees_change_the_digest() -> None:
     assert len({space.digest for space in spaces}) == 5
 
 
-def test_text_of_another_schema() -> None:
+def test_text_of_another_schema_is_refused() -> None:
     with pytest.raises(ValueError, match=r"no space of schema 1 \(it says 2\)"):
         Space.from_json('{"schema": 2}')
     with pytest.raises(ValueError, match=r"no space of schema 1 \(it says None\)"):
@@ -234,7 +234,7 @@ def test_difference_in_more_than_the_domain_proposes_this_space(theirs: Basis) -
     assert a.difference(whole).endswith(f"with space = {whole.code()}")
 
 
-def test_text_for_people() -> None:
+def test_repr_and_html_show_every_coordinate() -> None:
     text, html = repr(sst()), sst()._repr_html_()
     assert text.splitlines()[0] == "Space 13 × 23 × 7 = 2093 coefficients"
     assert "lat      13  BSpline(13, domain=(-30.0, 30.0))" in text and sst().digest[:12] in text

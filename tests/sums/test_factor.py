@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xspline.sums import Factor, digest_key
-from xspline.sums.factor import KEY_MODULUS, multiply_factors
+from xspline.sums import Factor, digest_key, masked_pairs, orientations, outer_pairs
+from xspline.sums.factor import KEY_MODULUS, add_factors, multiply_factors
+from xspline.sums.window import embed, take
 
-from .cases import CIRCLE, GLOBAL, LOCAL, axes, close, dense, frame_of, frames, random_factor, rngs
+from .cases import (
+    CIRCLE,
+    GLOBAL,
+    LOCAL,
+    axes,
+    close,
+    dense,
+    frame_of,
+    frames,
+    random_factor,
+    random_gram,
+    rngs,
+)
 
 
 def all_axes(frame):
     return tuple(range(len(frame.sizes)))
+
+
+def matvec(factor, v, frame):
+    """Product with vectors over all coefficients of the factor's axes, which come first."""
+    sizes = factor.sizes(frame)
+    product = factor.apply(take(v, factor.window, sizes), frame, range(len(sizes)))
+    return embed(product, factor.window, sizes)
 
 
 @given(frames(), rngs, st.sampled_from([(), (2,), (1, 3)]))
@@ -36,7 +58,7 @@ def test_matvec_is_the_dense_product(frame, rng, batch, rest):
         np.broadcast_to(matrix, (*matrix.shape[: 2 * d], *v.shape[d + len(rest) :])),
         v,
     )
-    assert close(factor.matvec(v, frame), expected)
+    assert close(matvec(factor, v, frame), expected)
 
 
 @given(frames(), rngs)
@@ -51,10 +73,10 @@ def test_diagonal_and_symmetry(frame, rng):
 @given(frames(), rngs)
 def test_sum_is_the_sum_of_matrices_and_of_keys(frame, rng):
     a, b = (random_factor(rng, frame, all_axes(frame), batch) for batch in [(1,), (2,)])
-    total = a.add(b, frame)
+    total = add_factors((a, b), frame)
     assert close(total.to_dense(frame), a.to_dense(frame) + b.to_dense(frame), 1e-15)
-    assert total.key == (a.key + b.key) % KEY_MODULUS == b.add(a, frame).key
-    assert total.window == b.add(a, frame).window
+    assert total.key == (a.key + b.key) % KEY_MODULUS == add_factors((b, a), frame).key
+    assert total.window == add_factors((b, a), frame).window
 
 
 @given(axes(), axes(), rngs)
@@ -75,7 +97,7 @@ def test_a_pair_that_occurs_twice_is_added():
     pairs = np.ones((3, 3)) * (np.add.outer(range(3), range(3)) < 3)
     factor = Factor((0,), ((0, 3),), pairs, 1)
     np.testing.assert_array_equal(factor.to_dense(frame), np.ones((3, 3)))
-    np.testing.assert_array_equal(factor.add(factor, frame).to_dense(frame), np.full((3, 3), 2.0))
+    np.testing.assert_array_equal(add_factors((factor, factor), frame).to_dense(frame), np.full((3, 3), 2.0))
 
 
 def test_pairs_past_the_end_of_the_axis_are_ignored():
@@ -84,7 +106,7 @@ def test_pairs_past_the_end_of_the_axis_are_ignored():
     v = np.array([1.0, 10.0, 100.0, 1000.0])
     expected = (np.abs(np.subtract.outer(range(4), range(4))) <= 2).astype(float)
     np.testing.assert_array_equal(factor.to_dense(frame), expected)
-    np.testing.assert_array_equal(factor.matvec(v, frame), expected @ v)
+    np.testing.assert_array_equal(matvec(factor, v, frame), expected @ v)
 
 
 def test_pairs_go_around_a_circle():
@@ -92,7 +114,7 @@ def test_pairs_go_around_a_circle():
     factor = Factor((0,), ((0, 5),), np.arange(10.0).reshape(5, 2), 1)
     matrix = factor.to_dense(frame)
     assert matrix[4, 0] == matrix[0, 4] == 9.0
-    np.testing.assert_array_equal(factor.matvec(np.eye(5), frame), matrix)
+    np.testing.assert_array_equal(matvec(factor, np.eye(5), frame), matrix)
 
 
 def test_scaling_keeps_equal_keys_equal():
@@ -102,7 +124,10 @@ def test_scaling_keeps_equal_keys_equal():
     np.testing.assert_array_equal(twice.pairs, 2 * factor.pairs)
     assert twice.key == factor.scaled(2).key
     assert len({factor.key, twice.key, factor.scaled(-2.0).key}) == 3
-    assert factor.add(factor, frame).scaled(3.0).key == factor.scaled(3.0).add(factor.scaled(3.0), frame).key
+    assert (
+        add_factors((factor, factor), frame).scaled(3.0).key
+        == add_factors((factor.scaled(3.0), factor.scaled(3.0)), frame).key
+    )
 
 
 def test_digest_key_sees_contents_type_and_boundaries():
@@ -118,7 +143,7 @@ def test_digest_key_sees_contents_type_and_boundaries():
         digest_key(np.array([object()]))
 
 
-def test_errors():
+def test_factors_that_do_not_fit_are_refused():
     pairs = np.zeros((3, 2))
     with pytest.raises(ValueError, match=r"axes of a factor must ascend, got \(1, 0\)"):
         Factor((1, 0), ((0, 3), (0, 2)), np.zeros((3, 2, 1, 1)), 0)
@@ -129,8 +154,41 @@ def test_errors():
     frame = frame_of((LOCAL, 3, 1), (LOCAL, 3, 1))
     a, b = Factor((0,), ((0, 3),), pairs, 0), Factor((1,), ((0, 3),), pairs, 0)
     with pytest.raises(ValueError, match=r"factors over the axes \(0,\) and \(1,\) cannot be added"):
-        a.add(b, frame)
+        add_factors((a, b), frame)
     with pytest.raises(ValueError, match="a factor with 1 batch axes cannot get 2"):
         a.with_batch_axes(1).with_batch_axes(2)
     with pytest.raises(ValueError, match="a product needs at least one factor"):
         multiply_factors([])
+
+
+# --- pair form: the adjoint of pair arrays
+
+
+@given(frames(), rngs, st.sampled_from([(), (2,)]), st.integers(1, 3))
+def test_the_trace_with_a_gram_is_the_sum_of_products_of_pairs(frame, rng, batch, count):
+    vectors = rng.normal(size=(*frame.sizes, count, *batch))
+    gram = random_gram(rng, frame)
+    flat = vectors.reshape(math.prod(frame.sizes), count, *batch)
+    matrix = np.einsum("im...,jm...->ij...", flat, flat)
+    expected = np.einsum("ij...,ij->...", matrix, gram.to_dense(frame))
+    pairs = outer_pairs(vectors, frame)
+    axes = tuple(range(2 * len(frame.sizes)))
+    own = gram.one_factor(frame).pairs
+    found = np.sum(pairs * own.reshape(own.shape + (1,) * len(batch)), axis=axes)
+    assert close(found, expected)
+
+
+@given(frames(), rngs)
+def test_masked_pairs_are_those_of_masked_vectors(frame, rng):
+    vectors = rng.normal(size=(*frame.sizes, 2))
+    keep = math.prod(np.ix_(*((rng.random(k) < 0.5).astype(float) for k in frame.sizes)), start=np.ones(()))
+    expected = outer_pairs(vectors * keep[..., None], frame)
+    assert close(masked_pairs(outer_pairs(vectors, frame), keep, frame), expected)
+
+
+@given(st.lists(st.integers(0, 2), max_size=4))
+def test_a_pair_has_an_orientation_for_each_choice_of_rows(offset):
+    flips = list(orientations(offset))
+    assert len(set(flips)) == len(flips) == 2 ** sum(o > 0 for o in offset)
+    assert not any(flips[0])
+    assert not any(flip for each in flips for flip, o in zip(each, offset, strict=True) if o == 0)

@@ -85,7 +85,7 @@ def test_one_factor_is_everything_multiplied_out(frame, rng, batch):
 
 
 @given(frames(), rngs)
-def test_scaled(frame, rng):
+def test_scaling_a_gram_scales_its_matrix(frame, rng):
     gram = random_gram(rng, frame, terms=2)
     assert close(gram.scaled(-3.0).to_dense(frame), -3 * gram.to_dense(frame))
 
@@ -117,7 +117,7 @@ def test_factors_are_kept_in_order_of_axes():
     assert Gram((tuple(parts),), 1).partitions == (((0, 2), (1,), ()),)
 
 
-def test_errors():
+def test_grams_that_do_not_fit_are_refused():
     frame, rng = frame_of((LOCAL, 3, 1), (LOCAL, 3, 1)), np.random.default_rng(0)
     a, b, both = (random_factor(rng, frame, axes) for axes in [(0,), (1,), (0, 1)])
     one = Factor((), (), np.ones(()), 1)

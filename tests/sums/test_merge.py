@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from xspline.sums import Factor, Gram, digest_key
-from xspline.sums.factor import KEY_MODULUS
+from xspline.sums import Factor, Gram, digest_key, join_overlapping
+from xspline.sums.factor import KEY_MODULUS, add_factors
 
 from .cases import (
     CIRCLE,
@@ -245,5 +245,17 @@ def test_windows_of_blocks_stay_small(rng):
     frame = frame_of((CIRCLE, 40, 3), (LOCAL, 40, 3))
     a, b = (random_factor(rng, frame, (0, 1)) for _ in range(2))
     merged = Gram.merge([Gram(((a,),)), Gram(((b,),))], frame)
-    assert merged.terms[0][0].window == a.add(b, frame).window
+    assert merged.terms[0][0].window == add_factors((a, b), frame).window
     assert all(length <= 40 for _, length in random_window(rng, frame, (0, 1)))
+
+
+@given(st.lists(st.sets(st.integers(0, 9), max_size=4), max_size=8))
+def test_overlapping_sets_become_one(sets):
+    joined = join_overlapping(sets)
+    assert sorted(x for members in joined for x in members) == sorted(set().union(*sets))
+    assert all(sum(bool(members & given) for members in joined) == 1 for given in sets if given)
+    for members in joined:  # nothing is joined without a chain of overlaps
+        reached = {min(members)}
+        for _ in sets:
+            reached = reached.union(*(given for given in sets if given & reached))
+        assert reached == members

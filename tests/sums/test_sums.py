@@ -214,7 +214,7 @@ def test_the_digest_sees_every_field():
     assert len(sums.digest()) == 64
 
 
-def test_tallies_merge():
+def test_merged_tallies_add_counts_and_keep_the_first_places():
     a, b = Tally(1, 2, (0, 5), None), Tally(3, 4, (0, 4), (7, 7))
     assert Tally.merge([a, b]) == Tally.merge([b, a]) == Tally(4, 6, (0, 4), (7, 7))
     assert Tally.merge([]) == Tally()
@@ -231,7 +231,7 @@ def test_sums_do_not_change_their_operands():
     assert [a.digest(), b.digest()] == before
 
 
-def test_errors():
+def test_sums_that_do_not_fit_are_refused():
     frame = FRAME
     with pytest.raises(ValueError, match=r"no sums to combine; Sums\.zero"):
         Sums.merge([], frame)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xspline.sums.window import add_into, embed, pieces, take, union
+from xspline.sums.window import add_into, embed, matching_slices, take, union
 
 
 def members(span: tuple[int, int], size: int) -> set[int]:
@@ -74,4 +74,4 @@ def test_what_is_embedded_is_taken_back(case):
 
 def test_a_window_outside_another_is_refused():
     with pytest.raises(ValueError, match=r"\(4, 3\) is not inside \(3, 2\), on an axis with 9"):
-        pieces((3, 2), (4, 3), 9)
+        matching_slices((3, 2), (4, 3), 9)

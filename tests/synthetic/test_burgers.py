@@ -29,7 +29,7 @@ def cole_hopf(x: np.ndarray, t: float, kappa: float, points: int = 512) -> np.nd
 
 @pytest.mark.parametrize("kappa", [0.1, 0.2])
 @pytest.mark.parametrize("t", [0.0, 0.1234, 0.5, 1.0])
-def test_cole_hopf(kappa: float, t: float) -> None:
+def test_the_solution_is_that_of_cole_and_hopf(kappa: float, t: float) -> None:
     """Between steps too: 0.1234 is not one of them where the step is 0.001."""
     x = np.linspace(0, 2 * np.pi, 201)
     truth = xs.synthetic.burgers(kappa, initial={1: -1j}, step=1e-4 / kappa)

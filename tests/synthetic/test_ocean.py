@@ -1,20 +1,17 @@
-"""The made ocean: labels, land, seasons, and the same bytes for the same seed."""
+"""The synthetic ocean: labels, land, seasons, and the same bytes for the same seed."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import xarray as xr
-from scipy.ndimage import gaussian_filter
 
 import xspline as xs
-from xspline.synthetic.ocean import smoothed
 
-made = xs.synthetic.sea_surface_temperature
+ocean = xs.synthetic.sea_surface_temperature
 
 
 def test_labels_are_those_of_a_product() -> None:
-    sst = made(24, 2.0).sst
+    sst = ocean(24, 2.0).sst
     assert sst.dims == ("time", "lat", "lon") and sst.shape == (24, 40, 100)
     assert sst.dtype == np.float32 and sst.attrs["units"] == "degC"
     assert (float(sst.lat[0]), float(sst.lat[-1])) == (39.0, -39.0)
@@ -24,7 +21,7 @@ def test_labels_are_those_of_a_product() -> None:
 
 def test_region_start_and_mask_are_the_callers() -> None:
     mask = xr.DataArray([[True, False]], {"lat": [0.0], "lon": [150.0, 200.0]}, ("lat", "lon"))
-    sst = made(3, start="1981-12", lat=(-5.0, 5.0), lon=(150.0, 200.0), land_mask=mask).sst
+    sst = ocean(3, start="1981-12", lat=(-5.0, 5.0), lon=(150.0, 200.0), land_mask=mask).sst
     assert sst.shape == (3, 10, 50) and str(sst.time.values[0])[:7] == "1981-12"
     assert bool(sst.sel(lon=slice(None, 175)).isnull().all()) and bool(
         sst.sel(lon=slice(176, None)).notnull().all()
@@ -32,12 +29,12 @@ def test_region_start_and_mask_are_the_callers() -> None:
 
 
 def test_same_seed_same_bytes() -> None:
-    assert made(6, 4.0, seed=3).identical(made(6, 4.0, seed=3))
-    assert not made(6, 4.0, seed=3).equals(made(6, 4.0, seed=4))
+    assert ocean(6, 4.0, seed=3).identical(ocean(6, 4.0, seed=3))
+    assert not ocean(6, 4.0, seed=3).equals(ocean(6, 4.0, seed=4))
 
 
 def test_it_is_an_ocean() -> None:
-    sst = made(48, 2.0).sst
+    sst = ocean(48, 2.0).sst
     wet = sst.notnull()
     assert bool((wet.all("time") == wet.any("time")).all())  # land never changes
     assert 0.6 < float(wet.mean()) < 0.9
@@ -46,13 +43,3 @@ def test_it_is_an_ocean() -> None:
     north = sst.sel(lat=slice(40, 20)).mean(("lat", "lon"))
     by_month = north.groupby("time.month").mean()
     assert int(by_month.idxmax()) in (8, 9) and int(by_month.idxmin()) in (2, 3)
-
-
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("width", [0.7, 1.5, 3.0])
-def test_smoothing_is_scipys(axis: int, width: float) -> None:
-    values = np.random.default_rng(0).standard_normal((40, 30))
-    widths = [width if i == axis else 0.0 for i in range(2)]
-    np.testing.assert_allclose(
-        smoothed(values, width, axis), gaussian_filter(values, widths, mode="wrap"), rtol=0, atol=1e-14
-    )

@@ -179,13 +179,13 @@ def test_initial_conditions_read_as_cosines_and_sines() -> None:
         ("burgers", {"x": 0.0, "y": 0.0, "t": 0.0}, "name each"),
     ],
 )
-def test_wrong_coordinates(name: str, bad: dict[str, float], message: str) -> None:
+def test_wrong_coordinates_are_refused(name: str, bad: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TRUTHS[name](**bad)
 
 
 @pytest.mark.parametrize("orders", [{"x": -1}, {"z": 1}, {"x": 0.5}])
-def test_wrong_orders(orders: dict[str, float]) -> None:
+def test_wrong_orders_are_refused(orders: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="orders are integers ≥ 0 of"):
         TRUTHS["burgers"](x=0.0, t=0.0, orders=orders)
 

@@ -87,40 +87,34 @@ def parse(text: str, names: Names) -> Equation:
         The text is no equation, uses a name or function that means nothing, does not hold the field, a parameter or a
         term without one, or is not linear in its parameters.
     """
-    left, right = _sides(text)
-    reader = _Reader(names)
-    on_left, on_right = reader.read(left), reader.read(right)
-    # The response goes to the left of the equals sign, the terms to the right: their signs are those of the usual text.
-    response = expression.difference(on_left.pop(UNITY, None), on_right.pop(UNITY, None))
-    powers = sorted({**on_left, **on_right}, key=lambda power: reader.order.index(power.parameter))
-    _check_powers(text, powers)
-    if response is None:
-        every = ", ".join(map(str, powers))
-        raise ValueError(
-            f"every term of {text!r} has a parameter ({every}), which fixes their ratios alone; pass one in known="
-        )
-    _check_symbols(text, reader.symbols, names)
-    factors = {p: expression.difference(on_right.get(p), on_left.get(p)) for p in powers}
-    terms = tuple(Term(power, factor) for power, factor in factors.items() if factor is not None)
-    return Equation(text, response, terms, reader.symbols)
-
-
-def _sides(text: str) -> tuple[ast.expr, ast.expr]:
     if not isinstance(text, str):
         raise TypeError(f"the equation has to be text, such as 'u_t = D * u_xx', not {type(text).__name__}")
     sides = text.split("=")
     if len(sides) != 2:
         count = "no '='" if len(sides) == 1 else f"{len(sides) - 1} signs '='"
         raise ValueError(f"the equation {text!r} has {count}; write for example 'u_t = D * u_xx'")
-    return _tree(sides[0], text), _tree(sides[1], text)
-
-
-def _tree(side: str, text: str) -> ast.expr:
-    try:
-        return ast.parse(side.strip(), mode="eval").body
-    except (SyntaxError, ValueError) as error:
-        reason = getattr(error, "msg", error) if side.strip() else "one side is empty"
-        raise ValueError(f"cannot read {side.strip()!r} in the equation {text!r}: {reason}") from None
+    trees = []
+    for side in sides:
+        try:
+            trees.append(ast.parse(side.strip(), mode="eval").body)
+        except (SyntaxError, ValueError) as error:
+            reason = getattr(error, "msg", error) if side.strip() else "one side is empty"
+            raise ValueError(f"cannot read {side.strip()!r} in the equation {text!r}: {reason}") from None
+    reader = _Reader(names)
+    on_left, on_right = (reader.read(tree) for tree in trees)
+    # The response goes to the left of the equals sign, the terms to the right: their signs are those of the usual text.
+    response = expression.difference(on_left.pop(UNITY, None), on_right.pop(UNITY, None))
+    powers = sorted({**on_left, **on_right}, key=lambda power: reader.order.index(power.parameter))
+    _check_powers(text, powers)
+    if response is None:
+        listed = ", ".join(map(str, powers))
+        raise ValueError(
+            f"every term of {text!r} has a parameter ({listed}), which fixes their ratios alone; pass one in known="
+        )
+    _check_symbols(text, reader.symbols, names)
+    factors = {p: expression.difference(on_right.get(p), on_left.get(p)) for p in powers}
+    terms = tuple(Term(power, factor) for power, factor in factors.items() if factor is not None)
+    return Equation(text, response, terms, reader.symbols)
 
 
 class _Reader:
@@ -136,35 +130,27 @@ class _Reader:
         match node:
             case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
                 return {UNITY: node}
+            case ast.Name(id="pi") if "pi" not in self.names.known:
+                return {UNITY: ast.Constant(math.pi)}
             case ast.Name(id=name):
-                return self._name(name)
+                symbol = self.names.meaning(name)
+                if symbol is not None:
+                    self.symbols[name] = symbol
+                    return {UNITY: ast.Name(name)}
+                self.order.append(name)
+                return {Power(name, 1): ast.Constant(1.0)}
             case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
                 parts = self.read(operand)
-                return (
-                    {p: expression.negative(e) for p, e in parts.items()}
-                    if isinstance(node.op, ast.USub)
-                    else parts
-                )
+                if isinstance(node.op, ast.UAdd):
+                    return parts
+                return {power: expression.negative(term) for power, term in parts.items()}
             case ast.BinOp() if type(node.op) in OPERATORS:
                 return self._binary(node)
             case ast.Call():
                 return self._call(node)
-        hint = (
-            "; powers are written **"
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor)
-            else ""
-        )
+        is_caret = isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor)
+        hint = "; powers are written **" if is_caret else ""
         raise ValueError(f"{ast.unparse(node)!r} is no arithmetic that an equation may hold{hint}")
-
-    def _name(self, name: str) -> Parts:
-        if name == "pi" and name not in self.names.known:
-            return {UNITY: ast.Constant(math.pi)}
-        symbol = self.names.meaning(name)
-        if symbol is not None:
-            self.symbols[name] = symbol
-            return {UNITY: ast.Name(name)}
-        self.order.append(name)
-        return {Power(name, 1): expression.one()}
 
     def _binary(self, node: ast.BinOp) -> Parts:
         left, right = self.read(node.left), self.read(node.right)
@@ -172,9 +158,19 @@ class _Reader:
             case ast.Add() | ast.Sub():
                 return _sum(left, node.op, right)
             case ast.Pow():
-                return _raised(left, right, node)
+                if _parameters(right):
+                    raise _not_linear(node, f"{_parameters(right)} in an exponent")
+                exponent = expression.constant(right[UNITY])
+                if not _parameters(left):
+                    power = right[UNITY] if exponent is None else ast.Constant(exponent)
+                    return {UNITY: expression.binary(left[UNITY], ast.Pow(), power)}
+                if exponent is None:
+                    raise _not_linear(node, f"{_parameters(left)} to a power that is not a number")
+                return _power(left, exponent, node)
             case ast.Div():
-                right = _divisor(right, node)
+                if len(right) > 1:
+                    raise _not_linear(node, f"a sum that holds {_parameters(right)} divides")
+                right = {power.to(-1): factor for power, factor in right.items()}
         return _product(left, right, node)
 
     def _call(self, node: ast.Call) -> Parts:
@@ -184,8 +180,8 @@ class _Reader:
             raise ValueError(f"{ast.unparse(node)!r}: {node.func.id} takes one argument")
         argument = self.read(node.args[0])
         if inside := _parameters(argument):
-            raise _not_linear(node, f"{' and '.join(inside)} inside {node.func.id}")
-        return {UNITY: ast.Call(ast.Name(node.func.id), [_free(argument)], [])}
+            raise _not_linear(node, f"{inside} inside {node.func.id}")
+        return {UNITY: ast.Call(ast.Name(node.func.id), [argument[UNITY]], [])}
 
 
 def _sum(left: Parts, op: ast.operator, right: Parts) -> Parts:
@@ -210,43 +206,19 @@ def _product(left: Parts, right: Parts, node: ast.BinOp) -> Parts:
     return total
 
 
-def _divisor(parts: Parts, node: ast.BinOp) -> Parts:
-    if len(parts) > 1:
-        raise _not_linear(node, f"a sum that holds {' and '.join(_parameters(parts))} divides")
-    return {power.to(-1): factor for power, factor in parts.items()}
-
-
 def _power(base: Parts, exponent: float, node: ast.BinOp) -> Parts:
     """Return a sum to a fixed power: one term to any, several to whole ones unless they hold no parameter."""
     if len(base) == 1:
         ((power, factor),) = base.items()
         return {power.to(exponent): expression.binary(factor, ast.Pow(), ast.Constant(float(exponent)))}
     if exponent < 1 or exponent != int(exponent) or exponent > 8:
-        raise _not_linear(
-            node, f"a sum that holds {' and '.join(_parameters(base))} to the power {exponent:g}"
-        )
+        raise _not_linear(node, f"a sum that holds {_parameters(base)} to the power {exponent:g}")
     return base if exponent == 1 else _product(base, _power(base, exponent - 1, node), node)
 
 
-def _raised(base: Parts, exponent: Parts, node: ast.BinOp) -> Parts:
-    if inside := _parameters(exponent):
-        raise _not_linear(node, f"{' and '.join(inside)} in an exponent")
-    fixed = expression.constant(_free(exponent))
-    if not _parameters(base):
-        power = _free(exponent) if fixed is None else ast.Constant(fixed)
-        return {UNITY: expression.binary(_free(base), ast.Pow(), power)}
-    if fixed is None:
-        raise _not_linear(node, f"{' and '.join(_parameters(base))} to a power that is not a number")
-    return _power(base, fixed, node)
-
-
-def _free(parts: Parts) -> ast.expr:
-    """Return the expression of parts that hold no parameter."""
-    return parts[UNITY]
-
-
-def _parameters(parts: Parts) -> list[str]:
-    return list(dict.fromkeys(power.parameter for power in parts if power.parameter))
+def _parameters(parts: Parts) -> str:
+    """Return the names of the parameters, for messages; empty if there are none."""
+    return " and ".join(dict.fromkeys(power.parameter for power in parts if power.parameter))
 
 
 def _not_linear(node: ast.expr, why: str) -> ValueError:
@@ -261,10 +233,8 @@ def _check_powers(text: str, powers: list[Power]) -> None:
         raise ValueError(
             f"the equation {text!r} has no parameter: every name in it is the field, a coordinate or known"
         )
-    by_name: dict[str, list[str]] = {}
-    for power in powers:
-        by_name.setdefault(power.parameter, []).append(str(power))
-    for name, several in by_name.items():
+    for name in dict.fromkeys(power.parameter for power in powers):
+        several = [str(power) for power in powers if power.parameter == name]
         if len(several) > 1:
             raise ValueError(
                 f"{name} enters as {' and as '.join(several)}, so {text!r} is not linear in it; use one power"

@@ -67,21 +67,12 @@ def constant(node: ast.expr) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def one() -> ast.expr:
-    """Return the number 1."""
-    return ast.Constant(1.0)
-
-
-def is_one(node: ast.expr) -> bool:
-    """Return whether the expression is the number 1 itself."""
-    return isinstance(node, ast.Constant) and node.value == 1
-
-
 def binary(left: ast.expr, op: ast.operator, right: ast.expr) -> ast.expr:
     """Return ``left op right``; a factor, divisor or power of one is left out."""
-    if is_one(right) and isinstance(op, ast.Mult | ast.Div | ast.Pow):
+    left_is_one, right_is_one = (isinstance(x, ast.Constant) and x.value == 1 for x in (left, right))
+    if right_is_one and isinstance(op, ast.Mult | ast.Div | ast.Pow):
         return left
-    if is_one(left) and isinstance(op, ast.Mult | ast.Pow):
+    if left_is_one and isinstance(op, ast.Mult | ast.Pow):
         return right if isinstance(op, ast.Mult) else left
     return ast.BinOp(left, op, right)
 

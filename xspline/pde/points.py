@@ -1,10 +1,11 @@
-"""Values and derivatives of a field where an equation is held against it: exact, or by central differences."""
+"""Where an equation is compared with a field: values, exact or differenced derivatives, and what is known there."""
 
 from __future__ import annotations
 
-import functools
+import dataclasses
+import inspect
 import itertools
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,13 +13,15 @@ import numpy as np
 import xarray as xr
 
 from xspline.labels import target
+from xspline.labels.detect import is_lazily_indexed
+from xspline.labels.errors import unknown_name
 from xspline.labels.field import Field
 from xspline.pde.symbols import Value
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Where a field is evaluated. Arrays that come from here have no coordinates; dimensions alone tell them apart.
+    """Where a field is evaluated. Arrays that come from here have no coordinates and are aligned by dimensions alone.
 
     Attributes
     ----------
@@ -62,14 +65,14 @@ class Points:
 
     def value(self, value: Value) -> xr.DataArray:
         """Return a value or a derivative, exactly."""
-        one = self.fields[value.variable]
+        variable = self.fields[value.variable]
         if not value.orders:
-            return bare(one.predict(self.labels, chunks=self.chunks))
-        return bare(one.derivative(self.labels, dict(value.orders), chunks=self.chunks))
+            return bare(variable.predict(self.labels, chunks=self.chunks))
+        return bare(variable.derivative(self.labels, dict(value.orders), chunks=self.chunks))
 
     def coordinate(self, name: str) -> xr.DataArray:
         """Return labels as numbers: seconds since 1970-01-01 of the calendar for times."""
-        axis = self.field.space.axes[name][0]
+        axis = self.field.space.axis(name)
         plain = bare(self.labels[name])
         return xr.apply_ufunc(axis.to_float, plain, dask="parallelized", output_dtypes=[np.float64])
 
@@ -82,10 +85,12 @@ class Differences(Points):
     ----------
     grid : all of the grid.
     margins : points that each differentiated coordinate loses at both of its ends.
+    values_by_shift : values on the interior moved by some grid points, by variable and shifts; each is evaluated once.
     """
 
     grid: Points
     margins: Mapping[str, int]
+    values_by_shift: dict[Any, xr.DataArray] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def inside(cls, points: Points, values: Iterable[Value]) -> Differences:
@@ -100,7 +105,7 @@ class Differences(Points):
         for name, order in (pair for value in values for pair in value.orders):
             margins[name] = max(margins.get(name, 0), (order + 1) // 2)
         for name, margin in margins.items():
-            _check_dimension(points, name, margin)
+            _check_regular(points, name, margin)
         inside = _shifted(points.labels, margins, {})
         return cls(points.field, points.fields, inside, points.chunks, points, margins)
 
@@ -111,23 +116,16 @@ class Differences(Points):
         stencils = [stencil(order) for _, order in value.orders]
         total: Any = 0
         for place in itertools.product(*(s.items() for s in stencils)):
-            shifts = {name: shift for (name, _), (shift, _) in zip(value.orders, place, strict=True)}
-            weight = np.prod([w for _, w in place])
-            total = total + weight * self._at(value.variable, tuple(shifts.items()))
+            shifts = tuple(
+                (name, shift) for (name, _), (shift, _) in zip(value.orders, place, strict=True) if shift
+            )
+            if (value.variable, shifts) not in self.values_by_shift:
+                labels = _shifted(self.grid.labels, self.margins, dict(shifts))
+                shifted = replace(self.grid, labels=labels).value(Value(value.variable))
+                self.values_by_shift[value.variable, shifts] = shifted
+            total = total + np.prod([w for _, w in place]) * self.values_by_shift[value.variable, shifts]
         scale = np.prod([self.step(name) ** order for name, order in value.orders])
         return total / scale
-
-    @functools.cached_property
-    def _found(self) -> dict[Any, xr.DataArray]:
-        return {}
-
-    def _at(self, variable: str, shifts: tuple[tuple[str, int], ...]) -> xr.DataArray:
-        """Return the values on the interior moved by some grid points; each is evaluated once."""
-        moved = tuple((name, shift) for name, shift in shifts if shift)
-        if (variable, moved) not in self._found:
-            labels = _shifted(self.grid.labels, self.margins, dict(moved))
-            self._found[variable, moved] = replace(self.grid, labels=labels).value(Value(variable))
-        return self._found[variable, moved]
 
     def step(self, name: str) -> float:
         """Return the spacing of a coordinate, in its own units or seconds."""
@@ -159,15 +157,15 @@ def _shifted(
     labels: Mapping[str, xr.DataArray], margins: Mapping[str, int], shifts: Mapping[str, int]
 ) -> dict[str, xr.DataArray]:
     """Return the labels with the margins cut off, moved by some grid points."""
-    found = {}
+    shifted = {}
     for name, array in labels.items():
         margin, shift = margins.get(name, 0), shifts.get(name, 0)
         inside = {array.dims[0]: slice(margin + shift, array.size - margin + shift)} if margin else {}
-        found[name] = array.isel(inside)
-    return found
+        shifted[name] = array.isel(inside)
+    return shifted
 
 
-def _check_dimension(points: Points, name: str, margin: int) -> None:
+def _check_regular(points: Points, name: str, margin: int) -> None:
     labels = points.labels[name]
     shared = [n for n, other in points.labels.items() if n != name and set(other.dims) & set(labels.dims)]
     if labels.ndim != 1 or shared:
@@ -181,15 +179,173 @@ def _check_dimension(points: Points, name: str, margin: int) -> None:
             f"there is nothing left to estimate from: {name!r} has {labels.size} labels and differences need "
             f"{2 * margin + 1} or more; pass at= a longer grid"
         )
-    _check_spacing(points.coordinate(name).values, name, labels.dtype)
-
-
-def _check_spacing(x: np.ndarray, name: str, dtype: np.dtype[Any]) -> None:
+    x = points.coordinate(name).values
     steps, mean = np.diff(x), (x[-1] - x[0]) / (x.size - 1)
-    rounding = np.finfo(np.float32 if dtype == np.float32 else np.float64).eps
+    rounding = np.finfo(np.float32 if labels.dtype == np.float32 else np.float64).eps
     tolerance = 1e-9 * abs(mean) + 4 * rounding * np.abs(x).max()
     if not np.abs(steps - mean).max() <= tolerance or mean == 0:
         raise ValueError(
             f"method='differences' needs an evenly spaced {name!r}, but its steps go from {steps.min():g} to "
             f"{steps.max():g}; pass at= a regular grid, or use method='pointwise'"
         )
+
+
+# --- what is known: numbers, labelled arrays and functions of the coordinates
+
+
+def at_points(name: str, value: Any, points: Points, letters: Mapping[str, str]) -> Any:
+    """Return the values of something known at some points.
+
+    Parameters
+    ----------
+    value
+        A number; a DataArray whose labels are those of the points, or cover them exactly; or a function whose
+        arguments are named after coordinates or their letters (numbers; times in seconds since 1970-01-01).
+
+    Returns
+    -------
+    float or DataArray without coordinates
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is none of these, or its labels do not cover the points.
+    """
+    if isinstance(value, xr.DataArray):
+        return _aligned(name, value, points)
+    if callable(value):
+        return _called(name, value, points, letters)
+    if isinstance(value, int | float | np.number | np.ndarray) and np.ndim(value) == 0:
+        number = np.asarray(value)
+        if number.dtype.kind in "iuf":
+            return np.float64(number)
+    raise TypeError(
+        f"known {name!r} is of type {type(value).__name__}; pass a number, a DataArray, which says what its "
+        f"dimensions are, or a function of the coordinates"
+    )
+
+
+def _called(
+    name: str, function: Callable[..., Any], points: Points, letters: Mapping[str, str]
+) -> xr.DataArray:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    arguments = [p.name for p in parameters if p.default is p.empty and p.kind in named]
+    if not arguments:
+        raise TypeError(
+            f"known {name!r} is a function whose arguments do not name coordinates; wrap it, for example "
+            f"lambda x, t: ..."
+        )
+    coordinates = []
+    for argument in arguments:
+        coordinate = letters.get(argument, argument)
+        if coordinate not in points.labels:
+            what = f"coordinate that the known {name!r} could be a function of:"
+            raise unknown_name(argument, what, [*letters, *points.labels])
+        coordinates.append(points.coordinate(coordinate))
+
+    def broadcast(*x: np.ndarray) -> np.ndarray:
+        values = np.asarray(function(**dict(zip(arguments, x, strict=True))), dtype=np.float64)
+        return np.broadcast_to(values, np.broadcast_shapes(*(a.shape for a in x)))
+
+    return xr.apply_ufunc(broadcast, *coordinates, dask="parallelized", output_dtypes=[np.float64])
+
+
+def _aligned(name: str, array: xr.DataArray, points: Points) -> xr.DataArray:
+    """Select the points' labels from an array, exactly."""
+    if array.dtype.kind not in "iufb":
+        raise TypeError(f"known {name!r} has dtype {array.dtype}, which is not a real number")
+    if is_lazily_indexed(array) and points.chunks is not None:
+        array = array.chunk("auto")
+    indexers: dict[Hashable, Any] = {}
+    for dim in array.dims:
+        if dim in points.labels and dim in array.coords:
+            indexers[dim] = _fitted_indexer(name, array[dim], points)
+        else:
+            _check_dimension(name, array, dim, points)
+    array = _on_batch(name, array, points)
+    chosen = {dim: index for dim, index in indexers.items() if index is not None}
+    return bare(xr.DataArray(array.variable.isel(chosen)))
+
+
+def _fitted_indexer(name: str, labels: xr.DataArray, points: Points) -> slice | xr.Variable | None:
+    """Return where the points' labels are among the array's; None if they are the same ones in the same order."""
+    dim, space, wanted = str(labels.name), points.field.space, points.labels[str(labels.name)]
+    mine, requested = space.to_float(dim, labels.values), space.to_float(dim, wanted.values)
+    if wanted.dims == labels.dims and np.array_equal(mine, requested):
+        return None
+    # Where each label is among the array's; -1 where it is not, and anywhere for NaN: no field has a value there.
+    if mine.size:
+        order = np.argsort(mine, kind="stable")
+        nearest = order[np.minimum(np.searchsorted(mine[order], requested), mine.size - 1)]
+        position = np.where((mine[nearest] == requested) | np.isnan(requested), nearest, -1)
+    else:
+        position = np.full(requested.shape, -1)
+    if (lost := position < 0).any():
+        first = np.asarray(wanted.values)[lost].ravel()[0]
+        raise ValueError(
+            f"known {name!r} has no value at {dim}={first} ({lost.sum()} of {lost.size} labels of the points are not "
+            f"among its own); bring it there first, for example {name}.interp({dim}=...), or "
+            f".sel({dim}=..., method='nearest')"
+        )
+    if wanted.dims == labels.dims and (np.diff(position) == 1).all():
+        return slice(int(position[0]), int(position[-1]) + 1)  # a slice keeps the chunks of a lazy array
+    return xr.Variable(wanted.dims, position)
+
+
+def _check_dimension(name: str, array: xr.DataArray, dim: Hashable, points: Points) -> None:
+    """Raise unless a dimension that no fitted coordinate labels is one of the points', entry by entry, or batch."""
+    if dim in _batch(points).dims or dim in _batch_dims(points):
+        return
+    if dim not in points.sizes:
+        known = ", ".join(map(repr, [*points.sizes, *_batch_dims(points)]))
+        raise ValueError(
+            f"known {name!r} spans {dim!r}, which is no dimension of the points ({known}); select one entry of it"
+        )
+    if array.sizes[dim] != points.sizes[dim]:
+        raise ValueError(
+            f"known {name!r} has {array.sizes[dim]} entries along {dim!r} without labels, but there are "
+            f"{points.sizes[dim]} points; give it the coordinate {dim!r}"
+        )
+    for labels in points.labels.values():
+        if (
+            dim in labels.coords
+            and dim in array.coords
+            and not np.array_equal(labels[dim].values, array[dim].values)
+        ):
+            raise ValueError(
+                f"known {name!r} and the points have different labels along {dim!r}; select the same ones first"
+            )
+
+
+def _batch(points: Points) -> xr.Dataset:
+    return xr.merge([v.batch for v in points.field.variables.values()], compat="override", join="outer")
+
+
+def _batch_dims(points: Points) -> dict[Hashable, int]:
+    return {
+        d: n
+        for v in points.field.variables.values()
+        for d, n in zip(v.batch_dims, v.batch_shape, strict=True)
+    }
+
+
+def _on_batch(name: str, array: xr.DataArray, points: Points) -> xr.DataArray:
+    """Select the members of the fit along batch dimensions."""
+    labels, sizes = _batch(points), _batch_dims(points)
+    for dim in [d for d in array.dims if d in sizes]:
+        if dim in labels.coords and dim in array.coords:
+            try:
+                array = array.sel({dim: labels[dim].values})
+            except KeyError as error:
+                raise ValueError(
+                    f"known {name!r} does not have every {dim!r} of the fit: {error.args[0]}"
+                ) from None
+        elif array.sizes[dim] != sizes[dim]:
+            raise ValueError(
+                f"known {name!r} has {array.sizes[dim]} entries along {dim!r}, but the fit has {sizes[dim]}"
+            )
+    return array

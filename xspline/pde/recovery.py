@@ -11,8 +11,7 @@ import xarray as xr
 from xspline.labels.field import Field
 from xspline.pde import expression, pointwise, report, units
 from xspline.pde.equation import Equation, parse
-from xspline.pde.points import Differences, Points
-from xspline.pde.sources import at_points
+from xspline.pde.points import Differences, Points, at_points
 from xspline.pde.symbols import Coordinate, Known, Names, Symbol, Value
 
 METHODS = ("pointwise", "differences")
@@ -137,7 +136,7 @@ def _sums(
 
 def _units(equation: Equation, known: Mapping[str, Any], field: Field) -> dict[str, units.Unit]:
     """Return the unit of each name in the equation, from attributes."""
-    found = {}
+    by_name = {}
     for name, symbol in equation.symbols.items():
         match symbol:
             case Value(variable=variable, orders=orders):
@@ -148,9 +147,9 @@ def _units(equation: Equation, known: Mapping[str, Any], field: Field) -> dict[s
                 unit = _axis_unit(field, coordinate)
             case Known(name=given):
                 unit = units.Unit.parse(str(getattr(known[given], "attrs", {}).get("units", "")), given)
-        found[name] = unit
-    return found
+        by_name[name] = unit
+    return by_name
 
 
 def _axis_unit(field: Field, name: str) -> units.Unit:
-    return units.Unit.parse(field.space.axes[name][0].units, name)
+    return units.Unit.parse(field.space.axis(name).units, name)

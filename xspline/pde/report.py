@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -65,7 +66,7 @@ class Recovery:
         return math.prod(self.points.sizes.values())
 
 
-def dataset(found: Recovery) -> xr.Dataset:
+def dataset(recovery: Recovery) -> xr.Dataset:
     """Return the Dataset of ``recover``.
 
     Raises
@@ -73,85 +74,79 @@ def dataset(found: Recovery) -> xr.Dataset:
     ValueError
         No batch member has what it takes to estimate from.
     """
-    _check_determined(found)
+    _check_determined(recovery)
     variables = {
-        key: (("parameter", *found.batch), np.moveaxis(v, -1, 0)) for key, v in _estimates(found).items()
+        key: (("parameter", *recovery.batch), np.moveaxis(v, -1, 0))
+        for key, v in _estimates(recovery).items()
     }
     scalars = {
-        "points": found.sums.count.astype(int),
-        "residual_rms": found.estimate.rms,
-        "condition_number": found.estimate.condition,
+        "points": recovery.sums.count.astype(int),
+        "residual_rms": recovery.estimate.rms,
+        "condition_number": recovery.estimate.condition,
     }
-    if found.batch:
-        variables |= {key: (found.batch, v) for key, v in scalars.items()}
-    names = [power.parameter for power in found.powers]
-    coords = {"parameter": names, "units": ("parameter", [found.units[name] for name in names])}
+    if recovery.batch:
+        variables |= {key: (recovery.batch, v) for key, v in scalars.items()}
+    names = [power.parameter for power in recovery.powers]
+    coords: dict[Hashable, Any] = {
+        "parameter": names,
+        "units": ("parameter", [recovery.units[name] for name in names]),
+    }
     described = {key: (*variable, {"long_name": _LONG_NAMES[key]}) for key, variable in variables.items()}
-    return xr.Dataset(described, coords | _batch_coords(found), _attrs(found, {} if found.batch else scalars))
-
-
-def _estimates(found: Recovery) -> dict[str, Floats]:
-    """Return estimates and errors of the parameters, and of their powers where these differ; [b.., p]."""
-    raw, error = found.estimate.value, found.estimate.stderr
-    half = found.estimate.factor[..., None] * error
-    bounds = (raw, error, raw - half, raw + half)
-    columns = [_rooted(power.exponent, *(a[..., i] for a in bounds)) for i, power in enumerate(found.powers)]
-    stacked = [np.stack(parts, axis=-1) for parts in zip(*columns, strict=True)]
-    result = dict(zip(("estimate", "stderr", "lower", "upper"), stacked, strict=True))
-    if any(power.exponent != 1 for power in found.powers):
-        result |= {"raw": raw, "raw_stderr": error}
-    return result
-
-
-def _rooted(exponent: float, value: Floats, error: Floats, low: Floats, high: Floats) -> tuple[Floats, ...]:
-    """Return a parameter from its power: the root, its error to first order, and the roots of the interval's ends."""
-    if exponent == 1:
-        return value, error, low, high
-    estimate = root(value, exponent)
-    if exponent % 2 != 1:
-        low = np.maximum(low, 0.0)
-    with np.errstate(all="ignore"):
-        stderr = error * np.abs(estimate / (exponent * value))
-        ends = np.where(np.isfinite(estimate), [root(low, exponent), root(high, exponent)], np.nan)
-    return estimate, stderr, ends.min(axis=0), ends.max(axis=0)
-
-
-def _batch_coords(found: Recovery) -> dict[Hashable, xr.Variable]:
-    every = [v.batch for v in found.points.field.variables.values()]
-    return {
+    fitted = recovery.points.field.variables.values()
+    coords |= {
         name: c.variable
-        for labels in every
-        for name, c in labels.coords.items()
-        if set(c.dims) <= set(found.batch)
+        for variable in fitted
+        for name, c in variable.batch.coords.items()
+        if set(c.dims) <= set(recovery.batch)
     }
+    call = f"recover({recovery.equation.text!r}, method={recovery.method!r})"
+    attrs: dict[str, str | int | float] = {"equation": recovery.equation.text, "method": recovery.method}
+    if not recovery.batch:
+        attrs |= {key: value.item() for key, value in scalars.items()}
+    attrs["checks"] = "; ".join(checks(recovery)) or "nothing to report"
+    attrs["assumptions"] = ASSUMPTIONS
+    attrs["history"] = attributes.history(next(iter(fitted)).history, call)
+    return xr.Dataset(described, coords, attrs)
 
 
-def _attrs(found: Recovery, scalars: Mapping[str, Floats]) -> dict[str, str | int | float]:
-    numbers = {key: value.item() for key, value in scalars.items()}
-    text = found.equation.text
-    history = next(iter(found.points.field.variables.values())).history
-    return {
-        "equation": text,
-        "method": found.method,
-        **numbers,
-        "checks": "; ".join(checks(found)) or "nothing to report",
-        "assumptions": ASSUMPTIONS,
-        "history": attributes.history(history, f"recover({text!r}, method={found.method!r})"),
-    }
+def _estimates(recovery: Recovery) -> dict[str, Floats]:
+    """Return estimates and errors of the parameters, and of their powers where these differ; [b.., p].
+
+    Where a power enters, the parameter is its root, with the error to first order and the roots of the interval's ends.
+    """
+    raw, raw_error = recovery.estimate.value, recovery.estimate.stderr
+    half_width = recovery.estimate.factor[..., None] * raw_error
+    columns = {"estimate": raw, "stderr": raw_error, "lower": raw - half_width, "upper": raw + half_width}
+    columns = {key: column.copy() for key, column in columns.items()}
+    for i, exponent in (
+        (i, power.exponent) for i, power in enumerate(recovery.powers) if power.exponent != 1
+    ):
+        value, error, low, high = (columns[key][..., i] for key in ("estimate", "stderr", "lower", "upper"))
+        estimate = root(value, exponent)
+        if exponent % 2 != 1:
+            low = np.maximum(low, 0.0)
+        with np.errstate(all="ignore"):
+            stderr = error * np.abs(estimate / (exponent * value))
+            ends = np.where(np.isfinite(estimate), [root(low, exponent), root(high, exponent)], np.nan)
+        for key, column in zip(columns, (estimate, stderr, ends.min(axis=0), ends.max(axis=0)), strict=True):
+            columns[key][..., i] = column
+    if any(power.exponent != 1 for power in recovery.powers):
+        columns |= {"raw": raw, "raw_stderr": raw_error}
+    return columns
 
 
-def _check_determined(found: Recovery) -> None:
-    if np.isfinite(found.estimate.value).any():
+def _check_determined(recovery: Recovery) -> None:
+    if np.isfinite(recovery.estimate.value).any():
         return
-    count = int(found.sums.count.max(initial=0))
-    if count <= len(found.powers):
+    count = int(recovery.sums.count.max(initial=0))
+    if count <= len(recovery.powers):
         raise ValueError(
-            f"there is nothing left to estimate from: {count} of {found.total} points have finite values of every "
-            f"term, which is not more than the parameters ({', '.join(map(str, found.powers))}); pass at= points "
+            f"there is nothing left to estimate from: {count} of {recovery.total} points have finite values of every "
+            f"term, which is not more than the parameters ({', '.join(map(str, recovery.powers))}); pass at= points "
             f"inside the domain, and known values without gaps"
         )
-    diagonal = np.diagonal(found.sums.matrix, axis1=-2, axis2=-1)
-    zero = [str(power) for i, power in enumerate(found.powers) if not diagonal[..., i].all()]
+    diagonal = np.diagonal(recovery.sums.matrix, axis1=-2, axis2=-1)
+    zero = [str(power) for i, power in enumerate(recovery.powers) if not diagonal[..., i].all()]
     raise ValueError(
         f"there is nothing left to estimate from: the term of {' and of '.join(zero)} is zero at all {count} points"
     )
@@ -160,78 +155,55 @@ def _check_determined(found: Recovery) -> None:
 # --- checks in words
 
 
-def checks(found: Recovery) -> list[str]:
+def checks(recovery: Recovery) -> list[str]:
     """Return what a reader of the estimates should know, each in a sentence without a full stop."""
-    return [*_of_powers(found), *_of_points(found), *_of_fit(found), *_of_derivatives(found), *found.remarks]
-
-
-def _of_powers(found: Recovery) -> list[str]:
-    remarks = []
-    for i, power in enumerate(found.powers):
-        raw = found.estimate.value[..., i]
+    remarks, estimate = [], recovery.estimate
+    for i, power in enumerate(recovery.powers):
+        raw = estimate.value[..., i]
         wrong = (raw < 0) & np.isnan(root(raw, power.exponent))
         if wrong.any() and raw.ndim == 0:
             remarks.append(f"{power} = {raw.item():.6g} is negative, so {power.parameter} is not real")
         elif wrong.any():
             where = f"{wrong.sum()} of {wrong.size} batch members"
             remarks.append(f"{power} is negative for {where}, so {power.parameter} is not real there")
-    return remarks
-
-
-def _of_points(found: Recovery) -> list[str]:
-    remarks, lost = [], found.total - found.sums.count
+    lost = recovery.total - recovery.sums.count
     if lost.any():
-        most = "up to " if found.batch else ""
+        most = "up to " if recovery.batch else ""
         remarks.append(
-            f"{most}{int(lost.max())} of {found.total} points were left out: outside the domain, or a known has no "
+            f"{most}{int(lost.max())} of {recovery.total} points were left out: outside the domain, or a known has no "
             f"value there"
         )
-    if (undetermined := np.isnan(found.estimate.value).any(-1)).any():
+    if (undetermined := np.isnan(estimate.value).any(-1)).any():
         remarks.append(
             f"{undetermined.sum()} of {undetermined.size} batch members do not determine the parameters"
         )
-    return remarks
-
-
-def _of_fit(found: Recovery) -> list[str]:
-    remarks, names = [], ", ".join(map(str, found.powers))
-    if (worst := float(found.estimate.condition.max())) > _NEARLY_SINGULAR:
+    if (worst := float(estimate.condition.max())) > _NEARLY_SINGULAR:
         remarks.append(
-            f"the terms of {names} are nearly proportional to each other (condition number {worst:.2g}), "
-            f"so their estimates cannot be told apart"
+            f"the terms of {', '.join(map(str, recovery.powers))} are nearly proportional to each other (condition "
+            f"number {worst:.2g}), so their estimates cannot be told apart"
         )
-    if (share := float(np.nanmax(found.estimate.share, initial=0.0))) > _UNEXPLAINED:
-        remarks.append(f"the residual is {share:.0%} of the terms without a parameter (root mean square)")
-    return remarks
+    if (relative := float(np.nanmax(estimate.relative_rms, initial=0.0))) > _UNEXPLAINED:
+        remarks.append(f"the residual is {relative:.0%} of the terms without a parameter (root mean square)")
+    return [*remarks, *_of_derivatives(recovery), *recovery.remarks]
 
 
-def _of_derivatives(found: Recovery) -> list[str]:
-    remarks = [text for name, order in _orders(found.equation).items() for text in _along(found, name, order)]
-    if found.method == "differences":
+def _of_derivatives(recovery: Recovery) -> list[str]:
+    highest: dict[str, int] = {}
+    for name, order in (pair for value in recovery.equation.values for pair in value.orders):
+        highest[name] = max(order, highest.get(name, 0))
+    remarks, space = [], recovery.points.field.space
+    for name, order in highest.items():
+        axis, features = space.axis(name), space.features[space.names.index(name)]
+        if axis.role in ("latitude", "longitude") or axis.units.startswith("degree"):
+            remarks.append(
+                f"derivatives along {name!r} are per {axis.units or 'degree'} and not per metre: the metric of the "
+                f"sphere is left out"
+            )
+        if features.local and features.max_order is not None and features.max_order < order + 3:
+            remarks.append(
+                f"{name!r} has B-splines of degree {features.max_order}; for derivatives of order {order}, "
+                f"degree {order + 3} or more is advised"
+            )
+    if recovery.method == "differences":
         remarks.append("the truncation error of central differences is not part of stderr")
     return remarks
-
-
-def _along(found: Recovery, name: str, order: int) -> list[str]:
-    """Return what there is to say about derivatives along one coordinate."""
-    space, remarks = found.points.field.space, []
-    axis, features = space.axes[name][0], space.features[space.names.index(name)]
-    if axis.role in ("latitude", "longitude") or axis.units.startswith("degree"):
-        remarks.append(
-            f"derivatives along {name!r} are per {axis.units or 'degree'} and not per metre: the metric of the sphere "
-            f"is left out"
-        )
-    if features.local and features.max_order is not None and features.max_order < order + 3:
-        remarks.append(
-            f"{name!r} has B-splines of degree {features.max_order}; for derivatives of order {order}, "
-            f"degree {order + 3} or more is advised"
-        )
-    return remarks
-
-
-def _orders(equation: Equation) -> dict[str, int]:
-    """Return the highest order of derivative along each coordinate."""
-    highest: dict[str, int] = {}
-    for name, order in (pair for value in equation.values for pair in value.orders):
-        highest[name] = max(order, highest.get(name, 0))
-    return highest

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from xspline.labels.errors import unknown_name
 from xspline.labels.field import Field
@@ -70,11 +69,16 @@ class Names:
         ValueError
             A known has the name of a variable, or `dims` names a coordinate that is not fitted or is there twice.
         """
-        given = frozenset(known)
+        given, variables = frozenset(known), list(field.variables)
+        if taken := given & set(variables):
+            raise ValueError(
+                f"{sorted(taken)} in known= is a fitted variable too; call what is known something else"
+            )
+        stems = {name: name for name in variables}
+        if len(variables) == 1 and "u" not in given:
+            stems["u"] = variables[0]
         batch: set[Hashable] = {c for v in field.variables.values() for c in (*v.batch_dims, *v.batch.coords)}
-        return cls(
-            field.space, _stems(field, given), letters(field.space, dims), given, frozenset(map(str, batch))
-        )
+        return cls(field.space, stems, letters(field.space, dims), given, frozenset(map(str, batch)))
 
     def meaning(self, name: str) -> Symbol | None:
         """Return what a name stands for; None if it is a parameter.
@@ -101,11 +105,12 @@ class Names:
     def _orders(self, name: str, suffix: str) -> tuple[tuple[str, int], ...]:
         strangers = [letter for letter in suffix if letter not in self.letters]
         if strangers or not suffix:
+            legend = ", ".join(f"{letter} for {name!r}" for letter, name in self.letters.items()) or "none"
             what = (
                 f"along {strangers[0]!r}, which is no coordinate here" if strangers else "along no coordinate"
             )
             raise ValueError(
-                f"{name} is a derivative {what}; the letters are {self._legend()}; pass dims={{letter: coordinate}} "
+                f"{name} is a derivative {what}; the letters are {legend}; pass dims={{letter: coordinate}} "
                 f"for others"
             )
         counted = collections.Counter(self.letters[letter] for letter in suffix)
@@ -130,21 +135,6 @@ class Names:
                 f"the parameter"
             )
 
-    def _legend(self) -> str:
-        return ", ".join(f"{letter} for {name!r}" for letter, name in self.letters.items()) or "none"
-
-
-def _stems(field: Field, known: frozenset[str]) -> dict[str, str]:
-    variables = list(field.variables)
-    if taken := known & set(variables):
-        raise ValueError(
-            f"{sorted(taken)} in known= is a fitted variable too; call what is known something else"
-        )
-    stems = {name: name for name in variables}
-    if len(variables) == 1 and "u" not in known:
-        stems["u"] = variables[0]
-    return stems
-
 
 def letters(space: Space, dims: Mapping[str, str] | None) -> dict[str, str]:
     """Return the fitted coordinate of each letter: `dims`, then names of one letter, then time, longitude and latitude.
@@ -154,21 +144,7 @@ def letters(space: Space, dims: Mapping[str, str] | None) -> dict[str, str]:
     ValueError
         `dims` has a key that is no letter, a coordinate that is not fitted, or one twice.
     """
-    given = _checked_dims(space, dims or {})
-    found = {name: name for name in space.names if len(name) == 1}
-    for letter, role in _ROLES.items():
-        matching = [name for name in space.names if _role(space, name) == role]
-        if letter not in found and len(matching) == 1:
-            found[letter] = matching[0]
-    return given | {a: name for a, name in found.items() if a not in given and name not in given.values()}
-
-
-def _role(space: Space, name: str) -> str:
-    axis = space.axes[name][0]
-    return "time" if axis.kind != "number" or name.lower() == "time" else axis.role
-
-
-def _checked_dims(space: Space, dims: Any) -> dict[str, str]:
+    dims = dims or {}
     if not isinstance(dims, Mapping):
         raise TypeError(
             f"dims has to be a mapping of letters to fitted coordinates, such as {{'x': 'lon'}}, not {dims!r}"
@@ -180,4 +156,14 @@ def _checked_dims(space: Space, dims: Any) -> dict[str, str]:
             raise unknown_name(str(name), "fitted coordinate", space.names)
     if twice := [name for name, n in collections.Counter(dims.values()).items() if n > 1]:
         raise ValueError(f"dims={dict(dims)} names {twice[0]!r} twice; give each coordinate one letter")
-    return dict(dims)
+    given = dict(dims)
+    roles = {
+        name: "time" if space.axis(name).kind != "number" or name.lower() == "time" else space.axis(name).role
+        for name in space.names
+    }
+    meanings = {name: name for name in space.names if len(name) == 1}
+    for letter, role in _ROLES.items():
+        matching = [name for name in space.names if roles[name] == role]
+        if letter not in meanings and len(matching) == 1:
+            meanings[letter] = matching[0]
+    return given | {a: name for a, name in meanings.items() if a not in given and name not in given.values()}

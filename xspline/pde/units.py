@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xspline.pde import expression
-from xspline.pde.equation import Equation, Term
+from xspline.pde.equation import Equation
 
 _FACTOR = re.compile(r"\s*[.·*]?\s*(/?)\s*([A-Za-zµ°%_]+)(?:(?:\^|\*\*)?([+-]?\d+))?")
 _DEGREES = re.compile(r"degrees?(_?(north|south|east|west|[NSEW]))?")
@@ -58,7 +58,7 @@ class Unit:
             if match is None:
                 return cls.of({f"{_UNKNOWN}{name}": 1})
             sign = -1 if match[1] else 1
-            base = _canonical(match[2])
+            base = "degree" if _DEGREES.fullmatch(match[2]) else _SAME.get(match[2], match[2])
             powers[base] = powers.get(base, 0) + sign * int(match[3] or 1)
             position = match.end()
         return cls.of(powers if text else {f"{_UNKNOWN}{name}": 1})
@@ -81,11 +81,8 @@ class Unit:
     def _with(self, other: Unit, sign: int) -> Unit:
         mine, theirs = dict(self.powers), dict(other.powers)
         product = Unit.of({b: mine.get(b, 0) + sign * theirs.get(b, 0) for b in {**mine, **theirs}})
-        return (
-            Unit(product.powers, self.number)
-            if self.number is not None and other.number is not None
-            else product
-        )
+        are_numbers = self.number is not None and other.number is not None
+        return Unit(product.powers, self.number) if are_numbers else product
 
     def __add__(self, other: Unit) -> Unit:
         if self.number is not None:
@@ -121,10 +118,6 @@ class Unit:
         return self.to(0.5)
 
 
-def _canonical(base: str) -> str:
-    return "degree" if _DEGREES.fullmatch(base) else _SAME.get(base, base)
-
-
 _FUNCTIONS: dict[str, Any] = dict.fromkeys(expression.FUNCTIONS, Unit.function) | {
     "sqrt": Unit.root,
     "abs": Unit.__neg__,
@@ -149,17 +142,16 @@ def of_parameters(equation: Equation, units: Mapping[str, Unit]) -> tuple[dict[s
     try:
         response = evaluate(equation.response, units)
     except Mismatch as mismatch:
-        return {term.power.parameter: "" for term in equation.terms}, [
-            f"units of the terms without a parameter differ: {mismatch}"
-        ]
-    return {t.power.parameter: _of_term(t, response, units, remarks) for t in equation.terms}, remarks
-
-
-def _of_term(term: Term, response: Unit, units: Mapping[str, Unit], remarks: list[str]) -> str:
-    try:
-        raised = response / evaluate(term.factor, units)
-    except Mismatch as mismatch:
-        remarks.append(f"units in the term of {term.power} differ: {mismatch}")
-        return ""
-    unit = raised.to(1 / term.power.exponent)
-    return str(unit) if unit.is_known and response.number is None else ""
+        remark = f"units of the terms without a parameter differ: {mismatch}"
+        return {term.power.parameter: "" for term in equation.terms}, [remark]
+    by_parameter = {}
+    for term in equation.terms:
+        by_parameter[term.power.parameter] = ""
+        try:
+            unit = (response / evaluate(term.factor, units)).to(1 / term.power.exponent)
+        except Mismatch as mismatch:
+            remarks.append(f"units in the term of {term.power} differ: {mismatch}")
+        else:
+            if unit.is_known and response.number is None:
+                by_parameter[term.power.parameter] = str(unit)
+    return by_parameter, remarks

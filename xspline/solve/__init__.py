@@ -9,6 +9,7 @@ from xspline.solve.penalty import Ridge as Ridge
 from xspline.solve.penalty import Roughness as Roughness
 from xspline.solve.penalty import as_penalty as as_penalty
 from xspline.solve.penalty import penalty_code as penalty_code
+from xspline.solve.select import SOLVERS as SOLVERS
 from xspline.solve.select import Choice as Choice
 from xspline.solve.smoothing.choose import Smoothing as Smoothing
 from xspline.solve.smoothing.choose import choice_for as choice_for

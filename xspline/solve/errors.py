@@ -1,14 +1,16 @@
-"""The error of a system that has no unique solution, in the words of the user's coordinates."""
+"""The error of a system that has no unique solution, in terms of the user's coordinates."""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from xspline.spaces import Axis, Features, Space
+    from xspline.spaces import Axis, Space
 
 PLAIN = "pass a penalty (penalty=1e-3, say) or use fewer coefficients"
 PENALISED = "pass a larger penalty, add a ridge to it (penalty + xs.Ridge(1e-3)), or use fewer coefficients"
@@ -24,7 +26,27 @@ class SingularSystemError(ValueError):
 
 
 class ConvergenceError(ValueError):
-    """An iterative solve did not reach its tolerance, or cannot give what was asked of it."""
+    """An iterative solve did not reach its tolerance, or cannot give what was requested."""
+
+
+class TooLargeError(ValueError):
+    """A solver needs more memory than there is.
+
+    Attributes
+    ----------
+    cause : str
+        Which solver needs how much; the message goes on with the reason for it and what to do.
+    """
+
+    cause = ""
+
+
+def warn(message: str) -> None:
+    """Warn at the line of code outside xspline that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "xspline":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def nothing_determined(
@@ -40,7 +62,7 @@ def nothing_determined(
     Parameters
     ----------
     space : Space
-    observed : ndarray of bool, [K.., members]
+    observed : ndarray of bool, [K.., batch members]
         Whether a coefficient has observations.
     weakest : int
         Flat index (C order) of the coefficient that depends most on the others.
@@ -53,16 +75,17 @@ def nothing_determined(
     touched: NDArray[np.bool_] = np.asarray(observed.any(axis=-1))
     lead = "" if members == 1 else f"none of the {members} batch members is determined: "
     if not touched.any():
-        return SingularSystemError(lead + _no_observations(space))
-    step = PENALISED if penalised else PLAIN
-    return SingularSystemError(f"{lead}{_cause(space, touched, weakest, observations)}; {step}")
-
-
-def _no_observations(space: Space) -> str:
-    return (
-        "there are no observations: every value is missing, outside the domains or has zero weight; "
-        f"compare the coordinates of the data with the domains of the space: {_domains(space)}"
-    )
+        domains = []
+        for name, features in zip(space.names, space.features, strict=True):
+            axis, domain = space.axis(name), features.domain
+            ends = "unbounded" if domain is None else " to ".join(_text(axis, x) for x in domain)
+            domains.append(f"{name} {ends}")
+        return SingularSystemError(
+            f"{lead}there are no observations: every value is missing, outside the domains or has zero weight; "
+            f"compare the coordinates of the data with the domains of the space: {', '.join(domains)}"
+        )
+    remedy = PENALISED if penalised else PLAIN
+    return SingularSystemError(f"{lead}{_cause(space, touched, weakest, observations)}; {remedy}")
 
 
 def _cause(space: Space, observed: NDArray[np.bool_], weakest: int, observations: int | None) -> str:
@@ -93,7 +116,7 @@ def _box(space: Space, empty: NDArray[np.intp]) -> str:
 
 def _labels(space: Space, j: int) -> list[str]:
     """Where each coefficient of a coordinate sits: its Greville point inside the domain, or its name."""
-    axis, features = space.axes[space.names[j]][0], space.features[j]
+    axis, features = space.axis(space.names[j]), space.features[j]
     points = features.labels()
     if isinstance(points, np.ndarray) and points.dtype.kind == "f":
         low, high = features.domain or (-np.inf, np.inf)
@@ -104,14 +127,3 @@ def _labels(space: Space, j: int) -> list[str]:
 def _text(axis: Axis, x: float) -> str:
     """A label to read, not to compute with: five digits, or whole seconds."""
     return f"{x:.5g}" if axis.kind == "number" else axis.text(float(round(x)))
-
-
-def _domains(space: Space) -> str:
-    named = zip(space.names, space.features, strict=True)
-    return ", ".join(_domain(name, space.axes[name][0], f) for name, f in named)
-
-
-def _domain(name: str, axis: Axis, features: Features) -> str:
-    if features.domain is None:
-        return f"{name} unbounded"
-    return f"{name} {_text(axis, features.domain[0])} to {_text(axis, features.domain[1])}"

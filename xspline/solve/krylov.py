@@ -15,20 +15,20 @@ from numpy.typing import NDArray
 from xspline.solve.errors import ConvergenceError
 
 Array = NDArray[np.float64]
-Step = Callable[[Array], Array]
+LinearMap = Callable[[Array], Array]
 
 TOLERANCE = 1e-10  # of the residual, relative to the right-hand side
-MOST = 400  # iterations
-RESTARTS = 3
-STALLED = 50  # iterations
+MAX_ITERATIONS = 400
+RESTARTS = 3  # runs, each of which refines the solution of the last one
+STALLED = 50  # iterations without a residual of half the size, after which a run ends
 PROBES = (4, 16)  # fewest and most: their estimates scatter like 1 / √P
-PROBE_TOLERANCE = 1e-6
-PROBED = 200_000  # coefficients up to which there are most probes
+PROBE_TOLERANCE = 1e-6  # relative residual of the systems that are solved for probes
+FULLY_PROBED = 200_000  # coefficients up to which there are most probes
 SEED = 20240229
 
 
 def conjugate_gradients(
-    matvec: Step, precondition: Step, rhs: Array, tolerance: float, most: int = MOST
+    matvec: LinearMap, precondition: LinearMap, rhs: Array, tolerance: float, most: int = MAX_ITERATIONS
 ) -> tuple[Array, int, float]:
     """A⁻¹ rhs for several right-hand sides [m, ..] side by side.
 
@@ -70,20 +70,22 @@ def stalled(size: int, residual: float, iterations: int, tolerance: float) -> Co
     )
 
 
-def descend(matvec: Step, precondition: Step, r: Array, goal: Array, most: int) -> tuple[Array, int]:
+def descend(
+    matvec: LinearMap, precondition: LinearMap, r: Array, goal: Array, most: int
+) -> tuple[Array, int]:
     """Preconditioned conjugate gradients (Hestenes and Stiefel 1952) until all residuals are at the goal [m].
 
     Ends too where the best residuals have not been halved for `STALLED` iterations.
     """
     xp = array_namespace(r)
     x, p, r, before = xp.zeros_like(r), xp.zeros_like(r), xp.asarray(r, copy=True), xp.zeros_like(goal)
-    least, found = np.inf, 0
+    least, improved_at = np.inf, 0
     for count in range(most + 1):
         distance = float(xp.max(norm_of(r) - goal))
-        if distance <= 0 or count == most or count - found == STALLED:
+        if distance <= 0 or count == most or count - improved_at == STALLED:
             break
         if distance < least / 2:
-            least, found = distance, count
+            least, improved_at = distance, count
         z = precondition(r)
         now = dot(r, z)
         p *= _lifted(_ratio(now, before), p)
@@ -129,6 +131,6 @@ def norm_of(a: Array) -> Array:
 def probes(sizes: Sequence[int]) -> Array:
     """±1 at random, always the same: [count, K..], fewer of long vectors, which need fewer."""
     fewest, most = PROBES
-    count = int(np.clip(most * PROBED // math.prod(sizes), fewest, most))
+    count = int(np.clip(most * FULLY_PROBED // math.prod(sizes), fewest, most))
     bits = np.random.default_rng(SEED).integers(0, 2, size=(count, *sizes), dtype=np.int8)
     return np.asarray(bits * 2.0 - 1.0, dtype=np.float64)

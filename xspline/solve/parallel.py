@@ -1,6 +1,7 @@
-"""Work that is split so that no two pieces write to one place, and how many threads BLAS takes beside it.
+"""What a solve may use, and work that is split so that no two pieces write to one place.
 
-What is added where, and in which order, depends on the split alone: the same bits on any number of threads.
+What is added where, and in which order, depends on the split alone, and BLAS takes one thread wherever the room calls
+it: the same bits on any number of threads, and whatever else runs in the process.
 """
 
 from __future__ import annotations
@@ -9,17 +10,21 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 
+from xspline.solve.costs import COSTS, CostModel
 from xspline.solve.device.gpu import Gpu
 
+P = ParamSpec("P")
+R = TypeVar("R")
 MAX_THREADS = 16
 
 
@@ -36,24 +41,19 @@ class Resources:
     gpu : Gpu, optional
         Device of the iterative solver, and of dense systems that fit there and are worth the transfer; all others,
         which are small or have structure, stay on the host.
+    costs : CostModel
+        What solvers cost here.
     """
 
     cores: int
     memory: float
     gpu: Gpu | None = None
+    costs: CostModel = COSTS
 
     @staticmethod
     def here() -> Resources:
         """The cores of this process and the memory of this machine, no GPU."""
         return Resources(cores(), physical_memory())
-
-
-def physical_memory() -> float:
-    """Bytes of memory of this machine; infinity where the system does not say."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return math.inf
 
 
 def cores() -> int:
@@ -64,9 +64,15 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
-@functools.lru_cache(maxsize=1)
-def _pool(process: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(cores(), MAX_THREADS), thread_name_prefix="xspline")
+def physical_memory() -> float:
+    """Bytes of memory of this machine; infinity where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return math.inf
+
+
+# --- pieces of work
 
 
 def run(
@@ -79,6 +85,13 @@ def run(
         else:
             for first, last in ranges:
                 piece(first, last)
+
+
+@functools.lru_cache(maxsize=1)
+def _pool(process: int) -> ThreadPoolExecutor:
+    """The threads of a process; they serve this module alone, so that their own limits stay as they are set."""
+    threads = min(cores(), MAX_THREADS)
+    return ThreadPoolExecutor(threads, thread_name_prefix="xspline", initializer=_limit_this_thread)
 
 
 def rounds_of(places: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -100,16 +113,88 @@ def ranges(length: int, pieces: int = 4 * MAX_THREADS) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in itertools.pairwise(edges)]
 
 
-# Operations from which all threads are worth their while: a choice of smoothing at 1e11 took 41 s on one, 61 s on two.
-MANY = 1e12
+# --- threads of BLAS
+#
+# A product on two threads has other bits than on one, so BLAS takes one thread, also for the largest systems: threads
+# that share a core with other work wait for each other besides (a choice of smoothing of 1e11 flops took 41 s on one
+# thread, 61 s on two). Most libraries have one number of threads for the whole process; OpenMP has one for each thread
+# that calls it.
+
+_lock = threading.Lock()
+_own = threading.local()
+_users = 0  # threads within `single_threaded_blas`
+_before: list[int] = []  # numbers of threads that the first of them found
 
 
-def threads_for(operations: float) -> AbstractContextManager[Any]:
-    """Within it BLAS takes one thread, unless there are many operations; 15 microseconds."""
-    return nullcontext() if operations >= MANY else _controller().limit(limits=1, user_api="blas")
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Within it, and in the pieces that `run` calls, BLAS takes one thread.
+
+    Threads that overlap share the limit of the process: the last one to leave restores what the first one found.
+    A second one within it in the same thread changes nothing.
+    """
+    global _users, _before
+    if getattr(_own, "inside", False):
+        yield
+        return
+    of_process, of_thread = _libraries()
+    before = _set_threads(of_thread, [1] * len(of_thread))
+    with _lock:
+        if _users == 0:
+            _before = _set_threads(of_process, [1] * len(of_process))
+        _users += 1
+    _own.inside = True
+    try:
+        yield
+    finally:
+        _own.inside = False
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                _set_threads(of_process, _before)
+        _set_threads(of_thread, before)
+
+
+def single_threaded(function: Callable[P, R]) -> Callable[P, R]:
+    """The function within `single_threaded_blas`."""
+
+    @functools.wraps(function)
+    def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+        with single_threaded_blas():
+            return function(*args, **kwargs)
+
+    return limited
+
+
+def _limit_this_thread() -> None:
+    """Give a thread of the pool one OpenMP thread, for good; other libraries are limited by who calls `run`."""
+    of_thread = _libraries()[1]
+    _set_threads(of_thread, [1] * len(of_thread))
+
+
+def _set_threads(libraries: Sequence[LibController], numbers: Sequence[int]) -> list[int]:
+    """Set the numbers of threads of some libraries; those that they had."""
+    before = [library.num_threads for library in libraries]
+    for library, number in zip(libraries, numbers, strict=True):
+        # From 3.8 on threadpoolctl lets only the first thread that set a number change it, and ignores others without
+        # a word; callers of ours may be any threads, and hold the lock.
+        release = getattr(library, "clear_controlling_thread", lambda force: None)
+        release(force=True)
+        library.set_num_threads(number)
+        release(force=True)
+    return before
 
 
 @functools.lru_cache(maxsize=1)
-def _controller() -> ThreadpoolController:
-    """The BLAS libraries of this process; found once, after NumPy and SciPy have loaded theirs."""
-    return ThreadpoolController()
+def _libraries() -> tuple[list[LibController], list[LibController]]:
+    """Libraries with one limit for the process, and those with one for each thread that calls them.
+
+    They are found once, after NumPy and SciPy have loaded theirs. OpenBLAS over OpenMP takes as many threads as OpenMP
+    gives to the thread that calls it, whatever it was told itself.
+    """
+    loaded = ThreadpoolController().lib_controllers
+    over_openmp = [x for x in loaded if getattr(x, "threading_layer", None) == "openmp"]
+    of_process = [
+        x for x in loaded if x.user_api == "blas" and not (x.internal_api == "openblas" and x in over_openmp)
+    ]
+    return of_process, [x for x in loaded if x.user_api == "openmp"]

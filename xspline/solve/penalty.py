@@ -75,8 +75,12 @@ class Ridge(Penalty):
         """λ times the identity; no terms when λ is 0."""
         if not self.strength:
             return Gram(())
-        extents = enumerate(zip(space.shape, space.offsets, strict=True))
-        return Gram((_scaled([_identity(j, k, o) for j, (k, o) in extents], self.strength),))
+        factors = []
+        for axis, extents in enumerate(zip(space.shape, space.offsets, strict=True)):
+            pairs = np.zeros(extents)
+            pairs[:, 0] = 1.0
+            factors.append(_factor(axis, pairs, "identity"))
+        return Gram((_scaled(factors, self.strength),))
 
     def to_dict(self) -> dict[str, Any]:
         """``{"kind": "ridge", "strength": λ}``."""
@@ -110,7 +114,15 @@ class Roughness(Penalty):
                 f"Roughness: order is the integer order of a derivative, at least 1, not {order!r}"
             )
         object.__setattr__(self, "order", int(order))
-        object.__setattr__(self, "_strength", _frozen(strength))
+        frozen: float | tuple[tuple[str, float], ...]
+        if not isinstance(strength, Mapping):
+            frozen = _strength(strength, "Roughness")
+        elif strength:
+            numbers = ((str(name), _strength(x, f"Roughness of {name!r}")) for name, x in strength.items())
+            frozen = tuple(sorted(numbers))
+        else:
+            raise ValueError("Roughness: the mapping of names to strengths is empty; pass penalty=0 for none")
+        object.__setattr__(self, "_strength", frozen)
 
     @property
     def strength(self) -> float | dict[str, float]:
@@ -129,11 +141,7 @@ class Roughness(Penalty):
         if isinstance(self._strength, tuple):
             chosen = dict(self._strength)
         else:
-            chosen = {n: self._strength for n in space.names if _has_bspline(space.axes[n][1])}
-        self._check(space, chosen)
-        return {name: x for name, x in chosen.items() if x}
-
-    def _check(self, space: Space, chosen: Mapping[str, float]) -> None:
+            chosen = {n: self._strength for n in space.names if _has_bspline(space.basis(n))}
         names = ", ".join(space.names)
         unknown = [name for name in chosen if name not in space.names]
         if unknown:
@@ -149,6 +157,7 @@ class Roughness(Penalty):
                     f"{self!r}: the basis of {name!r} has derivatives up to order {features.max_order}, not "
                     f"{self.order}; pass order={features.max_order} or leave {name!r} out of the mapping"
                 )
+        return {name: x for name, x in chosen.items() if x}
 
     def gram(self, space: Space) -> Gram:
         """Σ_j λ_j R_j ⊗ M_rest, R_j roughness and M_i mass matrices: a term for each smoothed coordinate."""
@@ -171,7 +180,7 @@ class Roughness(Penalty):
 
 @dataclass(frozen=True, repr=False)
 class PenaltySum(Penalty):
-    """Several penalties at once; made by ``+``."""
+    """Several penalties at once, as ``+`` adds them."""
 
     _parts: tuple[Penalty, ...]
 
@@ -210,7 +219,11 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
         Anything else.
     """
     if value is None:
-        return AUTOMATIC[0] if _can_be_smoothed(space) else Ridge(0.0)
+        splines = [
+            f for n, f in zip(space.names, space.features, strict=True) if _has_bspline(space.basis(n))
+        ]
+        smooth = bool(splines) and all(f.max_order is None or f.max_order >= 1 for f in splines)
+        return AUTOMATIC[0] if smooth else Ridge(0.0)
     if isinstance(value, Penalty):
         return value
     if isinstance(value, str):
@@ -232,11 +245,6 @@ def penalty_code(penalty: Penalty | str) -> str:
     return repr(penalty) if isinstance(penalty, str) else " + ".join(f"xs.{part!r}" for part in penalty.parts)
 
 
-def _can_be_smoothed(space: Space) -> bool:
-    splines = [f for n, f in zip(space.names, space.features, strict=True) if _has_bspline(space.axes[n][1])]
-    return bool(splines) and all(f.max_order is None or f.max_order >= 1 for f in splines)
-
-
 def _strength(value: Any, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{what}: the strength is a number, got {value!r}")
@@ -245,33 +253,19 @@ def _strength(value: Any, what: str) -> float:
     return float(value)
 
 
-def _frozen(strength: Any) -> float | tuple[tuple[str, float], ...]:
-    if not isinstance(strength, Mapping):
-        return _strength(strength, "Roughness")
-    if not strength:
-        raise ValueError("Roughness: the mapping of names to strengths is empty; pass penalty=0 for none")
-    return tuple(sorted((str(name), _strength(x, f"Roughness of {name!r}")) for name, x in strength.items()))
-
-
 def _has_bspline(basis: Basis) -> bool:
     return isinstance(basis, BSpline) or (isinstance(basis, Union) and any(map(_has_bspline, basis.terms)))
 
 
-@functools.lru_cache(maxsize=256)  # small arrays, asked for again at every strength that is tried
+@functools.lru_cache(maxsize=256)  # small arrays, needed again at every strength that is tried
 def _integral(space: Space, axis: int, order: int) -> Factor:
     """The matrix of ∫ D^order B_i D^order B_j dξ of one coordinate."""
-    basis = space.axes[space.names[axis]][1]
+    basis = space.basis(space.names[axis])
     return _factor(axis, space.features[axis].roughness(order), f"order {order}", repr(basis))
 
 
-def _factor(axis: int, pairs: NDArray[np.float64], *what: str) -> Factor:
-    return Factor((axis,), ((0, pairs.shape[0]),), pairs, digest_key(str(axis), *what))
-
-
-def _identity(axis: int, size: int, offsets: int) -> Factor:
-    pairs = np.zeros((size, offsets))
-    pairs[:, 0] = 1.0
-    return _factor(axis, pairs, "identity")
+def _factor(axis: int, pairs: NDArray[np.float64], *key: str) -> Factor:
+    return Factor((axis,), ((0, pairs.shape[0]),), pairs, digest_key(str(axis), *key))
 
 
 def _scaled(factors: list[Factor], strength: float) -> tuple[Factor, ...]:

@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 LEAST_PIVOT = 1e-6  # of a mass matrix whose inverse is used: it magnifies rounding errors by the reciprocal
 
-Selection = NDArray[np.int64] | slice
-
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """G_b = v_b F_1 ⊗ F_2 ⊗ …, the factors shared by all members of the batch.
+    """G_b = v_b F_1 ⊗ F_2 ⊗ …, the factors shared by the whole batch.
 
     Parameters
     ----------
@@ -52,7 +50,7 @@ def product_of(gram: Gram, frame: Frame) -> Product | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class AxisGroup:
     """Axes on which all terms of the penalty agree: the factors of G there, and the penalty's, if there is one."""
 
     axes: tuple[int, ...]
@@ -72,7 +70,7 @@ class Split:
         Those of F.
     penalty : Gram
         S over the main axes alone, numbered from 0; no terms without a penalty.
-    others : tuple of Block
+    others : tuple of AxisGroup
         F_j and M_j.
     multiplicity : ndarray, [b..]
         v.
@@ -81,7 +79,7 @@ class Split:
     axes: tuple[int, ...]
     factors: tuple[Factor, ...]
     penalty: Gram
-    others: tuple[Block, ...]
+    others: tuple[AxisGroup, ...]
     multiplicity: Array
 
 
@@ -91,34 +89,40 @@ def split(product: Product, penalty: Gram, frame: Frame) -> Split | None:
     Where all agree on every axis, the main axes are those of the largest factor over several axes.
     """
     terms = [tuple(f.full(frame) for f in term) for term in penalty.terms]
-    blocks = [_block(product, terms, axes) for axes in _joined([product.factors, *terms])]
-    others = [b for b in blocks if _agree(terms, b) and _definite(b, frame)]
-    if len(others) == len(blocks):
-        main = max(others, key=lambda b: (len(b.axes) > 1, sum(f.nbytes for f in b.factors)))
-        others = [b for b in others if b is not main and len(main.axes) > 1]
+    groups = [
+        AxisGroup(axes, within(product.factors, axes), within(terms[0], axes) if terms else ())
+        for axes in _joined([product.factors, *terms])
+    ]
+    others = []
+    for group in groups:
+        agree = all(_multiple(term, terms[0], group.axes) is not None for term in terms)
+        # An inverse that is not exact enough is none to build on.
+        if agree and math.prod(_smallest_pivot(f, frame) for f in group.mass) > LEAST_PIVOT:
+            others.append(group)
+    if len(others) == len(groups):
+        main = max(others, key=lambda group: (len(group.axes) > 1, sum(f.nbytes for f in group.factors)))
+        others = [group for group in others if group is not main and len(main.axes) > 1]
     if not others:
         return None
-    apart = {axis for block in others for axis in block.axes}
+    apart = {axis for group in others for axis in group.axes}
     axes = tuple(axis for axis in range(len(frame.sizes)) if axis not in apart)
     factors = tuple(f for f in product.factors if not apart.intersection(f.axes))
-    scales = [math.prod(_multiple(term, terms[0], block.axes) or 0.0 for block in others) for term in terms]
-    own = [[f for f in term if not apart.intersection(f.axes)] for term in terms]
-    main_terms = (_renumbered([t[0].scaled(x), *t[1:]], axes) for t, x in zip(own, scales, strict=True))
+    main_terms = []
+    for term in terms:
+        scale = math.prod(_multiple(term, terms[0], group.axes) or 0.0 for group in others)
+        first, *rest = (f for f in term if not apart.intersection(f.axes))
+        main_terms.append(_renumbered([first.scaled(scale), *rest], axes))
     return Split(axes, factors, Gram(tuple(main_terms)), tuple(others), product.multiplicity)
 
 
 def _joined(terms: Sequence[Sequence[Factor]]) -> list[tuple[int, ...]]:
-    """The finest partition of the axes that holds every factor in one block."""
-    blocks: list[set[int]] = []
+    """The finest partition of the axes that holds every factor in one group."""
+    groups: list[set[int]] = []
     for factor in (factor for term in terms for factor in term if factor.axes):
-        touching = [block for block in blocks if block.intersection(factor.axes)]
-        blocks = [block for block in blocks if block not in touching]
-        blocks.append(set(factor.axes).union(*touching))
-    return sorted(tuple(sorted(block)) for block in blocks)
-
-
-def _block(product: Product, terms: Sequence[Sequence[Factor]], axes: tuple[int, ...]) -> Block:
-    return Block(axes, within(product.factors, axes), within(terms[0], axes) if terms else ())
+        touching = [group for group in groups if group.intersection(factor.axes)]
+        groups = [group for group in groups if group not in touching]
+        groups.append(set(factor.axes).union(*touching))
+    return sorted(tuple(sorted(group)) for group in groups)
 
 
 def within(factors: Sequence[Factor], axes: Sequence[int]) -> tuple[Factor, ...]:
@@ -126,38 +130,26 @@ def within(factors: Sequence[Factor], axes: Sequence[int]) -> tuple[Factor, ...]
     return tuple(f for f in factors if set(f.axes) <= set(axes) and f.axes)
 
 
-def _agree(terms: Sequence[Sequence[Factor]], block: Block) -> bool:
-    """Whether all terms of a penalty have the same matrix on a block, up to a multiple."""
-    return all(_multiple(term, terms[0], block.axes) is not None for term in terms)
-
-
 def _multiple(term: Sequence[Factor], first: Sequence[Factor], axes: Sequence[int]) -> float | None:
-    """x if a term is x times another on some axes, factor by factor; None if it is not."""
+    """x if a term is x times another on some axes, factor by factor and up to rounding; None if it is not."""
     mine, theirs = within(term, axes), within(first, axes)
     if [f.axes for f in mine] != [f.axes for f in theirs]:
         return None
-    found = [_quotient(a.pairs, b.pairs) for a, b in zip(mine, theirs, strict=True)]
-    return math.prod(found) if all(math.isfinite(x) for x in found) else None
+    quotients = []
+    for a, b in zip((f.pairs for f in mine), (f.pairs for f in theirs), strict=True):
+        largest = int(np.argmax(np.abs(b)))
+        x = float(a.flat[largest] / b.flat[largest]) if b.flat[largest] else math.nan
+        rounding = 8.0 * float(np.finfo(np.float64).eps)
+        if not (np.abs(a - x * b) <= rounding * np.abs(a)).all():
+            return None
+        quotients.append(x)
+    return math.prod(quotients) if all(map(math.isfinite, quotients)) else None
 
 
-def _quotient(a: Array, b: Array) -> float:
-    """a / b up to rounding, NaN if they are not multiples of each other."""
-    largest = int(np.argmax(np.abs(b)))
-    if not b.flat[largest]:
-        return math.nan
-    x = float(a.flat[largest] / b.flat[largest])
-    rounding = 8.0 * float(np.finfo(np.float64).eps)
-    return x if bool((np.abs(a - x * b) <= rounding * np.abs(a)).all()) else math.nan
-
-
-def _definite(block: Block, frame: Frame) -> bool:
-    """Whether the inverse of the penalty's matrix on a block is exact enough to build on."""
-    return math.prod(_pivot(f, subframe(frame, f.axes)) for f in block.mass) > LEAST_PIVOT
-
-
-def _pivot(factor: Factor, own: Frame) -> float:
+def _smallest_pivot(factor: Factor, frame: Frame) -> float:
     """The smallest relative pivot of a factor without batch axes."""
-    return BandCholesky(band(factor.pairs[..., None], narrowest(own))[..., 0]).pivot
+    ordering = narrowest(subframe(frame, factor.axes))
+    return BandCholesky(band(factor.pairs[..., None], ordering)[..., 0]).pivot
 
 
 def _renumbered(factors: Sequence[Factor], axes: Sequence[int]) -> tuple[Factor, ...]:
@@ -201,19 +193,19 @@ def subframe(frame: Frame, axes: Sequence[int]) -> Frame:
 
 
 def distinct(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
-    """The different members of a Gram, along one flat batch axis.
+    """The different systems of a Gram, along one flat batch axis.
 
-    Members that differ only in multiplicities are the same where these are.
+    Batch members that differ only in multiplicities are one system where these are the same.
 
     Returns
     -------
-    members : Gram with one batch axis, of extent 1 where shared
+    systems : Gram with one batch axis, of extent 1 where shared
     index : ndarray of int, [b..]
-        Member of each batch position.
+        System of each batch position.
     """
     batch = gram.batch
     spanning = [f for term in gram.terms for f in term if f.axes]
-    chosen: Selection
+    chosen: NDArray[np.int64] | slice
     if any(math.prod(f.batch) != 1 for f in spanning):
         chosen, index = slice(None), np.arange(math.prod(batch))
     else:
@@ -225,12 +217,12 @@ def distinct(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
     return Gram(terms, 1), index.reshape(batch)
 
 
-def members(gram: Gram, start: int, stop: int) -> Gram:
-    """Members `start` to `stop` of a Gram with one batch axis."""
+def systems_between(gram: Gram, start: int, stop: int) -> Gram:
+    """Systems `start` to `stop` of a Gram with one batch axis."""
     return Gram(tuple(tuple(_take(f, f.batch, slice(start, stop)) for f in term) for term in gram.terms), 1)
 
 
-def _take(factor: Factor, batch: tuple[int, ...], chosen: Selection) -> Factor:
+def _take(factor: Factor, batch: tuple[int, ...], chosen: NDArray[np.int64] | slice) -> Factor:
     own = factor.pairs.shape[: 2 * len(factor.axes)]
     if math.prod(factor.batch) == 1:
         return replace(factor, pairs=factor.pairs.reshape(*own, 1))

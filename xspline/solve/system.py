@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
+from xspline.solve.parallel import single_threaded
 from xspline.solve.select import Choice
 from xspline.sums import Gram
 
@@ -186,6 +187,7 @@ class Factorisation:
         """Why this solver."""
         return self.choice.reason
 
+    @single_threaded
     def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..]; NaN for members that are not determined.
 
@@ -193,6 +195,7 @@ class Factorisation:
         """
         return np.where(self.determined, self.system.solve(rhs, tolerance), np.nan)
 
+    @single_threaded
     def edf(self) -> Array:
         """Effective degrees of freedom tr((G + Λ)⁻¹ G), [b..]; NaN where not determined.
 
@@ -200,16 +203,19 @@ class Factorisation:
         """
         return np.where(self.determined, self.system.edf(), np.nan)
 
+    @single_threaded
     def probes(self) -> tuple[Array, Array, Array]:
         """Random a and w with E[w aᵀ] = I, and b = (G + Λ)⁻¹ w, [K.., m] each, of a solver that iterates."""
         if not isinstance(self.system, IterativeSystem):
             raise TypeError(f"the {self.name} solver knows the inverse and has no probes; ask it for traces")
         return self.system.probes()
 
+    @single_threaded
     def logdet(self) -> Array:
         """log|G + Λ|, [b..]; NaN where not determined."""
         return np.where(self.determined, self._direct("determinants").logdet(), np.nan)
 
+    @single_threaded
     def inverse_pairs(self) -> Array:
         """Pair form Z of (G + Λ)⁻¹, [K.., O.., b..], on the frame of the Space; NaN for members not determined.
 
@@ -219,10 +225,12 @@ class Factorisation:
         pairs = self._direct("variances of the coefficients").inverse_pairs()
         return np.where(self.determined, pairs, np.nan)
 
+    @single_threaded
     def traces(self, grams: Sequence[Gram]) -> Array:
         """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..]; NaN where not determined."""
         return np.where(self.determined, self._direct("exact traces").traces(grams), np.nan)
 
+    @single_threaded
     def apply_inverse_sqrt(self, z: Array) -> Array:
         """x with E[x xᵀ] = (G + Λ)⁻¹ for z of independent standard normal numbers.
 

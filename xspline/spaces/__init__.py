@@ -4,10 +4,10 @@ from xspline.spaces.axis import Axis as Axis
 from xspline.spaces.bases import BSpline as BSpline
 from xspline.spaces.bases import Fourier as Fourier
 from xspline.spaces.bases import Polynomial as Polynomial
+from xspline.spaces.bases import as_basis as as_basis
 from xspline.spaces.basis import Basis as Basis
-from xspline.spaces.basis import as_basis as as_basis
+from xspline.spaces.basis import Union as Union
 from xspline.spaces.features import Features as Features
 from xspline.spaces.features import Global as Global
 from xspline.spaces.space import Frame as Frame
 from xspline.spaces.space import Space as Space
-from xspline.spaces.union import Union as Union

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import cftime
 import numpy as np
 
-from xspline.spaces._types import Array, Floats
 from xspline.spaces.instants import (
     STANDARD,
+    Array,
+    Floats,
     canonical_calendar,
     is_duration,
     is_instant,
@@ -21,7 +22,6 @@ from xspline.spaces.instants import (
     seconds_of_integers,
     seconds_of_objects,
     text_of_seconds,
-    timedeltas_of_seconds,
 )
 
 KINDS = ("number", "time", "timedelta")
@@ -82,34 +82,36 @@ class Axis:
         """
         array = _as_array(labels)
         if self.kind == "number":
-            return _numbers(array)
+            if array.dtype.kind not in "iufbO":
+                raise TypeError(f"labels of type {array.dtype} on a coordinate of numbers; pass numbers")
+            try:
+                return array.astype(np.float64)
+            except (TypeError, ValueError):
+                types = ", ".join(sorted({type(label).__name__ for label in array.ravel()}))
+                raise TypeError(f"labels of type {types} on a coordinate of numbers; pass numbers") from None
         if array.size == 0:
             return np.zeros(array.shape)
         if array.dtype.kind == ("M" if self.kind == "time" else "m") and self.calendar in (STANDARD, None):
             return seconds_of_integers(array)
-        if array.dtype.kind in "OUSTM" and array.dtype.kind != "m":
-            return self._each(array)
-        raise TypeError(f"labels of type {array.dtype} on a {self.noun} coordinate; pass {self._wanted}")
-
-    def _each(self, array: Array) -> Floats:
-        """Labels one by one: strings, objects, and datetime64 on another calendar (which is refused)."""
+        if array.dtype.kind not in "OUSTM":
+            wanted = "datetime64, cftime dates or ISO strings"
+            if self.kind == "timedelta":
+                wanted = "timedelta64 or strings such as '6h'"
+            raise TypeError(f"labels of type {array.dtype} on a {self.noun} coordinate; pass {wanted}")
+        # One by one: strings, objects, and datetime64 on another calendar (which is refused).
         labels = array if array.dtype.kind == "M" else array.astype(object)
         if self.kind == "time":
             return seconds_of_objects(labels, self.calendar or STANDARD)
-        return np.array([_timedelta(label) for label in labels.ravel()]).reshape(array.shape)
+        lengths = [
+            np.nan if label is None or str(label) == "NaT" else seconds_of_duration(label, None)
+            for label in labels.ravel()
+        ]
+        return np.array(lengths).reshape(array.shape)
 
     @property
     def noun(self) -> str:
         """What the labels are, for messages."""
         return f"time ({self.calendar} calendar)" if self.kind == "time" else self.kind
-
-    @property
-    def _wanted(self) -> str:
-        return (
-            "timedelta64 or strings such as '6h'"
-            if self.kind == "timedelta"
-            else "datetime64, cftime dates or ISO strings"
-        )
 
     def to_label(self, x: Any) -> Array:
         """Inverse of `to_float`: datetime64[ns] ([us] outside its range), cftime dates, timedelta64, floats.
@@ -117,9 +119,7 @@ class Axis:
         Seconds are rounded to nanoseconds, or to microseconds where float64 does not tell those apart.
         """
         values = np.asarray(x, dtype=np.float64)
-        if self.kind == "time":
-            return labels_of_seconds(values, self.calendar or STANDARD)
-        return timedeltas_of_seconds(values) if self.kind == "timedelta" else values
+        return values if self.kind == "number" else labels_of_seconds(values, self.kind, self.calendar)
 
     def text(self, x: float) -> str:
         """One label for messages and files: ISO instant, ``"…s"`` or number; reads back as `x` exactly."""
@@ -139,41 +139,31 @@ class Axis:
         what : str
             Name of the argument, for messages.
         """
-        length = self._number(value, what) if self.kind == "number" else self._seconds(value, what)
-        if not (np.isfinite(length) and length > 0):
-            raise ValueError(f"{what}={value!r} must be positive and finite")
-        return length
-
-    def _number(self, value: Any, what: str) -> float:
-        if not _is_number(value):
-            unit = f" (in {self.units})" if self.units else ""
-            raise TypeError(f"{what}={value!r} on a coordinate of numbers; pass a number{unit}")
-        return float(value)
-
-    def _seconds(self, value: Any, what: str) -> float:
-        if _is_number(value):
+        if self.kind == "number":
+            if not _is_number(value):
+                unit = f" (in {self.units})" if self.units else ""
+                raise TypeError(f"{what}={value!r} on a coordinate of numbers; pass a number{unit}")
+            length = float(value)
+        elif _is_number(value):
             example = f'{what}="{value}D"' if what == "spacing" else f'Fourier(2, period="{value}D")'
             raise TypeError(
                 f"{what}={value!r} is a bare number on a {self.noun} coordinate; "
                 f"give it a unit, as in {example}"
             )
-        try:
-            return seconds_of_duration(value, self.calendar)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{what}: {error}") from None
+        else:
+            try:
+                length = seconds_of_duration(value, self.calendar)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{what}: {error}") from None
+        if not (np.isfinite(length) and length > 0):
+            raise ValueError(f"{what}={value!r} must be positive and finite")
+        return length
 
     # --- as data
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; what has its default is left out."""
-        fields = {
-            "kind": self.kind,
-            "units": self.units,
-            "calendar": self.calendar,
-            "wrap": self.wrap,
-            "role": self.role,
-        }
-        return {key: value for key, value in fields.items() if value not in ("", None)}
+        return {key: value for key, value in asdict(self).items() if value not in ("", None)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Axis:
@@ -183,7 +173,7 @@ class Axis:
     @classmethod
     def infer(cls, name: str, labels: Any) -> Axis:
         """Axis of labels without attributes: the kind from their type, the role from a known name."""
-        kind, calendar = _kind(_as_array(labels))
+        kind, calendar = _kind_and_calendar(_as_array(labels))
         role = ROLES.get(str(name).lower(), "")
         if kind != "number":
             return cls(kind, calendar=calendar, role="time")
@@ -193,26 +183,20 @@ class Axis:
 def _as_array(labels: Any) -> Array:
     """np.asarray that keeps mixed labels as objects and masked entries as missing."""
     if isinstance(labels, np.ma.MaskedArray):
-        return _unmasked(labels)
-    if isinstance(labels, list | tuple) and _mixed(labels):
-        array = np.empty(len(labels), dtype=object)
-        array[:] = labels
-        return array
+        plain = np.asarray(labels.data)
+        missing: Any = np.nan
+        if plain.dtype.kind in "Mm":
+            missing = np.array("NaT", dtype=plain.dtype)
+        elif plain.dtype.kind == "O":
+            missing = np.array(None, dtype=object)
+        return np.where(np.ma.getmaskarray(labels), missing, plain)
+    if isinstance(labels, list | tuple):
+        # NumPy would turn labels of several types into strings.
+        if len({type(label) for label in labels}) > 1 and not all(map(_is_number, labels)):
+            array = np.empty(len(labels), dtype=object)
+            array[:] = labels
+            return array
     return np.asarray(labels)
-
-
-def _unmasked(labels: np.ma.MaskedArray[Any, Any]) -> Array:
-    plain = np.asarray(labels.data)
-    if plain.dtype.kind in "Mm":
-        return np.where(np.ma.getmaskarray(labels), np.array("NaT", dtype=plain.dtype), plain)
-    if plain.dtype.kind == "O":
-        return np.where(np.ma.getmaskarray(labels), np.array(None, dtype=object), plain)
-    return np.where(np.ma.getmaskarray(labels), np.nan, plain)
-
-
-def _mixed(labels: list[Any] | tuple[Any, ...]) -> bool:
-    """Whether labels of several types come together, which NumPy would turn into strings."""
-    return len({type(label) for label in labels}) > 1 and not all(map(_is_number, labels))
 
 
 def _is_number(value: Any) -> bool:
@@ -221,46 +205,23 @@ def _is_number(value: Any) -> bool:
     )
 
 
-def _numbers(array: Array) -> Floats:
-    if array.dtype.kind not in "iufbO":
-        raise TypeError(f"labels of type {array.dtype} on a coordinate of numbers; pass numbers")
-    try:
-        return array.astype(np.float64)
-    except (TypeError, ValueError):
-        kinds = sorted({type(label).__name__ for label in array.ravel()})
-        raise TypeError(
-            f"labels of type {', '.join(kinds)} on a coordinate of numbers; pass numbers"
-        ) from None
-
-
-def _timedelta(label: Any) -> float:
-    if label is None or str(label) == "NaT":
-        return np.nan
-    return seconds_of_duration(label, None)
-
-
-def _kind(array: Array) -> tuple[str, str | None]:
+def _kind_and_calendar(array: Array) -> tuple[str, str | None]:
     """Kind of labels, and their calendar when they are instants."""
     if array.dtype.kind in "iufb":
         return "number", None
     if array.dtype.kind in "Mm":
         return ("time", STANDARD) if array.dtype.kind == "M" else ("timedelta", None)
-    known = next((label for label in array.ravel() if label is not None and label == label), 0.0)
-    return _kind_of_one(str(known) if isinstance(known, str) else known)
-
-
-def _kind_of_one(label: Any) -> tuple[str, str | None]:
+    label = next((label for label in array.ravel() if label is not None and label == label), 0.0)
+    text = str(label) if isinstance(label, str) else ""
     if isinstance(label, cftime.datetime):
         return "time", canonical_calendar(label.calendar)
-    if isinstance(label, datetime.timedelta | np.timedelta64) or (
-        isinstance(label, str) and is_duration(label)
-    ):
+    if isinstance(label, datetime.timedelta | np.timedelta64) or (text and is_duration(text)):
         return "timedelta", None
-    if isinstance(label, datetime.date | np.datetime64) or (isinstance(label, str) and is_instant(label)):
+    if isinstance(label, datetime.date | np.datetime64) or (text and is_instant(text)):
         return "time", STANDARD
     if _is_number(label):
         return "number", None
     raise TypeError(
-        f"{label!r} is not a coordinate label; "
+        f"{text or label!r} is not a coordinate label; "
         "pass numbers, datetime64, cftime dates, timedelta64 or ISO strings"
     )

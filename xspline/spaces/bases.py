@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from xspline.spaces._types import Array
 from xspline.spaces.axis import Axis
 from xspline.spaces.basis import (
     Basis,
@@ -16,16 +15,26 @@ from xspline.spaces.basis import (
     Extent,
     assign,
     bound_domain,
-    count_of,
-    pair,
+    checked_count,
+    checked_domain,
     plain,
     plain_number,
     range_of,
     stored,
     stored_duration,
 )
-from xspline.spaces.bspline import LocalSpline, periodic_knots, spline_features, uniform_knots
+from xspline.spaces.bspline import LocalSpline, SplineTerm, periodic_knots, spline_features, uniform_knots
 from xspline.spaces.features import Features, Global, Harmonics, Legendre
+from xspline.spaces.instants import seconds_of_duration
+
+
+def as_basis(value: Any) -> Basis:
+    """A basis as it is; an integer as a cubic B-spline of that size."""
+    if isinstance(value, Basis):
+        return value
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return BSpline(int(value))
+    raise TypeError(f"expected a basis or an integer (the size of a cubic B-spline), got {value!r}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,6 +49,7 @@ class BSpline(Basis):
     size : int, optional
         Number of coefficients.
     degree : int, default 3
+        Of the piecewise polynomials; derivatives exist up to this order.
     domain : tuple, optional
         (lo, hi) labels; the range of the data, or (0, period), by default. For a longitude whose data go all
         the way round, the default is the period 360 from 0.
@@ -58,9 +68,18 @@ class BSpline(Basis):
 
     Examples
     --------
+    >>> from xspline import BSpline, Fourier
     >>> BSpline(13, domain=(-30, 30))
     BSpline(13, domain=(-30, 30))
+    >>> BSpline(12, period="year")
+    BSpline(12, period='year')
+    >>> BSpline(spacing=2.5, domain=(-30, 30)) + Fourier(1, period=20.0)
+    Fourier(1, period=20.0) + BSpline(domain=(-30, 30), spacing=2.5)
     """
+
+    leading: ClassVar[str] = "size"
+    rank: ClassVar[int] = 2
+    has_separate_constant: ClassVar[bool] = False
 
     size: int | None = None
     degree: int = 3
@@ -75,34 +94,21 @@ class BSpline(Basis):
         if len(given) != 1:
             got = " and ".join(f"{key}={value!r}" for key, value in given.items()) or "none"
             raise ValueError(f"BSpline needs exactly one of size, knots, spacing; got {got}")
-        assign(self, degree=count_of(self.degree, "degree", 0), period=plain_number(self.period))
-        assign(
-            self,
-            spacing=plain_number(self.spacing),
-            domain=None if self.domain is None else pair(self.domain),
-        )
+        assign(self, degree=checked_count(self.degree, "degree", 0), period=plain_number(self.period))
+        assign(self, spacing=plain_number(self.spacing), domain=checked_domain(self.domain))
         if self.size is not None:
-            self._check_size()
+            assign(self, size=checked_count(self.size, "size", 1))
+            if self.period is None and self.count <= self.degree:
+                raise ValueError(f"BSpline size {self.size} must be greater than its degree {self.degree}")
         if self.knots is not None:
-            assign(self, knots=tuple(plain_number(knot) for knot in self.knots))
-            self._check_knot_count()
-
-    def _check_size(self) -> None:
-        assign(self, size=count_of(self.size, "size", 1))
-        if self.period is None and self.count <= self.degree:
-            raise ValueError(f"BSpline size {self.size} must be greater than its degree {self.degree}")
-
-    def _check_knot_count(self) -> None:
-        least = 2 if self.period is not None else 2 * self.degree + 2
-        if len(self.knots or ()) < least:
-            kind = (
-                "breakpoints of one period" if self.period is not None else f"knots for degree {self.degree}"
-            )
-            raise ValueError(f"BSpline needs at least {least} {kind}, got {len(self.knots or ())}")
-
-    @property
-    def _leading(self) -> str:
-        return "size"
+            knots = tuple(plain_number(knot) for knot in self.knots)
+            assign(self, knots=knots)
+            if self.period is not None:
+                least, kind = 2, "breakpoints of one period"
+            else:
+                least, kind = 2 * self.degree + 2, f"knots for degree {self.degree}"
+            if len(knots) < least:
+                raise ValueError(f"BSpline needs at least {least} {kind}, got {len(knots)}")
 
     @property
     def count(self) -> int:
@@ -121,39 +127,36 @@ class BSpline(Basis):
         return self.domain is None and self.period is None and self.knots is None
 
     def _bind(self, axis: Axis, extent: Extent | None) -> BSpline:
-        period = self._period(axis, extent)
-        if self.knots is not None:
-            return self._bind_knots(axis, period)
-        domain = self._periodic_domain(axis, period) if period else bound_domain(self, axis, extent)
-        size = self.size or self._spaced(axis, range_of(axis, domain), period is not None)
+        period: float | None = None
+        if self.period is not None:
+            period = axis.duration(self.period, "period")
+        elif self.needs_extent and axis.wrap is not None and extent == (0.0, axis.wrap):
+            period = axis.wrap  # the data go all the way round
         length = None if period is None else stored_duration(axis, period)
+        if self.knots is not None:
+            knots, domain = self._bound_knots(axis, period)
+            return replace(self, knots=knots, domain=domain, period=length)
+        if period:
+            lo, hi = (0.0, period) if self.domain is None else range_of(axis, self.domain)
+            _check_period(axis, lo, hi, period)
+            domain = stored(axis, lo), stored(axis, hi)
+        else:
+            domain = bound_domain(self, axis, extent)
+        size = self.size
+        if size is None:
+            # A domain that is a whole number of spacings up to rounding is that number.
+            lo, hi = range_of(axis, domain)
+            ratio = (hi - lo) / axis.duration(self.spacing, "spacing")
+            intervals = max(math.ceil(ratio * (1 - 1e-12)), 1)
+            size = intervals if period is not None else intervals + self.degree
         return replace(self, size=size, spacing=None, domain=domain, period=length)
 
-    def _period(self, axis: Axis, extent: Extent | None) -> float | None:
-        if self.period is not None:
-            return axis.duration(self.period, "period")
-        whole = axis.wrap is not None and extent == (0.0, axis.wrap)
-        return axis.wrap if self.needs_extent and whole else None
-
-    def _bind_knots(self, axis: Axis, period: float | None) -> BSpline:
-        knots = np.array([float(axis.to_float(knot)) for knot in self.knots or ()])
-        self._check_knots(axis, knots, period)
-        inner = knots if period else knots[self.degree : knots.size - self.degree]
-        domain = (stored(axis, inner[0]), stored(axis, inner[-1]))
-        if self.domain is not None and range_of(axis, self.domain) != (inner[0], inner[-1]):
-            raise ValueError(
-                f"domain {plain(self.domain)} differs from {domain}, which the knots span; leave it out"
-            )
-        if period:
-            _check_period(axis, inner[0], inner[-1], period)
-        length = None if period is None else stored_duration(axis, period)
-        return replace(self, knots=tuple(stored(axis, t) for t in knots), domain=domain, period=length)
-
-    def _check_knots(self, axis: Axis, knots: Array, period: float | None) -> None:
+    def _bound_knots(self, axis: Axis, period: float | None) -> tuple[tuple[float | str, ...], Domain]:
+        """Knots and domain in bound form, checked."""
+        p, knots = self.degree, np.array([float(axis.to_float(knot)) for knot in self.knots or ()])
         if not np.all(np.isfinite(knots)) or np.any(np.diff(knots) < 0):
             raise ValueError("knots must be finite and ascending")
-        full = periodic_knots(knots, self.degree) if period else knots
-        p = self.degree
+        full = periodic_knots(knots, p) if period else knots
         empty = np.flatnonzero(full[p + 1 :] <= full[: -p - 1])
         if empty.size:
             knot = axis.text(full[empty[0]])
@@ -167,49 +170,46 @@ class BSpline(Basis):
             raise ValueError(
                 f"a function of the knots is zero on all of the domain {ends}; drop an outer knot"
             )
-
-    def _periodic_domain(self, axis: Axis, period: float) -> Domain:
-        lo, hi = (0.0, period) if self.domain is None else range_of(axis, self.domain)
-        _check_period(axis, lo, hi, period)
-        return stored(axis, lo), stored(axis, hi)
-
-    def _spaced(self, axis: Axis, ends: Extent, periodic: bool) -> int:
-        # A domain that is a whole number of spacings up to rounding is that number.
-        ratio = (ends[1] - ends[0]) / axis.duration(self.spacing, "spacing")
-        intervals = max(math.ceil(ratio * (1 - 1e-12)), 1)
-        return intervals if periodic else intervals + self.degree
+        lo, hi = (knots[0], knots[-1]) if period else (knots[p], knots[-p - 1])
+        domain = (stored(axis, lo), stored(axis, hi))
+        if self.domain is not None and range_of(axis, self.domain) != (lo, hi):
+            raise ValueError(
+                f"domain {plain(self.domain)} differs from {domain}, which the knots span; leave it out"
+            )
+        if period:
+            _check_period(axis, lo, hi, period)
+        return tuple(stored(axis, t) for t in knots), domain
 
     def _numeric(self, axis: Axis) -> Features:
         return spline_features(self.local(axis))
+
+    def term(self, axis: Axis, with_constant: bool = True, suffix: str = "") -> SplineTerm:
+        return SplineTerm(self.local(axis))
 
     def local(self, axis: Axis) -> LocalSpline:
         """The spline in cells, however short."""
         if self.domain is None or self.spacing is not None:
             raise ValueError(f"{self!r} is not bound to a domain; pass domain=(lo, hi)")
-        periodic, size = self.period is not None, self.count
+        periodic, size, uniform = self.period is not None, self.count, self.knots is None
         if self.knots is not None:
             knots = np.array([float(axis.to_float(knot)) for knot in self.knots])
-            return LocalSpline(
-                periodic_knots(knots, self.degree) if periodic else knots, self.degree, size, periodic, False
-            )
-        lo, hi = range_of(axis, self.domain)
-        self._check_resolved(axis, lo, hi)
-        if not periodic:
-            return LocalSpline(
-                uniform_knots(lo, hi, size - self.degree, self.degree), self.degree, size, False, True
-            )
-        return LocalSpline(
-            periodic_knots(np.linspace(lo, hi, size + 1), self.degree), self.degree, size, True, True
-        )
+        else:
+            lo, hi = range_of(axis, self.domain)
+            intervals = size if periodic else size - self.degree
+            if (hi - lo) / intervals <= 2 * np.spacing(max(abs(lo), abs(hi))):
+                ends = f"({axis.text(lo)}, {axis.text(hi)})"
+                raise ValueError(
+                    f"domain {ends} is too short for {intervals} intervals in float64; pass a wider one"
+                )
+            if periodic:
+                knots = np.linspace(lo, hi, size + 1)
+            else:
+                knots = uniform_knots(lo, hi, intervals, self.degree)
+        full = periodic_knots(knots, self.degree) if periodic else knots
+        return LocalSpline(full, self.degree, size, periodic, uniform)
 
-    def _check_resolved(self, axis: Axis, lo: float, hi: float) -> None:
-        """Float64 must tell the knots apart."""
-        intervals = self.count if self.period is not None else self.count - self.degree
-        if (hi - lo) / intervals <= 2 * np.spacing(max(abs(lo), abs(hi))):
-            ends = f"({axis.text(lo)}, {axis.text(hi)})"
-            raise ValueError(
-                f"domain {ends} is too short for {intervals} intervals in float64; pass a wider one"
-            )
+    def reason_dependent(self, later: Basis) -> str:
+        return "both B-splines span the constant; keep one" if isinstance(later, BSpline) else ""
 
 
 def _check_period(axis: Axis, lo: float, hi: float, period: float) -> None:
@@ -230,26 +230,40 @@ class Fourier(Basis):
     Parameters
     ----------
     harmonics : int
+        Number of frequencies: 1, 2, … times that of the period, each with a cosine and a sine.
     period : number, str or numpy.timedelta64
         A number in the coordinate's unit, or a length of time: ``"365.2425D"``, ``"year"`` (the mean year of
         the calendar), ``"day"``.
     domain : tuple, optional
         Range of the integrals of a roughness penalty; one period from 0 by default. Values exist everywhere.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a number of harmonics that is not an integer of at least 1, or no period.
+
+    Examples
+    --------
+    An annual cycle and its first overtone, beside a trend:
+
+    >>> from xspline import Fourier, Polynomial
+    >>> Fourier(2, period="year") + Polynomial(1)
+    Polynomial(1) + Fourier(2, period='year')
     """
+
+    leading: ClassVar[str] = "harmonics"
+    rank: ClassVar[int] = 1
 
     harmonics: int
     period: Any
     domain: Domain | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        assign(self, harmonics=count_of(self.harmonics, "harmonics", 1), period=plain_number(self.period))
+        assign(self, harmonics=checked_count(self.harmonics, "harmonics", 1))
+        assign(self, period=plain_number(self.period))
         if self.period is None:
             raise ValueError(f'Fourier needs a period, as in Fourier({self.harmonics}, period="365.2425D")')
-        assign(self, domain=None if self.domain is None else pair(self.domain))
-
-    @property
-    def _leading(self) -> str:
-        return "harmonics"
+        assign(self, domain=checked_domain(self.domain))
 
     @property
     def count(self) -> int:
@@ -259,18 +273,33 @@ class Fourier(Basis):
     def needs_extent(self) -> bool:
         return False
 
+    @property
+    def period_length(self) -> float:
+        is_number = isinstance(self.period, int | float)
+        return float(self.period) if is_number else seconds_of_duration(self.period, None)
+
     def _bind(self, axis: Axis, extent: Extent | None) -> Fourier:
         period = stored_duration(axis, axis.duration(self.period, "period"))
         domain = None if self.domain is None else bound_domain(self, axis, None)
         return replace(self, period=period, domain=domain)
 
-    def part(self, axis: Axis, with_constant: bool = True, suffix: str = "") -> Harmonics:
-        """Its functions, for features of one or several terms."""
+    def term(self, axis: Axis, with_constant: bool = True, suffix: str = "") -> Harmonics:
         return Harmonics(axis.duration(self.period, "period"), self.harmonics, with_constant, suffix)
 
+    def integral_range(self, axis: Axis) -> Extent:
+        if self.domain is None:
+            return 0.0, axis.duration(self.period, "period")
+        return range_of(axis, self.domain)
+
     def _numeric(self, axis: Axis) -> Features:
-        part = self.part(axis)
-        return Global((part,), (0.0, part.period) if self.domain is None else range_of(axis, self.domain))
+        return Global((self.term(axis),), self.integral_range(axis))
+
+    def reason_dependent(self, later: Basis) -> str:
+        if isinstance(later, Fourier) and self.period == later.period:
+            return (
+                "one lies in the span of the other, having the same period; keep the one with more harmonics"
+            )
+        return ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -280,20 +309,29 @@ class Polynomial(Basis):
     Parameters
     ----------
     degree : int
+        Highest power; there are ``degree + 1`` functions.
     domain : tuple, optional
         (lo, hi) labels; the range of the data by default.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a degree that is not an integer of at least 0.
+
+    Examples
+    --------
+    >>> from xspline import Polynomial
+    >>> Polynomial(1, domain=("1990", "2020"))
+    Polynomial(1, domain=('1990', '2020'))
     """
+
+    leading: ClassVar[str] = "degree"
 
     degree: int
     domain: Domain | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        assign(self, degree=count_of(self.degree, "degree", 0))
-        assign(self, domain=None if self.domain is None else pair(self.domain))
-
-    @property
-    def _leading(self) -> str:
-        return "degree"
+        assign(self, degree=checked_count(self.degree, "degree", 0), domain=checked_domain(self.domain))
 
     @property
     def count(self) -> int:
@@ -306,12 +344,18 @@ class Polynomial(Basis):
     def _bind(self, axis: Axis, extent: Extent | None) -> Polynomial:
         return replace(self, domain=bound_domain(self, axis, extent))
 
-    def part(self, axis: Axis, with_constant: bool = True) -> Legendre:
-        """Its functions, for features of one or several terms."""
-        if self.domain is None:
-            raise ValueError(f"{self!r} is not bound to a domain; pass domain=(lo, hi)")
-        return Legendre(*range_of(axis, self.domain), self.degree, with_constant)
+    def term(self, axis: Axis, with_constant: bool = True, suffix: str = "") -> Legendre:
+        return Legendre(*self.integral_range(axis), self.degree, with_constant)
 
     def _numeric(self, axis: Axis) -> Features:
-        part = self.part(axis)
-        return Global((part,), (part.lo, part.hi), self.degree)
+        return Global((self.term(axis),), self.integral_range(axis), self.degree)
+
+    def reason_dependent(self, later: Basis) -> str:
+        if self.degree == 0:
+            return f"the constant of {self!r} lies in the span of {later!r}; leave it out"
+        if isinstance(later, Polynomial):
+            return "one polynomial lies in the span of the other; keep the higher degree"
+        # A B-spline of degree >= 1 holds straight lines, so x1 at least is in both, whichever degree is higher.
+        if isinstance(later, BSpline) and later.period is None and later.degree:
+            return f"polynomials up to degree {later.degree} lie in the span of the B-spline; leave them out"
+        return ""

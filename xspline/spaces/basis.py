@@ -1,27 +1,31 @@
-"""What all bases share: immutable, hashable, JSON-able definitions; `on` gives their numeric form."""
+"""What all bases share: immutable, hashable, JSON-able definitions; the arguments of bases; their union."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
+from itertools import combinations
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from xspline.spaces._types import Array
 from xspline.spaces.axis import Axis
-from xspline.spaces.features import Features
-from xspline.spaces.instants import plain_text
+from xspline.spaces.bspline import SplineTerm
+from xspline.spaces.features import Features, Floats, Global, TermFunctions, weyl
+from xspline.spaces.instants import Array, plain_text
 
 Domain: TypeAlias = tuple[Any, Any]
 Extent: TypeAlias = tuple[float, float]
 
+# Below this singular value the joint design has lost ten digits: the terms are taken for dependent.
+DEPENDENT = 1e-10
+
 
 @contextmanager
-def naming(name: str) -> Iterator[None]:
+def coordinate_in_errors(name: str) -> Iterator[None]:
     """Errors raised inside start with the coordinate's name."""
     try:
         yield
@@ -34,6 +38,12 @@ class Basis:
     """Functions of one coordinate. ``a + b`` is their union."""
 
     kinds: ClassVar[dict[str, type[Basis]]] = {}
+    #: The argument that is written without its name.
+    leading: ClassVar[str] = ""
+    #: Place of the kind among the terms of a union.
+    rank: ClassVar[int] = 0
+    #: Whether the constant is a function of its own, which a union can leave out.
+    has_separate_constant: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:
         Basis.kinds[cls.__name__] = cls
@@ -75,7 +85,7 @@ class Basis:
         TypeError, ValueError
             For a domain or duration that does not fit the axis, or a domain that is nowhere given.
         """
-        with naming(name):
+        with coordinate_in_errors(name):
             bound = self._bind(axis, extent)
             bound.on(axis)
             return bound
@@ -90,6 +100,27 @@ class Basis:
     def _numeric(self, axis: Axis) -> Features:
         raise NotImplementedError
 
+    # What a union asks of its terms.
+
+    def term(self, axis: Axis, with_constant: bool = True, suffix: str = "") -> TermFunctions:
+        """The functions of a bound basis as one term of several; `suffix` ends their names."""
+        raise NotImplementedError
+
+    def integral_range(self, axis: Axis) -> Extent:
+        """Range of the integrals of a roughness penalty, of a bound basis: its domain, else its period."""
+        if self.domain is None:
+            raise ValueError(f"{self!r} is not bound to a domain; pass domain=(lo, hi)")
+        return range_of(axis, self.domain)
+
+    @property
+    def period_length(self) -> float:
+        """Period by which terms of one kind are ordered, in the coordinate's unit or seconds; 0 without one."""
+        return 0.0
+
+    def reason_dependent(self, later: Basis) -> str:
+        """Why a later term of a union cannot be independent of this one, whatever the domain; empty if it can."""
+        return ""
+
     def select(self, kind: type[Basis]) -> Array:
         """Mask [K] of the functions of one kind of term; the constant goes with the term that holds it."""
         return np.full(self.count, isinstance(self, kind))
@@ -98,49 +129,41 @@ class Basis:
         """The same basis on another domain."""
         return replace(self, domain=domain)  # type: ignore[type-var]
 
+    # As data and as code.
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; what was not given is left out, except a degree."""
-        items = [(f.name, plain(getattr(self, f.name))) for f in fields(self)]  # type: ignore[arg-type]
-        return {
-            "type": type(self).__name__,
-            **{key: _listed(value) for key, value in items if value is not None},
-        }
+        values = {f.name: plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+        given = {key: value for key, value in values.items() if value is not None}
+        listed = {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
+        return {"type": type(self).__name__, **listed}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Basis:
         """Inverse of `to_dict`."""
         kind = data.get("type")
         if kind not in Basis.kinds:
-            raise ValueError(f"unknown type of basis {kind!r}; known are {', '.join(Basis.kinds)}")
+            raise ValueError(f"unknown type of basis {kind!r}; known are {', '.join(sorted(Basis.kinds))}")
         return Basis.kinds[kind]._from_arguments({key: value for key, value in data.items() if key != "type"})
 
     @classmethod
     def _from_arguments(cls, arguments: dict[str, Any]) -> Basis:
         return cls(**arguments)
 
-    def _given(self) -> Iterator[tuple[str, Any]]:
-        """(name, value) of the arguments that differ from their default, those without default first."""
+    def code(self, prefix: str = "") -> str:
+        """The Python expression that rebuilds the basis."""
+        arguments = []
         for f in fields(self):  # type: ignore[arg-type]
             value = getattr(self, f.name)
             if f.default is MISSING or value != f.default:
-                yield f.name, plain(value)
-
-    def code(self, prefix: str = "") -> str:
-        """The Python expression that rebuilds the basis."""
-        leading = self._leading
-        arguments = [repr(value) if key == leading else f"{key}={value!r}" for key, value in self._given()]
+                arguments.append(f"{'' if f.name == self.leading else f.name + '='}{plain(value)!r}")
         return f"{prefix}{type(self).__name__}({', '.join(arguments)})"
-
-    @property
-    def _leading(self) -> str:
-        """The argument that is written without its name."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         return self.code()
 
     def __add__(self, other: Basis) -> Basis:
-        return Basis.kinds["Union"]((self, other)) if isinstance(other, Basis) else NotImplemented  # type: ignore[call-arg]
+        return Union((self, other)) if isinstance(other, Basis) else NotImplemented
 
 
 @lru_cache(maxsize=512)
@@ -148,35 +171,165 @@ def _features(basis: Basis, axis: Axis) -> Features:
     return basis._numeric(axis)
 
 
-def as_basis(value: Any) -> Basis:
-    """A basis as it is; an integer as a cubic B-spline of that size."""
-    if isinstance(value, Basis):
-        return value
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return Basis.kinds["BSpline"](value)  # type: ignore[call-arg]
-    raise TypeError(f"expected a basis or an integer (the size of a cubic B-spline), got {value!r}")
+@dataclass(frozen=True, repr=False)
+class Union(Basis):
+    """Functions of several terms, in canonical order, with one constant. Written ``a + b``.
+
+    The constant is the sum of the B-spline's functions if there is one, else the polynomial's, else that of
+    the first Fourier term.
+
+    Parameters
+    ----------
+    terms : tuple of Basis
+        At least two; unions among them are taken apart. Their order becomes polynomial, Fourier by falling
+        period, B-spline.
+
+    Raises
+    ------
+    ValueError
+        For a term that lies in the span of another one, naming both.
+
+    Examples
+    --------
+    >>> from xspline import Fourier, Polynomial
+    >>> Fourier(1, period=1.0) + Polynomial(2)
+    Polynomial(2) + Fourier(1, period=1.0)
+    """
+
+    terms: tuple[Basis, ...]
+
+    def __post_init__(self) -> None:
+        flat = [
+            term for given in self.terms for term in (given.terms if isinstance(given, Union) else (given,))
+        ]
+        if len(flat) < 2 or not all(isinstance(term, Basis) for term in flat):
+            raise ValueError(
+                f"a union is of two or more BSpline, Fourier and Polynomial terms, got {self.terms!r}"
+            )
+        terms = tuple(sorted(flat, key=lambda term: (term.rank, -term.period_length, repr(term))))
+        for first, second in combinations(terms, 2):
+            if reason := first.reason_dependent(second):
+                raise ValueError(f"{first!r} + {second!r}: {reason}")
+        assign(self, terms=terms)
+
+    @property
+    def domain(self) -> Domain | None:
+        """That of the terms that are not periodic."""
+        return next((term.domain for term in self.terms if term.spans and term.domain is not None), None)
+
+    @property
+    def count(self) -> int:
+        return sum(term.count for term in self.terms) - len(self.terms) + 1
+
+    @property
+    def needs_extent(self) -> bool:
+        return any(term.needs_extent for term in self.terms) and not any(term.spans for term in self.terms)
+
+    def _bind(self, axis: Axis, extent: Extent | None) -> Union:
+        fixed = [term._bind(axis, None) for term in self.terms if not term.needs_extent]
+        ranges = {
+            range_of(axis, term.domain): term for term in fixed if term.spans and term.domain is not None
+        }
+        if len(ranges) > 1:
+            shown = " and ".join(f"{term!r}" for term in ranges.values())
+            raise ValueError(f"the terms of a union share one domain; got {shown}")
+        common = next(iter(ranges), extent)
+        return Union(tuple(term._bind(axis, common) for term in self.terms))
+
+    def with_domain(self, domain: Domain) -> Union:
+        return Union(tuple(t.with_domain(domain) if t.spans or t.needs_extent else t for t in self.terms))
+
+    @property
+    def _constant_term(self) -> Basis:
+        """The term that holds the constant."""
+        return next((term for term in self.terms if not term.has_separate_constant), self.terms[0])
+
+    def select(self, kind: type[Basis]) -> Array:
+        if issubclass(kind, Union):
+            return np.ones(self.count, dtype=bool)
+        columns = [(term, term.count - (term is not self._constant_term)) for term in self.terms]
+        return np.concatenate([np.full(count, isinstance(term, kind)) for term, count in columns])
+
+    def _numeric(self, axis: Axis) -> Features:
+        terms = []
+        for i, term in enumerate(self.terms):
+            same_kind = sum(type(other) is type(term) for other in self.terms[:i])
+            suffix = f".{same_kind + 1}" if same_kind else ""
+            terms.append(term.term(axis, term is self._constant_term, suffix))
+        span = self.integral_range(axis)
+        if distance_to_dependence(terms, span) < DEPENDENT:
+            # Name the first two terms that are dependent on each other, or all.
+            dependent = (
+                (self.terms[i], self.terms[j])
+                for i, j in combinations(range(len(terms)), 2)
+                if distance_to_dependence((terms[i], terms[j]), span) < DEPENDENT
+            )
+            names = " and ".join(repr(term) for term in next(dependent, self.terms))
+            ends = f"({axis.text(span[0])}, {axis.text(span[1])})"
+            raise ValueError(
+                f"{names} are not independent on {ends}: a function of one is in the span of the others; drop one"
+            )
+        # The degree of a B-spline; else a polynomial's derivatives end in zero while a season's go on.
+        degrees = [term.max_order for term in terms if term.max_order is not None]
+        return Global(tuple(terms), span, min(degrees, default=None))
+
+    def integral_range(self, axis: Axis) -> Extent:
+        """The common domain, else the longest period, of equal ones that of the B-spline."""
+        if self.domain is not None:
+            return range_of(axis, self.domain)
+        spans = (term.integral_range(axis) for term in reversed(self.terms))
+        return max(spans, key=lambda span: span[1] - span[0])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": "Union", "terms": [term.to_dict() for term in self.terms]}
+
+    @classmethod
+    def _from_arguments(cls, arguments: dict[str, Any]) -> Union:
+        return cls(tuple(Basis.from_dict(term) for term in arguments["terms"]))
+
+    def code(self, prefix: str = "") -> str:
+        return " + ".join(term.code(prefix) for term in self.terms)
+
+
+def distance_to_dependence(terms: Sequence[TermFunctions], span: Extent) -> float:
+    """Smallest singular value of the joint design on points of the span, its columns scaled to length 1.
+
+    The points are those of Weyl's sequence, even like a grid without its aliases, on the span and on spline cells.
+    B-splines are independent among themselves: with one, last in order, only what the others have outside its
+    span is looked at, which is cheaper than all singular values.
+    """
+    golden = (np.sqrt(5.0) - 1.0) / 2.0
+    points = [weyl(*span, 2 * sum(len(term.names) for term in terms) + 64)]
+    for term in terms:
+        if isinstance(term, SplineTerm):
+            edges = term.panels(*span)
+            inside = np.mod(np.arange(1, term.nodes + 1) * golden, 1.0)
+            points.append((edges[:-1, None] + np.diff(edges)[:, None] * inside).ravel())
+    x = np.concatenate(points)
+    designs: list[Floats] = [term.values(x, 0) for term in terms]
+    designs = [design / np.linalg.norm(design, axis=0) for design in designs]
+    if isinstance(terms[-1], SplineTerm):
+        spline, _ = np.linalg.qr(designs.pop())
+        rest = np.concatenate(designs, axis=1)
+        for _ in range(2):  # twice is enough (Kahan)
+            rest = rest - spline @ (spline.T @ rest)
+        designs = [rest]
+    singular = np.linalg.svd(np.concatenate(designs, axis=1), compute_uv=False)
+    return float(singular[-1])
+
+
+# --- arguments
+
+
+def assign(basis: Basis, **values: Any) -> None:
+    """Set fields of a frozen basis while it is built."""
+    for key, value in values.items():
+        object.__setattr__(basis, key, value)
 
 
 def plain(value: Any) -> Any:
+    """A label, or a tuple of them, as what JSON and code hold."""
     return tuple(plain_text(v) for v in value) if isinstance(value, tuple) else plain_text(value)
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def pair(domain: Any) -> Domain:
-    """A domain as a tuple of two plain labels, lo < hi if they are numbers."""
-    if isinstance(domain, str) or not hasattr(domain, "__len__") or len(domain) != 2:
-        raise ValueError(f"domain {domain!r} is not a pair; pass domain=(lo, hi)")
-    lo, hi = (plain_number(end) for end in domain)
-    if (
-        isinstance(lo, int | float)
-        and isinstance(hi, int | float)
-        and not (lo < hi and math.isfinite(hi - lo))
-    ):
-        raise ValueError(f"domain ({lo!r}, {hi!r}) must have finite lo < hi")
-    return lo, hi
 
 
 def plain_number(value: Any) -> Any:
@@ -184,7 +337,20 @@ def plain_number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) and value.dtype.kind in "iuf" else value
 
 
-def count_of(value: Any, what: str, least: int) -> int:
+def checked_domain(domain: Any) -> Domain | None:
+    """A domain as a tuple of two plain labels, lo < hi if they are numbers; None stays None."""
+    if domain is None:
+        return None
+    if isinstance(domain, str) or not hasattr(domain, "__len__") or len(domain) != 2:
+        raise ValueError(f"domain {domain!r} is not a pair; pass domain=(lo, hi)")
+    lo, hi = (plain_number(end) for end in domain)
+    numbers = isinstance(lo, int | float) and isinstance(hi, int | float)
+    if numbers and not (lo < hi and math.isfinite(hi - lo)):
+        raise ValueError(f"domain ({lo!r}, {hi!r}) must have finite lo < hi")
+    return lo, hi
+
+
+def checked_count(value: Any, what: str, least: int) -> int:
     """An integer argument of at least `least`."""
     value = plain_number(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -192,11 +358,6 @@ def count_of(value: Any, what: str, least: int) -> int:
     if value < least:
         raise ValueError(f"{what}={value} must be at least {least}")
     return value
-
-
-def assign(basis: Basis, **values: Any) -> None:
-    for key, value in values.items():
-        object.__setattr__(basis, key, value)
 
 
 # --- labels of a bound basis
@@ -208,6 +369,7 @@ def stored(axis: Axis, x: float) -> float | str:
 
 
 def stored_duration(axis: Axis, length: float) -> float | str:
+    """A length as a bound basis holds it."""
     return float(length) if axis.kind == "number" else f"{float(length)!r}s"
 
 
@@ -225,21 +387,17 @@ def bound_domain(basis: Basis, axis: Axis, extent: Extent | None) -> Domain:
     """The domain as given, else the extent of the data, in bound form."""
     if basis.domain is not None:
         lo, hi = range_of(axis, basis.domain)
-    elif extent is None:
+        return stored(axis, lo), stored(axis, hi)
+    if extent is None:
         raise ValueError(
             f"{basis!r} has no domain; pass domain=(lo, hi), "
             "or build the space from data with da.spline.space(...)"
         )
-    else:
-        lo, hi = (float(end) for end in extent)
-        _check_extent(axis, lo, hi)
-    return stored(axis, lo), stored(axis, hi)
-
-
-def _check_extent(axis: Axis, lo: float, hi: float) -> None:
+    lo, hi = (float(end) for end in extent)
     if not (math.isfinite(lo) and math.isfinite(hi)):
         raise ValueError("the data have no finite labels to take a domain from; pass domain=(lo, hi)")
     if lo >= hi:
         raise ValueError(
             f"the data have the one label {axis.text(lo)}, which is no domain; pass domain=(lo, hi)"
         )
+    return stored(axis, lo), stored(axis, hi)

@@ -8,8 +8,16 @@ from functools import cached_property
 import numpy as np
 from numpy.polynomial import legendre
 
-from xspline.spaces._types import Floats, Integers
-from xspline.spaces.features import Features, Global, checked_order, combine, frozen, pair_index, products
+from xspline.spaces.features import (
+    Features,
+    Floats,
+    Global,
+    Integers,
+    PairFeatures,
+    checked_order,
+    combine,
+    frozen,
+)
 
 
 def cox_de_boor(knots: Floats, x: Floats, order: int = 0) -> Floats:
@@ -38,13 +46,13 @@ def cox_de_boor(knots: Floats, x: Floats, order: int = 0) -> Floats:
     for d in range(1, p + 1):
         # Function a of degree d - 1 has the support [left, right], which holds the span: never zero.
         ends = [(t[p + a + 1 - d], t[p + a + 1]) for a in range(d)]
-        share = [value / (right - left) for value, (left, right) in zip(values, ends, strict=True)]
+        scaled = [value / (right - left) for value, (left, right) in zip(values, ends, strict=True)]
         if d > p - order:
-            rising = [d * value for value in share]
+            rising = [d * value for value in scaled]
             falling = [-value for value in rising]
         else:
-            rising = [(x - left) * value for value, (left, _) in zip(share, ends, strict=True)]
-            falling = [(right - x) * value for value, (_, right) in zip(share, ends, strict=True)]
+            rising = [(x - left) * value for value, (left, _) in zip(scaled, ends, strict=True)]
+            falling = [(right - x) * value for value, (_, right) in zip(scaled, ends, strict=True)]
         values = [falling[0], *(r + f for r, f in zip(rising[:-1], falling[1:], strict=True)), rising[-1]]
     return np.stack(values, axis=-2)
 
@@ -78,7 +86,7 @@ def legendre_tables(knots: Floats, order: int = 0) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class LocalSpline:
+class LocalSpline(PairFeatures):
     """B-spline whose functions touch p + 1 cells.
 
     Parameters
@@ -168,8 +176,19 @@ class LocalSpline:
         y = self.clean(np.asarray(x, dtype=np.float64))
         known = ~np.isnan(y)
         y = np.where(known, y, self.ends[0])
-        cell = self._cell(y)
-        return np.where(known, cell, -1), np.where(known, self._within(y, cell), 0.0)
+        cell: Integers
+        if self.uniform:
+            turns = (y - self.edges[0]) / self.lengths[0]
+            cell = np.clip(np.floor(turns), 0, self.cells - 1).astype(np.int64)
+            # The quotient may round across a knot; the knots themselves decide.
+            cell -= y < self.edges[cell]
+            cell += (y >= self.edges[cell + 1]) & (cell < self.cells - 1)
+            turns = turns - cell  # measured from the domain's end: it is exact, knots are rounded
+        else:
+            place = np.searchsorted(self.edges, y, side="right") - 1
+            cell = np.minimum(place, self.cells - 1).astype(np.int64)
+            turns = (y - self.edges[cell]) / self.lengths[cell]
+        return np.where(known, cell, -1), np.where(known, np.clip(2.0 * turns - 1.0, -1.0, 1.0), 0.0)
 
     def clean(self, x: Floats) -> Floats:
         """Positions in the domain: one ulp outside is on the end, periodic ones wrapped, NaN elsewhere."""
@@ -187,25 +206,6 @@ class LocalSpline:
         y = np.where((x >= lo) & (x < hi), x, lo + np.mod(x - lo, hi - lo))
         return np.where(y >= hi, lo, y)
 
-    def _cell(self, y: Floats) -> Integers:
-        if not self.uniform:
-            place = np.searchsorted(self.edges, y, side="right") - 1
-            return np.minimum(place, self.cells - 1).astype(np.int64)
-        guess = np.floor((y - self.edges[0]) / self.lengths[0])
-        cell: Integers = np.clip(guess, 0, self.cells - 1).astype(np.int64)
-        # The quotient may round across a knot; the knots themselves decide.
-        cell -= y < self.edges[cell]
-        cell += (y >= self.edges[cell + 1]) & (cell < self.cells - 1)
-        return cell
-
-    def _within(self, y: Floats, cell: Integers) -> Floats:
-        """z in [-1, 1]. Uniform cells are measured from the domain's end: it is exact, knots are rounded."""
-        if self.uniform:
-            turns = (y - self.edges[0]) / self.lengths[0] - cell
-        else:
-            turns = (y - self.edges[cell]) / self.lengths[cell]
-        return np.asarray(np.clip(2.0 * turns - 1.0, -1.0, 1.0))
-
     # --- values
 
     def features(self, cell: Integers, z: Floats, order: int = 0) -> Floats:
@@ -214,12 +214,6 @@ class LocalSpline:
         values = combine(series, powers, cell)
         values[cell < 0] = 0.0
         return values
-
-    def pair_features(self, cell: Integers, z: Floats) -> Floats:
-        return products(self.features(cell, z), *self.pair_index())
-
-    def pair_index(self) -> tuple[Integers, Integers]:
-        return pair_index(self.width)
 
     def design(self, x: Floats, order: int = 0) -> Floats:
         cell, z = self.locate(x)
@@ -262,25 +256,21 @@ class LocalSpline:
         if np.isnan(lo) or np.isnan(hi):
             return 0, 0
         if self.periodic:
-            return self._periodic_window(lo, hi)
+            (a, b), _ = self.locate(np.array([lo, hi]))
+            wraps_within_a_cell = b == a and self.clean(np.array(hi)) < self.clean(np.array(lo))
+            if hi - lo >= right - left or wraps_within_a_cell:
+                return 0, self.size
+            length = int(self.first[b] - self.first[a]) % self.size + self.width
+            return (int(self.first[a]), length) if length < self.size else (0, self.size)
         lo, hi = self.clean(np.array([max(lo, left), min(hi, right)]))
         if not lo <= hi:
             return 0, 0
         start, stop = self.first[self.locate(np.array([lo, hi]))[0]]
         return int(start), int(stop - start) + self.width
 
-    def _periodic_window(self, lo: float, hi: float) -> tuple[int, int]:
-        (a, b), _ = self.locate(np.array([lo, hi]))
-        if hi - lo >= self.ends[1] - self.ends[0] or (
-            b == a and self.clean(np.array(hi)) < self.clean(np.array(lo))
-        ):
-            return 0, self.size
-        length = int(self.first[b] - self.first[a]) % self.size + self.width
-        return (int(self.first[a]), length) if length < self.size else (0, self.size)
-
 
 @dataclass(frozen=True, eq=False)
-class SplinePart:
+class SplineTerm:
     """A B-spline among the functions of a global basis."""
 
     spline: LocalSpline
@@ -296,6 +286,10 @@ class SplinePart:
     @property
     def domain(self) -> tuple[float, float] | None:
         return self.spline.domain
+
+    @property
+    def max_order(self) -> int | None:
+        return self.spline.degree
 
     @property
     def nodes(self) -> int:
@@ -341,4 +335,4 @@ def spline_features(spline: LocalSpline) -> Features:
     """
     if not spline.periodic or spline.size > 2 * spline.degree:
         return spline
-    return Global((SplinePart(spline),), spline.ends, spline.degree, frozen(spline.labels()))
+    return Global((SplineTerm(spline),), spline.ends, spline.degree, frozen(spline.labels()))

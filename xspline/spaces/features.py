@@ -6,17 +6,16 @@ everywhere: Fourier, polynomials, unions, and periodic B-splines too short to be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
-from xspline.spaces._types import Floats, Integers
-
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
@@ -139,25 +138,26 @@ def combine(series: Floats, values: Floats, cell: Integers) -> Floats:
     cell : Integers
         [n].
     """
-    one = series.shape[0] == 1
+    same_everywhere = series.shape[0] == 1
     out = np.zeros((series.shape[1], cell.size))
     for a, term in np.ndindex(series.shape[1:]):
-        out[a] += values[:, term] * (series[0, a, term] if one else series[cell, a, term])
+        out[a] += values[:, term] * (series[0, a, term] if same_everywhere else series[cell, a, term])
     return out.T
 
 
-def products(values: Floats, a: Integers, o: Integers) -> Floats:
-    """Columns a times columns a + o, [n, Q]."""
-    out = np.empty((a.size, values.shape[0]))
-    for row, i, j in zip(out, a, a + o, strict=True):
-        np.multiply(values[:, i], values[:, j], out=row)
-    return out.T
+class PairFeatures:
+    """Pairs of the active functions of a cell, for all classes that have `Features`."""
 
+    def pair_features(self: Features, cell: Integers, z: Floats) -> Floats:
+        values, (a, o) = self.features(cell, z), self.pair_index()
+        out = np.empty((a.size, values.shape[0]))
+        for row, i, j in zip(out, a, a + o, strict=True):
+            np.multiply(values[:, i], values[:, j], out=row)
+        return out.T
 
-def pair_index(width: int) -> tuple[Integers, Integers]:
-    """(a, o) of the pairs a <= a + o < width, a-major."""
-    first, second = np.triu_indices(width)
-    return first.astype(np.int64), (second - first).astype(np.int64)
+    def pair_index(self: Features) -> tuple[Integers, Integers]:
+        first, second = np.triu_indices(self.width)
+        return first.astype(np.int64), (second - first).astype(np.int64)
 
 
 def weyl(lo: float, hi: float, count: int) -> Floats:
@@ -167,18 +167,11 @@ def weyl(lo: float, hi: float, count: int) -> Floats:
     return points
 
 
-def first_unit(size: int, present: bool) -> Floats:
-    """(1, 0, 0, …), or zeros where the constant is not present."""
-    out = np.zeros(size)
-    out[:1] = float(present)
-    return out
+# --- terms of a global basis
 
 
-# --- parts of a global basis
-
-
-class Part(Protocol):
-    """Some functions of a global basis, by name, without cells."""
+class TermFunctions(Protocol):
+    """The functions of one term of a global basis, by name, without cells."""
 
     @property
     def names(self) -> list[str]: ...
@@ -186,6 +179,10 @@ class Part(Protocol):
     def constant(self) -> Floats: ...
     @property
     def domain(self) -> tuple[float, float] | None: ...
+    @property
+    def max_order(self) -> int | None:
+        """Highest derivative that is not refused; None: any."""
+        ...
 
     def clean(self, x: Floats) -> Floats:
         """x with labels one ulp outside put on the end, and NaN outside."""
@@ -214,6 +211,7 @@ class Legendre:
     degree: int
     with_constant: bool = True
     domain: None = None
+    max_order: None = None
 
     @property
     def names(self) -> list[str]:
@@ -221,7 +219,7 @@ class Legendre:
 
     @property
     def constant(self) -> Floats:
-        return first_unit(self.degree + self.with_constant, self.with_constant)
+        return np.asarray(np.eye(1, len(self.names))[0] * self.with_constant)
 
     @property
     def nodes(self) -> int:
@@ -253,6 +251,7 @@ class Harmonics:
     with_constant: bool = True
     suffix: str = ""
     domain: None = None
+    max_order: None = None
 
     @property
     def names(self) -> list[str]:
@@ -261,7 +260,7 @@ class Harmonics:
 
     @property
     def constant(self) -> Floats:
-        return first_unit(2 * self.harmonics + self.with_constant, self.with_constant)
+        return np.asarray(np.eye(1, len(self.names))[0] * self.with_constant)
 
     @property
     def nodes(self) -> int:
@@ -298,22 +297,22 @@ _CHUNK = 1 << 15  # quadrature nodes at a time
 
 
 @dataclass(frozen=True, eq=False)
-class Global:
+class Global(PairFeatures):
     """Features of one cell in which all functions are active.
 
     Parameters
     ----------
-    parts : tuple of Part
+    terms : tuple of TermFunctions
         Their functions follow each other.
     span : tuple of float
         Range of the integrals of `roughness`.
     max_order : int, optional
         Highest derivative that makes sense; those of a polynomial are zero above it.
     points : Floats, optional
-        [K] labels; the names of the parts by default.
+        [K] labels; the names of the functions by default.
     """
 
-    parts: tuple[Part, ...]
+    terms: tuple[TermFunctions, ...]
     span: tuple[float, float]
     max_order: int | None = None
     points: Floats | None = None
@@ -324,7 +323,7 @@ class Global:
 
     @cached_property
     def size(self) -> int:
-        return sum(len(part.names) for part in self.parts)
+        return sum(len(term.names) for term in self.terms)
 
     @property
     def width(self) -> int:
@@ -340,30 +339,24 @@ class Global:
 
     @property
     def domain(self) -> tuple[float, float] | None:
-        return next((part.domain for part in self.parts if part.domain is not None), None)
+        return next((term.domain for term in self.terms if term.domain is not None), None)
 
     def locate(self, x: Floats) -> tuple[Integers, Floats]:
         z = np.asarray(x, dtype=np.float64)
-        for part in self.parts:
-            z = part.clean(z)
+        for term in self.terms:
+            z = term.clean(z)
         known = np.isfinite(z)
         return np.where(known, 0, -1).astype(np.int64), np.where(known, z, 0.0)
 
     def features(self, cell: Integers, z: Floats, order: int = 0) -> Floats:
-        checked_order(order, None)  # a B-spline among the parts refuses by itself
+        checked_order(order, None)  # a B-spline among the terms refuses by itself
         values = self._values(z, order)
         values[cell < 0] = 0.0
         return values
 
     def _values(self, x: Floats, order: int) -> Floats:
-        """[n, K] of all parts, laid out function by function."""
-        return np.concatenate([part.values(x, order).T for part in self.parts]).T
-
-    def pair_features(self, cell: Integers, z: Floats) -> Floats:
-        return products(self.features(cell, z), *self.pair_index())
-
-    def pair_index(self) -> tuple[Integers, Integers]:
-        return pair_index(self.size)
+        """[n, K] of all terms, laid out function by function."""
+        return np.concatenate([term.values(x, order).T for term in self.terms]).T
 
     def design(self, x: Floats, order: int = 0) -> Floats:
         cell, z = self.locate(x)
@@ -372,37 +365,30 @@ class Global:
         return values
 
     def constant(self) -> Floats:
-        return np.concatenate([part.constant for part in self.parts])
+        return np.concatenate([term.constant for term in self.terms])
 
     def roughness(self, order: int) -> Floats:
-        checked_order(order, None)  # a B-spline among the parts refuses by itself
-        dense = self._integrals(order)
+        checked_order(order, None)  # a B-spline among the terms refuses by itself
+        length = self.span[1] - self.span[0]
+        dense = np.zeros((self.size, self.size))  # [K, K] of ∫ D^order B_k D^order B_l dξ
+        edges = np.unique(np.concatenate([term.panels(*self.span) for term in self.terms]))
+        # Harmonics of several periods share their panels, so the nodes of one of them serve all.
+        nodes, weights = legendre.leggauss(sum({type(term): term.nodes for term in self.terms}.values()))
+        step = max(_CHUNK // nodes.size, 1)
+        for start in range(0, edges.size - 1, step):
+            lo = edges[start : start + step + 1][:-1]
+            half_length = np.diff(edges[start : start + step + 1]) / 2
+            x = (lo[:, None] + half_length[:, None] * (1 + nodes)).ravel()
+            scale = np.sqrt((half_length[:, None] * weights).ravel() / length) * length**order
+            rows = np.ascontiguousarray((self._values(x, order) * scale[:, None]).T)
+            dense += np.einsum("kn,ln->kl", rows, rows, optimize=False)
         pairs = np.zeros((self.size, self.size))
         for o in range(self.size):
             pairs[: self.size - o, o] = np.diagonal(dense, o)
         return pairs
 
-    def _integrals(self, order: int) -> Floats:
-        """[K, K] of ∫ D^order B_k D^order B_l dξ, by Gauss quadrature between breakpoints."""
-        length = self.span[1] - self.span[0]
-        dense = np.zeros((self.size, self.size))
-        for x, weights in self._quadrature():
-            values = self._values(x, order) * (np.sqrt(weights / length) * length**order)[:, None]
-            rows = np.ascontiguousarray(values.T)
-            dense += np.einsum("kn,ln->kl", rows, rows, optimize=False)
-        return dense
-
-    def _quadrature(self) -> Iterator[tuple[Floats, Floats]]:
-        edges = np.unique(np.concatenate([part.panels(*self.span) for part in self.parts]))
-        # Harmonics of several periods share their panels, so the nodes of one of them serve all.
-        nodes, weights = legendre.leggauss(sum({type(part): part.nodes for part in self.parts}.values()))
-        step = max(_CHUNK // nodes.size, 1)
-        for start in range(0, edges.size - 1, step):
-            lo, half = edges[start : start + step + 1][:-1], np.diff(edges[start : start + step + 1]) / 2
-            yield (lo[:, None] + half[:, None] * (1 + nodes)).ravel(), (half[:, None] * weights).ravel()
-
     def labels(self) -> list[str] | Floats:
-        return [name for part in self.parts for name in part.names] if self.points is None else self.points
+        return [name for term in self.terms for name in term.names] if self.points is None else self.points
 
     def sample(self) -> Floats:
         if self.points is None:

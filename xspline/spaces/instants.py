@@ -9,12 +9,15 @@ from __future__ import annotations
 import datetime
 import re
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import cftime
 import numpy as np
+from numpy.typing import NDArray
 
-from xspline.spaces._types import Array, Floats, Integers
+Array: TypeAlias = NDArray[Any]
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
 
 STANDARD = "standard"
 # Calendars that agree after 1582 are one; cftime's own aliases for the others.
@@ -108,7 +111,7 @@ def seconds_of_object(label: Any, calendar: str) -> float:
     if isinstance(label, str):
         return _seconds_of_text(label, calendar)
     if isinstance(label, cftime.datetime):
-        _same_calendar(label.calendar, calendar, label)
+        _check_calendar(label.calendar, calendar, label)
         micro = cftime.date2num(label, "microseconds since 1970-01-01", calendar=label.calendar)
         return _ratio(int(micro), 10**6)
     if hasattr(label, "to_datetime64"):  # pandas, with its nanoseconds
@@ -117,7 +120,7 @@ def seconds_of_object(label: Any, calendar: str) -> float:
         label = label.astimezone(datetime.UTC).replace(tzinfo=None)
     if isinstance(label, np.datetime64 | datetime.date):
         label = np.datetime64(label)
-        _same_calendar(STANDARD, calendar, label)
+        _check_calendar(STANDARD, calendar, label)
         return float(seconds_of_integers(np.asarray(label)))
     if label is None or (isinstance(label, float) and np.isnan(label)):
         return np.nan
@@ -133,7 +136,7 @@ def seconds_of_objects(labels: Array, calendar: str) -> Floats:
         and issubclass(next(iter(kinds)), cftime.datetime)
         and len({d.calendar for d in flat}) == 1
     ):
-        _same_calendar(flat[0].calendar, calendar, flat[0])
+        _check_calendar(flat[0].calendar, calendar, flat[0])
         micro = cftime.date2num(flat, "microseconds since 1970-01-01", calendar=flat[0].calendar)
         seconds = seconds_of_integers(np.asarray(micro, dtype=np.int64).view("M8[us]"))
     else:
@@ -141,7 +144,7 @@ def seconds_of_objects(labels: Array, calendar: str) -> Floats:
     return seconds.reshape(labels.shape)
 
 
-def _same_calendar(given: str, wanted: str, label: Any) -> None:
+def _check_calendar(given: str, wanted: str, label: Any) -> None:
     if canonical_calendar(given) != wanted:
         raise ValueError(
             f"{label} is a date of the {canonical_calendar(given)} calendar, the coordinate has the {wanted} "
@@ -158,26 +161,23 @@ def _seconds_of_text(text: str, calendar: str) -> float:
         raise ValueError(
             f"{text!r} is not an ISO date such as '2010-01-15' or '2010-01-15T06:00'; times are UTC"
         )
-    year, *rest = (int(part) if part else None for part in match.groups()[:6])
-    parts = [default if part is None else part for part, default in zip(rest, (1, 1, 0, 0, 0), strict=True)]
-    whole = _whole_seconds(int(year or 0), parts, calendar, text)
-    fraction = Fraction("0" + match[7]) if match[7] and len(match[7]) > 1 else Fraction(0)
-    return whole + float(fraction)
-
-
-def _whole_seconds(year: int, parts: list[int], calendar: str, text: str) -> int:
-    month, day, *clock = parts
+    numbers = [int(part) if part else None for part in match.groups()[:6]]
+    first_instant = (0, 1, 1, 0, 0, 0)
+    year, month, day, hour, minute, second = (
+        default if number is None else number for number, default in zip(numbers, first_instant, strict=True)
+    )
     try:
         if calendar == STANDARD:
             date = f"{year:05d}" if year < 0 else f"{year:04d}"
             days = int(np.datetime64(f"{date}-{month:02d}-{day:02d}", "D").astype(np.int64))
         else:
-            origin = cftime.datetime(year, month, day, calendar=calendar)
-            days = int(cftime.date2num(origin, "days since 1970-01-01", calendar=calendar))
-        datetime.time(clock[0], clock[1], clock[2])
+            date_then = cftime.datetime(year, month, day, calendar=calendar)
+            days = int(cftime.date2num(date_then, "days since 1970-01-01", calendar=calendar))
+        datetime.time(hour, minute, second)
     except ValueError as error:
         raise ValueError(f"{text!r} is not a date of the {calendar} calendar: {error}") from None
-    return days * DAY + clock[0] * 3600 + clock[1] * 60 + clock[2]
+    fraction = float(Fraction("0" + match[7])) if match[7] and len(match[7]) > 1 else 0.0
+    return days * DAY + hour * 3600 + minute * 60 + second + fraction
 
 
 # --- durations
@@ -189,23 +189,20 @@ _USE = 'pass a string such as "365.2425D" or "6h", "year", "day", or numpy.timed
 def seconds_of_duration(value: Any, calendar: str | None) -> float:
     """A length of time to seconds; bare numbers are refused by the caller, who knows what it is for."""
     if isinstance(value, str):
-        return _seconds_of_duration_text(value.strip(), calendar)
+        text = value.strip()
+        if text == "year":
+            return float(MEAN_YEAR[calendar or STANDARD] * DAY)
+        if text == "day":
+            return float(DAY)
+        match = _DURATION.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not a length of time; {_USE} (units: {' '.join(SECONDS)})")
+        return float(Fraction(match[1]) * SECONDS[match[2]])
     if isinstance(value, datetime.timedelta):
         return _ratio(value // datetime.timedelta(microseconds=1), 10**6)
     if isinstance(value, np.timedelta64):
         return float(seconds_of_integers(np.asarray(value)))
     raise TypeError(f"{value!r} is not a length of time; {_USE}")
-
-
-def _seconds_of_duration_text(text: str, calendar: str | None) -> float:
-    if text == "year":
-        return float(MEAN_YEAR[calendar or STANDARD] * DAY)
-    if text == "day":
-        return float(DAY)
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a length of time; {_USE} (units: {' '.join(SECONDS)})")
-    return float(Fraction(match[1]) * SECONDS[match[2]])
 
 
 def _ratio(count: int, per: int) -> float:
@@ -217,39 +214,39 @@ def _ratio(count: int, per: int) -> float:
 # --- seconds to labels
 
 
-def labels_of_seconds(x: Floats, calendar: str) -> Array:
-    """Seconds to datetime64[ns] (datetime64[us] outside its range) or, for other calendars, cftime dates."""
-    if calendar == STANDARD:
-        return _integers_of_seconds(x, "M")
-    micro = _micro(x)
-    dates = cftime.num2date(
-        np.where(np.isnan(x), 0, micro), "microseconds since 1970-01-01", calendar=calendar
-    )
-    return np.where(np.isnan(x), np.array(None, dtype=object), dates)
-
-
-def timedeltas_of_seconds(x: Floats) -> Array:
-    """Seconds to timedelta64[ns], or timedelta64[us] outside its range."""
-    return _integers_of_seconds(x, "m")
-
-
 # int64 nanoseconds end in 2262; one second is left for the rounding.
 _NANOSECOND_RANGE = float(2**63 // 10**9 - 1)
 # Above this a float64 of seconds no longer tells nanoseconds apart, and microseconds are what was meant.
 _NANOSECOND_EXACT = 2.0**22
 
 
-def _integers_of_seconds(x: Floats, kind: str) -> Array:
-    known = x[~np.isnan(x)]
+def labels_of_seconds(x: Floats, kind: str, calendar: str | None) -> Array:
+    """Seconds to datetime64, timedelta64 or, of calendars other than the standard one, cftime dates.
+
+    Parameters
+    ----------
+    x : Floats
+        Seconds, since 1970-01-01 for times; NaN is missing.
+    kind : {"time", "timedelta"}
+    calendar : str or None
+        Of times.
+
+    Returns
+    -------
+    ndarray of [ns] (of [us] where a label is outside the range of nanoseconds), or of objects.
+    """
+    missing = np.isnan(x)
+    if calendar not in (STANDARD, None):
+        micro, unit = np.where(missing, 0, _count(x, 10**6)), "microseconds since 1970-01-01"
+        return np.where(missing, np.array(None, dtype=object), cftime.num2date(micro, unit, calendar))
+    letter, known = "M" if kind == "time" else "m", x[~missing]
     if known.size and np.max(np.abs(known)) > _NANOSECOND_RANGE:
-        return np.where(np.isnan(x), np.array("NaT", dtype=f"{kind}8[us]"), _micro(x).astype(f"{kind}8[us]"))
-    coarse = np.abs(np.nan_to_num(x)) >= _NANOSECOND_EXACT
-    nano = np.where(coarse, _micro(x) * 1000, _count(np.where(coarse, 0.0, x), 10**9))
-    return np.where(np.isnan(x), np.array("NaT", dtype=f"{kind}8[ns]"), nano.astype(f"{kind}8[ns]"))
-
-
-def _micro(x: Floats) -> Integers:
-    return _count(x, 10**6)
+        count, dtype = _count(x, 10**6), f"{letter}8[us]"
+    else:
+        coarse = np.abs(np.nan_to_num(x)) >= _NANOSECOND_EXACT
+        count = np.where(coarse, _count(x, 10**6) * 1000, _count(np.where(coarse, 0.0, x), 10**9))
+        dtype = f"{letter}8[ns]"
+    return np.where(missing, np.array("NaT", dtype=dtype), count.astype(dtype))
 
 
 def _count(x: Floats, per: int) -> Integers:
@@ -289,9 +286,8 @@ def plain_text(label: Any) -> Any:
     if isinstance(label, np.timedelta64 | datetime.timedelta):
         return f"{seconds_of_duration(label, None)!r}s"
     if isinstance(label, cftime.datetime):
-        return text_of_seconds(
-            seconds_of_object(label, canonical_calendar(label.calendar)), canonical_calendar(label.calendar)
-        )
+        calendar = canonical_calendar(label.calendar)
+        return text_of_seconds(seconds_of_object(label, calendar), calendar)
     if isinstance(label, np.datetime64 | datetime.date) or hasattr(label, "to_datetime64"):
         return text_of_seconds(seconds_of_object(label, STANDARD), STANDARD)
     return label

@@ -13,12 +13,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from xspline.spaces._types import Floats
 from xspline.spaces.axis import Axis
-from xspline.spaces.bases import BSpline, Fourier
-from xspline.spaces.basis import Basis, Extent, as_basis, naming, range_of, stored
-from xspline.spaces.features import Features, frozen
-from xspline.spaces.union import Union
+from xspline.spaces.bases import BSpline, Fourier, as_basis
+from xspline.spaces.basis import Basis, Extent, Union, coordinate_in_errors, range_of, stored
+from xspline.spaces.features import Features, Floats, frozen
 
 SCHEMA = 1
 
@@ -44,6 +42,9 @@ class Space:
         How labels are read; inferred from the name and from domain and period where left out.
     extents : mapping of str to (float, float), optional
         Ranges of the data, as floats of the axis, for bases without a domain.
+    from_data : sequence of str, optional
+        More coordinates whose domain was taken from data, which `difference` tells; those that take it from `extents`
+        are counted without being named.
 
     Raises
     ------
@@ -52,8 +53,14 @@ class Space:
 
     Examples
     --------
-    >>> Space({"lat": BSpline(13, domain=(-30, 30)), "lon": BSpline(23, period=360.0)}).shape
-    (13, 23)
+    >>> from xspline import BSpline, Fourier, Space
+    >>> space = Space({"lat": BSpline(13, domain=(-30, 30)), "time": Fourier(2, period="year")})
+    >>> space.shape
+    (13, 5)
+    >>> space.basis("lat")
+    BSpline(13, domain=(-30.0, 30.0))
+    >>> space.axis("time").kind
+    'time'
     """
 
     axes: dict[str, tuple[Axis, Basis]]
@@ -65,20 +72,22 @@ class Space:
         *,
         axes: Mapping[str, Axis] | None = None,
         extents: Mapping[str, Extent] | None = None,
+        from_data: Sequence[str] = (),
     ) -> None:
         if not bases:
             raise ValueError(
                 'a space needs at least one coordinate, as in Space({"x": BSpline(13, domain=(0, 1))})'
             )
-        bound, from_data = {}, []
+        bound, learned = {}, []
         for name, value in bases.items():
-            with naming(name):
+            with coordinate_in_errors(name):
                 basis = as_basis(value)
                 axis = (axes or {}).get(name) or _inferred(name, basis)
             bound[name] = (axis, basis.bind(axis, (extents or {}).get(name), name=name))
-            if basis.needs_extent:
-                from_data.append(name)
-        self.__dict__.update(axes=bound, from_data=tuple(from_data))
+            if basis.needs_extent or name in from_data:
+                learned.append(name)
+        object.__setattr__(self, "axes", bound)
+        object.__setattr__(self, "from_data", tuple(learned))
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"Space is immutable; make a new one instead of setting {name}")
@@ -88,12 +97,15 @@ class Space:
 
         Neither is part of the definitions, so the digest stays.
         """
-        pairs = {name: (_described(axis, axes.get(name)), basis) for name, (axis, basis) in self.axes.items()}
-        space = Space(
-            {name: basis for name, (_, basis) in pairs.items()}, axes={n: a for n, (a, _) in pairs.items()}
-        )
-        space.__dict__["from_data"] = self.from_data
-        return space
+        described = {}
+        for name, (axis, _) in self.axes.items():
+            other = axes.get(name)
+            if other is not None and other.kind == axis.kind:
+                units, role = axis.units or other.units, axis.role or other.role
+                axis = replace(axis, units=units, role=role, wrap=axis.wrap or other.wrap)
+            described[name] = axis
+        bases: dict[str, Basis | int] = {name: basis for name, (_, basis) in self.axes.items()}
+        return Space(bases, axes=described, from_data=self.from_data)
 
     # --- shape
 
@@ -165,7 +177,7 @@ class Space:
         return hashlib.sha256(_canonical(definitions).encode()).hexdigest()
 
     def to_json(self) -> str:
-        """Canonical JSON text from which `from_json` makes an equal space."""
+        """Canonical JSON text from which `from_json` builds an equal space."""
         items = self.axes.items()
         axes = [
             {"name": name, "axis": axis.to_dict(), "basis": basis.to_dict()} for name, (axis, basis) in items
@@ -174,7 +186,29 @@ class Space:
 
     @staticmethod
     def from_json(text: str) -> Space:
-        """Inverse of `to_json`."""
+        """Build a space from the text of `to_json`.
+
+        Parameters
+        ----------
+        text : str
+
+        Returns
+        -------
+        Space
+            Equal to the one that was written; two calls with one text may return one object.
+
+        Raises
+        ------
+        ValueError
+            The text is not of this schema, or does not describe a space.
+
+        Examples
+        --------
+        >>> from xspline import BSpline, Space
+        >>> space = Space({"lat": BSpline(13, domain=(-30, 30))})
+        >>> Space.from_json(space.to_json()) == space
+        True
+        """
         return _from_json(text)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -194,10 +228,12 @@ class Space:
         Labels already inside, or one ulp outside, stay as they are bit for bit.
         """
         axis, basis = self._coordinate(name)
-        with naming(name):
+        with coordinate_in_errors(name):
             x = axis.to_float(labels)
-        ends = _wrapping_range(basis, axis)
-        return x if axis.wrap is None or ends is None else _wrapped(x, *ends, axis.wrap)
+        # A Fourier basis alone takes labels as they are: its functions repeat by themselves.
+        if axis.wrap is None or basis.domain is None or isinstance(basis, Fourier):
+            return x
+        return _wrapped(x, *range_of(axis, basis.domain), axis.wrap)
 
     def window(self, ranges: Sequence[tuple[float, float]]) -> tuple[tuple[int, int], ...]:
         """(start, length) per coordinate of the coefficients that the box of [lo, hi] ranges touches."""
@@ -210,8 +246,13 @@ class Space:
         items = ", ".join(
             f"{json.dumps(name)}: {basis.code('xs.')}" for name, (_, basis) in self.axes.items()
         )
-        odd = {name: axis for name, (axis, basis) in self.axes.items() if not _inferable(name, axis, basis)}
-        given = ", ".join(f"{json.dumps(name)}: {_axis_code(axis)}" for name, axis in odd.items())
+        explicit = []  # axes that do not follow from name and basis, up to their units
+        for name, (axis, basis) in self.axes.items():
+            if replace(_inferred(name, basis), units=axis.units) != axis:
+                kept = {k: v for k, v in axis.to_dict().items() if axis.kind == "number" or k != "units"}
+                arguments = ", ".join(f"{key}={value!r}" for key, value in kept.items())
+                explicit.append(f"{json.dumps(name)}: xs.spaces.Axis({arguments})")
+        given = ", ".join(explicit)
         return f"xs.Space({{{items}}}{f', axes={{{given}}}' if given else ''})"
 
     def difference(self, other: Space) -> str:
@@ -223,29 +264,23 @@ class Space:
                 f"the spaces have different coordinates: {self.names} and {other.names}; name the bases of both, or "
                 "agree on one space beforehand"
             )
-        parts = [text for name in self.names for text in self._difference_at(name, other)]
-        differ = [name for name in self.names if self.axes[name][1] != other.axes[name][1]]
-        if learned := [name for name in differ if name in {*self.from_data, *other.from_data}]:
-            parts.append(
-                f"the domain of {', '.join(learned)} was taken from the data: agree on one beforehand, "
-                f"with space = {self._agreed(other).code()}"
-            )
-        return "; ".join(parts)
-
-    def _difference_at(self, name: str, other: Space) -> list[str]:
-        (axis, basis), (its_axis, its_basis) = self.axes[name], other.axes[name]
-        if (axis.kind, axis.calendar) != (its_axis.kind, its_axis.calendar):
-            return [f"{name}: {axis.noun} and {its_axis.noun} coordinates"]
-        return [f"{name}: {basis!r} and {its_basis!r}"] if basis.to_dict() != its_basis.to_dict() else []
-
-    def _agreed(self, other: Space) -> Space:
-        """This space, with the hull of both domains and the larger size where they came from data."""
-        agreed: dict[str, Basis | int] = {}
+        differences, from_data = [], {*self.from_data, *other.from_data}
+        agreed: dict[str, Basis | int] = {}  # with the hull of both domains where they came from data
         for name, (axis, basis) in self.axes.items():
-            theirs = other.axes[name][1]
-            hull = _hull(axis, basis, theirs) if name in {*self.from_data, *other.from_data} else None
-            agreed[name] = basis if hull is None else hull
-        return Space(agreed, axes={name: axis for name, (axis, _) in self.axes.items()})
+            its_axis, its_basis = other.axes[name]
+            if (axis.kind, axis.calendar) != (its_axis.kind, its_axis.calendar):
+                differences.append(f"{name}: {axis.noun} and {its_axis.noun} coordinates")
+            elif basis.to_dict() != its_basis.to_dict():
+                differences.append(f"{name}: {basis!r} and {its_basis!r}")
+            agreed[name] = _hull(axis, basis, its_basis) if name in from_data else basis
+        learned = [name for name in self.names if name in from_data and self.basis(name) != other.basis(name)]
+        if learned:
+            space = Space(agreed, axes={name: axis for name, (axis, _) in self.axes.items()})
+            differences.append(
+                f"the domain of {', '.join(learned)} was taken from the data: agree on one beforehand, "
+                f"with space = {space.code()}"
+            )
+        return "; ".join(differences)
 
     def __repr__(self) -> str:
         width = max(map(len, self.names))
@@ -261,19 +296,11 @@ class Space:
         return f"<div>{head}<table>{rows}</table>{foot}</div>"
 
     def _rows(self) -> list[tuple[str, int, Basis]]:
-        return [(name, size, self.axes[name][1]) for name, size in zip(self.names, self.shape, strict=True)]
+        return [(name, size, self.basis(name)) for name, size in zip(self.names, self.shape, strict=True)]
 
     @property
     def _title(self) -> str:
         return f"Space {' × '.join(map(str, self.shape))} = {self.size} coefficients"
-
-
-def _described(axis: Axis, other: Axis | None) -> Axis:
-    """Return an axis with what is empty in it taken from another of the same kind."""
-    if other is None or other.kind != axis.kind:
-        return axis
-    units, role, wrap = axis.units or other.units, axis.role or other.role, axis.wrap or other.wrap
-    return replace(axis, units=units, role=role, wrap=wrap)
 
 
 def _canonical(value: Any) -> str:
@@ -290,9 +317,8 @@ def _from_json(text: str) -> Space:
         )
     items = {item["name"]: item for item in data["axes"]}
     bases: dict[str, Basis | int] = {name: Basis.from_dict(item["basis"]) for name, item in items.items()}
-    space = Space(bases, axes={name: Axis.from_dict(item["axis"]) for name, item in items.items()})
-    space.__dict__["from_data"] = tuple(data["from_data"])
-    return space
+    axes = {name: Axis.from_dict(item["axis"]) for name, item in items.items()}
+    return Space(bases, axes=axes, from_data=data["from_data"])
 
 
 # --- axes from bases alone
@@ -300,7 +326,8 @@ def _from_json(text: str) -> Space:
 
 def _inferred(name: str, basis: Basis) -> Axis:
     """Axis of a coordinate of which only the basis is known: from its domain or knots, else its durations."""
-    labels = [label for term in _terms(basis) for label in _labels(term)]
+    labels = [label for term in _terms(basis) for label in term.domain or ()]
+    labels += [knot for term in _terms(basis) if isinstance(term, BSpline) for knot in term.knots or ()]
     if labels:
         return Axis.infer(name, labels)
     durations = [d for t in _terms(basis) for d in (getattr(t, "period", None), getattr(t, "spacing", None))]
@@ -313,68 +340,37 @@ def _terms(basis: Basis) -> tuple[Basis, ...]:
     return basis.terms if isinstance(basis, Union) else (basis,)
 
 
-def _labels(term: Basis) -> tuple[Any, ...]:
-    return (*(term.domain or ()), *((isinstance(term, BSpline) and term.knots) or ()))
-
-
-def _inferable(name: str, axis: Axis, basis: Basis) -> bool:
-    inferred = _inferred(name, basis)
-    return (inferred.kind, inferred.calendar, inferred.wrap, inferred.role) == (
-        axis.kind,
-        axis.calendar,
-        axis.wrap,
-        axis.role,
-    )
-
-
-def _axis_code(axis: Axis) -> str:
-    arguments = ", ".join(
-        f"{key}={value!r}" for key, value in axis.to_dict().items() if axis.kind == "number" or key != "units"
-    )
-    return f"xs.spaces.Axis({arguments})"
-
-
-def _hull(axis: Axis, basis: Basis, other: Basis) -> Basis | None:
+def _hull(axis: Axis, basis: Basis, other: Basis) -> Basis:
     """A basis on the hull of both domains: the larger of two splines, else that of the wider domain.
 
-    A longitude that closes the circle for one of them does so for both. None keeps the basis as it is.
+    A longitude that closes the circle for one of them does so for both. A basis whose domain follows from knots or a
+    period stays as it is.
     """
-    if basis.domain is None or other.domain is None or _rigid(basis):
-        return None
-    if _rigid(other):
-        closed = axis.wrap is not None and isinstance(other, BSpline) and _like(basis, other)
-        return other if closed else None
+
+    def is_fixed(basis: Basis) -> bool:
+        splines = [term for term in _terms(basis) if isinstance(term, BSpline)]
+        return any(term.knots is not None or term.period is not None for term in splines)
+
+    # B-splines of one degree with uniform knots.
+    alike = (
+        isinstance(basis, BSpline)
+        and isinstance(other, BSpline)
+        and basis.knots is None
+        and other.knots is None
+        and basis.degree == other.degree
+    )
+    if basis.domain is None or other.domain is None or is_fixed(basis):
+        return basis
+    if is_fixed(other):
+        return other if axis.wrap is not None and alike else basis
     (a, b), (c, d) = range_of(axis, basis.domain), range_of(axis, other.domain)
     domain = (stored(axis, min(a, c)), stored(axis, max(b, d)))
     mine, theirs = basis.with_domain(domain), other.with_domain(domain)
-    larger = theirs.count > mine.count if _like(basis, other) else d - c > b - a
+    larger = theirs.count > mine.count if alike else d - c > b - a
     return theirs if larger else mine
 
 
-def _rigid(basis: Basis) -> bool:
-    """Whether the domain follows from knots or a period."""
-    return any(
-        isinstance(t, BSpline) and (t.knots is not None or t.period is not None) for t in _terms(basis)
-    )
-
-
-def _like(basis: Basis, other: Basis) -> bool:
-    """Whether both are B-splines of one degree with uniform knots."""
-    return _degree(basis) is not None and _degree(basis) == _degree(other)
-
-
-def _degree(basis: Basis) -> int | None:
-    return basis.degree if isinstance(basis, BSpline) and basis.knots is None else None
-
-
 # --- longitudes
-
-
-def _wrapping_range(basis: Basis, axis: Axis) -> Extent | None:
-    """Domain into which labels are wrapped; None where a Fourier basis alone takes them as they are."""
-    if basis.domain is None or isinstance(basis, Fourier):
-        return None
-    return range_of(axis, basis.domain)
 
 
 def _wrapped(x: Floats, lo: float, hi: float, wrap: float) -> Floats:

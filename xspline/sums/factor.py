@@ -12,7 +12,6 @@ X: the sum of X over all these places, so that tr(X B) = Σ Z B, and φᵀ X φ 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.sums.window import Array, Window, add_into, embed, lengths, take, union, whole
+from xspline.sums.window import Array, Window, add_into, embed, lengths, union, whole
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
@@ -35,26 +34,24 @@ def digest_key(*parts: bytes | str | NDArray[Any]) -> int:
     Keys form a ring, modulo 2**128, that follows the algebra of factors: the key of a sum is the sum of keys,
     that of a product over different axes their product, and 1 is the key of ones. So equal keys mean the same
     multiset of contributions, in whatever order they were added. Put the axes among the parts: two factors
-    over different axes that are made of the same numbers need different keys.
+    over different axes that consist of the same numbers need different keys.
     """
     digest = blake2b(digest_size=16)
     for part in parts:
-        for piece in _pieces_of(part):
+        if isinstance(part, bytes | str):
+            pieces = [b"text", part.encode()] if isinstance(part, str) else [b"bytes", part]
+        else:
+            array = np.asarray(part)
+            if array.dtype.hasobject:
+                raise TypeError(
+                    "a key cannot be made from an array of Python objects; pass numbers, text or bytes"
+                )
+            native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+            pieces = [b"array", native.dtype.str.encode(), repr(array.shape).encode(), native.tobytes()]
+        for piece in pieces:
             digest.update(len(piece).to_bytes(8, "little"))
             digest.update(piece)
     return int.from_bytes(digest.digest(), "little")
-
-
-def _pieces_of(part: bytes | str | NDArray[Any]) -> tuple[bytes, ...]:
-    if isinstance(part, bytes):
-        return (b"bytes", part)
-    if isinstance(part, str):
-        return (b"text", part.encode())
-    array = np.asarray(part)
-    if array.dtype.hasobject:
-        raise TypeError("a key cannot be made from an array of Python objects; pass numbers, text or bytes")
-    native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    return (b"array", native.dtype.str.encode(), repr(array.shape).encode(), native.tobytes())
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +70,7 @@ class Factor:
         each axis a, indices modulo the size on a periodic axis. Entries are *contributions*: they are added,
         never assigned. Batch extents are 1 (shared) or n.
     key : int
-        What the factor was made of, see `digest_key`.
+        Digest of what the pairs were computed from, see `digest_key`.
     """
 
     axes: tuple[int, ...]
@@ -112,18 +109,14 @@ class Factor:
         """Number of coefficients along each axis of this factor."""
         return tuple(frame.sizes[axis] for axis in self.axes)
 
-    def add(self, other: Factor, frame: Frame) -> Factor:
-        """Sum with a factor over the same axes, on the union of both windows; keys add."""
-        return add_factors((self, other), frame)
-
     def scaled(self, x: float) -> Factor:
         """The factor times a number; equal factors scaled by equal numbers keep equal keys."""
         # An odd multiplier is invertible modulo 2**128: different keys stay different.
         salt = digest_key("scaled", np.asarray(float(x))) | 1
         return Factor(self.axes, self.window, self.pairs * x, self.key * salt % KEY_MODULUS)
 
-    def members(self, axis: int, span: slice) -> Factor:
-        """The same factor for some of the members along one batch axis, as a view; one with extent 1 serves all."""
+    def batch_slice(self, axis: int, span: slice) -> Factor:
+        """The same factor for a slice of one batch axis, as a view; with extent 1 it serves all of them."""
         if self.batch[axis] == 1:
             return self
         pairs = self.pairs[(slice(None),) * (2 * len(self.axes) + axis) + (span,)]
@@ -137,35 +130,46 @@ class Factor:
             raise ValueError(f"a factor with {len(self.batch)} batch axes cannot get {count}")
         return Factor(self.axes, self.window, self.pairs.reshape(self.pairs.shape + (1,) * count), self.key)
 
-    def matvec(self, v: Array, frame: Frame) -> Array:
-        """Product with vectors.
+    def apply(self, v: Array, frame: Frame, positions: Sequence[int]) -> Array:
+        """Product with vectors that already lie on the factor's window.
 
         Parameters
         ----------
-        v : ndarray, [K.., rest.., b..]
-            All coefficients of the factor's axes first, in order; its batch axes last.
+        v : ndarray
+            The axes `positions` are those of the factor, on its window; its batch axes are the last.
+        frame : Frame
+        positions : sequence of int
 
         Returns
         -------
         ndarray of the same shape (batch extents of 1 broadcast against those of the factor).
         """
-        sizes = self.sizes(frame)
-        product = self.apply(take(v, self.window, sizes), frame, range(len(self.axes)))
-        return embed(product, self.window, sizes)
-
-    def apply(self, v: Array, frame: Frame, positions: Sequence[int]) -> Array:
-        """Product with vectors that already lie on the factor's window along the axes `positions` of `v`."""
         tails = self._tails(frame)
         for position, tail in zip(positions, tails, strict=True):
-            v = _unroll(v, position, tail)
-        lifted = (1,) * (v.ndim - len(self.batch)) + self.batch
-        out = np.zeros(np.broadcast_shapes(v.shape, lifted))
+            if tail:  # repeat the first entries behind the last, so that a circle reads as a line
+                first = v[(slice(None),) * position + (slice(tail),)]
+                v = np.concatenate([v, first], axis=position)
+        out = np.zeros(np.broadcast_shapes(v.shape, (1,) * (v.ndim - len(self.batch)) + self.batch))
         for offset, counts in self._offsets(tails):
-            pairs = self._lifted(offset, counts, v.ndim, positions)
-            for rows, columns in _row_and_column_slices(offset, counts, v.ndim, positions):
-                out[rows] += pairs * v[columns]
+            shape = [1] * (v.ndim - len(self.batch)) + list(self.batch)
+            for position, count in zip(positions, counts, strict=True):
+                shape[position] = count
+            # Contiguous: with the offsets last a slice of the pair array visits every cache line, and up to
+            # 2**axes orientations use it.
+            pairs = np.ascontiguousarray(self.pairs[tuple(slice(n) for n in counts) + offset]).reshape(shape)
+            for flips in orientations(offset):
+                rows, columns = [slice(None)] * v.ndim, [slice(None)] * v.ndim
+                for position, o, n, flip in zip(positions, offset, counts, flips, strict=True):
+                    first_member, second_member = slice(0, n), slice(o, o + n)
+                    rows[position] = second_member if flip else first_member
+                    columns[position] = first_member if flip else second_member
+                out[tuple(rows)] += pairs * v[tuple(columns)]
         for position, tail in zip(positions, tails, strict=True):
-            out = _roll_up(out, position, tail)
+            if tail:  # the transpose: add the repeated entries to those that they repeat
+                before = (slice(None),) * position
+                line = out[(*before, slice(out.shape[position] - tail))]
+                line[(*before, slice(tail))] += out[(*before, slice(-tail, None))]
+                out = line
         return out
 
     def diagonal(self) -> Array:
@@ -214,18 +218,6 @@ class Factor:
             if all(count > 0 for count in counts):
                 yield offset, counts
 
-    def _lifted(
-        self, offset: tuple[int, ...], counts: tuple[int, ...], ndim: int, positions: Sequence[int]
-    ) -> Array:
-        """Pairs of one offset, broadcastable against vectors of `ndim` dimensions."""
-        pairs = self.pairs[tuple(slice(count) for count in counts) + offset]
-        shape = [1] * (ndim - len(self.batch)) + list(self.batch)
-        for position, count in zip(positions, counts, strict=True):
-            shape[position] = count
-        # Contiguous: with the offsets last a slice of the pair array visits every cache line, and up to
-        # 2**axes orientations use it.
-        return np.ascontiguousarray(pairs).reshape(shape)
-
 
 def orientations(offset: Sequence[int]) -> Iterator[tuple[bool, ...]]:
     """Which of the two members of a pair (k, k + offset) is the row, along each axis.
@@ -240,34 +232,6 @@ def orientations(offset: Sequence[int]) -> Iterator[tuple[bool, ...]]:
         all False.
     """
     return itertools.product(*((False, True) if o else (False,) for o in offset))
-
-
-def _row_and_column_slices(
-    offset: tuple[int, ...], counts: tuple[int, ...], ndim: int, positions: Sequence[int]
-) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
-    for flips in orientations(offset):
-        rows, columns = [slice(None)] * ndim, [slice(None)] * ndim
-        for position, o, n, flip in zip(positions, offset, counts, flips, strict=True):
-            first, second = slice(0, n), slice(o, o + n)
-            rows[position], columns[position] = (second, first) if flip else (first, second)
-        yield tuple(rows), tuple(columns)
-
-
-def _unroll(v: Array, position: int, tail: int) -> Array:
-    """Repeat the first `tail` entries behind the last, so that a circle reads as a line."""
-    if not tail:
-        return v
-    return np.concatenate([v, v[(slice(None),) * position + (slice(tail),)]], axis=position)
-
-
-def _roll_up(out: Array, position: int, tail: int) -> Array:
-    """Transpose of `_unroll`: add the repeated entries to those that they repeat."""
-    if not tail:
-        return out
-    before = (slice(None),) * position
-    line = out[(*before, slice(out.shape[position] - tail))]
-    line[(*before, slice(tail))] += out[(*before, slice(-tail, None))]
-    return line
 
 
 def add_factors(factors: Sequence[Factor], frame: Frame) -> Factor:
@@ -330,27 +294,24 @@ def outer_pairs(vectors: Array, frame: Frame) -> Array:
     """
     count = len(frame.sizes)
     out = np.zeros((*frame.sizes, *frame.offsets, *vectors.shape[count + 1 :]))
+
+    def shifted(offsets: Sequence[int]) -> Array:
+        """Entry k + o at k: modulo K on periodic axes, zero past the end of others."""
+        x = vectors
+        for axis, o in enumerate(offsets):
+            if o:
+                x = np.roll(x, -o, axis=axis)
+                if not frame.periodic[axis]:
+                    x[(slice(None),) * axis + (slice(-o, None),)] = 0.0
+        return x
+
     for offset in np.ndindex(*frame.offsets):
         place = (slice(None),) * count + offset
-        for exchanged in orientations(offset):
-            members = (
-                _shifted(
-                    vectors, [o if e == side else 0 for o, e in zip(offset, exchanged, strict=True)], frame
-                )
-                for side in (True, False)
-            )
-            out[place] += np.sum(math.prod(members), axis=count)
+        for flips in orientations(offset):
+            rows = shifted([o if flip else 0 for o, flip in zip(offset, flips, strict=True)])
+            columns = shifted([0 if flip else o for o, flip in zip(offset, flips, strict=True)])
+            out[place] += np.sum(rows * columns, axis=count)
     return out
-
-
-def _shifted(x: Array, offset: list[int], frame: Frame) -> Array:
-    """Entry k + o at k: modulo K on periodic axes, zero past the end of others."""
-    for axis, o in enumerate(offset):
-        if o:
-            x = np.roll(x, -o, axis=axis)
-            if not frame.periodic[axis]:
-                x[(slice(None),) * axis + (slice(-o, None),)] = 0.0
-    return x
 
 
 def masked_pairs(pairs: Array, keep: Array, frame: Frame) -> Array:

@@ -148,13 +148,11 @@ class Gram:
     def form(self, v: Array, frame: Frame, slab: int = SLAB) -> Array:
         """Quadratic form vᵀGv of vectors [K.., b..], with as many batch axes as the Gram: [b..].
 
-        Members of a large batch are taken a few at a time, about `slab` numbers, since a product takes several
-        arrays as large as its vectors.
+        A large batch is taken a slice at a time, about `slab` numbers, since a product takes several arrays as large
+        as its vectors.
         """
-        axes, batch = (
-            tuple(range(len(frame.sizes))),
-            np.broadcast_shapes(v.shape[len(frame.sizes) :], self.batch),
-        )
+        axes = tuple(range(len(frame.sizes)))
+        batch = np.broadcast_shapes(v.shape[len(axes) :], self.batch)
         if not batch:
             return np.asarray(np.sum(v * self.matvec(v, frame)))
         v, out = np.broadcast_to(v, (*frame.sizes, *batch)), np.empty(batch)
@@ -163,13 +161,14 @@ class Gram:
         for first in range(0, batch[longest], step):
             span = slice(first, first + step)
             own = v[(slice(None),) * (len(axes) + longest) + (span,)]
-            product = self._members(longest, span).matvec(own, frame)
+            product = self.batch_slice(longest, span).matvec(own, frame)
             out[(slice(None),) * longest + (span,)] = np.sum(own * product, axis=axes)
         return out
 
-    def _members(self, axis: int, span: slice) -> Gram:
-        """Some of the members along one batch axis."""
-        return Gram(tuple(tuple(f.members(axis, span) for f in term) for term in self.terms), self.batch_ndim)
+    def batch_slice(self, axis: int, span: slice) -> Gram:
+        """The Gram of a slice of one batch axis, as views; what is shared along it stays whole."""
+        terms = (tuple(factor.batch_slice(axis, span) for factor in term) for term in self.terms)
+        return Gram(tuple(terms), self.batch_ndim)
 
     def image(self, vectors: Sequence[Array], window: Window, frame: Frame) -> Array:
         """Product with the outer product of one vector per axis, on `window`, which holds those of all terms.
@@ -229,40 +228,39 @@ class Gram:
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Plain arrays by name, and a JSON-able description, for files."""
-        arrays = {
-            _name(i, j): factor.pairs for i, term in enumerate(self.terms) for j, factor in enumerate(term)
-        }
-        terms = [[_describe(factor) for factor in term] for term in self.terms]
+        arrays, terms = {}, []
+        for i, term in enumerate(self.terms):
+            described = []
+            for j, factor in enumerate(term):
+                arrays[f"pairs_{i}_{j}"] = factor.pairs
+                window = [list(span) for span in factor.window]
+                described.append({"axes": list(factor.axes), "window": window, "key": f"{factor.key:032x}"})
+            terms.append(described)
         return arrays, {"batch_ndim": self.batch_ndim, "terms": terms}
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Gram:
-        """Inverse of `to_arrays`; other arrays in the mapping are left alone."""
-        terms = tuple(
-            tuple(_restore(description, arrays, _name(i, j)) for j, description in enumerate(term))
-            for i, term in enumerate(meta["terms"])
-        )
-        return Gram(terms, int(meta["batch_ndim"]))
+        """Inverse of `to_arrays`; other arrays in the mapping are left alone.
 
-
-# Files
-
-
-def _name(term: int, factor: int) -> str:
-    return f"pairs_{term}_{factor}"
-
-
-def _describe(factor: Factor) -> dict[str, Any]:
-    window = [list(span) for span in factor.window]
-    return {"axes": list(factor.axes), "window": window, "key": f"{factor.key:032x}"}
-
-
-def _restore(description: Mapping[str, Any], arrays: Mapping[str, Array], name: str) -> Factor:
-    if name not in arrays:
-        raise ValueError(f"the array {name!r} is missing; the file holds {sorted(arrays)}. Write it again")
-    window = tuple((int(start), int(length)) for start, length in description["window"])
-    pairs = np.asarray(arrays[name], dtype=np.float64)
-    return Factor(tuple(description["axes"]), window, pairs, int(description["key"], 16))
+        Raises
+        ------
+        ValueError
+            An array is missing.
+        """
+        terms = []
+        for i, term in enumerate(meta["terms"]):
+            factors = []
+            for j, factor in enumerate(term):
+                name = f"pairs_{i}_{j}"
+                if name not in arrays:
+                    raise ValueError(
+                        f"the array {name!r} is missing; the file holds {sorted(arrays)}. Write it again"
+                    )
+                window = tuple((int(start), int(length)) for start, length in factor["window"])
+                pairs = np.asarray(arrays[name], dtype=np.float64)
+                factors.append(Factor(tuple(factor["axes"]), window, pairs, int(factor["key"], 16)))
+            terms.append(tuple(factors))
+        return Gram(tuple(terms), int(meta["batch_ndim"]))
 
 
 def _common_batch_ndim(grams: Sequence[Gram]) -> int:

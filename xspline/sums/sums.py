@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 
 Index: TypeAlias = tuple[int, ...] | None
 
-_PER_MEMBER: tuple[Literal["power", "weight", "count", "reference"], ...] = (
-    "power",
-    "weight",
-    "count",
-    "reference",
-)
+_PER_MEMBER = ("power", "weight", "count", "reference")
 
 
 @dataclass(frozen=True)
@@ -58,12 +53,14 @@ class Tally:
     @staticmethod
     def merge(tallies: Iterable[Tally]) -> Tally:
         """Counts added, first places kept."""
-        members = list(tallies)
+        parts = list(tallies)
+        infinities = [tally.infinity for tally in parts if tally.infinity is not None]
+        bad_weights = [tally.bad_weight for tally in parts if tally.bad_weight is not None]
         return Tally(
-            sum(tally.missing for tally in members),
-            sum(tally.outside for tally in members),
-            _earliest(tally.infinity for tally in members),
-            _earliest(tally.bad_weight for tally in members),
+            sum(tally.missing for tally in parts),
+            sum(tally.outside for tally in parts),
+            min(infinities, default=None),
+            min(bad_weights, default=None),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,15 +70,8 @@ class Tally:
     @staticmethod
     def from_dict(d: Mapping[str, Any]) -> Tally:
         """Inverse of `to_dict`."""
-        return Tally(int(d["missing"]), int(d["outside"]), _index(d["infinity"]), _index(d["bad_weight"]))
-
-
-def _earliest(indices: Iterable[Index]) -> Index:
-    return min((index for index in indices if index is not None), default=None)
-
-
-def _index(value: Any) -> Index:
-    return None if value is None else tuple(int(i) for i in value)
+        places = (None if d[k] is None else tuple(int(i) for i in d[k]) for k in ("infinity", "bad_weight"))
+        return Tally(int(d["missing"]), int(d["outside"]), *places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +109,6 @@ class Sums:
         for name in ("moment", *_PER_MEMBER):
             dtype = np.int64 if name == "count" else np.float64
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=dtype))
-        self._check()
-
-    def _check(self) -> None:
         axes = len(self.window)
         if self.moment.shape[:axes] != lengths(self.window):
             raise ValueError(f"a moment of shape {self.moment.shape} does not fit the window {self.window}")
@@ -156,7 +143,9 @@ class Sums:
         moment = np.zeros((*lengths(window), *batch))
         for part in moved:
             add_into(moment, window, part.moment, part.window, frame.sizes)
-        power, weight, count = (_total([getattr(p, name) for p in moved]) for name in _PER_MEMBER[:3])
+        power, weight, count = (
+            functools.reduce(np.add, (getattr(part, name) for part in moved)) for name in _PER_MEMBER[:3]
+        )
         gram = Gram.merge([part.gram for part in moved], frame)
         tally = Tally.merge(part.tally for part in moved)
         return Sums(window, gram, moment, power, weight, count, moved[0].reference, tally)
@@ -170,20 +159,29 @@ class Sums:
                 f"there are {parts[0].batch_ndim} batch axes; cannot concatenate along batch axis {axis}"
             )
         # A part without weight is zero at any reference; that of its neighbours keeps later merges centred.
-        common = _common_reference(parts).take(
-            [0], axis=axis
-        )  # of one member: the others may be more than a part has
+        # Of one member along the axis: the others may be more than a part has.
+        common = _common_reference(parts).take([0], axis=axis)
         parts = [part if part.has_weight else replace(part, reference=common) for part in parts]
         window = union([part.window for part in parts], frame.sizes, frame.periodic)
-        shapes = _shapes_side_by_side([part.batch for part in parts], axis)
-        pairs = list(zip(parts, shapes, strict=True))
-        moments = [_moment_on(window, part, shape, frame) for part, shape in pairs]
+        extents = [part.batch[axis] for part in parts]
+        # Batch shapes after broadcasting all axes but `axis`.
+        common_shape = np.broadcast_shapes(
+            *((*part.batch[:axis], 1, *part.batch[axis + 1 :]) for part in parts)
+        )
+        shapes = [(*common_shape[:axis], extent, *common_shape[axis + 1 :]) for extent in extents]
+        moments = []
+        for part, shape in zip(parts, shapes, strict=True):
+            moments.append(np.zeros((*lengths(window), *shape)))
+            add_into(moments[-1], window, part.moment, part.window, frame.sizes)
+        moment = np.concatenate(moments, axis=len(window) + axis)
         power, weight, count, reference = (
-            np.concatenate([np.broadcast_to(getattr(part, name), shape) for part, shape in pairs], axis)
+            np.concatenate(
+                [np.broadcast_to(getattr(p, name), shape) for p, shape in zip(parts, shapes, strict=True)],
+                axis,
+            )
             for name in _PER_MEMBER
         )
-        gram = Gram.concatenate([part.gram for part in parts], axis, [shape[axis] for shape in shapes], frame)
-        moment = np.concatenate(moments, axis=len(window) + axis)
+        gram = Gram.concatenate([part.gram for part in parts], axis, extents, frame)
         tally = Tally.merge(part.tally for part in parts)
         return Sums(window, gram, moment, power, weight, count, reference, tally)
 
@@ -227,14 +225,18 @@ class Sums:
         target = np.asarray(reference, dtype=np.float64)
         has_constant = all(np.any(vector) for vector in frame.constant)
         if not has_constant and (np.any(target) or np.any(self.reference)):
+            wrong = self.reference if np.any(self.reference) else target
             raise ValueError(
                 f"the space does not contain the constant function, so its reference must be 0, not "
-                f"{_first_nonzero(self.reference, target)}; accumulate the data with reference 0"
+                f"{float(wrong[wrong != 0].flat[0])}; accumulate the data with reference 0"
             )
         delta = self.reference - target
         if not np.any(delta):
             return self
-        along = _project(self.moment, frame.constant, self.window, frame)
+        along = self.moment  # eᵀh: [b..]
+        for vector, span, size in zip(frame.constant, self.window, frame.sizes, strict=True):
+            # Not a product of BLAS, whose last bits depend on its threads.
+            along = np.einsum("k,k...->...", take(vector, (span,), (size,)), along)
         power = self.power + 2 * delta * along + delta**2 * self.weight
         moment = self.moment + delta * self.gram.image(frame.constant, self.window, frame)
         return replace(self, power=power, moment=moment, reference=target)
@@ -296,6 +298,7 @@ class Sums:
 
 
 def check_parts(parts: Sequence[Sums]) -> None:
+    """Raise unless there are sums, over as many coefficient and batch axes each."""
     if not parts:
         raise ValueError("there are no sums to combine; Sums.zero(frame, batch) is the sum of no data")
     axes, batch_ndims = {len(part.window) for part in parts}, {part.batch_ndim for part in parts}
@@ -311,38 +314,7 @@ def _common_reference(parts: Sequence[Sums]) -> Array:
     return next((part for part in parts if part.has_weight), parts[0]).reference
 
 
-def _total(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    total = arrays[0]
-    for array in arrays[1:]:
-        total = total + array
-    return total
-
-
-def _shapes_side_by_side(shapes: Sequence[tuple[int, ...]], axis: int) -> list[tuple[int, ...]]:
-    """Batch shapes after broadcasting all axes but `axis`."""
-    common = np.broadcast_shapes(*((*shape[:axis], 1, *shape[axis + 1 :]) for shape in shapes))
-    return [(*common[:axis], shape[axis], *common[axis + 1 :]) for shape in shapes]
-
-
-def _moment_on(window: Window, part: Sums, batch: tuple[int, ...], frame: Frame) -> Array:
-    out = np.zeros((*lengths(window), *batch))
-    add_into(out, window, part.moment, part.window, frame.sizes)
-    return out
-
-
-def _project(moment: Array, vectors: Sequence[Array], window: Window, frame: Frame) -> Array:
-    """Inner product of a moment on `window` with the outer product of one vector per axis: [b..]."""
-    for vector, span, size in zip(vectors, window, frame.sizes, strict=True):
-        # Not a product of BLAS, whose last bits depend on its threads.
-        moment = np.einsum("k,k...->...", take(vector, (span,), (size,)), moment)
-    return moment
-
-
-def _first_nonzero(*arrays: Array) -> float:
-    return float(next(array[array != 0].flat[0] for array in arrays if np.any(array)))
-
-
-# By holder
+# --- by holder
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -369,12 +341,12 @@ class HolderSums(Mapping[int, Sums]):
     @staticmethod
     def merge(parts: Sequence[HolderSums], frame: Frame) -> HolderSums:
         """Sums of all the data of all parts, by holder, deterministic in their order."""
-        return HolderSums({code: Sums.merge(found, frame) for code, found in _by_holder(parts)})
+        return HolderSums({code: Sums.merge(own, frame) for code, own in _by_holder(parts)})
 
     @staticmethod
     def concatenate(parts: Sequence[HolderSums], axis: int, frame: Frame) -> HolderSums:
         """Blocks that differ along batch axis `axis`, side by side; all have the same holders."""
-        return HolderSums({code: Sums.concatenate(found, axis, frame) for code, found in _by_holder(parts)})
+        return HolderSums({code: Sums.concatenate(own, axis, frame) for code, own in _by_holder(parts)})
 
     @property
     def nbytes(self) -> int:

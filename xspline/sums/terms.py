@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 Term: TypeAlias = tuple[Factor, ...]
 Axes: TypeAlias = tuple[int, ...]
 Member = TypeVar("Member", bound=Hashable)
-Slot: TypeAlias = list[Term | None]  # one term per block, over one partition; None where a block lacks it
 
 
 def join_overlapping(sets: Iterable[Iterable[Member]]) -> list[set[Member]]:
@@ -35,11 +33,11 @@ def join_overlapping(sets: Iterable[Iterable[Member]]) -> list[set[Member]]:
         In the order in which they were completed: each stands where the last set that joined it stood.
     """
     joined: list[set[Member]] = []
-    for members in map(set, sets):
-        overlapping = [other for other in joined if other & members]
-        joined = [other for other in joined if not other & members]
-        joined.append(members.union(*overlapping))
-    return [members for members in joined if members]
+    for elements in map(set, sets):
+        overlapping = [other for other in joined if other & elements]
+        joined = [other for other in joined if not other & elements]
+        joined.append(elements.union(*overlapping))
+    return [elements for elements in joined if elements]
 
 
 def ordered(factors: Iterable[Factor]) -> Term:
@@ -47,16 +45,36 @@ def ordered(factors: Iterable[Factor]) -> Term:
     return tuple(sorted(factors, key=lambda factor: (not factor.axes, factor.axes)))
 
 
+def without_ones(factors: Iterable[Factor]) -> Term:
+    """Factors in order, without a multiplicity of ones."""
+    return ordered(factor for factor in factors if factor.axes or factor.key != 1)
+
+
+def split(term: Term, axes: Axes, batch_ndim: int) -> tuple[Factor | None, Term]:
+    """The factor of a term over exactly `axes`, and the others.
+
+    A term without a multiplicity has one of ones, the unit of the ring of keys; over other axes it may have None.
+    """
+    factor = next((factor for factor in term if factor.axes == axes), None)
+    rest = tuple(other for other in term if other is not factor)
+    if factor is None and not axes:
+        factor = Factor((), (), np.ones((1,) * batch_ndim), 1)
+    return factor, rest
+
+
 def check_term(term: Term, first: Term, batch_ndim: int) -> None:
+    """Raise unless a term partitions the same axes as the first one, with as many batch axes as the Gram."""
     axes, expected = (sorted(a for factor in t for a in factor.axes) for t in (term, first))
     if axes != expected or len(set(axes)) != len(axes) or sum(not factor.axes for factor in term) > 1:
         raise ValueError(
             f"the factors of a term must partition the axes {expected}, with at most one multiplicity; "
             f"got {[factor.axes for factor in term]}"
         )
-    found = next((len(f.batch) for f in term if len(f.batch) != batch_ndim), batch_ndim)
-    if found != batch_ndim:
-        raise ValueError(f"a factor has {found} batch axes in a Gram with {batch_ndim}; see with_batch_axes")
+    for factor in term:
+        if len(factor.batch) != batch_ndim:
+            raise ValueError(
+                f"a factor has {len(factor.batch)} batch axes in a Gram with {batch_ndim}; see with_batch_axes"
+            )
 
 
 def term_window(term: Term) -> Window:
@@ -75,7 +93,8 @@ def outer(arrays: Sequence[Array], axes: Sequence[Axes]) -> Array:
 def image_of(factor: Factor, vectors: Sequence[Array], frame: Frame) -> Array:
     """Product with the outer product of one vector per axis, on the factor's window: [k.., b..].
 
-    Each axis' pairs are symmetric on their own, so they are summed axis by axis.
+    Each axis' pairs are symmetric on their own, so they are summed axis by axis:
+    Σ over o of pairs[k, o] v[k + o], and of the same pairs from their second members.
     """
     out, count = factor.pairs, len(factor.axes)
     for position in reversed(range(count)):
@@ -84,231 +103,184 @@ def image_of(factor: Factor, vectors: Sequence[Array], frame: Frame) -> Array:
         around = frame.periodic[axis] and length == size  # pairs reach around the circle
         v = vectors[axis][(start + np.arange(length + (offsets - 1 if around else 0))) % size]
         pairs = np.moveaxis(out, (position, count + position), (0, 1))
-        out = np.moveaxis(_image_along(pairs, v, length), 0, position)
+        image, v = np.zeros((v.size, *pairs.shape[2:])), v.reshape(-1, *(1,) * (pairs.ndim - 2))
+        for o in range(offsets):
+            n = min(length, v.size - o)
+            image[:n] += pairs[:n, o] * v[o : o + n]
+            if o:
+                image[o : o + n] += pairs[:n, o] * v[:n]
+        image[: v.size - length] += image[length:]
+        out = np.moveaxis(image[:length], 0, position)
     return np.asarray(out, order="C")  # keeps a multiplicity's shape ()
 
 
-def _image_along(pairs: Array, v: Array, length: int) -> Array:
-    """Σ over o of pairs[k, o] v[k + o], and of the same pairs from their second members: [length, rest..]."""
-    out, v = np.zeros((v.size, *pairs.shape[2:])), v.reshape(-1, *(1,) * (pairs.ndim - 2))
-    for o in range(pairs.shape[1]):
-        n = min(length, v.size - o)
-        out[:n] += pairs[:n, o] * v[o : o + n]
-        if o:
-            out[o : o + n] += pairs[:n, o] * v[:n]
-    out[: v.size - length] += out[length:]
-    return out[:length]
-
-
-# Merging
-
-
-def ones(batch_ndim: int) -> Factor:
-    """The multiplicity that a term without one has: the unit of the ring, key 1."""
-    return Factor((), (), np.ones((1,) * batch_ndim), 1)
-
-
-def split(term: Term, axes: Axes, batch_ndim: int) -> tuple[Factor | None, Term]:
-    """The factor of a term over exactly `axes`, and the others; a multiplicity left out is one of ones."""
-    found = next((factor for factor in term if factor.axes == axes), None)
-    rest = tuple(factor for factor in term if factor is not found)
-    return (ones(batch_ndim) if found is None and not axes else found), rest
+# --- a short list with the same sum
 
 
 def tidy(terms: Sequence[Term], batch_ndim: int, frame: Frame) -> tuple[Term, ...]:
-    return tuple(_multiply_out(_sweep(terms, batch_ndim, frame), batch_ndim, frame))
+    """Terms with the same sum, fewer and smaller by merging and, where it pays, by multiplying out."""
+    return tuple(_multiply_out(_add_factors_of_like_terms(terms, batch_ndim, frame), batch_ndim, frame))
 
 
-def _sweep(terms: Sequence[Term], batch_ndim: int, frame: Frame) -> list[Term]:
+def _add_factors_of_like_terms(terms: Sequence[Term], batch_ndim: int, frame: Frame) -> list[Term]:
     """Merge terms that agree on every key but one, position by position, until nothing changes."""
-    count = len(terms) + 1
-    swept = list(terms)
-    while 1 < len(swept) < count:
-        count = len(swept)
-        found = {factor.axes for term in swept for factor in term if factor.axes}
+    shorter, count = list(terms), len(terms) + 1
+    while 1 < len(shorter) < count:
+        count = len(shorter)
+        positions = sorted({factor.axes for term in shorter for factor in term if factor.axes})
         # Multiplicities last, and always: they may be left out in every term.
-        for axes in [*sorted(found), ()]:
-            swept = _merge_at(swept, axes, batch_ndim, frame)
-    return swept
-
-
-def _merge_at(terms: Sequence[Term], axes: Axes, batch_ndim: int, frame: Frame) -> list[Term]:
-    """Add the factors over `axes` of all terms that agree on everything else."""
-    groups: dict[object, list[tuple[Factor | None, Term]]] = {}
-    for number, term in enumerate(terms):
-        factor, rest = split(term, axes, batch_ndim)
-        signature = number if factor is None else tuple((f.axes, f.key) for f in rest if f.axes or f.key != 1)
-        groups.setdefault(signature, []).append((factor, rest))
-    return [_merged(group, frame) for group in groups.values()]
-
-
-def _merged(group: Sequence[tuple[Factor | None, Term]], frame: Frame) -> Term:
-    rest = group[0][1]
-    factors = [factor for factor, _ in group if factor is not None]
-    return _without_ones([*rest, add_factors(factors, frame)] if factors else rest)
-
-
-def _without_ones(factors: Iterable[Factor]) -> Term:
-    return ordered(factor for factor in factors if factor.axes or factor.key != 1)
+        for axes in [*positions, ()]:
+            # Terms that agree on everything but the factor over `axes`; one without such a factor stays alone.
+            alike: dict[object, list[Term]] = {}
+            for number, term in enumerate(shorter):
+                factor, rest = split(term, axes, batch_ndim)
+                keys = tuple((f.axes, f.key) for f in without_ones(rest))
+                alike.setdefault(number if factor is None else keys, []).append(term)
+            shorter = []
+            for same in alike.values():
+                _, rest = split(same[0], axes, batch_ndim)
+                factors = [
+                    factor for term in same if (factor := split(term, axes, batch_ndim)[0]) is not None
+                ]
+                shorter.append(without_ones([*rest, add_factors(factors, frame)]) if factors else rest)
+    return shorter
 
 
 def _multiply_out(terms: list[Term], batch_ndim: int, frame: Frame) -> list[Term]:
     """The form that takes the fewest bytes: the list, or one term of fewer factors.
 
-    Blocks of the coarsest common partition on whose keys all terms agree stay factors of their own; the
-    others become one factor, because a sum of products is not a product. On short axes the product of all
-    blocks may be smaller still: a batch axis that both hold is then there once.
+    Take the coarsest common partition of the axes: those that share a factor in any term share a block. Blocks on
+    whose keys all terms agree stay factors of their own; the others become one factor, because a sum of products is
+    not a product. On short axes the product of all blocks may be smaller still: a batch axis that both hold is then
+    there once.
     """
     if len(terms) < 2:
         return terms
-    blocks = [[_block(term, axes, batch_ndim) for term in terms] for axes in _common_partition(terms)]
-    agree = [len({_key(factors) for factors in block}) == 1 for block in blocks]
-    agree[0] &= not all(agree)  # all equal: one of them has to take the sum
-    forms = [_Form(blocks, agree), _Form(blocks, [False] * len(blocks))]
-    best = min(forms, key=lambda form: form.nbytes(frame))
-    return terms if best.nbytes(frame) >= sum(f.nbytes for t in terms for f in t) else [best.term(frame)]
-
-
-@dataclass(frozen=True, eq=False)
-class _Form:
-    """One term for a list: blocks that stay factors, and those that are multiplied out together."""
-
-    blocks: list[list[Term]]
-    agree: list[bool]
-
-    @property
-    def kept(self) -> list[Term]:
-        return [block[0] for block, same in zip(self.blocks, self.agree, strict=True) if same]
-
-    @property
-    def mixed(self) -> list[Term]:
-        """For each term of the list its factors that are multiplied out."""
-        blocks = [block for block, same in zip(self.blocks, self.agree, strict=True) if not same]
-        return [tuple(f for factors in group for f in factors) for group in zip(*blocks, strict=True)]
-
-    def nbytes(self, frame: Frame) -> int:
-        return _bytes_of_sum(self.mixed, frame) + sum(_bytes_of_sum([part], frame) for part in self.kept)
-
-    def term(self, frame: Frame) -> Term:
-        kept = [multiply_factors(part) for part in self.kept]
-        return _without_ones([*kept, _sum_of_products(self.mixed, frame)])
-
-
-def _common_partition(terms: Iterable[Term]) -> list[Axes]:
-    """The coarsest common partition: axes that share a factor in any term share a block; then () for
-    multiplicities."""
     blocks = join_overlapping(factor.axes for term in terms for factor in term)
-    return [*sorted(tuple(sorted(block)) for block in blocks), ()]
+    # For each block the factors of every term inside it, and last their multiplicities.
+    columns = [
+        [tuple(f for f in term if block.intersection(f.axes)) for term in terms]
+        for block in sorted(blocks, key=sorted)
+    ]
+    multiplicities = (split(term, (), batch_ndim)[0] for term in terms)
+    columns.append([() if factor is None else (factor,) for factor in multiplicities])
+    agree = [len({_key(factors) for factors in column}) == 1 for column in columns]
+    agree[0] &= not all(agree)  # all equal: one of them has to take the sum
+    # A form is one term: each of its factors is a sum of products, here a list of what is multiplied.
+    forms = []
+    for separate in (agree, [False] * len(columns)):
+        form = [[column[0]] for column, alone in zip(columns, separate, strict=True) if alone]
+        mixed = [column for column, alone in zip(columns, separate, strict=True) if not alone]
+        form.append([tuple(f for factors in row for f in factors) for row in zip(*mixed, strict=True)])
+        forms.append(form)
 
+    def nbytes(form: list[list[Term]]) -> int:
+        total = 0
+        for products in form:
+            axes, window, batch = _support(products, frame)
+            total += bytes_of_pairs(window, [frame.offsets[a] for a in axes], batch)
+        return total
 
-def _block(term: Term, axes: Axes, batch_ndim: int) -> Term:
-    """The factors of a term inside one block of the join."""
-    if not axes:
-        factor, _ = split(term, (), batch_ndim)
-        return () if factor is None else (factor,)
-    return tuple(factor for factor in term if set(factor.axes) & set(axes))
+    smallest = min(forms, key=nbytes)
+    if nbytes(smallest) >= sum(factor.nbytes for term in terms for factor in term):
+        return terms
+    return [without_ones(_sum_of_products(products, frame) for products in smallest)]
 
 
 def _key(factors: Term) -> int:
     return math.prod(factor.key for factor in factors) % KEY_MODULUS
 
 
-def _support(parts: Sequence[Term], frame: Frame) -> tuple[Axes, Window, tuple[int, ...]]:
+def _support(products: Sequence[Term], frame: Frame) -> tuple[Axes, Window, tuple[int, ...]]:
     """Axes, union window and batch extents of a sum of products over the same axes."""
-    axes = tuple(sorted(axis for factor in parts[0] for axis in factor.axes))
+    axes = tuple(sorted(axis for factor in products[0] for axis in factor.axes))
     sizes, periodic = [frame.sizes[a] for a in axes], [frame.periodic[a] for a in axes]
-    window = union([term_window(part) for part in parts], sizes, periodic)
-    return axes, window, np.broadcast_shapes(*(factor.batch for part in parts for factor in part))
+    window = union([term_window(factors) for factors in products], sizes, periodic)
+    return axes, window, np.broadcast_shapes(*(factor.batch for factors in products for factor in factors))
 
 
-def _bytes_of_sum(parts: Sequence[Term], frame: Frame) -> int:
-    axes, window, batch = _support(parts, frame)
-    return bytes_of_pairs(window, [frame.offsets[a] for a in axes], batch)
-
-
-def _sum_of_products(parts: Sequence[Term], frame: Frame) -> Factor:
+def _sum_of_products(products: Sequence[Term], frame: Frame) -> Factor:
     """Multiply out and add one after the other, so that only one product is alive at a time."""
-    axes, window, batch = _support(parts, frame)
+    if len(products) == 1:
+        return multiply_factors(products[0])
+    axes, window, batch = _support(products, frame)
     pairs = np.zeros((*lengths(window), *(frame.offsets[a] for a in axes), *batch))
-    for part in parts:
-        product = multiply_factors(part)
+    for factors in products:
+        product = multiply_factors(factors)
         add_into(pairs, window, product.pairs, product.window, [frame.sizes[a] for a in axes])
-    return Factor(axes, window, pairs, sum(_key(part) for part in parts) % KEY_MODULUS)
+    return Factor(axes, window, pairs, sum(_key(factors) for factors in products) % KEY_MODULUS)
 
 
-# Blocks side by side along a batch axis: what they share stays shared, by keys
+# --- blocks side by side along a batch axis: what they share stays shared, by keys
 
 
 def concatenate_terms(
     blocks: Sequence[Sequence[Term]], axis: int, sizes: Sequence[int], frame: Frame
 ) -> list[Term]:
     """Terms of blocks that lie side by side along batch axis `axis`, with extents `sizes` there."""
-    return [_concatenate_slot(slot, axis, sizes, frame) for slot in _slots(blocks)]
+    concatenated = []
+    for slot in _matching_terms(blocks):
+        present = [term for term in slot if term is not None]
+        batch_ndim = len(present[0][0].batch)
+        columns = {
+            axes: [None if term is None else split(term, axes, batch_ndim)[0] for term in slot]
+            for axes in (*_partition(present[0]), ())
+        }
+        shared = {}
+        for axes, column in columns.items():
+            factors = [factor for factor in column if factor is not None]
+            shared[axes] = len({f.key for f in factors}) == 1 and all(f.batch[axis] == 1 for f in factors)
+        if len(present) < len(slot) and all(shared.values()):
+            # Nothing else would say that the term is missing from some blocks.
+            shared[()] = False
+        joined = (
+            next(factor for factor in column if factor is not None)
+            if shared[axes]
+            else _concatenate_factors(column, axis, sizes, frame)
+            for axes, column in columns.items()
+        )
+        concatenated.append(tuple(factor for factor in joined if factor.axes or factor.key != 1))
+    return concatenated
 
 
 def _partition(term: Term) -> tuple[Axes, ...]:
     return tuple(factor.axes for factor in term if factor.axes)
 
 
-def _slots(blocks: Sequence[Sequence[Term]]) -> list[Slot]:
-    """Which terms of the blocks belong together: of one partition, with as many equal keys as possible."""
-    slots: list[Slot] = []
+def _matching_terms(blocks: Sequence[Sequence[Term]]) -> list[list[Term | None]]:
+    """Which terms of the blocks belong together: of one partition, with as many equal keys as possible.
+
+    Returns
+    -------
+    list of lists
+        Slots of one term per block, over one partition; None where a block lacks it.
+    """
+    slots: list[list[Term | None]] = []
     for number, terms in enumerate(blocks):
         free = list(range(len(slots)))
         for slot in slots:
             slot.append(None)
         for term in terms:
-            fitting = [i for i in free if _likeness(slots[i], term) >= 0]
-            if not fitting:
+            equal_keys: dict[int, int] = {}
+            for i in free:
+                first = next(other for other in slots[i] if other is not None)
+                if _partition(first) == _partition(term):
+                    equal_keys[i] = len({(f.axes, f.key) for f in first} & {(f.axes, f.key) for f in term})
+            if equal_keys:
+                best = max(equal_keys, key=equal_keys.__getitem__)
+                slots[best][number] = term
+                free.remove(best)
+            else:
                 slots.append([None] * number + [term])
-                continue
-            best = max(fitting, key=lambda i: _likeness(slots[i], term))
-            slots[best][number] = term
-            free.remove(best)
     return slots
-
-
-def _likeness(slot: Slot, term: Term) -> int:
-    """Number of equal keys between a term and the first of a slot; -1 if the partitions differ."""
-    first = next(member for member in slot if member is not None)
-    if _partition(first) != _partition(term):
-        return -1
-    return len({(f.axes, f.key) for f in first} & {(f.axes, f.key) for f in term})
-
-
-def _concatenate_slot(slot: Slot, axis: int, sizes: Sequence[int], frame: Frame) -> Term:
-    present = [term for term in slot if term is not None]
-    batch_ndim = len(present[0][0].batch)
-    columns = {
-        axes: [None if term is None else split(term, axes, batch_ndim)[0] for term in slot]
-        for axes in (*_partition(present[0]), ())
-    }
-    shared = {axes: _is_shared(column, axis) for axes, column in columns.items()}
-    if len(present) < len(slot) and all(shared.values()):
-        # Nothing else would say that the term is missing from some blocks.
-        shared[()] = False
-    joined = (
-        _first(column) if shared[axes] else _concatenate_factors(column, axis, sizes, frame)
-        for axes, column in columns.items()
-    )
-    return tuple(factor for factor in joined if factor.axes or factor.key != 1)
-
-
-def _first(column: Sequence[Factor | None]) -> Factor:
-    return next(factor for factor in column if factor is not None)
-
-
-def _is_shared(column: Sequence[Factor | None], axis: int) -> bool:
-    present = [factor for factor in column if factor is not None]
-    return len({f.key for f in present}) == 1 and all(f.batch[axis] == 1 for f in present)
 
 
 def _concatenate_factors(
     column: Sequence[Factor | None], axis: int, sizes: Sequence[int], frame: Frame
 ) -> Factor:
     """Factors over the same axes, side by side, on the union of their windows; zeros where there is none."""
-    first, present = _first(column), [factor for factor in column if factor is not None]
-    extents = first.sizes(frame)
+    present = [factor for factor in column if factor is not None]
+    first, extents = present[0], present[0].sizes(frame)
     window = union([f.window for f in present], extents, [frame.periodic[a] for a in first.axes])
     batch = list(np.broadcast_shapes(*((*f.batch[:axis], 1, *f.batch[axis + 1 :]) for f in present)))
     batch[axis] = sum(sizes)

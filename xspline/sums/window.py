@@ -47,33 +47,34 @@ def union(windows: Sequence[Window], sizes: Sequence[int], periodic: Sequence[bo
     full = [window for window in windows if all(lengths(window))]
     if not full:
         return tuple((0, 0) for _ in sizes)
-    axes = zip(zip(*full, strict=True), sizes, periodic, strict=True)
-    return tuple(_arc(spans, size) if circle else _interval(spans) for spans, size, circle in axes)
+    spans_by_axis = []
+    for spans, size, is_circle in zip(zip(*full, strict=True), sizes, periodic, strict=True):
+        if is_circle:
+            spans_by_axis.append(_shortest_arc(spans, size))
+        else:
+            start = min(first for first, _ in spans)
+            spans_by_axis.append((start, max(first + length for first, length in spans) - start))
+    return tuple(spans_by_axis)
 
 
-def _interval(spans: Sequence[Span]) -> Span:
-    start = min(first for first, _ in spans)
-    return start, max(first + length for first, length in spans) - start
-
-
-def _arc(spans: Sequence[Span], size: int) -> Span:
+def _shortest_arc(spans: Sequence[Span], size: int) -> Span:
     distinct = set(spans)
     if len(distinct) == 1 and spans[0][1] < size:
         return spans[0]
     touched = np.zeros(size, dtype=bool)
     for start, length in distinct:
         touched[(start + np.arange(length)) % size] = True
-    members = np.flatnonzero(touched)
-    # The gap in front of each member; the shortest covering arc starts behind the widest gap, and argmax
+    indices = np.flatnonzero(touched)
+    # The gap in front of each index; the shortest covering arc starts behind the widest gap, and argmax
     # takes the first of equals.
-    gaps = np.diff(members, prepend=members[-1] - size)
+    gaps = np.diff(indices, prepend=indices[-1] - size)
     widest = int(np.argmax(gaps))
     if gaps[widest] == 1:
         return 0, size
-    return int(members[widest]), size - int(gaps[widest]) + 1
+    return int(indices[widest]), size - int(gaps[widest]) + 1
 
 
-def pieces(outer: Span, inner: Span, size: int) -> list[tuple[slice, slice]]:
+def matching_slices(outer: Span, inner: Span, size: int) -> list[tuple[slice, slice]]:
     """Slices of an array over `outer` and of one over `inner` that address the same coefficients.
 
     Two pairs of slices when `inner` is an arc that wraps around inside the whole circle, else one.
@@ -95,7 +96,7 @@ def add_into(out: Array, outer: Window, array: Array, inner: Window, sizes: Sequ
     """
     if not all(lengths(inner)):
         return
-    per_axis = [pieces(o, i, size) for o, i, size in zip(outer, inner, sizes, strict=True)]
+    per_axis = [matching_slices(o, i, size) for o, i, size in zip(outer, inner, sizes, strict=True)]
     for choice in itertools.product(*per_axis):
         out[tuple(there for there, _ in choice)] += array[tuple(here for _, here in choice)]
 
@@ -103,7 +104,9 @@ def add_into(out: Array, outer: Window, array: Array, inner: Window, sizes: Sequ
 def take(array: Array, window: Window, sizes: Sequence[int]) -> Array:
     """The part of `array` (all coefficients, leading axes) on `window`; a view unless an arc wraps around."""
     for axis, (span, size) in enumerate(zip(window, sizes, strict=True)):
-        parts = [array[(slice(None),) * axis + (there,)] for there, _ in pieces((0, size), span, size)]
+        parts = [
+            array[(slice(None),) * axis + (there,)] for there, _ in matching_slices((0, size), span, size)
+        ]
         array = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=axis)
     return array
 

@@ -1,10 +1,8 @@
-"""Fields with a known truth: solutions of four equations that can be evaluated anywhere, and a made ocean."""
+"""Fields with a known truth: solutions of four equations, and a synthetic ocean."""
 
-from __future__ import annotations
-
-from xspline.synthetic.linear import diffusion as diffusion
-from xspline.synthetic.linear import heat as heat
-from xspline.synthetic.linear import wave as wave
+from xspline.synthetic.equations import burgers as burgers
+from xspline.synthetic.equations import diffusion as diffusion
+from xspline.synthetic.equations import heat as heat
+from xspline.synthetic.equations import wave as wave
 from xspline.synthetic.ocean import sea_surface_temperature as sea_surface_temperature
-from xspline.synthetic.pseudospectral import burgers as burgers
 from xspline.synthetic.truth import Truth as Truth

@@ -1,6 +1,6 @@
-"""A made sea surface temperature product: monthly, Indo-Pacific, with land; nothing is downloaded.
+"""Synthetic sea surface temperature: monthly, Indo-Pacific, with land; nothing is downloaded.
 
-It has what makes the real ones hard: coastlines, an annual cycle that differs from place to place, a cold
+It has what is hard in the real ones: coastlines, an annual cycle that differs from place to place, a cold
 tongue and upwelling coasts, a slow trend, El Niño-like events that move, and weather on top.
 """
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from scipy.ndimage import gaussian_filter1d
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -73,8 +74,8 @@ def inside(polygon: Array, lon: Array, lat: Array) -> Array:
     crossings = np.zeros(np.broadcast_shapes(lon.shape, lat.shape), dtype=bool)
     for (x0, y0), (x1, y1) in zip(polygon, np.roll(polygon, -1, axis=0), strict=True):
         if y0 != y1:
-            reaches = (lat > y0) != (lat > y1)
-            crossings ^= reaches & (lon < x0 + (lat - y0) * (x1 - x0) / (y1 - y0))
+            spans = (lat > y0) != (lat > y1)
+            crossings ^= spans & (lon < x0 + (lat - y0) * (x1 - x0) / (y1 - y0))
     return crossings
 
 
@@ -114,19 +115,8 @@ def weather(shape: tuple[int, ...], step: float, rng: np.random.Generator) -> Ar
     """Return noise with a correlation length of a month and about 3 degrees, standard deviation 0.4 degC."""
     rough = rng.standard_normal(shape)
     for axis, width in enumerate((0.7, 1.5 / step, 2.0 / step)):
-        rough = smoothed(rough, width, axis)
+        rough = gaussian_filter1d(rough, width, axis, mode="wrap")  # cut at four widths
     return 0.4 * rough / rough.std()
-
-
-def smoothed(values: Array, width: float, axis: int) -> Array:
-    """Return the values under a Gaussian filter, cut at four widths, along an axis that closes on itself."""
-    reach = int(4 * width + 0.5)
-    weights = np.exp(-0.5 * (np.arange(reach + 1) / width) ** 2)
-    weights /= 2 * weights.sum() - weights[0]
-    total = weights[0] * values
-    for shift in range(reach, 0, -1):
-        total += weights[shift] * (np.roll(values, shift, axis) + np.roll(values, -shift, axis))
-    return total
 
 
 def sea_surface_temperature(
@@ -143,17 +133,17 @@ def sea_surface_temperature(
 
     Parameters
     ----------
-    months
+    months : int
         Length of the record.
-    step
+    step : float
         Spacing of the grid in degrees; labels are the centres of cells, latitudes descending.
-    seed
+    seed : int
         Of the weather.
-    start
+    start : str
         First month.
-    lat, lon
+    lat, lon : tuple of float
         Edges of the region, degrees north and degrees east (0 to 360).
-    land_mask
+    land_mask : DataArray of bool, optional
         True on land, over ``lat`` and ``lon``, of which the nearest cells are taken; None takes coasts of the
         Indo-Pacific that were drawn by hand.
 
@@ -165,7 +155,10 @@ def sea_surface_temperature(
     time = np.datetime64(start, "M") + np.arange(months)
     y = np.arange(lat[1] - step / 2, lat[0], -step)  # descending, as in the products it stands for
     x = np.arange(lon[0] + step / 2, lon[1], step)
-    values = temperature(months, y, x) + weather((months, y.size, x.size), step, np.random.default_rng(seed))
+    t, row = (np.arange(months) / 12)[:, None, None], y[:, None]
+    trend = 0.018 * t * (1 + 0.4 * bump(row, 20, 15))
+    values = climatology(t, row, x) + el_nino(t, row, x) + trend
+    values = values + weather((months, y.size, x.size), step, np.random.default_rng(seed))
     dry = land(y, x) if land_mask is None else land_mask.sel(lat=y, lon=x, method="nearest").values
     values = np.where(dry, np.nan, values).astype("float32")
     coords = {
@@ -176,10 +169,3 @@ def sea_surface_temperature(
     name = "sea surface temperature"
     attrs = {"units": "degC", "long_name": name, "standard_name": name.replace(" ", "_")}
     return xr.Dataset({"sst": (("time", "lat", "lon"), values, attrs)}, coords)
-
-
-def temperature(months: int, lat: Array, lon: Array) -> Array:
-    """Return everything but weather and land, degC [time, lat, lon]."""
-    t = (np.arange(months) / 12)[:, None, None]
-    y = lat[:, None]
-    return climatology(t, y, lon) + el_nino(t, y, lon) + 0.018 * t * (1 + 0.4 * bump(y, 20, 15))

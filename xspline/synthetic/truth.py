@@ -51,7 +51,7 @@ class Truth(ABC):
 
         Parameters
         ----------
-        orders
+        orders : mapping of str to int, optional
             Order of the derivative by coordinate, for example ``{"x": 2}``; None evaluates the field itself.
         **coordinates
             Every coordinate: numbers or arrays, which broadcast, or DataArrays, which broadcast by name.
@@ -69,10 +69,16 @@ class Truth(ABC):
             raise ValueError(
                 f"the field is a function of {self.dims}, not of {tuple(coordinates)}; name each"
             )
-        order = self._orders(orders or {})
+        for name, order in (orders or {}).items():
+            if name not in self.dims or order < 0 or order != int(order):
+                raise ValueError(f"orders are integers ≥ 0 of {self.dims}, not {name}={order}")
+        by_axis = tuple(int((orders or {}).get(name, 0)) for name in self.dims)
         values = (coordinates[name] for name in self.dims)
         return xr.apply_ufunc(
-            functools.partial(self._values, orders=order), *values, dask="parallelized", output_dtypes=[float]
+            functools.partial(self._values, orders=by_axis),
+            *values,
+            dask="parallelized",
+            output_dtypes=[float],
         )
 
     def grid(self, *, orders: Mapping[str, int] | None = None, **labels: Any) -> xr.DataArray:
@@ -80,7 +86,7 @@ class Truth(ABC):
 
         Parameters
         ----------
-        orders
+        orders : mapping of str to int, optional
             As for calling the field.
         **labels
             For each coordinate its labels, or how many evenly spaced ones, both ends of the domain included.
@@ -106,13 +112,13 @@ class Truth(ABC):
 
         Parameters
         ----------
-        n
+        n : int
             How many observations.
-        seed
+        seed : int
             Of ``np.random.default_rng``; the points do not depend on the noise.
-        noise
+        noise : float
             Standard deviation of Gaussian noise, relative to :attr:`spread`.
-        within
+        within : mapping of str to (float, float), optional
             Narrower ranges than the domain, for a holder that observes a part of it.
 
         Returns
@@ -137,12 +143,6 @@ class Truth(ABC):
     def known(self, at: Any) -> dict[str, xr.DataArray]:
         """Return the known sources of the equation at the labels of a DataArray, a Dataset or a mapping."""
         return {}
-
-    def _orders(self, orders: Mapping[str, int]) -> tuple[int, ...]:
-        for name, order in orders.items():
-            if name not in self.dims or order < 0 or order != int(order):
-                raise ValueError(f"orders are integers ≥ 0 of {self.dims}, not {name}={order}")
-        return tuple(int(orders.get(name, 0)) for name in self.dims)
 
     def _axis(self, name: str, labels: Any) -> xr.DataArray:
         if labels is None:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.solve.device.gpu import Gpu, taken
-from xspline.solve.direct.band import Index, gathered
-from xspline.solve.direct.cholesky import Array, Cholesky, unit_scale
+from xspline.solve.direct.band import Index, Ordering, gather_entries
+from xspline.solve.direct.cholesky import Array, Cholesky, Which, unit_scale
 from xspline.solve.multigrid.spaces import Line
 from xspline.solve.multigrid.subdomains import places_of
 
@@ -50,17 +50,17 @@ class DeviceCholesky(Cholesky):
         diagonal = np.asarray(gpu.get(gpu.xp.linalg.diagonal(factor)))
         super().__init__(factor, scale, diagonal, info)
 
-    def solve(self, rhs: Array) -> Array:
+    def solve(self, rhs: Array, which: Which | None = None) -> Array:
         """A⁻¹ rhs, [P, m], from the host to the host."""
         x = self.gpu.triangular(self.factor, self.gpu.put(rhs / self.scale[:, None]), False)
         return self._back(self.gpu.triangular(self.factor, x, True))
 
-    def apply_inverse_sqrt(self, z: Array) -> Array:
+    def apply_inverse_sqrt(self, z: Array, which: Which | None = None) -> Array:
         """S⁻¹ L⁻ᵀ z, [P, m]: x xᵀ is A⁻¹ on average when z zᵀ is the identity."""
         return self._back(self.gpu.triangular(self.factor, self.gpu.put(z), True))
 
-    def inverse_pairs(self) -> Array:
-        """Pair form of A⁻¹, [K.., O..], on the host; the inverse itself stays on the device, and is forgotten."""
+    def inverse_pairs(self, ordering: Ordering) -> Array:
+        """Pair form of A⁻¹, [K.., O.., 1], on the host; the inverse itself stays on the device, and is forgotten."""
         gpu, size = self.gpu, len(self.scale)
         flat = gpu.xp.reshape(self._inverse(), (-1,))
 
@@ -69,7 +69,7 @@ class DeviceCholesky(Cholesky):
             found = gpu.get(gpu.xp.take(flat, gpu.put((i * size + j).reshape(-1))))
             return np.asarray(found.reshape(i.shape) / self.scale[i] / self.scale[j])
 
-        return gathered(entries, self.frame)
+        return gather_entries(entries, self.frame)[..., None]
 
     def _back(self, x: DeviceArray) -> Array:
         return np.asarray(self.gpu.get(x) / self.scale[:, None])

@@ -1,23 +1,32 @@
-"""Cholesky factorisations of one symmetric positive definite matrix, banded or dense, through LAPACK.
+"""Cholesky factorisations of symmetric positive definite matrices: one, banded or dense, or many small bands at once.
 
 Every matrix is scaled to a unit diagonal first. Its pivots are then the shares of each diagonal entry that
 the earlier coefficients do not explain, whatever the units of the data and of the weights, and a matrix is
 taken for singular when one falls to the size of rounding errors. Nothing is added to it in silence.
+
+All classes answer alike: `solve` and `apply_inverse_sqrt` of columns [P, n] and the systems that these belong to,
+`inverse_pairs` of all systems; each system has a smallest `pivot`, a `weakest` coefficient and a `logdet`, and is
+`determined` or not.
 """
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import cython_lapack, lapack
 
-from xspline.solve.direct.lapack import pbtrf
+from xspline.solve.direct.band import Ordering, gather, gather_dense
 
 Array = NDArray[np.float64]
+Which = NDArray[np.int64]  # number of the system that each column belongs to
 # Columns that a selected inverse takes at once: as many as the band is wide, within these limits.
 PANEL = 32, 256
 FEW = 16  # right-hand sides, from which they are taken together: LAPACK takes one after the other
@@ -41,11 +50,13 @@ def scale_band(band: Array, scale: Array) -> None:
     band /= np.moveaxis(sliding_window_view(padded, width, axis=0), -1, 1)
 
 
-class Cholesky:
-    """A = S L Lᵀ S with S diagonal.
+class Cholesky(ABC):
+    """A = S L Lᵀ S with S diagonal, of one system: which system a column belongs to need not be said.
 
     Attributes
     ----------
+    factor
+        L, as the class stores it.
     scale : ndarray, [P]
         S, the square roots of the diagonal of A.
     pivot, weakest : float, int
@@ -66,6 +77,18 @@ class Cholesky:
         self.pivot = 0.0 if info > 0 else float(diagonal[self.weakest]) ** 2
         self.determined = self.pivot > tolerance(len(scale))
         self.logdet = math.nan if info > 0 else 2.0 * float(np.sum(np.log(diagonal) + np.log(scale)))
+
+    @abstractmethod
+    def solve(self, rhs: Array, which: Which | None = None) -> Array:
+        """A⁻¹ rhs, [P, n]."""
+
+    @abstractmethod
+    def apply_inverse_sqrt(self, z: Array, which: Which | None = None) -> Array:
+        """S⁻¹ L⁻ᵀ z, [P, n]: x xᵀ is A⁻¹ on average when z zᵀ is the identity."""
+
+    @abstractmethod
+    def inverse_pairs(self, ordering: Ordering) -> Array:
+        """Pair form of A⁻¹, [K.., O.., 1], of a system that is determined."""
 
 
 class BandCholesky(Cholesky):
@@ -88,8 +111,7 @@ class BandCholesky(Cholesky):
             out[:, row] = stripe / scale / padded[row : row + len(scale)]
         return BandCholesky(out, scale)
 
-    def solve(self, rhs: Array) -> Array:
-        """A⁻¹ rhs, [P, m]."""
+    def solve(self, rhs: Array, which: Which | None = None) -> Array:
         x = rhs / self.scale[:, None]
         if x.shape[1] < FEW:
             x, _ = lapack.dpbtrs(self.factor.T, x, lower=1)
@@ -98,8 +120,7 @@ class BandCholesky(Cholesky):
             _backward(self.factor, x)
         return np.asarray(x / self.scale[:, None])
 
-    def apply_inverse_sqrt(self, z: Array) -> Array:
-        """S⁻¹ L⁻ᵀ z, [P, m]: x xᵀ is A⁻¹ on average when z zᵀ is the identity."""
+    def apply_inverse_sqrt(self, z: Array, which: Which | None = None) -> Array:
         if z.shape[1] < FEW:
             x, _ = lapack.dtbtrs(self.factor.T, z, uplo="L", trans="T")
         else:
@@ -107,9 +128,12 @@ class BandCholesky(Cholesky):
             _backward(self.factor, x)
         return np.asarray(x / self.scale[:, None])
 
-    def inverse(self, rows: NDArray[np.int64]) -> Array:
-        """Entries (j + r, j) of A⁻¹ for some rows r ≤ u of the band, [P, rows]."""
-        return _selected_inverse(self.factor, 1.0 / self.scale, rows)
+    def inverse_pairs(self, ordering: Ordering) -> Array:
+        return gather(self.inverse(ordering.rows)[..., None], ordering)
+
+    def inverse(self, rows: NDArray[np.int64], panel: tuple[int, int] = PANEL) -> Array:
+        """Entries (j + r, j) of A⁻¹ for some rows r ≤ u of the band, [P, rows]; columns of a panel at once."""
+        return _selected_inverse(self.factor, 1.0 / self.scale, rows, panel)
 
 
 class DenseCholesky(Cholesky):
@@ -120,21 +144,66 @@ class DenseCholesky(Cholesky):
         factor, info = lapack.dpotrf(matrix / scale / scale[:, None], lower=1, clean=0)
         super().__init__(factor, scale, np.diagonal(factor), info)
 
-    def solve(self, rhs: Array) -> Array:
-        """A⁻¹ rhs, [P, m]."""
+    def solve(self, rhs: Array, which: Which | None = None) -> Array:
         x, _ = lapack.dpotrs(self.factor, rhs / self.scale[:, None], lower=1)
         return np.asarray(x / self.scale[:, None])
 
-    def apply_inverse_sqrt(self, z: Array) -> Array:
-        """S⁻¹ L⁻ᵀ z, [P, m]: x xᵀ is A⁻¹ on average when z zᵀ is the identity."""
+    def apply_inverse_sqrt(self, z: Array, which: Which | None = None) -> Array:
         x, _ = lapack.dtrtrs(self.factor, z, lower=1, trans=1)
         return np.asarray(x / self.scale[:, None])
 
-    def inverse(self) -> Array:
-        """A⁻¹, [P, P]."""
+    def inverse_pairs(self, ordering: Ordering) -> Array:
+        """Pair form of A⁻¹, [K.., O.., 1]; the matrix is in the order of the Space, whatever the ordering."""
         inverse, _ = lapack.dpotri(self.factor, lower=1)
         lower = np.tril(inverse, -1)
-        return np.asarray((lower + lower.T + np.diag(np.diag(inverse))) / self.scale / self.scale[:, None])
+        inverse = (lower + lower.T + np.diag(np.diag(inverse))) / self.scale / self.scale[:, None]
+        return gather_dense(inverse, ordering.frame)[..., None]
+
+
+# --- LAPACK without the interpreter's lock, which SciPy's wrappers hold: several factorisations at the same time
+
+_INTEGER = ctypes.POINTER(ctypes.c_int)
+_PBTRF = ctypes.CFUNCTYPE(None, ctypes.c_char_p, _INTEGER, _INTEGER, ctypes.c_void_p, _INTEGER, _INTEGER)
+
+
+def pbtrf(band: Array) -> int:
+    """Cholesky factorisation L of the band [P, u + 1] of a lower triangle, contiguous, in place.
+
+    Returns
+    -------
+    int
+        0, or the number, from 1, of the first pivot that is not positive.
+    """
+    call = _pbtrf()
+    if call is None:
+        return int(lapack.dpbtrf(band.T, lower=1, overwrite_ab=1)[1])
+    size, width = band.shape
+    info = ctypes.c_int(0)
+    call(b"L", ctypes.c_int(size), ctypes.c_int(width - 1), band.ctypes.data, ctypes.c_int(width), info)
+    return info.value
+
+
+@functools.lru_cache(maxsize=1)
+def _pbtrf() -> Callable[..., Any] | None:
+    """The routine that SciPy offers to Cython; None where its integers are not those of C.
+
+    `numba.extending.get_cython_function_address` finds it too, but would import numba for every banded solve. The two
+    functions of Python's are objects of our own, because prototypes set on `ctypes.pythonapi` are shared by all.
+    """
+    capsule = getattr(cython_lapack, "__pyx_capi__", {}).get("dpbtrf")
+    if capsule is None:
+        return None
+    name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+    prototype = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    address_of = prototype(("PyCapsule_GetPointer", ctypes.pythonapi))
+    signature = name_of(capsule)
+    arguments = signature[signature.index(b"(") :].split(b", ")
+    if [argument.count(b"int *") for argument in arguments] != [0, 1, 1, 0, 1, 1]:
+        return None
+    return _PBTRF(address_of(capsule, signature))
+
+
+# --- one band by panels of columns
 
 
 def _forward(factor: Array, x: Array) -> None:
@@ -161,7 +230,9 @@ def _panels(factor: Array) -> list[tuple[int, int]]:
     return [(start, min(start + panel, size)) for start in range(0, size, panel)]
 
 
-def _selected_inverse(factor: Array, inverse_scale: Array, rows: NDArray[np.int64]) -> Array:
+def _selected_inverse(
+    factor: Array, inverse_scale: Array, rows: NDArray[np.int64], limits: tuple[int, int]
+) -> Array:
     """Rows of the band of (S L Lᵀ S)⁻¹, [P, rows], from the last columns to the first.
 
     With L = [[L_pp, 0], [L_bp, L_bb]], p a panel of columns and b the u coefficients below it, and Y = L_bp L_pp⁻¹,
@@ -172,7 +243,7 @@ def _selected_inverse(factor: Array, inverse_scale: Array, rows: NDArray[np.int6
     below = width - 1
     out = np.empty((size, len(rows)))
     scale = np.concatenate([inverse_scale, np.ones(width)])
-    panel = min(max(below, PANEL[0]), PANEL[1])
+    panel = min(max(below, limits[0]), limits[1])
     window = np.zeros((2 * below + panel,) * 2)
     end = at = below + panel  # where in the window the coefficient `stop` is
     for stop in range(size, 0, -panel):
@@ -207,3 +278,105 @@ def _columns(band: Array) -> Array:
     skewed = np.zeros((count, count + width))
     skewed[:, :width] = band
     return skewed.reshape(-1)[: count * (count + width - 1)].reshape(count, -1).T
+
+
+# --- many small bands
+
+
+class BatchCholesky:
+    """A_b = S_b L_b L_bᵀ S_b of many small bands: every step runs over all systems.
+
+    LAPACK, called for one system after another, spends its time in the calls; here a step is one NumPy operation
+    whose innermost axis is the batch. A system that its data do not determine goes on with a pivot of 1 and is
+    reported.
+
+    Parameters
+    ----------
+    band : ndarray, [P, u + 1, systems]
+        Overwritten.
+
+    Attributes
+    ----------
+    pivot, weakest : ndarray, [systems]
+        Smallest relative pivot of each system, and the coefficient it belongs to.
+    determined : ndarray of bool, [systems]
+    logdet : ndarray, [systems]
+        log|A|.
+    nbytes : int
+    """
+
+    def __init__(self, band: Array) -> None:
+        self.scale = unit_scale(band[:, 0])
+        scale_band(band, self.scale)
+        size, width = band.shape[:2]
+        pivots = np.empty((size, band.shape[2]))
+        for j in range(size):
+            pivots[j] = band[j, 0]
+            band[j, 0] = np.sqrt(np.where(pivots[j] > tolerance(size), pivots[j], 1.0))
+            count = min(width, size - j)
+            column = band[j, 1:count]
+            column /= band[j, 0]
+            for a in range(1, count):
+                band[j + a, : count - a] -= column[a - 1 :] * column[a - 1]
+        self.factor, self.nbytes = band, band.nbytes
+        self.weakest = np.argmin(pivots, axis=0)
+        self.pivot = np.min(pivots, axis=0)
+        self.determined = self.pivot > tolerance(size)
+        self.logdet = 2.0 * np.sum(np.log(band[:, 0]) + np.log(self.scale), axis=0)
+
+    def solve(self, rhs: Array, which: Which) -> Array:
+        """A⁻¹ rhs, [P, n]; column i with system ``which[i]``."""
+        factor, scale = self._of(which)
+        x = rhs / scale
+        size, width = factor.shape[:2]
+        for j in range(size):
+            count = min(width, size - j)
+            x[j] /= factor[j, 0]
+            x[j + 1 : j + count] -= factor[j, 1:count] * x[j]
+        self._substitute_back(factor, x)
+        x /= scale
+        return x
+
+    def apply_inverse_sqrt(self, z: Array, which: Which) -> Array:
+        """S⁻¹ L⁻ᵀ z, [P, n]; column i with system ``which[i]``."""
+        factor, scale = self._of(which)
+        x = z.copy()
+        self._substitute_back(factor, x)
+        x /= scale
+        return x
+
+    def inverse_pairs(self, ordering: Ordering) -> Array:
+        """Pair form of A⁻¹ of all systems, [K.., O.., systems]."""
+        return gather(self.inverse(ordering.rows), ordering)
+
+    def inverse(self, rows: NDArray[np.int64]) -> Array:
+        """Entries (j + r, j) of A⁻¹ for some rows r ≤ u of the band, [P, rows, systems] (Takahashi and others 1973)."""
+        factor = self.factor
+        size, width = factor.shape[:2]
+        out = np.zeros_like(factor)
+        step = np.arange(width - 1)
+        distance = np.abs(step[:, None] - step)
+        nearer = np.minimum(step[:, None], step)
+        for j in reversed(range(size)):
+            count = min(width, size - j) - 1
+            column = factor[j, 1 : count + 1] / factor[j, 0]
+            beyond = out[j + 1 + nearer[:count, :count], distance[:count, :count]]
+            out[j, 1 : count + 1] = -np.einsum("acb,cb->ab", beyond, column)
+            out[j, 0] = factor[j, 0] ** -2.0 - np.einsum("ab,ab->b", column, out[j, 1 : count + 1])
+        scale_band(out, self.scale)
+        return out[:, rows]
+
+    def _of(self, which: Which) -> tuple[Array, Array]:
+        """Factors and scales of some systems."""
+        if len(which) == self.scale.shape[1] and np.array_equal(which, np.arange(len(which))):
+            return self.factor, self.scale
+        return self.factor[..., which], self.scale[:, which]
+
+    @staticmethod
+    def _substitute_back(factor: Array, x: Array) -> None:
+        """x becomes L⁻ᵀ x, [P, n], in place."""
+        size, width = factor.shape[:2]
+        for j in reversed(range(size)):
+            count = min(width, size - j)
+            x[j] -= np.einsum("ub,ub->b", factor[j, 1:count], x[j + 1 : j + count])
+            x[j] /= factor[j, 0]

@@ -21,11 +21,11 @@ from xspline.solve.direct.cholesky import Array, tolerance
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.kronecker.products import Products, rotated
 from xspline.solve.krylov import (
-    MOST,
+    MAX_ITERATIONS,
     PROBE_TOLERANCE,
     RESTARTS,
     TOLERANCE,
-    Step,
+    LinearMap,
     descend,
     norm_of,
     probes,
@@ -68,7 +68,7 @@ class FastDiagonal(IterativeSystem):
         frame: Frame,
         *,
         tolerance: float = TOLERANCE,
-        most: int = MOST,
+        most: int = MAX_ITERATIONS,
     ) -> None:
         self.frame, self.tolerance, self.most = frame, tolerance, most
         self.data, self.penalty = Products.of([product.factors], frame), Products.of(penalty.terms, frame)
@@ -130,7 +130,7 @@ class FastDiagonal(IterativeSystem):
             raise stalled(rhs[0].size, float(worst.max()), count, tolerance)
         return x
 
-    def _steps(self, v: Array) -> tuple[Step, Step]:
+    def _steps(self, v: Array) -> tuple[LinearMap, LinearMap]:
         """TᵀAT and the inverse of its diagonal, for rows that have the multiplicities v."""
 
         def matvec(x: Array) -> Array:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.parallel import ranges, run, threads_for
+from xspline.solve.parallel import ranges, run, single_threaded_blas
 from xspline.solve.structure import dense_of
 from xspline.sums import Factor
 
@@ -119,6 +119,6 @@ def along(matrix: Array, x: Array, axis: int) -> Array:
         else:
             np.matmul(matrix, source[:, :, a:b], out=out[:, :, a:b])
 
-    with threads_for(0.0):
+    with single_threaded_blas():
         run(piece, [ranges(max(before, after))], split=2.0 * x.size * len(matrix) > SMALL)
     return out.reshape(*x.shape[:axis], len(matrix), *x.shape[axis + 1 :])

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.solver import Direct
 from xspline.solve.kronecker.eigen import eigen, outer, rotate, weakest
-from xspline.solve.structure import Block, Split, alone, dense_of, subframe, within
+from xspline.solve.parallel import Resources
+from xspline.solve.structure import AxisGroup, Split, alone, dense_of, subframe, within
 from xspline.solve.system import DirectSystem
 from xspline.sums import Factor, Gram, digest_key
 
@@ -37,8 +38,8 @@ class Separable(DirectSystem):
     frame : Frame
     room : float
         Bytes of factorisations and selected inverses that are kept.
-    cores : int, optional
-        On which bands are factorised side by side; all of this process if it is not given.
+    resources : Resources, optional
+        Cores on which bands are factorised side by side.
 
     Attributes
     ----------
@@ -48,8 +49,10 @@ class Separable(DirectSystem):
         What their inverses have to be divided by: v γ_k without a penalty, else 1.
     """
 
-    def __init__(self, split: Split, frame: Frame, room: float = math.inf, cores: int | None = None) -> None:
-        self.room, self.cores = room, cores
+    def __init__(
+        self, split: Split, frame: Frame, room: float = math.inf, resources: Resources | None = None
+    ) -> None:
+        self.room, self.resources = room, resources
         self.frame, self.own = frame, subframe(frame, split.axes)
         self.axes, self.others = split.axes, [block.axes for block in split.others]
         self.parts = [eigen(*_matrices(block, frame)) for block in split.others]
@@ -92,7 +95,7 @@ class Separable(DirectSystem):
             self.own,
             dense=False,
             room=self.room,
-            cores=self.cores,
+            resources=self.resources,
         )
 
     def _rises_above(self, deficits: Array) -> NDArray[np.bool_]:
@@ -107,8 +110,8 @@ class Separable(DirectSystem):
 
     def _original(self, v: Array, place: list[int]) -> int:
         """Flat index in the Space of the weakest coefficient of the main factor and one of each other factor."""
-        pivots = np.where((v > 0)[..., None], self.systems.pivots, -1.0)
-        weak = np.broadcast_to(self.systems.weak, pivots.shape)
+        pivots = np.where((v > 0)[..., None], self.systems.verdicts.pivot, -1.0)
+        weak = np.broadcast_to(self.systems.verdicts.weakest, pivots.shape)
         member = np.argmax(pivots.min(axis=-1))
         lowest = np.argmin(pivots.reshape(-1, pivots.shape[-1])[member])
         index = self.systems.original(int(weak.reshape(-1, pivots.shape[-1])[member, lowest]))
@@ -197,7 +200,7 @@ class Separable(DirectSystem):
         return np.ascontiguousarray(out.transpose(*order, *range(2 * len(self.axes), count)))
 
 
-def _matrices(block: Block, frame: Frame) -> tuple[Array, Array | None]:
+def _matrices(block: AxisGroup, frame: Frame) -> tuple[Array, Array | None]:
     """F_j and M_j."""
     mass = dense_of(block.mass, block.axes, frame) if block.mass else None
     return dense_of(block.factors, block.axes, frame), mass

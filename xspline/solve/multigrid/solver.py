@@ -19,7 +19,7 @@ from xspline.solve.device.gpu import Gpu
 from xspline.solve.device.multigrid import DeviceMultigrid
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.krylov import (
-    MOST,
+    MAX_ITERATIONS,
     PROBE_TOLERANCE,
     TOLERANCE,
     conjugate_gradients,
@@ -27,7 +27,7 @@ from xspline.solve.krylov import (
 )
 from xspline.solve.multigrid.spaces import COARSEST, MAX_AXES, Line
 from xspline.solve.multigrid.vcycle import Multigrid, Terms
-from xspline.solve.structure import distinct, members
+from xspline.solve.structure import distinct, systems_between
 from xspline.solve.system import IterativeSystem
 from xspline.sums import Gram
 
@@ -71,7 +71,7 @@ class Iterative(IterativeSystem):
         *,
         tolerance: float = TOLERANCE,
         coarsest: int = COARSEST,
-        most: int = MOST,
+        most: int = MAX_ITERATIONS,
         gpu: Gpu | None = None,
     ) -> None:
         self.gpu = gpu
@@ -96,13 +96,13 @@ class Iterative(IterativeSystem):
 
     def _part(self, i: int, coarsest: int) -> Multigrid | None:
         """The levels of one member; None if a coefficient has nothing that determines it."""
-        whole = Gram((*members(self.gram, i, i + 1).terms, *self.penalty.with_batch_axes(1).terms), 1)
+        whole = Gram((*systems_between(self.gram, i, i + 1).terms, *self.penalty.with_batch_axes(1).terms), 1)
         if not (whole.diagonal(self.frame) > 0).all():
             return None
         terms = self.layout.terms(self.penalty, self.frame)
         if self.gpu is None:
             return Multigrid(self._pairs(whole), self.layout.lines, terms, coarsest)
-        alone = Gram(members(self.gram, i, i + 1).terms, 1) if terms else whole
+        alone = Gram(systems_between(self.gram, i, i + 1).terms, 1) if terms else whole
         return DeviceMultigrid(self._pairs(alone), self.layout.lines, terms, coarsest, gpu=self.gpu)
 
     def _pairs(self, gram: Gram) -> Array:
@@ -174,7 +174,7 @@ class Iterative(IterativeSystem):
         return out
 
     def edf_samples(self) -> list[Array]:
-        return [self._samples(i, members(self.gram, i, i + 1)) for i in range(len(self.parts))]
+        return [self._samples(i, systems_between(self.gram, i, i + 1)) for i in range(len(self.parts))]
 
     def _samples(self, i: int, gram: Gram) -> Array:
         """Estimates of tr(A⁻¹ B) of one member, [probes]."""

@@ -21,7 +21,7 @@ from xspline.solve.multigrid import compiled as stencil
 from xspline.solve.multigrid.operator import Operator
 from xspline.solve.multigrid.schwarz import Schwarz
 from xspline.solve.multigrid.spaces import COARSEST, Line, Step, Table
-from xspline.solve.parallel import ranges, run, threads_for
+from xspline.solve.parallel import ranges, run, single_threaded_blas
 from xspline.spaces import Frame
 
 Array = NDArray[np.float64]
@@ -157,7 +157,7 @@ class Multigrid:
             *((line.size, line.offsets, line.periodic) for line in lines), strict=True
         )
         self.ordering = narrowest(Frame(sizes, offsets, periodic, ()))
-        with threads_for(0.0):  # the same bits on any number of threads
+        with single_threaded_blas():  # the same bits on any number of threads
             self.base = BandCholesky(band(self.get(pairs)[..., None], self.ordering)[..., 0])
         self.operator = self.levels[0].operator if self.levels else self._operator(pairs, lines)
 
@@ -198,7 +198,7 @@ class Multigrid:
         return x + level.smooth(r - level.operator.matvec(x))
 
     def _direct(self, r: Array) -> Array:
-        with threads_for(0.0):
+        with single_threaded_blas():
             x = self.base.solve(self.ordering.flatten(np.moveaxis(r, 0, -1)))
         return np.ascontiguousarray(np.moveaxis(self.ordering.unflatten(x), -1, 0))
 

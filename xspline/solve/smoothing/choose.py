@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array, tolerance
-from xspline.solve.errors import SingularSystemError, nothing_determined
+from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_determined, warn
 from xspline.solve.multigrid.coarse import coarser
-from xspline.solve.parallel import Resources
+from xspline.solve.parallel import Resources, single_threaded
 from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness
 from xspline.solve.select import Choice, iterating, select
 from xspline.solve.smoothing.criteria import Gcv, Holders, Members, Reml, Score
@@ -78,6 +78,7 @@ class Smoothing:
     error: dict[str, float] = field(default_factory=dict)
 
 
+@single_threaded
 def choose(
     sums: Sums,
     space: Space,
@@ -119,6 +120,12 @@ def choose(
     _check_count(model, method)
     problem = Problem(model, method, _seen(parts) if method == "holders" else ())
     try:
+        if problem.choice.memory_refusal:
+            warn(
+                f"penalty={method!r} is estimated from random probes, not computed: {problem.choice.memory_refusal}. "
+                "The strengths have the standard errors that `error` says; for exact ones use fewer coefficients along "
+                "some coordinate, or a machine with more memory"
+            )
         found, factorisations = problem.search(problem.start(), problem.near)
     except SingularSystemError as error:
         raise error if method == "holders" else _undetermined(model, method) from error
@@ -232,6 +239,10 @@ def _solver_of(
     rough = iterating(gram, penalty, space.frame, solver, resources) if method == "reml" else None
     try:
         exact = select(gram, penalty, space.frame, solver, exact=True, resources=resources)
+    except TooLargeError as error:
+        if rough is None:
+            raise
+        return replace(rough, memory_refusal=error.cause)
     except ValueError:
         if rough is None:
             raise

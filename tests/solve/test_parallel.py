@@ -1,0 +1,147 @@
+"""Threads: the same bits on any number of them and whatever else runs, and BLAS left as it was found."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event, Thread
+from typing import Any
+
+import numpy as np
+import pytest
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+from xspline.solve import Penalty, Ridge, Roughness, choose, parallel, solve
+from xspline.solve.parallel import single_threaded_blas
+from xspline.sums import Gram, Sums
+
+from .cases import Case, gaps, grid, space_of, static
+
+SPACE = space_of("cubic", "circle", "cubic")
+SMOOTH = Roughness(1e-3)
+SOLVES: dict[str, tuple[Callable[..., tuple[Case, Gram]], Penalty]] = {
+    "spectral": (grid, Ridge(0.1)),
+    "separable": (static, Ridge(0.1)),
+    "banded": (gaps, SMOOTH),
+    "dense": (gaps, SMOOTH),
+    "iterative": (gaps, SMOOTH),
+}
+
+
+def threads_of_blas() -> list[int]:
+    return [x.num_threads for x in ThreadpoolController().lib_controllers if x.user_api == "blas"]
+
+
+@functools.cache
+def sums_of(name: str, seed: int) -> Sums:
+    case, gram = SOLVES[name][0](SPACE, np.random.default_rng(seed))
+    return case.sums(gram)
+
+
+def answers(name: str, seed: int) -> list[np.ndarray]:
+    solution = solve(sums_of(name, seed), SPACE, SOLVES[name][1], name)
+    own = [] if name == "iterative" else [solution.factorisation.inverse_pairs()]
+    return [solution.coefficients, solution.rss, solution.factorisation.edf(), *own]
+
+
+def test_concurrent_solves_have_the_bits_of_solves_one_after_the_other() -> None:
+    tasks = [(name, seed) for seed in range(4) for name in SOLVES]
+    expected = [answers(*task) for task in tasks]
+    before = threads_of_blas()
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda task: answers(*task), tasks))
+    for ours, theirs in zip(together, expected, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    assert threads_of_blas() == before
+
+
+@pytest.mark.parametrize("name", SOLVES)
+def test_same_bits_on_one_and_on_more_threads_of_blas(name: str) -> None:
+    with threadpool_limits(1):
+        expected = answers(name, 0)
+    with threadpool_limits(4):
+        ours = answers(name, 0)
+    assert all(np.array_equal(a, b) for a, b in zip(ours, expected, strict=True))
+
+
+def test_a_choice_of_smoothing_has_the_same_bits_on_more_threads_of_blas() -> None:
+    case, gram = gaps(SPACE, np.random.default_rng(0))
+    choices = []
+    for threads in (1, 4):
+        with threadpool_limits(threads):
+            choices.append(choose(case.sums(gram), SPACE, "reml"))
+    ours, theirs = choices
+    assert ours.penalty == theirs.penalty and ours.score == theirs.score
+
+
+def test_the_last_one_to_leave_restores_the_threads_of_blas() -> None:
+    with threadpool_limits(3):
+        before, entered, leave = threads_of_blas(), Event(), Event()
+
+        def other() -> None:
+            with single_threaded_blas():
+                entered.set()
+                leave.wait(10)
+
+        thread = Thread(target=other)
+        with single_threaded_blas():
+            thread.start()
+            entered.wait(10)
+            with single_threaded_blas():
+                assert set(threads_of_blas()) == {1}
+        assert set(threads_of_blas()) == {1}  # the other one is still there
+        leave.set()
+        thread.join()
+        assert threads_of_blas() == before
+
+
+def test_any_thread_limits_blas() -> None:
+    """threadpoolctl listens to one thread alone, here the main one."""
+    with threadpool_limits(2), ThreadPoolExecutor(1) as pool:
+
+        def within() -> list[int]:
+            with single_threaded_blas():
+                return threads_of_blas()
+
+        assert set(pool.submit(within).result()) == {1}
+
+
+def test_an_error_restores_the_threads_of_blas() -> None:
+    with threadpool_limits(3):
+        before = threads_of_blas()
+        with pytest.raises(ValueError, match="within"), single_threaded_blas():
+            raise ValueError("within")
+        assert threads_of_blas() == before
+
+
+@pytest.fixture
+def openmp(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An OpenMP runtime, whose number of threads belongs to the thread that asks."""
+    name = ctypes.util.find_library("gomp")
+    if name is None:
+        pytest.skip("no OpenMP runtime on this machine")
+    library = ctypes.CDLL(name)
+    parallel._libraries.cache_clear()
+    parallel._pool.cache_clear()
+    monkeypatch.setattr(parallel, "cores", lambda: 4)
+    yield library
+    parallel._libraries.cache_clear()
+    parallel._pool.cache_clear()
+
+
+def test_openmp_takes_one_thread_wherever_pieces_of_work_run(openmp: Any) -> None:
+    openmp.omp_set_num_threads(4)
+    together, threads = Barrier(4, timeout=10), []
+
+    def piece(first: int, last: int) -> None:
+        together.wait()  # one piece on each of the threads of the pool
+        threads.append(openmp.omp_get_max_threads())
+
+    with single_threaded_blas():
+        assert openmp.omp_get_max_threads() == 1
+        parallel.run(piece, [[(i, i + 1) for i in range(4)]])
+    assert threads == [1] * 4
+    assert openmp.omp_get_max_threads() == 4

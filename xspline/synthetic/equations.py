@@ -1,0 +1,296 @@
+"""Solutions of four equations that can be evaluated anywhere.
+
+Diffusion, waves and heat with a source: each Fourier mode evolves on its own, by a formula. Viscous Burgers' equation:
+pseudospectral in space, Runge-Kutta in time, as in the paper.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import comb
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from xspline.synthetic.truth import Array, Truth, Wave
+
+Modes = Mapping[tuple[int, int], complex]
+TURN = 2 * np.pi
+
+# sin x sin y + 0.3 cos 2x cos y: a product is half the sum of the modes of x + y and x − y.
+SMOOTH: Modes = {(1, -1): 0.5, (1, 1): -0.5, (2, -1): 0.15, (2, 1): 0.15}
+SOURCE: Modes = {(0, 0): 0.3, (1, 0): 0.2, (0, 2): -0.1j}  # 0.3 + 0.2 cos x + 0.1 sin 2y (paper, section 4.4)
+SINES = {1: -1j, 2: -0.5j}  # sin x + 0.5 sin 2x
+STABLE = 2.7  # |rate| · step at which the fourth-order Runge-Kutta method still damps
+ROUNDING = 1e-15
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One term Re A exp(i k·x) exp(rate t); its wavenumber, A and rate."""
+
+    wavenumber: tuple[int, int]
+    amplitude: complex
+    rate: complex
+
+
+@dataclass(frozen=True)
+class Linear(Truth):
+    """A linear equation's solution on the periodic square: modes, and what grows in proportion to time."""
+
+    text: str
+    values: tuple[tuple[str, float], ...]
+    duration: float
+    modes: tuple[Mode, ...]
+    drift: float = 0.0
+    source: tuple[Mode, ...] = ()
+
+    @property
+    def equation(self) -> str:
+        return self.text
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        return dict(self.values)
+
+    @property
+    def domain(self) -> dict[str, tuple[float, float]]:
+        return {"x": (0.0, TURN), "y": (0.0, TURN), "t": (0.0, self.duration)}
+
+    def waves(self, t: Array, order: int) -> Iterator[Wave]:
+        for mode in self.modes:
+            yield mode.wavenumber, mode.amplitude * mode.rate**order * np.exp(mode.rate * t)
+        yield (0, 0), self.drift * (t if order == 0 else np.full_like(t, order == 1)) + 0j
+
+    def known(self, at: Any) -> dict[str, xr.DataArray]:
+        """Return the source ``S`` at the labels of a DataArray, a Dataset or a mapping, if there is one."""
+        if not self.source:
+            return {}
+        still = Linear(self.text, self.values, self.duration, self.source)
+        here: dict[str, Any] = {name: self._axis(name, at[name]) for name in ("x", "y")}
+        return {"S": still(**here, t=0.0).rename("S")}
+
+
+def diffusion(D: float = 0.05, *, initial: Modes = SMOOTH, duration: float = 2.0) -> Linear:
+    """Return a solution of u_t = D (u_xx + u_yy) on [0, 2π]² × [0, duration] (paper, section 4.1).
+
+    Parameters
+    ----------
+    D : float
+        Diffusivity, area per time.
+    initial : mapping of (int, int) to complex
+        u at t = 0 as modes: {(kx, ky): A} stands for the sum of Re A exp(i(kx x + ky y)), so that 1 is a
+        cosine and −1j a sine.
+    duration : float
+        Length of the time domain.
+
+    Returns
+    -------
+    Truth
+        The solution as a function of x, y and t.
+    """
+    modes = tuple(Mode(k, complex(a), -D * _square(k)) for k, a in initial.items())
+    return Linear("u_t = D * (u_xx + u_yy)", (("D", D),), duration, modes)
+
+
+def wave(
+    c: float = 1.0, *, initial: Modes = SMOOTH, velocity: Modes | None = None, duration: float = 3.0
+) -> Linear:
+    """Return a solution of u_tt = c² (u_xx + u_yy) on [0, 2π]² × [0, duration] (paper, section 4.2).
+
+    Parameters
+    ----------
+    c : float
+        Wave speed.
+    initial, velocity : mapping of (int, int) to complex
+        u and u_t at t = 0 as modes; see :func:`diffusion`. No velocity is rest.
+    duration : float
+        Length of the time domain.
+
+    Returns
+    -------
+    Truth
+        The solution as a function of x, y and t.
+    """
+    velocity = velocity or {}
+    modes: list[Mode] = []
+    for k in dict.fromkeys([*initial, *velocity]):
+        omega = c * np.sqrt(_square(k))
+        here, speed = complex(initial.get(k, 0.0)), complex(velocity.get(k, 0.0))
+        turn = -1j * speed / omega if omega else 0.0
+        modes += [Mode(k, (here + turn) / 2, 1j * omega), Mode(k, (here - turn) / 2, -1j * omega)]
+    drift = complex(velocity.get((0, 0), 0.0)).real
+    return Linear("u_tt = c**2 * (u_xx + u_yy)", (("c", c),), duration, tuple(modes), drift)
+
+
+def heat(
+    D: float = 0.03, *, initial: Modes = SMOOTH, source: Modes = SOURCE, duration: float = 2.0
+) -> Linear:
+    """Return a solution of u_t = D (u_xx + u_yy) + S(x, y) on [0, 2π]² × [0, duration] (paper, section 4.4).
+
+    Parameters
+    ----------
+    D : float
+        Diffusivity, area per time.
+    initial, source : mapping of (int, int) to complex
+        u at t = 0, and S, as modes; see :func:`diffusion`. The paper's S = 0.3 + 0.2 cos x + 0.1 sin 2y.
+    duration : float
+        Length of the time domain.
+
+    Returns
+    -------
+    Truth
+        The solution as a function of x, y and t.
+    """
+    modes = []
+    for k in dict.fromkeys([*initial, *source]):
+        rate = D * _square(k)
+        steady = complex(source.get(k, 0.0)) / rate if rate else 0.0
+        modes += [Mode(k, complex(initial.get(k, 0.0)) - steady, -rate), Mode(k, steady, 0.0)]
+    drift = complex(source.get((0, 0), 0.0)).real
+    sources = tuple(Mode(k, complex(a), 0.0) for k, a in source.items())
+    return Linear("u_t = D * (u_xx + u_yy) + S", (("D", D),), duration, tuple(modes), drift, sources)
+
+
+def _square(wavenumber: tuple[int, int]) -> int:
+    return wavenumber[0] ** 2 + wavenumber[1] ** 2
+
+
+# --- Burgers
+
+
+@dataclass(frozen=True)
+class Burgers(Truth):
+    """The solution at every step, as Fourier modes of [0, 2π], and between steps by Hermite's cubic.
+
+    Derivatives in x are spectral. Those in t follow from the equation at the steps, mode by mode; between
+    steps each is interpolated from its values and slopes, to ``step``⁴/384 of its fourth derivative.
+    """
+
+    kappa: float
+    initial: tuple[tuple[int, complex], ...]
+    duration: float
+    size: int
+    step: float
+
+    @property
+    def equation(self) -> str:
+        return "u_t + u * u_x = kappa * u_xx"
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        return {"kappa": self.kappa}
+
+    @property
+    def domain(self) -> dict[str, tuple[float, float]]:
+        return {"x": (0.0, TURN), "t": (0.0, self.duration)}
+
+    @property
+    def steps(self) -> int:
+        """Number of steps; the last one ends at the duration."""
+        return round(self.duration / self.step)
+
+    def waves(self, t: Array, order: int) -> Iterator[Wave]:
+        values, derivatives = levels(self, order), levels(self, order + 1)
+        largest = np.abs(levels(self, 0)).max(axis=0)
+        step = self.duration / self.steps
+        cell = np.clip((t / step).astype(int), 0, self.steps - 1)
+        weights = _hermite(t / step - cell, step)
+        # Modes below rounding are left out: high derivatives would show nothing but them.
+        for k in np.flatnonzero(largest > ROUNDING * largest.max()):
+            ends = values[cell, k], values[cell + 1, k], derivatives[cell, k], derivatives[cell + 1, k]
+            yield (int(k),), sum(w * v for w, v in zip(weights, ends, strict=True)) * (2 if k else 1)
+
+
+def burgers(
+    kappa: float = 0.1,
+    *,
+    initial: Mapping[int, complex] = SINES,
+    duration: float = 1.0,
+    size: int = 256,
+    step: float = 0.001,
+) -> Burgers:
+    """Return a solution of u_t + u u_x = kappa u_xx on [0, 2π] × [0, duration] (paper, section 4.3).
+
+    Parameters
+    ----------
+    kappa : float
+        Viscosity, area per time.
+    initial : mapping of int to complex
+        u at t = 0 as modes: {k: A} stands for the sum of Re A exp(i k x), so that 1 is a cosine and −1j a
+        sine.
+    duration : float
+        Length of the time domain.
+    size, step : int, float
+        Points in space (an even number) and length of a step in time.
+
+    Returns
+    -------
+    Truth
+        The solution as a function of x and t.
+
+    Raises
+    ------
+    ValueError
+        The step is too long for this viscosity and size, or a mode is not represented.
+    """
+    if kappa * (size / 2) ** 2 * step > STABLE:
+        limit = STABLE / (kappa * (size / 2) ** 2)
+        raise ValueError(f"step={step} is unstable with {kappa=} and {size=}; pass at most {limit:.2g}")
+    if outside := [k for k in initial if not 0 <= k < size // 2]:
+        raise ValueError(f"initial has the modes {outside}; with {size=} they run from 0 to {size // 2 - 1}")
+    modes = tuple((k, complex(a)) for k, a in initial.items())
+    return Burgers(kappa, modes, duration, size, step)
+
+
+@functools.lru_cache(maxsize=32)
+def levels(problem: Burgers, order: int) -> Array:
+    """Return a time derivative of û_k at every step, [steps + 1, size / 2 + 1] complex."""
+    if order == 0:
+        return _integrated(problem)
+    lower = [levels(problem, n) for n in range(order)]
+    products = [comb(order - 1, n) * _product(lower[n], lower[order - 1 - n]) for n in range(order)]
+    return _right_hand_side(problem, lower[-1], np.sum(products, axis=0))
+
+
+def _integrated(problem: Burgers) -> Array:
+    def slope(u: Array) -> Array:
+        return _right_hand_side(problem, u, _product(u, u))
+
+    u = np.zeros(problem.size // 2 + 1, complex)
+    for k, amplitude in problem.initial:
+        u[k] = amplitude / 2 if k else amplitude.real
+    states, step = [u], problem.duration / problem.steps
+    for _ in range(problem.steps):
+        k1 = slope(u)
+        k2 = slope(u + step / 2 * k1)
+        k3 = slope(u + step / 2 * k2)
+        k4 = slope(u + step * k3)
+        u = u + step / 6 * (k1 + 2 * (k2 + k3) + k4)
+        states.append(u)
+    return np.array(states)
+
+
+def _right_hand_side(problem: Burgers, u: Array, product: Array) -> Array:
+    """Return κ (ik)² û − ½ ik (u²)^, for û and (u²)^ or for derivatives of both."""
+    k = np.arange(u.shape[-1])
+    return -problem.kappa * k**2 * u - 0.5j * k * product
+
+
+def _product(a: Array, b: Array) -> Array:
+    """Return the modes of a product; padded by half (the 3/2 rule), so that none is aliased."""
+    modes = a.shape[-1]
+    size = 3 * (modes - 1)
+    values = np.fft.irfft(a, size, axis=-1, norm="forward") * np.fft.irfft(b, size, axis=-1, norm="forward")
+    product = np.fft.rfft(values, axis=-1, norm="forward")[..., :modes]
+    product[..., -1] = 0.0  # the mode of the grid's own frequency has no phase
+    return product
+
+
+def _hermite(z: Array, step: float) -> tuple[Array, Array, Array, Array]:
+    """Return the weights of both ends' values and both ends' slopes at 0 ≤ z ≤ 1 of a step."""
+    w = 1 - z
+    return w * w * (1 + 2 * z), z * z * (1 + 2 * w), step * z * w * w, -step * z * z * w
