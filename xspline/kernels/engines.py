@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from xspline.kernels.layout import Array, Floats, Integers
 from xspline.kernels.points.cells import SIZES, ByCell, Cells, CellSizes
 from xspline.kernels.points.tiles import Tiles
-from xspline.kernels.rows import Locator, Rows
+from xspline.kernels.rows import Locator, ProductRows, Rows
 from xspline.spaces.bspline import LocalSpline
 from xspline.spaces.features import Features
 
@@ -337,8 +337,8 @@ class CompiledEngine:
         if len(rows.functions) == 1:
             loops.scatter(flat, start, places, rows.values[0], total)
         else:
-            order, functions = np.argsort(start, kind="stable"), np.array(rows.functions)
-            loops.scatter_products(flat, order, start, places, rows.table, functions, rows.pairs, total)
+            known = ProductRows(start, places, rows.table, np.array(rows.functions))
+            loops.scatter_products(flat, np.argsort(start, kind="stable"), known, rows.pairs, total)
         return out
 
     def gather(self, array: Floats, axis: int, rows: Rows, out: Floats | None = None) -> Floats:
@@ -363,9 +363,9 @@ def _gather(flat: Floats, rows: Rows, out: Floats) -> Floats:
         loops.gather(flat, start, places, rows.values[0], out)
     elif rows.pairs and flat.shape[2] == 1:
         order = np.argsort(start)
-        loops.gather_folded(flat, order, start[order], places, table[order], functions, out)
+        loops.gather_folded(flat, order, ProductRows(start[order], places, table[order], functions), out)
     else:
-        loops.gather_products(flat, start, places, table, functions, rows.pairs, out)
+        loops.gather_products(flat, ProductRows(start, places, table, functions), rows.pairs, out)
     return out
 
 

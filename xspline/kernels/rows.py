@@ -96,6 +96,15 @@ class SortedRows(NamedTuple):
     words: Integers
 
 
+class ProductRows(NamedTuple):
+    """Rows of several coefficient axes, as compiled loops take them: what `Rows` calls by these names."""
+
+    start: Integers
+    places: Integers
+    table: Floats
+    functions: Integers
+
+
 class LineSums(NamedTuple):
     """What a sweep takes from lines of values along one axis.
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.kernels.layout import Floats, Integers
-from xspline.kernels.rows import LineSums, SortedRows
+from xspline.kernels.rows import LineSums, ProductRows, SortedRows
 from xspline.spaces.jit import compiled
 
 Values = NDArray[Any]  # float32 or float64, missing: NaN
@@ -299,20 +299,12 @@ def _outer(table: Floats, row: int, functions: Integers, pairs: bool, scratch: F
 
 
 @compiled
-def scatter_products(
-    array: Floats,
-    order: Integers,
-    start: Integers,
-    places: Integers,
-    table: Floats,
-    functions: Integers,
-    pairs: bool,
-    out: Floats,
-) -> None:
+def scatter_products(array: Floats, order: Integers, known: ProductRows, pairs: bool, out: Floats) -> None:
     """`scatter` for groups of several coefficient axes; `order` sorts the rows by where they start.
 
     The rows of one cell are summed in a small matrix, which is then added to where its entries belong.
     """
+    start, places, table, functions = known
     before, rows, after = array.shape
     most, last = max(functions), functions[-1]
     inner = last * (last + 1) // 2 if pairs else last
@@ -350,16 +342,9 @@ def scatter_products(
 
 
 @compiled
-def gather_products(
-    array: Floats,
-    start: Integers,
-    places: Integers,
-    table: Floats,
-    functions: Integers,
-    pairs: bool,
-    out: Floats,
-) -> None:
+def gather_products(array: Floats, known: ProductRows, pairs: bool, out: Floats) -> None:
     """out[p, i, r] = sum over R of products[i, R] array[p, R, r], several axes at once."""
+    start, places, table, functions = known
     before, rows, after = out.shape
     most, last = max(functions), functions[-1]
     inner = last * (last + 1) // 2 if pairs else last
@@ -416,20 +401,13 @@ def _fold(work: Floats, begin: int, values: Floats, count: int, size: int) -> in
 
 
 @compiled
-def gather_folded(
-    array: Floats,
-    order: Integers,
-    start: Integers,
-    places: Integers,
-    table: Floats,
-    functions: Integers,
-    out: Floats,
-) -> None:
+def gather_folded(array: Floats, order: Integers, known: ProductRows, out: Floats) -> None:
     """`gather_products` of pairs where nothing comes after them; row i of the table is row order[i] of `out`.
 
     The pairs of a cell are many: rows that follow each other in one cell share a copy of them, which is
     folded with the values of a row axis after axis.
     """
+    start, places, table, functions = known
     before, rows, _ = out.shape
     width, most, last = places.size, max(functions), functions.size - 1
     work, v = np.empty((functions.size + 1) * width), np.empty(most * (most + 1) // 2)
