@@ -27,7 +27,7 @@ NOISE = 0.4  # standard deviation; that of the truths is about 1
 FIELD, SLOPES, JACKKNIFE = (0.93, 0.97), (0.92, 0.98), (0.90, 0.97)
 PERSISTENCE, YEARS = 0.7, 12
 Rng = np.random.Generator
-Shares = dict[str, list[float]]
+Covered = dict[str, list[float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,12 +104,12 @@ def scattered(rng: Rng) -> xr.DataArray:
 INDEPENDENT = {"grid with gaps": gappy_grid, "scattered points": scattered}
 
 
-def independent(name: str, replicates: int, seed: int = 0) -> Shares:
-    """Shares of each replicate for the field and both first derivatives, on a grid over the whole domain."""
+def independent(name: str, replicates: int, seed: int = 0) -> Covered:
+    """Shares that intervals of each replicate hold, for the field and its first derivatives, over the whole domain."""
     rng = np.random.default_rng(seed)
     seen, space, at = INDEPENDENT[name](rng), unit_square(), cells(30)
     truths = [Waves.draw(rng) for _ in range(TRUTHS)]
-    found: Shares = {"field": [], "d/dx": [], "d/dz": []}
+    found: Covered = {"field": [], "d/dx": [], "d/dz": []}
     for replicate in range(replicates):
         truth = truths[replicate % TRUTHS]
         y = truth(seen.x, seen.z) * seen + NOISE * rng.standard_normal(seen.shape)
@@ -144,15 +144,15 @@ def lasting(rng: Rng, shape: tuple[int, ...]) -> np.ndarray:
     return errors
 
 
-def persistent(replicates: int, seed: int = 0, years: int = YEARS) -> Shares:
-    """Shares of each replicate for the field, by the model's errors and by the jackknife over years."""
+def persistent(replicates: int, seed: int = 0, years: int = YEARS) -> Covered:
+    """Shares that intervals of each replicate hold, of the field, by the model and by the jackknife over years."""
     rng = np.random.default_rng(seed)
     grid = xr.Dataset(
         coords={"time": months(years), "lat": np.linspace(-20, 20, 12), "lon": np.linspace(150, 210, 14)}
     )
     student = float(stats.t.ppf(0.975, years - 1))
     bases = {"lat": 9, "lon": xs.BSpline(10), "time": xs.Fourier(2, "year") + xs.Polynomial(2)}
-    found: Shares = {"model": [], "jackknife": []}
+    found: Covered = {"model": [], "jackknife": []}
     for _ in range(replicates):
         truth = seasonal_truth(rng, grid)
         field = (truth + lasting(rng, truth.shape)).spline.fit(bases, penalty="reml", holder="time.year")

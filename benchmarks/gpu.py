@@ -305,10 +305,10 @@ def solves(bench: Bench) -> Iterator[tuple[object, ...]]:
 
 
 def _read_by_a_cycle(system: Iterative) -> int:
-    """Bytes: each step of both smoothings reads the roots of all windows twice, and each product the matrix once."""
-    levels = system.parts[0].levels
+    """Bytes: each step of both smoothings reads the roots of all subdomains twice, and each product the matrix once."""
+    levels = system.systems[0].levels
     steps = 2 * len(BETAS)
-    return sum(2 * steps * level.smoother.nbytes + (steps + 1) * level.operator.nbytes for level in levels)
+    return sum(2 * steps * level.smoother.nbytes + (steps + 1) * level.matrix.nbytes for level in levels)
 
 
 DENSE = {False: 20, True: 8}  # coefficients along each of three coordinates of a dense solve

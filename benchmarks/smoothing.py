@@ -1,4 +1,4 @@
-"""The choice of smoothing: what `fit()` with nothing said costs, over one solve at the strengths that it chose.
+"""The choice of smoothing: what `fit()` without arguments costs, over one solve at the strengths that it chose.
 
 Made values with random gaps in three dimensions, and the real products of XSPLINE_DATA_DIR as a notebook user types
 them. Statistics are not counted; peaks are those of the whole process above where it was before.
@@ -59,7 +59,7 @@ def row(name: str, statistics: xs.Statistics) -> tuple[object, ...]:
     field = statistics.solve()
     chosen, peak = time.perf_counter() - start, measure.peak() - before
     once = measure.seconds(lambda: statistics.solve(field.penalty), repeat=1, warm=False)
-    count = next(iter(field.choices.values()))["factorisations"]
+    count = next(iter(field.fits.values())).choice["factorisations"]
     return name, field.space.size, count, chosen, once, chosen / once, peak / 1e9
 
 

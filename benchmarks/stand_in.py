@@ -1,4 +1,4 @@
-"""Data of the shapes that matter, made here: the mask is NOAA's where XSPLINE_DATA_DIR has it."""
+"""Data of the shapes that matter, synthetic: the mask is NOAA's where XSPLINE_DATA_DIR has it."""
 
 from __future__ import annotations
 

@@ -49,41 +49,47 @@ def of_project() -> list[str]:
 
 def needs(requirements: Sequence[str], folder: Path) -> Needs:
     """Walk the requirements: what is installed is kept, wheels fill the gaps, each with requirements of its own."""
-    found, seen = Needs(), set[str]()
-    queue = [(Requirement(text), "xspline", found.lacking) for text in requirements]
+    needed, seen = Needs(), set[str]()
+    queue = [(Requirement(text), "xspline", needed.lacking) for text in requirements]
     while queue:
-        one, whose, blame = queue.pop()
-        if str(one) in seen or not _applies(one):
+        requirement, whose, blame = queue.pop()
+        if str(requirement) in seen or not _applies(requirement):
             continue
-        seen.add(str(one))
-        name = canonicalize_name(one.name)
-        if name not in found.wheels and (wheel := None if installed(one) else wheel_for(one, folder)):
-            found.wheels[name] = wheel
-        if name in found.wheels:
-            queue += [(r, name, found.lacking) for r in of_wheel(found.wheels[name], one.extras)]
-        elif installed(one):
-            queue += [(r, name, found.doubtful) for r in of_installed(one)]
+        seen.add(str(requirement))
+        name = canonicalize_name(requirement.name)
+        if name not in needed.wheels and (
+            wheel := None if installed(requirement) else wheel_for(requirement, folder)
+        ):
+            needed.wheels[name] = wheel
+        if name in needed.wheels:
+            queue += [(r, name, needed.lacking) for r in of_wheel(needed.wheels[name], requirement.extras)]
+        elif installed(requirement):
+            queue += [(r, name, needed.doubtful) for r in of_installed(requirement)]
         else:
-            blame.append(f"{one} (for {whose})")
-    return found
+            blame.append(f"{requirement} (for {whose})")
+    return needed
 
 
-def installed(one: Requirement) -> bool:
+def installed(requirement: Requirement) -> bool:
     """Whether this environment meets a requirement, leaving out what that requires itself."""
     try:
-        return one.specifier.contains(distribution(one.name).version, prereleases=True)
+        return requirement.specifier.contains(distribution(requirement.name).version, prereleases=True)
     except PackageNotFoundError:
         return False
 
 
-def wheel_for(one: Requirement, folder: Path) -> Path | None:
+def wheel_for(requirement: Requirement, folder: Path) -> Path | None:
     """The newest wheel of a folder that meets a requirement and runs here."""
-    tags, found = set(sys_tags()), []
+    tags, candidates = set(sys_tags()), []
     for path in folder.glob("*.whl"):
         name, version, _, runs_on = parse_wheel_filename(path.name)
-        if name == canonicalize_name(one.name) and one.specifier.contains(version) and tags & runs_on:
-            found.append((version, path))
-    return max(found)[1] if found else None
+        if (
+            name == canonicalize_name(requirement.name)
+            and requirement.specifier.contains(version)
+            and tags & runs_on
+        ):
+            candidates.append((version, path))
+    return max(candidates)[1] if candidates else None
 
 
 def of_wheel(path: Path, extras: set[str]) -> Iterator[Requirement]:
@@ -93,19 +99,21 @@ def of_wheel(path: Path, extras: set[str]) -> Iterator[Requirement]:
     return _with_extras(texts, extras)
 
 
-def of_installed(one: Requirement) -> Iterator[Requirement]:
-    return _with_extras(distribution(one.name).requires or [], one.extras)
+def of_installed(requirement: Requirement) -> Iterator[Requirement]:
+    return _with_extras(distribution(requirement.name).requires or [], requirement.extras)
 
 
 def _with_extras(texts: Sequence[str], extras: set[str]) -> Iterator[Requirement]:
-    for one in map(Requirement, texts):
-        if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in extras or {""}):
-            one.marker = None
-            yield one
+    for requirement in map(Requirement, texts):
+        if requirement.marker is None or any(
+            requirement.marker.evaluate({"extra": extra}) for extra in extras or {""}
+        ):
+            requirement.marker = None
+            yield requirement
 
 
-def _applies(one: Requirement) -> bool:
-    return one.marker is None or one.marker.evaluate({"extra": ""})
+def _applies(requirement: Requirement) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
 
 
 def cupy(folder: Path) -> list[str]:
@@ -120,22 +128,22 @@ def main() -> int:
     parser.add_argument("wheels", type=Path)
     parser.add_argument("target", type=Path)
     args = parser.parse_args()
-    found = needs([*of_project(), *cupy(args.wheels)], args.wheels)
+    needed = needs([*of_project(), *cupy(args.wheels)], args.wheels)
     for title, lines in (
-        ("may be missing", found.doubtful),
-        ("MISSING, with all that it needs", found.lacking),
+        ("may be missing", needed.doubtful),
+        ("MISSING, with all that it needs", needed.lacking),
     ):
         if lines:
             print(f"{title}, neither installed nor in {args.wheels}:", *sorted(lines), sep="\n  ")
-    if found.lacking:
+    if needed.lacking:
         return 1
-    if not found.wheels:
+    if not needed.wheels:
         print("nothing to install")
         return 0
-    print("from wheels:", *sorted(path.name for path in found.wheels.values()), sep="\n  ", flush=True)
+    print("from wheels:", *sorted(path.name for path in needed.wheels.values()), sep="\n  ", flush=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
     pip += ["--disable-pip-version-check", "--no-cache-dir", "--target", str(args.target)]
-    return subprocess.run([*pip, *map(str, found.wheels.values())], check=False).returncode
+    return subprocess.run([*pip, *map(str, needed.wheels.values())], check=False).returncode
 
 
 if __name__ == "__main__":

@@ -139,15 +139,15 @@ def as_points(records: xr.DataArray) -> xr.DataArray:
 
 def compare(merged: xs.Statistics, records: dict[str, xr.DataArray]) -> None:
     """Print how far the merged fit is from that of all records in one place."""
-    points = [as_points(one) for one in records.values()]
-    weights = xr.concat([xr.full_like(one, precision(one).item()) for one in points], "obs")
+    points = [as_points(record) for record in records.values()]
+    weights = xr.concat([xr.full_like(values, precision(values).item()) for values in points], "obs")
     everything = xr.concat(points, "obs", combine_attrs="drop_conflicts")
     pooled = everything.spline.fit(merged.space, weights=weights, penalty=PENALTY).predict()
     field = merged.solve(PENALTY)
     apart, largest = np.abs(field.predict(everything) - pooled).max().item(), np.abs(pooled).max().item()
     print(f"\nmerged against pooled, {merged.count:,} records:")
     print(f"  max |difference| = {apart:.1e} degC = {apart / largest:.1e} of max |prediction|")
-    rmse = {name: float(np.sqrt(((field.predict(one) - one) ** 2).mean())) for name, one in records.items()}
+    rmse = {name: float(np.sqrt(((field.predict(own) - own) ** 2).mean())) for name, own in records.items()}
     print(
         "merged field against each institution, RMSE in degC: "
         + ", ".join(f"{n} {e:.3f}" for n, e in rmse.items())
@@ -160,7 +160,7 @@ def withdraw(merged: xs.Statistics, parts: dict[str, xs.Statistics], name: str) 
     never = xs.merge(part for holder, part in parts.items() if holder != name)
     after, expected = (s.solve(PENALTY).coefficients.values for s in (rest, never))
     print(f"\n{name} withdrawn: {', '.join(rest.holders)} remain, {rest.count:,} records")
-    print(f"  equal to the bit to a merge without {name}: {after.tobytes() == expected.tobytes()}")
+    print(f"  equal bit for bit to a merge without {name}: {after.tobytes() == expected.tobytes()}")
 
 
 def refused(what: str, attempt: Callable[[], object]) -> None:
@@ -182,10 +182,10 @@ def main() -> None:
         published.write_text(agreed.to_json())
         print(f"agreed: {agreed}\n")
         records = {name: make(10 if args.quick else 1) for name, make in RECORDS.items()}
-        files = {name: contribute(name, one, published, out) for name, one in records.items()}
+        files = {name: contribute(name, own, published, out) for name, own in records.items()}
         print("each sends statistics and keeps its records:")
-        for name, one in records.items():
-            weigh(name, one, files[name], out)
+        for name, own in records.items():
+            weigh(name, own, files[name], out)
 
         parts = {name: xs.open_statistics(file) for name, file in files.items()}
         merged = xs.merge(parts.values())

@@ -53,7 +53,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="NetCDF file with sst, lat, lon, time along obs")
     parser.add_argument("--reference", type=Path, help="gridded monthly sst(time, lat, lon) to compare with")
     parser.add_argument("--figure", type=Path, default=Path("moorings.png"))
-    parser.add_argument("--quick", action="store_true", help="six made years, for a quick look")
+    parser.add_argument("--quick", action="store_true", help="six synthetic years, for a quick look")
     return parser.parse_args()
 
 
@@ -70,7 +70,7 @@ def reports(args: argparse.Namespace) -> xr.DataArray:
 
 
 def make_reports(years: int, seed: int = 0) -> xr.DataArray:
-    """Return five-day means at moorings of the tropical Pacific, in deployments with gaps, of a made ocean."""
+    """Return five-day means at moorings of the tropical Pacific, in deployments with gaps, of a synthetic ocean."""
     rng = np.random.default_rng(seed)
     ocean = sea_surface_temperature(12 * years, lat=(-12.0, 12.0), lon=(130.0, 275.0)).sst
     days = np.arange(ocean.time[0].values, ocean.time[-1].values, np.timedelta64(5, "D"))
@@ -221,12 +221,12 @@ def heard(sst: xr.DataArray, lon: np.ndarray, time: np.ndarray) -> np.ndarray:
     near = sst[np.abs(sst.lat) <= 2]
     day = np.timedelta64(1, "D")
     edges = np.append(time, time[-1] + (time[-1] - time[-2]))
-    found = np.zeros((lon.size, time.size), bool)
+    reporting = np.zeros((lon.size, time.size), bool)
     for x in np.unique(near.lon):
         often = np.histogram(near.time[near.lon == x].values.astype(float), edges.astype(float))[0] > 0
         wide = np.ones(1 + 2 * int(60 * day / (time[1] - time[0])))
-        found |= (np.abs(lon - x) <= 13)[:, None] & (np.convolve(often, wide, "same") > 0)
-    return found
+        reporting |= (np.abs(lon - x) <= 13)[:, None] & (np.convolve(often, wide, "same") > 0)
+    return reporting
 
 
 def strongest(anomaly: xs.Field, sst: xr.DataArray) -> np.datetime64:
@@ -273,11 +273,11 @@ def hovmoeller(
 def series(ax: plt.Axes, model: Model, withheld: xr.DataArray) -> None:
     """Draw the withheld mooring with the most reports: these, the field, the climatology."""
     most = np.bincount(withheld.mooring).argmax()
-    one = withheld[withheld.mooring == most].sortby("time")
-    lat, lon = one.lat[0].item(), one.lon[0].item()
-    time = np.arange(one.time.values[0], one.time.values[-1], np.timedelta64(5, "D"))
+    reports = withheld[withheld.mooring == most].sortby("time")
+    lat, lon = reports.lat[0].item(), reports.lon[0].item()
+    time = np.arange(reports.time.values[0], reports.time.values[-1], np.timedelta64(5, "D"))
     at = xr.Dataset({"time": time, "lat": lat, "lon": lon})
-    ax.plot(one.time, one, ".", ms=2.2, color="0.6", label="reports, withheld")
+    ax.plot(reports.time, reports, ".", ms=2.2, color="0.6", label="reports, withheld")
     ax.plot(time, model.climatology.predict(at), lw=0.9, color="tab:blue", label="climatology")
     ax.plot(time, model.predict(at), lw=1.2, color="tab:red", label="field")
     place = f"{degrees('N', 'S')(lat, 0)} {degrees('E', 'W')(lon, 0)}"

@@ -30,7 +30,7 @@ MERIDIAN = 200.0  # west of it one holder, east of it the other
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, help="NetCDF product to use instead of the made one")
+    parser.add_argument("--data", type=Path, help="NetCDF product to use instead of the synthetic one")
     parser.add_argument("--variable", default="sst", help="its variable (default: sst)")
     parser.add_argument("--out", type=Path, help="directory for the stores (default: a temporary one)")
     parser.add_argument("--figure", type=Path, default=Path("sea_surface_temperature.png"))
@@ -40,8 +40,8 @@ def arguments() -> argparse.Namespace:
 
 def product(args: argparse.Namespace) -> xr.Dataset:
     if args.data is None:
-        made = xs.synthetic.sea_surface_temperature
-        return made(months=72, step=2.0) if args.quick else made()
+        synthetic = xs.synthetic.sea_surface_temperature
+        return synthetic(months=72, step=2.0) if args.quick else synthetic()
     with xr.open_dataset(args.data) as opened:
         return opened[[args.variable]].rename({args.variable: "sst"}).drop_encoding().load()
 

@@ -1,4 +1,4 @@
-"""Sea surface temperature under clouds, fitted with nothing said, and how sure the field and its trend are.
+"""Sea surface temperature under clouds, fitted with every default, and how sure the field and its trend are.
 
     python examples/smoothing.py [--data FILE.nc] [--figure PATH] [--quick]
 
@@ -9,7 +9,7 @@
 - jackknife: one year is left out at a time. Only years have to be independent.
 
 Weather is not independent. Here it is red noise that lasts a few months (lag-one correlation 0.7) and spans a few
-degrees, so the first kind is far too short and calls most of any trend significant. The made product has a known
+degrees, so the first kind is far too short and calls most of any trend significant. The synthetic product has a known
 truth: the last panel says how often intervals of a nominal coverage hold it. With `--data` nobody knows the truth,
 and there are four panels. Cells are tested one by one: of those without a trend, one in twenty is hatched.
 """
@@ -41,7 +41,7 @@ COLOURS = {"model-based": "#d95f02", "jackknife": "#1f5fa8"}
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, help="NetCDF product to use instead of the made one")
+    parser.add_argument("--data", type=Path, help="NetCDF product to use instead of the synthetic one")
     parser.add_argument("--variable", default="sst", help="its variable (default: sst)")
     parser.add_argument("--figure", type=Path, default=Path("smoothing.png"))
     parser.add_argument("--quick", action="store_true", help="twelve years of the east, for a quick look")
@@ -155,8 +155,8 @@ def quantile(field: xs.Field, method: str, level: float = 0.95) -> float:
 
 def coverage(field: xs.Field, of: Estimate, method: str, level: float = 0.95) -> float:
     """Return the share of cells of which the interval holds the truth."""
-    error, reach = np.abs(of.value - of.truth), quantile(field, method, level) * of.stderr[method]
-    return (error <= reach).where(of.value.notnull()).mean().item()
+    error, half_width = np.abs(of.value - of.truth), quantile(field, method, level) * of.stderr[method]
+    return (error <= half_width).where(of.value.notnull()).mean().item()
 
 
 def significant(field: xs.Field, of: Estimate, method: str) -> xr.DataArray:
@@ -224,10 +224,10 @@ def calibration(ax: plt.Axes, field: xs.Field, estimates: Sequence[Estimate]) ->
     ax.plot([0, 1], [0, 1], color="0.6", lw=0.8)
     for of, line in zip(estimates, ("--", "-"), strict=True):
         for method, colour in COLOURS.items():
-            found = [coverage(field, of, method, level) for level in levels]
+            covered = [coverage(field, of, method, level) for level in levels]
             at_95 = 100 * coverage(field, of, method)
             label = f"{of.name}, {method} (95 % intervals: {at_95:.0f} %)"
-            ax.plot(levels, found, line, color=colour, label=label)
+            ax.plot(levels, covered, line, color=colour, label=label)
     ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="nominal coverage", ylabel="share that hold the truth")
     ax.set_title("f   Intervals that hold the truth", loc="left", fontsize=10.5)
     for axis in (ax.xaxis, ax.yaxis):
@@ -248,17 +248,17 @@ def figure(
     warm = {"cmap": "plasma", "vmin": fitted.quantile(0.01).item(), "vmax": fitted.max().item()}
     pale = {"cmap": "YlGnBu", "vmin": 0, "vmax": unsure.quantile(0.99).item()}
     limit = np.ceil(10 * np.abs(trend.value).quantile(0.995).item()) / 10
-    slopes = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
+    diverging = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
     when = month.time.dt.strftime("%B %Y").item()
 
     panel(axes[0, 0], month, sea, f"a   Data, {when}", "°C", **warm)
     panel(axes[0, 1], fitted, sea, f"b   Field, {when}", "°C", **warm)
     panel(axes[1, 0], unsure, sea, "c   Standard error of the field (jackknife over years)", "°C", **pale)
     title = "d   Trend; hatched where significant at 95 % (jackknife)"
-    panel(axes[1, 1], trend.value, sea, title, trend.units, **slopes)
+    panel(axes[1, 1], trend.value, sea, title, trend.units, **diverging)
     hatch(axes[1, 1], significant(field, trend, "jackknife"))
     if rows == 3:
-        panel(axes[2, 0], trend.truth.where(sea), sea, "e   True trend", trend.units, **slopes)
+        panel(axes[2, 0], trend.truth.where(sea), sea, "e   True trend", trend.units, **diverging)
         calibration(axes[2, 1], field, estimates)
     fig.savefig(path, dpi=200)
     plt.close(fig)

@@ -6,7 +6,7 @@ An archive of monthly grids is read once, with one part of the statistics for ea
 archive is deleted. A year later the statistics of the new year alone are added to the saved ones and the field is
 solved again, the strength of its smoothing chosen again (REML); the result is compared with a fit of all years, for
 which the example makes the archive a second time. Cross-validation, from the parts alone, predicts each year from
-the others. One year was delivered upside down. It stands out, and it is withdrawn: what remains is, to the bit, what
+the others. One year was delivered upside down. It stands out, and it is withdrawn: what remains is, bit for bit, what
 would be there if it had never come.
 
 The domain of time has to reach beyond the first years: it is agreed beforehand, for as long as years shall be added.
@@ -99,8 +99,8 @@ def compare(statistics: xs.Statistics, everything: xr.DataArray) -> xs.Field:
     print(f"  smoothing, from statistics: {field.penalty}")
     print(f"  smoothing, from records:    {pooled.penalty}")
     expected = pooled.predict().where(everything.notnull())
-    for which, one in (("each with its own smoothing", field), ("with equal smoothing", same)):
-        apart = float(np.abs(one.predict(everything) - expected).max() / np.abs(expected).max())
+    for which, updated in (("each with its own smoothing", field), ("with equal smoothing", same)):
+        apart = float(np.abs(updated.predict(everything) - expected).max() / np.abs(expected).max())
         print(f"  max |difference| = {apart:.1e} of max |prediction|, {which}")
     return field
 
@@ -109,8 +109,8 @@ def validate(field: xs.Field) -> str:
     """Print how well each year is predicted by the others, and how far it moves the field; return the worst."""
     scores = field.cross_validate()
     print(f"\n{'year':>6}{'records':>10}{'rmse':>8}{'influence':>11}   degC, without that year")
-    for one in (scores.sel(holder=name) for name in scores.holder):
-        year, count, rmse, influence = (one[k].item() for k in ("holder", "count", "rmse", "influence"))
+    for score in (scores.sel(holder=name) for name in scores.holder):
+        year, count, rmse, influence = (score[k].item() for k in ("holder", "count", "rmse", "influence"))
         print(f"{year:>6}{count:>10,}{rmse:>8.2f}{influence:>11.3f}")
     return str(scores.rmse.idxmax("holder").item())
 
@@ -126,7 +126,7 @@ def withdraw(statistics: xs.Statistics, name: str, everything: xr.DataArray) -> 
     parts = sorted(p.digest for p in rest.parts) == sorted(p.digest for p in never.parts)
     print(f"  digests equal to those of statistics that never had it: {parts}")
     same = after.coefficients.values.tobytes() == expected.coefficients.values.tobytes()
-    print(f"  coefficients equal to the bit: {same}")
+    print(f"  coefficients equal bit for bit: {same}")
     print(f"  smoothing: {after.penalty}")
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 
-# Bounded thread counts, set before NumPy or numba is imported: the same on a laptop and on 64 cores.
+# Bounded thread counts, set before NumPy or numba is imported: the same on a laptop and on 64 cores, and two, so that
+# tests of what threads do to bits have some, in each of the processes of `-n auto` too.
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")
 
+import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dask
 import hypothesis
@@ -27,11 +30,56 @@ dask.config.set(num_workers=2)
 
 # No deadline: the first example may compile a kernel. "ci" is reproducible and looks further.
 _COMMON = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-hypothesis.settings.register_profile("default", max_examples=25, **_COMMON)
+hypothesis.settings.register_profile("default", max_examples=10, **_COMMON)
 hypothesis.settings.register_profile("ci", max_examples=50, derandomize=True, **_COMMON)
 hypothesis.settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "default")
 )
+
+
+# Fixtures that start worker processes; a file that imports LocalCluster starts its own.
+CLUSTERS = {"cluster", "client", "worker", "two_workers"}
+
+
+def starts_clusters(text: str) -> bool:
+    """Whether a file of tests starts worker processes, or uses those of a fixture."""
+    return re.search(r"\b(LocalCluster|SpecCluster|client: Client|worker: Client)\b", text) is not None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs worker processes, so that `-m "not cluster"` leaves it out."""
+    for item in items:
+        of_module = vars(getattr(item, "module", None) or object).get("LocalCluster") is not None
+        if of_module or CLUSTERS & set(getattr(item, "fixturenames", ())):
+            item.add_marker("cluster")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes for the whole suite (`-n auto`), none for files that are named: starting takes seconds."""
+    whole = config.args == config.getini("testpaths") and not config.getoption("collectonly")
+    return min(2, os.cpu_count() or 1) if whole else 0
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file runs in one process, which keeps its fixtures; all that start clusters in one, one cluster at a time."""
+    if config.getoption("dist") != "loadfile":
+        return None  # another distribution was asked for
+
+    from xdist.scheduler import LoadFileScheduling
+
+    @functools.cache
+    def group(file: str) -> str:
+        text = (config.rootpath / file).read_text(encoding="utf-8")
+        return "clusters" if starts_clusters(text) else file
+
+    class ClustersTogether(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid.split("::", 1)[0])
+
+    return ClustersTogether(config, log)
 
 
 @pytest.fixture(scope="session")

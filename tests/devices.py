@@ -1,4 +1,4 @@
-"""Where arrays live that NumPy must not touch: a stand-in on every machine, a GPU where there is one."""
+"""Devices whose arrays NumPy must not touch: a stand-in on every machine, a GPU where there is one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from xspline.execution import device as cuda
+from tests import host_kernels
+from xspline.execution.device import gpu as execution
 
 
 class Device(Protocol):
@@ -27,19 +28,20 @@ class Device(Protocol):
 
     def get(self, array: Any) -> np.ndarray: ...
 
-    @property
-    def has_kernels(self) -> bool: ...
-
     def cholesky(self, matrix: Any) -> Any: ...
+
+    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Any: ...
 
     def triangular(self, root: Any, rhs: Any, transposed: bool) -> Any: ...
 
 
 class StandIn:
-    """A second device of array-api-strict: `np.asarray` refuses its arrays, and so does an array of the first."""
+    """A second device of array-api-strict: `np.asarray` refuses its arrays, and so does an array of the first.
+
+    Kernels are compiled by the host's compiler; a test that needs one is skipped where there is none.
+    """
 
     xp, device, memory = array_api_strict, array_api_strict.Device("device1"), 80e9
-    has_kernels = False
 
     def put(self, array: Any) -> Any:
         array = np.asarray(array)
@@ -56,8 +58,16 @@ class StandIn:
         matrix = array_api_strict.matrix_transpose(root) if transposed else root
         return array_api_strict.linalg.solve(matrix, rhs)
 
+    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Any:
+        if host_kernels.COMPILER is None:
+            pytest.skip("needs a C++ compiler")
+        launch = host_kernels.compiled(source, name, options)
+        return lambda blocks, threads, arguments: launch(
+            blocks, threads, [getattr(argument, "_array", argument) for argument in arguments]
+        )
 
-class Gpu(cuda.Gpu):
+
+class Gpu(execution.Gpu):
     """The current GPU, through CuPy; takes arrays of any byte order."""
 
     def __init__(self) -> None:

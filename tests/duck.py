@@ -1,4 +1,4 @@
-"""A duck array that behaves as CuPy's do: NumPy cannot read it, and host arrays do not mix with it."""
+"""A duck array that behaves as CuPy's arrays do: NumPy cannot read it, and host arrays do not mix with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from array_api_compat import numpy as compat
 
 
 class Duck(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array "on a GPU" that a host array holds; every implicit way to the host is an error."""
+    """An array "on a GPU", which a host array holds; every implicit conversion to the host is an error."""
 
     def __init__(self, array: np.ndarray) -> None:
         self._array = array
@@ -23,7 +23,7 @@ class Duck(np.lib.mixins.NDArrayOperatorsMixin):
     itemsize = property(lambda self: self._array.itemsize)
     T = property(lambda self: _wrap(self._array.T))
     device = "GPU"
-    __cuda_array_interface__: Any = None  # by which a GPU's arrays are known; nothing reads it
+    __cuda_array_interface__: Any = None  # marks arrays of a GPU; nothing reads it
 
     def __len__(self) -> int:
         return len(self._array)
@@ -32,7 +32,7 @@ class Duck(np.lib.mixins.NDArrayOperatorsMixin):
         return f"Duck({self._array!r})"
 
     def get(self) -> np.ndarray:
-        """The one way to the host."""
+        """The only way to the host."""
         return self._array.copy()
 
     def to_device(self, device: str, stream: Any = None) -> Any:
@@ -115,13 +115,13 @@ class _Namespace(types.ModuleType):
     """The array-API namespace of these arrays."""
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(compat, name)
-        if isinstance(found, type) or not callable(found):
-            return found
-        return lambda *args, device=None, **kwargs: _call(found, args, kwargs)
+        value = getattr(compat, name)
+        if isinstance(value, type) or not callable(value):
+            return value
+        return lambda *args, device=None, **kwargs: _call(value, args, kwargs)
 
     def asarray(self, value: Any, *, device: Any = None, **kwargs: Any) -> Duck:
-        """The one way to the GPU."""
+        """The only way to the GPU."""
         return Duck(compat.asarray(value._array if isinstance(value, Duck) else value, **kwargs))
 
     def __array_namespace_info__(self) -> Any:

@@ -1,7 +1,7 @@
-"""CUDA C++ kernels run by the host's compiler, thread after thread: what needs no GPU to be wrong.
+"""CUDA C++ kernels compiled by the host's compiler and run thread after thread: finds mistakes without a GPU.
 
 Threads run in an order of their own, arrays lie between guards of NaN and huge integers, and what a kernel is to
-write starts as such: reading or writing outside, leaving an entry out, or relying on an order shows.
+write starts as such: reading or writing outside, leaving an entry out, or relying on an order fails a test.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ PARAMETER = re.compile(r"(const )?(\w+) (\*?)(?:__restrict__ )?(\w+)")
 def _parameters(source: str) -> dict[str, list[tuple[str, ...]]]:
     """Of each kernel (const, type, *, name) of its parameters."""
     plain = re.sub(r"//[^\n]*", "", source)
-    return {name: PARAMETER.findall(found) for name, found in KERNEL.findall(plain)}
+    return {name: PARAMETER.findall(parameters) for name, parameters in KERNEL.findall(plain)}
 
 
 def _launcher(name: str, parameters: list[tuple[str, ...]]) -> str:
     kinds = ["arrays" if star else "n" if kind == "integer" else "r" for _, kind, star, _ in parameters]
-    given = []
+    arguments = []
     for i, (const, kind, star, _) in enumerate(parameters):
         entry = f"{kinds[i]}[{kinds[:i].count(kinds[i])}]"
-        given.append(f"({const}{kind} *){entry}" if star else entry)
-    return LAUNCH % (name, name, ", ".join(given))
+        arguments.append(f"({const}{kind} *){entry}" if star else entry)
+    return LAUNCH % (name, name, ", ".join(arguments))
 
 
 @functools.cache
@@ -64,13 +64,13 @@ def _library(source: str, options: tuple[str, ...]) -> ctypes.CDLL:
     code.write_text("".join([HEAD, source, *launchers]), encoding="utf-8")
     command = [COMPILER, "-w", "-O0", "-shared", "-fPIC", *options, "-o", str(library), str(code)]
     subprocess.run(command, check=True)
-    found = ctypes.CDLL(str(library))
+    loaded = ctypes.CDLL(str(library))
     shutil.rmtree(folder)
-    return found
+    return loaded
 
 
 def compiled(source: str, name: str, options: tuple[str, ...]) -> Any:
-    """The twin of `xspline.kernels.device.cuda.load_kernel`."""
+    """A kernel of a source, called as one of a GPU: with blocks, threads of a block, and arguments."""
     launcher = getattr(_library(source, options), f"launch_{name}")
     parameters = [p for p in _parameters(source)[name] if p[2]]
 
@@ -80,18 +80,18 @@ def compiled(source: str, name: str, options: tuple[str, ...]) -> Any:
         for (const, *_), array in zip(parameters, arrays, strict=True):
             if not const:
                 array[...] = POISON[array.dtype.kind]
-        held = [np.pad(a.ravel(), GUARD, constant_values=POISON[a.dtype.kind]) for a in arrays]
-        pointers = (ctypes.c_void_p * len(held))(*(h[GUARD:].ctypes.data for h in held))
+        guarded = [np.pad(a.ravel(), GUARD, constant_values=POISON[a.dtype.kind]) for a in arrays]
+        pointers = (ctypes.c_void_p * len(guarded))(*(g[GUARD:].ctypes.data for g in guarded))
         integers = [int(a) for a in arguments if isinstance(a, np.integer)]
         floats = [float(a) for a in arguments if isinstance(a, np.floating)]
         launcher(
             (ctypes.c_uint * 3)(*blocks), ctypes.c_uint(threads[0]), pointers,
             (ctypes.c_longlong * len(integers))(*integers), (ctypes.c_double * len(floats))(*floats),
         )  # fmt: skip
-        for (const, *_), array, found in zip(parameters, arrays, held, strict=True):
-            guards = np.concatenate([found[:GUARD], found[-GUARD:]])
+        for (const, *_), array, copy in zip(parameters, arrays, guarded, strict=True):
+            guards = np.concatenate([copy[:GUARD], copy[-GUARD:]])
             np.testing.assert_array_equal(guards, POISON[array.dtype.kind])
             if not const:
-                array[...] = found[GUARD:-GUARD].reshape(array.shape)
+                array[...] = copy[GUARD:-GUARD].reshape(array.shape)
 
     return launch

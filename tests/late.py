@@ -1,7 +1,7 @@
-"""A GPU that does everything as late as it may, in NumPy: what forgets to wait gets wrong numbers.
+"""A stand-in for a GPU, in NumPy, that does everything as late as it may: code that forgets to wait gets wrong numbers.
 
-A stream does what it was given only when somebody waits for it: copies read and write their buffers then, not when
-they are asked for. New memory still belongs to work that its stream has yet to do, and that scribbles over it.
+A stream does its work only when somebody waits for it: copies read and write their buffers then, not when they are
+queued. New memory still belongs to work that its stream has yet to do, and which overwrites it.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class OnGpu(Duck):
 
 
 class Late:
-    """A stand-in for `xspline.execution.transfer.Cuda`: its arrays are ducks, its default stream is every thread's.
+    """A stand-in for `transfer.Cuda`: its arrays are ducks, its default stream is every thread's.
 
     Attributes
     ----------
-    moved : shapes of the arrays that were made here, in turn.
+    moved : shapes of the arrays that were created here, in turn.
     pinned_bytes : of all buffers.
     """
 
@@ -110,10 +110,10 @@ class Late:
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> OnGpu:
         self.moved.append(shape)
-        found = np.empty(shape, dtype)
-        _bytes(found)[:] = SCRIBBLE
-        self.current().give(lambda: _bytes(found).fill(SCRIBBLE))
-        return OnGpu(self, found)
+        array = np.empty(shape, dtype)
+        _bytes(array)[:] = SCRIBBLE
+        self.current().give(lambda: _bytes(array).fill(SCRIBBLE))
+        return OnGpu(self, array)
 
     def record(self, stream: Stream) -> Event:
         return Event(stream, stream.given)

@@ -110,21 +110,21 @@ def evaluate(
     return out.transpose(np.argsort([*others, *batch_axes]))
 
 
-def assert_equal(found: Sums, expected: Dense, space: Space, rtol: float = 1e-12) -> None:
+def assert_equal(sums: Sums, expected: Dense, space: Space, rtol: float = 1e-12) -> None:
     """Every sum agrees with the dense one, to `rtol` of its largest entry."""
     frame, batch = space.frame, expected.power.shape
-    gram = found.gram.with_batch_axes(len(batch)).to_dense(frame)
+    gram = sums.gram.with_batch_axes(len(batch)).to_dense(frame)
     close(np.broadcast_to(gram, expected.gram.shape), expected.gram, rtol)
-    moment = found.full_moment(frame).reshape(space.size, *found.moment.shape[len(space.shape) :])
+    moment = sums.full_moment(frame).reshape(space.size, *sums.moment.shape[len(space.shape) :])
     # Sums of residuals cancel: their scale is that of what is added up, Σ|φ w e| <= √(diag G · s).
     scale = np.sqrt(np.einsum("pp...->p...", expected.gram) * expected.power).max(initial=0.0)
     close(np.broadcast_to(moment, expected.moment.shape), expected.moment, rtol, scale)
-    close(found.power, expected.power, rtol)
-    close(found.weight, expected.weight, rtol)
-    np.testing.assert_array_equal(found.count, expected.count)
+    close(sums.power, expected.power, rtol)
+    close(sums.weight, expected.weight, rtol)
+    np.testing.assert_array_equal(sums.count, expected.count)
 
 
-def close(found: Floats, expected: Floats, rtol: float = 1e-12, scale: float = 0.0) -> None:
+def close(values: Floats, expected: Floats, rtol: float = 1e-12, scale: float = 0.0) -> None:
     """Equal up to `rtol` of the largest entry, or of `scale` if that is larger; NaN where expected."""
     largest = max(scale, float(np.nanmax(np.abs(expected), initial=0.0)))
-    np.testing.assert_allclose(found, expected, rtol=0.0, atol=rtol * largest)
+    np.testing.assert_allclose(values, expected, rtol=0.0, atol=rtol * largest)

@@ -63,8 +63,8 @@ def root(matrix: Floats) -> Floats:
 def fit(rows: Rows, rho: Sequence[float]) -> Fit:
     """Least squares on the rows √w Φ, with the roots of λ_j S_j beneath."""
     seen = rows.w > 0
-    half = np.sqrt(rows.w[seen])
-    phi, y = half[:, None] * rows.phi[seen], half * rows.y[seen]
+    root_weight = np.sqrt(rows.w[seen])
+    phi, y = root_weight[:, None] * rows.phi[seen], root_weight * rows.y[seen]
     below = [np.exp(r / 2) * root(s) for r, s in zip(rho, rows.penalties, strict=True)]
     q, triangle = linalg.qr(np.vstack([phi, *below]), mode="economic")
     hat = q[: len(y)]
@@ -82,9 +82,9 @@ def determined(rows: Rows) -> Floats:
 
 def reml(rows: Rows, rho: Sequence[float]) -> float:
     """Restricted likelihood with the variance profiled out (Wood 2011), negative log, without terms constant in ρ."""
-    found, span, smooth = fit(rows, rho), determined(rows), total(rows, rho)
-    free = found.count - (smooth.shape[0] - span.shape[1])
-    deviance = found.rss + found.penalised
+    fitted, span, smooth = fit(rows, rho), determined(rows), total(rows, rho)
+    free = fitted.count - (smooth.shape[0] - span.shape[1])
+    deviance = fitted.rss + fitted.penalised
     gram = (rows.phi * rows.w[:, None]).T @ rows.phi
     whole, part = np.linalg.slogdet(gram + smooth)[1], np.linalg.slogdet(span.T @ smooth @ span)[1]
     return free / 2 * (1 + np.log(2 * np.pi * deviance / free)) + whole / 2 - part / 2
@@ -92,21 +92,21 @@ def reml(rows: Rows, rho: Sequence[float]) -> float:
 
 def gcv(rows: Rows, rho: Sequence[float]) -> float:
     """n rss / (n − edf)² (Craven and Wahba 1979)."""
-    found = fit(rows, rho)
-    return found.count * found.rss / (found.count - found.edf) ** 2
+    fitted = fit(rows, rho)
+    return fitted.count * fitted.rss / (fitted.count - fitted.edf) ** 2
 
 
 SCORES = {"reml": reml, "gcv": gcv}
 
 
-def score(members: Sequence[Rows], rho: Sequence[float], method: str = "reml") -> float:
+def score(systems: Sequence[Rows], rho: Sequence[float], method: str = "reml") -> float:
     """The score of batch members that share strengths: the sum of theirs."""
-    return sum(SCORES[method](rows, rho) for rows in members)
+    return sum(SCORES[method](rows, rho) for rows in systems)
 
 
-def choose(members: Rows | Sequence[Rows], method: str = "reml") -> Floats:
+def choose(systems: Rows | Sequence[Rows], method: str = "reml") -> Floats:
     """ρ = log λ at the smallest score: best of a lattice over decades, then BFGS with central differences."""
-    each = [members] if isinstance(members, Rows) else list(members)
+    each = [systems] if isinstance(systems, Rows) else list(systems)
     weight = np.mean([rows.w.mean() for rows in each])
     decades = np.log(weight * len(each[0].y)) + np.log(10) * np.arange(-8.0, 3.0, 2.0)
 
@@ -115,7 +115,7 @@ def choose(members: Rows | Sequence[Rows], method: str = "reml") -> Floats:
 
     start = min(itertools.product(decades, repeat=len(each[0].penalties)), key=value)
     scale = max(1.0, abs(value(start)))
-    found = optimize.minimize(
+    minimum = optimize.minimize(
         lambda rho: value(rho) / scale, start, jac="3-point", method="BFGS", options={"gtol": 1e-10}
     )
-    return np.asarray(found.x)
+    return np.asarray(minimum.x)

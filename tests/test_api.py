@@ -15,6 +15,7 @@ import xarray as xr
 import xspline as xs
 from tests.products import SEASONS, sst
 from xspline.accessor import SplineAccessor
+from xspline.solve import SOLVERS
 
 NAMES = ["fit", "statistics", "plan", "space"]
 
@@ -25,6 +26,31 @@ def test_methods_and_functions_are_twins(name: str) -> None:
     assert inspect.isfunction(function), f"a submodule shadows xspline.{name}"
     mine, yours = (list(inspect.signature(f).parameters.values())[1:] for f in (method, function))
     assert [(p.name, p.kind, p.default) for p in mine] == [(p.name, p.kind, p.default) for p in yours]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_methods_have_the_documentation_of_their_functions(name: str) -> None:
+    assert getattr(SplineAccessor, name).__doc__ == getattr(xs, name).__doc__
+
+
+def test_the_documentation_of_fit_names_every_solver() -> None:
+    assert all(f'"{solver}"' in (xs.fit.__doc__ or "") for solver in SOLVERS)
+
+
+def test_types_and_errors_that_users_meet_are_public() -> None:
+    expected = {"Axis", "Basis", "Draws", "Field", "Part", "Penalty", "Plan", "Space", "Statistics"}
+    expected |= {"ClusterLostError", "ConvergenceError", "SingularSystemError", "WorkerMemoryError"}
+    assert expected <= vars(xs).keys()
+
+
+def test_warnings_point_at_the_line_of_the_user() -> None:
+    data = xr.DataArray(np.sin(np.linspace(0, 3, 40)), dims="x")
+    with pytest.warns(UserWarning, match="its labels are taken as 0..39") as from_method:
+        data.spline.fit(x=8)
+    dataset = xr.Dataset({"u": data.assign_coords(x=np.arange(40.0)), "other": ("y", np.zeros(3))})
+    with pytest.warns(UserWarning, match=r"not fitted.*other") as from_function:
+        xs.fit(dataset, x=8)
+    assert {w.filename for w in (*from_method, *from_function)} == {__file__}
 
 
 def test_signatures_are_those_of_the_contract() -> None:
@@ -143,7 +169,7 @@ def test_fit_computes_exactly_once() -> None:
     with dask.config.set(scheduler=counted):
         field = dataset.spline.fit(lat=6, lon=8, time=SEASONS, penalty=0.1)
     assert len(calls) == 1
-    assert all(isinstance(a, np.ndarray) for a in field.arrays.values())
+    assert all(isinstance(fit.coefficients, np.ndarray) for fit in field.fits.values())
 
 
 def test_the_plan_shows_the_solver_of_the_penalty() -> None:

@@ -33,7 +33,7 @@ def open_store(path: object, **kwargs: object) -> xr.DataArray:
 
 
 def bits(field: xs.Field) -> bytes:
-    return field.arrays["sst"].tobytes()
+    return field.fits["sst"].coefficients.tobytes()
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,9 @@ def test_regions_of_a_lazily_indexed_store_agree_with_chunks(store: Path, client
     again = open_store(store, chunks=None).spline.fit(BASES, penalty=0.1)
     assert bits(field) == bits(again)
     chunked = open_store(store).spline.fit(BASES, penalty=0.1)
-    np.testing.assert_allclose(field.arrays["sst"], chunked.arrays["sst"], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        field.fits["sst"].coefficients, chunked.fits["sst"].coefficients, rtol=1e-9, atol=1e-9
+    )
     assert field.predict().chunks is not None
 
 
@@ -65,6 +67,7 @@ class SlowStore(zarr.storage.LocalStore):
         return await super().get(key, prototype, byte_range)
 
 
+@pytest.mark.simulation
 def test_same_bits_when_a_worker_is_killed(store: Path, expected: bytes) -> None:
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,

@@ -13,19 +13,19 @@ ALL = pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(900)])
 @pytest.mark.parametrize("name", coverage.INDEPENDENT)
 @pytest.mark.parametrize("replicates", [12, ALL])
 def test_independent_errors_are_covered(name: str, replicates: int) -> None:
-    found = {what: np.mean(shares) for what, shares in coverage.independent(name, replicates).items()}
-    print(f"{name}, {replicates} replicates: {found}")
-    for what, share in found.items():
+    covered = {what: np.mean(shares) for what, shares in coverage.independent(name, replicates).items()}
+    print(f"{name}, {replicates} replicates: {covered}")
+    for what, share in covered.items():
         low, high = coverage.FIELD if what == "field" else coverage.SLOPES
         assert low <= share <= high, what
 
 
 @pytest.mark.parametrize("replicates", [4, ALL])
 def test_errors_that_last_are_covered_by_the_jackknife_over_years_alone(replicates: int) -> None:
-    found = {what: np.mean(shares) for what, shares in coverage.persistent(replicates).items()}
-    print(f"AR(1), {replicates} replicates: {found}")
-    assert found["model"] < 0.85
-    assert coverage.JACKKNIFE[0] <= found["jackknife"] <= coverage.JACKKNIFE[1]
+    covered = {what: np.mean(shares) for what, shares in coverage.persistent(replicates).items()}
+    print(f"AR(1), {replicates} replicates: {covered}")
+    assert covered["model"] < 0.85
+    assert coverage.JACKKNIFE[0] <= covered["jackknife"] <= coverage.JACKKNIFE[1]
 
 
 def test_waves_have_exact_derivatives() -> None:

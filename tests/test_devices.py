@@ -113,7 +113,7 @@ def test_an_infinity_on_a_gpu_is_named(put: Put) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", CASES)
-def test_blocks_that_their_tasks_move(name: str) -> None:
+def test_blocks_moved_to_the_gpu_by_their_tasks_give_the_fit_of_the_host(name: str) -> None:
     make, bases, chunks = CASES[name]
     data = make().chunk(chunks)
     field = data.spline.fit(bases, penalty=1e-3)
@@ -148,7 +148,7 @@ def cuda(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("xspline.execution.resources", resources)
     if isinstance(device, StandIn):
-        monkeypatch.setattr("xspline.execution.device.has_gpu", lambda: True)
+        monkeypatch.setattr("xspline.execution.device.gpu.has_gpu", lambda: True)
 
 
 def same_field(ours: xs.Field, host: xs.Field) -> None:
@@ -158,13 +158,13 @@ def same_field(ours: xs.Field, host: xs.Field) -> None:
     assert apart(ours, host) < 1e-9
     np.testing.assert_allclose(system.edf(), host.solution["sst"].factorisation.edf(), rtol=1e-9)
     np.testing.assert_allclose(ours.stderr(), host.stderr(), rtol=1e-8)
-    for one, other in (
+    for on_gpu, other in (
         (ours.sample(3, seed=0), host.sample(3, seed=0)),
         (ours.stderr(method="draws"), host.stderr(method="draws")),
     ):
-        one, other = (getattr(x, "coefficients", x).compute() for x in (one, other))
-        assert isinstance(one.data, np.ndarray)
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-8 * float(np.abs(other).max()))
+        on_gpu, other = (getattr(x, "coefficients", x).compute() for x in (on_gpu, other))
+        assert isinstance(on_gpu.data, np.ndarray)
+        np.testing.assert_allclose(on_gpu, other, rtol=0, atol=1e-8 * float(np.abs(other).max()))
 
 
 @pytest.mark.parametrize("penalty", [1e-3, "reml", "gcv"])
@@ -174,7 +174,7 @@ def test_dense_systems_on_a_gpu(penalty: Any, cuda: None) -> None:
     same_field(ours, host)
 
 
-def test_what_is_solved_again_is_solved_there(cuda: None) -> None:
+def test_a_gpu_also_solves_what_is_solved_later(cuda: None) -> None:
     """Lazy fields, and the fits without each part."""
     statistics = (
         clouds()

@@ -39,7 +39,7 @@ def test_bad_weights_are_named_by_their_place(product: xr.DataArray, bad: float)
         product.spline.fit(BASES, weights=weights)
 
 
-def test_weights_that_do_not_fit(product: xr.DataArray) -> None:
+def test_weights_that_do_not_match_the_data_are_refused(product: xr.DataArray) -> None:
     with pytest.raises(ValueError, match=r"different labels \(lat: -20\.0 and -19\.99 at position 0\)"):
         product.spline.fit(BASES, weights=xr.ones_like(product.lat).assign_coords(lat=product.lat + 0.01))
     with pytest.raises(ValueError, match=r"weights span \['depth'\], but sst has dimensions"):
@@ -50,7 +50,7 @@ def test_weights_that_do_not_fit(product: xr.DataArray) -> None:
         product.spline.fit(BASES, weights=np.ones(24))
 
 
-def test_names_that_do_not_exist(product: xr.DataArray) -> None:
+def test_unknown_names_are_refused_with_the_known_ones(product: xr.DataArray) -> None:
     with pytest.raises(
         ValueError, match=r"no coordinate 'latitude'; did you mean 'lat'\? Known: 'time', 'lat', 'lon'"
     ):
@@ -65,7 +65,7 @@ def test_names_that_do_not_exist(product: xr.DataArray) -> None:
         dataset.spline.fit(depth=6)
 
 
-def test_bases_given_twice_or_none_in_a_mapping(product: xr.DataArray) -> None:
+def test_bases_given_twice_or_as_none_are_refused(product: xr.DataArray) -> None:
     with pytest.raises(
         ValueError, match=r"both as a mapping or Space .* and as keywords \(lon\); use one form"
     ):
@@ -80,12 +80,12 @@ def test_bases_given_twice_or_none_in_a_mapping(product: xr.DataArray) -> None:
         product.spline.fit(13)
 
 
-def test_pooling_a_fitted_dimension(product: xr.DataArray) -> None:
+def test_pooling_a_fitted_dimension_is_refused(product: xr.DataArray) -> None:
     with pytest.raises(ValueError, match="'lat' is spanned by a fitted coordinate, so it cannot be pooled"):
         product.assign_coords(y=("lat", np.arange(17.0))).spline.fit({"y": 6, "lat": None})
 
 
-def test_data_that_are_not_real_numbers(product: xr.DataArray) -> None:
+def test_data_that_are_not_real_numbers_are_refused(product: xr.DataArray) -> None:
     with pytest.raises(
         TypeError, match=r"sst has dtype complex128, which is not a real number; fit its \.real and \.imag"
     ):
@@ -98,7 +98,7 @@ def test_data_that_are_not_real_numbers(product: xr.DataArray) -> None:
         product.assign_coords(name=("lat", list("abcdefghijklmnopq"))).spline.fit(name=6)
 
 
-def test_nothing_is_determined(product: xr.DataArray) -> None:
+def test_a_system_without_information_is_singular(product: xr.DataArray) -> None:
     with pytest.raises(xs.SingularSystemError, match=r"coefficients have no observations.*penalty"):
         product.where(product.lat > 5).spline.fit(BASES, penalty=0)
     with pytest.raises(xs.SingularSystemError, match="no observations"):
@@ -108,7 +108,7 @@ def test_nothing_is_determined(product: xr.DataArray) -> None:
         few.spline.fit(product.spline.space(BASES), penalty=0)
 
 
-def test_period_without_a_unit_on_time(product: xr.DataArray) -> None:
+def test_a_period_on_time_needs_a_unit(product: xr.DataArray) -> None:
     with pytest.raises(
         TypeError, match=r"time: period=365\.2425 is a bare number.*Fourier\(2, period=.365\.2425D.\)"
     ):
@@ -145,7 +145,7 @@ def test_a_lazy_field_says_compute_first(product: xr.DataArray) -> None:
     assert not lazy.compute().is_lazy and not lazy.persist().compute().is_lazy
 
 
-def test_a_dimension_twice() -> None:
+def test_a_dimension_given_twice_is_refused() -> None:
     with pytest.warns(UserWarning, match="Duplicate dimension"):
         square = xr.DataArray(np.zeros((5, 5)), dims=("x", "x"))
     with pytest.raises(
@@ -154,7 +154,7 @@ def test_a_dimension_twice() -> None:
         square.spline.fit(x=4)
 
 
-def test_a_coordinate_twice(product: xr.DataArray) -> None:
+def test_a_coordinate_given_twice_is_refused(product: xr.DataArray) -> None:
     field = product.spline.fit(BASES, penalty=0.1)
     with pytest.raises(ValueError, match=r"'lat' is given twice, in at= and as lat=\.\.\.; drop it from one"):
         field.predict({"lat": [0.0]}, lat=[1.0])
@@ -162,7 +162,7 @@ def test_a_coordinate_twice(product: xr.DataArray) -> None:
         field.predict(product, lat=0.0)
 
 
-def test_positions_among_the_data_variables(product: xr.DataArray) -> None:
+def test_positions_among_the_data_variables_are_explained(product: xr.DataArray) -> None:
     reports = xr.Dataset(
         {"sst": ("obs", np.zeros(9)), "lat": ("obs", np.arange(9.0)), "lon": ("obs", np.arange(9.0))}
     )
@@ -174,7 +174,7 @@ def test_positions_among_the_data_variables(product: xr.DataArray) -> None:
         reports.sst.spline.fit(lat=4, lon=4)
 
 
-def test_a_dimension_of_no_length(product: xr.DataArray) -> None:
+def test_an_empty_dimension_is_refused(product: xr.DataArray) -> None:
     empty = product.isel(time=slice(0, 0))
     with pytest.raises(ValueError, match=r"'time' has no valid labels, so it has no range; pass domain="):
         empty.spline.fit(BASES)

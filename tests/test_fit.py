@@ -6,7 +6,7 @@ import cftime
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import xspline as xs
@@ -39,7 +39,6 @@ def test_pooled_equals_the_dense_definition(product: xr.DataArray, pooled: xs.Fi
     assert worst(pooled.predict(), dense, where=product) < EXACT
 
 
-@settings(max_examples=20)
 @given(st.data())
 def test_any_chunking_gives_the_pooled_field(
     product: xr.DataArray, pooled: xs.Field, data: st.DataObject
@@ -50,7 +49,6 @@ def test_any_chunking_gives_the_pooled_field(
     assert worst(field.predict().transpose(*product.dims), pooled.predict(), where=product) < EXACT
 
 
-@settings(max_examples=15)
 @given(st.data())
 def test_any_holders_merge_to_the_pooled_field(
     product: xr.DataArray, pooled: xs.Field, data: st.DataObject
@@ -69,7 +67,6 @@ def test_any_holders_merge_to_the_pooled_field(
     assert worst(merged.predict(product), pooled.predict(), where=product) < EXACT
 
 
-@settings(max_examples=10)
 @given(st.sampled_from(["time", "lat", "lon", "all"]), st.integers(0, 2**31), st.booleans())
 def test_weights_are_those_of_the_dense_definition(
     product: xr.DataArray, over: str, seed: int, zeros: bool

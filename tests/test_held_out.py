@@ -11,7 +11,7 @@ from benchmarks import held_out, stand_in
 
 @pytest.mark.slow
 def test_automatic_strengths_are_as_good_as_the_best_of_a_lattice(data_dir: Path) -> None:
-    sst = held_out.values(quick=False)
+    sst = stand_in.ersst()
     assert sst is not None
     problem = held_out.Withheld(sst, sst.spline.space(stand_in.paper_bases()), seed=0)
     best = problem.best()[-1]

@@ -223,7 +223,7 @@ def test_models_that_cannot_be_merged() -> None:
         xs.merge_models([a, b])
 
 
-def test_seasons_of_stations_apart() -> None:
+def test_each_station_has_a_season_of_its_own() -> None:
     data = stations()
     field = data.spline.fit(time=BASES["time"], penalty=1e-6)
     assert field.coefficients.dims == ("time_basis", "station")

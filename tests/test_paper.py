@@ -32,9 +32,9 @@ def test_recovered_constant_is_that_of_the_formulas(problem: Problem) -> None:
 
 def test_controls_are_near_the_papers() -> None:
     """Differences of exact values: what the grid alone costs."""
-    found = {r.figure: (r.ours, float(r.paper)) for r in paper.equations.control_rows()}
-    assert len(found) == 4
-    assert all(0.5 < ours / printed < 2 for ours, printed in found.values()), found
+    controls = {r.figure: (r.ours, float(r.paper)) for r in paper.equations.control_rows()}
+    assert len(controls) == 4
+    assert all(0.5 < ours / printed < 2 for ours, printed in controls.values()), controls
 
 
 def test_a_figure_that_is_not_a_number_breaks_its_bound() -> None:

@@ -55,9 +55,9 @@ def test_coefficients_of_least_squares(
     moved = data.transpose(*dims)
     field = (moved if chunks is None else moved.chunk(chunks)).spline.fit(time=SEASONS)
     expected = least_squares(field, data)
-    found = field.coefficients.transpose("time_basis", "lat", "lon").values
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10 * np.nanmax(np.abs(expected)))
+    coefficients = field.coefficients.transpose("time_basis", "lat", "lon").values
+    np.testing.assert_array_equal(np.isnan(coefficients), np.isnan(expected))
+    np.testing.assert_allclose(coefficients, expected, rtol=0, atol=1e-10 * np.nanmax(np.abs(expected)))
 
 
 @pytest.mark.parametrize("gaps", ["none", "land"])

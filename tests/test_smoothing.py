@@ -23,7 +23,7 @@ def pooled(product: xr.DataArray) -> xs.Field:
 
 
 def test_reml_is_the_default_and_says_so(pooled: xs.Field) -> None:
-    assert pooled.asked == "reml" and isinstance(pooled.penalty, xs.Roughness)
+    assert pooled.request.penalty == "reml" and isinstance(pooled.penalty, xs.Roughness)
     summary = pooled.summary()
     assert list(summary["lambda"].penalised.values) == ["lat", "lon"]
     np.testing.assert_array_equal(summary["lambda"], list(pooled.penalty.strength.values()))
@@ -66,10 +66,10 @@ def test_chunks_and_holders_do_not_matter(product: xr.DataArray, pooled: xs.Fiel
 
 def test_holders_choose_by_predicting_each_other(product: xr.DataArray) -> None:
     field = product.spline.fit(BASES, holder="time.year", penalty="holders")
-    found = field.cross_validate()
-    assert list(found.holder.values) == ["2000", "2001", "2002", "2003"]
-    chosen = float((found.rmse**2 * found["count"]).sum())
-    np.testing.assert_allclose(chosen / float(found["count"].sum()), field.summary().score, rtol=1e-8)
+    validation = field.cross_validate()
+    assert list(validation.holder.values) == ["2000", "2001", "2002", "2003"]
+    chosen = float((validation.rmse**2 * validation["count"]).sum())
+    np.testing.assert_allclose(chosen / float(validation["count"].sum()), field.summary().score, rtol=1e-8)
     for factor in (0.1, 10.0):
         other = xs.Roughness({name: factor * x for name, x in field.penalty.strength.items()})
         scores = field.statistics.solve(other).cross_validate()
@@ -90,12 +90,12 @@ def test_every_variable_has_its_own_smoothing(product: xr.DataArray) -> None:
 def test_fields_in_files_remember_their_choice(pooled: xs.Field, tmp_path: object) -> None:
     pooled.to_zarr(f"{tmp_path}/fit.zarr")
     opened = xs.open_field(f"{tmp_path}/fit.zarr")
-    assert opened.penalty == pooled.penalty and opened.asked == "reml"
+    assert opened.penalty == pooled.penalty and opened.request.penalty == "reml"
     xr.testing.assert_allclose(opened.summary(), pooled.summary())
     assert opened.summary().attrs["smoothing"] == pooled.summary().attrs["smoothing"]
 
 
-def test_nothing_said_at_all(product: xr.DataArray) -> None:
+def test_fit_without_arguments(product: xr.DataArray) -> None:
     field = product.spline.fit()
     assert field.space.names == ("lat", "lon", "time") and isinstance(field.penalty, xs.Roughness)
     residual = product - field.predict()

@@ -42,8 +42,8 @@ def test_wheels_fill_what_is_missing_and_no_more(wheels: Any, tmp_path: Path) ->
     wheel(tmp_path, "xs_first", "0.9")
     wheel(tmp_path, "numpy", "99.0")
     second = wheel(tmp_path, "xs_second", "2.0")
-    found = wheels.needs(["xs-first[all]>=1", "numpy>=2"], tmp_path)
-    assert (found.wheels, found.lacking) == ({"xs-first": first, "xs-second": second}, [])
+    needed = wheels.needs(["xs-first[all]>=1", "numpy>=2"], tmp_path)
+    assert (needed.wheels, needed.lacking) == ({"xs-first": first, "xs-second": second}, [])
     assert set(wheels.needs(["xs-first"], tmp_path).wheels) == {"xs-first"}
 
 
@@ -56,13 +56,13 @@ def test_what_nothing_meets_is_named_with_who_needs_it(wheels: Any, tmp_path: Pa
     wheel(tmp_path, "xs_first", "1.0", "xs-second>=2", "xs-third; python_version < '3'")
     wheel(tmp_path, "xs_second", "1.0")
     wheel(tmp_path, "xs_fourth", "1.0", tag="cp27-cp27m-win32")
-    found = wheels.needs(["xs-first", "xs-fourth"], tmp_path)
-    assert sorted(found.lacking) == ["xs-fourth (for xspline)", "xs-second>=2 (for xs-first)"]
+    needed = wheels.needs(["xs-first", "xs-fourth"], tmp_path)
+    assert sorted(needed.lacking) == ["xs-fourth (for xspline)", "xs-second>=2 (for xs-first)"]
 
 
 def test_the_project_itself_lacks_nothing_here(wheels: Any, tmp_path: Path) -> None:
-    found = wheels.needs(wheels.of_project(), tmp_path)
-    assert (found.wheels, found.lacking) == ({}, [])
+    needed = wheels.needs(wheels.of_project(), tmp_path)
+    assert (needed.wheels, needed.lacking) == ({}, [])
 
 
 @pytest.mark.parametrize("name", ["cupy-cuda13x", "cupy-cuda12x"])

@@ -1,25 +1,36 @@
-"""xspline: smooth, differentiable fields through any amount of labelled data, from sums that add up exactly."""
+"""xspline: smooth, differentiable fields through any amount of labelled data, from sums that add up exactly.
+
+The method is that of Naveen Mysore, "Recovering Governing Dynamics from Distributed Observations via Exact Spline
+Merging", which docstrings call "the paper".
+"""
 
 from __future__ import annotations
 
 from xspline import accessor as _accessor
-from xspline import pde as _pde
 from xspline import synthetic as synthetic
+from xspline.execution import ClusterLostError as ClusterLostError
+from xspline.execution import Plan as Plan
+from xspline.execution import WorkerMemoryError as WorkerMemoryError
 from xspline.fitting import fit as fit
+from xspline.fitting import merge_models as merge_models
 from xspline.fitting import plan as plan
 from xspline.fitting import space as space
 from xspline.fitting import statistics as statistics
+from xspline.labels.derivatives import EARTH_RADIUS as EARTH_RADIUS
 from xspline.labels.field import Field as Field
-from xspline.labels.models import merge_models as merge_models
-from xspline.labels.sphere import EARTH_RADIUS as EARTH_RADIUS
+from xspline.labels.field import open_field as open_field
+from xspline.labels.field_base import Draws as Draws
+from xspline.labels.statistics import Part as Part
 from xspline.labels.statistics import Statistics as Statistics
 from xspline.labels.statistics import merge as merge
-from xspline.labels.store import open_field as open_field
-from xspline.labels.store import open_statistics as open_statistics
+from xspline.labels.statistics import open_statistics as open_statistics
 from xspline.solve import ConvergenceError as ConvergenceError
+from xspline.solve import Penalty as Penalty
 from xspline.solve import Ridge as Ridge
 from xspline.solve import Roughness as Roughness
 from xspline.solve import SingularSystemError as SingularSystemError
+from xspline.spaces import Axis as Axis
+from xspline.spaces import Basis as Basis
 from xspline.spaces import BSpline as BSpline
 from xspline.spaces import Fourier as Fourier
 from xspline.spaces import Polynomial as Polynomial
@@ -28,4 +39,3 @@ from xspline.spaces import Space as Space
 __version__ = "0.1.0"
 
 _accessor.register()
-_pde.register()

@@ -1,16 +1,32 @@
-"""``.spline`` on DataArray and Dataset: one delegated line a method, and no state."""
+"""``.spline`` on DataArray and Dataset: the functions of the same names, with the data left out, and no state."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import xarray as xr
 
-from xspline import execution, fitting
-from xspline.labels.field import Field
-from xspline.labels.statistics import Statistics
-from xspline.spaces import Space
+from xspline import fitting
+
+Result = TypeVar("Result")
+
+
+def _method(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Return a function of data as a method with the same documentation and the same other parameters."""
+
+    @functools.wraps(function)
+    def method(self: SplineAccessor, /, *args: Any, **kwargs: Any) -> Result:
+        return function(self._data, *args, **kwargs)
+
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    parameters[0] = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    method.__qualname__ = f"SplineAccessor.{function.__name__}"
+    return method
 
 
 class SplineAccessor:
@@ -19,82 +35,10 @@ class SplineAccessor:
     def __init__(self, data: xr.DataArray | xr.Dataset) -> None:
         self._data = data
 
-    def fit(
-        self,
-        space: Space | Mapping[str, Any] | None = None,
-        *,
-        penalty: Any = None,
-        weights: xr.DataArray | None = None,
-        holder: Any = None,
-        solver: str | None = None,
-        device: str | None = None,
-        compute: bool = True,
-        checkpoint: Any = None,
-        **bases: Any,
-    ) -> Field:
-        """Fit a field; see :func:`xspline.fit`."""
-        return fitting.fit(
-            self._data,
-            space,
-            penalty=penalty,
-            weights=weights,
-            holder=holder,
-            solver=solver,
-            device=device,
-            compute=compute,
-            checkpoint=checkpoint,
-            **bases,
-        )
-
-    def statistics(
-        self,
-        space: Space | Mapping[str, Any] | None = None,
-        *,
-        weights: xr.DataArray | None = None,
-        holder: Any = None,
-        device: str | None = None,
-        compute: bool = True,
-        checkpoint: Any = None,
-        **bases: Any,
-    ) -> Statistics:
-        """Compute sufficient statistics; see :func:`xspline.statistics`."""
-        return fitting.statistics(
-            self._data,
-            space,
-            weights=weights,
-            holder=holder,
-            device=device,
-            compute=compute,
-            checkpoint=checkpoint,
-            **bases,
-        )
-
-    def space(self, space: Space | Mapping[str, Any] | None = None, **bases: Any) -> Space:
-        """Return the Space of some bases over these coordinates; see :func:`xspline.space`."""
-        return fitting.space(self._data, space, **bases)
-
-    def plan(
-        self,
-        space: Space | Mapping[str, Any] | None = None,
-        *,
-        penalty: Any = None,
-        weights: xr.DataArray | None = None,
-        holder: Any = None,
-        solver: str | None = None,
-        device: str | None = None,
-        **bases: Any,
-    ) -> execution.Plan:
-        """Say what a fit would cost, before any data move; see :func:`xspline.plan`."""
-        return fitting.plan(
-            self._data,
-            space,
-            penalty=penalty,
-            weights=weights,
-            holder=holder,
-            solver=solver,
-            device=device,
-            **bases,
-        )
+    fit = _method(fitting.fit)
+    statistics = _method(fitting.statistics)
+    space = _method(fitting.space)
+    plan = _method(fitting.plan)
 
 
 def register() -> None:

@@ -1,27 +1,34 @@
-"""The walk: labels → Space → Sources → Sums → Statistics → Field."""
+"""The walk: labels → Space → Sources → Sums → Statistics → Field; and the merge of fields that were fitted already."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.labels import defaults
-from xspline.labels.detect import axis_of, coordinate_of, extents_of
-from xspline.labels.errors import both_forms, check_tally, naming, unknown_name
+from xspline.labels.errors import check_tally, read_errors_name_labels, unknown_name
+from xspline.labels.evaluation import target_chunks
 from xspline.labels.field import Field
-from xspline.labels.holders import Holders, holders_of
-from xspline.labels.observations import Observations, check_data, checked_weights, fitted_variables
-from xspline.labels.statistics import Part, Statistics
-from xspline.labels.target import target_chunks
+from xspline.labels.fit import Fit
+from xspline.labels.read import defaults
+from xspline.labels.read.cf import axis_of
+from xspline.labels.read.coordinates import coordinate_of, extents_of
+from xspline.labels.read.observations import (
+    Observations,
+    check_data,
+    checked_weights,
+    fitted_variables,
+    holders_of,
+)
+from xspline.labels.statistics import Data, Part, Statistics, merge
 from xspline.solve import as_penalty, choice_for
-from xspline.spaces import Axis, Basis, Space, as_basis
-
-Data = xr.DataArray | xr.Dataset
+from xspline.spaces import Basis, Space, as_basis
+from xspline.sums import Sums
 
 
 def fit(
@@ -36,7 +43,7 @@ def fit(
     compute: bool = True,
     checkpoint: Any = None,
     **bases: Any,
-) -> Field:
+) -> Field[Data]:
     """Fit a smooth, differentiable field through gridded or scattered data, in one pass (paper, section 3.1).
 
     Parameters
@@ -49,7 +56,7 @@ def fit(
         ``Polynomial``, a sum of these, or an integer n for ``BSpline(n)``. None pools a dimension: its entries are
         repeated observations. Dimensions that no coordinate spans are batch dimensions: one independent fit each.
         Without any basis, the axes X, Y, Z and T of the CF conventions get one each, by their number of labels
-        (:func:`xspline.labels.defaults.bases_for`); :func:`plan` shows them.
+        (:func:`xspline.labels.read.defaults.bases_for`); :func:`plan` shows them.
     penalty
         A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness`` or a sum of them; 0 means none. "reml", "gcv" and
         "holders" choose the strengths of a ``Roughness`` by that criterion; None is "reml" where there are B-splines.
@@ -59,7 +66,9 @@ def fit(
         Name of the contributor; or labels that make one part for each in the same pass: a 1-D DataArray along a
         fitted or pooled dimension, the name of a 1-D coordinate, or ``"time.year"``, as in ``groupby``.
     solver
-        Name of a solver; None chooses one by structure.
+        "spectral" (a full grid, by the eigenvectors of each coordinate), "separable" (one system for each eigenvalue
+        of the other coordinates), "banded", "dense", or "iterative" (conjugate gradients with multigrid). None chooses
+        the cheapest that the structure of the data and the penalty allows; :func:`plan` shows which.
     device
         "cuda" moves each block to a GPU inside its own task; iterations and large dense systems of the solve run there
         too where this process has one.
@@ -78,9 +87,19 @@ def fit(
     ValueError
         Names, labels or weights do not fit the data; a value is infinite; nothing is determined; the checkpoint is
         of other data or of another space.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, xspline as xs
+    >>> x = np.linspace(0, 10, 200)
+    >>> noisy = np.sin(x) + np.random.default_rng(0).normal(0, 0.1, x.size)
+    >>> field = xs.fit(xr.DataArray(noisy, {"x": x}, "x", "u"), x=12)
+    >>> field.predict(x=1.5).round(1).item()
+    1.0
     """
-    found = _statistics(data, space, bases, weights, holder, device, compute, checkpoint, index=True)
-    return found.solve(penalty, solver=solver, device=execution.present(device))
+    agreed, observed = _read(data, space, bases, weights, holder, default_labels=True)
+    computed = _statistics(data, agreed, observed, holder, device, compute=compute, checkpoint=checkpoint)
+    return computed.solve(penalty, solver=solver, device=execution.present(device))
 
 
 def statistics(
@@ -93,25 +112,52 @@ def statistics(
     compute: bool = True,
     checkpoint: Any = None,
     **bases: Any,
-) -> Statistics:
+) -> Statistics[Data]:
     """Compute the sufficient statistics of some data: G = ΦᵀWΦ, h = ΦᵀWy and sums (paper, equation 5).
 
     Parameters are those of :func:`fit`. Holders that want to merge agree on a Space first: :func:`space`. Bases that
     are left out are those of the holder's own labels.
+
+    Returns
+    -------
+    Statistics
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, xspline as xs
+    >>> x = np.linspace(0, 10, 200)
+    >>> data = xr.DataArray(np.sin(x), {"x": x}, "x", "u")
+    >>> west = xs.statistics(data, x=xs.BSpline(12, domain=(0, 10)), holder="west")
+    >>> west.holders, west.count
+    (('west',), 200)
     """
-    return _statistics(data, space, bases, weights, holder, device, compute, checkpoint, index=False)
+    agreed, observed = _read(data, space, bases, weights, holder, default_labels=False)
+    return _statistics(data, agreed, observed, holder, device, compute=compute, checkpoint=checkpoint)
 
 
-def space(data: Data, space: Space | Mapping[str, Any] | None = None, **bases: Any) -> Space:
+def space(
+    data: xr.DataArray | xr.Dataset, space: Space | Mapping[str, Any] | None = None, **bases: Any
+) -> Space:
     """Return the Space of some bases, with the coordinates' ranges as the domains that were left out.
 
     Parameters are those of :func:`fit`.
+
+    Returns
+    -------
+    Space
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, xspline as xs
+    >>> data = xr.DataArray(np.zeros(200), {"x": np.linspace(0, 10, 200)}, "x")
+    >>> xs.space(data, x=12).code()
+    'xs.Space({"x": xs.BSpline(12, domain=(0.0, 10.0))})'
     """
-    return _request(data, space, bases, index=False)[0]
+    return _read(data, space, bases, default_labels=False)[0]
 
 
 def plan(
-    data: Data,
+    data: xr.DataArray | xr.Dataset,
     space: Space | Mapping[str, Any] | None = None,
     *,
     penalty: Any = None,
@@ -125,39 +171,70 @@ def plan(
 
     Parameters are those of :func:`fit`; the penalty has a say in the choice of the solver. Of a Dataset, the plan is
     that of its first fitted variable. The plan shows the line of code that asks for its bases.
+
+    Returns
+    -------
+    Plan
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np, xarray as xr, xspline as xs
+    >>> x = np.linspace(0, 1, 400)
+    >>> data = xr.DataArray(da.zeros((400, 400), chunks=100), {"a": x, "b": x}, ("a", "b"), "u")
+    >>> cost = xs.plan(data, a=100, b=100, penalty=xs.Roughness(1e-3))
+    >>> cost.code
+    'fit({"a": xs.BSpline(100), "b": xs.BSpline(100)})'
     """
-    agreed, observed = _request(data, space, bases, index=True)
-    (first,) = _owned(observed[:1], weights, holders_of(holder, data))
-    asked = as_penalty(penalty, agreed)
+    agreed, observed = _read(data, space, bases, weights, holder, default_labels=True)
+    requested = as_penalty(penalty, agreed)
     resources = execution.resources(execution.present(device))
     cost = execution.plan(
-        first.source(agreed),
+        observed[0].source(agreed),
         agreed,
         device=device,
-        solver=lambda gram: choice_for(gram, asked, agreed, solver, resources),
+        solver=lambda gram: choice_for(gram, requested, agreed, solver, resources),
     )
     return replace(cost, code=f"fit({defaults.code(agreed)})")
 
 
-def _request(
-    data: Data, space: Space | Mapping[str, Any] | None, bases: Mapping[str, Any], *, index: bool
+def _read(
+    data: xr.DataArray | xr.Dataset,
+    space: Any,
+    bases: Mapping[str, Any],
+    weights: Any = None,
+    holder: Any = None,
+    *,
+    default_labels: bool,
 ) -> tuple[Space, list[Observations]]:
-    """Return the Space and, for each variable, its observations; reads coordinates only."""
+    """Return the Space and, for each variable, its observations with weights and holders; reads coordinates only."""
     given, pooled = _bases(space, bases)
     if isinstance(data, xr.DataArray):
         check_data(data)
     extents: dict[str, tuple[float, float]] = {}
     if given is None:
-        given, extents = defaults.chosen(data, pooled)
+        given, extents = defaults.bases_for(data, pooled)
     names = given.names if isinstance(given, Space) else tuple(given)
     others = data.data_vars if isinstance(data, xr.Dataset) else ()
-    coordinates = {name: coordinate_of(data, name, index=index, others=others) for name in names}
+    coordinates = {
+        name: coordinate_of(data, name, default_labels=default_labels, others=others) for name in names
+    }
     axes = {name: axis_of(c) for name, c in coordinates.items()}
-    agreed = (
-        given.described_by(axes) if isinstance(given, Space) else _bound(given, coordinates, axes, extents)
-    )
-    variables = _variables(data, coordinates, pooled)
-    return agreed, [Observations(v, coordinates, pooled) for v in variables]
+    if isinstance(given, Space):
+        agreed = given.described_by(axes)
+    else:  # over the ranges of the coordinates; only those of bases without a domain are looked at
+        unbound = {n: c for n, c in coordinates.items() if given[n].domain is None and c.ndim}
+        extents |= extents_of({n: c for n, c in unbound.items() if n not in extents}, axes)
+        agreed = Space(given, axes=axes, extents=extents)
+    variables: Iterable[xr.DataArray] = [data] if isinstance(data, xr.DataArray) else []
+    if isinstance(data, xr.Dataset):
+        for dim in pooled:
+            if dim not in data.dims:
+                raise unknown_name(str(dim), "dimension", data.dims)
+        dims = {d for c in coordinates.values() for d in c.dims} | set(pooled)
+        variables = fitted_variables(data, dims).values()
+    holders = holders_of(holder, data)
+    observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
+    return agreed, observed
 
 
 def _bases(
@@ -165,107 +242,72 @@ def _bases(
 ) -> tuple[Space | dict[str, Basis] | None, tuple[Hashable, ...]]:
     """Return bases by name or None, and the dimensions that are pooled, from whichever form was used."""
     if space is not None and any(basis is not None for basis in bases.values()):
-        raise both_forms(space, bases)
+        raise ValueError(
+            f"bases given both as a mapping or Space ({space!r}) and as keywords ({', '.join(bases)}); "
+            f"use one form (with a Space, only NAME=None, which pools a dimension, may be added)"
+        )
     if isinstance(space, Space):
         return space, tuple(bases)
     if space is not None and not isinstance(space, Mapping):
         raise TypeError(
             f"space has to be a Space or a mapping of coordinate names to bases, not {type(space).__name__}"
         )
-    every = {**(space or {}), **bases}
-    chosen = {str(name): as_basis(basis) for name, basis in every.items() if basis is not None}
     if space is not None and not space:
         raise ValueError(
             "the mapping of bases is empty; leave it out, or name what to fit: fit(lat=13, lon=23)"
         )
-    return chosen or None, tuple(name for name, basis in every.items() if basis is None)
-
-
-def _bound(
-    bases: Mapping[str, Basis],
-    coordinates: Mapping[str, xr.DataArray],
-    axes: Mapping[str, Axis],
-    known: Mapping[str, tuple[float, float]],
-) -> Space:
-    """Return the Space over the coordinates' ranges; only those of bases without a domain are looked at."""
-    needed = {n: c for n, c in coordinates.items() if bases[n].domain is None and c.ndim and n not in known}
-    return Space(bases, axes=axes, extents={**known, **extents_of(needed, axes)})
-
-
-def _variables(
-    data: Data, coordinates: Mapping[str, xr.DataArray], pooled: tuple[Hashable, ...]
-) -> list[xr.DataArray]:
-    if isinstance(data, xr.Dataset):
-        for dim in pooled:
-            if dim not in data.dims:
-                raise unknown_name(str(dim), "dimension", data.dims)
-        dims = {d for c in coordinates.values() for d in c.dims} | set(pooled)
-        return list(fitted_variables(data, dims).values())
-    return [data]
+    by_name = {**(space or {}), **bases}
+    given = {str(name): as_basis(basis) for name, basis in by_name.items() if basis is not None}
+    return given or None, tuple(name for name, basis in by_name.items() if basis is None)
 
 
 def _statistics(
     data: Data,
-    space: Any,
-    bases: Mapping[str, Any],
-    weights: Any,
+    agreed: Space,
+    observed: list[Observations],
     holder: Any,
     device: str | None,
+    *,
     compute: bool,
     checkpoint: Any,
-    *,
-    index: bool,
-) -> Statistics:
-    """Walk from labels to Statistics; all variables and holders are computed in one pass."""
+) -> Statistics[Data]:
+    """Walk from observations to Statistics; all variables and holders are computed in one pass."""
     execution.check_device(device)
     if checkpoint is not None and not compute:
         raise ValueError("a checkpoint is written and read while sums are computed; leave out compute=False")
-    agreed, observed = _request(data, space, bases, index=index)
-    holders = holders_of(holder, data)
-    observed = _owned(observed, weights, holders)
     sources = [o.source(agreed) for o in observed]
+    by_name = {o.name: o.data for o in observed}
+    computed: list[
+        Any
+    ]  # for each variable its Sums, lazy or not; a mapping by holder where there are several
     if compute:
-        with naming({o.name: o.data for o in observed}):
-            found = execution.sums(sources, agreed, device=device, checkpoint=checkpoint)
+        with read_errors_name_labels(by_name):
+            computed = execution.sums(sources, agreed, device=device, checkpoint=checkpoint)
     else:
-        found = [execution.lazy_sums(source, agreed, device=device) for source in sources]
-    every = _by_holder(found, holder, holders, data)
-    parts = tuple(_part(observed, own, name, sizes, lazy=not compute) for name, own, sizes in every)
+        computed = [execution.lazy_sums(source, agreed, device=device) for source in sources]
+    holders = observed[0].holders
+    if holders is None:
+        parts = [_part(by_name, computed, holder, data.sizes)]
+    else:
+        parts = [
+            _part(by_name, [sums[code] for sums in computed], name, holders.sizes(code, data))
+            for code, name in enumerate(holders.names)
+        ]
     return Statistics(
         agreed,
-        parts,
+        tuple(parts),
         {o.name: o.variable() for o in observed},
         is_dataset=isinstance(data, xr.Dataset),
         fitted=dict(observed[0].coordinates),
         chunks=target_chunks(observed[0].data),
-        pending={} if compute else {o.name: o.data for o in observed},
+        pending={} if compute else by_name,
     )
 
 
-def _owned(observed: Sequence[Observations], weights: Any, holders: Holders | None) -> list[Observations]:
-    """Return the observations with their weights and holders."""
-    return [replace(o, weights=checked_weights(weights, o.data), holders=holders) for o in observed]
-
-
-def _by_holder(
-    found: list[Any], holder: str | None, holders: Holders | None, data: Data
-) -> Iterator[tuple[str | None, list[Any], Mapping[Hashable, int]]]:
-    """Yield each holder's name, its sums of every variable, and the lengths of its dimensions."""
-    if holders is None:
-        yield holder, found, data.sizes
-        return
-    for code, name in enumerate(holders.names):
-        yield name, [shares[code] for shares in found], holders.sizes(code, data)
-
-
 def _part(
-    observed: Sequence[Observations],
-    found: list[Any],
-    holder: str | None,
-    sizes: Mapping[Hashable, int],
-    *,
-    lazy: bool,
+    data: Mapping[str, xr.DataArray], sums: list[Any], holder: str | None, sizes: Mapping[Hashable, int]
 ) -> Part:
+    """Return one holder's sums of all variables as a part, with where they come from."""
     from xspline import __version__
 
     provenance = {
@@ -273,9 +315,62 @@ def _part(
         "xspline": __version__,
         "sizes": {str(d): int(n) for d, n in sizes.items()},
     }
-    sums = {o.name: s for o, s in zip(observed, found, strict=True)}
-    if lazy:
-        return Part("", holder or "", sums, provenance)
-    for o in observed:
-        check_tally(sums[o.name].tally, o.data, o.name)
-    return Part.of(sums, holder, provenance)
+    by_name = dict(zip(data, sums, strict=True))
+    if not all(isinstance(s, Sums) for s in sums):
+        return Part("", holder or "", by_name, provenance)
+    for name, s in by_name.items():
+        check_tally(s.tally, data[name], name)
+    return Part.of(by_name, holder, provenance)
+
+
+def merge_models(
+    fields: Iterable[Field[Data]], penalty: Any = 0.0, *, solver: str | None = None
+) -> Field[Data]:
+    """Merge fitted fields: c = (Σ G_s + Λ)⁻¹ Σ G_s c_s (paper, section 2.4, the prediction-matching merge).
+
+    The field that is nearest to the predictions of every model at that model's own observations. It needs no moments
+    of the data, and is the data merge where each model is at its unregularised optimum, G_s c_s = h_s.
+
+    Parameters
+    ----------
+    fields
+        Fields in one Space, each with its own statistics.
+    penalty
+        As for :meth:`Statistics.solve`; none by default, since the models are smooth already.
+    solver
+        As for :meth:`Statistics.solve`.
+
+    Returns
+    -------
+    Field
+        Its statistics hold predictions in place of observations: residuals are those against the models.
+
+    Raises
+    ------
+    ValueError
+        There is no field, the fields live in different spaces, or one does not determine all its coefficients.
+    """
+    return merge([_predictions(field.compute()) for field in fields]).solve(penalty, solver=solver)
+
+
+def _predictions(field: Field[Data]) -> Statistics[Data]:
+    """Return the statistics of a field's own predictions at its observations."""
+    statistics = field.statistics
+    holder = "+".join(sorted(statistics.holders))
+    provenance = {"predictions of": [part.digest for part in statistics.parts]}
+    sums = {name: _with_predictions(fit) for name, fit in field.fits.items()}
+    return replace(statistics, parts=(Part.of(sums, holder, provenance),), collapsed=True)
+
+
+def _with_predictions(fit: Fit) -> Sums:
+    """Return one variable's sums with Φᵀ W y replaced by G c and yᵀ W y by cᵀ G c, about the same reference."""
+    frame, sums = fit.space.frame, fit.total
+    if not np.isfinite(fit.coefficients).all():
+        raise ValueError(
+            f"a model of {fit.name!r} has coefficients that its data do not determine; fit it with a penalty first"
+        )
+    centred = sums.centred(fit.coefficients, frame)
+    moment = sums.gram.matvec(centred, frame)
+    axes = tuple(range(len(frame.sizes)))
+    window = tuple((0, k) for k in frame.sizes)
+    return replace(sums, window=window, moment=moment, power=(centred * moment).sum(axis=axes))

@@ -14,10 +14,13 @@ import xarray as xr
 
 import xspline as xs
 from tests.products import sst
-from xspline.labels import defaults
-from xspline.labels.defaults import bases_for
+from xspline.labels.read import defaults
 
 SEASONS = xs.Fourier(2, "year") + xs.Polynomial(2)
+
+
+def bases_for(data: xr.DataArray | xr.Dataset, pooled: tuple[str, ...] = ()) -> dict[str, xs.Basis]:
+    return defaults.bases_for(data, pooled)[0]
 
 
 def days(n: int, step: int = 1, start: str = "2001-01-01") -> np.ndarray:
@@ -72,7 +75,7 @@ def test_moorings(data_dir: Path) -> None:
     assert all(isinstance(chosen[n], xs.BSpline) and 4 <= chosen[n].count <= 32 for n in ("lat", "lon"))
 
 
-def test_a_season_of_a_sea(data_dir: Path) -> None:
+def test_a_season_of_observations_of_a_sea(data_dir: Path) -> None:
     with xr.open_dataset(data_dir / "adt_mediterranean_2005_q2.nc") as opened:
         chosen = bases_for(opened.adt)
         space = opened.adt.spline.space()
@@ -125,7 +128,7 @@ def test_a_single_label_is_not_fitted() -> None:
     ],
     ids=str,
 )
-def test_what_is_vertical(coordinate: tuple[str, dict[str, str]]) -> None:
+def test_vertical_coordinates_are_recognised(coordinate: tuple[str, dict[str, str]]) -> None:
     name, attrs = coordinate
     levels = np.array([5.0, 10, 20, 30, 50, 75, 100, 150])
     data = zeros(
@@ -273,9 +276,9 @@ def test_a_longitude_that_closes_is_periodic(start: float) -> None:
     data = zeros(("lat", "lon"), {"lat": np.linspace(80, -80, 30), "lon": start + 5 * np.arange(72.0)})
     space = data.spline.space()
     assert space.shape == (10, 18) and space.periodic == (False, True)
-    assert space.axes["lat"][1].domain == (-80.0, 80.0)
+    assert space.basis("lat").domain == (-80.0, 80.0)
     few = zeros(("lon",), {"lon": np.arange(8) * 45.0})
-    assert few.spline.space().axes["lon"][1] == xs.BSpline(4, period=360.0, domain=(0.0, 360.0))
+    assert few.spline.space().basis("lon") == xs.BSpline(4, period=360.0, domain=(0.0, 360.0))
 
 
 @pytest.mark.parametrize(
@@ -302,7 +305,7 @@ def test_any_calendar_has_its_own_year(calendar: str) -> None:
     chosen = bases_for(zeros(("time",), {"time": time}))
     assert chosen == {"time": SEASONS}
     space = zeros(("time",), {"time": time}).spline.space()
-    assert space.axes["time"][0].calendar == calendar and eval(defaults.code(space), {"xs": xs}) == chosen
+    assert space.axis("time").calendar == calendar and eval(defaults.code(space), {"xs": xs}) == chosen
     assert bases_for(zeros(("time",), {"time": time[:20]})) == {"time": xs.BSpline(8)}
 
 
@@ -380,7 +383,7 @@ def test_code_of_bases_and_of_the_space_they_give() -> None:
     ],
     ids=str,
 )
-def test_code_says_what_was_asked_for(bases: dict[str, Any]) -> None:
+def test_code_shows_the_requested_bases(bases: dict[str, Any]) -> None:
     data = sst(months=30)
     space = data.spline.space(bases)
     again = eval(defaults.code(space), {"xs": xs})
@@ -410,7 +413,7 @@ def test_holders_with_their_own_defaults_are_told_how_to_agree() -> None:
     with pytest.raises(ValueError, match=r"lon: BSpline\(6, .*BSpline\(5, .*taken from the data") as caught:
         _ = a + b
     space = eval(str(caught.value).rsplit("space = ", 1)[1], {"xs": xs})
-    assert space.axes["lon"][1] == xs.BSpline(6, domain=(150.0, 210.0))
+    assert space.basis("lon") == xs.BSpline(6, domain=(150.0, 210.0))
     pooled = (west.spline.statistics(space, holder="w") + east.spline.statistics(space, holder="e")).solve(
         1e-3
     )
@@ -418,7 +421,7 @@ def test_holders_with_their_own_defaults_are_told_how_to_agree() -> None:
     np.testing.assert_allclose(pooled.predict(data), expected.predict(), rtol=1e-9)
 
 
-def test_defaults_warn_of_nothing() -> None:
+def test_defaults_give_no_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sst(months=30).spline.plan()

@@ -63,13 +63,13 @@ def test_own_grid_keeps_labels_name_units_and_no_encoding(product: xr.DataArray,
 
 
 def test_outer_grid_scalars_and_strings(field: xs.Field) -> None:
-    one = field.predict(lat=[0.0, 5.0], lon=200.0, time="2000-06-15")
-    assert one.dims == ("lat",) and float(one.lon) == 200.0
-    assert one.time.dtype.kind == "M" and one.time.values == np.datetime64("2000-06-15")
+    line = field.predict(lat=[0.0, 5.0], lon=200.0, time="2000-06-15")
+    assert line.dims == ("lat",) and float(line.lon) == 200.0
+    assert line.time.dtype.kind == "M" and line.time.values == np.datetime64("2000-06-15")
     grid = field.predict(lat=[0.0, 5.0], lon=[200.0, 201.0, 202.0], time=["2000-06", "2001"])
     assert grid.dims == ("time", "lat", "lon") and grid.shape == (2, 2, 3)
     assert list(grid.time.dt.year) == [2000, 2001]
-    np.testing.assert_allclose(field.predict(lat=0.0, lon=200.0, time=np.datetime64("2000-06-15")), one[0])
+    np.testing.assert_allclose(field.predict(lat=0.0, lon=200.0, time=np.datetime64("2000-06-15")), line[0])
 
 
 def test_points_share_a_dimension(field: xs.Field) -> None:
@@ -102,8 +102,8 @@ def test_lazy_when_the_target_is_and_chunked_like_it(product: xr.DataArray, fiel
     assert chunked.predict().chunks == target.chunks
     assert chunked.derivative(lat=1).chunks == target.chunks
     assert chunked.gradient(geometry="sphere").dsst_dlon.chunks == target.chunks
-    asked = field.predict(chunks={"time": 4})
-    assert asked.chunks[0] == (4,) * 6 and asked.chunks[1] == (17,)
+    chunked = field.predict(chunks={"time": 4})
+    assert chunked.chunks[0] == (4,) * 6 and chunked.chunks[1] == (17,)
     assert isinstance(field.predict(lat=[0.0]).data, np.ndarray)
 
 
@@ -183,14 +183,14 @@ def test_laplacian_on_the_sphere_two_ways() -> None:
 
 
 def test_area_of_the_sphere_is_the_integral_of_one() -> None:
-    from xspline.labels.sphere import cos_lat
+    from xspline.labels.derivatives import cos_lat
 
     lat = xr.DataArray(np.linspace(-89.95, 89.95, 1800), dims="lat")
     area = 2 * np.pi * xs.EARTH_RADIUS**2 * float(cos_lat(lat).sum()) * np.deg2rad(0.1)
     np.testing.assert_allclose(area, 4 * np.pi * xs.EARTH_RADIUS**2, rtol=1e-6)
 
 
-def test_poles_have_no_east() -> None:
+def test_the_eastward_derivative_is_missing_at_the_poles() -> None:
     u, _ = globe()
     gradient = u.gradient(geometry="sphere")
     assert np.isnan(gradient.du_dlon.sel(lat=[-90, 90])).all()
@@ -198,7 +198,7 @@ def test_poles_have_no_east() -> None:
     assert np.isfinite(gradient.du_dlat).all()
 
 
-def test_gradient_takes_what_is_not_time(field: xs.Field) -> None:
+def test_gradient_leaves_out_time_by_default(field: xs.Field) -> None:
     assert list(field.gradient(geometry="sphere")) == ["dsst_dlat", "dsst_dlon"]
     assert field.gradient(geometry="sphere").dsst_dlon.attrs["units"] == "degC m-1"
     assert list(field.gradient(dims=["time"])) == ["dsst_dtime"]
@@ -220,6 +220,32 @@ def test_geometry_refuses(field: xs.Field) -> None:
         field.laplacian(dims=["lat", "lon", "time"], geometry="sphere")
 
 
+def unlabelled_globe(units: str) -> xs.Field:
+    """Return a field over coordinates that are called lat and lon, with these units or none."""
+    attrs = {"units": units} if units else {}
+    lat, lon = np.linspace(-60, 60, 21), np.linspace(0, 354, 30)
+    coords = {"lat": ("lat", lat, attrs), "lon": ("lon", lon, attrs)}
+    return xr.DataArray(np.ones((21, 30)), coords, ("lat", "lon"), "sst", {"units": "degC"}).spline.fit(
+        lat=6, lon=8, penalty=1e-3
+    )
+
+
+def test_derivatives_along_a_coordinate_without_units_have_none() -> None:
+    field = unlabelled_globe("")
+    for result in (field.derivative(lat=1), field.gradient().dsst_dlon, field.derivative(lat=1, lon=1)):
+        assert "units" not in result.attrs
+    assert field.gradient(geometry="sphere").dsst_dlat.attrs["units"] == "degC m-1"
+    assert "units" not in field.laplacian(dims="lat").attrs
+
+
+@pytest.mark.parametrize("units", ["", "degrees"])
+def test_a_laplacian_in_the_plane_refuses_latitude_and_longitude(units: str) -> None:
+    field = unlabelled_globe(units)
+    with pytest.raises(ValueError, match=r"degrees of lat and lon are no lengths.*geometry='sphere'"):
+        field.laplacian()
+    assert np.isfinite(field.laplacian(geometry="sphere")).all()
+
+
 # ---- coefficients, selection ----------------------------------------------------------------------------------------
 
 
@@ -228,10 +254,8 @@ def test_coefficients_are_labelled(field: xs.Field) -> None:
     assert c.dims == ("lat_basis", "lon_basis", "time_basis")
     assert list(c.time_basis.values) == ["const", "x1", "cos1", "sin1"]
     lo, hi = -20, 20
-    (
-        np.testing.assert_allclose(np.diff(c.lat_basis), (hi - lo) / 3),
-        "Greville points of cubic splines are one knot apart",
-    )
+    # Greville points of cubic splines are one knot apart.
+    np.testing.assert_allclose(np.diff(c.lat_basis), (hi - lo) / 3)
     assert c.attrs["units"] == "degC"
 
 
@@ -259,7 +283,7 @@ def test_a_selection_survives_compute_and_files(product: xr.DataArray, tmp_path:
     assert "time=Polynomial" in again.predict().attrs["long_name"]
 
 
-def test_lazy_results_combine(product: xr.DataArray) -> None:
+def test_lazy_results_of_one_field_are_computed_together(product: xr.DataArray) -> None:
     field = product.chunk(time=6).spline.fit(BASES, penalty=1e-3, compute=False)
     both = xr.Dataset({"a": field.predict().sum("lat"), "b": field.derivative(lat=1).sum("lat")}).compute()
     now = field.compute()

@@ -29,13 +29,13 @@ def scattered(n: int = 600, seed: int = 0) -> xr.DataArray:
     return xr.DataArray(rng.normal(size=n) + 15, coords, "obs", "sst")
 
 
-def assert_parts(found: xs.Statistics, data: xr.DataArray, labels: xr.DataArray) -> None:
+def assert_parts(statistics: xs.Statistics, data: xr.DataArray, labels: xr.DataArray) -> None:
     """Each part is the statistics of the data that carry its label."""
-    frame, (dim,) = found.space.frame, labels.dims
-    assert found.holders == tuple(map(str, np.unique(labels.values)))
-    for part, label in zip(found.parts, np.unique(labels.values), strict=True):
+    frame, (dim,) = statistics.space.frame, labels.dims
+    assert statistics.holders == tuple(map(str, np.unique(labels.values)))
+    for part, label in zip(statistics.parts, np.unique(labels.values), strict=True):
         own = data.isel({dim: np.flatnonzero(labels.values == label)})
-        a, b = part.sums["sst"], own.spline.statistics(found.space).total("sst")
+        a, b = part.sums["sst"], own.spline.statistics(statistics.space).total("sst")
         a = a.recentred(b.reference, frame)
         np.testing.assert_array_equal(a.count, b.count)
         for x, y in (
@@ -62,22 +62,24 @@ def form(request: pytest.FixtureRequest, product: xr.DataArray, tmp_path: Path) 
 
 def test_a_component_of_a_coordinate_names_the_holders(form: xr.DataArray, product: xr.DataArray) -> None:
     space = product.spline.space(BASES)
-    found = form.spline.statistics(space, holder="time.year")
-    assert found.holders == ("2000", "2001", "2002")
-    assert_parts(found, product, product.time.dt.year)
+    statistics = form.spline.statistics(space, holder="time.year")
+    assert statistics.holders == ("2000", "2001", "2002")
+    assert_parts(statistics, product, product.time.dt.year)
     by_season = form.spline.fit(BASES, penalty=0.1, holder="time.season")
     assert by_season.statistics.holders == ("DJF", "JJA", "MAM", "SON")
     expected = product.spline.fit(BASES, penalty=0.1)
-    np.testing.assert_allclose(by_season.arrays["sst"], expected.arrays["sst"], rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(
+        by_season.fits["sst"].coefficients, expected.fits["sst"].coefficients, rtol=1e-9, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("chunks", [None, 100])
 def test_a_coordinate_names_the_holders_in_numeric_order(chunks: int | None) -> None:
     data = scattered()
     given = data if chunks is None else data.chunk(obs=chunks)
-    found = given.spline.statistics(xs.Space(STARTS), holder="platform")
-    assert found.holders == ("7", "9", "12", "103")
-    assert_parts(found, data, data.platform)
+    statistics = given.spline.statistics(xs.Space(STARTS), holder="platform")
+    assert statistics.holders == ("7", "9", "12", "103")
+    assert_parts(statistics, data, data.platform)
 
 
 @pytest.mark.parametrize("name", ["west", "e.coli", "time series", ""])
@@ -99,18 +101,18 @@ KINDS: dict[str, tuple[np.ndarray, tuple[str, ...]]] = {
 def test_labels_of_any_kind_are_sorted_and_written(kind: str) -> None:
     labels, names = KINDS[kind]
     data = xr.DataArray(np.arange(3.0), {"x": [0.0, 0.5, 1.0]}, "x")
-    found = data.spline.statistics(x=4, holder=xr.DataArray(labels, dims="x"))
-    assert found.holders == names
-    assert [part.sums["field"].count for part in found.parts] == [1, 2]
+    statistics = data.spline.statistics(x=4, holder=xr.DataArray(labels, dims="x"))
+    assert statistics.holders == names
+    assert [part.sums["field"].count for part in statistics.parts] == [1, 2]
 
 
 def test_variables_of_a_dataset_have_the_same_holders(product: xr.DataArray) -> None:
     data = xr.Dataset({"sst": product, "other": product.transpose("lon", "time", "lat") * 2})
     for given in (data, data.chunk(time=7)):
-        found = given.spline.statistics(given.spline.space(BASES), holder="time.year")
-        assert found.holders == ("2000", "2001", "2002")
-        counts = [part.sums["other"].count for part in found.parts]
-        assert counts == [product.sel(time=y).count() for y in found.holders]
+        statistics = given.spline.statistics(given.spline.space(BASES), holder="time.year")
+        assert statistics.holders == ("2000", "2001", "2002")
+        counts = [part.sums["other"].count for part in statistics.parts]
+        assert counts == [product.sel(time=y).count() for y in statistics.holders]
 
 
 def test_lazy_parts_are_computed_together(product: xr.DataArray) -> None:
@@ -135,22 +137,22 @@ def test_lazy_parts_are_computed_together(product: xr.DataArray) -> None:
 
 
 def test_holders_are_picked_and_left_out_by_name(product: xr.DataArray) -> None:
-    found = product.spline.statistics(product.spline.space(BASES), holder="time.year")
-    one = found.only("2001")
-    assert one.holders == ("2001",)
-    assert found.without("2001").holders == ("2000", "2002")
-    assert found.only("2001", "2000").holders == ("2000", "2001")
-    assert (found - one).total("sst").digest() == found.without("2001").total("sst").digest()
+    statistics = product.spline.statistics(product.spline.space(BASES), holder="time.year")
+    single = statistics.only("2001")
+    assert single.holders == ("2001",)
+    assert statistics.without("2001").holders == ("2000", "2002")
+    assert statistics.only("2001", "2000").holders == ("2000", "2001")
+    assert (statistics - single).total("sst").digest() == statistics.without("2001").total("sst").digest()
     with pytest.raises(ValueError, match=r"no holder '20001'; did you mean '2001'\?"):
-        found.only("20001")
+        statistics.only("20001")
     with pytest.raises(ValueError, match="collapsed into one part, so the holders"):
-        found.collapse().without("2001")
+        statistics.collapse().without("2001")
 
 
 def test_a_holder_can_be_withdrawn(product: xr.DataArray) -> None:
     space = product.spline.space(BASES)
-    found = product.spline.statistics(space, holder="time.year")
-    rest = found - product.isel(time=slice(24, 30)).spline.statistics(space, holder="2002")
+    statistics = product.spline.statistics(space, holder="time.year")
+    rest = statistics - product.isel(time=slice(24, 30)).spline.statistics(space, holder="2002")
     assert rest.holders == ("2000", "2001")
 
 
@@ -231,7 +233,7 @@ def test_names_that_mean_no_labels_are_refused(product: xr.DataArray) -> None:
 @pytest.mark.parametrize(
     "holder", [[1, 2], 5, np.zeros(30), xr.DataArray(np.zeros((30, 17)), dims=["time", "lat"])]
 )
-def test_neither_a_name_nor_labels(product: xr.DataArray, holder: Any) -> None:
+def test_holders_that_are_neither_a_name_nor_labels_are_refused(product: xr.DataArray, holder: Any) -> None:
     with pytest.raises(TypeError, match=r"holder has to be a name or 1-D labels as a DataArray.*not "):
         product.spline.statistics(BASES, holder=holder)
 

@@ -11,15 +11,18 @@ import xarray as xr
 
 import xspline as xs
 from tests.products import SEASONS, sst
-from xspline.labels.validation import (
-    cross_validate,
-    jackknife_replicates,
-    leave_one_out_coefficients,
-    without,
-)
+from xspline.labels import uncertainty
 
 BASES = {"lat": 6, "lon": 8, "time": SEASONS}
 PLANE = {"x": xs.BSpline(6, domain=(0.0, 1.0)), "y": xs.BSpline(5, domain=(0.0, 1.0))}
+
+
+def jackknife_replicates(field: xs.Field, name: str) -> np.ndarray:
+    return uncertainty.jackknife_replicates(field.fits[name])
+
+
+def leave_out_fits(field: xs.Field) -> dict[str, np.ndarray]:
+    return uncertainty.leave_out_fits(field.fits)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,7 @@ def refits(field: xs.Field) -> list[xs.Field]:
 
 def greville(space: xs.Space) -> dict[str, xr.DataArray]:
     points = {n: f.sample() for n, f in zip(space.names, space.features, strict=True)}
-    return {n: xr.DataArray(space.axes[n][0].to_label(x), dims=n) for n, x in points.items()}
+    return {n: xr.DataArray(space.axis(n).to_label(x), dims=n) for n, x in points.items()}
 
 
 def observed(space: xs.Space, data: xr.DataArray) -> xr.DataArray:
@@ -60,22 +63,22 @@ def observed(space: xs.Space, data: xr.DataArray) -> xr.DataArray:
             side = np.pad(f.design(space.to_float(name, labels)) > 0, ((0, 0), (1, 1)))
             seen = (seen[:, :, None] & (side[:, :-2] & side[:, 2:])[:, None, :]).reshape(data.size, -1)
             kept.append((name, f.size))
-    found = seen[np.isfinite(data.values.ravel())].any(axis=0)
-    return xr.DataArray(found.reshape([size for _, size in kept]), dims=[name for name, _ in kept])
+    shared = seen[np.isfinite(data.values.ravel())].any(axis=0)
+    return xr.DataArray(shared.reshape([size for _, size in kept]), dims=[name for name, _ in kept])
 
 
 def assert_refits(
-    found: xr.Dataset, field: xs.Field, data: xr.DataArray, labels: xr.DataArray, w: Any = 1.0
+    scores: xr.Dataset, field: xs.Field, data: xr.DataArray, labels: xr.DataArray, w: Any = 1.0
 ) -> None:
     """Count, rmse and influence are those of predictions of fits made again."""
     (dim,) = labels.dims
-    assert found.sizes == {"holder": len(field.statistics.parts)}
+    assert scores.sizes == {"holder": len(field.statistics.parts)}
     seen = observed(field.space, data)
-    for holder, refit in zip(found.holder.values, refits(field), strict=True):
+    for holder, refit in zip(scores.holder.values, refits(field), strict=True):
         own = data.isel({dim: np.flatnonzero(labels.values.astype(str) == holder)})
         weight = (w * xr.ones_like(own)).where(np.isfinite(own), 0.0)
         error = (own - refit.predict(own)).fillna(0.0)
-        score = found.sel(holder=holder)
+        score = scores.sel(holder=holder)
         np.testing.assert_allclose(
             score.rmse, np.sqrt((weight * error**2).sum() / weight.sum()), rtol=1e-10, atol=1e-12
         )
@@ -104,76 +107,76 @@ def test_scores_are_those_of_refits_of_scattered_holders(holders: int, clustered
     assert_refits(field.cross_validate(), field, data, data.owner)
 
 
-def test_weights_count() -> None:
+def test_scores_are_weighted() -> None:
     data = scattered(4)
     w = xr.DataArray(np.random.default_rng(1).gamma(2.0, size=data.size), dims="obs")
     field = data.spline.fit(xs.Space(PLANE), penalty=1e-3, holder="owner", weights=w)
-    found = field.cross_validate()
-    for holder, refit in zip(found.holder.values, refits(field), strict=True):
+    scores = field.cross_validate()
+    for holder, refit in zip(scores.holder.values, refits(field), strict=True):
         mine = data.owner.values.astype(str) == holder
         error = (data - refit.predict(data))[mine]
         expected = np.sqrt((w[mine] * error**2).sum() / w[mine].sum())
-        np.testing.assert_allclose(found.rmse.sel(holder=holder), expected, rtol=1e-10)
+        np.testing.assert_allclose(scores.rmse.sel(holder=holder), expected, rtol=1e-10)
 
 
 def test_labels_and_merged_statistics_say_the_same(product: xr.DataArray) -> None:
     field = product.spline.fit(BASES, penalty=0.1, holder="time.year")
     years = [product.sel(time=str(y)) for y in (2002, 2000, 2001)]
     merged = xs.merge(y.spline.statistics(field.space, holder=str(y.time.dt.year[0].item())) for y in years)
-    found, expected = merged.solve(0.1).cross_validate(), field.cross_validate()
-    assert list(found.holder.values) == ["2002", "2000", "2001"]
-    xr.testing.assert_allclose(found.sel(holder=expected.holder), expected, rtol=1e-10)
+    scores, expected = merged.solve(0.1).cross_validate(), field.cross_validate()
+    assert list(scores.holder.values) == ["2002", "2000", "2001"]
+    xr.testing.assert_allclose(scores.sel(holder=expected.holder), expected, rtol=1e-10)
 
 
 def test_every_member_of_a_batch_has_scores(product: xr.DataArray) -> None:
     space = {"time": SEASONS}
     field = product.spline.fit(space, penalty=1e-6, holder="time.year")
-    found = field.cross_validate()
-    assert found.rmse.dims == ("holder", "lat", "lon") and found.rmse.units == "degC"
-    assert "time" not in found.coords and (found.lat == product.lat).all()
-    one = product.isel(lat=8, lon=20)
-    alone = one.spline.fit(space, penalty=1e-6, holder="time.year").cross_validate()
-    xr.testing.assert_allclose(found.isel(lat=8, lon=20), alone, rtol=1e-9)
-    land = found.isel(lat=8, lon=0)
+    scores = field.cross_validate()
+    assert scores.rmse.dims == ("holder", "lat", "lon") and scores.rmse.units == "degC"
+    assert "time" not in scores.coords and (scores.lat == product.lat).all()
+    single = product.isel(lat=8, lon=20)
+    alone = single.spline.fit(space, penalty=1e-6, holder="time.year").cross_validate()
+    xr.testing.assert_allclose(scores.isel(lat=8, lon=20), alone, rtol=1e-9)
+    land = scores.isel(lat=8, lon=0)
     assert (land["count"] == 0).all() and np.isnan(land.rmse).all() and np.isnan(land.influence).all()
 
 
 def test_variables_of_a_dataset_have_scores_each(product: xr.DataArray) -> None:
     data = xr.Dataset({"sst": product, "half": 0.5 * product, "other": product.where(product.lat > 0)})
     data.other.attrs["units"] = "K"
-    found = data.spline.fit(BASES, penalty=0.1, holder="time.year").cross_validate()
-    assert found.rmse.dims == ("variable", "holder")
+    scores = data.spline.fit(BASES, penalty=0.1, holder="time.year").cross_validate()
+    assert scores.rmse.dims == ("variable", "holder")
     for name in data.data_vars:
         alone = (
             data[name].spline.fit(data.spline.space(BASES), penalty=0.1, holder="time.year").cross_validate()
         )
-        xr.testing.assert_allclose(found.sel(variable=name).drop_vars("variable"), alone, rtol=1e-9)
+        xr.testing.assert_allclose(scores.sel(variable=name).drop_vars("variable"), alone, rtol=1e-9)
 
 
 def test_scores_are_labelled(product: xr.DataArray) -> None:
-    found = product.spline.fit(BASES, penalty=0.1, holder="time.year").cross_validate()
-    assert list(found.holder.values) == ["2000", "2001", "2002"]
-    assert found.attrs["penalty"] == "Ridge(0.1)"
-    assert found.influence.units == "degC" and "units" not in found["count"].attrs
-    assert all("long_name" in v.attrs for v in found.data_vars.values())
+    scores = product.spline.fit(BASES, penalty=0.1, holder="time.year").cross_validate()
+    assert list(scores.holder.values) == ["2000", "2001", "2002"]
+    assert scores.attrs["penalty"] == "Ridge(0.1)"
+    assert scores.influence.units == "degC" and "units" not in scores["count"].attrs
+    assert all("long_name" in v.attrs for v in scores.data_vars.values())
 
 
 def test_an_empty_part_changes_nothing(product: xr.DataArray) -> None:
     data = product.where(product.time.dt.year != 2001)
-    found = data.spline.fit(BASES, penalty=0.1, holder="time.year").cross_validate()
-    empty = found.sel(holder="2001")
+    scores = data.spline.fit(BASES, penalty=0.1, holder="time.year").cross_validate()
+    empty = scores.sel(holder="2001")
     assert empty["count"] == 0 and np.isnan(empty.rmse) and empty.influence < 1e-10
 
 
-def test_where_nothing_was_observed_the_influence_does_not_look(product: xr.DataArray) -> None:
+def test_influence_leaves_out_places_without_observations(product: xr.DataArray) -> None:
     """There the field is what a weak penalty makes of it."""
     bases = {"lat": 12, "lon": 20, "time": SEASONS}
     east = product.where(product.lon > 180)
     field = east.spline.fit(bases, penalty=xs.Roughness(1e-6) + xs.Ridge(1e-6), holder="time.year")
-    found = field.cross_validate()
-    assert_refits(found, field, east, east.time.dt.year)
+    scores = field.cross_validate()
+    assert_refits(scores, field, east, east.time.dt.year)
     at = greville(field.space)
-    for score, refit in zip(found.influence, refits(field), strict=True):
+    for score, refit in zip(scores.influence, refits(field), strict=True):
         assert float(score) < 0.3 * float(abs(refit.predict(**at) - field.predict(**at)).max())
 
 
@@ -189,10 +192,10 @@ def halves() -> xr.DataArray:
 def test_a_part_that_cannot_be_spared_has_no_scores() -> None:
     data = halves()
     field = data.spline.fit(xs.Space(PLANE), penalty=0, holder="owner")
-    found = field.cross_validate()
-    np.testing.assert_array_equal(np.isnan(found.rmse), [False, False, True, False])
-    np.testing.assert_array_equal(np.isnan(found.influence), [False, False, True, False])
-    coefficients = leave_one_out_coefficients(field, "sst")
+    scores = field.cross_validate()
+    np.testing.assert_array_equal(np.isnan(scores.rmse), [False, False, True, False])
+    np.testing.assert_array_equal(np.isnan(scores.influence), [False, False, True, False])
+    coefficients = leave_out_fits(field)["sst"]
     assert coefficients.shape == (6, 5, 4)
     np.testing.assert_array_equal(np.isnan(coefficients).all(axis=(0, 1)), [False, False, True, False])
     with pytest.raises(
@@ -201,7 +204,7 @@ def test_a_part_that_cannot_be_spared_has_no_scores() -> None:
         jackknife_replicates(field, "sst")
 
 
-def test_parts_none_of_which_can_be_spared() -> None:
+def test_cross_validation_refuses_where_no_part_can_be_left_out() -> None:
     data = scattered(2, clustered=True)
     field = data.spline.fit(xs.Space(PLANE), penalty=0, holder="owner")
     with pytest.raises(
@@ -211,12 +214,12 @@ def test_parts_none_of_which_can_be_spared() -> None:
 
 
 def test_one_part_has_nothing_to_leave_out(product: xr.DataArray) -> None:
-    one = product.spline.fit(BASES, penalty=0.1, holder="west")
-    for ask in (cross_validate, without, lambda field: jackknife_replicates(field, "sst")):
+    single = product.spline.fit(BASES, penalty=0.1, holder="west")
+    for ask in (xs.Field.cross_validate, leave_out_fits, lambda field: jackknife_replicates(field, "sst")):
         with pytest.raises(
             ValueError, match=r"1 part \('west' .*\); label .*holder=\"time\.year\"\), or merge"
         ):
-            ask(one)
+            ask(single)
     several = product.spline.statistics(product.spline.space(BASES), holder="time.year").collapse("all")
     with pytest.raises(ValueError, match=r"into which others were collapsed\); label"):
         several.solve(0.1).cross_validate()
@@ -234,8 +237,8 @@ def test_a_lazy_field_is_computed_first(product: xr.DataArray) -> None:
 
 def test_replicates_are_those_of_refits(product: xr.DataArray) -> None:
     field = product.spline.fit(BASES, penalty=0.1, holder="time.year")
-    left = np.stack([refit.arrays["sst"] for refit in refits(field)], axis=3)
-    np.testing.assert_allclose(leave_one_out_coefficients(field, "sst"), left, rtol=1e-9, atol=1e-9)
+    left = np.stack([refit.fits["sst"].coefficients for refit in refits(field)], axis=3)
+    np.testing.assert_allclose(leave_out_fits(field)["sst"], left, rtol=1e-9, atol=1e-9)
     expected = np.sqrt(2 / 3) * (left - left.mean(axis=3, keepdims=True))
     np.testing.assert_allclose(jackknife_replicates(field, "sst"), expected, atol=1e-9)
 
@@ -263,8 +266,10 @@ def test_parts_without_observations_of_a_member_do_not_count_in_it(product: xr.D
 
 
 def test_a_member_that_some_part_cannot_leave_has_no_replicates(product: xr.DataArray) -> None:
-    one = product.isel(lat=8, lon=20)
-    both = xr.concat([one, one.where(one.time.dt.year == 2000)], "member").transpose("time", "member")
+    single = product.isel(lat=8, lon=20)
+    both = xr.concat([single, single.where(single.time.dt.year == 2000)], "member").transpose(
+        "time", "member"
+    )
     replicates = jackknife_replicates(both.spline.fit(time=SEASONS, penalty=1e-3, holder="time.year"), "sst")
     assert np.isfinite(replicates[..., 0]).all() and np.isnan(replicates[:, 0, 1]).all()
 
@@ -272,10 +277,10 @@ def test_a_member_that_some_part_cannot_leave_has_no_replicates(product: xr.Data
 def test_a_selection_has_its_own_replicates_and_influence(product: xr.DataArray) -> None:
     field = product.spline.fit(BASES, penalty=0.1, holder="time.year")
     trend = field.select(time=xs.Polynomial)
-    every, some = jackknife_replicates(field, "sst"), jackknife_replicates(trend, "sst")
+    whole, part = jackknife_replicates(field, "sst"), jackknife_replicates(trend, "sst")
     keep = np.array([label in ("const", "x1") for label in field.space.features[2].labels()])
-    np.testing.assert_array_equal(some[:, :, keep], every[:, :, keep])
-    np.testing.assert_array_equal(some[:, :, ~keep], 0.0)
+    np.testing.assert_array_equal(part[:, :, keep], whole[:, :, keep])
+    np.testing.assert_array_equal(part[:, :, ~keep], 0.0)
     assert (trend.cross_validate().rmse == field.cross_validate().rmse).all()
     at = greville(field.space)
     seen = observed(field.space, product)

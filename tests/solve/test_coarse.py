@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xspline.kernels import Block, Group, Layout, accumulate
-from xspline.solve.multigrid.coarse import coarser
+from xspline.solve.multigrid.spaces import coarser
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 
 SPACES = {
@@ -34,9 +34,9 @@ def scattered(space: Space, n: int = 400) -> Block:
 def test_the_sums_are_those_of_the_data_in_the_coarse_space(name: str) -> None:
     space = SPACES[name]
     block, layout = scattered(space), Layout((Group((0,), (0, 1)),), ())
-    found = coarser(accumulate(block, layout, space), space)
-    assert found is not None
-    sums, smaller = found
+    projected = coarser(accumulate(block, layout, space), space)
+    assert projected is not None
+    sums, smaller = projected
     direct = accumulate(block, layout, smaller).recentred(sums.reference, smaller.frame)
     assert smaller.size < space.size
     np.testing.assert_allclose(
@@ -45,18 +45,18 @@ def test_the_sums_are_those_of_the_data_in_the_coarse_space(name: str) -> None:
     np.testing.assert_allclose(sums.moment, direct.full_moment(smaller.frame), atol=1e-10)
 
 
-def test_there_is_an_end() -> None:
+def test_a_space_without_breakpoints_to_spare_has_no_coarser_one() -> None:
     space = Space({"x": BSpline(4, domain=(0, 1)), "t": Polynomial(2, domain=(0, 1))})
     block, layout = scattered(space), Layout((Group((0,), (0, 1)),), ())
     assert coarser(accumulate(block, layout, space), space) is None
 
 
-def test_one_coordinate_at_a_time() -> None:
+def test_only_the_named_coordinates_are_coarsened() -> None:
     space = SPACES["clamped"]
     block, layout = scattered(space), Layout((Group((0,), (0, 1)),), ())
-    found = coarser(accumulate(block, layout, space), space, ["y"])
-    assert found is not None
-    sums, smaller = found
+    projected = coarser(accumulate(block, layout, space), space, ["y"])
+    assert projected is not None
+    sums, smaller = projected
     assert smaller.shape == (11, 6) and smaller.axes["x"] == space.axes["x"]
     direct = accumulate(block, layout, smaller).recentred(sums.reference, smaller.frame)
     np.testing.assert_allclose(

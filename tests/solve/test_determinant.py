@@ -13,6 +13,7 @@ from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 
 from .cases import BASES, space_of
 
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
 KNOTS = {  # a kink has no curvature: a knot as often as the degree
     "kink": BSpline(degree=2, knots=[0, 0, 0, 0.3, 0.6, 0.6, 1, 1, 1]),
     "jump": BSpline(degree=2, knots=[0, 0, 0, 0.3, 0.3, 0.3, 1, 1, 1]),
@@ -26,7 +27,7 @@ def line(basis: object) -> Space:
     return Space({"a": basis}, axes={"a": Axis()})  # type: ignore[dict-item]
 
 
-def nothing_rough(space: Space, order: int) -> int:
+def nullity_of(space: Space, order: int) -> int:
     """Rank deficiency of the derivatives at many points."""
     x = (np.arange(4000) + 0.5) / 4000
     singular = linalg.svdvals(space.features[0].design(x, order))
@@ -35,34 +36,34 @@ def nothing_rough(space: Space, order: int) -> int:
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 @pytest.mark.parametrize("name", sorted(BASES | KNOTS))
-def test_functions_without_roughness_are_counted(name: str, order: int) -> None:
+def test_null_space_has_the_dimension_of_the_functions_without_roughness(name: str, order: int) -> None:
     basis = (BASES | KNOTS)[name]
     degree = getattr(basis, "degree", 9)
     if degree < order or (name in ("union", "long season") and order == 3):
         return
     space = line(basis)
-    found = axis_spectrum(space, 0, order)
-    assert found.null == nothing_rough(space, order)
-    assert (np.diff(found.values) >= -1e-9 * found.values[-1]).all()
+    axis = axis_spectrum(space, 0, order)
+    assert axis.null == nullity_of(space, order)
+    assert (np.diff(axis.values) >= -1e-9 * axis.values[-1]).all()
 
 
 @pytest.mark.parametrize("size", [400, 1000])
 def test_fine_splines_keep_their_null_space(size: int) -> None:
     """Rounding errors of the largest eigenvalues exceed the smallest one that is not 0."""
     for basis, null in ((BSpline(size, domain=(0, 1)), 2), (BSpline(size, period=1.0), 1)):
-        found = axis_spectrum(line(basis), 0, 2)
-        assert found.null == null and found.values[null] > 0
+        axis = axis_spectrum(line(basis), 0, 2)
+        assert axis.null == null and axis.values[null] > 0
 
 
-def test_what_is_wiggly_has_the_same_roughness() -> None:
+def test_the_wiggly_part_has_all_of_the_roughness() -> None:
     space, rng = space_of("cubic", "circle"), np.random.default_rng(0)
     c = rng.normal(size=(5, 6, 3))
     for axis, name in enumerate(space.names):
-        found = axis_spectrum(space, axis, 2)
-        moved, gram = found.wiggly(c, axis), Roughness({name: 1.0}).gram(space)
+        smooth = axis_spectrum(space, axis, 2)
+        moved, gram = smooth.wiggly(c, axis), Roughness({name: 1.0}).gram(space)
         before, after = gram.matvec(c, space.frame), gram.matvec(moved, space.frame)
         np.testing.assert_allclose(before, after, atol=1e-9 * np.abs(before).max())
-        assert np.abs(np.tensordot(found.projection, moved, axes=(1, axis))).max() < 1e-12
+        assert np.abs(np.tensordot(smooth.projection, moved, axes=(1, axis))).max() < 1e-12
 
 
 @pytest.mark.parametrize(
@@ -72,25 +73,25 @@ def test_the_determinant_is_that_of_the_matrix(kinds: tuple[str, ...]) -> None:
     space = space_of(*kinds)
     names = tuple(Roughness(1.0).strengths(space))
     grams = [Roughness({n: 1.0}).gram(space).to_dense(space.frame) for n in names]
-    found, rng = spectrum(space, names, 2), np.random.default_rng(0)
+    eigenvalues, rng = spectrum(space, names, 2), np.random.default_rng(0)
     rows = reference.Rows(np.zeros((0, space.size)), np.zeros(0), np.zeros(0), grams)
     span = reference.determined(rows)
-    assert found.null == space.size - span.shape[1]
+    assert eigenvalues.null == space.size - span.shape[1]
     for rho in rng.uniform(-3, 3, (3, len(names))):
-        smooth = reference.total(rows, rho)
-        expected = np.linalg.slogdet(span.T @ smooth @ span)[1]
-        value, first, second = found.at(rho)
+        penalty = reference.total(rows, rho)
+        expected = np.linalg.slogdet(span.T @ penalty @ span)[1]
+        value, first, second = eigenvalues.at(rho)
         assert np.isclose(value, expected, rtol=1e-9, atol=1e-6)
         step = 1e-5 * np.eye(len(names))
         np.testing.assert_allclose(
-            first, [(found.at(rho + e)[0] - found.at(rho - e)[0]) / 2e-5 for e in step], 1e-6
+            first, [(eigenvalues.at(rho + e)[0] - eigenvalues.at(rho - e)[0]) / 2e-5 for e in step], 1e-6
         )
-        slopes = np.array([(found.at(rho + e)[1] - found.at(rho - e)[1]) / 2e-5 for e in step])
-        np.testing.assert_allclose(second, slopes, atol=1e-6 * max(1.0, np.abs(slopes).max()))
+        jacobian = np.array([(eigenvalues.at(rho + e)[1] - eigenvalues.at(rho - e)[1]) / 2e-5 for e in step])
+        np.testing.assert_allclose(second, jacobian, atol=1e-6 * max(1.0, np.abs(jacobian).max()))
 
 
-def test_strengths_far_apart() -> None:
-    found = spectrum(space_of("cubic", "cubic"), ("a", "b"), 2)
+def test_strengths_far_apart_do_not_overflow() -> None:
+    eigenvalues = spectrum(space_of("cubic", "cubic"), ("a", "b"), 2)
     for rho in ([-300.0, 300.0], [500.0, 500.0], [-700.0, -690.0]):
-        value, first, _ = found.at(np.array(rho))
-        assert np.isfinite(value) and np.isclose(first.sum(), found.values.shape[1])
+        value, first, _ = eigenvalues.at(np.array(rho))
+        assert np.isfinite(value) and np.isclose(first.sum(), eigenvalues.values.shape[1])

@@ -1,4 +1,4 @@
-"""Dense systems on a device: what comes out of them, their verdicts and the choices made with them are the host's."""
+"""Dense systems on a GPU: solutions, verdicts and choices of smoothing are those of the host."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PENALTIES: list[Penalty] = [Ridge(0.0), Ridge(1e-2), Roughness(1e-3, order=1)]
 PLANE = ("cubic", "circle")
 
 
-def made(kinds: tuple[str, ...], batch: tuple[int, ...] = ()) -> tuple[Case, Gram]:
+def case_with_gaps(kinds: tuple[str, ...], batch: tuple[int, ...] = ()) -> tuple[Case, Gram]:
     rng = np.random.default_rng(0)
     case, gram = gaps(space_of(*kinds), rng, batch)
     return wave(case, rng), gram
@@ -59,8 +59,8 @@ def near(gpu: Any) -> Resources:
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=str)
 @pytest.mark.parametrize(("kinds", "batch"), KINDS)
-def test_everything_is_that_of_the_host(kinds: Any, batch: Any, penalty: Penalty, device: Device) -> None:
-    case, gram = made(kinds, batch)
+def test_all_answers_are_those_of_the_host(kinds: Any, batch: Any, penalty: Penalty, device: Device) -> None:
+    case, gram = case_with_gaps(kinds, batch)
     ours, host = both(case, gram, penalty, device)
     vectors = np.random.default_rng(1).normal(size=(*case.space.shape, 5, *batch))
     terms = [Gram((term,)) for term in (*Ridge(1.0).gram(case.space).terms, *penalty.gram(case.space).terms)]
@@ -73,16 +73,16 @@ def test_everything_is_that_of_the_host(kinds: Any, batch: Any, penalty: Penalty
     assert ours.determined.all() and ours.nbytes == host.nbytes
 
 
-def test_the_matrix_is_made_in_pieces(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    case, gram = made(("uneven", "linear", "short circle"))
+def test_the_matrix_is_assembled_in_pieces(device: Device) -> None:
+    case, gram = case_with_gaps(("uneven", "linear", "short circle"))
     frame, scale = case.space.frame, 1.0 + np.arange(case.space.size)
-    monkeypatch.setattr("xspline.solve.device.dense.AT_ONCE", 7 * case.space.size)
-    found = device.get(assembled(gram.one_factor(frame).pairs, scale, frame, device))
-    np.testing.assert_array_equal(found, gram.to_dense(frame) / scale / scale[:, None])
+    pairs = gram.one_factor(frame).pairs
+    matrix = device.get(assembled(pairs, scale, frame, device, max_entries=7 * case.space.size))
+    np.testing.assert_array_equal(matrix, gram.to_dense(frame) / scale / scale[:, None])
 
 
-def test_what_is_not_kept_is_made_again(device: Device) -> None:
-    case, gram = made(PLANE, (3,))
+def test_factors_that_are_not_kept_are_computed_again(device: Device) -> None:
+    case, gram = case_with_gaps(PLANE, (3,))
     matrix = Ridge(1e-2).gram(case.space)
     systems = [
         Direct(gram, matrix, case.space.frame, dense=True, room=r, resources=on(device)) for r in (0, np.inf)
@@ -94,7 +94,7 @@ def test_what_is_not_kept_is_made_again(device: Device) -> None:
 
 
 def test_a_matrix_stays_on_the_device(device: Device) -> None:
-    case, gram = made(PLANE)
+    case, gram = case_with_gaps(PLANE)
     system = DeviceCholesky(gram.one_factor(case.space.frame).pairs, case.space.frame, device)
     assert tuple(system.factor.shape) == (case.space.size,) * 2
     assert not isinstance(system.factor, np.ndarray)
@@ -103,9 +103,9 @@ def test_a_matrix_stays_on_the_device(device: Device) -> None:
 # --- systems that are not determined
 
 
-def test_members_without_observations(device: Device) -> None:
-    """One has none, one too few; the third and those after it are determined."""
-    case, _ = made(PLANE, (4,))
+def test_batch_members_without_observations_are_not_determined(device: Device) -> None:
+    """The first has none, the second too few; the others are determined."""
+    case, _ = case_with_gaps(PLANE, (4,))
     case.w[..., 0] = 0.0
     case.w[3:, :, 1] = 0.0
     ours, host = both(case, case.general(), Ridge(0.0), device)
@@ -121,7 +121,7 @@ def test_members_without_observations(device: Device) -> None:
 
 
 def empty_cells() -> tuple[Case, Gram]:
-    case, _ = made(("cubic", "linear"))
+    case, _ = case_with_gaps(("cubic", "linear"))
     case.w[:, 3:] = 0.0
     return case, case.general()
 
@@ -149,12 +149,12 @@ def one_phase() -> tuple[Case, Gram]:
 )
 def test_the_message_of_an_undetermined_system(make: Any, message: str, device: Device) -> None:
     case, gram = make()
-    said = []
+    messages = []
     for gpu in (device, None):
         with pytest.raises(SingularSystemError, match=message) as caught:
             solve(case.sums(gram), case.space, Ridge(0.0), "dense", resources=near(gpu))
-        said.append(str(caught.value))
-    assert said[0] == said[1]
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
     solution = solve(case.sums(gram), case.space, Ridge(0.1), "dense", resources=near(device))
     assert solution.factorisation.choice.on_gpu and solution.determined
 
@@ -181,7 +181,7 @@ def test_a_gpu_takes_dense_systems_that_are_worth_the_transfer(size: int, name: 
     assert not select.select(gram, penalty, space.frame).on_gpu
 
 
-def test_a_gpu_without_room() -> None:
+def test_a_gpu_with_too_little_memory_is_not_chosen() -> None:
     space, gram = cube(20)
     gpu, ridge = StandIn(), Ridge(1.0).gram(space)
     matrix = 8 * space.size**2
@@ -200,7 +200,7 @@ def test_a_gpu_without_room() -> None:
 
 
 @pytest.mark.parametrize("penalty", [Ridge(1.0), Roughness({"a": 1.0})], ids=["spectral", "separable"])
-def test_what_has_structure_stays_on_the_host(penalty: Penalty, request: pytest.FixtureRequest) -> None:
+def test_systems_with_structure_stay_on_the_host(penalty: Penalty, request: pytest.FixtureRequest) -> None:
     space, gram = cube(20)
     choice = select.select(Gram(gram.terms[:1]), penalty.gram(space), space.frame, resources=on(StandIn()))
     assert choice.name == request.node.callspec.id and not choice.on_gpu
@@ -209,42 +209,44 @@ def test_what_has_structure_stays_on_the_host(penalty: Penalty, request: pytest.
 def test_a_solver_asked_for_by_name_is_the_one(device: Device) -> None:
     case, gram = grid(space_of(*PLANE), np.random.default_rng(0))
     for solver in ("spectral", "banded"):
-        found = factorise(gram, Ridge(1e-2).gram(case.space), case.space, solver, resources=near(device))
-        assert found.name == solver and not found.choice.on_gpu
+        factorisation = factorise(
+            gram, Ridge(1e-2).gram(case.space), case.space, solver, resources=near(device)
+        )
+        assert factorisation.name == solver and not factorisation.choice.on_gpu
 
 
 def test_a_solve_on_the_gpu_comes_back(device: Device) -> None:
-    case, gram = made(PLANE, (2,))
+    case, gram = case_with_gaps(PLANE, (2,))
     ours, host = (
         solve(case.sums(gram), case.space, Ridge(1e-2), "dense", resources=near(c)) for c in (device, None)
     )
     assert ours.factorisation.choice.on_gpu and ours.factorisation.system.gpu is device
     assert close(ours.coefficients, host.coefficients, 1e-10) and close(ours.rss, host.rss, 1e-10)
     for name in ("edf", "logdet", "inverse_pairs"):
-        found = getattr(ours.factorisation, name)()
-        assert isinstance(found, np.ndarray) and close(found, getattr(host.factorisation, name)(), 1e-10)
+        answer = getattr(ours.factorisation, name)()
+        assert isinstance(answer, np.ndarray) and close(answer, getattr(host.factorisation, name)(), 1e-10)
 
 
 @pytest.mark.parametrize("method", ["reml", "gcv"])
 @pytest.mark.parametrize(("kinds", "batch"), [(PLANE, ()), (("cubic", "season"), (2,))])
 def test_the_smoothing_is_that_of_the_host(method: str, kinds: Any, batch: Any, device: Device) -> None:
-    case, gram = made(kinds, batch)
+    case, gram = case_with_gaps(kinds, batch)
     sums = case.sums(gram)
     ours, host = (
         choose(sums, case.space, method, solver="dense", resources=near(gpu)) for gpu in (device, None)
     )
-    found, expected = (list(one.penalty.strengths(case.space).values()) for one in (ours, host))
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    strengths, expected = (list(choice.penalty.strengths(case.space).values()) for choice in (ours, host))
+    np.testing.assert_allclose(strengths, expected, rtol=1e-6)
     assert ours.score == pytest.approx(host.score, rel=1e-10)
     assert ours.factorisation.choice.on_gpu and not host.factorisation.choice.on_gpu
 
 
 def test_smoothing_by_iterations_runs_there_too(device: Device) -> None:
-    case, gram = made(("cubic", "circle", "linear"))
+    case, gram = case_with_gaps(("cubic", "circle", "linear"))
     ours, host = (
         choose(case.sums(gram), case.space, "reml", solver="iterative", resources=near(gpu))
         for gpu in (device, None)
     )
     assert ours.factorisation.system.gpu is device
-    found, expected = (list(one.penalty.strengths(case.space).values()) for one in (ours, host))
-    np.testing.assert_allclose(np.log(found), np.log(expected), atol=0.02)
+    strengths, expected = (list(choice.penalty.strengths(case.space).values()) for choice in (ours, host))
+    np.testing.assert_allclose(np.log(strengths), np.log(expected), atol=0.02)

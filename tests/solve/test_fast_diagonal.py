@@ -21,10 +21,8 @@ from tests.solve.cases import (
     with_multiplicity,
 )
 from xspline.solve import ConvergenceError, Penalty, Ridge, Roughness, factorise, solve
-from xspline.solve import parallel as threads
 from xspline.solve.direct.solver import Direct
-from xspline.solve.kronecker.pcg import FastDiagonal
-from xspline.solve.kronecker.products import Products, along
+from xspline.solve.kronecker.pcg import FastDiagonal, KroneckerSum, apply_along
 from xspline.solve.select import candidates, select
 from xspline.solve.structure import product_of
 from xspline.spaces import Axis, BSpline, Space
@@ -32,6 +30,7 @@ from xspline.sums import Factor, Gram, Sums
 
 from .test_solvers import penalties, well_posed
 
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
 many = spaces.filter(lambda space: len(space.names) > 1)
 
 
@@ -48,6 +47,14 @@ def even(space: Space, per: float = 3.0, gap: tuple[float, float] = (0.0, 0.0)) 
     return product(space, tuple(xs), [((j,), np.ones(len(x))) for j, x in enumerate(xs)], rng)
 
 
+def moment_of(case: Case) -> np.ndarray:
+    """Φᵀ W y of a grid, one coordinate after the other."""
+    moment = case.w * case.y
+    for design in case.designs():
+        moment = np.tensordot(moment, design, axes=(0, 0))
+    return moment
+
+
 def roughness(space: Space, gram: Gram, share: float) -> Roughness:
     """λ_j = share · tr G / (n tr R_j)."""
     trace = float(np.sum(gram.diagonal(space.frame)))
@@ -55,19 +62,19 @@ def roughness(space: Space, gram: Gram, share: float) -> Roughness:
     return Roughness({n: share * trace / (len(each) * x) for n, x in each.items()})
 
 
-def made(space: Space, gram: Gram, penalty: Penalty, **options: float) -> FastDiagonal:
-    found = product_of(gram, space.frame)
-    assert found is not None
-    return FastDiagonal(found, penalty.gram(space), space.frame, **options)
+def system_of(space: Space, gram: Gram, penalty: Penalty) -> FastDiagonal:
+    product = product_of(gram, space.frame)
+    assert product is not None
+    return FastDiagonal(product, penalty.gram(space), space.frame)
 
 
 # --- its pieces
 
 
 @given(space=spaces, rng=rngs, kind=st.sampled_from(["roughness", "sum"]))
-def test_products_are_the_matrix(space: Space, rng: np.random.Generator, kind: str) -> None:
+def test_kronecker_sums_equal_the_matrix(space: Space, rng: np.random.Generator, kind: str) -> None:
     gram = penalties(space)[kind].gram(space)
-    ours, matrix = Products.of(gram.terms, space.frame), gram.to_dense(space.frame)
+    ours, matrix = KroneckerSum.of(gram.terms, space.frame), gram.to_dense(space.frame)
     x = rng.normal(size=(2, *space.shape))
     assert close(ours.matvec(x).reshape(2, -1), x.reshape(2, -1) @ matrix, 1e-13)
     assert close(ours.diagonal().ravel(), np.diag(matrix), 1e-13)
@@ -75,15 +82,15 @@ def test_products_are_the_matrix(space: Space, rng: np.random.Generator, kind: s
 
 
 @given(shape=st.tuples(*[st.integers(1, 5)] * 4), rng=rngs, data=st.data())
-def test_a_matrix_along_an_axis(
+def test_a_matrix_is_applied_along_one_axis(
     shape: tuple[int, ...], rng: np.random.Generator, data: st.DataObject
 ) -> None:
     axis = data.draw(st.integers(0, 3))
     x, matrix = rng.normal(size=shape), rng.normal(size=(6, shape[axis]))
     expected = np.moveaxis(np.tensordot(matrix, x, axes=(1, axis)), 0, axis)
-    assert close(along(matrix, x, axis), expected, 1e-14)
+    assert close(apply_along(matrix, x, axis), expected, 1e-14)
     diagonal = rng.normal(size=shape[axis])
-    assert close(along(diagonal, x, axis), along(np.diag(diagonal), x, axis), 1e-14)
+    assert close(apply_along(diagonal, x, axis), apply_along(np.diag(diagonal), x, axis), 1e-14)
 
 
 # --- solutions
@@ -94,9 +101,10 @@ def test_solution_is_the_dense_one(space: Space, rng: np.random.Generator, kind:
     case, gram = grid(space, rng)
     penalty = penalties(space)[kind]
     assume(well_posed(case, penalty))
-    found = solve(case.sums(gram, 3.0), space, penalty, "spectral")
-    assert (found.factorisation.name, found.factorisation.reason) == ("spectral", "asked for by name")
-    c = found.coefficients.reshape(space.size)
+    solution = solve(case.sums(gram, 3.0), space, penalty, "spectral")
+    factorisation = solution.factorisation
+    assert (factorisation.name, factorisation.reason) == ("spectral", "asked for by name")
+    c = solution.coefficients.reshape(space.size)
     assert close(case.phi @ c, case.phi @ case.expected(penalty), 1e-7)
 
 
@@ -105,7 +113,7 @@ def test_a_few_iterations_where_observations_are_dense(share: float, most: int) 
     space = cube(14, 16, 12)
     case, gram = even(space)
     penalty = roughness(space, gram, share)
-    system, rhs = made(space, gram, penalty), case.sums(gram).full_moment(space.frame)
+    system, rhs = system_of(space, gram, penalty), moment_of(case)
     ours = system.solve(rhs)
     expected = Direct(gram, penalty.gram(space), space.frame, dense=False).solve(rhs)
     assert close(ours, expected, 1e-9) and system.residual <= 1e-10
@@ -113,18 +121,18 @@ def test_a_few_iterations_where_observations_are_dense(share: float, most: int) 
 
 
 @pytest.mark.parametrize("gap", [(0.3, 0.6), (0.0, 0.2)])
-def test_gaps_along_a_coordinate(gap: tuple[float, float]) -> None:
+def test_gaps_along_a_coordinate_are_filled_by_roughness(gap: tuple[float, float]) -> None:
     """Coefficients without observations: G is singular."""
     space = cube(24, 8, 7)
     case, gram = even(space, gap=gap)
-    penalty, rhs = roughness(space, gram, 1e-5), case.sums(gram).full_moment(space.frame)
+    penalty, rhs = roughness(space, gram, 1e-5), moment_of(case)
     assert (gram.diagonal(space.frame) == 0).any()
-    ours = made(space, gram, penalty).solve(rhs).ravel()
+    ours = system_of(space, gram, penalty).solve(rhs).ravel()
     expected = Direct(gram, penalty.gram(space), space.frame, dense=False).solve(rhs).ravel()
     assert close(case.phi @ ours, case.phi @ expected, 1e-8)
 
 
-def test_members_that_differ_by_a_multiplicity() -> None:
+def test_members_that_differ_by_a_multiplicity_are_solved() -> None:
     space = cube(7, 8)
     v = np.array([[1.0, 0.0, 3.0], [3.0, 1.0, 0.5]])
     rng = np.random.default_rng(0)
@@ -141,37 +149,34 @@ def test_members_that_differ_by_a_multiplicity() -> None:
     assert isinstance(case.sums(gram), Sums)
 
 
-def test_same_bits_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    space = cube(9, 10, 11)
-    case, gram = even(space)
-    penalty, rhs = roughness(space, gram, 1e-3), case.sums(gram).full_moment(space.frame)
-    monkeypatch.setattr("xspline.solve.kronecker.products.SMALL", 0.0)
-    ours = []
-    for cores in (1, 4):
-        monkeypatch.setattr(threads, "cores", lambda cores=cores: cores)
-        ours.append(made(space, gram, penalty).solve(rhs))
-    assert np.array_equal(*ours)
+@pytest.mark.parametrize("shape", [(1, 40, 1), (40, 9, 7), (7, 9, 40)])
+def test_same_bits_on_one_thread_and_on_several(shape: tuple[int, ...]) -> None:
+    """Every way in which a product is cut into slabs."""
+    rng = np.random.default_rng(0)
+    x, matrix = rng.normal(size=shape), rng.normal(size=(shape[1], shape[1]))
+    serial, split = (apply_along(matrix, x, 1, serial=limit) for limit in (np.inf, 0.0))
+    assert np.array_equal(serial, split)
 
 
 # --- estimates
 
 
 @pytest.mark.parametrize("share", [1e-2, 1e-4])
-def test_estimates(share: float) -> None:
+def test_edf_is_estimated_and_what_needs_the_inverse_is_refused(share: float) -> None:
     space = cube(9, 10, 11)
     _, gram = even(space, per=1.5)
     penalty = roughness(space, gram, share)
-    ours = made(space, gram, penalty)
+    ours = system_of(space, gram, penalty)
     direct = Direct(gram, penalty.gram(space), space.frame, dense=False)
     samples = ours.edf_samples()[0]
     error = float(np.std(samples, ddof=1) / np.sqrt(len(samples)) / samples.mean())
     assert 0 < error < 0.01
     assert abs(float(ours.edf()) / float(direct.edf()) - 1) < 4 * error
-    asked = factorise(gram, penalty.gram(space), space, "spectral")
+    factorisation = factorise(gram, penalty.gram(space), space, "spectral")
     for answer in (
-        lambda: asked.apply_inverse_sqrt(np.zeros(space.shape)),
-        asked.inverse_pairs,
-        asked.logdet,
+        lambda: factorisation.apply_inverse_sqrt(np.zeros(space.shape)),
+        factorisation.inverse_pairs,
+        factorisation.logdet,
     ):
         with pytest.raises(ConvergenceError, match=r"not available from iterations: pass solver='banded'"):
             answer()
@@ -180,7 +185,7 @@ def test_estimates(share: float) -> None:
 # --- selection
 
 
-def test_the_full_grid_chooses_it_where_a_band_takes_long() -> None:
+def test_full_grids_take_fast_diagonalisation_where_a_band_takes_long() -> None:
     space = cube(60, 60, 60)
     gram = Gram((tuple(_long(space, j) for j in range(3)),))
     choice = select(gram, Roughness(1.0).gram(space), space.frame)
@@ -202,16 +207,16 @@ def test_too_many_iterations_fall_through_to_the_next() -> None:
     case, gram = even(space, gap=(0.2, 0.7))
     penalty = roughness(space, gram, 1e-2)
     direct = solve(case.sums(gram), space, penalty, "banded")
-    patient = on(iterative_handicap_flops=-1e12, fallback_iterations=4)
-    names = [c.name for c in candidates(gram, penalty.gram(space), space.frame, resources=patient)]
+    costs = on(iterative_handicap_flops=-1e12, fallback_iterations=4)
+    names = [c.name for c in candidates(gram, penalty.gram(space), space.frame, resources=costs)]
     assert names[0] == "spectral" and set(names[1:]) == {"iterative", "banded", "dense"}
-    found = solve(case.sums(gram), space, penalty, resources=patient)
-    assert found.factorisation.name == names[1]
-    assert "; spectral did not converge in 4 iterations" in found.factorisation.reason
-    assert close(found.coefficients, direct.coefficients, 1e-9)
+    fallback = solve(case.sums(gram), space, penalty, resources=costs)
+    assert fallback.factorisation.name == names[1]
+    assert "; spectral did not converge in 4 iterations" in fallback.factorisation.reason
+    assert close(fallback.coefficients, direct.coefficients, 1e-9)
 
 
-def test_the_last_one_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_the_last_solver_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     space = cube(12, 12, 12)
     case, gram = even(space, gap=(0.2, 0.7))
     penalty = roughness(space, gram, 1e-2)
@@ -221,12 +226,12 @@ def test_the_last_one_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
         solve(case.sums(gram), space, penalty, "spectral")
 
 
-def test_a_function_with_neither_observations_nor_roughness() -> None:
+def test_a_function_with_neither_observations_nor_roughness_is_named() -> None:
     space = space_of("linear", "season")
     rng = np.random.default_rng(0)
     xs = (coordinates_of(space, rng)[0], np.array([0.25, 0.25, 1.0]))
     case, gram = product(space, xs, [((j,), weights_of((len(x),), rng)) for j, x in enumerate(xs)], rng)
     penalty = Roughness({"a": 1.0}, order=1)
-    assert not made(space, gram, penalty).determined
+    assert not system_of(space, gram, penalty).determined
     with pytest.raises(ValueError, match=r"nearly dependent, most of all the one at a .*, b "):
         solve(case.sums(gram), space, penalty, "spectral")

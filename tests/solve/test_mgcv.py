@@ -14,25 +14,25 @@ from tests import reference_reml
 from xspline.solve import solve
 from xspline.solve.smoothing.choose import choose
 
-FOUND: list[dict[str, Any]] = json.loads(FIXTURES.read_text(encoding="utf-8"))
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+FIGURES: list[dict[str, Any]] = json.loads(FIXTURES.read_text(encoding="utf-8"))
 STEP = 1e-3
-
-each = pytest.mark.parametrize("found", FOUND, ids=[f["name"] for f in FOUND])
+each = pytest.mark.parametrize("fixture", FIGURES, ids=[f["name"] for f in FIGURES])
 both = pytest.mark.parametrize("method", ["reml", "gcv"])
 
 
-def test_every_case_has_its_figures() -> None:
-    for case, found in zip(cases(), FOUND, strict=True):
-        fixture = Case.from_dict(found)
-        assert case.name == fixture.name and case.space == fixture.space
-        for mine, stored in zip(case.rows(), fixture.rows(), strict=True):
+def test_fixtures_hold_the_cases_of_the_benchmark() -> None:
+    for case, fixture in zip(cases(), FIGURES, strict=True):
+        same = Case.from_dict(fixture)
+        assert case.name == same.name and case.space == same.space
+        for mine, stored in zip(case.rows(), same.rows(), strict=True):
             np.testing.assert_allclose(mine, stored, rtol=0, atol=1e-12)
 
 
-def test_the_cases_are_what_they_say() -> None:
+def test_only_the_rank_deficient_case_is_rank_deficient() -> None:
     ranks = {}
-    for found in FOUND:
-        case = Case.from_dict(found)
+    for fixture in FIGURES:
+        case = Case.from_dict(fixture)
         phi, _, w = case.rows()
         assert len(phi) <= 400 and case.space.size <= 100
         ranks[case.name] = np.linalg.matrix_rank(phi * np.sqrt(w)[:, None]) / case.space.size
@@ -41,9 +41,9 @@ def test_the_cases_are_what_they_say() -> None:
 
 @both
 @each
-def test_the_dense_definition_equals_mgcv(found: dict[str, Any], method: str) -> None:
+def test_the_dense_definition_equals_mgcv(fixture: dict[str, Any], method: str) -> None:
     """Score, edf and sigma at mgcv's strengths, which are at the bottom of the dense score."""
-    rows, figures = rows_of(Case.from_dict(found)), found[method]
+    rows, figures = rows_of(Case.from_dict(fixture)), fixture[method]
     rho = np.log(figures["lambda"])
     fit, score = reference_reml.fit(rows, rho), reference_reml.SCORES[method]
     assert fit.edf == pytest.approx(figures["edf"], rel=1e-8)
@@ -56,9 +56,9 @@ def test_the_dense_definition_equals_mgcv(found: dict[str, Any], method: str) ->
 
 @both
 @each
-def test_choice_equals_mgcv(found: dict[str, Any], method: str) -> None:
+def test_choice_equals_mgcv(fixture: dict[str, Any], method: str) -> None:
     """log λ to 1e-3, edf and sigma to 1e-4."""
-    case, figures = Case.from_dict(found), found[method]
+    case, figures = Case.from_dict(fixture), fixture[method]
     sums = case.data.y.spline.statistics(case.space, weights=case.data.w).total("y")
     chosen = choose(sums, case.space, method)
     strengths = chosen.penalty.strengths(case.space)

@@ -68,7 +68,7 @@ def test_the_structure_decides(structure: str, penalty: Penalty, name: str, reas
     gram = {"grid": grid, "static": static, "gaps": gaps}[structure](space, np.random.default_rng(0))[1]
     choice = select(gram, penalty.gram(space), space.frame)
     assert choice.name == name
-    assert choice.reason.startswith(reason) or reason in choice.reason
+    assert reason in choice.reason
     assert 0 < choice.nbytes < 1e9
     factorisation = factorise(gram, penalty.gram(space), space)
     assert (factorisation.name, factorisation.reason) == (choice.name, choice.reason)

@@ -25,6 +25,7 @@ from .cases import (
 )
 from .test_solvers import check, well_posed
 
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
 SMALL = sorted(set(BASES) - {"cubic", "uneven", "union"})
 spaces = (
     st.lists(st.sampled_from(SMALL), min_size=2, max_size=4)
@@ -44,7 +45,7 @@ def smoothed(space: Space, axes: list[int], ridge: bool = False) -> Penalty:
 
 
 @given(space=spaces, rng=rngs, data=st.data())
-def test_it_is_admitted_where_a_factor_is_not_smoothed(
+def test_separable_is_admitted_where_a_factor_is_not_smoothed(
     space: Space, rng: np.random.Generator, data: st.DataObject
 ) -> None:
     count = len(space.names)
@@ -62,19 +63,19 @@ def test_it_is_admitted_where_a_factor_is_not_smoothed(
 
 
 @pytest.mark.parametrize("axes", [[0], [1], [0, 1]])
-def test_members_that_differ_by_a_multiplicity(axes: list[int]) -> None:
+def test_members_that_differ_by_a_multiplicity_are_solved(axes: list[int]) -> None:
     space, rng = space_of("linear", "circle", "season"), np.random.default_rng(2)
     case, gram = static(space, rng, (2, 3))
     v = np.array([[1.0, 0.0, 3.0], [3.0, 1.0, 1.0]])
     case, gram = with_multiplicity(case, gram, np.where(v > 0, v, 0.5))
     check(case, gram, smoothed(space, axes), "separable")
     _, gram = with_multiplicity(*static(space, np.random.default_rng(2), (2, 3)), v)
-    found = factorise(gram, smoothed(space, axes).gram(space), space, "separable")
-    np.testing.assert_array_equal(found.determined, v > 0)
-    np.testing.assert_array_equal(np.isnan(found.edf()), v == 0)
+    factorisation = factorise(gram, smoothed(space, axes).gram(space), space, "separable")
+    np.testing.assert_array_equal(factorisation.determined, v > 0)
+    np.testing.assert_array_equal(np.isnan(factorisation.edf()), v == 0)
 
 
-def test_a_ridge_beside_roughness_leaves_nothing_apart() -> None:
+def test_a_ridge_beside_roughness_is_not_separable() -> None:
     space = space_of("linear", "circle", "season")
     _, gram = static(space, np.random.default_rng(0))
     penalty = smoothed(space, [0, 1], ridge=True).gram(space)
@@ -93,7 +94,7 @@ def test_a_mass_matrix_that_is_nearly_singular_stays_with_the_main_axes() -> Non
 
 @pytest.mark.parametrize("solver", [None, "separable", "banded"])
 @pytest.mark.parametrize("strength", [1e-3, 1.0, 1e3])
-def test_too_few_times_are_no_matter_of_smoothing_space(solver: str | None, strength: float) -> None:
+def test_smoothing_space_does_not_determine_too_few_times(solver: str | None, strength: float) -> None:
     """Three times do not determine five waves, however much space is smoothed."""
     space, rng = space_of("linear", "linear", "season"), np.random.default_rng(0)
     xs = (np.linspace(0, 1, 9), np.linspace(0, 1, 9), np.array([0.25, 0.25, 1.0]))
@@ -110,7 +111,7 @@ def test_too_few_times_are_no_matter_of_smoothing_space(solver: str | None, stre
 
 
 @pytest.mark.parametrize("solver", ["separable", "banded"])
-def test_a_mask_that_smoothing_does_not_bridge(solver: str) -> None:
+def test_a_gap_that_smoothing_does_not_bridge_is_singular(solver: str) -> None:
     """No observations along a whole meridian, and smoothing along meridians only."""
     space, rng = space_of("linear", "linear", "season"), np.random.default_rng(0)
     xs = (np.linspace(0, 1, 9), np.linspace(0, 0.3, 9), np.linspace(0, 1, 20))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,9 +27,11 @@ def place(data: xr.DataArray, index: tuple[int, ...]) -> str:
 
 
 def _label(data: xr.DataArray, dim: Any, i: int) -> str:
-    if dim not in data.coords:
-        return str(i)
-    label = data.coords[dim].values[i]
+    return label_text(data.coords[dim].values[i]) if dim in data.coords else str(i)
+
+
+def label_text(label: Any) -> str:
+    """Return a label as text; a date without the zeros of its time."""
     return np.datetime_as_string(label, "auto") if isinstance(label, np.datetime64) else str(label)
 
 
@@ -54,26 +56,23 @@ def check_tally(tally: Tally, data: xr.DataArray, what: str) -> None:
 
 
 @contextmanager
-def naming(data: Mapping[str, xr.DataArray]) -> Iterator[None]:
-    """Note on an error of a read, which keeps its type, the labels of that piece and its store."""
+def read_errors_name_labels(data: Mapping[str, xr.DataArray]) -> Iterator[None]:
+    """Note on an error of a read, which keeps its type, the labels of that piece of the data and its store."""
     try:
         yield
     except Exception as error:
         name, box = getattr(error, "read", ("", ()))
         if name in data:
-            error.add_note(_read_note(data[name], name, box))
+            array = data[name]
+            ends = zip(array.dims, box, strict=True)
+            labels = ", ".join(f"{d}={_label(array, d, a)}…{_label(array, d, b - 1)}" for d, (a, b) in ends)
+            store = store_of(array)
+            error.add_note(
+                f"that is {name} at {labels}{f' of {store}' if store else ''}: this piece cannot be read. Where the "
+                "store is out of reach, try again later; where the piece is damaged, write it again or select data "
+                "without it"
+            )
         raise
-
-
-def _read_note(data: xr.DataArray, name: str, box: Sequence[tuple[int, int]]) -> str:
-    first, last = ([edges[i] for edges in box] for i in (0, 1))
-    ends = zip(data.dims, first, last, strict=True)
-    labels = ", ".join(f"{dim}={_label(data, dim, a)}…{_label(data, dim, b - 1)}" for dim, a, b in ends)
-    store = store_of(data)
-    return (
-        f"that is {name} at {labels}{f' of {store}' if store else ''}: this piece cannot be read. Where the store is "
-        "out of reach, try again later; where the piece is damaged, write it again or select data without it"
-    )
 
 
 def store_of(data: xr.DataArray) -> str:
@@ -87,11 +86,3 @@ def store_of(data: xr.DataArray) -> str:
     while hasattr(lazy, "array"):  # xarray's lazy indexing, layer by layer
         lazy = lazy.array
     return str(getattr(getattr(lazy, "_array", None), "store_path", ""))
-
-
-def both_forms(space: Any, bases: Mapping[str, Any]) -> ValueError:
-    """Return the error for bases given twice."""
-    return ValueError(
-        f"bases given both as a mapping or Space ({space!r}) and as keywords ({', '.join(bases)}); "
-        f"use one form (with a Space, only NAME=None, which pools a dimension, may be added)"
-    )

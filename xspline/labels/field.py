@@ -1,180 +1,129 @@
-"""Field: a fitted, differentiable function of labelled coordinates."""
+"""Field: a fitted, differentiable function of labelled coordinates, with everything that says how sure it is."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.labels import attributes, defaults, evaluated, operators, target, uncertainty, writing
-from xspline.labels.errors import unknown_name
-from xspline.labels.html import titled
-from xspline.labels.solving import Asked, lazy_arrays, solved_variables
-from xspline.labels.statistics import Statistics, Variable
-from xspline.labels.summary import summarise
-from xspline.labels.validation import cross_validate
-from xspline.solve import Penalty, Solution, as_penalty, penalty_code
-from xspline.spaces import Space
+from xspline.labels import derivatives, evaluation, files, uncertainty
+from xspline.labels.field_base import SAMPLE, Draws, FieldBase, merged
+from xspline.labels.fit import Fit, Request, lazy_fits, solve_variables
+from xspline.labels.statistics import Data, Statistics, read_meta
+from xspline.solve import Solution, as_penalty, penalty_from_dict
 
 
-@dataclass(frozen=True, eq=False)
-class Field:
+class Field(FieldBase[Data]):
     """A field u = φᵀc, linear in tensor-product features, with everything that it was fitted from.
 
     Attributes
     ----------
-    space : the features and their domains.
     statistics : what the data contributed.
-    asked : the penalty of the solve, or the name of the criterion that chooses one.
-    arrays : coefficients of each variable, axes in Space order then batch; one Dask block each while lazy.
-    solver : the solver that was asked for, or None.
-    penalties : the penalty of each variable; empty while one is still to be chosen.
-    choices : for each variable whose penalty was chosen, how: plain data.
-    solved : the solve of each variable, as far as it was made here.
-    selected : for each coordinate of which one term was selected, that term's name.
-    members : the dimension along which this field holds draws of another, or "".
-    device : the device that was asked for: later solves run there too, where a process has one.
+    fits : the fit of each variable: coefficients, penalty and how it was chosen, solution.
+    request : penalty, solver and device that were requested.
     """
-
-    space: Space
-    statistics: Statistics
-    asked: Asked
-    arrays: Mapping[str, Any]
-    solver: str | None = None
-    penalties: Mapping[str, Penalty] = field(default_factory=dict)
-    choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    solved: Mapping[str, Solution] = field(default_factory=dict)
-    selected: Mapping[str, str] = field(default_factory=dict)
-    members: str = ""
-    device: str | None = None
-    recover: ClassVar[Callable[..., xr.Dataset]]  # the door to pde, which is opened there
 
     @classmethod
     def from_statistics(
         cls,
-        statistics: Statistics,
+        statistics: Statistics[Data],
         penalty: Any = None,
         solver: str | None = None,
         device: str | None = None,
-    ) -> Field:
+    ) -> Self:
         """Solve for the coefficients; see :meth:`Statistics.solve`."""
-        space, asked = statistics.space, as_penalty(penalty, statistics.space)
+        request = Request(as_penalty(penalty, statistics.space), solver, device)
         if statistics.is_lazy:
-            given = {} if isinstance(asked, str) else dict.fromkeys(statistics.variables, asked)
-            arrays = lazy_arrays(statistics, asked, solver, device)
-            return cls(space, statistics, asked, arrays, solver, given, device=device)
-        found = solved_variables(statistics, dict.fromkeys(statistics.variables, asked), solver, device)
-        return cls(
-            space,
-            statistics,
-            asked,
-            {name: one.solution.coefficients for name, one in found.items()},
-            solver,
-            {name: one.penalty for name, one in found.items()},
-            {name: one.choice for name, one in found.items() if one.choice},
-            {name: one.solution for name, one in found.items()},
-            device=device,
-        )
+            return cls(statistics, lazy_fits(statistics, request), request)
+        penalties = dict.fromkeys(statistics.variables, request.penalty)
+        return cls(statistics, solve_variables(statistics, penalties, solver, device), request)
+
+    @classmethod
+    def from_dataset(cls, dataset: xr.Dataset) -> Field[Any] | Draws[Any]:
+        """Return the field, or the draws, in a Dataset that `to_dataset` returned; raises as `open_statistics` does."""
+        meta = read_meta(dataset, "field")
+        statistics = Statistics.from_dataset(dataset)
+        # In schema 1 one penalty, that of all variables, was also the requested one.
+        requested = meta["asked"] if "asked" in meta else meta["penalty"]
+        penalties = meta.get("penalties", dict.fromkeys(statistics.variables, requested))
+        fits = {}
+        for k, name in enumerate(statistics.variables):
+            fits[name] = Fit(
+                statistics,
+                name,
+                dataset[f"coefficients__{k}"].values,
+                penalty_from_dict(penalties[name]),
+                meta.get("choices", {}).get(name, {}),
+                selected=meta["selected"],
+            )
+        penalty = requested if isinstance(requested, str) else penalty_from_dict(requested)
+        kind = Draws if meta.get("members") else cls
+        return kind(statistics, fits, Request(penalty, meta["solver"]))
 
     @property
-    def penalty(self) -> Any:
-        """The penalty; by variable where they differ; the name of a criterion while that has not chosen yet."""
-        every = list(self.penalties.values())
-        if not every:
-            return self.asked
-        return every[0] if all(one == every[0] for one in every) else dict(self.penalties)
-
-    @property
-    def variables(self) -> Mapping[str, Variable]:
-        """Labels of each variable."""
-        return self.statistics.variables
-
-    @property
-    def coefficients(self) -> Any:
-        """Coefficients with dimensions ``<coord>_basis`` (Greville points or names) and batch: DataArray or Dataset."""
-        return self._wrap({name: self._coefficients(name) for name in self.variables})
-
-    def _coefficients(self, name: str) -> xr.DataArray:
-        variable, space = self.variables[name], self.space
-        labels: dict[Hashable, Any] = {
-            f"{c}_basis": f.labels() for c, f in zip(space.names, space.features, strict=True)
-        }
-        dims = (*labels, *variable.batch_dims)
-        result = xr.DataArray(self.arrays[name], dims=dims, coords=labels, name=name)
-        attrs = attributes.attributes(
-            variable.units, f"coefficients of {variable.long_name}", variable.history, "solve"
-        )
-        return result.assign_coords(variable.batch.coords).assign_attrs(attrs)
-
-    @functools.cached_property
     def solution(self) -> Mapping[str, Solution]:
         """The solve of each variable: solver, reason, effective degrees of freedom."""
-        self._check_computed("solution")
-        if self.solved:
-            return self.solved
-        found = solved_variables(self.statistics, self.penalties, self.solver, execution.present(self.device))
-        return {n: one.solution for n, one in found.items()}
+        return {name: fit.solved for name, fit in self._solved.items()}
 
-    @property
-    def is_lazy(self) -> bool:
-        """Whether the coefficients are still to be computed."""
-        return not all(isinstance(a, np.ndarray) for a in self.arrays.values())
+    @functools.cached_property
+    def _solved(self) -> Mapping[str, Fit]:
+        """The fits with their solutions; those that were read from a file are solved again, once."""
+        if self.is_lazy:
+            raise ValueError("this field is still lazy (compute=False); call .compute() first")
+        if all(fit.solution is not None for fit in self.fits.values()):
+            return self.fits
+        penalties = {name: fit.penalty for name, fit in self.fits.items() if fit.penalty is not None}
+        device = execution.present(self.request.device)
+        solved = solve_variables(self.statistics, penalties, self.request.solver, device)
+        return {name: replace(fit, solution=solved[name].solution) for name, fit in self.fits.items()}
 
-    def compute(self) -> Field:
+    def compute(self) -> Self:
         """Return the same field with its statistics and coefficients in memory."""
         if not self.is_lazy:
             return self
         return self._solved_again(self.statistics.compute())
 
-    def persist(self) -> Field:
+    def persist(self) -> Self:
         """Return the same field with its statistics being computed on the workers and kept there."""
         return self._solved_again(self.statistics.persist())
 
-    def _solved_again(self, statistics: Statistics) -> Field:
-        found = Field.from_statistics(statistics, self.asked, self.solver, execution.present(self.device))
-        return found._with(self.selected)
+    def _solved_again(self, statistics: Statistics[Data]) -> Self:
+        request, selected = self.request, next(iter(self.fits.values())).selected
+        device = execution.present(request.device)
+        return self.from_statistics(statistics, request.penalty, request.solver, device)._select(selected)
 
-    def __getitem__(self, name: str) -> Field:
+    def __getitem__(self, name: str) -> Field[xr.DataArray]:
         """Return the field of one variable of a Dataset."""
-        if name not in self.variables:
-            raise unknown_name(name, "fitted variable", self.variables)
-        return replace(
-            self,
-            statistics=self.statistics[name],
-            arrays={name: self.arrays[name]},
-            penalties=_only(self.penalties, name),
-            choices=_only(self.choices, name),
-            solved=_only(self.solved, name),
-        )
+        return super().__getitem__(name)  # type: ignore[return-value]
 
-    def predict(self, at: Any = None, *, chunks: Any = None, device: str | None = None, **coords: Any) -> Any:
-        """Evaluate the field.
+    @overload  # type: ignore[override]
+    def derivative(
+        self,
+        at: Any = None,
+        orders: Mapping[str, int] | None = None,
+        *,
+        chunks: Any = None,
+        device: str | None = None,
+        stderr: Literal[False] = False,
+        **orders_kwargs: int,
+    ) -> Data: ...
 
-        Parameters
-        ----------
-        at
-            Labels to evaluate at: any xarray object that has them (as coordinates, else as data variables), or a
-            mapping. None keeps the fitted labels.
-        chunks
-            Chunk sizes of a lazy result, as for ``Dataset.chunk``. By default the result is in memory when the target
-            is, and chunked like the target when that is lazy.
-        device
-            "cuda" evaluates on a GPU.
-        **coords
-            Labels by name. Coordinates that share a dimension are points, others span a grid.
-
-        Returns
-        -------
-        DataArray or Dataset
-            float64, in the data's units; NaN outside a B-spline's domain.
-        """
-        where = self._target(at, coords, chunks)
-        return self._each(lambda name: evaluated.values(self, name, where, {}, device))
+    @overload
+    def derivative(
+        self,
+        at: Any = None,
+        orders: Mapping[str, int] | None = None,
+        *,
+        chunks: Any = None,
+        device: str | None = None,
+        stderr: Literal[True],
+        **orders_kwargs: int,
+    ) -> xr.Dataset: ...
 
     def derivative(
         self,
@@ -185,7 +134,7 @@ class Field:
         device: str | None = None,
         stderr: bool = False,
         **orders_kwargs: int,
-    ) -> Any:
+    ) -> Data | xr.Dataset:
         """Evaluate a derivative, exactly.
 
         Parameters
@@ -200,98 +149,24 @@ class Field:
         Returns
         -------
         DataArray or Dataset
-            ``dsst_dlat`` and the like, per unit of each coordinate (time: per second).
+            ``dsst_dlat`` and the like, per unit of each coordinate (time: per second); without units where a coordinate
+            has none.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x = xr.DataArray(np.linspace(0, 10, 200), dims="x", attrs={"units": "m"})
+        >>> data = xr.DataArray(np.sin(x.values), {"x": x}, "x", "u", {"units": "K"})
+        >>> slope = xs.fit(data, x=24).derivative({"x": [0.5, 1.5]}, x=1)
+        >>> slope.name, slope.units, slope.round(2).values
+        ('du_dx', 'K m-1', array([0.88, 0.07]))
         """
-        wanted = operators.checked_orders(self.space, orders, orders_kwargs)
-        where = self._target(at, {}, chunks)
-        values = self._each(lambda name: evaluated.values(self, name, where, wanted, device))
+        values = super().derivative(at, orders, chunks=chunks, device=device, **orders_kwargs)
         if not stderr:
             return values
-        errors = self._each(lambda name: evaluated.errors(self, name, where, wanted, device))
+        requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
+        errors = self._errors(self._target(at, {}, chunks), requested, device, None)
         return xr.merge([values, errors], compat="override", combine_attrs="override")
-
-    def stderr(
-        self,
-        at: Any = None,
-        *,
-        method: str | None = None,
-        chunks: Any = None,
-        device: str | None = None,
-        **coords: Any,
-    ) -> Any:
-        """Evaluate the standard error of the field: √(σ̂² φᵀ(G + Λ)⁻¹φ) (Wahba 1983; Nychka 1988).
-
-        Parameters
-        ----------
-        at, chunks, device, **coords
-            As for :meth:`predict`.
-        method
-            "exact": from the factorised system. "draws": from 800 draws of the coefficients, with a relative error of
-            2.5 %. "jackknife": from the fits without one part (holder) at a time, for errors that are correlated within
-            parts (years, say). None: exact where the covariance fits in memory, else draws.
-
-        Returns
-        -------
-        DataArray or Dataset
-            ``sst_stderr``, in the data's units. Attributes say what it assumes; for the jackknife, with how many
-            ``degrees_of_freedom`` an interval is to be made of it.
-
-        Raises
-        ------
-        ValueError
-            An unknown method; a jackknife of fewer than two parts.
-        """
-        where = self._target(at, coords, chunks)
-        return self._each(lambda name: evaluated.errors(self, name, where, {}, device, method))
-
-    def derivative_stderr(
-        self,
-        at: Any = None,
-        orders: Mapping[str, int] | None = None,
-        *,
-        method: str | None = None,
-        chunks: Any = None,
-        device: str | None = None,
-        **orders_kwargs: int,
-    ) -> Any:
-        """Evaluate the standard error of a derivative; parameters as for :meth:`derivative` and :meth:`stderr`."""
-        wanted = operators.checked_orders(self.space, orders, orders_kwargs)
-        where = self._target(at, {}, chunks)
-        return self._each(lambda name: evaluated.errors(self, name, where, wanted, device, method))
-
-    def sample(self, n: int, seed: int | None = None) -> Field:
-        """Return draws of the field, given the data, along a dimension ``sample``.
-
-        Parameters
-        ----------
-        n
-            How many, at least 1.
-        seed
-            Of the random numbers; None takes fresh ones.
-
-        Returns
-        -------
-        Field
-            Each draw has coefficients of mean c and covariance σ̂² (G + Λ)⁻¹, independent between variables.
-        """
-        return uncertainty.drawn(self, n, seed)
-
-    def cross_validate(self) -> xr.Dataset:
-        """Return how well the fit without each part (holder) predicts it; from the statistics alone.
-
-        Returns
-        -------
-        Dataset
-            Over ``holder``: ``count``, ``rmse`` out of sample, and ``influence``, the largest change of the field when
-            the part is left out.
-
-        Raises
-        ------
-        ValueError
-            There is one part only; make more with ``fit(..., holder="time.year")``.
-        """
-        self._check_computed("cross-validation")
-        return cross_validate(self)
 
     def gradient(
         self,
@@ -321,60 +196,161 @@ class Field:
         -------
         Dataset
             ``dsst_dlat``, ``dsst_dlon``, …
-        """
-        names = operators.differentiated(self.space, dims)
-        where = self._target(at, {}, chunks)
-        every = [evaluated.values, evaluated.errors] if stderr else [evaluated.values]
-        parts = [
-            operators.gradient(one(self, name, where, device), v, self.space, names, geometry)
-            for one in map(evaluated.at_orders, every)
-            for name, v in self.variables.items()
-        ]
-        return attributes.without_encoding(xr.merge(parts, compat="override", combine_attrs="override"))
 
-    def laplacian(
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> lat, lon = np.linspace(-60, 60, 41), np.linspace(0, 354, 60)
+        >>> data = xr.DataArray(
+        ...     np.sin(np.deg2rad(lat))[:, None] + 0 * lon, {"lat": lat, "lon": lon}, name="u"
+        ... )
+        >>> field = xs.fit(data, lat=12, lon=12, penalty=1e-9)
+        >>> north = field.gradient({"lat": 0.0, "lon": 90.0}, geometry="sphere").du_dlat
+        >>> (north * xs.EARTH_RADIUS).round(2).item()  # the slope of the sine, per radian
+        1.0
+        """
+        values = super().gradient(at, dims=dims, geometry=geometry, chunks=chunks, device=device)
+        if not stderr:
+            return values
+        names = derivatives.differentiated(self.space, dims)
+        target = self._target(at, {}, chunks)
+        errors = [
+            derivatives.gradient(fit, target, names, geometry, device, self._covariance(name, None))
+            for name, fit in self.fits.items()
+        ]
+        return merged([values, *errors])
+
+    def stderr(
         self,
         at: Any = None,
         *,
-        dims: Iterable[str] | None = None,
-        geometry: str = "plane",
+        method: str | None = None,
         chunks: Any = None,
         device: str | None = None,
-    ) -> Any:
-        """Evaluate the Laplacian; parameters as for :meth:`gradient`. Named ``sst_laplacian``, in units per area."""
-        names = operators.differentiated(self.space, dims)
-        where = self._target(at, {}, chunks)
-        return self._wrap(
-            {
-                name: operators.laplacian(
-                    evaluated.at_orders(evaluated.values)(self, name, where, device),
-                    v,
-                    self.space,
-                    names,
-                    geometry,
-                )
-                for name, v in self.variables.items()
-            }
-        )
+        **coords: Any,
+    ) -> Data:
+        """Evaluate the standard error of the field: √(σ̂² φᵀ(G + Λ)⁻¹φ) (Wahba 1983; Nychka 1988).
 
-    def select(self, **terms: type) -> Field:
-        """Return the field with only one term of a coordinate's union: ``select(time=xs.Polynomial)`` is the trend.
+        Parameters
+        ----------
+        at, chunks, device, **coords
+            As for :meth:`predict`.
+        method
+            "exact": from the factorised system. "draws": from 800 draws of the coefficients, with a relative error of
+            2.5 %. "jackknife": from the fits without one part (holder) at a time, for errors that are correlated within
+            parts (years, say). None: exact where the covariance fits in memory, else draws.
 
-        The constant goes with the polynomial if there is one, else with the Fourier series.
+        Returns
+        -------
+        DataArray or Dataset
+            ``sst_stderr``, in the data's units. Attributes say what it assumes; for the jackknife, also the
+            ``degrees_of_freedom`` of an interval.
+
+        Raises
+        ------
+        ValueError
+            An unknown method; a jackknife of fewer than two parts.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x, noise = np.linspace(0, 10, 200), np.random.default_rng(0).normal(0, 0.1, 200)
+        >>> field = xs.fit(xr.DataArray(np.sin(x) + noise, {"x": x}, "x", "u"), x=12)
+        >>> error = field.stderr(x=[5.0, 20.0])
+        >>> error.name, error.round(2).values  # outside the domain there is none
+        ('u_stderr', array([0.02,  nan]))
         """
-        return self._with({name: kind.__name__ for name, kind in terms.items()})
+        target = self._target(at, coords, chunks)
+        return self._errors(target, {}, device, method)
 
-    def _with(self, selected: Mapping[str, str]) -> Field:
-        """Return the field with the coefficients of all terms but the selected ones at zero."""
-        if not selected:
-            return self
-        keep = operators.selection(self.space, selected)
-        arrays = {
-            name: a * keep.reshape(keep.shape + (1,) * (a.ndim - keep.ndim))
-            for name, a in self.arrays.items()
-        }
-        solved = {} if self.is_lazy or self.members else self.solution
-        return replace(self, arrays=arrays, solved=solved, selected={**self.selected, **selected})
+    def derivative_stderr(
+        self,
+        at: Any = None,
+        orders: Mapping[str, int] | None = None,
+        *,
+        method: str | None = None,
+        chunks: Any = None,
+        device: str | None = None,
+        **orders_kwargs: int,
+    ) -> Data:
+        """Evaluate the standard error of a derivative; parameters as for :meth:`derivative` and :meth:`stderr`."""
+        requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
+        return self._errors(self._target(at, {}, chunks), requested, device, method)
+
+    def _errors(
+        self, target: evaluation.Target, orders: Mapping[str, int], device: str | None, method: str | None
+    ) -> Data:
+        def error(fit: Fit) -> xr.DataArray:
+            return evaluation.evaluate(fit, target, orders, device, self._covariance(fit.name, method))
+
+        return self._each(error)
+
+    @functools.cached_property
+    def _covariances(self) -> dict[tuple[str, str | None], uncertainty.Covariance]:
+        """Covariances in pair form by variable and method, remembered."""
+        return {}
+
+    def _covariance(self, name: str, method: str | None) -> uncertainty.Covariance:
+        known = self._covariances
+        if (name, method) not in known:
+            known[name, method] = uncertainty.covariance(self._solved[name], method, self.request.device)
+        return known[name, method]
+
+    def sample(self, n: int, seed: int | None = None) -> Draws[Data]:
+        """Return draws of the field, given the data, along a dimension ``sample``.
+
+        Parameters
+        ----------
+        n
+            How many, at least 1.
+        seed
+            Of the random numbers; None takes fresh ones.
+
+        Returns
+        -------
+        Draws
+            Each draw has coefficients of mean c and covariance σ̂² (G + Λ)⁻¹, independent between variables.
+        """
+        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+            raise ValueError(f"sample({n!r}): the number of draws is an integer, at least 1")
+        solved = self._solved
+        if any(SAMPLE in map(str, (*v.dims, *v.batch_dims)) for v in self.variables.values()):
+            raise ValueError(
+                f"the data have a dimension {SAMPLE!r} already; rename it before the fit, to draw samples"
+            )
+        variables = {}
+        for name, v in self.variables.items():
+            variables[name] = replace(
+                v,
+                dims=(SAMPLE, *v.dims),
+                batch=v.batch.assign_coords({SAMPLE: np.arange(n)}),
+                batch_dims=(SAMPLE, *v.batch_dims),
+                batch_shape=(n, *v.batch_shape),
+            )
+        statistics = replace(self.statistics, variables=variables)
+        rng, axis = np.random.default_rng(seed), len(self.space.shape)
+        fits = {}
+        for name, fit in solved.items():
+            estimate = np.expand_dims(fit.solved.coefficients, axis)
+            drawn = estimate + uncertainty.deviations(fit, n, rng)
+            fits[name] = Fit(statistics, name, drawn, fit.penalty, fit.choice).select(fit.selected)
+        return Draws(statistics, fits, self.request)
+
+    def cross_validate(self) -> xr.Dataset:
+        """Return how well the fit without each part (holder) predicts it; from the statistics alone.
+
+        Returns
+        -------
+        Dataset
+            Over ``holder``: ``count``, ``rmse`` out of sample, and ``influence``, the largest change of the field when
+            the part is left out.
+
+        Raises
+        ------
+        ValueError
+            There is one part only; make more with ``fit(..., holder="time.year")``.
+        """
+        return self._table(uncertainty.cross_validate(self._solved, self.request.device))
 
     def summary(self) -> xr.Dataset:
         """Return count, coefficients, rmse, r2, sigma and edf, over batch dimensions (and `variable` for a Dataset).
@@ -385,78 +361,20 @@ class Field:
 
     @functools.cached_property
     def _summary(self) -> xr.Dataset:
-        """The summary, made once: exact degrees of freedom cost a pass over the factors."""
-        self._check_computed("summary()")
-        every = {name: summarise(self, name) for name in self.variables}
+        """The summary, computed once: exact degrees of freedom cost a pass over the factors."""
+        return self._table({name: fit.summary() for name, fit in self._solved.items()})
+
+    def _table(self, by_variable: Mapping[str, xr.Dataset]) -> xr.Dataset:
+        """Return the one Dataset, or those of a Dataset's variables along `variable`."""
+        tables = list(by_variable.values())
         if not self.statistics.is_dataset:
-            return next(iter(every.values()))
-        return xr.concat(
-            list(every.values()), dim=xr.Variable("variable", list(every)), combine_attrs="override"
-        )
-
-    def _check_computed(self, what: str) -> None:
-        if self.is_lazy:
-            raise ValueError("this field is still lazy (compute=False); call .compute() first")
-        if self.members:
-            raise ValueError(
-                f"this field holds draws along {self.members!r}, which have no {what}; "
-                "ask the field that they were drawn from"
-            )
-
-    def to_dataset(self) -> xr.Dataset:
-        """Return coefficients, statistics and definitions as plain arrays and one JSON attribute (as in files)."""
-        from xspline.labels import store
-
-        return store.field_to_dataset(self.compute())
-
-    def to_zarr(self, path: Any, **kwargs: Any) -> None:
-        """Write to a Zarr store; read it again with ``xs.open_field``."""
-        writing.write_zarr(self.to_dataset(), path, **kwargs)
-
-    def to_netcdf(self, path: Any, **kwargs: Any) -> None:
-        """Write to a NetCDF file; read it again with ``xs.open_field``."""
-        writing.write_netcdf(self.to_dataset(), path, **kwargs)
-
-    def _target(self, at: Any, coords: Mapping[str, Any], chunks: Any) -> target.Target:
-        s = self.statistics
-        return target.resolve(self.space, s.fitted, s.chunks, at, coords, chunks)
-
-    @functools.cached_property
-    def _covariances(self) -> dict[tuple[str, str | None], uncertainty.Covariance]:
-        """Covariances in pair form by variable and method, remembered."""
-        return {}
-
-    def _each(self, one: Callable[[str], xr.DataArray]) -> Any:
-        return self._wrap({name: one(name) for name in self.variables})
-
-    def _wrap(self, results: Mapping[str, xr.DataArray]) -> Any:
-        """Return a Dataset named by variables for a Dataset's field, else the one DataArray."""
-        if not self.statistics.is_dataset:
-            return next(iter(results.values()))
-        return xr.Dataset({r.name: r for r in results.values()})
-
-    def __repr__(self) -> str:
-        shape = " x ".join(map(str, self.space.shape))
-        state = "lazy" if self.is_lazy else f"{self.statistics.count} observations"
-        lines = [
-            f"<xspline.Field of {', '.join(self.variables)}: {shape} = {self.space.size} coefficients, {state}>"
-        ]
-        lines += [f"    {name}: {basis!r}" for name, (_, basis) in self.space.axes.items()]
-        chosen = f" (by {self.asked!r})" if self.choices else ""
-        return "\n".join([*lines, f"    penalty: {self.penalty!r}{chosen}", f"    = {self.code()}"])
-
-    def code(self) -> str:
-        """Return the line of code that asks for this fit, with ``import xspline as xs``.
-
-        What was chosen is spelt out; of a penalty for each of several variables only the criterion.
-        """
-        penalty = self.asked if isinstance(self.penalty, dict) else self.penalty
-        return f"fit({defaults.code(self.space)}, penalty={penalty_code(penalty)})"
+            return tables[0]
+        return xr.concat(tables, dim=xr.Variable("variable", list(by_variable)), combine_attrs="override")
 
     def _repr_html_(self) -> str:
-        body = self.coefficients if self.is_lazy else self.summary()
-        return titled(repr(self), body._repr_html_())
+        return self._titled(self.coefficients if self.is_lazy else self.summary())
 
 
-def _only(by_name: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {name: by_name[name]} if name in by_name else {}
+def open_field(path: Any, **kwargs: Any) -> Field[Any] | Draws[Any]:
+    """Open a field written by ``Field.to_zarr`` or ``to_netcdf``; parameters as for :func:`open_statistics`."""
+    return Field.from_dataset(files.open_dataset(path, **kwargs))

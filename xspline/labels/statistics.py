@@ -1,75 +1,34 @@
-"""Statistics: everything a fit needs to know of the data, kept as the parts that its holders contributed."""
+"""Statistics: all that a fit needs to know of the data, kept as the parts that holders contributed; their files."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import html
+import json
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.labels import writing
-from xspline.labels.errors import check_tally, naming, unknown_name
+from xspline.labels import files
+from xspline.labels.errors import check_tally, read_errors_name_labels, unknown_name
+from xspline.labels.read.observations import Variable
 from xspline.spaces import Space
 from xspline.sums import Sums
 
 if TYPE_CHECKING:
     from xspline.labels.field import Field
 
+#: What came in, a DataArray or a Dataset, and so what fields hand back.
+Data = TypeVar("Data", bound=xr.DataArray | xr.Dataset)
 
-@dataclass(frozen=True, eq=False)
-class Variable:
-    """What the labels say of one fitted variable.
-
-    Attributes
-    ----------
-    name, units, long_name, history : of the data.
-    dims : dimensions of the data, in stored order.
-    spans : for each fitted coordinate, its own dimensions.
-    batch : coordinates over batch dimensions, as a Dataset without variables.
-    batch_dims, batch_shape : batch dimensions and their lengths, in the order of the last axes of the sums.
-    """
-
-    name: str
-    units: str
-    long_name: str
-    history: str
-    dims: tuple[Hashable, ...]
-    spans: tuple[tuple[Hashable, ...], ...]
-    batch: xr.Dataset
-    batch_dims: tuple[Hashable, ...]
-    batch_shape: tuple[int, ...]
-
-    def check_matches(self, other: Variable) -> None:
-        """Raise ValueError unless units and batch labels agree."""
-        if self.units != other.units:
-            raise ValueError(
-                f"{self.name!r} has units {self.units!r} in one part and {other.units!r} in the other; "
-                "convert one of them"
-            )
-        if (self.batch_dims, self.batch_shape) != (other.batch_dims, other.batch_shape):
-            mine, yours = (dict(zip(v.batch_dims, v.batch_shape, strict=True)) for v in (self, other))
-            raise ValueError(
-                f"{self.name!r} has batch dimensions {mine} in one part and {yours} in the other; "
-                "select the same members first"
-            )
-        for dim in self.batch_dims:
-            a, b = (v.batch.coords[dim].values if dim in v.batch.coords else None for v in (self, other))
-            if (a is None) != (b is None) or (a is not None and b is not None and not np.array_equal(a, b)):
-                raise ValueError(
-                    f"batch dimension {dim!r} of {self.name!r} has labels {_brief(a)} in one part and {_brief(b)} "
-                    "in the other; select the same members first"
-                )
-
-
-def _brief(labels: np.ndarray | None) -> str:
-    if labels is None:
-        return "none"
-    ends = f"{labels[0]}…{labels[-1]}" if len(labels) else "empty"
-    return f"{ends} ({len(labels)})"
+#: Version of the layout of the files; a reader refuses a later one.
+SCHEMA = 2
+ATTRIBUTE = "xspline"  # that holds the JSON of a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,25 +42,19 @@ class Part:
 
     @classmethod
     def of(cls, sums: Mapping[str, Sums], holder: str | None, provenance: Mapping[str, Any]) -> Part:
-        """Make a part, computing its digest."""
+        """Make a part; its digest is the SHA-256 of the holder's name and of the contents of its sums."""
         name = "" if holder is None else str(holder)
-        return cls(digest_of(name, sums), name, dict(sums), dict(provenance))
+        text = "\n".join([name, *(f"{variable} {s.digest()}" for variable, s in sorted(sums.items()))])
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return cls(digest, name, dict(sums), dict(provenance))
 
     def describe(self) -> str:
         """Return ``'west' (3f2a…)`` for messages."""
         return f"{self.holder or 'unnamed'!r} ({self.digest[:12]})"
 
 
-def digest_of(holder: str, sums: Mapping[str, Sums]) -> str:
-    """Return the SHA-256 of a holder's name and of the contents of its sums."""
-    import hashlib
-
-    text = "\n".join([holder, *(f"{name} {s.digest()}" for name, s in sorted(sums.items()))])
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 @dataclass(frozen=True, eq=False)
-class Statistics:
+class Statistics(Generic[Data]):
     """The sufficient statistics of a fit in one Space (paper, equation 5 and section 2.4), as a list of parts.
 
     ``a + b`` concatenates parts and ``a - b`` takes them away again, so that ``(a + b) - b`` is ``a`` bit for bit;
@@ -113,7 +66,7 @@ class Statistics:
     parts : the contributions, in the order they were added.
     variables : labels of each variable.
     is_dataset : whether outputs are Datasets.
-    collapsed : whether parts were melted together, so that single ones can no longer be removed.
+    collapsed : whether parts were added up to one, so that single ones can no longer be removed.
     fitted : labels of the fitted coordinates, if all parts share one set of them.
     chunks : chunks of the data that these labels come from, if they were lazy.
     pending : the data behind sums that are not computed yet, to name places in errors.
@@ -153,7 +106,7 @@ class Statistics:
         """Observations left out because they lie outside the domain, over all parts and variables."""
         return sum(s.tally.outside for part in self.parts for s in part.sums.values())
 
-    def require_inside(self) -> Statistics:
+    def require_inside(self) -> Statistics[Data]:
         """Return these statistics, or raise ValueError if any observation lay outside the domain."""
         if self.outside:
             raise ValueError(
@@ -178,35 +131,36 @@ class Statistics:
         if self.is_lazy:
             raise ValueError("these statistics are still lazy (compute=False); call .compute() first")
 
-    def compute(self) -> Statistics:
+    def compute(self) -> Statistics[Data]:
         """Return the same with every lazy sum computed, all in one pass."""
         if not self.is_lazy:
             return self
         names = list(self.variables)
-        with naming(self.pending):
+        with read_errors_name_labels(self.pending):
             computed = iter(execution.compute([part.sums[name] for part in self.parts for name in names]))
-        sums = [{name: next(computed) for name in names} for _ in self.parts]
-        for one in sums:
-            for name, s in one.items():
+        parts = []
+        for part in self.parts:
+            sums = {name: next(computed) for name in names}
+            for name, s in sums.items():
                 check_tally(s.tally, self.pending[name], name)
-        parts = (Part.of(s, p.holder, p.provenance) for s, p in zip(sums, self.parts, strict=True))
+            parts.append(Part.of(sums, part.holder, part.provenance))
         return replace(self, parts=tuple(parts), pending={})
 
-    def persist(self) -> Statistics:
+    def persist(self) -> Statistics[Data]:
         """Return the same with lazy sums being computed on the workers and kept there."""
         kept = iter(execution.persist([s for part in self.parts for s in part.sums.values()]))
         parts = (replace(part, sums={name: next(kept) for name in part.sums}) for part in self.parts)
         return replace(self, parts=tuple(parts))
 
-    def __add__(self, other: Any) -> Statistics:
+    def __add__(self, other: Any) -> Statistics[Data]:
         if not isinstance(other, Statistics):
             return NotImplemented
         return merge([self, other])
 
-    def __radd__(self, other: Any) -> Statistics:
+    def __radd__(self, other: Any) -> Statistics[Data]:
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
-    def __sub__(self, other: Any) -> Statistics:
+    def __sub__(self, other: Any) -> Statistics[Data]:
         if not isinstance(other, Statistics):
             return NotImplemented
         _check_compatible(self, other)
@@ -222,7 +176,7 @@ class Statistics:
         gone = {part.digest for part in other.parts}
         return replace(self, parts=tuple(part for part in self.parts if part.digest not in gone))
 
-    def only(self, *holders: str) -> Statistics:
+    def only(self, *holders: str) -> Statistics[Data]:
         """Return the parts of some holders, by their names; :attr:`holders` lists them.
 
         Raises
@@ -232,11 +186,11 @@ class Statistics:
         """
         return self._kept(holders, lambda part: part.holder in holders)
 
-    def without(self, *holders: str) -> Statistics:
+    def without(self, *holders: str) -> Statistics[Data]:
         """Return the parts of all holders but some, by their names; raises as :meth:`only` does."""
         return self._kept(holders, lambda part: part.holder not in holders)
 
-    def _kept(self, named: tuple[str, ...], keep: Callable[[Part], bool]) -> Statistics:
+    def _kept(self, named: tuple[str, ...], keep: Callable[[Part], bool]) -> Statistics[Data]:
         if self.collapsed:
             raise ValueError(
                 f"these statistics were collapsed into one part, so the holders {named} cannot be told apart; keep "
@@ -247,22 +201,24 @@ class Statistics:
                 raise unknown_name(name, "holder", self.holders)
         return replace(self, parts=tuple(part for part in self.parts if keep(part)))
 
-    def collapse(self, holder: str | None = None) -> Statistics:
+    def collapse(self, holder: str | None = None) -> Statistics[Data]:
         """Return the total as one part: smaller, but no holder can be removed any more; `collapsed` records it."""
         sums = {name: self.total(name) for name in self.variables}
-        one = Part.of(
-            sums, holder or "+".join(sorted(self.holders)), {"collapsed from": [p.digest for p in self.parts]}
-        )
-        return replace(self, parts=(one,), collapsed=True)
+        provenance = {"collapsed from": [part.digest for part in self.parts]}
+        total = Part.of(sums, holder or "+".join(sorted(self.holders)), provenance)
+        return replace(self, parts=(total,), collapsed=True)
 
-    def __getitem__(self, name: str) -> Statistics:
+    def __getitem__(self, name: str) -> Statistics[xr.DataArray]:
         """Return the statistics of one variable of a Dataset."""
         if name not in self.variables:
             raise unknown_name(name, "fitted variable", self.variables)
         parts = tuple(Part.of({name: p.sums[name]}, p.holder, p.provenance) for p in self.parts)
-        return replace(self, parts=parts, variables={name: self.variables[name]}, is_dataset=False)
+        variables = {name: self.variables[name]}
+        return replace(self, parts=parts, variables=variables, is_dataset=False)  # type: ignore[return-value]
 
-    def solve(self, penalty: Any = None, *, solver: str | None = None, device: str | None = None) -> Field:
+    def solve(
+        self, penalty: Any = None, *, solver: str | None = None, device: str | None = None
+    ) -> Field[Data]:
         """Solve (G + Λ) c = h for the coefficients (paper, equation 8).
 
         Parameters
@@ -285,23 +241,86 @@ class Statistics:
         SingularSystemError
             Nothing is determined; the message names the empty cells.
         """
+        # Late, so that a chain of calls may end here: everything else of fields is built on statistics.
         from xspline.labels.field import Field
 
         return Field.from_statistics(self, penalty, solver, device)
 
     def to_dataset(self) -> xr.Dataset:
         """Return everything as plain arrays and one JSON attribute (the form of the files)."""
-        from xspline.labels import store
+        self._check_computed()
+        contents: dict[str, Any] = {}
+        parts, variables = [], []
+        for i, part in enumerate(self.parts):
+            described = {}
+            for k, (name, sums) in enumerate(part.sums.items()):
+                prefix = f"part{i}__{k}__"
+                arrays, facts = sums.to_arrays()
+                for key, a in arrays.items():
+                    dims = [f"{prefix}{key}__{axis}" for axis in range(np.ndim(a))]
+                    contents[prefix + key] = (dims, np.asarray(a))
+                described[name] = {"prefix": prefix, "arrays": list(arrays), "meta": facts}
+            identity = {"digest": part.digest, "holder": part.holder, "provenance": dict(part.provenance)}
+            parts.append({**identity, "sums": described})
+        for k, variable in enumerate(self.variables.values()):
+            own = set(variable.batch_dims)
+            batch = {n: c for n, c in variable.batch.coords.items() if set(c.dims) <= own}
+            contents |= {f"batch{k}__{n}": _stored(c, f"batch{k}__") for n, c in batch.items()}
+            variables.append({**variable.to_dict(), "batch": [str(n) for n in batch]})
+        fitted = {n: c for n, c in (self.fitted or {}).items() if c.dims in ((), (n,))}
+        contents |= {f"fitted__{n}": _stored(c, "fitted__") for n, c in fitted.items()}
+        meta = {
+            "schema": SCHEMA,
+            "content": "statistics",
+            "space": json.loads(self.space.to_json()),
+            "parts": parts,
+            "variables": variables,
+            "is_dataset": self.is_dataset,
+            "collapsed": self.collapsed,
+            "fitted": sorted(f"fitted__{n}" for n in fitted),
+        }
+        return xr.Dataset(contents, attrs={ATTRIBUTE: json.dumps(meta)})
 
-        return store.statistics_to_dataset(self)
+    @classmethod
+    def from_dataset(cls, dataset: xr.Dataset) -> Statistics[Any]:
+        """Return the statistics in a Dataset that `to_dataset` returned, checking version and digests.
+
+        Raises
+        ------
+        ValueError
+            It is of another kind, of a later version, or its contents do not match their digests.
+        """
+        meta = read_meta(dataset, "statistics")
+        space = Space.from_json(json.dumps(meta["space"]))
+        parts = []
+        for described in meta["parts"]:
+            sums = {}
+            for name, stored in described["sums"].items():
+                arrays = {key: dataset[stored["prefix"] + key].values for key in stored["arrays"]}
+                sums[name] = Sums.from_arrays(arrays, stored["meta"])
+            part = Part.of(sums, described["holder"] or None, described["provenance"])
+            if part.digest != described["digest"]:
+                raise ValueError(
+                    f"part {described['holder']!r} has digest {part.digest[:12]}, but the file says "
+                    f"{described['digest'][:12]}: the file was changed or damaged; ask its holder for it again"
+                )
+            parts.append(part)
+        variables = {}
+        for k, described in enumerate(meta["variables"]):
+            batch = {name: _restored(dataset, f"batch{k}__", name) for name in described["batch"]}
+            variables[described["name"]] = Variable.from_dict(described, batch)
+        names = [stored.removeprefix("fitted__") for stored in meta["fitted"]]
+        fitted = {name: _restored(dataset, "fitted__", name) for name in names}
+        complete = fitted if len(fitted) == len(space.names) else None
+        return cls(space, tuple(parts), variables, meta["is_dataset"], meta["collapsed"], complete)
 
     def to_zarr(self, path: Any, **kwargs: Any) -> None:
         """Write to a Zarr store; `kwargs` as for :meth:`xarray.Dataset.to_zarr`."""
-        writing.write_zarr(self.to_dataset(), path, **kwargs)
+        files.write_zarr(self.to_dataset(), path, **kwargs)
 
     def to_netcdf(self, path: Any, **kwargs: Any) -> None:
         """Write to a NetCDF file; `kwargs` as for :meth:`xarray.Dataset.to_netcdf`."""
-        writing.write_netcdf(self.to_dataset(), path, **kwargs)
+        files.write_netcdf(self.to_dataset(), path, **kwargs)
 
     def __repr__(self) -> str:
         names, shape = ", ".join(self.variables), " x ".join(map(str, self.space.shape))
@@ -318,12 +337,59 @@ class Statistics:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from xspline.labels.html import preformatted
-
-        return preformatted(repr(self))
+        return f"<pre>{html.escape(repr(self))}</pre>"
 
 
-def _check_compatible(a: Statistics, b: Statistics) -> None:
+def read_meta(dataset: xr.Dataset, content: str) -> dict[str, Any]:
+    """Return the JSON of a file of statistics or of a field; ValueError where the content or the version is another."""
+    if ATTRIBUTE not in dataset.attrs:
+        raise ValueError(f"this is not a file of xspline {content}: it has no attribute {ATTRIBUTE!r}")
+    meta: dict[str, Any] = json.loads(dataset.attrs[ATTRIBUTE])
+    if meta["schema"] > SCHEMA:
+        raise ValueError(
+            f"the file has schema version {meta['schema']} and this xspline reads up to {SCHEMA}; upgrade xspline"
+        )
+    if meta["content"] != content and content == "field":
+        raise ValueError(
+            "the file holds statistics, not a field; read it with xspline.open_statistics and .solve() it"
+        )
+    return meta
+
+
+def _stored(coordinate: xr.DataArray, prefix: str) -> xr.Variable:
+    """Return a coordinate as it is stored, with dimensions of its own."""
+    loaded = coordinate.variable.compute()
+    return xr.Variable([f"{prefix}{d}" for d in loaded.dims], loaded.values, loaded.attrs)
+
+
+def _restored(dataset: xr.Dataset, prefix: str, name: str) -> xr.DataArray:
+    """Inverse of `_stored`; text has a fixed length again, which files do not keep."""
+    variable = dataset[prefix + name].variable
+    values = variable.values
+    if values.dtype.kind in "OT" and values.size and all(isinstance(label, str) for label in values.flat):
+        values = np.array(values.ravel().tolist()).reshape(values.shape)
+    dims = [str(d).removeprefix(prefix) for d in variable.dims]
+    return xr.DataArray(values, dims=dims, name=name, attrs=variable.attrs)
+
+
+def open_statistics(path: Any, **kwargs: Any) -> Statistics[Any]:
+    """Open statistics written by ``Statistics.to_zarr`` or ``to_netcdf``.
+
+    Parameters
+    ----------
+    path : str, Path or Zarr store
+    **kwargs
+        As for :func:`xarray.open_zarr` or :func:`xarray.open_dataset`.
+
+    Raises
+    ------
+    ValueError
+        The file is of another kind, of a later version, or its contents do not match their digests.
+    """
+    return Statistics.from_dataset(files.open_dataset(path, **kwargs))
+
+
+def _check_compatible(a: Statistics[Any], b: Statistics[Any]) -> None:
     if a.space != b.space:
         raise ValueError(f"the two statistics live in different spaces: {a.space.difference(b.space)}")
     if list(a.variables) != list(b.variables):
@@ -336,7 +402,7 @@ def _check_compatible(a: Statistics, b: Statistics) -> None:
     b._check_computed()
 
 
-def merge(statistics: Iterable[Statistics]) -> Statistics:
+def merge(statistics: Iterable[Statistics[Data]]) -> Statistics[Data]:
     """Merge the statistics of several holders: exactly those of all their data together (paper, equation 7).
 
     Parameters
@@ -344,18 +410,35 @@ def merge(statistics: Iterable[Statistics]) -> Statistics:
     statistics
         At least one; all in one Space, with equal variables, units and batch labels.
 
+    Returns
+    -------
+    Statistics
+
     Raises
     ------
     ValueError
         They do not fit together (both sides are shown), or the same part is there twice.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, xspline as xs
+    >>> x = np.linspace(0, 10, 200)
+    >>> data = xr.DataArray(np.sin(x), {"x": x}, "x", "u")
+    >>> space = xs.space(data, x=12)
+    >>> parts = [xs.statistics(data[k::2], space, holder=h) for k, h in enumerate(["even", "odd"])]
+    >>> merged = xs.merge(parts)
+    >>> merged.holders, merged.count
+    (('even', 'odd'), 200)
+    >>> np.allclose(merged.solve(0.1).coefficients, xs.fit(data, space, penalty=0.1).coefficients)
+    True
     """
-    every = list(statistics)
-    if not every:
+    listed = list(statistics)
+    if not listed:
         raise ValueError("merge needs at least one Statistics; the list is empty")
-    first = every[0]
-    for other in every[1:]:
+    first = listed[0]
+    for other in listed[1:]:
         _check_compatible(first, other)
-    parts = [part for one in every for part in one.parts]
+    parts = [part for contribution in listed for part in contribution.parts]
     seen: set[str] = set()
     for part in parts:
         if part.digest in seen:
@@ -364,11 +447,11 @@ def merge(statistics: Iterable[Statistics]) -> Statistics:
                 f"records, give them names: statistics(space, holder=...)"
             )
         seen.add(part.digest)
-    alone = len(every) == 1
+    alone = len(listed) == 1
     return replace(
         first,
         parts=tuple(parts),
-        collapsed=any(one.collapsed for one in every),
+        collapsed=any(contribution.collapsed for contribution in listed),
         fitted=first.fitted if alone else None,
         chunks=first.chunks if alone else None,
     )

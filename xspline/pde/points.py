@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from xspline.labels import target
-from xspline.labels.detect import is_lazily_indexed
+from xspline.labels import evaluation
 from xspline.labels.errors import unknown_name
-from xspline.labels.field import Field
+from xspline.labels.field_base import FieldBase
+from xspline.labels.read.observations import is_lazily_indexed
 from xspline.pde.symbols import Value
 
 
@@ -31,13 +31,13 @@ class Points:
     chunks : chunk sizes by dimension; None for arrays in memory.
     """
 
-    field: Field
-    fields: Mapping[str, Field]
+    field: FieldBase[Any]
+    fields: Mapping[str, FieldBase[Any]]
     labels: Mapping[str, xr.DataArray]
     chunks: Mapping[Hashable, Any] | None
 
     @classmethod
-    def of(cls, field: Field, at: Any) -> Points:
+    def of(cls, field: FieldBase[Any], at: Any) -> Points:
         """Return the points of a target; None means the fitted labels.
 
         Raises
@@ -54,7 +54,7 @@ class Points:
                 f"this field remembers no labels of {', '.join(missing)}, so there is nowhere to hold the equation "
                 f"against it; pass at= a grid, for example xr.Dataset(coords={{{missing[0]!r}: ...}})"
             )
-        where = target.resolve(field.space, s.fitted, s.chunks, at, {}, None)
+        where = evaluation.resolve(field.space, s.fitted, s.chunks, at, {}, None)
         fields = {name: field[name] if s.is_dataset else field for name in field.variables}
         return cls(field, fields, where.coordinates, where.chunks)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from xspline.labels.field import Field
+from xspline.labels.field_base import FieldBase
 from xspline.pde import expression, pointwise, report, units
 from xspline.pde.equation import Equation, parse
 from xspline.pde.points import Differences, Points, at_points
@@ -18,7 +18,7 @@ METHODS = ("pointwise", "differences")
 
 
 def recover(
-    field: Field,
+    field: FieldBase[Any],
     equation: str,
     *,
     known: Mapping[str, Any] | None = None,
@@ -30,7 +30,7 @@ def recover(
 
     Parameters
     ----------
-    field : Field
+    field : Field or Draws
         Its variables go by their names, a single one also by ``u``; ``u_xx`` and ``u_xt`` are derivatives.
     equation : str
         For example ``"u_t + u*u_x = D*(u_xx + u_yy) + S"``: linear in its parameters, which are all names that mean
@@ -75,29 +75,10 @@ def recover(
     sums = _sums(parsed, values, points, batch)
     estimate = pointwise.solve(sums)
     derived, remarks = units.of_parameters(parsed, _units(parsed, given, field))
-    found = report.Recovery(parsed, _method(method), points, sums, estimate, batch, derived, tuple(remarks))
-    return report.dataset(found)
-
-
-def register() -> None:
-    """Give fields the method ``recover``, which their own room cannot: it does not know of equations."""
-    Field.recover = _recover
-
-
-def _recover(
-    self: Field,
-    equation: str,
-    *,
-    known: Mapping[str, Any] | None = None,
-    dims: Mapping[str, str] | None = None,
-    method: str | None = None,
-    at: Any = None,
-) -> xr.Dataset:
-    """Estimate the constants of an equation that this field obeys; see :func:`xspline.pde.recover`."""
-    return recover(self, equation, known=known, dims=dims, method=method, at=at)
-
-
-_recover.__name__, _recover.__qualname__ = "recover", "Field.recover"
+    recovery = report.Recovery(
+        parsed, _method(method), points, sums, estimate, batch, derived, tuple(remarks)
+    )
+    return report.dataset(recovery)
 
 
 def _method(method: str | None) -> str:
@@ -116,7 +97,7 @@ def _values(symbol: Symbol, known: Mapping[str, Any], points: Points, names: Nam
             return at_points(name, known[name], points, names.letters)
 
 
-def _batch_dims(equation: Equation, field: Field) -> tuple[Hashable, ...]:
+def _batch_dims(equation: Equation, field: FieldBase[Any]) -> tuple[Hashable, ...]:
     used = dict.fromkeys(value.variable for value in equation.values)
     return tuple(dict.fromkeys(dim for name in used for dim in field.variables[name].batch_dims))
 
@@ -134,7 +115,7 @@ def _sums(
         return pointwise.normal_equations(response, terms, list(points.sizes), batch, everywhere)
 
 
-def _units(equation: Equation, known: Mapping[str, Any], field: Field) -> dict[str, units.Unit]:
+def _units(equation: Equation, known: Mapping[str, Any], field: FieldBase[Any]) -> dict[str, units.Unit]:
     """Return the unit of each name in the equation, from attributes."""
     by_name = {}
     for name, symbol in equation.symbols.items():
@@ -151,5 +132,5 @@ def _units(equation: Equation, known: Mapping[str, Any], field: Field) -> dict[s
     return by_name
 
 
-def _axis_unit(field: Field, name: str) -> units.Unit:
+def _axis_unit(field: FieldBase[Any], name: str) -> units.Unit:
     return units.Unit.parse(field.space.axis(name).units, name)

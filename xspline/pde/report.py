@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from xspline.labels import attributes
+from xspline.labels import evaluation
 from xspline.pde.equation import Equation, Power
 from xspline.pde.points import Points
 from xspline.pde.pointwise import Estimate, Floats, NormalEquations, root
@@ -105,7 +105,7 @@ def dataset(recovery: Recovery) -> xr.Dataset:
         attrs |= {key: value.item() for key, value in scalars.items()}
     attrs["checks"] = "; ".join(checks(recovery)) or "nothing to report"
     attrs["assumptions"] = ASSUMPTIONS
-    attrs["history"] = attributes.history(next(iter(fitted)).history, call)
+    attrs["history"] = evaluation.history(next(iter(fitted)).history, call)
     return xr.Dataset(described, coords, attrs)
 
 

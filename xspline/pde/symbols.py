@@ -5,10 +5,11 @@ from __future__ import annotations
 import collections
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from xspline.labels.derivatives import checked_orders
 from xspline.labels.errors import unknown_name
-from xspline.labels.field import Field
-from xspline.labels.operators import checked_orders
+from xspline.labels.field_base import FieldBase
 from xspline.pde.expression import FUNCTIONS
 from xspline.spaces import Space
 
@@ -61,7 +62,7 @@ class Names:
     batch: frozenset[str]
 
     @classmethod
-    def of(cls, field: Field, dims: Mapping[str, str] | None, known: Iterable[str]) -> Names:
+    def of(cls, field: FieldBase[Any], dims: Mapping[str, str] | None, known: Iterable[str]) -> Names:
         """Return the names of a field.
 
         Raises

@@ -57,6 +57,18 @@ class CostModel:
         P (u + 1) of the largest systems that are faster factorised many at a time than one by one in LAPACK. Estimate.
     min_batch : int
         Systems from which they are factorised many at a time. Estimate.
+    serial_product_flops : float
+        Flops of a matrix along one axis of a grid that are not worth a second thread. Estimate.
+    coarse_start_flops : float
+        Flops of a factorisation, some tenths of a second, from which problems with fewer knots give the start of a
+        search for the smoothing. Chosen.
+    close_search_flops : float
+        Flops of a factorisation from which a search for the smoothing ends at a step of 2 % in λ, which leaves an
+        error of its square and saves one or two factorisations. Chosen.
+    max_exact_reml_flops : float
+        Flops of a factorisation, a minute, from which iterations estimate REML. Chosen.
+    max_coarse_flops : float
+        Flops of an exact factorisation with fewer knots that may still give the start of an estimated search. Chosen.
     """
 
     iterative_handicap_flops: float = 5e11
@@ -79,6 +91,11 @@ class CostModel:
     slab_systems: int = 512
     max_batched_numbers: int = 64 * 64
     min_batch: int = 32
+    serial_product_flops: float = 1e7
+    coarse_start_flops: float = 1e9
+    close_search_flops: float = 3e10
+    max_exact_reml_flops: float = 2e12
+    max_coarse_flops: float = 3e11
 
 
 COSTS = CostModel()

@@ -15,17 +15,52 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import LibController, ThreadpoolController
 
 from xspline.solve.costs import COSTS, CostModel
-from xspline.solve.device.gpu import Gpu
 
 P = ParamSpec("P")
 R = TypeVar("R")
 MAX_THREADS = 16
+DeviceArray = Any  # of the array namespace of a GPU
+Kernel: TypeAlias = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]
+"""Called with the numbers of blocks and of threads along each axis, and the arguments."""
+
+
+class Gpu(Protocol):
+    """A GPU and its array namespace."""
+
+    @property
+    def xp(self) -> Any: ...
+
+    def put(self, array: NDArray[Any]) -> DeviceArray:
+        """A host array on the GPU."""
+        ...
+
+    def get(self, array: DeviceArray) -> NDArray[Any]:
+        """An array of the GPU on the host."""
+        ...
+
+    @property
+    def memory(self) -> float:
+        """Bytes of memory of the GPU."""
+        ...
+
+    def cholesky(self, matrix: DeviceArray) -> DeviceArray:
+        """L with L Lᵀ = A, [P, P]; zeros above the diagonal. LinAlgError where A is not positive definite."""
+        ...
+
+    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Kernel:
+        """A kernel from its source in CUDA C++."""
+        ...
+
+    def triangular(self, root: DeviceArray, rhs: DeviceArray, transposed: bool) -> DeviceArray:
+        """L⁻¹ or, transposed, L⁻ᵀ times [P, m]."""
+        ...
 
 
 @dataclass(frozen=True)

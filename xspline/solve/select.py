@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from xspline.solve.costs import GIB
 from xspline.solve.direct.band import Ordering, narrowest
 from xspline.solve.errors import TooLargeError
+from xspline.solve.multigrid.schwarz import inverse_costs
 from xspline.solve.multigrid.spaces import MAX_AXES
-from xspline.solve.multigrid.subdomains import inverses
 from xspline.solve.parallel import Resources
 from xspline.solve.structure import Product, describe, distinct, product_of, ridge_of, split, subframe
 from xspline.sums import Gram
@@ -277,7 +277,9 @@ def _iterative(structure: _Structure) -> Choice | None:
     if len(frame.sizes) > MAX_AXES:
         return None
     size, axes = math.prod(frame.sizes), list(zip(frame.sizes, frame.offsets, frame.periodic, strict=True))
-    numbers, operations = inverses(frame.sizes, frame.offsets, [o < k or circle for k, o, circle in axes])
+    numbers, operations = inverse_costs(
+        frame.sizes, frame.offsets, [o < k or circle for k, o, circle in axes]
+    )
     pairs = size * math.prod(frame.offsets)
     products = size * math.prod(min(2 * o - 1, k) for k, o, _ in axes)
     operations += costs.expected_iterations * 8 * (2 * numbers + products)

@@ -88,6 +88,7 @@ def land(lat: Array, lon: Array) -> Array:
 
 
 def bump(x: Array, centre: float | Array, width: float) -> Array:
+    """A Gaussian of height 1 with a standard deviation of `width`."""
     return np.exp(-0.5 * ((x - centre) / width) ** 2)
 
 

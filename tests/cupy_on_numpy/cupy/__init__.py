@@ -1,9 +1,9 @@
-"""CuPy as far as xspline uses it, with host memory in the place of a GPU's: runs tests marked `gpu` without one.
+"""The part of CuPy that xspline uses, with host memory in the place of a GPU's: runs tests marked `gpu` without a GPU.
 
 PYTHONPATH=tests/cupy_on_numpy python -m pytest -m gpu
 
-Arrays are those of `tests.duck`, which refuse what CuPy refuses; kernels are compiled for the host. It shows that the
-words are right and the numbers too, nothing of order in time (`tests.late` does) and nothing of speed.
+Arrays are those of `tests.duck`, which refuse what CuPy refuses; kernels are compiled for the host. It shows that
+calls and numbers are right, nothing of the order in time (`tests.late` does) and nothing of speed.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ def _fill(module: types.ModuleType, source: types.ModuleType) -> None:
 
 class _Generator:
     def __init__(self, seed: int) -> None:
-        self._made = np.random.default_rng(seed)
+        self._generator = np.random.default_rng(seed)
 
     def __getattr__(self, name: str) -> Callable[..., ndarray]:
-        return duck.of_arrays(getattr(self._made, name))
+        return duck.of_arrays(getattr(self._generator, name))
 
 
 linalg, fft, random = (types.ModuleType(f"cupy.{name}") for name in ("linalg", "fft", "random"))

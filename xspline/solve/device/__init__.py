@@ -1,1 +1,1 @@
-"""The same algorithms on a GPU."""
+"""On a GPU: the backend of the multigrid V-cycle, and the dense Cholesky factorisation."""

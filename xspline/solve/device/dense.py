@@ -1,35 +1,35 @@
-"""The dense Cholesky factorisation in any array namespace: `cholesky.DenseCholesky` for devices.
+"""The dense Cholesky factorisation on a GPU, in array-API functions: `cholesky.DenseCholesky` there.
 
-The matrix is made on the device from its pairs, so that what goes there and comes back are pairs and vectors: a matrix
-of 10 000 coefficients has 800 MB, its pairs over three cubic coordinates have 5 MB.
+The matrix is assembled on the GPU from its pairs, so that what goes there and comes back are pairs and vectors: a
+matrix of 10 000 coefficients has 800 MB, its pairs over three cubic coordinates have 5 MB.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.device.gpu import Gpu, taken
 from xspline.solve.direct.band import Index, Ordering, gather_entries
-from xspline.solve.direct.cholesky import Array, Cholesky, Which, unit_scale
-from xspline.solve.multigrid.spaces import Line
-from xspline.solve.multigrid.subdomains import places_of
+from xspline.solve.direct.cholesky import Cholesky, Which, unit_scale
+from xspline.solve.multigrid.spaces import AxisLevel, pair_places
+from xspline.solve.parallel import DeviceArray, Gpu
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
 
-DeviceArray = Any  # of the namespace of the device
-AT_ONCE = 1 << 24  # entries of the matrix that are made at a time, each with some temporary numbers
+HostArray: TypeAlias = NDArray[np.float64]
+MATRIX_ENTRIES = 1 << 24  # assembled at a time: 128 MiB, and some temporary arrays as large
 
 
 class DeviceCholesky(Cholesky):
     """Of the symmetric matrix of a pair array, with the scale, the pivots and the tolerance of the host.
 
-    One that is not `determined` names no coefficient: a device does not say where it stopped, LAPACK does.
+    One that is not `determined` names no coefficient: a GPU does not say where it stopped, LAPACK does.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class DeviceCholesky(Cholesky):
     gpu : Gpu
     """
 
-    def __init__(self, pairs: Array, frame: Frame, gpu: Gpu) -> None:
+    def __init__(self, pairs: HostArray, frame: Frame, gpu: Gpu) -> None:
         self.gpu, self.frame = gpu, frame
         scale = unit_scale(pairs.reshape(math.prod(frame.sizes), -1)[:, 0])
         matrix = assembled(pairs, scale, frame, gpu)
@@ -50,70 +50,72 @@ class DeviceCholesky(Cholesky):
         diagonal = np.asarray(gpu.get(gpu.xp.linalg.diagonal(factor)))
         super().__init__(factor, scale, diagonal, info)
 
-    def solve(self, rhs: Array, which: Which | None = None) -> Array:
+    def solve(self, rhs: HostArray, which: Which | None = None) -> HostArray:
         """A⁻¹ rhs, [P, m], from the host to the host."""
         x = self.gpu.triangular(self.factor, self.gpu.put(rhs / self.scale[:, None]), False)
         return self._back(self.gpu.triangular(self.factor, x, True))
 
-    def apply_inverse_sqrt(self, z: Array, which: Which | None = None) -> Array:
+    def apply_inverse_sqrt(self, z: HostArray, which: Which | None = None) -> HostArray:
         """S⁻¹ L⁻ᵀ z, [P, m]: x xᵀ is A⁻¹ on average when z zᵀ is the identity."""
         return self._back(self.gpu.triangular(self.factor, self.gpu.put(z), True))
 
-    def inverse_pairs(self, ordering: Ordering) -> Array:
-        """Pair form of A⁻¹, [K.., O.., 1], on the host; the inverse itself stays on the device, and is forgotten."""
-        gpu, size = self.gpu, len(self.scale)
-        flat = gpu.xp.reshape(self._inverse(), (-1,))
+    def inverse_pairs(self, ordering: Ordering) -> HostArray:
+        """Pair form of A⁻¹, [K.., O.., 1], on the host; the inverse itself stays on the GPU, and is forgotten."""
+        gpu, xp, size = self.gpu, self.gpu.xp, len(self.scale)
+        identity = xp.eye(size, dtype=xp.float64, device=self.factor.device)
+        root = gpu.triangular(self.factor, identity, False)
+        del identity  # a matrix of the GPU's memory
+        flat = xp.reshape(xp.matmul(xp.matrix_transpose(root), root), (-1,))
+        del root
 
-        def entries(rows: Index, columns: Index) -> Array:
+        def entries(rows: Index, columns: Index) -> HostArray:
             i, j = (np.ravel_multi_index(side, self.frame.sizes) for side in (rows, columns))
-            found = gpu.get(gpu.xp.take(flat, gpu.put((i * size + j).reshape(-1))))
-            return np.asarray(found.reshape(i.shape) / self.scale[i] / self.scale[j])
+            values = gpu.get(xp.take(flat, gpu.put((i * size + j).reshape(-1))))
+            return np.asarray(values.reshape(i.shape) / self.scale[i] / self.scale[j])
 
         return gather_entries(entries, self.frame)[..., None]
 
-    def _back(self, x: DeviceArray) -> Array:
+    def _back(self, x: DeviceArray) -> HostArray:
         return np.asarray(self.gpu.get(x) / self.scale[:, None])
 
-    def _inverse(self) -> DeviceArray:
-        """(L Lᵀ)⁻¹, [P, P]."""
-        xp, size = self.gpu.xp, len(self.scale)
-        identity = xp.eye(size, dtype=xp.float64, device=self.factor.device)
-        root = self.gpu.triangular(self.factor, identity, False)
-        del identity
-        return xp.matmul(xp.matrix_transpose(root), root)
 
+def assembled(
+    pairs: HostArray, scale: HostArray, frame: Frame, gpu: Gpu, max_entries: int = MATRIX_ENTRIES
+) -> DeviceArray:
+    """The matrix of a pair array with its rows and columns divided by a scale, [P, P] on the GPU.
 
-def assembled(pairs: Array, scale: Array, frame: Frame, gpu: Gpu) -> DeviceArray:
-    """The matrix of a pair array with its rows and columns divided by a scale, [P, P] on the device."""
-    xp, size = gpu.xp, len(scale)
+    Some rows at a time, of no more than `max_entries` entries.
+    """
+    xp, size, count = gpu.xp, len(scale), len(frame.sizes)
     flat, columns = gpu.put(np.ascontiguousarray(pairs).reshape(-1)), gpu.put(scale)
-    tables = _tables(pairs.shape, frame)
+    strides = [math.prod(pairs.shape[axis + 1 :]) for axis in range(2 * count)]
+    axes = map(AxisLevel, frame.sizes, frame.offsets, frame.periodic)
+    # Of each axis where in the pair array the pair of two coefficients lies: [K, K].
+    tables = [
+        pair_places(np.arange(axis.size)[None], axis, stride, offset_stride)[0]
+        for axis, stride, offset_stride in zip(axes, strides[:count], strides[count:], strict=True)
+    ]
     out = xp.empty((size, size), dtype=xp.float64, device=flat.device)
-    step = max(1, AT_ONCE // size)
+    step = max(1, max_entries // size)
     for low in range(0, size, step):
         rows = np.arange(low, min(low + step, size))
-        places = [gpu.put(table) for table in _of_rows(tables, rows, frame)]
-        block = xp.reshape(taken(flat, places, xp), (len(rows), size))
+        # Each axis has its own columns: [rows, 1.., K, 1..].
+        places = [
+            gpu.put(table[k].reshape(-1, *np.where(np.arange(count) == j, len(table), 1)))
+            for j, (table, k) in enumerate(zip(tables, np.unravel_index(rows, frame.sizes), strict=True))
+        ]
+        block = xp.reshape(entries_at(flat, places, xp), (len(rows), size))
         out[low : low + len(rows), :] = block / columns / gpu.put(scale[rows, None])
     return out
 
 
-def _tables(shape: Sequence[int], frame: Frame) -> list[NDArray[np.int64]]:
-    """Of each axis where in a pair array the pair of two coefficients lies, −1 for none: [K, K]."""
-    count = len(frame.sizes)
-    strides = [math.prod(shape[axis + 1 :]) for axis in range(2 * count)]
-    lines = map(Line, frame.sizes, frame.offsets, frame.periodic)
-    axes = zip(lines, strides[:count], strides[count:], strict=True)
-    return [places_of(np.arange(line.size)[None], line, *steps)[0] for line, *steps in axes]
+def entries_at(flat: DeviceArray, places: Sequence[DeviceArray], xp: Any) -> DeviceArray:
+    """Entries of a flat array at sums of places, 0 where one of these is negative: flat."""
+    at, exists = (xp.reshape(x, (-1,)) for x in summed_places(places, xp))
+    values = xp.take(flat, xp.where(exists, at, xp.zeros_like(at)))
+    return xp.where(exists, values, xp.zeros_like(values))
 
 
-def _of_rows(
-    tables: Sequence[NDArray[np.int64]], rows: NDArray[np.int64], frame: Frame
-) -> list[NDArray[np.int64]]:
-    """The rows of the tables that rows of the matrix read, each over its own axis of columns: [rows, 1.., K, 1..]."""
-    count = len(tables)
-    parts = zip(tables, np.unravel_index(rows, frame.sizes), strict=True)
-    return [
-        table[k].reshape(-1, *np.where(np.arange(count) == j, len(table), 1))
-        for j, (table, k) in enumerate(parts)
-    ]
+def summed_places(places: Sequence[DeviceArray], xp: Any) -> tuple[DeviceArray, DeviceArray]:
+    """Sums of places, which broadcast, and whether none of them is negative."""
+    return sum(places), functools.reduce(xp.logical_and, [place >= 0 for place in places])

@@ -1,7 +1,10 @@
 // The product of a symmetric pair array with vectors on a GPU: a thread sums one row, entry after entry.
 //
+// One launch, where array-API functions take two for each of the (2p + 1)^d offsets of a row: 686 for cubics of three
+// coordinates.
+//
 // Over four axes, `bands` hold [O.., K..] the pair (k, k + o); an axis counts modulo K where its bit of `periodic` is
-// set. AT_ONCE vectors share what is read of the bands.
+// set. Each thread takes VECTORS vectors, which share what it reads of the bands.
 
 typedef long long integer;
 
@@ -18,17 +21,17 @@ static __device__ inline Pair beside(int k, int step, int size, bool wraps) {
 
 extern "C" __global__ void multiply(
     const double *__restrict__ bands,  // [o0, o1, o2, LAST, k0, k1, k2, k3]
-    const double *__restrict__ x,      // [members, k0, k1, k2, k3]
+    const double *__restrict__ x,      // [vectors, k0, k1, k2, k3]
     integer k0, integer k1, integer k2, integer k3, integer o0, integer o1, integer o2,
-    integer periodic, integer members,
+    integer periodic, integer vectors,
     double *__restrict__ out           // as x
 ) {
     const integer size = k0 * k1 * k2 * k3, here = (integer)blockIdx.x * blockDim.x + threadIdx.x;
-    const integer begin = (integer)blockIdx.y * AT_ONCE;
+    const integer begin = (integer)blockIdx.y * VECTORS;
     if (here >= size) return;
     const int at0 = here / (k1 * k2 * k3), at1 = here / (k2 * k3) % k1, at2 = here / k3 % k2, at3 = here % k3;
-    double total[AT_ONCE];
-    for (int m = 0; m < AT_ONCE; ++m) total[m] = 0.0;
+    double total[VECTORS];
+    for (int m = 0; m < VECTORS; ++m) total[m] = 0.0;
     for (int s0 = 1 - (int)o0; s0 < o0; ++s0) {
         const Pair a = beside(at0, s0, k0, periodic & 1);
         if (a.other < 0) continue;
@@ -47,12 +50,12 @@ extern "C" __global__ void multiply(
                     const bool is = d.other >= 0;
                     const double entry = is ? band[d.offset * size + d.first] : 0.0;
 #pragma unroll
-                    for (int m = 0; m < AT_ONCE; ++m)
-                        total[m] += entry * (is && begin + m < members ? from[m * size + d.other] : 0.0);
+                    for (int m = 0; m < VECTORS; ++m)
+                        total[m] += entry * (is && begin + m < vectors ? from[m * size + d.other] : 0.0);
                 }
             }
         }
     }
-    for (int m = 0; m < AT_ONCE; ++m)
-        if (begin + m < members) out[(begin + m) * size + here] = total[m];
+    for (int m = 0; m < VECTORS; ++m)
+        if (begin + m < vectors) out[(begin + m) * size + here] = total[m];
 }

@@ -129,7 +129,7 @@ def _bandwidth(axes: Sequence[int], sizes: Sequence[int], spans: Sequence[int]) 
 
 
 def folded(size: int) -> NDArray[np.int64]:
-    """Positions of 0 … size − 1 in the order 0, size − 1, 1, size − 2, …"""
+    """Positions of 0 … size − 1, taken from both ends in turn: 0, size − 1, 1, size − 2 and so on."""
     index = np.arange(size)
     return np.where(2 * index < size, 2 * index, 2 * (size - 1 - index) + 1)
 

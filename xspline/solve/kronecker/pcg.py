@@ -9,7 +9,8 @@ conjugate gradients, and a product with G + Λ is a few products with small matr
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from xspline.solve.costs import COSTS
 from xspline.solve.direct.cholesky import Array, tolerance
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
-from xspline.solve.kronecker.products import Products, rotated
 from xspline.solve.krylov import (
     MAX_ITERATIONS,
     PROBE_TOLERANCE,
@@ -32,16 +33,118 @@ from xspline.solve.krylov import (
     stalled,
     times,
 )
-from xspline.solve.structure import Product
+from xspline.solve.parallel import ranges, run, single_threaded_blas
+from xspline.solve.structure import Product, dense_of
 from xspline.solve.system import IterativeSystem
-from xspline.sums import Gram
+from xspline.sums import Factor, Gram
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
 
+Term = tuple[float, tuple[int, ...]]
 RELATIVE = 1e-10  # τ of the pencil over tr G_j / tr R_j: makes it definite where an axis has gaps
-CLOSER = 0.3  # the share of what is asked for at which a run in the other coordinates ends
+CLOSER = 0.3  # the share of the requested residual at which a run in the other coordinates ends
 AT_ONCE = 2**23  # numbers of all right-hand sides that are solved for side by side
+SAME = 1e-14  # relative difference of matrices that count as equal
+
+
+@dataclass(frozen=True, eq=False)
+class KroneckerSum:
+    """Σ_t c_t F_t1 ⊗ F_t2 ⊗ …, symmetric, of small matrices: what a full grid and its penalty are made of.
+
+    Parameters
+    ----------
+    matrices : tuple of tuples of ndarray, [K, K] or [K]
+        The different matrices of each axis; one dimension is a diagonal.
+    terms : tuple of (float, tuple of int)
+        c_t and which matrix of each axis.
+    """
+
+    matrices: tuple[tuple[Array, ...], ...]
+    terms: tuple[Term, ...]
+
+    @staticmethod
+    def of(terms: Iterable[Sequence[Factor]], frame: Frame) -> KroneckerSum:
+        """From terms of single-axis factors without batch axes, matrices that are multiples of each other as one."""
+        matrices: list[list[Array]] = [[] for _ in frame.sizes]
+        out = []
+        for term in terms:
+            scales, indices = [], []
+            for known, factor in zip(matrices, sorted(term, key=lambda f: f.axes), strict=True):
+                matrix = dense_of((factor.full(frame),), factor.axes, frame)
+                scales.append(float(np.trace(matrix)))
+                matrix = matrix / scales[-1]
+                same = (np.abs(matrix - other).max() <= SAME * np.abs(other).max() for other in known)
+                indices.append(next((i for i, is_same in enumerate(same) if is_same), len(known)))
+                if indices[-1] == len(known):
+                    known.append(matrix)
+            out.append((math.prod(scales), tuple(indices)))
+        return KroneckerSum(tuple(map(tuple, matrices)), tuple(out))
+
+    def transformed(self, rotations: Sequence[Array], diagonal: Sequence[int]) -> KroneckerSum:
+        """TᵀFT for every matrix F of an axis and its T; those of the given numbers are known to become diagonal."""
+        changed = []
+        for own, rotation, number in zip(self.matrices, rotations, diagonal, strict=True):
+            images = [rotation.T @ matrix @ rotation for matrix in own]
+            changed.append(tuple(np.diag(m).copy() if i == number else m for i, m in enumerate(images)))
+        return KroneckerSum(tuple(changed), self.terms)
+
+    def diagonal(self) -> Array:
+        """[K..]."""
+        out = np.zeros([len(own[0]) for own in self.matrices])
+        for scale, indices in self.terms:
+            picked = (own[i] for own, i in zip(self.matrices, indices, strict=True))
+            out += scale * math.prod(np.ix_(*(m if m.ndim == 1 else np.diag(m) for m in picked)))
+        return out
+
+    def matvec(self, x: Array) -> Array:
+        """Products with vectors x [m, K..]."""
+        return self._partial(self.terms, 0, x)
+
+    def _partial(self, terms: Sequence[Term], axis: int, x: Array) -> Array:
+        """The sum over some terms, of their matrices from an axis on: each matrix is applied once to a sum."""
+        last = axis == len(self.matrices) - 1
+        sums: list[Array] = []
+        for number in sorted({indices[axis] for _, indices in terms}):
+            own = [term for term in terms if term[1][axis] == number]
+            inner = x if last else self._partial(own, axis + 1, x)
+            part = apply_along(self.matrices[axis][number], inner, axis + 1)
+            if last:
+                part *= sum(scale for scale, _ in own)
+            # Added up at once: vectors may be large.
+            sums = [np.add(sums[0], part, out=sums[0]) if sums else part]
+        return sums[0]
+
+
+def apply_kronecker(matrices: Sequence[Array], x: Array) -> Array:
+    """(T_1 ⊗ T_2 ⊗ …) x of vectors x [m, K..]."""
+    for axis, matrix in enumerate(matrices):
+        x = apply_along(matrix, x, axis + 1)
+    return x
+
+
+def apply_along(matrix: Array, x: Array, axis: int, serial: float = COSTS.serial_product_flops) -> Array:
+    """A matrix [K', K], or a diagonal [K], times one axis of x; the same slabs on any number of threads.
+
+    Up to `serial` operations take one thread.
+    """
+    if matrix.ndim == 1:
+        return np.asarray(x * matrix.reshape(-1, *(1,) * (x.ndim - axis - 1)))
+    before, after = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    source = x.reshape(before, x.shape[axis], after)
+    out = np.empty((before, len(matrix), after))
+
+    def piece(a: int, b: int) -> None:
+        if after == 1:
+            np.matmul(source[a:b, :, 0], matrix.T, out=out[a:b, :, 0])
+        elif before >= after:
+            np.matmul(matrix, source[a:b], out=out[a:b])
+        else:
+            np.matmul(matrix, source[:, :, a:b], out=out[:, :, a:b])
+
+    with single_threaded_blas():
+        run(piece, [ranges(max(before, after))], split=2.0 * x.size * len(matrix) > serial)
+    return out.reshape(*x.shape[:axis], len(matrix), *x.shape[axis + 1 :])
 
 
 class FastDiagonal(IterativeSystem):
@@ -54,93 +157,90 @@ class FastDiagonal(IterativeSystem):
     penalty : Gram
         Λ, terms of single-axis factors without batch axes; at least one.
     frame : Frame
-    tolerance : float
-        ‖(G + Λ) c − h‖ / ‖h‖ at which a solve ends.
     most : int
         Iterations.
 
+    Raises
+    ------
+    ConvergenceError
+        A function of an axis has neither observations nor roughness.
     """
 
-    def __init__(
-        self,
-        product: Product,
-        penalty: Gram,
-        frame: Frame,
-        *,
-        tolerance: float = TOLERANCE,
-        most: int = MAX_ITERATIONS,
-    ) -> None:
-        self.frame, self.tolerance, self.most = frame, tolerance, most
-        self.data, self.penalty = Products.of([product.factors], frame), Products.of(penalty.terms, frame)
-        stiff = [_stiffest(own) for own in self.penalty.matrices]
+    mixes_systems = True
+
+    def __init__(self, product: Product, penalty: Gram, frame: Frame, *, most: int = MAX_ITERATIONS) -> None:
+        self.frame, self.tolerance, self.most = frame, TOLERANCE, most
+        self.data = KroneckerSum.of([product.factors], frame)
+        self.penalty = KroneckerSum.of(penalty.terms, frame)
+        # Of each axis the matrix nearest to singular: the roughness, whose eigenvalues spread the most.
+        spectra = [[np.linalg.eigvalsh(matrix) for matrix in own] for own in self.penalty.matrices]
+        stiff = [int(np.argmin([values[0] / values[-1] for values in own])) for own in spectra]
         pencils = zip(self.data.matrices, self.penalty.matrices, stiff, strict=True)
         self.rotations = [_eigenvectors(data[0], own[i]) for (data, own, i) in pencils]
-        # Each matrix of the data has become diagonal too.
-        self.seen = self.data.transformed(self.rotations, [0] * len(stiff)).diagonal()
-        self.rest = self.penalty.transformed(self.rotations, stiff)
-        self.held = self.rest.diagonal()
-        v = product.multiplicity
-        self.distinct, index = np.unique(v, return_inverse=True)
-        self.index = index.reshape(v.shape)
-        self.multiplicity = v
+        # In the coordinates of the eigenvectors each matrix of the data is diagonal.
+        self.rotated_data = self.data.transformed(self.rotations, [0] * len(stiff))
+        self.rotated_penalty = self.penalty.transformed(self.rotations, stiff)
+        self.data_diagonal = self.rotated_data.diagonal()
+        self.penalty_diagonal = self.rotated_penalty.diagonal()
+        self.multiplicity = product.multiplicity
+        self.distinct, index = np.unique(self.multiplicity, return_inverse=True)
+        self.index = index.reshape(self.multiplicity.shape)
         self.at_once = max(1, AT_ONCE // math.prod(frame.sizes))
-
-    mixes_systems = True
 
     @cached_property
     def determined(self) -> NDArray[np.bool_]:
         """Whether the diagonal rises above its rounding errors and there are observations, [b..]."""
-        least = tolerance(max(self.frame.sizes)) * float(self.seen.max())
-        definite = np.array([bool((v * self.seen + self.held).min() > least * v) for v in self.distinct])
-        return np.asarray((self.multiplicity > 0) & definite[self.index])
+        least = tolerance(max(self.frame.sizes)) * float(self.data_diagonal.max())
+        definite = [bool(self._diagonal(v).min() > least * v) for v in self.distinct]
+        return np.asarray((self.multiplicity > 0) & np.array(definite)[self.index])
 
     @cached_property
     def weakest(self) -> int:
         """Flat index of the coefficient that weighs most in the direction that is determined least."""
-        place = np.unravel_index(int(np.argmin(self.seen + self.held)), self.seen.shape)
-        at = [int(np.argmax(np.abs(t[:, k]))) for t, k in zip(self.rotations, place, strict=True)]
-        return int(np.ravel_multi_index(at, self.seen.shape))
+        diagonal = self._diagonal(1.0)
+        worst = np.unravel_index(int(np.argmin(diagonal)), diagonal.shape)
+        place = [int(np.argmax(np.abs(t[:, k]))) for t, k in zip(self.rotations, worst, strict=True)]
+        return int(np.ravel_multi_index(place, diagonal.shape))
 
     @property
     def nbytes(self) -> int:
         """Bytes of the diagonals."""
-        return self.seen.nbytes + self.held.nbytes
+        return self.data_diagonal.nbytes + self.penalty_diagonal.nbytes
 
-    # --- solving
+    def _diagonal(self, v: Array | float) -> Array:
+        """The diagonal of TᵀAT with multiplicities v that broadcast to [.., K..]."""
+        return np.asarray(v * self.data_diagonal + self.penalty_diagonal)
 
-    def _solve_rows(self, rhs: Array, which: NDArray[np.intp], tolerance: float) -> Array:
-        """A⁻¹ rhs, [m, K..]: the residual is that of the coefficients, whatever rounding does to other coordinates."""
+    def _solve_rows(self, rows: Array, which: NDArray[np.intp], tolerance: float) -> Array:
+        """A⁻¹ rows, [m, K..]: the residual is that of the coefficients, whatever rounding does to other coordinates."""
         v = self.distinct[which]
-        norm = norm_of(rhs)
+        norm = norm_of(rows)
         norm[norm == 0] = 1.0
-        x, r, count, worst = np.zeros_like(rhs), rhs, 0, np.ones(len(rhs))
+        x, r, count, worst = np.zeros_like(rows), rows, 0, np.ones(len(rows))
         transposed = [t.T for t in self.rotations]
         for _ in range(RESTARTS):
             last = float(worst.max())
-            other = rotated(transposed, r)
-            goal = CLOSER * np.minimum(tolerance / worst, 1.0) * norm_of(other)
-            step, iterations = descend(*self._steps(v), other, goal, self.most - count)
-            x, count = x + rotated(self.rotations, step), count + iterations
-            r = rhs - times(v, self.data.matvec(x)) - self.penalty.matvec(x)
+            rotated = apply_kronecker(transposed, r)
+            goal = CLOSER * np.minimum(tolerance / worst, 1.0) * norm_of(rotated)
+            step, iterations = descend(*self._steps(v), rotated, goal, self.most - count)
+            x, count = x + apply_kronecker(self.rotations, step), count + iterations
+            r = rows - times(v, self.data.matvec(x)) - self.penalty.matvec(x)
             worst = norm_of(r) / norm
             if (worst <= tolerance).all() or not worst.max() < last / 2 or count >= self.most:
                 break
         self._record(count, float(worst.max()))
         if not (worst <= tolerance).all():
-            raise stalled(rhs[0].size, float(worst.max()), count, tolerance)
+            raise stalled(rows[0].size, float(worst.max()), count, tolerance)
         return x
 
     def _steps(self, v: Array) -> tuple[LinearMap, LinearMap]:
         """TᵀAT and the inverse of its diagonal, for rows that have the multiplicities v."""
+        diagonal = self._diagonal(v.reshape(-1, *(1,) * self.data_diagonal.ndim))
 
         def matvec(x: Array) -> Array:
-            return self.rest.matvec(x) + times(v, self.seen * x)
+            return self.rotated_penalty.matvec(x) + times(v, self.data_diagonal * x)
 
-        def precondition(r: Array) -> Array:
-            lifted = v.reshape(-1, *(1,) * self.seen.ndim)
-            return np.asarray(r / (lifted * self.seen + self.held))
-
-        return matvec, precondition
+        return matvec, lambda r: np.asarray(r / diagonal)
 
     # --- estimates: of what is left beside the diagonal
 
@@ -152,56 +252,40 @@ class FastDiagonal(IterativeSystem):
         ConvergenceError
             There are several.
         """
-        if len(self._probed) != 1:
+        if len(self._solved_probes) != 1:
             raise ConvergenceError("probes of several systems " + NEEDS_DIRECT)
-        back = [np.asarray(np.linalg.inv(t).T, np.float64) for t in self.rotations]
-        turned = (
-            rotated(self.rotations, self._z),
-            rotated(back, self._z),
-            rotated(self.rotations, self._probed[0]),
-        )
-        a, w, b = (np.moveaxis(x, 0, -1) for x in turned)
-        return a, w, b
-
-    @property
-    def _z(self) -> Array:
-        return probes(self.frame.sizes)
+        inverses = [np.asarray(np.linalg.inv(t).T, np.float64) for t in self.rotations]
+        z = probes(self.frame.sizes)
+        a, w = apply_kronecker(self.rotations, z), apply_kronecker(inverses, z)
+        b = apply_kronecker(self.rotations, self._solved_probes[0])
+        return np.moveaxis(a, 0, -1), np.moveaxis(w, 0, -1), np.moveaxis(b, 0, -1)
 
     @cached_property
-    def _probed(self) -> list[Array]:
+    def _solved_probes(self) -> list[Array]:
         """(TᵀAT)⁻¹ z of the probes z, [m, K..], for each distinct multiplicity."""
-        z = self._z
-        return [np.concatenate([self._one(row[None], float(v)) for row in z]) for v in self.distinct]
-
-    def _one(self, z: Array, v: float) -> Array:
-        if v <= 0:
-            return np.full_like(z, np.nan)
-        return descend(*self._steps(np.full(1, v)), z, PROBE_TOLERANCE * norm_of(z), self.most)[0]
-
-    def edf_samples(self) -> list[Array]:
-        found = self._samples(self.data.transformed(self.rotations, [0] * self.seen.ndim))
-        return [v * x for v, x in zip(self.distinct, found, strict=True)]
-
-    def _samples(self, image: Products) -> list[Array]:
-        """Estimates of tr(A⁻¹ S) for S in these coordinates, [probes], for each distinct multiplicity.
-
-        The trace that the diagonals alone would have is exact; zᵀ (TᵀAT)⁻¹ S z estimates what it leaves.
-        """
-        own, out = image.diagonal(), []
-        for v, solved in zip(self.distinct, self._probed, strict=True):
-            inverse = 1.0 / (v * self.seen + self.held)
-            left = [
-                np.sum((x - inverse * z) * image.matvec(z[None])[0])
-                for x, z in zip(solved, self._z, strict=True)
-            ]
-            out.append(np.array(left) + float(np.sum(inverse * own)))
+        z, out = probes(self.frame.sizes), []
+        for v in self.distinct:
+            solved = np.full_like(z, np.nan)
+            for i in range(len(z) if v > 0 else 0):
+                goal = PROBE_TOLERANCE * norm_of(z[i : i + 1])
+                solved[i : i + 1], _ = descend(*self._steps(np.full(1, v)), z[i : i + 1], goal, self.most)
+            out.append(solved)
         return out
 
+    def edf_samples(self) -> list[Array]:
+        """Estimates of tr((G + Λ)⁻¹ G) of each multiplicity, [probes].
 
-def _stiffest(matrices: Sequence[Array]) -> int:
-    """Which matrix of a penalty is the nearest to singular: the roughness, whose eigenvalues spread the most."""
-    spectra = [np.linalg.eigvalsh(matrix) for matrix in matrices]
-    return int(np.argmin([values[0] / values[-1] for values in spectra]))
+        The trace that the diagonals alone would have is exact; zᵀ (TᵀAT)⁻¹ TᵀGT z estimates what it leaves.
+        """
+        z, out = probes(self.frame.sizes), []
+        for v, solved in zip(self.distinct, self._solved_probes, strict=True):
+            inverse = 1.0 / self._diagonal(v)
+            rest = [
+                np.sum((x - inverse * probe) * self.rotated_data.matvec(probe[None])[0])
+                for x, probe in zip(solved, z, strict=True)
+            ]
+            out.append(v * (np.array(rest) + float(np.sum(inverse * self.data_diagonal))))
+        return out
 
 
 def _eigenvectors(data: Array, stiff: Array) -> Array:

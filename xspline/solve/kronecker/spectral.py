@@ -2,26 +2,113 @@
 
 With T_jᵀ F_j T_j = diag(μ_j) for each axis, (v ⊗F_j + λ I)⁻¹ = (⊗T_j) diag(1 / (v Πμ_j + λ)) (⊗T_j)ᵀ (Lynch,
 Rice and Thomas 1964): Σ K_j³ operations once, and 4 P Σ K_j for each right-hand side.
+
+The eigenvalues come with the size of the errors that rounding leaves in them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
-from xspline.solve.direct.cholesky import Array
-from xspline.solve.kronecker.eigen import eigen, outer, rotate, weakest
+from xspline.solve.direct.cholesky import Array, tolerance, unit_scale
 from xspline.solve.structure import Product, dense_of, subframe
 from xspline.solve.system import DirectSystem
-from xspline.sums import Factor, Gram
-from xspline.sums.terms import outer as multiplied
+from xspline.sums import Gram, outer_pairs
+from xspline.sums.terms import outer
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
+
+
+@dataclass(frozen=True, eq=False)
+class Eigen:
+    """Simultaneous diagonalisation: Tᵀ F T = diag(μ), and Tᵀ M T = I for the matrix M of a penalty.
+
+    Parameters
+    ----------
+    rotation : ndarray, [K, K]
+        T.
+    values, errors : ndarray, [K]
+        μ ≥ 0, and bounds of the rounding errors in them. Both are exactly 0 for coefficients without
+        observations.
+    logdet : float
+        log|det T|.
+    """
+
+    rotation: Array
+    values: Array
+    errors: Array
+    logdet: float
+
+    def pairs(self, frame: Frame) -> Array:
+        """Pair form of t_m t_mᵀ for each column t_m of T, [K.., O.., M]; the frame is that of the factor."""
+        return outer_pairs(self.rotation.reshape(*frame.sizes, 1, -1), frame)
+
+
+def eigen(matrix: Array, mass: Array | None = None) -> Eigen:
+    """Diagonalise a symmetric positive semidefinite matrix [K, K] beside a positive definite one.
+
+    Without a mass matrix F is scaled to a unit diagonal, which makes the verdict on a singular factor independent of
+    units. The mass matrix is factorised here and not inside `scipy.linalg.eigh`, because the bound of the errors needs
+    the norm of its inverse factor.
+    """
+    size, eps = len(matrix), float(np.finfo(np.float64).eps)
+    scale = unit_scale(np.diagonal(matrix if mass is None else mass))
+    scaled, back, logdet = matrix / scale / scale[:, None], np.eye(size), -float(np.sum(np.log(scale)))
+    if mass is not None:
+        lower = np.linalg.cholesky(mass / scale / scale[:, None])
+        back, _ = lapack.dtrtri(lower, lower=1)
+        logdet -= float(np.sum(np.log(np.diag(lower))))
+    whitened = back @ scaled @ back.T
+    values, errors, vectors = np.zeros(size), np.zeros(size), np.eye(size)
+    active = np.flatnonzero(np.diagonal(whitened) > 0)  # other coefficients stay by themselves
+    if len(active):
+        square = np.ix_(active, active)
+        eigenvalues, vectors[square] = np.linalg.eigh(whitened[square])
+        values[active] = np.maximum(eigenvalues, 0.0)
+        errors[active] = tolerance(len(active)) * eigenvalues[-1]
+    # An ill-conditioned mass matrix magnifies rounding errors; an eigenvalue that is exactly 0 has none.
+    magnified = float(eps * np.linalg.norm(scaled, 2) * np.linalg.norm(back, 2) ** 2)
+    errors = np.where(errors > 0, errors + magnified, 0.0)
+    return Eigen(back.T @ vectors / scale[:, None], values, errors, logdet)
+
+
+def eigenvalues(parts: Sequence[Eigen]) -> tuple[Array, float, list[int]]:
+    """Eigenvalues of a product, and the one that rises the least above its rounding errors.
+
+    Returns
+    -------
+    values : ndarray, [K_1, K_2, ..]
+    deficit : float
+        How far errors exceed an eigenvalue at most; negative when every eigenvalue rises above its errors.
+    place : list of int
+        For each part the coefficient that weighs most in the eigenvector of that one.
+    """
+    start = np.ones((1,) * len(parts))
+    values = math.prod(np.ix_(*(part.values for part in parts)), start=start)
+    bounds = math.prod(np.ix_(*(part.values + part.errors for part in parts)), start=start)
+    deficits = bounds - values - values
+    worst = np.unravel_index(np.argmax(deficits), values.shape)
+    vectors = (part.rotation[:, k] for part, k in zip(parts, worst, strict=True))
+    return values, float(deficits[worst]), [int(np.argmax(np.abs(v))) for v in vectors]
+
+
+def rotate(parts: Sequence[Eigen], v: Array, *, back: bool) -> Array:
+    """Apply the transposed rotations, or the rotations themselves, to the leading axes of v.
+
+    Leading axes are consumed and come back last: [K_1, .., K_m, rest..] → [rest.., K_1, .., K_m].
+    """
+    for part in parts:
+        v = np.tensordot(v, part.rotation, axes=(0, 1 if back else 0))
+    return v
 
 
 class Spectral(DirectSystem):
@@ -37,17 +124,15 @@ class Spectral(DirectSystem):
     """
 
     def __init__(self, product: Product, ridge: float, frame: Frame) -> None:
-        self.frame = frame
-        masses = [np.eye(k) if ridge else None for k in frame.sizes]
-        matrices = (dense_of((f,), f.axes, frame) for f in product.factors)
-        self.parts = [eigen(matrix, mass) for matrix, mass in zip(matrices, masses, strict=True)]
+        self.frame, self.ridge, self.multiplicity = frame, ridge, product.multiplicity
+        matrices = [dense_of((f,), f.axes, frame) for f in product.factors]
+        self.parts = [eigen(matrix, np.eye(len(matrix)) if ridge else None) for matrix in matrices]
         self.pairs = [part.pairs(subframe(frame, (j,))) for j, part in enumerate(self.parts)]
-        self.values, _ = outer(self.parts)
-        self._deficit, self._place = weakest(self.parts)
-        self.ridge, self.multiplicity = ridge, product.multiplicity
+        self.values, self._deficit, self._place = eigenvalues(self.parts)
         self.distinct, index = np.unique(self.multiplicity, return_inverse=True)
         self.index = index.reshape(self.multiplicity.shape)
-        sums = self._lifted(self.distinct) * self.values + ridge
+        self._data = self.distinct.reshape(-1, *(1 for _ in frame.sizes)) * self.values
+        sums = self._data + ridge
         self.spectrum = np.where(sums > 0, sums, np.nan)  # eigenvalues of G + Λ, [distinct, K..]
 
     @cached_property
@@ -69,17 +154,17 @@ class Spectral(DirectSystem):
 
     def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..]; batch extents of 1 broadcast on both sides."""
-        flat, which, shape = self._columns(rhs)
-        return self._back(rotate(self.parts, flat, back=False) / self.spectrum[which], shape)
+        columns, spectrum, shape = self._columns(rhs)
+        return self._from_eigenvectors(rotate(self.parts, columns, back=False) / spectrum, shape)
 
     def apply_inverse_sqrt(self, z: Array) -> Array:
         """x with E[x xᵀ] = (G + Λ)⁻¹ for independent standard normal z, [K.., b..]; extents as in `solve`."""
-        flat, which, shape = self._columns(z)
-        return self._back(np.moveaxis(flat, -1, 0) / np.sqrt(self.spectrum[which]), shape)
+        columns, spectrum, shape = self._columns(z)
+        return self._from_eigenvectors(np.moveaxis(columns, -1, 0) / np.sqrt(spectrum), shape)
 
     def edf(self) -> Array:
         """tr((G + Λ)⁻¹ G), [b..]."""
-        return self._sums(self._lifted(self.distinct) * self.values / self.spectrum)
+        return self._sums(self._data / self.spectrum)
 
     def logdet(self) -> Array:
         """log|G + Λ|, [b..]."""
@@ -103,31 +188,29 @@ class Spectral(DirectSystem):
         """t_mᵀ S t_m of every eigenvector t_m of the system, [K..]."""
         out = np.zeros(self.values.shape)
         for term in gram.terms:
-            out += multiplied([self._quadratic_of(f) for f in term], [f.axes for f in term])
-        return out
-
-    def _quadratic_of(self, factor: Factor) -> Array:
-        out, count = factor.full(self.frame).pairs, len(factor.axes)
-        for j, axis in enumerate(factor.axes):
-            out = np.tensordot(out, self.pairs[axis], axes=((0, count - j), (0, 1)))
+            images = []
+            for factor in term:
+                image, count = factor.full(self.frame).pairs, len(factor.axes)
+                for j, axis in enumerate(factor.axes):
+                    image = np.tensordot(image, self.pairs[axis], axes=((0, count - j), (0, 1)))
+                images.append(image)
+            out += outer(images, [factor.axes for factor in term])
         return out
 
     def _sums(self, values: Array) -> Array:
         """Σ of values [distinct, K..], for each batch position."""
         return np.asarray(np.sum(values.reshape(len(self.distinct), -1), axis=-1)[self.index])
 
-    def _lifted(self, v: Array) -> Array:
-        return v.reshape(-1, *(1 for _ in self.values.shape))
-
-    def _columns(self, rhs: Array) -> tuple[Array, NDArray[np.int64] | slice, tuple[int, ...]]:
-        """rhs as [K.., n], which spectrum each column has, and the shape of the result."""
+    def _columns(self, rhs: Array) -> tuple[Array, Array, tuple[int, ...]]:
+        """rhs as [K.., n], the spectrum of each column, [n or 1, K..], and the shape of the result."""
         sizes = self.values.shape
         batch = np.broadcast_shapes(rhs.shape[len(sizes) :], self.index.shape)
-        flat = np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1)
-        which = slice(None) if len(self.distinct) == 1 else np.broadcast_to(self.index, batch).ravel()
-        return flat, which, sizes + batch
+        columns = np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1)
+        if len(self.distinct) == 1:
+            return columns, self.spectrum, sizes + batch
+        return columns, self.spectrum[np.broadcast_to(self.index, batch).ravel()], sizes + batch
 
-    def _back(self, x: Array, shape: tuple[int, ...]) -> Array:
-        """From eigenvectors, [n, K..], to coefficients."""
+    def _from_eigenvectors(self, x: Array, shape: tuple[int, ...]) -> Array:
+        """From [n, K..] in eigenvectors to coefficients."""
         x = rotate(self.parts, np.moveaxis(x, 0, -1), back=True)
         return np.moveaxis(x, 0, -1).reshape(shape)

@@ -1,42 +1,56 @@
 """Compiled loops of the iterative solver: products with pair arrays, changes of level, blocks of coefficients.
 
-Numba is imported here and nowhere else in this room, at the first iterative solve. All loops are sequential and
-release the interpreter's lock: what runs at the same time is chosen by the caller so that no two write to one place.
+All loops are sequential and release the interpreter's lock: what runs at the same time is chosen by the caller so that
+no two write to one place.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeAlias
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from xspline.spaces.jit import OPTIONS, compiled
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Integers = NDArray[np.int64]
-F = TypeVar("F", bound=Callable[..., Any])
-
-_njit: Any = numba.njit
+FourArrays: TypeAlias = tuple[Integers, Integers, Integers, Integers]  # one of each axis
 
 
-def compiled(function: F) -> F:
-    """Compile on first use, with a cache on disk where there is a place for one."""
-    options = {"nogil": True, "fastmath": {"contract", "nsz", "arcp", "reassoc"}}
-    try:
-        out: F = _njit(cache=True, **options)(function)
-    except RuntimeError as error:  # numba: "cannot cache function ...: no locator available"
-        message = (
-            f"numba cannot cache compiled loops ({error}); set NUMBA_CACHE_DIR to a directory to write in"
-        )
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
-        out = _njit(**options)(function)
-    return out
+class Links(NamedTuple):
+    """Which rows of vectors the bands of a matrix link.
+
+    Link l of band e, start[e] <= l < start[e + 1], is the row target[l] of the product and the row source[l].
+    """
+
+    start: Integers
+    target: Integers
+    source: Integers
 
 
-@compiled
+class SparseMap(NamedTuple):
+    """A sparse map of the entries (coefficient, offset) of an axis to `size` times `offsets` entries.
+
+    Row (c, q) of its matrix, flat, has the entries i with start[row] <= i < start[row + 1].
+    """
+
+    start: Integers
+    coefficient: Integers
+    offset: Integers
+    weight: Floats
+    size: int
+    offsets: int
+
+
+# "reassoc" besides: sums may be added in another order, without which dot products (`four_products`) take no vector
+# instructions. Each sum is that of one thread, in an order that the compiled code fixes: bits do not depend on the
+# number of threads or on timing.
+loop = compiled(fastmath=OPTIONS["fastmath"] | {"reassoc"})
+
+
+@loop
 def pack(pairs: Floats, rows: Integers, kinds: Integers, wraps: bool, out: Floats) -> None:
     """out[e, o, w + k] = pairs[rows[e], k, kinds[e], o] with w = O − 1 entries in front: the last ones, or zeros."""
     entries, width, _ = out.shape
@@ -50,21 +64,13 @@ def pack(pairs: Floats, rows: Integers, kinds: Integers, wraps: bool, out: Float
                 out[e, o, k] = out[e, o, size + k] if wraps else 0.0
 
 
-@compiled
-def multiply(
-    bands: Floats,
-    start: Integers,
-    target: Integers,
-    source: Integers,
-    x: Floats,
-    y: Floats,
-    first: int,
-    last: int,
-) -> None:
+@loop
+def multiply(bands: Floats, links: Links, x: Floats, y: Floats, first: int, last: int) -> None:
     """y[m, target] += T x[m, source] for symmetric bands T [O, w + K] and their links, x with w in front and behind.
 
-    Link l of band e, start[e] <= l < start[e + 1], is the row target[l] and the row source[l] of vectors.
+    The bands are those from `first` to `last`.
     """
+    start, target, source = links
     width, size = bands.shape[1], y.shape[2]
     w = width - 1
     for e in range(first, last):
@@ -93,41 +99,33 @@ def multiply(
                         )
 
 
-@compiled
-def combine(
-    array: Floats,
-    start: Integers,
-    place: Integers,
-    offset: Integers,
-    weight: Floats,
-    out: Floats,
-    first: int,
-    last: int,
-) -> None:
-    """out[a, c, b, q] = Σ weight[i] array[a, place[i], b, offset[i]] over start[c, q] <= i < start[c, q + 1].
+@loop
+def combine(x: Floats, axis_map: SparseMap, y: Floats, first: int, last: int) -> None:
+    """y[a, c, b, q] = Σ weight[i] x[a, coefficient[i], b, offset[i]] over start[c, q] <= i < start[c, q + 1].
 
     Arrays are [before, K, between, O, after]; rows c of `start`, flat over (c, q), from `first` to `last`.
     """
-    before, _, between, offsets, after = out.shape
+    start, coefficient, offset, weight, _, offsets = axis_map
+    before, _, between, _, after = y.shape
     for a in range(before):
         for c in range(first, last):
             for b in range(between):
                 for q in range(offsets):
                     row = c * offsets + q
                     for i in range(start[row], start[row + 1]):
-                        k, o, w = place[i], offset[i], weight[i]
+                        k, o, w = coefficient[i], offset[i], weight[i]
                         for r in range(after):
-                            out[a, c, b, q, r] += w * array[a, k, b, o, r]
+                            y[a, c, b, q, r] += w * x[a, k, b, o, r]
 
 
-@compiled
-def assemble(
-    flat: Floats, t0: Integers, t1: Integers, t2: Integers, t3: Integers, s: Floats, out: Floats
-) -> None:
-    """The lower triangle of one window, scaled: out[i, l] = s_i s_l flat[Σ_j t_j[i_j, l_j]], 0 where a t is −1.
+@loop
+def assemble(flat: Floats, places: FourArrays, s: Floats, out: Floats) -> None:
+    """The lower triangle of one subdomain, scaled: out[i, l] = s_i s_l flat[Σ_j t_j[i_j, l_j]], 0 where a t is −1.
 
-    t_j [w, w] are the places in the pair array of two members along an axis. What is above the diagonal is not zero.
+    `places` t_j [w, w] tell where the pair array has two coefficients along an axis. What is above the diagonal is
+    not zero.
     """
+    t0, t1, t2, t3 = places
     n0, n1, n2, n3 = t0.shape[0], t1.shape[0], t2.shape[0], t3.shape[0]
     out[:] = 0.0
     for i0 in range(n0):
@@ -154,7 +152,7 @@ def assemble(
                                         )
 
 
-@compiled
+@loop
 def root_block(d: Floats, floor: float) -> None:
     """Lower triangle of a small symmetric positive definite matrix to L⁻¹ with d = L Lᵀ, zeros above.
 
@@ -177,7 +175,7 @@ def root_block(d: Floats, floor: float) -> None:
                 d[i, j] -= v[i] * v[j]
 
 
-@compiled
+@loop
 def invert_root(a: Floats, floor: float) -> None:
     """Lower triangle of a symmetric positive definite A to L⁻¹, A = L Lᵀ, in place: four pivots at once.
 
@@ -209,46 +207,44 @@ def invert_root(a: Floats, floor: float) -> None:
                 a[k + s, j] = w[s, j]
 
 
-@compiled
-def members(m0: Integers, m1: Integers, m2: Integers, m3: Integers, sizes: Integers, out: Integers) -> None:
-    """Flat indices of the product of members along four axes."""
+@loop
+def flat_indices(indices: FourArrays, sizes: Integers, out: Integers) -> None:
+    """Flat indices of the coefficients of one subdomain, the product of those along four axes."""
     n = 0
-    for i0 in m0:
-        for i1 in m1:
-            for i2 in m2:
-                for i3 in m3:
+    for i0 in indices[0]:
+        for i1 in indices[1]:
+            for i2 in indices[2]:
+                for i3 in indices[3]:
                     out[n] = ((i0 * sizes[1] + i1) * sizes[2] + i2) * sizes[3] + i3
                     n += 1
 
 
-@compiled
+@loop
 def inverses(
     flat: Floats,
     scale: Floats,
     sizes: Integers,
-    m0: Integers,
-    m1: Integers,
-    m2: Integers,
-    m3: Integers,
-    t0: Integers,
-    t1: Integers,
-    t2: Integers,
-    t3: Integers,
+    indices: FourArrays,
+    places: FourArrays,
     floor: float,
     first: int,
     out: Singles,
 ) -> None:
-    """L⁻¹ of the windows `first` … of the first axis, A = L Lᵀ: rows of lower triangles, [v, w.., n (n + 1) / 2]."""
+    """L⁻¹ of the subdomains from number `first` of the first axis on, A = L Lᵀ.
+
+    Of each the rows of the lower triangle after each other, [v, w.., n (n + 1) / 2].
+    """
+    (m0, m1, m2, m3), (t0, t1, t2, t3) = indices, places
     n = m0.shape[1] * m1.shape[1] * m2.shape[1] * m3.shape[1]
     a, index, s = np.empty((n, n)), np.empty(n, np.int64), np.empty(n)
     for v0 in range(out.shape[0]):
         for v1 in range(out.shape[1]):
             for v2 in range(out.shape[2]):
                 for v3 in range(out.shape[3]):
-                    members(m0[first + v0], m1[v1], m2[v2], m3[v3], sizes, index)
+                    flat_indices((m0[first + v0], m1[v1], m2[v2], m3[v3]), sizes, index)
                     for i in range(n):
                         s[i] = scale[index[i]]
-                    assemble(flat, t0[first + v0], t1[v1], t2[v2], t3[v3], s, a)
+                    assemble(flat, (t0[first + v0], t1[v1], t2[v2], t3[v3]), s, a)
                     invert_root(a, floor)
                     place = 0
                     for i in range(n):
@@ -257,7 +253,7 @@ def inverses(
                             place += 1
 
 
-@compiled
+@loop
 def four_products(
     r0: Singles, r1: Singles, r2: Singles, r3: Singles, x: Singles
 ) -> tuple[np.float32, np.float32, np.float32, np.float32]:
@@ -271,7 +267,7 @@ def four_products(
     return t0, t1, t2, t3
 
 
-@compiled
+@loop
 def add_four(
     r0: Singles, r1: Singles, r2: Singles, r3: Singles, t0: float, t1: float, t2: float, t3: float, y: Singles
 ) -> None:
@@ -280,7 +276,7 @@ def add_four(
         y[j] += t0 * r0[j] + t1 * r1[j] + t2 * r2[j] + t3 * r3[j]
 
 
-@compiled
+@loop
 def root_product(w: Singles, x: Singles, y: Singles) -> None:
     """y = Wᵀ W x, w the rows of a lower triangle W: each is read once, four at a time."""
     n = x.size
@@ -313,27 +309,19 @@ def root_product(w: Singles, x: Singles, y: Singles) -> None:
             i += 1
 
 
-@compiled
+@loop
 def apply_inverses(
-    inverse: Singles,
-    sizes: Integers,
-    m0: Integers,
-    m1: Integers,
-    m2: Integers,
-    m3: Integers,
-    r: Singles,
-    z: Floats,
-    first: int,
-    last: int,
+    inverse: Singles, sizes: Integers, indices: FourArrays, r: Singles, z: Floats, first: int, last: int
 ) -> None:
-    """z[m] += Σ Rᵀ Wᵀ W R r[m] over the windows `first` to `last` of the first axis."""
+    """z[m] += Σ Rᵀ Wᵀ W R r[m] over the subdomains `first` to `last` of the first axis."""
+    m0, m1, m2, m3 = indices
     n = m0.shape[1] * m1.shape[1] * m2.shape[1] * m3.shape[1]
     index, x, y = np.empty(n, np.int64), np.empty(n, np.float32), np.empty(n, np.float32)
     for v0 in range(first, last):
         for v1 in range(inverse.shape[1]):
             for v2 in range(inverse.shape[2]):
                 for v3 in range(inverse.shape[3]):
-                    members(m0[v0], m1[v1], m2[v2], m3[v3], sizes, index)
+                    flat_indices((m0[v0], m1[v1], m2[v2], m3[v3]), sizes, index)
                     triangle = inverse[v0, v1, v2, v3]
                     for m in range(r.shape[0]):
                         for i in range(n):

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.multigrid import compiled as stencil
-from xspline.solve.multigrid.spaces import Line
+from xspline.solve.multigrid import compiled
+from xspline.solve.multigrid.spaces import AxisLevel
 from xspline.solve.parallel import ranges, rounds_of, run
+from xspline.sums import orientations
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-SMALL = 1 << 20  # multiplications that are not worth a second thread
+SERIAL_MULTIPLICATIONS = 1 << 20  # of a product, up to which threads cost more than they save (estimate)
 
 
 class Operator:
@@ -25,29 +26,37 @@ class Operator:
     ----------
     pairs : ndarray, [K.., O..]
         Over four axes.
-    lines : sequence of Line
-        The axes.
+    axes : sequence of AxisLevel
     """
 
-    def __init__(self, pairs: Array, lines: Sequence[Line]) -> None:
-        self.sizes = tuple(line.size for line in lines)
-        self.width, self.wraps = lines[3].offsets, lines[3].periodic
-        rows, kinds = _blocks(lines[:3])
-        self.target, self.source, self.start = _links(rows, kinds, lines[:3])
+    def __init__(self, pairs: Array, axes: Sequence[AxisLevel]) -> None:
+        self.sizes = tuple(axis.size for axis in axes)
+        self.width, self.wraps = axes[3].offsets, axes[3].periodic
+        # Flat first members and offsets of the pairs that exist along three axes, by first member.
+        first = np.indices(self.sizes[:3]).reshape(3, -1, 1)
+        offset = np.indices([axis.offsets for axis in axes[:3]]).reshape(3, 1, -1)
+        exists = [axes[j].periodic | (first[j] + offset[j] < axes[j].size) for j in range(3)]
+        rows, kinds = np.nonzero(np.logical_and.reduce(exists))
+        self.links = _links(rows, kinds, axes[:3])
         self.bands = np.empty((len(rows), self.width, self.sizes[3] + self.width - 1))
-        four = pairs.reshape(math.prod(self.sizes[:3]), self.sizes[3], -1, self.width)
+        flat = pairs.reshape(math.prod(self.sizes[:3]), self.sizes[3], -1, self.width)
 
         def piece(a: int, b: int) -> None:
-            stencil.pack(four, rows[a:b], kinds[a:b], self.wraps, self.bands[a:b])
+            compiled.pack(flat, rows[a:b], kinds[a:b], self.wraps, self.bands[a:b])
 
-        self.split = len(self.target) * self.sizes[3] * self.width > SMALL
+        self.split = len(self.links.target) * self.sizes[3] * self.width > SERIAL_MULTIPLICATIONS
         run(piece, [ranges(len(rows))], split=self.split)
-        self.rounds = self._rounds(rows, lines[0])
+        # Ranges of blocks: slabs of the first axis, in rounds whose slabs write to different rows.
+        size, tail = axes[0].size, axes[0].offsets - 1
+        edges = np.linspace(0, size, max(size // max(tail, 1), 1) + 1).astype(int)
+        bounds = np.searchsorted(rows // math.prod(self.sizes[1:3]), edges).tolist()
+        written = [(np.arange(a, b + tail) % size).tolist() for a, b in itertools.pairwise(edges.tolist())]
+        self.rounds = [[(bounds[i], bounds[i + 1]) for i in slabs] for slabs in rounds_of(written)]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the bands and their links."""
-        return self.bands.nbytes + self.target.nbytes + self.source.nbytes
+        return self.bands.nbytes + self.links.target.nbytes + self.links.source.nbytes
 
     def matvec(self, x: Array) -> Array:
         """A x, [m, K..]."""
@@ -60,52 +69,32 @@ class Operator:
         out = np.zeros_like(flat)
 
         def piece(a: int, b: int) -> None:
-            stencil.multiply(self.bands, self.start, self.target, self.source, padded, out, a, b)
+            compiled.multiply(self.bands, self.links, padded, out, a, b)
 
         run(piece, self.rounds, split=self.split)
         return out.reshape(x.shape)
 
-    def scale(self) -> Array:
+    def inverse_root_diagonal(self) -> Array:
         """Inverse square roots of the diagonal, [K..]."""
-        w = self.width - 1
-        alone = np.flatnonzero(np.diff(self.start) == 1)  # blocks of one row with itself
-        return 1.0 / np.sqrt(self.bands[alone, 0, w:].reshape(self.sizes))
-
-    def _rounds(self, rows: Integers, line: Line) -> list[list[tuple[int, int]]]:
-        """Ranges of blocks: slabs of the first axis, in rounds whose slabs write to different rows."""
-        reach = line.offsets - 1
-        edges = np.linspace(0, line.size, max(line.size // max(reach, 1), 1) + 1).astype(int)
-        bounds = np.searchsorted(rows // math.prod(self.sizes[1:3]), edges)
-        slabs = list(itertools.pairwise(edges.tolist()))
-        written = [(np.arange(a, b + reach) % line.size).tolist() for a, b in slabs]
-        return [[(int(bounds[i]), int(bounds[i + 1])) for i in pieces] for pieces in rounds_of(written)]
+        diagonal = np.flatnonzero(np.diff(self.links.start) == 1)  # blocks of one row with itself
+        return 1.0 / np.sqrt(self.bands[diagonal, 0, self.width - 1 :].reshape(self.sizes))
 
 
-def _blocks(lines: Sequence[Line]) -> tuple[Integers, Integers]:
-    """Flat first members and offsets of the pairs that exist along three axes, by first member."""
-    first = np.indices([line.size for line in lines]).reshape(3, -1, 1)
-    offset = np.indices([line.offsets for line in lines]).reshape(3, 1, -1)
-    exists = [line.periodic | (k + o < line.size) for line, k, o in zip(lines, first, offset, strict=True)]
-    rows, kinds = np.nonzero(np.logical_and.reduce(exists))
-    return rows, kinds
-
-
-def _links(rows: Integers, kinds: Integers, lines: Sequence[Line]) -> tuple[Integers, Integers, Integers]:
-    """(target, source) rows of every block, in all orientations of its pair, and where those of a block start."""
-    sizes = [line.size for line in lines]
+def _links(rows: Integers, kinds: Integers, axes: Sequence[AxisLevel]) -> compiled.Links:
+    """Target and source rows of every block, in all orientations of its pair."""
+    sizes = [axis.size for axis in axes]
     first = np.unravel_index(rows, sizes)
-    offset = np.unravel_index(kinds, [line.offsets for line in lines])
+    offset = np.unravel_index(kinds, [axis.offsets for axis in axes])
     second = [(k + o) % n for k, o, n in zip(first, offset, sizes, strict=True)]
-    targets: list[Integers] = []
-    sources: list[Integers] = []
-    blocks: list[Integers] = []
-    for flips in np.ndindex(2, 2, 2):
+    targets, sources, blocks = [], [], []
+    for flips in orientations((1,) * len(axes)):
         exists = np.logical_and.reduce([(o > 0) | (not flip) for o, flip in zip(offset, flips, strict=True)])
         ends = [(s, k) if flip else (k, s) for k, s, flip in zip(first, second, flips, strict=True)]
-        for found, side in zip((targets, sources), zip(*ends, strict=True), strict=True):
-            found.append(np.asarray(np.ravel_multi_index(side, sizes))[exists])
+        target, source = zip(*ends, strict=True)
+        targets.append(np.asarray(np.ravel_multi_index(target, sizes))[exists])
+        sources.append(np.asarray(np.ravel_multi_index(source, sizes))[exists])
         blocks.append(np.flatnonzero(exists))
     block = np.concatenate(blocks)
     order = np.argsort(block, kind="stable")
     start = np.searchsorted(block[order], np.arange(len(rows) + 1))
-    return np.concatenate(targets)[order], np.concatenate(sources)[order], start
+    return compiled.Links(start, np.concatenate(targets)[order], np.concatenate(sources)[order])

@@ -3,11 +3,17 @@
 A coarse B-spline is a combination of fine ones, the columns of the prolongation P. Its coefficients are values of
 the blossom (polar form) of the coarse spline at the fine knots (Ramshaw 1989; the Oslo algorithm of Cohen, Lyche and
 Riesenfeld 1980 for any knots): exact, non-negative, at most p + 1 in each row.
+
+The coarse space lies inside the fine one, so its statistics are those of the fine one between the prolongations (a
+Galerkin projection), and no data are read. Strengths of roughness do not depend on knots: those that a coarse problem
+chooses are a good start for the fine one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,20 +21,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from xspline.spaces import Basis, BSpline, Space
 from xspline.spaces.bspline import LocalSpline, periodic_knots
+from xspline.sums import Factor, Gram, Sums
 
 if TYPE_CHECKING:
+    from xspline.spaces import Frame
     from xspline.spaces.features import Features
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+PenaltyTerms = Sequence[Sequence[Array]]  # products over the axes: pairs [K, O] of each axis
 ROUNDING = 1e-12  # entries of P below are zeros
 MAX_AXES = 4  # that the compiled loops walk
-COARSEST = 3000  # coefficients of a system that needs no coarser one
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class AxisLevel:
     """One axis of a level.
 
     Parameters
@@ -46,10 +55,10 @@ class Line:
     knots: Array | None = None
 
     @staticmethod
-    def of(features: Features) -> Line:
+    def of(features: Features) -> AxisLevel:
         """The axis of a basis."""
         knots = features.knots if isinstance(features, LocalSpline) else None
-        return Line(features.size, features.offsets, features.periodic, knots)
+        return AxisLevel(features.size, features.offsets, features.periodic, knots)
 
     @property
     def degree(self) -> int:
@@ -57,62 +66,50 @@ class Line:
         return self.offsets - 1
 
     @cached_property
-    def coarse(self) -> Line | None:
+    def coarse(self) -> AxisLevel | None:
         """The axis with every second breakpoint removed; None where it is as coarse as it gets."""
         if self.knots is None:
             return None
         p = self.degree
         inner = self.knots[p : self.knots.size - p]
-        kept = _every_second(inner)
+        # Every second breakpoint between the ends of the domain goes, whatever its multiplicity.
+        breaks, number = np.unique(inner, return_inverse=True)
+        kept = inner[(number % 2 == 0) | (number == len(breaks) - 1)]
         if self.periodic:
             size = kept.size - 1
             if size <= 2 * p:  # a pair could be reached both ways around
                 return None
-            return Line(size, self.offsets, True, periodic_knots(kept, p))
+            return AxisLevel(size, self.offsets, True, periodic_knots(kept, p))
         if kept.size == inner.size:
             return None
         knots = np.concatenate([self.knots[:p], kept, self.knots[self.knots.size - p :]])
-        return Line(knots.size - p - 1, self.offsets, False, knots)
+        return AxisLevel(knots.size - p - 1, self.offsets, False, knots)
 
 
-def _every_second(inner: Array) -> Array:
-    """Knots of the domain without every second breakpoint between its ends, whatever its multiplicity."""
-    breaks, number = np.unique(inner, return_inverse=True)
-    last = len(breaks) - 1
-    return np.asarray(inner[(number % 2 == 0) | (number == last)])
-
-
-def prolongation(fine: Line, coarse: Line) -> sparse.csr_array:
+def prolongation(fine: AxisLevel, coarse: AxisLevel) -> sparse.csr_array:
     """P [K, K_c]: the coefficients of the coarse functions among the fine ones."""
     if fine.knots is None or coarse.knots is None:
         return sparse.eye_array(fine.size, format="csr")
     p, t, tau = fine.degree, fine.knots, coarse.knots
     k = np.arange(fine.size)
-    middle = _middle(t, k, p, fine.size)
-    # The span of the coarse knots that holds a piece of each fine function, inside the domain.
+    # A position inside the domain on the support of each fine function, in its knot interval nearest to the middle.
+    middle, distance = np.full(fine.size, np.nan), np.full(fine.size, np.inf)
+    for i in range(p + 1):
+        left = k + i
+        usable = (left >= p) & (left <= t.size - p - 2) & (t[left + 1] > t[left])
+        nearer = usable & (abs(2 * i - p) < distance)
+        middle[nearer] = 0.5 * (t[left] + t[left + 1])[nearer]
+        distance[nearer] = abs(2 * i - p)
+    # The span of the coarse knots that holds this piece of each fine function.
     inside = np.flatnonzero(np.diff(tau[p : tau.size - p]) > 0) + p
     span = inside[np.searchsorted(tau[inside], middle, side="right") - 1]
-    arguments = t[k[:, None] + np.arange(1, p + 1)]
-    values = _blossoms(tau, span, arguments, p)
+    values = _blossoms(tau, span, t[k[:, None] + np.arange(1, p + 1)], p)
     values[np.abs(values) < ROUNDING] = 0.0
     columns = (span[:, None] - p + np.arange(p + 1)) % coarse.size
     entries = (values.ravel(), (np.repeat(k, p + 1), columns.ravel()))
     matrix = sparse.coo_array(entries, shape=(fine.size, coarse.size)).tocsr()
     matrix.eliminate_zeros()
     return matrix
-
-
-def _middle(t: Array, k: Integers, p: int, size: int) -> Array:
-    """A position inside the domain on the support of each function, near its middle."""
-    last = t.size - p - 2
-    out, distance = np.full(size, np.nan), np.full(size, np.inf)
-    for i in range(p + 1):
-        left = k + i
-        usable = (left >= p) & (left <= last) & (t[left + 1] > t[left])
-        better = usable & (abs(2 * i - p) < distance)
-        out[better] = 0.5 * (t[left] + t[left + 1])[better]
-        distance[better] = abs(2 * i - p)
-    return out
 
 
 def _blossoms(tau: Array, span: Integers, arguments: Array, p: int) -> Array:
@@ -126,50 +123,17 @@ def _blossoms(tau: Array, span: Integers, arguments: Array, p: int) -> Array:
     return d[:, p]
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """A sparse map of the entries (place, offset) of an axis, rows of equal numbers of offsets after each other."""
-
-    start: Integers
-    place: Integers
-    offset: Integers
-    weight: Array
-    size: int
-    offsets: int
-
-    @staticmethod
-    def of(matrix: sparse.csr_array, offsets: int, out_offsets: int) -> Table:
-        """From a matrix whose rows and columns count the offsets fastest."""
-        place, offset = np.divmod(matrix.indices.astype(np.int64), offsets)
-        start = matrix.indptr.astype(np.int64)
-        return Table(start, place, offset, matrix.data, matrix.shape[0] // out_offsets, out_offsets)
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """From an axis to its coarse one: tables of P, of Pᵀ and of M ↦ Pᵀ M P on pairs."""
-
-    prolong: Table
-    restrict: Table
-    galerkin: Table
-
-    @staticmethod
-    def of(fine: Line, coarse: Line) -> Step:
-        """The tables of two nested axes."""
-        matrix = prolongation(fine, coarse)
-        transposed = matrix.T.tocsr()
-        pairs = galerkin(matrix, fine, coarse)
-        return Step(
-            Table.of(matrix, 1, 1), Table.of(transposed, 1, 1), Table.of(pairs, fine.offsets, coarse.offsets)
-        )
-
-
-def galerkin(matrix: sparse.csr_array, fine: Line, coarse: Line) -> sparse.csr_array:
+def pair_projection(prolong: sparse.csr_array, fine: AxisLevel, coarse: AxisLevel) -> sparse.csr_array:
     """[K_c O_c, K O]: pairs of Pᵀ M P from pairs of a symmetric M.
 
     A fine pair {k, l} adds P[k, c] P[l, d] + P[l, c] P[k, d] to the entry (c, d), one of them where k = l.
     """
-    columns, values = _padded(matrix)
+    # Columns and values of each row of P, [K, width], filled up with zeros.
+    counts = np.diff(prolong.indptr)
+    columns = np.zeros((fine.size, int(counts.max())), np.int64)
+    values = np.zeros(columns.shape)
+    filled = np.arange(columns.shape[1]) < counts[:, None]
+    columns[filled], values[filled] = prolong.indices, prolong.data
     k, o = (x.ravel() for x in np.indices((fine.size, fine.offsets)))
     valid = fine.periodic | (k + o < fine.size)
     k, o = k[valid], o[valid]
@@ -178,7 +142,7 @@ def galerkin(matrix: sparse.csr_array, fine: Line, coarse: Line) -> sparse.csr_a
     for i in range(columns.shape[1]):
         for j in range(columns.shape[1]):
             c, d = columns[k, i], columns[second, j]
-            row, forward = _canonical(c, d, coarse)
+            row, forward = _pair_place(c, d, coarse, coarse.offsets, 1)
             # Off the diagonal of M either orientation counts, once; c = d is reached by both.
             keep = (row >= 0) & ((o > 0) | forward)
             w = values[k, i] * values[second, j] * np.where((o > 0) & (c == d), 2.0, 1.0)
@@ -191,21 +155,142 @@ def galerkin(matrix: sparse.csr_array, fine: Line, coarse: Line) -> sparse.csr_a
     return sparse.coo_array(entries, shape=shape).tocsr()
 
 
-def _padded(matrix: sparse.csr_array) -> tuple[Integers, Array]:
-    """Columns and values of each row, [K, width], filled up with zeros."""
-    counts = np.diff(matrix.indptr)
-    columns = np.zeros((matrix.shape[0], int(counts.max())), np.int64)
-    values = np.zeros(columns.shape)
-    filled = np.arange(columns.shape[1]) < counts[:, None]
-    columns[filled], values[filled] = matrix.indices, matrix.data
-    return columns, values
+def _pair_place(
+    a: Integers, b: Integers, axis: AxisLevel, stride: int, offset_stride: int
+) -> tuple[Integers, NDArray[np.bool_]]:
+    """Where the pair of two coefficients lies in a pair array, −1 where there is none, and whether a is its first."""
+    ahead = (b - a) % axis.size if axis.periodic else b - a
+    behind = (a - b) % axis.size if axis.periodic else a - b
+    forward = (ahead >= 0) & (ahead < axis.offsets)
+    backward = (behind >= 0) & (behind < axis.offsets)
+    place = np.where(forward, a * stride + ahead * offset_stride, b * stride + behind * offset_stride)
+    return np.where(forward | backward, place, -1), forward
 
 
-def _canonical(c: Integers, d: Integers, line: Line) -> tuple[Integers, NDArray[np.bool_]]:
-    """Row (first member · O + offset) of a coarse pair, −1 where it is none, and whether c is its first member."""
-    ahead = (d - c) % line.size if line.periodic else d - c
-    behind = (c - d) % line.size if line.periodic else c - d
-    forward = (ahead >= 0) & (ahead < line.offsets)
-    backward = (behind >= 0) & (behind < line.offsets) & ~forward
-    row = np.where(forward, c * line.offsets + ahead, np.where(backward, d * line.offsets + behind, -1))
-    return row, forward
+def pair_places(indices: Integers, axis: AxisLevel, stride: int, offset_stride: int) -> Integers:
+    """Where the pairs of coefficients of a set lie in the pair array, −1 for none: [sets, n, n] of [sets, n]."""
+    return _pair_place(indices[:, :, None], indices[:, None, :], axis, stride, offset_stride)[0]
+
+
+def sparse_along(matrix: sparse.csr_array, array: Array, axis: int, offset_axis: int | None = None) -> Array:
+    """A sparse matrix times one axis of an array, or times an axis of coefficients and that of their offsets as one."""
+    own = (axis,) if offset_axis is None else (axis, offset_axis)
+    front = np.moveaxis(array, own, range(len(own)))
+    out = matrix @ front.reshape(math.prod(front.shape[: len(own)]), -1)
+    return np.moveaxis(out.reshape(-1, *front.shape[1:]), range(len(own)), own)
+
+
+def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> tuple[Sums, Space] | None:
+    """Sums and space with every second breakpoint removed along each B-spline, or each of those named.
+
+    None where no axis has a breakpoint to spare.
+    """
+    chosen = [names is None or name in names for name in space.names]
+    bases: dict[str, Basis] = {name: basis for name, (_, basis) in space.axes.items()}
+    moment, prolongations, projections = sums.full_moment(space.frame), {}, {}
+    for j, (name, (axis, basis)) in enumerate(space.axes.items()):
+        fine = AxisLevel.of(space.features[j])
+        coarse = fine.coarse if chosen[j] else None
+        if coarse is not None:
+            knots = np.asarray(coarse.knots)
+            if coarse.periodic:  # a periodic basis takes the breakpoints of its period
+                knots = knots[coarse.degree : knots.size - coarse.degree]
+            labels = tuple(knots.tolist() if axis.kind == "number" else axis.to_label(knots))
+            period = basis.period if isinstance(basis, BSpline) else None
+            bases[name] = BSpline(degree=coarse.degree, knots=labels, period=period)
+            prolongations[j] = prolongation(fine, coarse)
+            projections[j] = pair_projection(prolongations[j], fine, coarse)
+    if not prolongations:
+        return None
+    for j, matrix in prolongations.items():
+        moment = sparse_along(matrix.T, moment, j)
+    terms = tuple(
+        tuple(_projected(f.full(space.frame), projections) for f in term) for term in sums.gram.terms
+    )
+    window = tuple((0, k) for k in moment.shape[: len(space.names)])
+    smaller = Space(bases, axes={name: axis for name, (axis, _) in space.axes.items()})
+    return replace(sums, window=window, gram=Gram(terms, sums.gram.batch_ndim), moment=moment), smaller
+
+
+def _projected(factor: Factor, projections: dict[int, sparse.csr_array]) -> Factor:
+    pairs, count = factor.pairs, len(factor.axes)
+    for position, axis in enumerate(factor.axes):
+        if axis in projections:
+            pairs = sparse_along(projections[axis], pairs, position, count + position)
+    return Factor(factor.axes, tuple((0, k) for k in pairs.shape[:count]), pairs, factor.key)
+
+
+@dataclass(frozen=True, eq=False)
+class FourAxes:
+    """The coordinates as four axes: the longest local one last, the next longest first, axes of one to fill up.
+
+    Parameters
+    ----------
+    order : tuple of int
+        For each of the four the axis of the Space; −1 where it is filled up.
+    axes : tuple of AxisLevel
+    """
+
+    order: tuple[int, ...]
+    axes: tuple[AxisLevel, ...]
+
+    @staticmethod
+    def of(space: Space) -> FourAxes:
+        """The four axes of a space.
+
+        Raises
+        ------
+        ValueError
+            It has more.
+        """
+        axes = [AxisLevel.of(f) for f in space.features]
+        if len(axes) > MAX_AXES:
+            raise ValueError(
+                f"the iterative solver is made for up to {MAX_AXES} coordinates, this space has {len(axes)}; "
+                "pass solver='banded'"
+            )
+        ranked = sorted(
+            range(len(axes)), key=lambda j: (axes[j].knots is not None, axes[j].size), reverse=True
+        )
+        last, first, others = ranked[:1], ranked[1:2], sorted(ranked[2:])
+        order = (*first, *[-1] * (MAX_AXES - len(axes)), *others, *last)
+        return FourAxes(order, tuple(AxisLevel(1, 1) if j < 0 else axes[j] for j in order))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """K of each."""
+        return tuple(axis.size for axis in self.axes)
+
+    @property
+    def _own(self) -> list[int]:
+        """Axes of the Space in their order here."""
+        return [j for j in self.order if j >= 0]
+
+    def pairs(self, pairs: Array) -> Array:
+        """[K.., O..] of the Space over the four axes."""
+        own = self._own
+        moved = pairs.transpose(*own, *(len(own) + j for j in own))
+        return np.ascontiguousarray(moved).reshape(*self.sizes, *(axis.offsets for axis in self.axes))
+
+    def into(self, v: Array) -> Array:
+        """[K.., m] of the Space to [m, K..] over the four axes."""
+        return np.ascontiguousarray(v.transpose(v.ndim - 1, *self._own)).reshape(-1, *self.sizes)
+
+    def back(self, v: Array) -> Array:
+        """Inverse of `into`."""
+        kept = [k for j, k in zip(self.order, self.sizes, strict=True) if j >= 0]
+        back = np.argsort(self._own) + 1
+        return v.reshape(len(v), *kept).transpose(*back.tolist(), 0)
+
+    def original(self, index: Sequence[int]) -> int:
+        """Flat index in the Space of a coefficient on the four axes."""
+        at = {j: (i, k) for j, i, k in zip(self.order, index, self.sizes, strict=True) if j >= 0}
+        indices, sizes = zip(*(at[j] for j in sorted(at)), strict=True)
+        return int(np.ravel_multi_index(indices, sizes))
+
+    def terms(self, penalty: Gram, frame: Frame) -> PenaltyTerms:
+        """Terms of a penalty as pairs of each of the four axes; none if a factor spans several."""
+        if any(len(f.axes) != 1 for term in penalty.terms for f in term):
+            return ()
+        by_axis = ({f.axes[0]: f.full(frame).pairs for f in term} for term in penalty.terms)
+        return [[pairs[j] if j >= 0 else np.ones((1, 1)) for j in self.order] for pairs in by_axis]

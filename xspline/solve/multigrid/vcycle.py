@@ -4,34 +4,204 @@ Every second breakpoint of an axis is removed from level to level; the system of
 gaps between the observations along. Where the penalty is much stronger along some axes than along others, only those
 are coarsened until the strengths meet. The smoother is a Chebyshev polynomial of the fourth kind in B A, B the
 additive Schwarz operator, which needs no more of the spectrum than its upper end (Lottes 2023).
+
+The algorithm is written once. What it does to arrays is a `Backend`: compiled loops on the host, fewer and larger
+kernels on a GPU (`xspline.solve.device.multigrid`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from xspline.solve.direct.band import band, narrowest
 from xspline.solve.direct.cholesky import BandCholesky
-from xspline.solve.multigrid import compiled as stencil
+from xspline.solve.multigrid import compiled
 from xspline.solve.multigrid.operator import Operator
 from xspline.solve.multigrid.schwarz import Schwarz
-from xspline.solve.multigrid.spaces import COARSEST, Line, Step, Table
+from xspline.solve.multigrid.spaces import (
+    AxisLevel,
+    FourAxes,
+    PenaltyTerms,
+    pair_projection,
+    prolongation,
+    sparse_along,
+)
 from xspline.solve.parallel import ranges, run, single_threaded_blas
 from xspline.spaces import Frame
+from xspline.sums import Gram
 
-Array = NDArray[np.float64]
-Terms = Sequence[Sequence[Array]]  # of the penalty: pairs [K, O] of each axis
+Array = Any  # of the backend
+HostArray: TypeAlias = NDArray[np.float64]
+Solve: TypeAlias = Callable[[Array], Array]  # r ↦ A⁻¹ r, [m, K..]
 
+COARSEST = 3000  # coefficients of a system that needs no coarser one
 WEAK = 1.0 / 12.0  # strength of an axis, relative to the strongest, below which it is not coarsened yet
 BETAS = (1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000)  # optimal for four steps
-STEPS = 12  # of the estimate of the largest eigenvalue
+LANCZOS_STEPS = 12  # of the estimate of the largest eigenvalue
 MARGIN = 1.05  # over that estimate, which is from below
-SMALL = 1 << 16  # numbers whose change of level is not worth a second thread
+SERIAL_TRANSFER = (
+    1 << 16
+)  # numbers of a change of level, up to which threads cost more than they save (estimate)
+
+
+class Matrix(Protocol):
+    """The symmetric matrix of a level."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def matvec(self, x: Array) -> Array:
+        """A x, [m, K..]."""
+        ...
+
+    def inverse_root_diagonal(self) -> HostArray:
+        """Inverse square roots of the diagonal, [K..], on the host."""
+        ...
+
+
+class Smoother(Protocol):
+    """The additive Schwarz operator of a level."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def apply(self, r: Array) -> Array:
+        """B r, [m, K..]."""
+        ...
+
+
+class Backend(Protocol):
+    """Where the levels are, and what is done to their arrays there."""
+
+    @property
+    def xp(self) -> Any:
+        """The array namespace."""
+        ...
+
+    def put(self, array: HostArray) -> Array:
+        """A host array where the levels are."""
+        ...
+
+    def get(self, array: Array) -> HostArray:
+        """An array of the levels on the host."""
+        ...
+
+    def pairs(self, data: Gram, penalty: Gram, frame: Frame, four: FourAxes) -> Array:
+        """Pair array [K.., O..] of G + Λ over four axes, contiguous; G has one batch axis of extent 1, Λ none."""
+        ...
+
+    def matrix(self, pairs: Array, axes: Sequence[AxisLevel]) -> Matrix: ...
+
+    def smoother(self, pairs: Array, axes: Sequence[AxisLevel]) -> Smoother: ...
+
+    def axis_map(self, matrix: sparse.csr_array, offsets: int, out_offsets: int) -> Any:
+        """A matrix that `along` takes; its rows and columns count the offsets fastest."""
+        ...
+
+    def along(self, axis_map: Any, array: Array, axis: int, offset_axis: int | None = None) -> Array:
+        """Apply a map to an axis of an array, or to an axis of coefficients and that of their offsets as one."""
+        ...
+
+    def coarsest(self, solve: Solve, sizes: Sequence[int]) -> Solve:
+        """A solve of the coarsest level where the levels are, from one on the host."""
+        ...
+
+
+class HostBackend:
+    """Arrays of NumPy, and compiled loops over them."""
+
+    xp: Any = np
+    matrix, smoother = Operator, Schwarz
+
+    def put(self, array: HostArray) -> HostArray:
+        """The array itself."""
+        return array
+
+    def get(self, array: HostArray) -> HostArray:
+        """The array itself."""
+        return array
+
+    def pairs(self, data: Gram, penalty: Gram, frame: Frame, four: FourAxes) -> HostArray:
+        """Pair array of G + Λ over four axes."""
+        total = Gram((*data.terms, *penalty.with_batch_axes(1).terms), 1)
+        return four.pairs(total.one_factor(frame).pairs[..., 0])
+
+    def axis_map(self, matrix: sparse.csr_array, offsets: int, out_offsets: int) -> compiled.SparseMap:
+        """Indices and weights for a compiled loop."""
+        coefficient, offset = np.divmod(matrix.indices.astype(np.int64), offsets)
+        start, size = matrix.indptr.astype(np.int64), matrix.shape[0] // out_offsets
+        return compiled.SparseMap(start, coefficient, offset, matrix.data, size, out_offsets)
+
+    def along(
+        self, axis_map: compiled.SparseMap, array: HostArray, axis: int, offset_axis: int | None = None
+    ) -> HostArray:
+        """Apply a map to an axis of an array, or to an axis of coefficients and that of their offsets as one."""
+        shape = list(array.shape)
+        last = axis if offset_axis is None else offset_axis
+        between, after = math.prod(shape[axis + 1 : last]), math.prod(shape[last + 1 :])
+        source = array.reshape(-1, shape[axis], between, 1 if offset_axis is None else shape[last], after)
+        out = np.zeros((len(source), axis_map.size, between, axis_map.offsets, after))
+
+        def piece(a: int, b: int) -> None:
+            compiled.combine(source, axis_map, out, a, b)
+
+        run(piece, [ranges(axis_map.size)], split=out.size > SERIAL_TRANSFER)
+        shape[axis] = axis_map.size
+        if offset_axis is not None:
+            shape[offset_axis] = axis_map.offsets
+        return out.reshape(shape)
+
+    def coarsest(self, solve: Solve, sizes: Sequence[int]) -> Solve:
+        """The Cholesky factorisation itself."""
+        return solve
+
+
+HOST = HostBackend()
+
+
+@dataclass(frozen=True, eq=False)
+class AxisTransfer:
+    """The change from an axis to its coarse one.
+
+    Parameters
+    ----------
+    axis : int
+        Which of the four.
+    prolong, restrict, project : object
+        P, Pᵀ and M ↦ Pᵀ M P on pairs, as `Backend.along` takes them.
+    projection : csr_array, [K_c O_c, K O]
+        The last one on the host.
+    """
+
+    axis: int
+    prolong: Any
+    restrict: Any
+    project: Any
+    projection: sparse.csr_array
+
+    @staticmethod
+    def of(axis: int, fine: AxisLevel, coarse: AxisLevel, backend: Backend) -> AxisTransfer:
+        """Between two nested axes."""
+        matrix = prolongation(fine, coarse)
+        projection = pair_projection(matrix, fine, coarse)
+        return AxisTransfer(
+            axis,
+            backend.axis_map(matrix, 1, 1),
+            backend.axis_map(matrix.T.tocsr(), 1, 1),
+            backend.axis_map(projection, fine.offsets, coarse.offsets),
+            projection,
+        )
 
 
 class Level:
@@ -39,91 +209,86 @@ class Level:
 
     Parameters
     ----------
-    pairs : ndarray, [K.., O..]
-        Over four axes, contiguous.
-    lines, coarse : sequence of Line
+    pairs : array, [K.., O..]
+        Over four axes, contiguous, where the backend has them.
+    axes, coarse : sequence of AxisLevel
         The axes of this level and of the next.
+    backend : Backend
     """
 
-    xp: Any = np
-
-    def __init__(self, pairs: Array, lines: Sequence[Line], coarse: Sequence[Line]) -> None:
-        changes = enumerate(zip(lines, coarse, strict=True))
-        self.steps = [(axis, Step.of(fine, c)) for axis, (fine, c) in changes if c is not fine]
-        self.operator, self.smoother = self._made(pairs, lines)
-        self.bound = MARGIN * self._largest()
-
-    def _made(self, pairs: Array, lines: Sequence[Line]) -> tuple[Operator, Schwarz]:
-        return Operator(pairs, lines), Schwarz(pairs, lines)
+    def __init__(
+        self, pairs: Array, axes: Sequence[AxisLevel], coarse: Sequence[AxisLevel], backend: Backend
+    ) -> None:
+        changes = enumerate(zip(axes, coarse, strict=True))
+        self.backend = backend
+        self.transfers = [AxisTransfer.of(j, fine, c, backend) for j, (fine, c) in changes if c is not fine]
+        self.matrix, self.smoother = backend.matrix(pairs, axes), backend.smoother(pairs, axes)
+        self.bound = MARGIN * self._largest_eigenvalue()
 
     @property
     def nbytes(self) -> int:
         """Bytes of the system and its smoother."""
-        return self.operator.nbytes + self.smoother.nbytes
+        return self.matrix.nbytes + self.smoother.nbytes
 
-    def galerkin(self, pairs: Array) -> Array:
+    def project(self, pairs: Array) -> Array:
         """Pairs of Pᵀ A P from those of A."""
-        for axis, step in self.steps:
-            pairs = along(pairs, step.galerkin, axis, axis + 4)
+        for transfer in self.transfers:
+            pairs = self.backend.along(transfer.project, pairs, transfer.axis, transfer.axis + 4)
         return pairs
 
-    def terms(self, terms: Terms) -> Terms:
-        """The penalty of the coarse level."""
-        steps = dict(self.steps)
+    def project_terms(self, terms: PenaltyTerms) -> PenaltyTerms:
+        """The penalty of the coarse level, on the host."""
+        projections = {transfer.axis: transfer.projection for transfer in self.transfers}
         return [
-            [along(f, steps[j].galerkin, 0, 1) if j in steps else f for j, f in enumerate(term)]
+            [sparse_along(projections[j], f, 0, 1) if j in projections else f for j, f in enumerate(term)]
             for term in terms
         ]
 
     def restrict(self, r: Array) -> Array:
         """Pᵀ r, [m, K..]."""
-        for axis, step in self.steps:
-            r = along(r, step.restrict, axis + 1)
+        for transfer in self.transfers:
+            r = self.backend.along(transfer.restrict, r, transfer.axis + 1)
         return r
 
     def prolong(self, x: Array) -> Array:
         """P x, [m, K..]."""
-        for axis, step in self.steps:
-            x = along(x, step.prolong, axis + 1)
+        for transfer in self.transfers:
+            x = self.backend.along(transfer.prolong, x, transfer.axis + 1)
         return x
 
     def smooth(self, r: Array) -> Array:
         """The correction x of the residual r of four steps: a polynomial in B A, symmetric in the product of A."""
-        x: Array = self.xp.zeros_like(r)
+        x = self.backend.xp.zeros_like(r)
         d = x
         for k, beta in enumerate(BETAS, start=1):
             share = (8 * k - 4) / ((2 * k + 1) * self.bound)
             d = (2 * k - 3) / (2 * k + 1) * d + share * self.smoother.apply(r)
             x = x + beta * d
             if k < len(BETAS):
-                r = r - self.operator.matvec(d)
+                r = r - self.matrix.matvec(d)
         return x
 
-    def _start(self, vector: Array) -> Array:
-        """A vector where this level is."""
-        return vector
-
-    def _largest(self) -> float:
+    def _largest_eigenvalue(self) -> float:
         """The largest eigenvalue of B A, by the Lanczos process in conjugate gradients from a fixed random start."""
-        r = self._start(np.random.default_rng(0).standard_normal((1, *self.operator.sizes)))
-        p, before, alpha, beta = self.xp.zeros_like(r), 1.0, 1.0, 0.0
-        diagonal, beside = [], []
-        for step in range(STEPS):
+        xp = self.backend.xp
+        r = self.backend.put(np.random.default_rng(0).standard_normal((1, *self.matrix.sizes)))
+        p, before, alpha, beta = xp.zeros_like(r), 1.0, 1.0, 0.0
+        diagonal, off_diagonal = [], []
+        for step in range(LANCZOS_STEPS):
             z = self.smoother.apply(r)
-            now = float(self.xp.sum(r * z))
+            now = float(xp.sum(r * z))
             if now <= 0:
                 break
             ratio = now / before if step else 0.0
             p = z + ratio * p
-            q = self.operator.matvec(p)
+            q = self.matrix.matvec(p)
             beta, previous = ratio, alpha
-            alpha = now / float(self.xp.sum(p * q))
+            alpha = now / float(xp.sum(p * q))
             diagonal.append(1.0 / alpha + beta / previous)
-            beside.append(math.sqrt(beta) / previous)
+            off_diagonal.append(math.sqrt(beta) / previous)
             r, before = r - alpha * q, now
-        return float(
-            np.linalg.eigvalsh(np.diag(diagonal) + np.diag(beside[1:], 1) + np.diag(beside[1:], -1))[-1]
-        )
+        upper, lower = np.diag(off_diagonal[1:], 1), np.diag(off_diagonal[1:], -1)
+        return float(np.linalg.eigvalsh(np.diag(diagonal) + upper + lower)[-1])
 
 
 class Multigrid:
@@ -131,49 +296,41 @@ class Multigrid:
 
     Parameters
     ----------
-    pairs : ndarray, [K.., O..]
-        Of A, over four axes, contiguous, with a positive diagonal.
-    lines : sequence of Line
+    pairs : array, [K.., O..]
+        Of A, over four axes, contiguous, with a positive diagonal, where the backend has them.
+    axes : sequence of AxisLevel
     terms : sequence of sequences of ndarray [K, O]
         Terms of the penalty, products over the axes; empty where they are not known.
     coarsest : int
         Coefficients that are solved for directly.
+    backend : Backend
+        Default: the host.
     """
 
     def __init__(
-        self, pairs: Array, lines: Sequence[Line], terms: Terms = (), coarsest: int = COARSEST
+        self,
+        pairs: Array,
+        axes: Sequence[AxisLevel],
+        terms: PenaltyTerms = (),
+        coarsest: int = COARSEST,
+        backend: Backend = HOST,
     ) -> None:
+        self.backend = backend
         self.levels: list[Level] = []
-        self.sizes = [tuple(line.size for line in lines)]
+        self.sizes = [tuple(axis.size for axis in axes)]
         while math.prod(self.sizes[-1]) > coarsest:
-            coarse = coarsened(lines, terms)
-            if coarse == list(lines):
+            coarse = coarsened(axes, terms)
+            if coarse == list(axes):
                 break
-            level = self._level(pairs, lines, coarse)
-            pairs, terms, lines = level.galerkin(pairs), level.terms(terms), coarse
+            level = Level(pairs, axes, coarse, backend)
+            pairs, terms, axes = level.project(pairs), level.project_terms(terms), coarse
             self.levels.append(level)
-            self.sizes.append(tuple(line.size for line in lines))
-        sizes, offsets, periodic = zip(
-            *((line.size, line.offsets, line.periodic) for line in lines), strict=True
-        )
-        self.ordering = narrowest(Frame(sizes, offsets, periodic, ()))
+            self.sizes.append(tuple(axis.size for axis in axes))
+        offsets, periodic = zip(*((axis.offsets, axis.periodic) for axis in axes), strict=True)
+        self.ordering = narrowest(Frame(self.sizes[-1], offsets, periodic, ()))
         with single_threaded_blas():  # the same bits on any number of threads
-            self.base = BandCholesky(band(self.get(pairs)[..., None], self.ordering)[..., 0])
-        self.operator = self.levels[0].operator if self.levels else self._operator(pairs, lines)
-
-    def _level(self, pairs: Array, lines: Sequence[Line], coarse: Sequence[Line]) -> Level:
-        return Level(pairs, lines, coarse)
-
-    def _operator(self, pairs: Array, lines: Sequence[Line]) -> Operator:
-        return Operator(pairs, lines)
-
-    def put(self, array: Array) -> Array:
-        """A host array where the levels are."""
-        return array
-
-    def get(self, array: Array) -> Array:
-        """An array of the levels on the host."""
-        return array
+            self.base = BandCholesky(band(backend.get(pairs)[..., None], self.ordering)[..., 0])
+        self.matrix = self.levels[0].matrix if self.levels else backend.matrix(pairs, axes)
 
     @property
     def nbytes(self) -> int:
@@ -182,65 +339,53 @@ class Multigrid:
 
     @property
     def weakest(self) -> tuple[int, ...]:
-        """Place, in the finest axes, of the coefficient of the coarsest level that depends most on the others."""
+        """Index, on the finest axes, of the coefficient of the coarsest level that depends most on the others."""
         at = np.unravel_index(self.ordering.original(self.base.weakest), self.sizes[-1])
-        shares = zip(at, self.sizes[-1], self.sizes[0], strict=True)
-        return tuple(int(k) * (fine - 1) // max(coarse - 1, 1) for k, coarse, fine in shares)
+        sizes = zip(at, self.sizes[-1], self.sizes[0], strict=True)
+        return tuple(int(k) * (fine - 1) // max(coarse - 1, 1) for k, coarse, fine in sizes)
 
     def cycle(self, r: Array, number: int = 0) -> Array:
-        """One V-cycle: a symmetric approximation of A⁻¹ r, [m, K..]."""
+        """One V-cycle from a level on: a symmetric approximation of A⁻¹ r, [m, K..]."""
         if number == len(self.levels):
-            return self._direct(r)
+            return self._coarsest(r)
         level = self.levels[number]
         x = level.smooth(r)
-        rest = level.restrict(r - level.operator.matvec(x))
+        rest = level.restrict(r - level.matrix.matvec(x))
         x = x + level.prolong(self.cycle(rest, number + 1))
-        return x + level.smooth(r - level.operator.matvec(x))
+        return x + level.smooth(r - level.matrix.matvec(x))
 
-    def _direct(self, r: Array) -> Array:
+    @cached_property
+    def _coarsest(self) -> Solve:
+        return self.backend.coarsest(self._direct, self.sizes[-1])
+
+    def _direct(self, r: HostArray) -> HostArray:
         with single_threaded_blas():
             x = self.base.solve(self.ordering.flatten(np.moveaxis(r, 0, -1)))
         return np.ascontiguousarray(np.moveaxis(self.ordering.unflatten(x), -1, 0))
 
 
-def along(array: Array, table: Table, axis: int, partner: int | None = None) -> Array:
-    """Apply a table to an axis of an array, or to an axis of first members and its partner of offsets."""
-    shape = list(array.shape)
-    last = axis if partner is None else partner
-    between = math.prod(shape[axis + 1 : last])
-    offsets = 1 if partner is None else shape[partner]
-    after = math.prod(shape[last + 1 :])
-    source = array.reshape(-1, shape[axis], between, offsets, after)
-    out = np.zeros((len(source), table.size, between, table.offsets, after))
+def coarsened(axes: Sequence[AxisLevel], terms: PenaltyTerms) -> list[AxisLevel]:
+    """The axes of the next level: those that can be coarsened and along which the penalty is not weak.
 
-    def piece(a: int, b: int) -> None:
-        stencil.combine(source, table.start, table.place, table.offset, table.weight, out, a, b)
+    The strength of an axis is the penalty of the function whose coefficients alternate along it and are constant along
+    the others.
+    """
 
-    run(piece, [ranges(table.size)], split=out.size > SMALL)
-    shape[axis] = table.size
-    if partner is not None:
-        shape[partner] = table.offsets
-    return out.reshape(shape)
+    def energy(pairs: HostArray, axis: AxisLevel, alternating: bool) -> float:
+        if axis.knots is None:
+            return float(np.sum(pairs[:, 0]))
+        sign = -1.0 if alternating else 1.0
+        weights = np.array([sign**o * (2.0 if o else 1.0) for o in range(axis.offsets)])
+        return float(np.sum(pairs @ weights))
 
-
-def coarsened(lines: Sequence[Line], terms: Terms) -> list[Line]:
-    """The axes of the next level: those that can be coarsened and along which the penalty is not weak."""
-    strength = [_strength(j, lines, terms) if line.coarse else 0.0 for j, line in enumerate(lines)]
-    least = WEAK * max(strength)
-    return [
-        line.coarse if line.coarse is not None and s >= least else line
-        for line, s in zip(lines, strength, strict=True)
+    strengths = [
+        sum(math.prod(energy(f, axes[i], i == j) for i, f in enumerate(term)) for term in terms)
+        if axis.coarse
+        else 0.0
+        for j, axis in enumerate(axes)
     ]
-
-
-def _strength(axis: int, lines: Sequence[Line], terms: Terms) -> float:
-    """Penalty of the function whose coefficients alternate along one axis and are constant along the others."""
-    return sum(math.prod(_energy(f, lines[j], j == axis) for j, f in enumerate(term)) for term in terms)
-
-
-def _energy(pairs: Array, line: Line, alternating: bool) -> float:
-    if line.knots is None:
-        return float(np.sum(pairs[:, 0]))
-    sign = -1.0 if alternating else 1.0
-    weights = np.array([sign**o * (2.0 if o else 1.0) for o in range(line.offsets)])
-    return float(np.sum(pairs @ weights))
+    least = WEAK * max(strengths)
+    return [
+        axis.coarse if axis.coarse is not None and strength >= least else axis
+        for axis, strength in zip(axes, strengths, strict=True)
+    ]

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array, tolerance
 from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_determined, warn
-from xspline.solve.multigrid.coarse import coarser
+from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, single_threaded
 from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness
 from xspline.solve.select import Choice, iterating, select
-from xspline.solve.smoothing.criteria import Gcv, Holders, Members, Reml, Score
-from xspline.solve.smoothing.fit import Model
-from xspline.solve.smoothing.newton import NEAR, Minimum, Search
-from xspline.solve.smoothing.probes import Estimated, Slopes
+from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, OfFit, Reml, Score
+from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
+from xspline.solve.smoothing.newton import NEAR, State, minimise
+from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.system import Factorisation
 from xspline.spaces import BSpline, Union
 from xspline.sums import Gram, Sums, leave_one_out
 
 if TYPE_CHECKING:
-    from xspline.spaces import Basis, Space
+    from xspline.spaces import Space
 
 ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
-LONG = 1e9  # operations of a factorisation, from which coarser problems give the start
-ROUGHLY = 0.1  # how well they are solved
-COSTLY, CLOSE = (
-    3e10,
-    0.02,
-)  # operations from which a step of 2 % in λ ends the search: what remains is its square
+ROUGHLY = 0.1  # the step in log λ that ends a search of a coarser problem
+CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what remains is of the order of its square
 ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
-LONGEST = 2e12  # operations of a factorisation, a minute, from which iterations estimate REML
-ENOUGH = 3e11  # of one of a coarser problem that may still give their start
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
 
 
@@ -116,9 +109,21 @@ def choose(
     names, order = smoothed(space, method)
     if not sums.has_weight:
         raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
-    model = Model.of(sums, space, names, order, solver, resources)
-    _check_count(model, method)
-    problem = Problem(model, method, _seen(parts) if method == "holders" else ())
+    model = Model(space, centred(sums, space), names, order, solver, resources)
+    observations, null = model.observations, model.spectrum.null
+    if 0 < observations <= null:
+        raise ValueError(
+            f"penalty={method!r} needs more observations than the {null} functions that have no roughness, and "
+            f"there are {observations}; use fewer functions without a B-spline, or pass a number for a ridge "
+            "(penalty=1e-3)"
+        )
+    observed = [part for part in parts if part.has_weight] if method == "holders" else []
+    if method == "holders" and len(observed) < 2:
+        raise ValueError(
+            "penalty='holders' predicts each part from the others and needs two or more with observations, not "
+            f"{len(observed)}; pass holder=labels to make one part for each label, or penalty='reml'"
+        )
+    problem = Problem(model, method, observed)
     try:
         if problem.choice.memory_refusal:
             warn(
@@ -126,22 +131,30 @@ def choose(
                 "The strengths have the standard errors that `error` says; for exact ones use fewer coefficients along "
                 "some coordinate, or a machine with more memory"
             )
-        found, factorisations = problem.search(problem.start(), problem.near)
+        near = NEAR if problem.operations < model.costs.close_search_flops else CLOSE
+        minimum, factorisations = problem.search(problem.start(), ESTIMATED if problem.estimated else near)
     except SingularSystemError as error:
-        raise error if method == "holders" else _undetermined(model, method) from error
-    (value, gradient), point = found.point.score, found.point
-    errors = point.error(~found.at_bound).tolist() if isinstance(point, Estimated) else []
-    _, lower, upper = problem.box
-    sides = np.where(found.rho - lower < upper - found.rho, "lower", "upper")
+        if method == "holders":
+            raise
+        raise SingularSystemError(
+            f"penalty={method!r} smooths {', '.join(names)} and leaves {null} functions that have no "
+            f"roughness to the {observations} observations, which lie in too few places to determine them; "
+            "use fewer functions without a B-spline, or pass a number for a ridge (penalty=1e-3)"
+        ) from error
+    rho, point, at_bound, bounds = minimum.rho, minimum.point, minimum.at_bound, problem.bounds
+    value, gradient = point.score
+    fit = point.fit if isinstance(point, OfFit) else PenalisedFit(model, rho)
+    errors = point.error(~at_bound).tolist() if isinstance(point, Estimated) else []
+    sides = np.where(rho - bounds.lower < bounds.upper - rho, "lower", "upper")
     return Smoothing(
-        penalty=model.penalty(found.rho),
+        penalty=model.penalty(rho),
         method=method,
         score=value,
         gradient=dict(zip(names, gradient.tolist(), strict=True)),
-        at_bounds={n: str(side) for n, side, at in zip(names, sides, found.at_bound, strict=True) if at},
+        at_bounds={name: str(side) for name, side, at in zip(names, sides, at_bound, strict=True) if at},
         factorisations=factorisations + (method == "holders"),
-        factorisation=found.point.factorisation,
-        converged=found.converged,
+        factorisation=fit.factorisation,
+        converged=minimum.converged,
         error=dict(zip(names, errors, strict=False)),
     )
 
@@ -158,58 +171,29 @@ def smoothed(space: Space, method: str) -> tuple[tuple[str, ...], int]:
         raise ValueError(
             f"unknown choice of smoothing {method!r}: known are {', '.join(map(repr, AUTOMATIC))}"
         )
-    degrees = {name: _degree(basis) for name, (_, basis) in space.axes.items()}
-    known = {name: degree for name, degree in degrees.items() if degree is not None}
-    if not known:
+    lowest = {}  # degree of the B-splines of a coordinate
+    for name, (_, basis) in space.axes.items():
+        terms = basis.terms if isinstance(basis, Union) else (basis,)
+        degrees = [term.degree for term in terms if isinstance(term, BSpline)]
+        if degrees:
+            lowest[name] = min(degrees)
+    if not lowest:
         raise ValueError(
             f"penalty={method!r} smooths coordinates with a B-spline, and none of {', '.join(space.names)} has one; "
             "pass penalty=0 for least squares, or a number for a ridge"
         )
-    steps = next((name for name, degree in known.items() if degree == 0), None)
+    steps = next((name for name, degree in lowest.items() if degree == 0), None)
     if steps is not None:
         raise ValueError(
             f"penalty={method!r}: the B-spline of {steps!r} has degree 0 and no roughness to smooth; use degree 1 or "
             "more, or pass a number for a ridge"
         )
-    return tuple(known), min(ORDER, *known.values())
-
-
-def _degree(basis: Basis) -> int | None:
-    """The lowest degree of the B-splines of a basis."""
-    terms = basis.terms if isinstance(basis, Union) else (basis,)
-    return min((term.degree for term in terms if isinstance(term, BSpline)), default=None)
-
-
-def _check_count(model: Model, method: str) -> None:
-    most, null = int(model.sums.count.max(initial=0)), model.spectrum.null
-    if 0 < most <= null:
-        raise ValueError(
-            f"penalty={method!r} needs more observations than the {null} functions that have no roughness, and "
-            f"there are {most}; use fewer functions without a B-spline, or pass a number for a ridge (penalty=1e-3)"
-        )
-
-
-def _undetermined(model: Model, method: str) -> SingularSystemError:
-    return SingularSystemError(
-        f"penalty={method!r} smooths {', '.join(model.names)} and leaves {model.spectrum.null} functions that have no "
-        f"roughness to the {int(model.sums.count.max())} observations, which lie in too few places to determine them; "
-        "use fewer functions without a B-spline, or pass a number for a ridge (penalty=1e-3)"
-    )
-
-
-def _seen(parts: Sequence[Sums]) -> list[Sums]:
-    seen = [part for part in parts if part.has_weight]
-    if len(seen) < 2:
-        raise ValueError(
-            "penalty='holders' predicts each part from the others and needs two or more with observations, not "
-            f"{len(seen)}; pass holder=labels to make one part for each label, or penalty='reml'"
-        )
-    return seen
+    return tuple(lowest), min(ORDER, *lowest.values())
 
 
 def choice_for(
     gram: Gram,
-    asked: Penalty | str,
+    penalty: Penalty | str,
     space: Space,
     solver: str | None = None,
     resources: Resources | None = None,
@@ -219,50 +203,41 @@ def choice_for(
     Parameters
     ----------
     gram : Gram
-    asked : Penalty or {"reml", "gcv", "holders"}
+    penalty : Penalty or {"reml", "gcv", "holders"}
     space : Space
     solver : str, optional
     resources : Resources, optional
         See `select`.
     """
-    if isinstance(asked, Penalty):
-        return select(gram, asked.gram(space), space.frame, solver, resources=resources)
-    names, order = smoothed(space, asked)
-    penalty = Roughness(dict.fromkeys(names, 1.0), order).gram(space)
-    return _solver_of(asked, gram, penalty, space, solver, resources)
+    if isinstance(penalty, Penalty):
+        return select(gram, penalty.gram(space), space.frame, solver, resources=resources)
+    names, order = smoothed(space, penalty)
+    matrix = Roughness(dict.fromkeys(names, 1.0), order).gram(space)
+    return _solver_of(penalty, gram, matrix, space, solver, resources)
 
 
 def _solver_of(
     method: str, gram: Gram, penalty: Gram, space: Space, solver: str | None, resources: Resources | None
 ) -> Choice:
     """One that knows the inverse; for REML one that iterates, where a factorisation would take minutes."""
-    rough = iterating(gram, penalty, space.frame, solver, resources) if method == "reml" else None
+    iterative = iterating(gram, penalty, space.frame, solver, resources) if method == "reml" else None
     try:
         exact = select(gram, penalty, space.frame, solver, exact=True, resources=resources)
-    except TooLargeError as error:
-        if rough is None:
+    except ValueError as error:
+        if iterative is None:
             raise
-        return replace(rough, memory_refusal=error.cause)
-    except ValueError:
-        if rough is None:
-            raise
-        return rough
-    return exact if rough is None or exact.operations <= LONGEST else rough
+        cause = error.cause if isinstance(error, TooLargeError) else ""
+        return replace(iterative, memory_refusal=cause)
+    costs = (resources or Resources.here()).costs
+    return exact if iterative is None or exact.operations <= costs.max_exact_reml_flops else iterative
 
 
-class Scores:
-    """A score as a function of ρ, of the same batch members wherever it is asked for; counts factorisations."""
+class Bounds(NamedTuple):
+    """A place to start at, and the bounds of ρ, [J] each."""
 
-    def __init__(self, score: Callable[[Array, Members | None], Score], cost: int = 1) -> None:
-        self.score, self.cost, self.factorisations = score, cost, 0
-        self.members: Members | None = None
-
-    def __call__(self, rho: Array) -> Score:
-        """The score at ρ."""
-        self.factorisations += self.cost
-        found = self.score(rho, self.members)
-        self.members = found.members
-        return found
+    start: Array
+    lower: Array
+    upper: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,23 +256,35 @@ class Problem:
     method: str
     parts: Sequence[Sums]
 
-    def search(self, start: Array, near: float = NEAR) -> tuple[Minimum[Score], int]:
+    def search(self, start: Array, near: float = NEAR) -> tuple[State[Score], int]:
         """The minimum, and how many factorisations it took."""
-        _, lower, upper = self.box
-        scores = self.scores()
-        kind: type[Search[Score]] = Slopes if self.estimated else Search
-        return kind(scores, lower, upper, near).run(start), scores.factorisations
+        evaluations, included = 0, None
 
-    def scores(self) -> Scores:
-        """The score as a function of ρ."""
+        def score(rho: Array) -> Score:
+            """The score at ρ, of the same batch members everywhere."""
+            nonlocal evaluations, included
+            evaluations += 1
+            point = self.score(rho, included)
+            included = point.included
+            return point
+
+        minimum = minimise(score, start, self.bounds.lower, self.bounds.upper, near)
+        return minimum, evaluations * (len(self.parts) if self.method == "holders" else 1)
+
+    def score(self, rho: Array, included: Mask | None = None) -> Score:
+        """The score at ρ, of the batch members that counted elsewhere."""
         if self.estimated:
-            return Scores(functools.partial(Estimated, self.model))
-        if self.method != "holders":
-            return Scores(functools.partial(Reml if self.method == "reml" else Gcv, self.model))
-        model, frame = self.model, self.model.space.frame
-        rests = [model.about(rest) for rest in leave_one_out(self.parts, frame)]
-        pairs = [(r, p.recentred(r.sums.reference, frame)) for r, p in zip(rests, self.parts, strict=True)]
-        return Scores(functools.partial(Holders, model, pairs), len(pairs))
+            return Estimated(self.model, rho, included)
+        if self.method == "holders":
+            return Holders(self.model, self._left_out, rho, included)
+        return (Reml if self.method == "reml" else Gcv)(self.model, rho, included)
+
+    @cached_property
+    def _left_out(self) -> list[tuple[Model, Sums]]:
+        """The model without each part, and that part about the same reference."""
+        frame = self.model.space.frame
+        rests = [self.model.about(rest) for rest in leave_one_out(self.parts, frame)]
+        return [(r, p.recentred(r.sums.reference, frame)) for r, p in zip(rests, self.parts, strict=True)]
 
     def start(self) -> Array:
         """Where the search starts: where those of coarser problems end, if a factorisation of this one takes long.
@@ -305,38 +292,39 @@ class Problem:
         Coordinates are refined one at a time, first the one that is least smooth: its strength is the most wrong where
         knots are missing, and all problems but the last remain much smaller than this one.
         """
-        problem, missing = self, dict.fromkeys(self.model.names, 0)
-        while problem.operations > LONG and (coarse := problem.coarser(self.model.names)) is not None:
-            sizes = zip(
-                self.model.space.names, problem.model.space.shape, coarse.model.space.shape, strict=True
-            )
-            missing = {n: missing[n] + (before != after) for n, before, after in sizes if n in missing}
+        names, problem, costs = self.model.names, self, self.model.costs
+        halvings = dict.fromkeys(self.model.space.names, 0)  # how often every second knot has been removed
+        while (
+            problem.operations > costs.coarse_start_flops and (coarse := problem.coarser(names)) is not None
+        ):
+            shapes = problem.model.space.shape, coarse.model.space.shape
+            for name, before, after in zip(halvings, *shapes, strict=True):
+                halvings[name] += before != after
             problem = coarse
-        rho = problem.box[0]
-        while any(missing.values()) and not (self.estimated and problem.operations > ENOUGH):
+        rho = problem.bounds.start
+        while any(halvings.values()) and not (self.estimated and problem.operations > costs.max_coarse_flops):
             rho = problem.search(rho, ROUGHLY)[0].rho
-            smoothness = dict(zip(self.model.names, rho - problem.box[0], strict=True))
-            missing[min((n for n in missing if missing[n]), key=lambda n: smoothness[n])] -= 1
-            problem = self.without(missing)
+            smoothness = dict(zip(names, rho - problem.bounds.start, strict=True))
+            halvings[min((n for n in names if halvings[n]), key=lambda n: smoothness[n])] -= 1
+            problem = self.without(halvings)
         return rho
 
     def coarser(self, names: Collection[str]) -> Problem | None:
         """With every second breakpoint removed along some coordinates; None where none has one to spare."""
         space = self.model.space
-        found = coarser(self.model.sums, space, names)
-        if found is None:
+        coarse = coarser(self.model.sums, space, names)
+        if coarse is None:
             return None
-        parts = [one[0] for one in (coarser(part, space, names) for part in self.parts) if one is not None]
         solver = None if self.estimated else self.model.solver
-        return replace(
-            self, model=replace(self.model, sums=found[0], space=found[1], solver=solver), parts=parts
-        )
+        model = replace(self.model, sums=coarse[0], space=coarse[1], solver=solver)
+        parts = (coarser(part, space, names) for part in self.parts)
+        return replace(self, model=model, parts=[part[0] for part in parts if part is not None])
 
-    def without(self, missing: Mapping[str, int]) -> Problem:
-        """With breakpoints removed so many times along each coordinate."""
+    def without(self, halvings: Mapping[str, int]) -> Problem:
+        """With every second breakpoint removed so many times along each coordinate."""
         problem = self
-        for time in range(max(missing.values())):
-            problem = problem.coarser([n for n, times in missing.items() if times > time]) or problem
+        for time in range(max(halvings.values())):
+            problem = problem.coarser([n for n, times in halvings.items() if times > time]) or problem
         return problem
 
     @property
@@ -347,24 +335,17 @@ class Problem:
     @property
     def operations(self) -> float:
         """Of a factorisation."""
-        return self.choice.operations if self.choice.exact else LONGEST
+        return self.choice.operations if self.choice.exact else self.model.costs.max_exact_reml_flops
 
     @cached_property
     def choice(self) -> Choice:
         """The solver of each score."""
-        model, penalty = self.model, self.model.penalty(self.box[0]).gram(self.model.space)
+        model, penalty = self.model, self.model.penalty(self.bounds.start).gram(self.model.space)
         return _solver_of(self.method, model.sums.gram, penalty, model.space, model.solver, model.resources)
 
-    @property
-    def near(self) -> float:
-        """A step that ends the search."""
-        if self.estimated:
-            return ESTIMATED
-        return NEAR if self.operations < COSTLY else CLOSE
-
     @cached_property
-    def box(self) -> tuple[Array, Array, Array]:
-        """A place to start at, and the bounds of ρ, [J] each.
+    def bounds(self) -> Bounds:
+        """A place to start at, and bounds beyond which a strength makes no difference.
 
         At the start penalty and data weigh the same on the diagonal of A. At the upper bound the roughest function
         that a penalty lets through is shrunk by `STIFFEST`, were the observations spread evenly: G = Σw ⊗M; but no
@@ -379,4 +360,4 @@ class Problem:
         start = np.log(typical / rough)
         stiffest = np.log(STIFFEST * total / model.spectrum.softest)
         wall = np.log(total / (16 * tolerance(space.size) * rough))
-        return start, start + WEAKEST, np.maximum(np.minimum(stiffest, wall), start + 1.0)
+        return Bounds(start, start + WEAKEST, np.maximum(np.minimum(stiffest, wall), start + 1.0))

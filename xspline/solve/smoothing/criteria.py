@@ -1,6 +1,6 @@
 """What the strengths of smoothing are chosen by: scores of ρ = log λ with their gradients and Hessians.
 
-All come from the sums. The gradient of REML is exact; its Hessian, and the gradient of GCV, need u (see `penalised`),
+All come from the sums. The gradient of REML is exact; its Hessian, and the gradient of GCV, need u (see `fit`),
 which is exact up to some thousand coefficients. The score by holders needs no traces.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -17,62 +17,37 @@ from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
-from xspline.solve.smoothing.fit import ROUNDING, SMALLEST, Fit, Model, diagonal
-from xspline.solve.system import Factorisation
+from xspline.solve.smoothing.fit import ROUNDING, SMALLEST, Model, PenalisedFit, diagonal
+from xspline.solve.smoothing.newton import Point
 from xspline.sums import Sums
 
-Members = NDArray[np.bool_]
-DRAWN = 1.0  # how much of a log-likelihood slopes from draws may be wrong by, over the steps that matter
+Mask = NDArray[np.bool_]
+DRAWN = 1.0  # how much of a log-likelihood gradients from draws may be wrong by, over the steps that matter
 
 
-class Score(ABC):
-    """A score at one ρ, in the units of a log-likelihood for the search: `value`, `gradient` and `hessian`.
+class Score(Point):
+    """A score at one ρ, in the units of a log-likelihood for the search.
 
     A batch shares ρ and its scores add. Members that are not determined, or have no more observations than the null
     space of the penalty has dimensions, are left out.
 
     Attributes
     ----------
-    members : ndarray of bool, [b..]
-        Those that count.
+    included : ndarray of bool, [b..]
+        The batch members that count.
     """
 
-    members: Members
-
-    @property
-    @abstractmethod
-    def value(self) -> float:
-        """What is minimised."""
-
-    @property
-    @abstractmethod
-    def gradient(self) -> Array:
-        """Its derivatives by ρ, [J]."""
-
-    @property
-    @abstractmethod
-    def hessian(self) -> Array:
-        """Its second derivatives by ρ, [J, J]."""
-
-    @property
-    @abstractmethod
-    def noise(self) -> float:
-        """Rounding errors of the value."""
+    included: Mask
 
     @property
     @abstractmethod
     def score(self) -> tuple[float, Array]:
         """The score as it is defined, and its gradient."""
 
-    @property
-    @abstractmethod
-    def factorisation(self) -> Factorisation:
-        """Of G + Λ of all data."""
-
     def total(self, x: Array) -> Array:
         """Sum over the members that count, [.., b..] to [..]; batch extents of 1 are shared."""
-        full = np.broadcast_to(x, (*x.shape[: x.ndim - self.members.ndim], *self.members.shape))
-        return np.asarray(full[..., self.members].sum(axis=-1))
+        full = np.broadcast_to(x, (*x.shape[: x.ndim - self.included.ndim], *self.included.shape))
+        return np.asarray(full[..., self.included].sum(axis=-1))
 
 
 class OfFit(Score):
@@ -82,10 +57,8 @@ class OfFit(Score):
     ----------
     model : Model
     rho : ndarray, [J]
-    members : ndarray of bool, [b..], optional
-        Those that counted elsewhere.
-    fit : Fit, optional
-        The fit at ρ, if it is known.
+    included : ndarray of bool, [b..], optional
+        The batch members that counted elsewhere.
 
     Raises
     ------
@@ -94,36 +67,72 @@ class OfFit(Score):
     """
 
     exact = 150**2  # P² times the number of systems, up to which u is exact
+    fit_type: type[PenalisedFit] = PenalisedFit
 
-    def __init__(
-        self, model: Model, rho: Array, members: Members | None = None, fit: Fit | None = None
-    ) -> None:
-        self.model, self.rho, self.fit = model, rho, fit or Fit(model, rho, self.exact)
+    def __init__(self, model: Model, rho: Array, included: Mask | None = None) -> None:
+        self.model, self.rho, self.fit = model, rho, self.fit_type(model, rho, self.exact)
+        self.n = np.asarray(model.sums.count, dtype=np.float64)
         batch = np.broadcast_shapes(model.sums.batch, model.sums.gram.batch)
         determined = np.broadcast_to(self.fit.factorisation.determined, batch)
-        self.members = counted(determined & (model.sums.count > model.spectrum.null), members)
+        self.included = same_members(determined & (self.n > model.spectrum.null), included)
 
-    @property
-    def factorisation(self) -> Factorisation:
-        """Of G + Λ."""
-        return self.fit.factorisation
+
+def same_members(determined: Mask, included: Mask | None) -> Mask:
+    """The batch members that count: those determined here, or those that counted elsewhere if all of them are."""
+    if included is None:
+        return determined
+    if (included & ~determined).any():
+        raise SingularSystemError("a member that was determined is not at these strengths")
+    return included
+
+
+class RemlDerivatives(OfFit):
+    """Gradient and Hessian of the restricted likelihood with the variance profiled out (Wood 2011), see `Reml`."""
 
     @cached_property
-    def n(self) -> Array:
-        """Number of observations, [b..]."""
-        return np.asarray(self.model.sums.count, dtype=np.float64)
+    def gradient(self) -> Array:
+        """∂V/∂ρ, as exact as the traces of the fit."""
+        rank = self.model.spectrum.at(self.rho)[1]
+        shrunk = self._degrees / self._deviance * self.fit.q + self.fit.traces
+        return np.asarray(self.total(shrunk) - self._count * rank) / 2
+
+    @cached_property
+    def hessian(self) -> Array:
+        """∂²V/∂ρ²; exact where u is."""
+        fit, deviance = self.fit, self._deviance
+        share = fit.q / deviance
+        curved = diagonal(share) - 2 * fit.w / deviance - share[:, None] * share
+        t, u, _ = fit.hessian_traces
+        second = self._degrees * curved + diagonal(t) - u
+        return np.asarray(self.total(second) - self._count * self.model.spectrum.at(self.rho)[2]) / 2
+
+    @cached_property
+    def noise(self) -> float:
+        """Rounding errors of V: those of D."""
+        return float(self.total(self._degrees * ROUNDING * self.model.sums.power / self._deviance)) / 2
+
+    @property
+    def score(self) -> tuple[float, Array]:
+        """V, NaN where it is not known, and its gradient."""
+        return math.nan if self.value is None else self.value, self.gradient
+
+    @property
+    def _count(self) -> int:
+        """Number of members that count."""
+        return int(self.included.sum())
+
+    @cached_property
+    def _degrees(self) -> Array:
+        """n − M."""
+        return np.maximum(self.n - self.model.spectrum.null, 1.0)
+
+    @cached_property
+    def _deviance(self) -> Array:
+        """D = rss + cᵀΛc."""
+        return np.asarray(self.fit.rss + self.fit.q.sum(axis=0))
 
 
-def counted(found: Members, members: Members | None) -> Members:
-    """The members that count: those found now, or those that counted before if all of them are found."""
-    if members is None:
-        return found
-    if (members & ~found).any():
-        raise SingularSystemError("a member that was determined is not at these strengths")
-    return members
-
-
-class Reml(OfFit):
+class Reml(RemlDerivatives):
     """Restricted likelihood with the variance profiled out, as its negative logarithm (Wood 2011).
 
     With D = rss + cᵀΛc and M the dimension of the null space of Λ,
@@ -141,54 +150,11 @@ class Reml(OfFit):
         profile = degrees * (1 + np.log(2 * np.pi * self._deviance / degrees))
         return float(self.total(profile + fit.factorisation.logdet() - plus)) / 2
 
-    @cached_property
-    def gradient(self) -> Array:
-        """∂V/∂ρ, exact."""
-        rank = self.model.spectrum.at(self.rho)[1]
-        shrunk = self._degrees / self._deviance * self.fit.q + self.fit.traces
-        return np.asarray(self.total(shrunk) - self._members * rank) / 2
-
-    @cached_property
-    def hessian(self) -> Array:
-        """∂²V/∂ρ²; exact where u is."""
-        fit, deviance = self.fit, self._deviance
-        share = fit.q / deviance
-        curved = diagonal(share) - 2 * fit.w / deviance - share[:, None] * share
-        t, u, _ = fit.bends
-        bent = self._degrees * curved + diagonal(t) - u
-        return np.asarray(self.total(bent) - self._members * self.model.spectrum.at(self.rho)[2]) / 2
-
-    @cached_property
-    def noise(self) -> float:
-        """Rounding errors of V: those of D."""
-        return float(self.total(self._degrees * ROUNDING * self.model.sums.power / self._deviance)) / 2
-
-    @property
-    def score(self) -> tuple[float, Array]:
-        """V and its gradient."""
-        return self.value, self.gradient
-
-    @property
-    def _members(self) -> int:
-        return int(self.members.sum())
-
-    @cached_property
-    def _degrees(self) -> Array:
-        """n − M."""
-        return np.maximum(self.n - self.model.spectrum.null, 1.0)
-
-    @cached_property
-    def _deviance(self) -> Array:
-        return np.asarray(self.fit.rss + self.fit.q.sum(axis=0))
-
 
 class Logarithm(Score):
     """A score v > 0 by (n/2) log v, which has the units of a log-likelihood: what is flat for one score is for all."""
 
-    @property
-    @abstractmethod
-    def observations(self) -> float:
-        """n of the members that count."""
+    model: Model
 
     @property
     @abstractmethod
@@ -199,6 +165,11 @@ class Logarithm(Score):
     @abstractmethod
     def rounding(self) -> float:
         """Rounding errors of v."""
+
+    @cached_property
+    def observations(self) -> float:
+        """n of the members that count."""
+        return float(self.total(self.model.sums.count.astype(np.float64)))
 
     @property
     def value(self) -> float:
@@ -227,11 +198,11 @@ class Logarithm(Score):
 class Gcv(OfFit, Logarithm):
     """Generalised cross-validation n rss / (n − edf)² (Craven and Wahba 1979)."""
 
-    exact = 1500**2  # slopes need u
+    exact = 1500**2  # gradients need u
 
     @property
     def noise(self) -> float:
-        """Rounding errors of the value; where slopes come from draws, how far they are from those of the value."""
+        """Rounding errors of the value; where gradients come from draws, how far they are from those of the value."""
         return super().noise + (0.0 if self.fit.exact else DRAWN)
 
     @cached_property
@@ -243,24 +214,22 @@ class Gcv(OfFit, Logarithm):
     def derivatives(self) -> tuple[float, Array, Array]:
         """V, ∂V/∂ρ and ∂²V/∂ρ²."""
         fit, n, left = self.fit, self.n, self._left
-        first, second = fit.loss(self.model.sums, -fit.forces.sum(axis=1))  # h − Gc = Λc
-        edf, edf2 = self._edf
+        first, second = fit.loss(self.model.sums, -fit.penalty_times_c.sum(axis=1))  # h − Gc = Λc
+        # Derivatives of edf, as good as u is.
+        t, u, v = fit.hessian_traces
+        edf = u.sum(axis=1) - t
+        edf2 = 2 * (u - v) + diagonal(edf)
         value = n * fit.rss / left**2
         slope = n * (first + 2 * fit.rss * edf / left) / left**2
         cross = first[:, None] * edf
-        bent = second + 2 * (cross + cross.swapaxes(0, 1) + fit.rss * edf2) / left
-        bent = n * (bent + 6 * fit.rss * edf[:, None] * edf / left**2) / left**2
-        return float(self.total(value)), self.total(slope), self.total(bent)
+        curved = second + 2 * (cross + cross.swapaxes(0, 1) + fit.rss * edf2) / left
+        curved = n * (curved + 6 * fit.rss * edf[:, None] * edf / left**2) / left**2
+        return float(self.total(value)), self.total(slope), self.total(curved)
 
     @cached_property
     def rounding(self) -> float:
         """That of rss."""
         return float(self.total(self.n * ROUNDING * self.model.sums.power / self._left**2))
-
-    @cached_property
-    def observations(self) -> float:
-        """Of the members that count."""
-        return float(self.total(self.n))
 
     @cached_property
     def _left(self) -> Array:
@@ -269,13 +238,6 @@ class Gcv(OfFit, Logarithm):
         if self.total(left <= ROUNDING * self.n) > 0:
             raise SingularSystemError("no degrees of freedom are left at these strengths")
         return np.asarray(left)
-
-    @cached_property
-    def _edf(self) -> tuple[Array, Array]:
-        """∂edf/∂ρ_j and ∂²edf/∂ρ_i∂ρ_j, as good as u is."""
-        t, u, v = self.fit.bends
-        first = u.sum(axis=1) - t
-        return first, 2 * (u - v) + diagonal(first)
 
 
 class Holders(Logarithm):
@@ -288,48 +250,42 @@ class Holders(Logarithm):
     pairs : sequence of (Model, Sums)
         Of the parts without each, and that part about the same reference.
     rho : ndarray, [J]
-    members : ndarray of bool, [b..], optional
+    included : ndarray of bool, [b..], optional
+        The batch members that counted elsewhere.
+
+    Raises
+    ------
+    SingularSystemError
+        Nothing is determined without some part, or a member that counted elsewhere is not.
     """
 
     def __init__(
-        self, model: Model, pairs: Sequence[tuple[Model, Sums]], rho: Array, members: Members | None = None
+        self, model: Model, pairs: Sequence[tuple[Model, Sums]], rho: Array, included: Mask | None = None
     ) -> None:
         self.model, self.rho = model, rho
-        each = [_left_out(i, rest, part, rho) for i, (rest, part) in enumerate(pairs)]
-        determined, *sums = (functools.reduce(np.add, x) for x in zip(*each, strict=True))
-        self.members = counted(np.broadcast_to(determined == len(pairs), sums[0].shape), members)
-        value, first, second, power, weight = (self.total(x) for x in sums)
-        self._derivatives = float(value / weight), first / weight, second / weight
-        self._rounding = ROUNDING * float(power / weight)
-
-    @property
-    def observations(self) -> float:
-        """Of the members that count."""
-        return float(self.total(self.model.sums.count.astype(np.float64)))
+        determined, sums = np.zeros((), dtype=np.int64), []
+        for i, (rest, part) in enumerate(pairs):
+            try:
+                fit = PenalisedFit(rest, rho)
+            except SingularSystemError as error:
+                raise SingularSystemError(
+                    f"without part {i} the others do not determine the fit: {error}"
+                ) from None
+            determined = determined + fit.factorisation.determined
+            floor = 4 * ROUNDING * part.power + SMALLEST
+            squares = np.maximum(part.rss(fit.c, fit.frame), 0.0) + floor
+            sums.append((squares, *fit.loss(part), part.power, part.weight))
+        totals = [functools.reduce(np.add, x) for x in zip(*sums, strict=True)]
+        self.included = same_members(np.broadcast_to(determined == len(pairs), totals[0].shape), included)
+        self._totals = [self.total(x) for x in totals]
 
     @property
     def derivatives(self) -> tuple[float, Array, Array]:
         """The score and its derivatives."""
-        return self._derivatives
+        value, first, second, _, weight = self._totals
+        return float(value / weight), first / weight, second / weight
 
     @property
     def rounding(self) -> float:
         """Those of the squared errors."""
-        return self._rounding
-
-    @property
-    def factorisation(self) -> Factorisation:
-        """Of G + Λ of all parts together."""
-        return Fit(self.model, self.rho).factorisation
-
-
-def _left_out(i: int, rest: Model, part: Sums, rho: Array) -> tuple[Array, ...]:
-    """Whether the rest determines each member; its squared error on part i and the derivatives of that; s and Σw."""
-    try:
-        fit = Fit(rest, rho)
-    except SingularSystemError as error:
-        raise SingularSystemError(f"without part {i} the others do not determine the fit: {error}") from None
-    determined = np.broadcast_to(fit.factorisation.determined, fit.c.shape[fit.count :])
-    floor = 4 * ROUNDING * part.power + SMALLEST
-    squares = np.maximum(part.rss(fit.c, fit.frame), 0.0) + floor
-    return determined.astype(np.int64), squares, *fit.loss(part), part.power, part.weight
+        return ROUNDING * float(self._totals[3] / self._totals[4])

@@ -116,15 +116,15 @@ def spectrum(space: Space, names: Sequence[str], order: int) -> Spectrum:
     return Spectrum(smoothed, values[:, values.any(axis=0)], copies, float(constant), null)
 
 
-@functools.lru_cache(maxsize=64)  # asked for again by every level, variable and holder
+@functools.lru_cache(maxsize=64)  # needed again at each level, for each variable and holder
 def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
     """Of the derivatives of an order along axis j; order 0 for an axis that is not smoothed."""
     mass = _matrix(space, j, 0)
     log_mass, nothing = float(np.linalg.slogdet(mass)[1]), np.zeros((len(mass), 0))
     if not order:
-        weights, turned = np.linalg.eigh(mass)
+        weights, vectors = np.linalg.eigh(mass)
         return AxisSpectrum(
-            turned / np.sqrt(weights), np.zeros(len(mass)), nothing, nothing.T, log_mass, -log_mass
+            vectors / np.sqrt(weights), np.zeros(len(mass)), nothing, nothing.T, log_mass, -log_mass
         )
     values, vectors = linalg.eigh(_matrix(space, j, order), mass)
     null = _nullity(space, j, order, values)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xspline.solve.costs import CostModel
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.parallel import Resources
 from xspline.solve.penalty import Roughness
@@ -40,13 +41,13 @@ ROUNDING = 2e-15  # of the power of the data: what a residual sum of squares los
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Sums and the penalties whose strengths are looked for.
+    """Sums and the penalties whose strengths are to be chosen.
 
     Parameters
     ----------
     space : Space
     sums : Sums
-        About the mean of each member, where the space has the constant.
+        As `centred` makes them.
     names : tuple of str
         Coordinates that are smoothed.
     order : int
@@ -63,19 +64,15 @@ class Model:
     solver: str | None = None
     resources: Resources | None = None
 
-    @staticmethod
-    def of(
-        sums: Sums,
-        space: Space,
-        names: tuple[str, ...],
-        order: int,
-        solver: str | None,
-        resources: Resources | None = None,
-    ) -> Model:
-        """Of sums about any reference."""
-        sums = _about_mean(sums, space)
-        sums = replace(sums, gram=sums.gram.with_batch_axes(sums.batch_ndim))
-        return Model(space, sums, names, order, solver, resources)
+    @property
+    def observations(self) -> int:
+        """Their number, the largest of any batch member."""
+        return int(self.sums.count.max(initial=0))
+
+    @property
+    def costs(self) -> CostModel:
+        """What its solves cost."""
+        return (self.resources or Resources.here()).costs
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -89,25 +86,24 @@ class Model:
 
     def about(self, sums: Sums) -> Model:
         """The same penalties with other sums, about any reference."""
-        return Model.of(sums, self.space, self.names, self.order, self.solver, self.resources)
+        return replace(self, sums=centred(sums, self.space))
 
 
-def _about_mean(sums: Sums, space: Space) -> Sums:
-    """Rounding errors of s − 2hᵀc + cᵀGc are relative to s, which is least about the mean."""
-    if not space.has_constant:
-        return sums
-    along = functools.reduce(np.multiply, np.ix_(*space.frame.constant))
-    total = np.tensordot(along, sums.full_moment(space.frame), axes=along.ndim)
-    seen = sums.weight > 0
-    return sums.recentred(
-        sums.reference + np.where(seen, total / np.where(seen, sums.weight, 1.0), 0.0), space.frame
-    )
+def centred(sums: Sums, space: Space) -> Sums:
+    """Sums about the mean of each batch member, where the space has the constant.
+
+    Rounding errors of s − 2hᵀc + cᵀGc are relative to s, which is least about the mean.
+    """
+    if space.has_constant:
+        along = functools.reduce(np.multiply, np.ix_(*space.frame.constant))
+        total = np.tensordot(along, sums.full_moment(space.frame), axes=along.ndim)
+        observed = sums.weight > 0
+        mean = np.where(observed, total / np.where(observed, sums.weight, 1.0), 0.0)
+        sums = sums.recentred(sums.reference + mean, space.frame)
+    return replace(sums, gram=sums.gram.with_batch_axes(sums.batch_ndim))
 
 
-# --- one penalised fit
-
-
-class Fit:
+class PenalisedFit:
     """The penalised fit of a model at one ρ, and its derivatives.
 
     Parameters
@@ -115,7 +111,7 @@ class Fit:
     model : Model
     rho : ndarray, [J]
     exact : int
-        P² times the number of systems up to which `bends` are exact; it takes P solves a system.
+        P² times the number of systems up to which `hessian_traces` are exact; it takes P solves a system.
 
     Attributes
     ----------
@@ -135,13 +131,13 @@ class Fit:
 
     def factorised(self) -> Factorisation:
         """G + Λ, by a solver that knows its inverse."""
-        model, most = self.model, int(self.model.sums.count.max(initial=0))
+        model = self.model
         return factorise(
             model.sums.gram,
             self.penalty,
             model.space,
             model.solver,
-            observations=most,
+            observations=model.observations,
             exact=True,
             resources=model.resources,
         )
@@ -155,31 +151,31 @@ class Fit:
         return np.maximum(sums.rss(self.c, self.frame), 0.0) + floor
 
     @cached_property
-    def forces(self) -> Array:
+    def penalty_times_c(self) -> Array:
         """λ_jS_jc, [P, J, b..]."""
-        return self.pushed(self.c)
+        return self.apply_penalties(self.c)
 
     @cached_property
-    def slopes(self) -> Array:
-        """x_j = A⁻¹λ_jS_jc, [P, J, b..]."""
-        return self.solved(self.forces)
+    def coefficient_derivatives(self) -> Array:
+        """x_j = A⁻¹λ_jS_jc, the derivatives of c by −ρ_j, [P, J, b..]."""
+        return self.apply_inverse(self.penalty_times_c)
 
     @cached_property
     def q(self) -> Array:
         """cᵀλ_jS_jc, [J, b..]."""
-        return np.asarray(np.einsum("p...,pj...->j...", flat(self.c, self.count), self.forces))
+        return np.asarray(np.einsum("p...,pj...->j...", self.flat(self.c), self.penalty_times_c))
 
     @cached_property
     def w(self) -> Array:
         """(λ_iS_ic)ᵀA⁻¹(λ_jS_jc), [J, J, b..]."""
-        return products(self.forces, self.slopes)
+        return products(self.penalty_times_c, self.coefficient_derivatives)
 
     @cached_property
     def traces(self) -> Array:
         """t_j, [J, b..]."""
         return self.factorisation.traces(self.terms)
 
-    def pushed(self, v: Array) -> Array:
+    def apply_penalties(self, v: Array) -> Array:
         """λ_jS_jv of vectors [K.., rest..]: [P, J, rest..].
 
         The part of v that a penalty ignores is taken out first: it is the larger part, and λ would blow up its rounding
@@ -187,28 +183,36 @@ class Fit:
         """
         axes = self.model.spectrum.axes.items()
         wiggly = (spectrum.wiggly(v, axis) for axis, spectrum in axes)
-        each = [term.matvec(part, self.frame) for term, part in zip(self.terms, wiggly, strict=True)]
-        return np.stack([flat(force, self.count) for force in each], axis=1)
+        images = [term.matvec(part, self.frame) for term, part in zip(self.terms, wiggly, strict=True)]
+        return np.stack([self.flat(image) for image in images], axis=1)
 
-    def solved(self, v: Array) -> Array:
+    def apply_inverse(self, v: Array) -> Array:
         """A⁻¹v of vectors [P, rest.., b..]."""
-        return flat(self.factorisation.solve(v.reshape(*self.frame.sizes, *v.shape[1:])), self.count)
+        return self.flat(self.factorisation.solve(self.shaped(v)))
+
+    def flat(self, v: Array) -> Array:
+        """[K.., rest..] to [P, rest..]."""
+        return v.reshape(self.size, *v.shape[self.count :])
+
+    def shaped(self, v: Array) -> Array:
+        """[P, rest..] to [K.., rest..]."""
+        return v.reshape(*self.frame.sizes, *v.shape[1:])
 
     def loss(self, other: Sums, residual: Array | None = None) -> tuple[Array, Array]:
         """Derivatives of s − 2hᵀc + cᵀGc of sums with the reference of the fit: [J, b..] and [J, J, b..].
 
         Gc − h may be given, [P, b..].
         """
-        g, x = other.gram.with_batch_axes(other.batch_ndim), self.slopes
+        g, x = other.gram.with_batch_axes(other.batch_ndim), self.coefficient_derivatives
         if residual is None:
-            residual = flat(g.matvec(self.c, self.frame) - other.full_moment(self.frame), self.count)
-        pull = self.pushed(self.solved(residual).reshape(self.c.shape))
+            residual = self.flat(g.matvec(self.c, self.frame) - other.full_moment(self.frame))
+        pull = self.apply_penalties(self.shaped(self.apply_inverse(residual)))
         along, across = np.einsum("p...,pj...->j...", residual, x), products(pull, x)
-        curved = flat(g.matvec(x.reshape(*self.frame.sizes, *x.shape[1:]), self.frame), self.count)
+        curved = self.flat(g.matvec(self.shaped(x), self.frame))
         return -2 * along, 2 * (products(x, curved) + across + across.swapaxes(0, 1) - diagonal(along))
 
     @cached_property
-    def bends(self) -> tuple[Array, Array, Array]:
+    def hessian_traces(self) -> tuple[Array, Array, Array]:
         """t_j, u_ij, and Σ_k tr(A⁻¹λ_iS_iA⁻¹λ_kS_kA⁻¹λ_jS_j): [J, b..] and twice [J, J, b..].
 
         All from the same x: where these are draws, what is left of t − u has no more error than its size allows.
@@ -216,17 +220,17 @@ class Fit:
         t = u = v = np.zeros(())
         for draws in self._draws():
             x = self.factorisation.apply_inverse_sqrt(draws)
-            forces = self.pushed(x)
-            slopes = self.solved(forces)
-            stiff = self.pushed(slopes.reshape(*self.frame.sizes, *slopes.shape[1:])).sum(axis=1)
-            t = t + np.einsum("pm...,pjm...->j...", flat(x, self.count), forces)
-            u = u + products(forces, slopes).sum(axis=2)
-            v = v + products(slopes, stiff).sum(axis=2)
+            weighted = self.apply_penalties(x)
+            solved = self.apply_inverse(weighted)
+            twice = self.apply_penalties(self.shaped(solved)).sum(axis=1)
+            t = t + np.einsum("pm...,pjm...->j...", self.flat(x), weighted)
+            u = u + products(weighted, solved).sum(axis=2)
+            v = v + products(solved, twice).sum(axis=2)
         return t, u, v
 
     @property
     def exact(self) -> bool:
-        """Whether `bends` are exact."""
+        """Whether `hessian_traces` are exact."""
         return self.size**2 * self.factorisation.determined.size <= self.limit
 
     def _draws(self) -> Iterator[Array]:
@@ -241,12 +245,7 @@ class Fit:
                 z = np.eye(size, m, -start).reshape(size, m, *(1 for _ in batch))
             else:
                 z = rng.choice([-1.0, 1.0], (size, m, *batch)) / math.sqrt(count)
-            yield z.reshape(*self.frame.sizes, *z.shape[1:])
-
-
-def flat(v: Array, count: int) -> Array:
-    """[K.., rest..] to [P, rest..]."""
-    return v.reshape(math.prod(v.shape[:count]), *v.shape[count:])
+            yield self.shaped(z)
 
 
 def products(a: Array, b: Array) -> Array:

@@ -1,12 +1,17 @@
 """Minimum of a smooth score over a box by Newton's method, with few evaluations: each costs a factorisation.
 
-Scores are in the units of a log-likelihood: 1 is a difference, 1e-5 is none.
+The Hessian's eigenvalues are taken by their magnitude, steps are at most `LONGEST` and are halved while the score
+rises or does not exist. Where the score falls towards a limit, as C exp(−|ρ|) does, Newton's steps have length 1 for
+ever: there the bound is tried at once.
+
+Scores are in the units of a log-likelihood: a difference of 1 matters, one of 1e-5 does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -18,9 +23,10 @@ from xspline.solve.errors import SingularSystemError
 LONGEST = 5.0  # a step along an eigenvector of the Hessian
 NEAR = 5e-5  # a step that ends the search
 GAIN = 1e-10  # and one that promises no more than this,
-DOUBT = 0.01  # or than this share of the rounding errors: slopes are more exact than the score
-SLACK = 1e-5  # what a step may lose
-LEVEL = 1e-5  # a slope that is none, on a bound
+DOUBT = 0.01  # or than this share of the rounding errors: gradients are more exact than the score
+SLACK = 1e-5  # what the score may rise by over a step
+OVERSHOT = 0.5  # of the slope at the start of a step is the most that it may have uphill at its end
+LEVEL = 1e-5  # a slope on a bound that counts as none
 STEPS = 50
 HALVINGS = 10
 LOST = 1e-3  # what may be left to gain where no step gains anything
@@ -29,172 +35,197 @@ TAIL = 0.3  # what is left to gain where the score is looked at on the bound
 
 
 class Point(Protocol):
-    """A score at one ρ; its derivatives are worked out when asked for."""
+    """A score at one ρ; its derivatives are computed when they are needed."""
 
     @property
+    @abstractmethod
+    def value(self) -> float | None:
+        """What is minimised; None where only its derivatives are known."""
+
+    @property
+    @abstractmethod
+    def gradient(self) -> Array:
+        """Its derivatives by ρ, [J]."""
+
+    @property
+    @abstractmethod
+    def hessian(self) -> Array:
+        """Its second derivatives by ρ, [J, J]; errors in it make the search longer, not its result worse."""
+
+    @property
+    @abstractmethod
     def noise(self) -> float:
         """Rounding errors of the value."""
-        ...
-
-    @property
-    def value(self) -> float: ...
-    @property
-    def gradient(self) -> Array: ...
-    @property
-    def hessian(self) -> Array: ...
 
 
 P = TypeVar("P", bound=Point)
 
 
 @dataclass(frozen=True, eq=False)
-class Minimum(Generic[P]):
-    """Where the search ended.
+class State(Generic[P]):
+    """Where a search stands or has ended.
 
     Parameters
     ----------
     rho : ndarray, [J]
     point : Point
         The score there.
-    at_bound : ndarray of bool, [J]
-        Coordinates on a bound, beyond which the score does not rise.
+    lower, upper : ndarray, [J]
+        Bounds; they have drawn closer where there was no score.
+    tried : ndarray of bool, [J]
+        Coordinates whose bound has been tried, which happens once.
+    stride : float
+        Least length of a step where the score curves downwards.
     converged : bool
-        False: the number of steps ran out.
+        False while the search goes on, and where the number of steps ran out.
     """
 
     rho: Array
     point: P
-    at_bound: NDArray[np.bool_]
-    converged: bool
+    lower: Array
+    upper: Array
+    tried: NDArray[np.bool_]
+    stride: float = 0.0
+    converged: bool = False
+
+    @property
+    def at_bound(self) -> NDArray[np.bool_]:
+        """Coordinates on a bound, beyond which the score falls or is flat."""
+        g = self.point.gradient
+        low, high = self.rho <= self.lower, self.rho >= self.upper
+        return np.asarray((low & (g > -LEVEL)) | (high & (g < LEVEL)))
+
+    def clip(self, rho: Array) -> Array:
+        """The nearest place within the bounds."""
+        return np.clip(rho, self.lower, self.upper)
 
 
-class Search(Generic[P]):
-    """Newton's method on ρ within bounds.
-
-    The Hessian's eigenvalues are taken by their magnitude, steps are at most `LONGEST` and are halved while the score
-    rises or does not exist. Where the score falls towards a limit, as C exp(−|ρ|) does, Newton's steps have length 1
-    for ever: there the bound is tried at once.
+def minimise(
+    score: Callable[[Array], P], start: Array, lower: Array, upper: Array, near: float = NEAR
+) -> State[P]:
+    """The minimum of a score within bounds.
 
     Parameters
     ----------
     score : callable
         ρ to Point; raises SingularSystemError where there is no score.
+    start : ndarray, [J]
+        There has to be a score.
     lower, upper : ndarray, [J]
     near : float
         A step this short ends the search.
     """
+    rho = np.clip(start, lower, upper)
+    state = State(rho, score(rho), lower, upper, np.zeros(len(rho), dtype=bool))
+    hessian, correction = state.point.hessian, np.zeros((len(rho), len(rho)))
+    for _ in range(STEPS):
+        step, downhill = _newton_step(state, hessian)
+        if _ends(state.point, step, near):
+            return replace(state, converged=True)
+        before, state = state, _advanced(score, state, step, hessian)
+        if state.point is before.point:  # what is left is rounding, or gradients that are not the score's
+            return replace(state, converged=_gain(state.point, step) < LOST + state.point.noise)
+        moved = state.rho - before.rho
+        # After a whole step downhill: twice as far the next time.
+        state = replace(state, stride=2 * downhill if np.allclose(moved, step) else 0.0)
+        if np.max(np.abs(moved)) <= SHORT:
+            if _ends(state.point, _newton_step(state, hessian)[0], near):  # which spares the Hessian there
+                return replace(state, converged=True)
+            correction = _corrected(correction, moved, before.point, state.point)
+        hessian = state.point.hessian + correction
+    return state
 
-    def __init__(self, score: Callable[[Array], P], lower: Array, upper: Array, near: float = NEAR) -> None:
-        self.score, self.lower, self.upper, self.near = score, lower.copy(), upper.copy(), near
-        self.error = np.zeros((len(lower), len(lower)))  # of the Hessians, as the slopes showed
-        self.stride = self.downhill = 0.0  # least and last length of steps where the score curves downwards
-        self.leapt = np.zeros(len(lower), dtype=bool)  # a bound is tried once
 
-    def run(self, start: Array) -> Minimum[P]:
-        """From a start at which there is a score."""
-        rho = np.clip(start, self.lower, self.upper)
-        point = self.score(rho)
-        bend, converged = point.hessian, False
-        for _ in range(STEPS):
-            step = self._step(rho, point, bend)
-            if self._ends(point, step):
-                converged = True
-                break
-            found = self._better(rho, point, step, bend)
-            if found is None:  # all that is left are rounding errors, or slopes that are none of the score
-                converged = _gain(point, step) < LOST + point.noise
-                break
-            (last, before), (rho, point) = (rho, point), found
-            moved = rho - last
-            # Downhill all the way: twice as far the next time.
-            self.stride = 2 * self.downhill if np.allclose(moved, step) else 0.0
-            if np.max(np.abs(moved)) <= SHORT:
-                if self._ends(point, self._step(rho, point, bend)):  # which spares the Hessian there
-                    converged = True
-                    break
-                self._learn(moved, before, point)
-            bend = point.hessian + self.error
-        return Minimum(rho, point, self._outward(rho, point), converged)
-
-    def _ends(self, point: P, step: Array) -> bool:
-        short = bool(np.max(np.abs(step)) < self.near)
-        return short or _gain(point, step) < GAIN + DOUBT * point.noise
-
-    def _learn(self, step: Array, before: P, after: P) -> None:
-        """Make the mean of two Hessians agree with the slopes at both, by the least change (Powell 1970).
-
-        Hessians may come from draws; then it is this that makes the last steps short.
-        """
-        length = step @ step
-        mean = (before.hessian + after.hessian) / 2 + self.error
-        wrong = (after.gradient - before.gradient - mean @ step) / length
-        self.error += np.outer(wrong, step) + np.outer(step, wrong)
-        self.error -= (wrong @ step) / length * np.outer(step, step)
-
-    def _outward(self, rho: Array, point: P) -> NDArray[np.bool_]:
-        """Coordinates on a bound where the score falls beyond it, or is flat."""
-        g = point.gradient
-        return np.asarray(((rho <= self.lower) & (g > -LEVEL)) | ((rho >= self.upper) & (g < LEVEL)))
-
-    def _step(self, rho: Array, point: P, bend: Array) -> Array:
-        free = ~self._outward(rho, point)
-        step = np.zeros(len(rho))
-        if free.any():
-            values, vectors = np.linalg.eigh(bend[np.ix_(free, free)])
-            least = max(1e-7 * np.abs(values).max(), np.finfo(np.float64).tiny)
-            along = vectors.T @ point.gradient[free] / np.maximum(np.abs(values), least)
-            down = (values < 0) & (np.abs(along) < self.stride)
-            along[down] = np.copysign(self.stride, along[down])
-            self.downhill = float(np.max(np.abs(along), where=values < 0, initial=0.0))
-            step[free] = -vectors @ np.clip(along, -LONGEST, LONGEST)
-        return step
-
-    def _better(self, rho: Array, point: P, step: Array, bend: Array) -> tuple[Array, P] | None:
-        """A place where the score is lower, and the score there."""
-        slack = SLACK + point.noise
-        tail = self._tail(rho, point, np.diagonal(bend))
-        if tail.any():
-            leap = np.where(tail, np.where(point.gradient < 0, self.upper, self.lower), rho + step)
-            leap = np.clip(leap, self.lower, self.upper)
-            found = self._try(rho, leap)
-            self.leapt |= tail
-            if (
-                found is not None
-                and found.value <= point.value + slack
-                and self._outward(leap, found)[tail].all()
-            ):
-                return leap, found
-        for trial in self._halved(rho, step):
-            found = self._try(rho, trial)
-            if found is not None and found.value <= point.value + slack:
-                return trial, found
-        return None
-
-    def _tail(self, rho: Array, point: P, bend: Array) -> NDArray[np.bool_]:
-        """Coordinates along which the score falls as C exp(−|ρ|) does, with little left to fall."""
-        g = point.gradient
-        length = np.abs(g) / np.where(bend > 0, bend, np.inf)
-        near = (length > 0.6) & (length < 1.7) & (np.abs(g) < TAIL)
-        return np.asarray(near & ~self.leapt & ~self._outward(rho, point))
-
-    def _halved(self, rho: Array, step: Array) -> Iterator[Array]:
-        for halving in range(HALVINGS):
-            yield np.clip(rho + step * 0.5**halving, self.lower, self.upper)
-
-    def _try(self, rho: Array, trial: Array) -> P | None:
-        """The score at a place; where there is none, the bounds draw closer."""
-        try:
-            point = self.score(trial)
-            if np.isfinite(point.value):
-                return point
-        except SingularSystemError:
-            pass
-        middle, far = (rho + trial) / 2, np.abs(trial - rho) >= 0.5 * np.max(np.abs(trial - rho))
-        self.upper = np.where(far & (trial > rho), np.minimum(self.upper, middle), self.upper)
-        self.lower = np.where(far & (trial < rho), np.maximum(self.lower, middle), self.lower)
-        return None
+def _ends(point: Point, step: Array, near: float) -> bool:
+    """Whether a step is not worth taking."""
+    short = bool(np.max(np.abs(step)) < near)
+    return short or _gain(point, step) < GAIN + DOUBT * point.noise
 
 
 def _gain(point: Point, step: Array) -> float:
     """Twice what a step of Newton's method promises."""
     return abs(float(point.gradient @ step))
+
+
+def _newton_step(state: State[P], hessian: Array) -> tuple[Array, float]:
+    """Newton's step of the coordinates that are free, and its length where the score curves downwards."""
+    free, step, downhill = ~state.at_bound, np.zeros(len(state.rho)), 0.0
+    if free.any():
+        values, vectors = np.linalg.eigh(hessian[np.ix_(free, free)])
+        least = max(1e-7 * np.abs(values).max(), np.finfo(np.float64).tiny)
+        along = vectors.T @ state.point.gradient[free] / np.maximum(np.abs(values), least)
+        down = (values < 0) & (np.abs(along) < state.stride)
+        along[down] = np.copysign(state.stride, along[down])
+        downhill = float(np.max(np.abs(along), where=values < 0, initial=0.0))
+        step[free] = -vectors @ np.clip(along, -LONGEST, LONGEST)
+    return step, downhill
+
+
+def _corrected(correction: Array, step: Array, before: Point, after: Point) -> Array:
+    """Make the mean of two Hessians agree with the gradients at both, by the least change (Powell 1970).
+
+    Hessians may come from random draws; then it is this that makes the last steps short.
+    """
+    length = step @ step
+    mean = (before.hessian + after.hessian) / 2 + correction
+    wrong = (after.gradient - before.gradient - mean @ step) / length
+    correction = correction + (np.outer(wrong, step) + np.outer(step, wrong))
+    return np.asarray(correction - (wrong @ step) / length * np.outer(step, step))
+
+
+def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian: Array) -> State[P]:
+    """The search at a place where the score is lower: the bounds along tails, else a part of the step.
+
+    Where there is none the point stays; bounds may have drawn closer.
+    """
+    tail = _tail(state, np.diagonal(hessian))
+    if tail.any():
+        bounds = np.where(state.point.gradient < 0, state.upper, state.lower)
+        trial = _tried(score, state, np.where(tail, bounds, state.rho + step))
+        state = replace(state, lower=trial.lower, upper=trial.upper, tried=state.tried | tail)
+        if _is_better(state, trial) and trial.at_bound[tail].all():
+            return replace(trial, tried=state.tried)
+    for halving in range(HALVINGS):
+        trial = _tried(score, state, state.rho + step * 0.5**halving)
+        if _is_better(state, trial):
+            return trial
+        state = replace(state, lower=trial.lower, upper=trial.upper)
+    return state
+
+
+def _tail(state: State[P], curvature: Array) -> NDArray[np.bool_]:
+    """Coordinates along which the score falls as C exp(−|ρ|) does, with little left to fall."""
+    g = state.point.gradient
+    if state.point.value is None:  # whether the bound is better could not be told
+        return np.zeros(len(g), dtype=bool)
+    length = np.abs(g) / np.where(curvature > 0, curvature, np.inf)
+    near = (length > 0.6) & (length < 1.7) & (np.abs(g) < TAIL)
+    return np.asarray(near & ~state.tried & ~state.at_bound)
+
+
+def _tried(score: Callable[[Array], P], state: State[P], rho: Array) -> State[P]:
+    """The search at another place; where there is no score it stays, and the bounds draw closer."""
+    trial = state.clip(rho)
+    try:
+        point = score(trial)
+        if point.value is None or np.isfinite(point.value):
+            return replace(state, rho=trial, point=point)
+    except SingularSystemError:
+        pass
+    middle, distance = (state.rho + trial) / 2, np.abs(trial - state.rho)
+    far = distance >= 0.5 * np.max(distance)
+    return replace(
+        state,
+        upper=np.where(far & (trial > state.rho), np.minimum(state.upper, middle), state.upper),
+        lower=np.where(far & (trial < state.rho), np.maximum(state.lower, middle), state.lower),
+    )
+
+
+def _is_better(state: State[P], trial: State[P]) -> bool:
+    """Whether the score does not rise; without a value, whether the trial does not end far uphill."""
+    point, other, moved = state.point, trial.point, trial.rho - state.rho
+    if other is point:
+        return False
+    if point.value is None or other.value is None:
+        return bool(other.gradient @ moved <= OVERSHOT * abs(point.gradient @ moved))
+    return other.value <= point.value + (SLACK + point.noise)

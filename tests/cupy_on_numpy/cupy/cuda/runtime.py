@@ -1,4 +1,4 @@
-"""What it says of itself."""
+"""What CUDA says about its devices."""
 
 from __future__ import annotations
 

@@ -1,0 +1,49 @@
+"""The line that a notebook user types, on real data: without arguments, everything chosen and shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+
+
+def check(field: xs.Field, data: xr.DataArray, r2: float) -> None:
+    """What every field that nobody described has: a penalty that was chosen, and a line of code that asks for it."""
+    summary = field.summary()
+    print(f"{data.name}: {field.code()}\n{summary.attrs['smoothing']}")
+    assert field.request.penalty == "reml" and np.isfinite(summary["lambda"]).all() and float(summary.r2) > r2
+    again = eval(f"data.spline.space({field.code()[4:].split(', penalty=')[0]})", {"data": data, "xs": xs})
+    assert again == field.space
+    assert all(basis.code("xs.").split("(")[0] in repr(field) for _, basis in field.space.axes.values())
+
+
+@pytest.mark.slow
+def test_a_global_product_with_and_without_dask(data_dir: Path) -> None:
+    path = data_dir / "ersst_v5_2010_2020.nc"
+    field = xr.open_dataset(path).sst.spline.fit()
+    assert field.space.shape == (25, 32, 7)
+    check(field, xr.open_dataset(path).sst, 0.997)
+    chunked = xr.open_dataset(path, chunks={}).sst.spline.fit()
+    np.testing.assert_allclose(chunked.summary()["lambda"], field.summary()["lambda"], rtol=1e-8)
+
+
+def test_reports_of_moorings(data_dir: Path) -> None:
+    ds = xr.open_dataset(data_dir / "tao_sst_5day.nc").load()
+    sst = ds.set_coords(["lat", "lon", "time"]).sst
+    check(sst.spline.fit(), sst, 0.8)
+
+
+@pytest.mark.slow
+def test_a_curvilinear_grid(data_dir: Path) -> None:
+    ice = xr.open_dataset(data_dir / "cmip6_canesm5_sea_ice_2020.nc").siconc
+    check(ice.spline.fit(), ice, 0.95)
+
+
+@pytest.mark.slow  # 19,343 coefficients, solved a few times over
+def test_an_altimetry_product(data_dir: Path) -> None:
+    adt = xr.open_dataset(data_dir / "adt_mediterranean_2005_q2.nc").adt
+    check(adt.spline.fit(), adt, 0.85)

@@ -1,0 +1,66 @@
+"""The README's code, run as it stands, block after block in one namespace, on small data where it opens a product."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from tests.products import sst
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def product() -> xr.Dataset:
+    """Three years of months around the dates and places that the README names, in its names and units."""
+    data = sst(months=36, lat=np.linspace(-28, 28, 15), lon=np.linspace(122, 278, 27), gaps=0.05)
+    months = (np.datetime64("2008-01") + np.arange(36)).astype("datetime64[ns]")
+    return data.assign_coords(time=months).to_dataset()
+
+
+def reports_of(ds: xr.Dataset) -> xr.Dataset:
+    """Some of its values as reports along obs."""
+    points = ds.sst.stack(obs=("time", "lat", "lon")).dropna("obs")
+    chosen = np.random.default_rng(0).choice(points.size, 2_000, replace=False)
+    return points[np.sort(chosen)].reset_index("obs").to_dataset()
+
+
+@pytest.fixture
+def namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the README's text takes as given: two files of one product, a grid, halves of two holders, reports."""
+    monkeypatch.chdir(tmp_path)
+    ds = product()
+    ds.to_netcdf("sst.nc")
+    ds.chunk(time=12).to_zarr("sst.zarr", consolidated=False)
+    west, east = ds.where(ds.lon < 200), ds.where(ds.lon >= 200)
+    space = ds.sst.spline.space(lat=13, lon=23)
+    east.sst.spline.statistics(space, holder="partner").to_zarr("partner.zarr")
+    return {"grid": ds.isel(time=slice(0, 2)), "west": west, "reports": reports_of(ds)}
+
+
+def test_the_readme_runs(namespace: dict[str, Any]) -> None:
+    assert len(BLOCKS) >= 8
+    for number, block in enumerate(BLOCKS):
+        first = README.read_text(encoding="utf-8").split(block)[0].count("\n")
+        code = compile("\n" * first + block, str(README), "exec")  # errors name the README's lines
+        with warnings.catch_warnings():
+            # The README opens a store without saying consolidated=False.
+            warnings.filterwarnings(
+                "ignore", "Failed to open Zarr store with consolidated metadata", RuntimeWarning
+            )
+            exec(code, namespace)
+        if number == 0:
+            assert isinstance(namespace["field"], xs.Field)
+    assert namespace["field"].statistics.holders == ("2008", "2009", "2010"), "holder='time.year'"
+    assert Path("sums").is_dir(), "checkpoint='sums'"
+    recovered = namespace["u"].recover(
+        "u_t = D * (u_xx + u_yy)", at=namespace["truth"].grid(x=40, y=40, t=30)
+    )
+    assert recovered.estimate.item() == pytest.approx(namespace["truth"].parameters["D"], rel=0.1)

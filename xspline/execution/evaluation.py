@@ -1,0 +1,196 @@
+"""Values of a field, as lazy as their target: each task evaluates its own block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.core import normalize_chunks
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+
+from xspline.execution.cuts import Cuts, aligned
+from xspline.execution.dask_api import DataNode, Graph, Task, TaskRef, add_data, new_name
+from xspline.execution.device.gpu import check_device, to_device, to_host
+from xspline.execution.limits import LIMITS, Limits
+from xspline.execution.source import axes_of_coordinates, cut, is_dask
+from xspline.kernels import Layout, evaluate_pairs
+from xspline.kernels import evaluate as evaluate_values
+from xspline.spaces import Space
+
+
+def evaluate(
+    coefficients: Any,
+    coordinates: Sequence[Any],
+    layout: Layout,
+    space: Space,
+    orders: tuple[int, ...],
+    shape: tuple[int, ...],
+    *,
+    pairs: bool = False,
+    chunks: Any = None,
+    device: str | None = None,
+    limits: Limits = LIMITS,
+) -> Any:
+    """Return the values, or derivatives, of a field over a target; with `pairs`, the quadratic forms φᵀZφ.
+
+    Parameters
+    ----------
+    coefficients : [K.., b..] NumPy array, or a Dask array; with `pairs` Z, [K.., O.., b..].
+    coordinates : per coefficient axis an array over its group's data axes, floats of its axis; NumPy or Dask.
+    layout : how the axes of the target meet those of the coefficients.
+    space : the functions.
+    orders : derivative order per coefficient axis.
+    shape : of the target.
+    pairs : whether `coefficients` are pairs, as those of `xspline.kernels.evaluate_pairs`.
+    chunks : of the result, as Dask reads them; None for NumPy unless something given is a Dask array.
+    device : None (the host) or "cuda".
+    limits : up to which size coordinates travel whole.
+
+    Returns
+    -------
+    NumPy or Dask array of float64, NaN outside the domain.
+    """
+    check_device(device)
+    axes_of = axes_of_coordinates(layout)
+    lazy = chunks is not None or is_dask(coefficients) or any(map(is_dask, coordinates))
+    if chunks is None:  # those of the lazy coordinates, and one chunk along all other axes
+        chunked = [(axes, x) for axes, x in zip(axes_of, coordinates, strict=True) if is_dask(x)]
+        known = {a: c for axes, x in chunked for a, c in zip(axes, x.chunks, strict=True)}
+        chunks = tuple(known.get(a, (n,)) for a, n in enumerate(shape))
+    cuts = Cuts.of_chunks(normalize_chunks(chunks, shape, dtype=float))
+    request = Request(layout, space, orders, pairs, cuts, device)
+    if lazy:
+        return _lazy_values(coefficients, coordinates, request, limits)
+    check_device(device, here=True)
+    return _values(coefficients, coordinates, request, shape)
+
+
+def deferred(
+    function: Callable[[list[Any]], np.ndarray], parts: Sequence[Any], shape: tuple[int, ...]
+) -> da.Array:
+    """Return ``function(parts)``, an array of floats of that shape, as a Dask array of one block.
+
+    Parameters
+    ----------
+    parts : lazy values, or values.
+    """
+    graph: Graph = {}
+    refs = [TaskRef(p.key if isinstance(p, Delayed) else add_data(graph, "part", p)) for p in parts]
+    name = new_name("solve")
+    key = (name, *(0,) * len(shape))
+    graph[key] = Task(key, _call, function, *refs)
+    lazy: list[Any] = [part for part in parts if isinstance(part, Delayed)]
+    layers = HighLevelGraph.from_collections(name, graph, dependencies=lazy)
+    return da.Array(layers, name, tuple((n,) for n in shape), dtype=float)
+
+
+def _call(function: Callable[[list[Any]], np.ndarray], *parts: Any) -> np.ndarray:
+    return function(list(parts))
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What every task of one evaluation needs beside the coefficients.
+
+    Attributes
+    ----------
+    layout, space, orders, pairs, device : as of `evaluate`.
+    cuts : blocks of the target.
+    coordinates : those that travel whole; None for those that come by the block.
+    """
+
+    layout: Layout
+    space: Space
+    orders: tuple[int, ...]
+    pairs: bool
+    cuts: Cuts
+    device: str | None
+    coordinates: tuple[Any, ...] = ()
+
+
+def _lazy_values(coefficients: Any, coordinates: Sequence[Any], request: Request, limits: Limits) -> da.Array:
+    """Return the Dask array; on each worker its tasks share one copy of request and coefficients."""
+    chunks = request.cuts.chunks
+    axes_of = axes_of_coordinates(request.layout)
+    arrays = [
+        aligned(x, tuple(chunks[a] for a in axes), limits)
+        for axes, x in zip(axes_of, coordinates, strict=True)
+    ]
+    whole = tuple(None if is_dask(x) else np.asarray(x) for x in arrays)
+    ndim = len(chunks)
+    # Its blocks repeat one byte without memory; it lends the grid of blocks to map_blocks.
+    template = da.zeros(tuple(map(sum, chunks)), chunks=chunks, dtype=np.int8)
+    spread = [_spread(x, axes, ndim) for axes, x in zip(axes_of, arrays, strict=True) if is_dask(x)]
+    if is_dask(coefficients):
+        single = coefficients.rechunk(-1) if coefficients.npartitions > 1 else coefficients
+        # A key of its own: that of a block is a tuple, which a graph of several results loses when it is culled.
+        key = f"{single.name}-whole"
+        task = Task(key, np.asarray, TaskRef((single.name, *(0,) * single.ndim)))
+        shared = Delayed(key, HighLevelGraph.from_collections(key, {key: task}, dependencies=[single]))
+    else:
+        shared = _shared(np.asarray(coefficients))
+    return da.map_blocks(
+        _block,
+        template,
+        *spread,
+        request=_shared(replace(request, coordinates=whole)),
+        coefficients=shared,
+        dtype=np.float64,
+        meta=np.empty((0,) * ndim),
+        name=new_name("evaluate"),
+    )
+
+
+def _shared(value: Any) -> Delayed:
+    key = new_name("request")
+    return Delayed(key, HighLevelGraph.from_collections(key, {key: DataNode(key, value)}, dependencies=()))
+
+
+def _spread(array: da.Array, axes: tuple[int, ...], ndim: int) -> da.Array:
+    """Return an array over some of the axes as one over all, of length 1 along the others."""
+    array = array.transpose(sorted(range(len(axes)), key=lambda i: axes[i]))
+    return array[tuple(slice(None) if a in axes else None for a in range(ndim))]
+
+
+def _gathered(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Return a block of an array that `_spread` spread over its own axes again, in their order."""
+    lengths = [array.shape[a] for a in sorted(axes)]
+    return np.moveaxis(array.reshape(lengths), range(len(axes)), [axes.index(a) for a in sorted(axes)])
+
+
+def _block(
+    template: np.ndarray,
+    *arrays: np.ndarray,
+    request: Request,
+    coefficients: np.ndarray,
+    block_id: tuple[int, ...] = (),
+) -> np.ndarray:
+    """Evaluate one block of the target, with the batch members that it holds."""
+    layout, box = request.layout, request.cuts.box(block_id)
+    chunked = iter(arrays)
+    coordinates = [
+        _gathered(next(chunked), axes) if x is None else cut(x, axes, box)
+        for axes, x in zip(axes_of_coordinates(layout), request.coordinates, strict=True)
+    ]
+    # An extent of 1 is shared by all batch members.
+    extents = coefficients.shape[coefficients.ndim - len(layout.batch_axes) :]
+    members: tuple[Any, ...] = tuple(
+        box[a] if n > 1 else slice(None) for a, n in zip(layout.batch_axes, extents, strict=True)
+    )
+    return _values(coefficients[(..., *members)], coordinates, request, template.shape)
+
+
+def _values(
+    coefficients: Any, coordinates: Sequence[Any], request: Request, shape: tuple[int, ...]
+) -> np.ndarray:
+    if 0 in shape:
+        return np.empty(shape)
+    floats = tuple(np.asarray(x, dtype=np.float64) for x in coordinates)
+    kernel = evaluate_pairs if request.pairs else evaluate_values
+    moved = to_device(coefficients, request.device)
+    values = to_host(kernel(moved, floats, request.layout, request.space, request.orders))
+    return values if values.shape == shape else np.broadcast_to(values, shape).copy()

@@ -1,0 +1,179 @@
+"""Which derivatives are requested, and how they combine into gradients and Laplacians, in the plane and on the sphere.
+
+With latitude φ and longitude λ in degrees, R the radius of the Earth and d = π/180:
+
+    northward   ∂u/∂y = 1/(R d) ∂u/∂φ                   eastward   ∂u/∂x = 1/(R d cos φ) ∂u/∂λ
+    ∇²u = 1/(R d)² [ ∂²u/∂φ² + 1/cos² φ ∂²u/∂λ² ] − tan φ/(R² d) ∂u/∂φ
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import xarray as xr
+
+from xspline.labels.errors import unknown_name
+from xspline.labels.evaluation import Target, evaluate, history, per
+from xspline.labels.fit import Fit
+from xspline.labels.uncertainty import Covariance
+from xspline.spaces import Space
+
+#: Mean radius of the Earth in metres (IUGG R1).
+EARTH_RADIUS = 6_371_008.8
+_METRES_PER_DEGREE = EARTH_RADIUS * np.pi / 180
+
+
+def checked_orders(
+    space: Space, orders: Mapping[str, int] | None, keywords: Mapping[str, int]
+) -> dict[str, int]:
+    """Return derivative orders by name, positive ones only, in Space order.
+
+    Raises
+    ------
+    ValueError
+        Both forms are given, a name is not fitted, an order is not a non-negative integer or exceeds the degree,
+        or all are zero.
+    """
+    if orders is not None and keywords:
+        raise ValueError(
+            f"orders given both as a mapping ({dict(orders)}) and as keywords ({dict(keywords)}); use one form"
+        )
+    requested = dict(keywords if orders is None else orders)
+    for name, order in requested.items():
+        if name not in space.names:
+            raise unknown_name(name, "fitted coordinate", space.names)
+        if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 0:
+            raise ValueError(
+                f"the order of the derivative along {name!r} is {order!r}; it has to be an integer, 0 or more"
+            )
+        highest = space.features[space.names.index(name)].max_order
+        if highest is not None and order > highest:
+            raise ValueError(
+                f"the derivative of order {order} along {name!r} is above the degree {highest} of "
+                f"{space.basis(name)!r}; fit a basis of higher degree"
+            )
+    if not any(requested.values()):
+        raise ValueError(
+            f"no derivative asked for in {requested or 'no coordinate'}; pass for example "
+            f"derivative({space.names[0]}=1)"
+        )
+    return {name: int(requested[name]) for name in space.names if requested.get(name)}
+
+
+def differentiated(space: Space, dims: Iterable[str] | str | None) -> tuple[str, ...]:
+    """Return the coordinates of a gradient: those requested, or every fitted one that is not time."""
+    if dims is None:
+        names = tuple(n for n in space.names if space.axis(n).kind == "number")
+        if not names:
+            raise ValueError(
+                f"every fitted coordinate ({', '.join(space.names)}) is a time; name them in dims="
+            )
+        return names
+    names = (dims,) if isinstance(dims, str) else tuple(dims)
+    for name in names:
+        if name not in space.names:
+            raise unknown_name(name, "fitted coordinate", space.names)
+    if len(set(names)) < len(names):
+        raise ValueError(f"dims={names} names a coordinate twice; give each once")
+    return names
+
+
+def gradient(
+    fit: Fit,
+    target: Target,
+    names: tuple[str, ...],
+    geometry: str,
+    device: str | None,
+    covariance: Covariance | None = None,
+) -> xr.Dataset:
+    """Return first derivatives along `names`, as a Dataset under their own names; with a covariance their errors."""
+    lat, lon = _sphere_names(fit.space, names, geometry)
+    orders = {name: checked_orders(fit.space, {name: 1}, {}) for name in names}
+    first = {name: evaluate(fit, target, order, device, covariance) for name, order in orders.items()}
+    if lat:
+        cos_phi = cos_lat(first[lon].coords[lat])
+        north = first[lat] / _METRES_PER_DEGREE
+        east = first[lon] / (cos_phi * _METRES_PER_DEGREE)
+        for name, metric, direction in ((lat, north, "northward"), (lon, east, "eastward")):
+            plane = first[name]
+            attrs = {
+                "units": per(fit.variable.units, ("m", 1)),
+                "long_name": f"{direction} {plane.attrs['long_name']}",
+                "history": history(fit.variable.history, "gradient(geometry='sphere')"),
+            }
+            named = metric.transpose(*plane.dims).rename(plane.name)
+            first[name] = named.assign_attrs({**plane.attrs, **attrs})
+    return xr.Dataset({d.name: d for d in first.values()})
+
+
+def laplacian(
+    fit: Fit, target: Target, names: tuple[str, ...], geometry: str, device: str | None
+) -> xr.DataArray:
+    """Return the sum of second derivatives along `names`, or the Laplacian on the sphere."""
+    space, variable = fit.space, fit.variable
+    lat, lon = _sphere_names(space, names, geometry)
+    if lat and (extra := set(names) - {lat, lon}):
+        raise ValueError(
+            f"the Laplacian on the sphere is over latitude and longitude, not {sorted(extra)}; "
+            f"pass dims={[lat, lon]}"
+        )
+    unit = "m" if lat else _common_unit(space, names)
+    orders = {name: checked_orders(space, {name: 2}, {}) for name in names}
+    second = {name: evaluate(fit, target, order, device) for name, order in orders.items()}
+    example = second[names[0]]
+    if lat:
+        first, latitude = evaluate(fit, target, {lat: 1}, device), example.coords[lat]
+        cos_phi = cos_lat(latitude)
+        tan_phi_d_dlat = np.sin(np.deg2rad(latitude.astype(np.float64))) / cos_phi * first * np.deg2rad(1.0)
+        total = (second[lat] + second[lon] / cos_phi**2 - tan_phi_d_dlat) / _METRES_PER_DEGREE**2
+    else:
+        total = functools.reduce(operator.add, second.values())
+    attrs = {
+        "units": per(variable.units, (unit, 2)),
+        "long_name": f"Laplacian of {variable.long_name}",
+        "history": history(variable.history, f"laplacian(geometry={geometry!r})"),
+    }
+    named = total.transpose(*example.dims).rename(f"{variable.name}_laplacian")
+    named.attrs = {key: value for key, value in {**example.attrs, **attrs}.items() if value}
+    return named
+
+
+def cos_lat(latitude: xr.DataArray) -> xr.DataArray:
+    """Return cos φ of a latitude in degrees, NaN at the poles, where east has no direction."""
+    phi = latitude.astype(np.float64)
+    return xr.where(np.abs(phi) >= 90, np.nan, np.cos(np.deg2rad(phi)))
+
+
+def _common_unit(space: Space, names: tuple[str, ...]) -> str:
+    """Return the unit of the coordinates of a Laplacian in the plane; ValueError where they are of no plane."""
+    units = {name: space.axis(name).units for name in names}
+    if len(set(units.values())) > 1:
+        raise ValueError(
+            f"a Laplacian adds second derivatives per {units}, which differ; choose dims= with one unit, "
+            f"or geometry='sphere' for latitude and longitude"
+        )
+    roles = {name: space.axis(name).role for name in names}
+    if len(names) > 1 and (angles := [n for n in names if roles[n] in ("latitude", "longitude")]):
+        raise ValueError(
+            f"degrees of {' and '.join(angles)} are no lengths, so second derivatives along {list(names)} do not add "
+            f"up to a Laplacian; pass geometry='sphere' with dims= a latitude and a longitude"
+        )
+    return units[names[0]]
+
+
+def _sphere_names(space: Space, names: tuple[str, ...], geometry: str) -> tuple[str, str]:
+    """Return the names of latitude and longitude on the sphere; empty ones in the plane."""
+    if geometry not in ("plane", "sphere"):
+        raise ValueError(f"geometry={geometry!r} is unknown; use 'plane' or 'sphere'")
+    if geometry == "plane":
+        return "", ""
+    roles = {space.axis(name).role: name for name in names}
+    if "latitude" not in roles or "longitude" not in roles:
+        raise ValueError(
+            f"geometry='sphere' needs a latitude and a longitude among {list(names)}; give the coordinates "
+            f"units degrees_north and degrees_east before the fit, or name them in dims="
+        )
+    return roles["latitude"], roles["longitude"]

@@ -1,0 +1,312 @@
+"""A fitted function of labelled coordinates: what fields and draws of them share, and the draws."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self
+
+import xarray as xr
+
+from xspline.labels import derivatives, evaluation, files
+from xspline.labels.errors import unknown_name
+from xspline.labels.fit import Fit, Request
+from xspline.labels.read import defaults
+from xspline.labels.read.observations import Variable
+from xspline.labels.statistics import ATTRIBUTE, Data, Statistics
+from xspline.solve import penalty_code
+from xspline.spaces import Space
+
+SAMPLE = "sample"  # the dimension of draws
+
+
+@dataclass(frozen=True, eq=False)
+class FieldBase(Generic[Data]):
+    """A function u = φᵀc of labelled coordinates, or several along a dimension: what fields and draws of them share.
+
+    Attributes
+    ----------
+    statistics : what the data contributed.
+    fits : the fit of each variable.
+    request : penalty, solver and device that were requested.
+    """
+
+    statistics: Statistics[Data]
+    fits: Mapping[str, Fit]
+    request: Request
+    _members: ClassVar[str] = ""  # the dimension along which there are draws
+
+    @property
+    def space(self) -> Space:
+        """The features and their domains."""
+        return self.statistics.space
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """Labels of each variable."""
+        return self.statistics.variables
+
+    @property
+    def penalty(self) -> Any:
+        """The penalty; by variable where they differ; the name of a criterion while that has not chosen yet."""
+        penalties = {name: fit.penalty for name, fit in self.fits.items()}
+        first, *others = penalties.values()
+        if first is None:
+            return self.request.penalty
+        return first if all(penalty == first for penalty in others) else penalties
+
+    @property
+    def coefficients(self) -> Data:
+        """Coefficients with dimensions ``<coord>_basis`` (Greville points or names) and batch: DataArray or Dataset."""
+        space = self.space
+        labels: dict[Hashable, Any] = {
+            f"{c}_basis": f.labels() for c, f in zip(space.names, space.features, strict=True)
+        }
+
+        def labelled(fit: Fit) -> xr.DataArray:
+            v = fit.variable
+            result = xr.DataArray(fit.coefficients, labels, (*labels, *v.batch_dims), fit.name)
+            attrs = evaluation.attributes(v.units, f"coefficients of {v.long_name}", v.history, "solve")
+            return result.assign_coords(v.batch.coords).assign_attrs(attrs)
+
+        return self._each(labelled)
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether the coefficients are still to be computed."""
+        return any(fit.is_lazy for fit in self.fits.values())
+
+    def compute(self) -> Self:
+        """Return the same with its coefficients in memory."""
+        return self
+
+    def __getitem__(self, name: str) -> FieldBase[xr.DataArray]:
+        """Return the field of one variable of a Dataset."""
+        if name not in self.variables:
+            raise unknown_name(name, "fitted variable", self.variables)
+        statistics = self.statistics[name]
+        fits = {name: replace(self.fits[name], statistics=statistics)}
+        return type(self)(statistics, fits, self.request)  # type: ignore[arg-type, return-value]
+
+    def predict(
+        self, at: Any = None, *, chunks: Any = None, device: str | None = None, **coords: Any
+    ) -> Data:
+        """Evaluate the field.
+
+        Parameters
+        ----------
+        at
+            Labels to evaluate at: any xarray object that has them (as coordinates, else as data variables), or a
+            mapping. None keeps the fitted labels.
+        chunks
+            Chunk sizes of a lazy result, as for ``Dataset.chunk``. By default the result is in memory when the target
+            is, and chunked like the target when that is lazy.
+        device
+            "cuda" evaluates on a GPU.
+        **coords
+            Labels by name. Coordinates that share a dimension are points, others span a grid.
+
+        Returns
+        -------
+        DataArray or Dataset
+            float64, in the data's units; NaN outside a B-spline's domain.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x = np.linspace(0, 10, 200)
+        >>> field = xs.fit(xr.DataArray(np.sin(x), {"x": x}, "x", "u"), x=24)
+        >>> field.predict(x=[0.5, 1.0]).round(2).values
+        array([0.48, 0.84])
+        """
+        target = self._target(at, coords, chunks)
+        return self._each(lambda fit: evaluation.evaluate(fit, target, {}, device))
+
+    def derivative(
+        self,
+        at: Any = None,
+        orders: Mapping[str, int] | None = None,
+        *,
+        chunks: Any = None,
+        device: str | None = None,
+        **orders_kwargs: int,
+    ) -> Data:
+        """Evaluate a derivative, exactly; see :meth:`Field.derivative`."""
+        requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
+        target = self._target(at, {}, chunks)
+        return self._each(lambda fit: evaluation.evaluate(fit, target, requested, device))
+
+    def gradient(
+        self,
+        at: Any = None,
+        *,
+        dims: Iterable[str] | None = None,
+        geometry: str = "plane",
+        chunks: Any = None,
+        device: str | None = None,
+    ) -> xr.Dataset:
+        """Evaluate the gradient; see :meth:`Field.gradient`."""
+        names = derivatives.differentiated(self.space, dims)
+        target = self._target(at, {}, chunks)
+        return merged(
+            derivatives.gradient(fit, target, names, geometry, device) for fit in self.fits.values()
+        )
+
+    def laplacian(
+        self,
+        at: Any = None,
+        *,
+        dims: Iterable[str] | None = None,
+        geometry: str = "plane",
+        chunks: Any = None,
+        device: str | None = None,
+    ) -> Data:
+        """Evaluate the Laplacian; parameters as for :meth:`gradient`. Named ``sst_laplacian``, in units per area.
+
+        Raises
+        ------
+        ValueError
+            The units of the coordinates differ, or latitude or longitude is among several of them in the plane.
+        """
+        names = derivatives.differentiated(self.space, dims)
+        target = self._target(at, {}, chunks)
+        return self._each(lambda fit: derivatives.laplacian(fit, target, names, geometry, device))
+
+    def select(self, **terms: type) -> Self:
+        """Return the field with only one term of a coordinate's union: ``select(time=xs.Polynomial)`` is the trend.
+
+        The constant goes with the polynomial if there is one, else with the Fourier series.
+        """
+        return self._select({name: kind.__name__ for name, kind in terms.items()})
+
+    def _select(self, terms: Mapping[str, str]) -> Self:
+        if not terms:
+            return self
+        return replace(self, fits={name: fit.select(terms) for name, fit in self.fits.items()})
+
+    def recover(
+        self,
+        equation: str,
+        *,
+        known: Mapping[str, Any] | None = None,
+        dims: Mapping[str, str] | None = None,
+        method: str | None = None,
+        at: Any = None,
+    ) -> xr.Dataset:
+        """Estimate the constants of an equation that this field obeys, by least squares over points.
+
+        Parameters
+        ----------
+        equation, known, dims, method, at
+            As for :func:`xspline.pde.recover`, which says all that an equation may hold.
+
+        Returns
+        -------
+        Dataset
+            Over ``parameter``: ``estimate``, ``stderr``, ``lower``, ``upper`` (95 %); attributes say method and checks.
+
+        Examples
+        --------
+        >>> import xspline as xs
+        >>> import numpy as np, xarray as xr
+        >>> x, t = np.linspace(0, 1, 40), np.linspace(0, 1, 30)
+        >>> u = np.exp(-0.1 * np.pi**2 * t)[:, None] * np.sin(np.pi * x)
+        >>> field = xs.fit(xr.DataArray(u, {"t": t, "x": x}, name="u"), x=14, t=10, penalty=1e-9)
+        >>> field.recover("u_t = D * u_xx").estimate.round(3).item()
+        0.1
+        """
+        # Late, so that the method may be here: everything else of equations is built on fields.
+        from xspline.pde import recover
+
+        return recover(self, equation, known=known, dims=dims, method=method, at=at)
+
+    def code(self) -> str:
+        """Return the line of code that asks for this fit, with ``import xspline as xs``.
+
+        What was chosen is spelt out; of a penalty for each of several variables only the criterion.
+        """
+        penalty = self.request.penalty if isinstance(self.penalty, dict) else self.penalty
+        return f"fit({defaults.code(self.space)}, penalty={penalty_code(penalty)})"
+
+    def to_dataset(self) -> xr.Dataset:
+        """Return coefficients, statistics and definitions as plain arrays and one JSON attribute (as in files)."""
+        if self.is_lazy:
+            return self.compute().to_dataset()
+        dataset, penalty = self.statistics.to_dataset(), self.request.penalty
+        meta = json.loads(dataset.attrs[ATTRIBUTE]) | {
+            "content": "field",
+            "asked": penalty if isinstance(penalty, str) else penalty.to_dict(),
+            "penalties": {name: fit.known_penalty.to_dict() for name, fit in self.fits.items()},
+            "choices": {name: dict(fit.choice) for name, fit in self.fits.items() if fit.choice},
+            "solver": self.request.solver,
+            "selected": next(iter(self.fits.values())).selected,
+            "members": self._members,
+        }
+        contents = {}
+        for k, fit in enumerate(self.fits.values()):
+            dims = [f"coefficients__{k}__{axis}" for axis in range(fit.coefficients.ndim)]
+            contents[f"coefficients__{k}"] = (dims, fit.coefficients)
+        return dataset.assign(contents).assign_attrs({ATTRIBUTE: json.dumps(meta)})
+
+    def to_zarr(self, path: Any, **kwargs: Any) -> None:
+        """Write to a Zarr store; read it again with ``xs.open_field``."""
+        files.write_zarr(self.to_dataset(), path, **kwargs)
+
+    def to_netcdf(self, path: Any, **kwargs: Any) -> None:
+        """Write to a NetCDF file; read it again with ``xs.open_field``."""
+        files.write_netcdf(self.to_dataset(), path, **kwargs)
+
+    def _target(self, at: Any, coords: Mapping[str, Any], chunks: Any) -> evaluation.Target:
+        s = self.statistics
+        return evaluation.resolve(self.space, s.fitted, s.chunks, at, coords, chunks)
+
+    def _each(self, result_of: Callable[[Fit], xr.DataArray]) -> Any:
+        """Return a Dataset named by variables for a Dataset's field, else the one DataArray."""
+        results = [result_of(fit) for fit in self.fits.values()]
+        return xr.Dataset({r.name: r for r in results}) if self.statistics.is_dataset else results[0]
+
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.space.shape))
+        state = "lazy" if self.is_lazy else f"{self.statistics.count} observations"
+        kind = f"<xspline.{type(self).__name__} of {', '.join(self.variables)}"
+        bases = [f"    {name}: {self.space.basis(name)!r}" for name in self.space.names]
+        chosen = any(fit.choice for fit in self.fits.values())
+        by = f" (by {self.request.penalty!r})" if chosen else ""
+        head = f"{kind}: {shape} = {self.space.size} coefficients, {state}>"
+        return "\n".join([head, *bases, f"    penalty: {self.penalty!r}{by}", f"    = {self.code()}"])
+
+    def _repr_html_(self) -> str:
+        return self._titled(self.coefficients)
+
+    def _titled(self, body: xr.DataArray | xr.Dataset) -> str:
+        return f"<div><strong>{html.escape(repr(self))}</strong>{body._repr_html_()}</div>"
+
+
+class Draws(FieldBase[Data]):
+    """Draws of a field along a dimension ``sample``, from :meth:`Field.sample`.
+
+    They are evaluated as the field is. What says how sure the field is (``stderr``, ``summary``, ``cross_validate``) is
+    asked of the field that they were drawn from.
+    """
+
+    _members: ClassVar[str] = SAMPLE
+
+    def __getitem__(self, name: str) -> Draws[xr.DataArray]:
+        """Return the draws of one variable of a Dataset."""
+        return super().__getitem__(name)  # type: ignore[return-value]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in ("stderr", "derivative_stderr", "summary", "cross_validate", "sample", "solution"):
+                raise AttributeError(
+                    f"this holds draws along {SAMPLE!r}, which have no {name}; ask the field that they were drawn from"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def merged(datasets: Iterable[xr.Dataset]) -> xr.Dataset:
+    """Return the variables of several Datasets of one target in one."""
+    return xr.merge(list(datasets), compat="override", combine_attrs="override").drop_encoding()

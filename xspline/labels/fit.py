@@ -1,0 +1,267 @@
+"""The fit of one variable, from the statistics and what was requested; what it knows of itself in one table."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import xarray as xr
+
+from xspline import execution
+from xspline.labels.errors import unknown_name
+from xspline.labels.read.observations import Variable
+from xspline.labels.statistics import Statistics
+from xspline.solve import Penalty, Roughness, Smoothing, Solution, choose, solve
+from xspline.spaces import BSpline, Fourier, Polynomial, Space
+from xspline.sums import Sums
+
+#: A penalty, or the name of the criterion that chooses one: "reml", "gcv" or "holders".
+RequestedPenalty: TypeAlias = Penalty | str
+
+_TERMS = {kind.__name__: kind for kind in (BSpline, Fourier, Polynomial)}
+_LONG_NAMES = {
+    "count": "observations with positive weight",
+    "rmse": "root of the weighted mean squared residual",
+    "r2": "share of the weighted variance that is explained",
+    "sigma": "standard deviation of an observation of weight 1",
+    "edf": "effective degrees of freedom",
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user requested of a solve.
+
+    Attributes
+    ----------
+    penalty : a penalty, or the name of the criterion that chooses one.
+    solver : name of a solver; None chooses one by structure.
+    device : "cuda" or None (the host); later solves run there too, where a process has one.
+    """
+
+    penalty: RequestedPenalty
+    solver: str | None = None
+    device: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """The fit of one variable.
+
+    Attributes
+    ----------
+    statistics : of all variables that were fitted together.
+    name : of the variable.
+    coefficients : axes in Space order, then batch; a Dask array of one block while lazy.
+    penalty : the penalty that was given or chosen; None while it is still to be chosen.
+    choice : how the penalty was chosen, as plain data; empty if it was given.
+    solution : the solve, of all terms; None while lazy, of draws, and of a fit that was read from a file.
+    selected : for each coordinate of which one term was selected, that term's name.
+    """
+
+    statistics: Statistics[Any]
+    name: str
+    coefficients: Any
+    penalty: Penalty | None = None
+    choice: Mapping[str, Any] = field(default_factory=dict)
+    solution: Solution | None = None
+    selected: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def space(self) -> Space:
+        """The features and their domains."""
+        return self.statistics.space
+
+    @property
+    def variable(self) -> Variable:
+        """Labels of the variable."""
+        return self.statistics.variables[self.name]
+
+    @property
+    def sums(self) -> list[Sums]:
+        """The sums of each part, in the order of the statistics."""
+        return [part.sums[self.name] for part in self.statistics.parts]
+
+    @property
+    def total(self) -> Sums:
+        """The sums of all parts."""
+        return self.statistics.total(self.name)
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether the coefficients are still to be computed."""
+        return not isinstance(self.coefficients, np.ndarray)
+
+    @property
+    def known_penalty(self) -> Penalty:
+        """The penalty; ValueError where it is still to be chosen."""
+        if self.penalty is None:
+            raise ValueError(
+                f"the penalty of {self.name!r} is still to be chosen; call .compute() on its field first"
+            )
+        return self.penalty
+
+    @property
+    def solved(self) -> Solution:
+        """The solve; ValueError where there is none."""
+        if self.solution is None:
+            raise ValueError(f"the fit of {self.name!r} is not solved; call .compute() on its field first")
+        return self.solution
+
+    def select(self, terms: Mapping[str, str]) -> Fit:
+        """Return the fit with the coefficients of all terms but the selected ones at zero."""
+        keep = selection(self.space, terms)
+        keep = keep.reshape(keep.shape + (1,) * (self.coefficients.ndim - keep.ndim))
+        return replace(self, coefficients=self.coefficients * keep, selected={**self.selected, **terms})
+
+    def edf_and_rss(self) -> tuple[np.ndarray, np.ndarray]:
+        """Effective degrees of freedom and residual sum of squares; NaN for members that are not determined."""
+        solution = self.solved
+        determined = np.broadcast_to(solution.determined, self.total.count.shape)
+        edf = np.where(determined, solution.factorisation.edf(), np.nan)
+        return edf, np.where(determined, solution.rss, np.nan)
+
+    def sigma(self) -> np.ndarray:
+        """√(Σw e²/(count − edf)), the standard deviation of an observation of weight 1, over batch dimensions."""
+        edf, rss = self.edf_and_rss()
+        count = self.total.count
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(np.sqrt(np.where(count > edf, rss / (count - edf), np.nan)))
+
+    def summary(self) -> xr.Dataset:
+        """Return count, coefficients, rmse, r2, sigma, edf and how the penalty was chosen, over batch dimensions."""
+        variable, sums, factorisation = self.variable, self.total, self.solved.factorisation
+        edf, rss = self.edf_and_rss()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = {
+                "count": sums.count,
+                "rmse": np.sqrt(rss / sums.weight),
+                "r2": 1 - rss / _spread(sums, self.space),
+                "sigma": self.sigma(),
+                "edf": edf,
+            }
+        arrays = {}
+        for key, value in values.items():
+            units = {"units": variable.units} if key in ("rmse", "sigma") and variable.units else {}
+            own = {"long_name": _LONG_NAMES[key], **units}
+            arrays[key] = xr.DataArray(np.asarray(value), dims=variable.batch_dims, attrs=own)
+        arrays["coefficients"] = xr.DataArray(self.space.size, attrs={"long_name": "coefficients"})
+        solver = f"{factorisation.name}: {factorisation.reason}"
+        attrs = {"penalty": repr(self.penalty), "solver": solver}
+        if sums.tally.outside:
+            attrs["outside"] = f"{sums.tally.outside} observations outside the domain were left out"
+        arrays = {key: arrays[key] for key in ("count", "coefficients", "rmse", "r2", "sigma", "edf")}
+        strengths: dict[str, float] = {}
+        for term in self.known_penalty.parts:
+            strengths |= term.strengths(self.space) if isinstance(term, Roughness) else {}
+        if strengths:
+            along = {"penalised": xr.Variable("penalised", list(strengths))}
+            named = {"long_name": "strength of the roughness penalty"}
+            arrays["lambda"] = xr.DataArray(list(strengths.values()), along, attrs=named)
+        if choice := self.choice:
+            ends = (f", lambda of {name} at its {side} bound" for name, side in choice["at_bounds"].items())
+            given_up = "" if choice["converged"] else ", not converged"
+            errors = (f", log lambda of {n} ± {e:.2g}" for n, e in choice.get("error", {}).items())
+            counted = f"{choice['method']}, {choice['factorisations']} factorisations"
+            attrs["smoothing"] = f"{counted}{given_up}{''.join(ends)}{''.join(errors)}"
+            named = {"long_name": f"{choice['method']} score"}
+            arrays["score"] = xr.DataArray(choice["score"], attrs=named)
+        return xr.Dataset(arrays, coords=variable.batch.coords, attrs=attrs)
+
+
+def _spread(sums: Sums, space: Space) -> np.ndarray:
+    """Return Σw (y − ȳ)² from the sums; about zero where the space does not hold the constant."""
+    if not space.has_constant:
+        return np.asarray(sums.power)
+    moment = sums.full_moment(space.frame)
+    for e in space.constant():
+        moment = np.tensordot(e, moment, axes=(0, 0))
+    return np.asarray(sums.power - moment**2 / sums.weight)
+
+
+def selection(space: Space, terms: Mapping[str, str]) -> np.ndarray:
+    """Return 1 for the coefficients that belong to the named terms and 0 for others, shape (K_1, …, K_d)."""
+    keep = [np.ones(k) for k in space.shape]
+    for name, kind in terms.items():
+        if name not in space.names:
+            raise unknown_name(name, "fitted coordinate", space.names)
+        basis = space.basis(name)
+        if kind not in _TERMS or not (mask := basis.select(_TERMS[kind])).any():
+            raise ValueError(f"{name!r} has no term {kind}; its basis is {basis!r}")
+        keep[space.names.index(name)] = mask.astype(float)
+    return np.asarray(functools.reduce(np.multiply.outer, keep))
+
+
+# ---- solving
+
+
+def solve_variables(
+    statistics: Statistics[Any],
+    penalties: Mapping[str, RequestedPenalty],
+    solver: str | None,
+    device: str | None = None,
+) -> dict[str, Fit]:
+    """Return the fit of every variable; those with the same Gram and penalty share one factorisation.
+
+    Parameters
+    ----------
+    statistics : computed ones.
+    penalties : for each variable a penalty, or the name of a criterion.
+    solver : name of a solver, or None.
+    device : where iterations and large dense systems are solved: None (the host) or "cuda".
+    """
+    space, resources = statistics.space, execution.resources(device)
+    fits: dict[str, Fit] = {}
+    for name, requested in penalties.items():
+        total = statistics.total(name)
+        if isinstance(requested, str):
+            parts = [part.sums[name] for part in statistics.parts]
+            smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources)
+            solution = solve(total, space, smoothing.penalty, solver, smoothing.factorisation)
+            penalty, choice = smoothing.penalty, _described(smoothing)
+            fits[name] = Fit(statistics, name, solution.coefficients, penalty, choice, solution)
+            continue
+        alike = (f for f in fits.values() if f.penalty == requested and not f.choice)
+        known = next((f.solved.factorisation for f in alike if f.total.gram.equals(total.gram)), None)
+        solution = solve(total, space, requested, solver, known, resources)
+        fits[name] = Fit(statistics, name, solution.coefficients, requested, {}, solution)
+    return fits
+
+
+def _described(smoothing: Smoothing) -> dict[str, Any]:
+    """Return what a summary and a file say of a choice."""
+    return {
+        "method": smoothing.method,
+        "score": float(smoothing.score),
+        "factorisations": int(smoothing.factorisations),
+        "at_bounds": dict(smoothing.at_bounds),
+        "converged": bool(smoothing.converged),
+        "error": dict(smoothing.error),
+    }
+
+
+def lazy_fits(statistics: Statistics[Any], request: Request) -> dict[str, Fit]:
+    """Return the fits of every variable with coefficients as Dask arrays of one block, solved on a worker."""
+    space, penalty = statistics.space, request.penalty
+    fits = {}
+    for name, variable in statistics.variables.items():
+        coefficients = execution.deferred(
+            functools.partial(_merged_coefficients, space=space, request=request),
+            [part.sums[name] for part in statistics.parts],
+            (*space.shape, *variable.batch_shape),
+        )
+        fits[name] = Fit(statistics, name, coefficients, None if isinstance(penalty, str) else penalty)
+    return fits
+
+
+def _merged_coefficients(parts: list[Sums], space: Space, request: Request) -> np.ndarray:
+    # A worker without a GPU solves on its cores, as it does where `fit` finds none.
+    resources = execution.resources(execution.present(request.device))
+    total, penalty, solver = Sums.merge(parts, space.frame), request.penalty, request.solver
+    if isinstance(penalty, str):
+        smoothing = choose(total, space, penalty, solver=solver, parts=parts, resources=resources)
+        return solve(total, space, smoothing.penalty, solver, smoothing.factorisation).coefficients
+    return solve(total, space, penalty, solver, resources=resources).coefficients

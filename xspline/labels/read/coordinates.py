@@ -1,0 +1,194 @@
+"""Coordinates of some data: found by name, loaded, their ranges, the dimensions they span, their labels as floats."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from xspline.kernels import Group, Layout
+from xspline.labels.errors import unknown_name
+from xspline.solve.errors import warn
+from xspline.spaces import Axis, Space
+
+_ONE_GAP = 1.5  # labels close the circle when their widest gap is within this factor of the usual one
+_SMALL_GAP = 0.01  # or below this share of the circle,
+_WIDE_GAP = 0.1  # or, below this share, within that factor of the second widest
+
+
+def coordinate_of(
+    data: xr.DataArray | xr.Dataset, name: str, *, default_labels: bool, others: Iterable[Hashable] = ()
+) -> xr.DataArray:
+    """Return the coordinate called `name`; a dimension without labels gets 0..n-1 where `default_labels` are allowed.
+
+    Raises
+    ------
+    ValueError
+        The name is a data variable (`others`), is unknown (near misses are suggested), or is a dimension
+        without labels while every holder has to agree on the labels.
+    """
+    if name in data.coords:
+        return data.coords[name]
+    if name in data.dims:
+        if not default_labels:
+            raise ValueError(
+                f"dimension {name!r} has no coordinate, so holders cannot agree on its labels; "
+                f"assign one first: data.assign_coords({name}=...)"
+            )
+        size = data.sizes[name]
+        warn(f"dimension {name!r} has no coordinate; its labels are taken as 0..{size - 1}")
+        return xr.DataArray(np.arange(size, dtype=float), dims=name, name=name)
+    if name in others:
+        raise ValueError(
+            f"{name!r} is a data variable; make it a coordinate first: ds = ds.set_coords([{name!r}])"
+        )
+    advice = f". A variable of a Dataset becomes a coordinate of the others by ds.set_coords([{name!r}])"
+    raise unknown_name(name, "coordinate", [*data.coords, *data.dims], advice)
+
+
+# ---- ranges
+
+
+def extents_of(
+    coordinates: Mapping[str, xr.DataArray], axes: Mapping[str, Axis]
+) -> dict[str, tuple[float, float]]:
+    """Return the range of every coordinate as floats of its axis; chunked coordinates are loaded in one compute."""
+    loaded = in_memory(coordinates)
+    return {name: extent_of(axes[name].to_float(c.values), axes[name], name) for name, c in loaded.items()}
+
+
+def in_memory(coordinates: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArray]:
+    """Return the coordinates with their labels loaded; the chunked ones all in one compute."""
+    chunked = {name: c for name, c in coordinates.items() if c.chunks is not None}
+    if not chunked:
+        return dict(coordinates)
+    loaded = xr.Dataset({f"c{i}": c.variable for i, c in enumerate(chunked.values())}).compute()
+    copies = {n: c.copy(data=loaded[f"c{i}"].variable.data) for i, (n, c) in enumerate(chunked.items())}
+    return {**coordinates, **copies}
+
+
+def extent_of(x: np.ndarray, axis: Axis, name: str) -> tuple[float, float]:
+    """Return (lowest, highest) of the finite labels; for a longitude the smallest arc that holds them all.
+
+    A longitude whose labels close the circle has the extent (0, 360).
+    """
+    x = x[np.isfinite(x)]
+    if x.size == 0:
+        raise ValueError(
+            f"coordinate {name!r} has no valid labels, so it has no range; pass domain=(lo, hi) in its basis"
+        )
+    if axis.wrap is None:
+        return float(x.min()), float(x.max())
+    return _arc(x, axis.wrap)
+
+
+def _arc(x: np.ndarray, period: float) -> tuple[float, float]:
+    """Return the smallest arc over labels on a circle, with the labels' own numbers if they do not jump."""
+    places = np.unique(np.mod(x, period))
+    gaps = np.diff(places, append=places[0] + period)
+    widest = int(np.argmax(gaps))
+    if (
+        len(gaps) > 2
+    ):  # labels of curvilinear grids and of points are not even, so the other gaps say what is usual
+        others = np.delete(gaps, widest)
+        second = min(_ONE_GAP * others.max(), _WIDE_GAP * period)
+        if gaps[widest] <= max(_ONE_GAP * np.median(others), _SMALL_GAP * period, second):
+            return 0.0, period
+    lo = float(places[(widest + 1) % len(places)])
+    span = float(period - gaps[widest])
+    start = float(x.min())
+    if x.max() - start <= span * (1 + 1e-12):  # labels that do not jump keep their own numbers, bit for bit
+        return start, float(x.max())
+    return lo, lo + span
+
+
+# ---- dimensions
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How the dimensions of some data meet the coordinates of a Space.
+
+    Attributes
+    ----------
+    names : fitted coordinates, in Space order.
+    dims : dimensions of the data, in stored order.
+    spans : for each fitted coordinate, the dimensions of its group.
+    pooled, batch : dimensions of repeated observations, and of independent fits.
+    """
+
+    names: tuple[str, ...]
+    dims: tuple[Hashable, ...]
+    spans: tuple[tuple[Hashable, ...], ...]
+    pooled: tuple[Hashable, ...]
+
+    @property
+    def batch(self) -> tuple[Hashable, ...]:
+        """Dimensions that no fitted coordinate spans and that are not pooled."""
+        consumed = {dim for span in self.spans for dim in span} | set(self.pooled)
+        return tuple(dim for dim in self.dims if dim not in consumed)
+
+    def layout(self) -> Layout:
+        """Return the same in positions of array axes, which is all that the kernels know."""
+        axis = {dim: i for i, dim in enumerate(self.dims)}
+        groups: dict[tuple[Hashable, ...], list[int]] = {}
+        scalars = []
+        for j, span in enumerate(self.spans):
+            if span:
+                groups.setdefault(span, []).append(j)
+            else:
+                scalars.append(Group((), (j,)))
+        spanned = [Group(tuple(axis[d] for d in span), tuple(js)) for span, js in groups.items()]
+        pooled = [Group((axis[d],), ()) for d in self.pooled]
+        return Layout((*spanned, *scalars, *pooled), tuple(axis[d] for d in self.batch))
+
+
+def arrange(
+    dims: tuple[Hashable, ...], coordinates: Mapping[str, xr.DataArray], pooled: Iterable[Hashable] = ()
+) -> Arrangement:
+    """Group the coordinates by the dimensions that they share.
+
+    Raises
+    ------
+    ValueError
+        A coordinate spans a dimension that the data lack, or a pooled dimension is unknown or is spanned.
+    """
+    spans = [set(c.dims) for c in coordinates.values()]
+    for _ in spans:  # each becomes the union of all that it is linked to by shared dimensions
+        spans = [set().union(a, *(b for b in spans if a & b)) for a in spans]
+    for name, span in zip(coordinates, spans, strict=True):
+        if missing := span - set(dims):
+            raise ValueError(
+                f"coordinate {name!r} spans {sorted(map(str, missing))}, but the data have dimensions {dims}"
+            )
+    pooled = tuple(pooled)
+    for dim in pooled:
+        if dim not in dims:
+            raise unknown_name(str(dim), "dimension", dims)
+        if any(dim in span for span in spans):
+            raise ValueError(
+                f"dimension {dim!r} is spanned by a fitted coordinate, so it cannot be pooled; leave out {dim}=None"
+            )
+    ordered = tuple(tuple(d for d in dims if d in span) for span in spans)
+    return Arrangement(tuple(coordinates), tuple(dims), ordered, pooled)
+
+
+def floats(
+    coordinate: xr.DataArray,
+    name: str,
+    space: Space,
+    span: tuple[Hashable, ...],
+    sizes: Mapping[Hashable, int],
+) -> Any:
+    """Return a coordinate as floats of its axis over its whole group: NumPy, or a lazy array where it is chunked."""
+    full = coordinate.variable.set_dims({dim: sizes[dim] for dim in span}).transpose(*span)
+    if coordinate.chunks is None:
+        return space.to_float(name, full.values)
+    return full.data.map_blocks(_to_float, space, name, dtype=float, meta=np.empty((0,) * full.ndim))
+
+
+def _to_float(block: np.ndarray, space: Space, name: str) -> np.ndarray:
+    return space.to_float(name, block)

@@ -1,0 +1,223 @@
+"""Default bases, from the coordinates alone: equal coordinates always get equal bases."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from xspline.labels.read.cf import axis_of, cf_axis, is_date
+from xspline.labels.read.coordinates import extent_of, in_memory
+from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space, Union
+
+Data: TypeAlias = xr.DataArray | xr.Dataset
+Floats: TypeAlias = NDArray[np.float64]
+Extent: TypeAlias = tuple[float, float]
+
+DEGREE = 3
+LABELS_PER_FUNCTION = 4
+LEAST, MOST = 4, 32  # functions of one coordinate
+MOST_COEFFICIENTS = 20_000
+SEASONS = Fourier(2, "year") + Polynomial(2)
+YEARS, LABELS_PER_YEAR = 2, 5  # at least, for a seasonal cycle
+_ORDER = "YXZT"
+_BOUNDS = re.compile(r".*_(bnds|bounds|vertices)|(bounds|vertices)_.*")
+
+
+def bases_for(data: Data, pooled: Iterable[Hashable] = ()) -> tuple[dict[str, Basis], dict[str, Extent]]:
+    """Return a basis for each coordinate that is worth fitting; reads labels only, chunked ones in one compute.
+
+    Coordinates are the axes X, Y, Z and T of the CF conventions (:func:`~xspline.labels.read.cf.cf_axis`) with at least
+    two labels: of several for one axis the surest, then that which labels a dimension, then that along most dimensions,
+    then the first. Without any, they are the dimensions with monotonic floats, dates or durations. Of a Dataset they
+    are those of the numeric variable that has most. Dimensions that they do not span are batch.
+
+    A coordinate with n different labels gets ``BSpline(n // 4 + 3)``, at least 4 and at most 32 functions; a longitude
+    that closes the circle n // 4. Dates over at least two years with at least five labels a year get
+    ``Fourier(2, "year") + Polynomial(2)``. Above 20,000 coefficients the counts of all B-splines shrink by one factor.
+
+    Parameters
+    ----------
+    data : DataArray or Dataset
+    pooled : iterable of hashable
+        Dimensions of repeated observations; what spans them is not fitted.
+
+    Returns
+    -------
+    bases : dict of str to Basis
+    extents : dict of str to (float, float)
+        Ranges of the coordinates, as floats of their axes.
+
+    Raises
+    ------
+    ValueError
+        No coordinate is left, or a Dataset holds no numeric variable.
+    """
+    coordinates = _coordinates(data, set(pooled))
+    axes = {name: axis_of(c) for name, c in coordinates.items()}
+    labels = {name: axes[name].to_float(c.values).ravel() for name, c in coordinates.items()}
+    extents = {name: extent_of(x, axes[name], name) for name, x in labels.items()}
+    bases = {name: _basis(x, axes[name], extents[name]) for name, x in labels.items()}
+    return _shrunk(bases), extents
+
+
+def code(space: Space | Mapping[str, Basis]) -> str:
+    """Return the mapping of names to bases as Python, with ``import xspline as xs``.
+
+    Domains that a Space took from the data are left out, so that with the same data it gives the same Space again.
+    """
+    bases = dict(space) if isinstance(space, Mapping) else {n: _requested(space, n) for n in space.names}
+    items = (f"{json.dumps(name, ensure_ascii=False)}: {basis.code('xs.')}" for name, basis in bases.items())
+    return f"{{{', '.join(items)}}}"
+
+
+def _requested(space: Space, name: str) -> Basis:
+    """Return a bound basis as a user would write it: the year by its name, without what came from the data."""
+    axis, basis = space.axis(name), space.basis(name)
+    if isinstance(basis, Union):
+        return Union(tuple(_requested_term(term, axis, name in space.from_data) for term in basis.terms))
+    if isinstance(basis, BSpline) and name in space.from_data:
+        return replace(basis, domain=None, period=None)  # the period of a longitude that closes the circle
+    return _requested_term(basis, axis, name in space.from_data)
+
+
+def _requested_term(term: Basis, axis: Axis, learned: bool) -> Basis:
+    if isinstance(term, Fourier):
+        year = axis.kind == "time" and axis.duration(term.period, "period") == axis.duration("year", "period")
+        return replace(term, period="year") if year else term
+    unbound = isinstance(term, Polynomial) or (isinstance(term, BSpline) and not (term.period or term.knots))
+    return replace(term, domain=None) if learned and unbound else term  # type: ignore[type-var]
+
+
+# ---- which coordinates
+
+
+def _coordinates(data: Data, pooled: set[Hashable]) -> dict[str, xr.DataArray]:
+    """Return the coordinates to fit, in memory: latitude, longitude, height and time, or dimensions in their order."""
+    if isinstance(data, xr.DataArray):
+        variables = [data]
+        named: Mapping[Hashable, xr.Variable] = {n: c.variable for n, c in data.coords.items()}
+    else:
+        variables, named = [v for v in data.data_vars.values() if v.dtype.kind in "iuf"], data.variables
+        if not variables:
+            raise ValueError(
+                f"the Dataset holds no numeric variable, so there is nothing to fit; it has {list(data.variables)}"
+            )
+    # Bounds of cells are no coordinates (CF conventions, section 7).
+    keys = ("bounds", "climatology")
+    bounds = {where.get(key) for v in named.values() for where in (v.attrs, v.encoding) for key in keys}
+    bounds |= {name for name in named if _BOUNDS.fullmatch(str(name))}
+    candidates = [_axes(v, pooled, bounds) for v in variables]
+    loaded = in_memory({name: c for by_name in candidates for name, c in by_name.items()})
+    choices = [{n: loaded[n] for n in by_name if _varies(loaded[n])} for by_name in candidates]
+    if not any(choices):
+        choices += [_monotonic_dimensions(v, pooled) for v in variables]
+    widest = max(choices, key=len)
+    if not widest:
+        raise _nothing(data)
+    return widest
+
+
+def _axes(variable: xr.DataArray, pooled: set[Hashable], bounds: set[Hashable]) -> dict[str, xr.DataArray]:
+    """Return for each axis the coordinate that it most surely is."""
+    best: dict[str, tuple[tuple[int, bool, int], xr.DataArray]] = {}
+    for name, c in variable.coords.items():
+        if name in bounds or c.size < 2 or pooled & set(c.dims):
+            continue
+        axis, rank = cf_axis(c)
+        order = (rank, c.dims != (name,), -c.ndim)
+        if axis and (axis not in best or order < best[axis][0]):
+            best[axis] = order, c
+    return {str(best[axis][1].name): best[axis][1] for axis in _ORDER if axis in best}
+
+
+def _monotonic_dimensions(variable: xr.DataArray, pooled: set[Hashable]) -> dict[str, xr.DataArray]:
+    """Return the dimensions whose labels are floats, dates or durations that only rise or only fall."""
+    dims = [d for d in variable.dims if d in variable.coords and variable.sizes[d] > 1 and d not in pooled]
+    labels = {str(d): variable.coords[d] for d in dims}
+    steps = {n: np.diff(_numbers(c)) for n, c in labels.items() if c.dtype.kind in "fm" or is_date(c)}
+    return {n: labels[n] for n, step in steps.items() if np.all(step > 0) or np.all(step < 0)}
+
+
+def _numbers(coordinate: xr.DataArray) -> Floats:
+    return axis_of(coordinate).to_float(coordinate.values)
+
+
+def _varies(coordinate: xr.DataArray) -> bool:
+    x = _numbers(coordinate)
+    x = x[np.isfinite(x)]
+    return bool(x.size and x.min() < x.max())
+
+
+def _nothing(data: Data) -> ValueError:
+    """Return the error for data without a coordinate to fit: what was looked for, what there is, what to do."""
+    name = "the Dataset" if isinstance(data, xr.Dataset) else data.name or "the data"
+    dims = ", ".join(f"{d} ({n})" for d, n in data.sizes.items()) or "none"
+    coordinates = ", ".join(f"{n} ({c.dtype})" for n, c in data.coords.items()) or "none"
+    return ValueError(
+        f"{name} has no coordinate to fit. Looked for the axes X, Y, Z and T of the CF conventions with two labels or "
+        "more (attributes axis, standard_name, units, positive; names such as lat, lon, depth, time), then for "
+        f"dimensions with ascending floats or times. Dimensions: {dims}; coordinates: {coordinates}. {_advice(data)}"
+    )
+
+
+def _advice(data: Data) -> str:
+    variables = data.data_vars.items() if isinstance(data, xr.Dataset) else ()
+    hidden = [str(n) for n, v in variables if v.ndim and cf_axis(v)[0] and cf_axis(v)[1] < 7]
+    if hidden:
+        verb = "is a data variable" if len(hidden) == 1 else "are data variables"
+        return f"{', '.join(map(repr, hidden))} {verb}; make coordinates of them first: ds = ds.set_coords({hidden})"
+    dim = next(iter(data.sizes), "x")
+    label = f"name what to fit, as in fit({dim}={LEAST}), or " if dim in data.coords else ""
+    return (
+        f"To go on, {label}assign labels: data.assign_coords({dim}=...); variables of a Dataset become coordinates of "
+        'the others by ds.set_coords(["lat", "lon"])'
+    )
+
+
+# ---- how many functions
+
+
+def _basis(x: Floats, axis: Axis, extent: Extent) -> Basis:
+    if axis.kind == "time" and _shows_seasons(x, axis, extent):
+        return SEASONS
+    closed = axis.wrap is not None and extent == (0.0, axis.wrap)
+    count = _count(x) // LABELS_PER_FUNCTION + (0 if closed else DEGREE)
+    return BSpline(min(max(count, LEAST), MOST))
+
+
+def _shows_seasons(x: Floats, axis: Axis, extent: Extent) -> bool:
+    """Return whether the labels, each standing for the mean step, cover enough years closely enough."""
+    span = (extent[1] - extent[0]) / axis.duration("year", "period")
+    count = _count(x, enough=math.ceil((span + 1) * LABELS_PER_YEAR))
+    years = span * count / (count - 1)
+    # A hundredth of tolerance: months are of unequal length, and two years of them from a January end early.
+    return years >= 0.99 * YEARS and count >= LABELS_PER_YEAR * years
+
+
+def _count(x: Floats, enough: int = LABELS_PER_FUNCTION * MOST) -> int:
+    """Return the number of different labels; that of a part of them if it is enough, for there may be millions."""
+    x = x[np.isfinite(x)]
+    part = np.unique(x[:: max(x.size // (10 * enough), 1)]).size
+    return int(part if part >= enough else np.unique(x).size)
+
+
+def _shrunk(bases: Mapping[str, Basis]) -> dict[str, Basis]:
+    """Return the bases with all B-spline counts scaled by the largest factor that keeps the product in bounds."""
+    counts = {name: basis.count for name, basis in bases.items() if isinstance(basis, BSpline)}
+    others = math.prod(basis.count for name, basis in bases.items() if name not in counts)
+
+    def scaled(factor: float) -> dict[str, int]:
+        return {name: max(int(n * factor + 1e-9), LEAST) for name, n in counts.items()}
+
+    factors = sorted({k / n for n in counts.values() for k in range(1, n + 1)}, reverse=True)
+    fits = (f for f in factors if others * math.prod(scaled(f).values()) <= MOST_COEFFICIENTS)
+    sizes = scaled(next(fits, 0.0))
+    return {name: BSpline(sizes[name]) if name in sizes else basis for name, basis in bases.items()}

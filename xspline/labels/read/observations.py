@@ -1,0 +1,409 @@
+"""One variable's observations, their weights and holders, as the execution reads them, and the labels for outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from xspline.execution import HolderCodes, Source
+from xspline.labels.errors import label_text, place
+from xspline.labels.read.coordinates import Arrangement, arrange, floats
+from xspline.solve.errors import warn
+from xspline.spaces import Space
+
+UNNAMED = "field"  # what an unnamed variable is called
+_TEXTS = ("name", "units", "long_name", "history")
+
+
+@dataclass(frozen=True, eq=False)
+class Variable:
+    """What the labels say of one fitted variable.
+
+    Attributes
+    ----------
+    name, units, long_name, history : of the data.
+    dims : dimensions of the data, in stored order.
+    spans : for each fitted coordinate, its own dimensions.
+    batch : coordinates over batch dimensions, as a Dataset without variables.
+    batch_dims, batch_shape : batch dimensions and their lengths, in the order of the last axes of the sums.
+    """
+
+    name: str
+    units: str
+    long_name: str
+    history: str
+    dims: tuple[Hashable, ...]
+    spans: tuple[tuple[Hashable, ...], ...]
+    batch: xr.Dataset
+    batch_dims: tuple[Hashable, ...]
+    batch_shape: tuple[int, ...]
+
+    def check_matches(self, other: Variable) -> None:
+        """Raise ValueError unless units and batch labels agree."""
+        if self.units != other.units:
+            raise ValueError(
+                f"{self.name!r} has units {self.units!r} in one part and {other.units!r} in the other; "
+                "convert one of them"
+            )
+        if (self.batch_dims, self.batch_shape) != (other.batch_dims, other.batch_shape):
+            mine, yours = (dict(zip(v.batch_dims, v.batch_shape, strict=True)) for v in (self, other))
+            raise ValueError(
+                f"{self.name!r} has batch dimensions {mine} in one part and {yours} in the other; "
+                "select the same members first"
+            )
+        for dim in self.batch_dims:
+            a, b = (v.batch.coords[dim].values if dim in v.batch.coords else None for v in (self, other))
+            if (a is None) != (b is None) or (a is not None and b is not None and not np.array_equal(a, b)):
+                raise ValueError(
+                    f"batch dimension {dim!r} of {self.name!r} has labels {_brief(a)} in one part and {_brief(b)} "
+                    "in the other; select the same members first"
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the values of the batch coordinates as plain data."""
+        return {
+            **{key: getattr(self, key) for key in _TEXTS},
+            "dims": [str(d) for d in self.dims],
+            "spans": [[str(d) for d in span] for span in self.spans],
+            "batch_dims": [str(d) for d in self.batch_dims],
+            "batch_shape": list(self.batch_shape),
+        }
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any], batch: Mapping[str, xr.DataArray]) -> Variable:
+        """Inverse of `to_dict`, given the batch coordinates."""
+        return cls(
+            **{key: described[key] for key in _TEXTS},
+            dims=tuple(described["dims"]),
+            spans=tuple(tuple(span) for span in described["spans"]),
+            batch=xr.Dataset(coords=batch),
+            batch_dims=tuple(described["batch_dims"]),
+            batch_shape=tuple(described["batch_shape"]),
+        )
+
+
+def _brief(labels: np.ndarray | None) -> str:
+    if labels is None:
+        return "none"
+    ends = f"{labels[0]}…{labels[-1]}" if len(labels) else "empty"
+    return f"{ends} ({len(labels)})"
+
+
+def is_lazily_indexed(data: xr.DataArray) -> bool:
+    """Return whether the values still lie in their store without Dask (opened with ``chunks=None``)."""
+    return data.chunks is None and not data.variable._in_memory
+
+
+def storage_chunks(data: xr.DataArray) -> tuple[int, ...] | None:
+    """Return the chunk shape of the store behind a lazily indexed array, if it is known and fits."""
+    preferred = data.encoding.get("preferred_chunks")
+    if preferred and all(dim in preferred for dim in data.dims):
+        first = (preferred[dim] for dim in data.dims)
+        return tuple(int(chunk[0]) if isinstance(chunk, tuple) else int(chunk) for chunk in first)
+    stored = data.encoding.get("chunks") or data.encoding.get("chunksizes")
+    return tuple(int(n) for n in stored) if stored and len(stored) == data.ndim else None
+
+
+@dataclass(frozen=True, eq=False)
+class Holders:
+    """Holders that share some data.
+
+    Attributes
+    ----------
+    names : of each, in the order of their labels.
+    dim : dimension along which the observations are shared out.
+    holder_codes : along it, the number of the holder of each entry.
+    """
+
+    names: tuple[str, ...]
+    dim: Hashable
+    holder_codes: NDArray[np.int32]
+
+    def owners(self, data: xr.DataArray, batch: tuple[Hashable, ...]) -> HolderCodes:
+        """Return the same in positions of the data's axes.
+
+        Raises
+        ------
+        ValueError
+            The data lack the dimension, or it is one of their batch dimensions.
+        """
+        if self.dim not in data.dims:
+            raise _no_dimension(self.dim, data)
+        if self.dim in batch:
+            raise ValueError(
+                f"the holder labels run along {self.dim!r}, but no fitted coordinate spans it: each of its members is "
+                f"a fit of its own, which cannot be shared out; fit its coordinate, pool it ({self.dim}=None), or "
+                "label another dimension"
+            )
+        return HolderCodes(data.dims.index(self.dim), self.holder_codes, len(self.names))
+
+    def sizes(self, code: int, data: xr.DataArray | xr.Dataset) -> dict[Hashable, int]:
+        """Return the lengths of the dimensions of what one holder has."""
+        return {**data.sizes, self.dim: int(np.count_nonzero(self.holder_codes == code))}
+
+
+class LazyReader:
+    """Reads regions of a lazily indexed variable; opaque to Dask, whose ``sizeof`` would load an xarray object."""
+
+    def __init__(self, data: xr.DataArray) -> None:
+        self.shape, self.dtype, self.chunks = data.shape, data.dtype, storage_chunks(data)
+        self._variable = data.variable
+
+    def read(self, slices: tuple[slice, ...]) -> Any:
+        """Return the values of a region, from the store, on the host or the device that the store decodes to."""
+        return self._variable[slices].data
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """One variable with everything that its fit needs, in labels.
+
+    Attributes
+    ----------
+    data : the values.
+    coordinates : labels of the fitted coordinates, in Space order.
+    pooled : dimensions of repeated observations.
+    weights : relative precisions over some of the dimensions, or None.
+    holders : whose they are, or None for one holder.
+    """
+
+    data: xr.DataArray
+    coordinates: Mapping[str, xr.DataArray]
+    pooled: tuple[Hashable, ...]
+    weights: xr.DataArray | None = None
+    holders: Holders | None = None
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """How the dimensions meet the coordinates."""
+        return arrange(self.data.dims, self.coordinates, self.pooled)
+
+    @property
+    def name(self) -> str:
+        """The variable's name, or ``field``."""
+        return UNNAMED if self.data.name is None else str(self.data.name)
+
+    def source(self, space: Space) -> Source:
+        """Return the Source of these observations."""
+        arrangement, data = self.arrangement, self.data
+        coordinates = tuple(
+            floats(self.coordinates[name], name, space, span, data.sizes)
+            for name, span in zip(arrangement.names, arrangement.spans, strict=True)
+        )
+        values, weights = _aligned_weights(data, self.weights)
+        owners = None if self.holders is None else self.holders.owners(data, arrangement.batch)
+        array = LazyReader(values) if is_lazily_indexed(values) else values.data
+        return Source(array, coordinates, weights, arrangement.layout(), self.name, owners)
+
+    def variable(self) -> Variable:
+        """Return what outputs need to know of these labels."""
+        data, batch = self.data, self.arrangement.batch
+        others = {n: c for n, c in data.coords.items() if n not in self.coordinates}
+        kept = {n: c.variable for n, c in others.items() if set(c.dims) <= set(batch)}
+        loaded = xr.Dataset(coords=kept).compute()
+        attrs = {key: str(data.attrs.get(key, "")) for key in ("units", "long_name", "history")}
+        return Variable(
+            self.name,
+            attrs["units"],
+            attrs["long_name"] or self.name,
+            attrs["history"],
+            tuple(data.dims),
+            tuple(tuple(c.dims) for c in self.coordinates.values()),
+            loaded,
+            batch,
+            tuple(data.sizes[d] for d in batch),
+        )
+
+
+def check_data(data: xr.DataArray) -> None:
+    """Raise TypeError unless the data are real numbers, ValueError if a dimension is there twice."""
+    if twice := {d for d in data.dims if data.dims.count(d) > 1}:
+        raise ValueError(
+            f"{data.name or 'the data'} has dimensions {data.dims}, of which {sorted(map(str, twice))} repeat; "
+            "give each axis a name of its own"
+        )
+    if data.dtype.kind not in "iufb":
+        parts = "fit its .real and .imag parts apart"
+        hint = parts if data.dtype.kind == "c" else "convert it with .astype(float)"
+        raise TypeError(
+            f"{data.name or 'the data'} has dtype {data.dtype}, which is not a real number; {hint}"
+        )
+
+
+def fitted_variables(dataset: xr.Dataset, dims: set[Hashable]) -> dict[str, xr.DataArray]:
+    """Return the numeric variables that span the fitted dimensions; the others are named in a warning.
+
+    Raises
+    ------
+    ValueError
+        No variable spans them.
+    """
+    numeric = {str(n): v for n, v in dataset.data_vars.items() if v.dtype.kind in "iuf"}
+    fitted = {n: v for n, v in numeric.items() if dims <= set(v.dims)}
+    left_out = [f"{n} {v.dims}" for n, v in dataset.data_vars.items() if str(n) not in fitted]
+    if not fitted:
+        raise ValueError(
+            f"no numeric variable spans {sorted(map(str, dims))}; the Dataset holds {', '.join(left_out) or 'none'}"
+        )
+    if left_out:
+        why = f"not numeric or without the dimensions {sorted(map(str, dims))}"
+        warn(f"not fitted, because {why}: {', '.join(left_out)}")
+    return fitted
+
+
+def checked_weights(weights: Any, data: xr.DataArray) -> xr.DataArray | None:
+    """Return weights as a DataArray over dimensions of the data, with equal labels.
+
+    Raises
+    ------
+    ValueError
+        They span another dimension, or their labels differ from the data's.
+    """
+    if weights is None:
+        return None
+    if isinstance(weights, xr.Dataset):
+        weights = weights[data.name]
+    if not isinstance(weights, xr.DataArray):
+        raise TypeError(
+            f"weights have to be a DataArray, which says what its dimensions are, not {type(weights).__name__}"
+        )
+    if extra := [d for d in weights.dims if d not in data.dims]:
+        raise ValueError(f"weights span {extra}, but {data.name or 'the data'} has dimensions {data.dims}")
+    try:
+        xr.align(data, weights, join="exact", copy=False)
+    except ValueError as error:
+        raise ValueError(
+            f"weights and {data.name or 'the data'} have different labels ({_first_difference(data, weights)}); "
+            f"select or reindex the weights: weights.reindex_like(data, method='nearest', tolerance=...)"
+        ) from error
+    return weights.transpose(*(d for d in data.dims if d in weights.dims))
+
+
+def _first_difference(data: xr.DataArray, weights: xr.DataArray) -> str:
+    for dim in weights.dims:
+        if data.sizes[dim] != weights.sizes[dim]:
+            return f"{dim}: {data.sizes[dim]} and {weights.sizes[dim]} labels"
+        mine, yours = data[dim].values, weights[dim].values
+        if not np.array_equal(mine, yours):
+            i = int(np.flatnonzero(mine != yours)[0])
+            return f"{dim}: {mine[i]} and {yours[i]} at position {i}"
+    return "their indexes"
+
+
+def _aligned_weights(
+    data: xr.DataArray, weights: xr.DataArray | None
+) -> tuple[xr.DataArray, tuple[Any, ...]]:
+    """Return data and weights of which either both or none are left to Dask."""
+    if weights is None:
+        return data, ()
+    axes = tuple(data.dims.index(d) for d in weights.dims)
+    in_memory = weights.chunks is None and not is_lazily_indexed(weights)
+    if not in_memory and weights.ndim == data.ndim and (data.chunks is not None or is_lazily_indexed(data)):
+        if data.chunks is None:
+            data = data.chunk(dict(zip(data.dims, storage_chunks(data) or data.shape, strict=True)))
+        weights = weights.chunk(dict(zip(data.dims, data.chunks or (), strict=True)))
+    elif not in_memory:
+        weights = weights.compute()
+    return data, ((axes, weights.data),)
+
+
+# ---- holders
+
+
+def holders_of(holder: Any, data: xr.DataArray | xr.Dataset) -> Holders | None:
+    """Return the holders that labels name; None if `holder` is the name of one, or None.
+
+    Parameters
+    ----------
+    holder
+        1-D labels along a dimension of the data; or the name of a 1-D coordinate of theirs, or of a component of
+        one (``"time.year"``), as in ``groupby``; or any other name.
+
+    Raises
+    ------
+    TypeError
+        Neither a name nor 1-D labels.
+    ValueError
+        The labels do not fit the data, or some are missing.
+    """
+    labels = _coordinate(holder, data) if isinstance(holder, str) else holder
+    if labels is None:
+        return None
+    if not isinstance(labels, xr.DataArray) or labels.ndim != 1:
+        dims = f" with the dimensions {labels.dims}" if isinstance(labels, xr.DataArray) else ""
+        raise TypeError(
+            "holder has to be a name or 1-D labels as a DataArray (for example ds.time.dt.year), "
+            f"not {type(labels).__name__}{dims}"
+        )
+    _check_aligned(labels, data)
+    return _numbered(labels)
+
+
+def _coordinate(name: str, data: xr.DataArray | xr.Dataset) -> xr.DataArray | None:
+    """Return the coordinate or component that a name means, None if it means neither."""
+    if isinstance(data, xr.Dataset) and name in data.data_vars:
+        raise ValueError(
+            f"{name!r} is a data variable; to take holders from it, make it a coordinate first: "
+            f"ds = ds.set_coords([{name!r}])"
+        )
+    if name in data.coords:
+        return data.coords[name]
+    base, dot, component = name.partition(".")
+    if not dot or base not in data.coords:
+        return None
+    try:
+        return getattr(data.coords[base].dt, component)
+    except (AttributeError, TypeError) as error:
+        raise ValueError(
+            f"coordinate {base!r} has no component {component!r} to take holders from; times have year, month, "
+            f"season, dayofyear and the like, and any 1-D coordinate can be named by itself: holder={base!r}"
+        ) from error
+
+
+def _check_aligned(labels: xr.DataArray, data: xr.DataArray | xr.Dataset) -> None:
+    (dim,) = labels.dims
+    if dim not in data.dims:
+        raise _no_dimension(dim, data)
+    advice = f"select the labels as the data, for example labels.sel({dim}=data.{dim})"
+    if labels.size != data.sizes[dim]:
+        raise ValueError(
+            f"the holder labels have {labels.size} entries along {dim!r} and the data {data.sizes[dim]}; {advice}"
+        )
+    mine, yours = labels.indexes.get(dim), data.indexes.get(dim)
+    if mine is not None and yours is not None and not mine.equals(yours):
+        i = int(np.flatnonzero(mine != yours)[0])
+        raise ValueError(
+            f"the holder labels are for {place(labels[dim], (i,))} where the data have {place(data[dim], (i,))}, at "
+            f"position {i} along {dim!r}; {advice}"
+        )
+
+
+def _no_dimension(dim: Hashable, data: xr.DataArray | xr.Dataset) -> ValueError:
+    what = "the data have" if isinstance(data, xr.Dataset) else f"{data.name or 'the data'!r} has"
+    return ValueError(
+        f"the holder labels run along {dim!r}, but {what} the dimensions {tuple(data.dims)}; label one of these"
+    )
+
+
+def _numbered(labels: xr.DataArray) -> Holders:
+    (dim,) = labels.dims
+    missing = np.flatnonzero(labels.isnull().values)
+    if missing.size:
+        raise ValueError(
+            f"{missing.size} of {labels.size} holder labels along {dim!r} are missing, the first at "
+            f"{place(labels, (int(missing[0]),))}, so these observations belong to nobody; name their holder "
+            "(labels.fillna(...)) or leave them out of labels and data (.dropna and .sel)"
+        )
+    values = labels.values.astype(str) if labels.dtype.kind == "S" else labels.values
+    try:
+        distinct, codes = np.unique(values, return_inverse=True)
+    except TypeError as error:
+        raise ValueError(
+            f"the holder labels along {dim!r} cannot be sorted ({error}); make them all text: labels.astype(str)"
+        ) from error
+    return Holders(tuple(map(label_text, distinct)), dim, codes.astype(np.int32))
