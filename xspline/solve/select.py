@@ -277,7 +277,9 @@ def _iterative(structure: _Structure) -> Choice | None:
     if len(frame.sizes) > MAX_AXES:
         return None
     size, axes = math.prod(frame.sizes), list(zip(frame.sizes, frame.offsets, frame.periodic, strict=True))
-    numbers, operations = inverse_costs(frame.sizes, frame.offsets, [o < k or circle for k, o, circle in axes])
+    numbers, operations = inverse_costs(
+        frame.sizes, frame.offsets, [o < k or circle for k, o, circle in axes]
+    )
     pairs = size * math.prod(frame.offsets)
     products = size * math.prod(min(2 * o - 1, k) for k, o, _ in axes)
     operations += costs.expected_iterations * 8 * (2 * numbers + products)
