@@ -78,7 +78,9 @@ def test_a_choice_of_smoothing_has_the_same_bits_on_more_threads_of_blas() -> No
 
 def test_the_last_one_to_leave_restores_the_threads_of_blas() -> None:
     if not parallel._libraries()[0]:
-        pytest.skip("BLAS over OpenMP has a number of threads for each thread that calls it, none for the process")
+        pytest.skip(
+            "BLAS over OpenMP has a number of threads for each thread that calls it, none for the process"
+        )
     with threadpool_limits(3):
         before, entered, leave = threads_of_blas(), Event(), Event()
 
