@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests import host_kernels
-from xspline.execution import device as execution
+from xspline.execution.device import gpu as execution
 
 
 class Device(Protocol):

@@ -67,7 +67,7 @@ class OnGpu(Duck):
 
 
 class Late:
-    """A stand-in for `xspline.execution.transfer.Cuda`: its arrays are ducks, its default stream is every thread's.
+    """A stand-in for `transfer.Cuda`: its arrays are ducks, its default stream is every thread's.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ import xarray as xr
 import xspline as xs
 from tests.products import SEASONS, sst
 from xspline.accessor import SplineAccessor
-from xspline.solve.select import NAMES as NAMES_OF_SOLVERS
+from xspline.solve import SOLVERS
 
 NAMES = ["fit", "statistics", "plan", "space"]
 
@@ -34,7 +34,7 @@ def test_methods_have_the_documentation_of_their_functions(name: str) -> None:
 
 
 def test_the_documentation_of_fit_names_every_solver() -> None:
-    assert all(f'"{solver}"' in (xs.fit.__doc__ or "") for solver in NAMES_OF_SOLVERS)
+    assert all(f'"{solver}"' in (xs.fit.__doc__ or "") for solver in SOLVERS)
 
 
 def test_types_and_errors_that_users_meet_are_public() -> None:

@@ -148,7 +148,7 @@ def cuda(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("xspline.execution.resources", resources)
     if isinstance(device, StandIn):
-        monkeypatch.setattr("xspline.execution.device.has_gpu", lambda: True)
+        monkeypatch.setattr("xspline.execution.device.gpu.has_gpu", lambda: True)
 
 
 def same_field(ours: xs.Field, host: xs.Field) -> None:

@@ -14,9 +14,11 @@ import zarr
 from distributed import Client, LocalCluster, Nanny
 
 import xspline as xs
+from tests.execution.cases import use_limits
 from tests.execution.test_device import Late, late
 from tests.products import SEASONS, sst
-from xspline.execution import transfer
+from xspline.execution import Limits
+from xspline.execution.device import transfer
 
 __all__ = ["late"]
 
@@ -103,8 +105,7 @@ def test_workers_that_declare_a_gpu(
 
 def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dozen regions of several steps each."""
-    monkeypatch.setattr("xspline.execution.cuts.READ", 2**20)
-    monkeypatch.setattr("xspline.execution.chunked.GPU", 2**19)
+    use_limits(monkeypatch, Limits(read_bytes=2**20, gpu_step_bytes=2**19))
 
 
 def test_dask_cuda_workers_receive_the_gpu_resource() -> None:
@@ -122,8 +123,9 @@ def test_steps_that_arrive_while_others_are_summed(
 ) -> None:
     """Through a ring of buffers so small that each is used many times."""
     in_small_steps(monkeypatch)
-    monkeypatch.setattr(transfer, "PIECE", 2**14)
-    monkeypatch.setattr(transfer, "_RINGS", {})
+    cuda = transfer.Cuda(pytest.importorskip("cupy"))
+    rings = {cuda.number: transfer.Ring(cuda, Limits(pinned_bytes=2**14))}
+    monkeypatch.setattr(transfer, "_RINGS", rings)
     field = opened(store, **OPENED[how]).spline.fit(BASES, penalty=0.1, device="cuda")
     assert apart(field.coefficients, expected.coefficients) < 1e-10
     assert apart(field.predict(chunks=None, device="cuda"), expected.predict()) < 1e-10

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
+import pytest
 
-from xspline.execution import Source
+from xspline import execution
+from xspline.execution import Limits, Source
 from xspline.kernels import Group, Layout
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
@@ -36,6 +39,18 @@ LINE = Space({"t": BSpline(6, domain=(0.0, 1.0))})
 PLANE = Space({"lat": BSpline(7, domain=(0.0, 1.0)), "lon": BSpline(6, domain=(0.0, 1.0))})
 BATCH = Layout((Group((0,), (0,)),), (1, 2))
 OBS = Layout((Group((0,), (0, 1)),))
+
+
+def limits(read_bytes: int | None = None, **sizes: Any) -> Limits:
+    """The default without pauses between tries, with reads of some bytes and with other sizes."""
+    if read_bytes is not None:
+        sizes["read_bytes"] = read_bytes
+    return Limits(retry_pauses=(0.0, 0.0), **sizes)
+
+
+def use_limits(monkeypatch: pytest.MonkeyPatch, sizes: Limits) -> None:
+    """Let the methods that users call, which have no such argument, pass these limits on."""
+    monkeypatch.setattr(execution, "sums", partial(execution.sums, limits=sizes))
 
 
 def positions(shape: Sequence[int]) -> tuple[np.ndarray, ...]:
@@ -115,16 +130,16 @@ def counted_computes(allowed: int) -> Iterator[list[Any]]:
         yield calls
 
 
-def assert_same(found: Sums, expected: Sums, where: Space, tolerance: float = 1e-12) -> None:
+def assert_same(actual: Sums, expected: Sums, where: Space, tolerance: float = 1e-12) -> None:
     """Hold two Sums equal in what they mean: dense G, moment and scalars about one reference."""
     frame = where.frame
-    np.testing.assert_array_equal(np.broadcast_to(found.count, expected.batch), expected.count)
-    found = found.recentred(expected.reference, frame)
+    np.testing.assert_array_equal(np.broadcast_to(actual.count, expected.batch), expected.count)
+    actual = actual.recentred(expected.reference, frame)
     pairs = [
-        (found.gram.to_dense(frame), expected.gram.to_dense(frame)),
-        (found.full_moment(frame), expected.full_moment(frame)),
-        (found.power, expected.power),
-        (found.weight, expected.weight),
+        (actual.gram.to_dense(frame), expected.gram.to_dense(frame)),
+        (actual.full_moment(frame), expected.full_moment(frame)),
+        (actual.power, expected.power),
+        (actual.weight, expected.weight),
     ]
     for mine, yours in pairs:
         scale = np.abs(yours).max() or 1.0

@@ -7,9 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import dask
 import numpy as np
@@ -18,32 +23,45 @@ import xarray as xr
 import zarr
 
 import xspline as xs
-from tests.execution.cases import BATCH, GRID, LINE, SPACE, Array, chunked, grid, positions, values
+from tests.execution.cases import (
+    BATCH,
+    GRID,
+    LINE,
+    SPACE,
+    Array,
+    chunked,
+    grid,
+    limits,
+    positions,
+    use_limits,
+    values,
+)
 from tests.products import SEASONS, sst
-from xspline.execution import Owners, Source, sums
-from xspline.execution.checkpoint import FILES, KEPT, batches, level, load, save
+from xspline import execution
+from xspline.execution import LIMITS, HolderCodes, Source
+from xspline.execution.checkpoint import Checkpoint, batches, kept_level, load, replacing, save
 from xspline.sums import HolderSums, Sums
 
 BIG = (60, 14, 12)
 
 
-@pytest.fixture(autouse=True)
-def small_regions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", 3000)
-    monkeypatch.setattr("xspline.execution.retry.PAUSES", (0.0, 0.0))
+SMALL = limits(3000)
+"""Many regions of a small array."""
+
+sums = partial(execution.sums, limits=SMALL)
 
 
-def digests(found: Sequence[Sums | HolderSums]) -> list[Any]:
-    return [[s.digest() for s in f.values()] if isinstance(f, HolderSums) else f.digest() for f in found]
+def digests(results: Sequence[Sums | HolderSums]) -> list[Any]:
+    return [[s.digest() for s in f.values()] if isinstance(f, HolderSums) else f.digest() for f in results]
 
 
 def sources(form: str) -> dict[str, Source]:
     y = values(BIG)
     data = chunked(y, (3, 7, 6)) if form == "blocks" else Array(y, (3, 7, 6))
-    owners = Owners(0, np.repeat([0, 1, 2], 20), 3)
+    holders = HolderCodes(0, np.repeat([0, 1, 2], 20), 3)
     return {
         "grid": Source(data, positions(BIG), (), GRID, "sst"),
-        "holders": Source(data, positions(BIG), (), GRID, "sst", owners),
+        "holders": Source(data, positions(BIG), (), GRID, "sst", holders),
         "batch": Source(data, positions(BIG)[:1], (), BATCH, "sst"),
     }
 
@@ -80,13 +98,14 @@ def test_several_sources_and_files_that_are_missing(tmp_path: Path) -> None:
 
 def test_one_level_of_the_tree_is_kept_in_some_tens_of_files() -> None:
     steps = ((16, 1, 1), (16, 1, 1), (16, 1, 1))
-    assert level((4000, 1, 1), steps) == 2
-    assert level((48, 1, 1), ((48, 1, 1),)) == 0
-    assert level((3, 1, 1), ((3, 1, 1),)) == 0
-    assert level((1, 9, 9), ()) == 0
-    for n in (1, KEPT, FILES, FILES + 1, 4096):
+    assert kept_level((4000, 1, 1), steps) == 2
+    assert kept_level((48, 1, 1), ((48, 1, 1),)) == 0
+    assert kept_level((3, 1, 1), ((3, 1, 1),)) == 0
+    assert kept_level((1, 9, 9), ()) == 0
+    most = LIMITS.checkpoint_files
+    for n in (1, LIMITS.checkpoint_sums, most, most + 1, 4096):
         files = list(batches(list(range(n))))
-        assert len(files) <= FILES
+        assert len(files) <= most
         assert [k for file in files for k in file] == list(range(n))
 
 
@@ -163,10 +182,10 @@ def test_a_damaged_file_is_named_and_computed_again_once_deleted(tmp_path: Path)
 
 
 def test_sums_with_other_numbers_than_their_digest_are_refused(tmp_path: Path) -> None:
-    (found,) = sums([grid()], SPACE)
+    (result,) = sums([grid()], SPACE)
     (tmp_path / "description.json").touch()
-    save(tmp_path / "0.npz", found)
-    assert load(tmp_path / "0.npz")[0].digest() == found.digest()
+    save(tmp_path / "0.npz", (), result)
+    assert load(tmp_path / "0.npz")[0].digest() == result.digest()
     with np.load(tmp_path / "0.npz") as file:
         arrays = dict(file)
     arrays["0_0_moment"] = arrays["0_0_moment"] * 2
@@ -177,10 +196,10 @@ def test_sums_with_other_numbers_than_their_digest_are_refused(tmp_path: Path) -
 
 def test_a_worker_that_does_not_see_the_directory(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"does not see the checkpoint .*nowhere"):
-        save(tmp_path / "nowhere" / "0.npz", sums([grid()], SPACE)[0])
+        save(tmp_path / "nowhere" / "0.npz", (), sums([grid()], SPACE)[0])
 
 
-def test_what_cannot_be_a_checkpoint(tmp_path: Path) -> None:
+def test_urls_and_lazy_fits_have_no_checkpoint(tmp_path: Path) -> None:
     data = sst().chunk(time=12)
     with pytest.raises(ValueError, match=r"directory on a path that all workers see, not 's3://bucket/c'"):
         data.spline.fit(lat=6, checkpoint="s3://bucket/c")
@@ -192,6 +211,46 @@ def test_in_memory_nothing_is_written(tmp_path: Path) -> None:
     data = sst()
     data.spline.fit(lat=6, lon=6, time=SEASONS, penalty=0.1, checkpoint=tmp_path / "c")
     assert not (tmp_path / "c").exists()
+
+
+# Runs that share a directory
+
+
+def test_two_runs_at_once_give_the_same_bits(tmp_path: Path) -> None:
+    """Both start without files, so each writes all of them while the other does."""
+    expected = digests(sums([sources("regions")["grid"]], SPACE))
+    gate = threading.Barrier(2)
+
+    class Waiting(Array):
+        def read(self, slices: tuple[slice, ...]) -> np.ndarray:
+            if len(self.reads) == 3:  # as many are read before the tasks: for the description
+                gate.wait(timeout=60)
+            return super().read(slices)
+
+    def run(_: int) -> list[Any]:
+        source = Source(Waiting(values(BIG), (3, 7, 6)), positions(BIG), (), GRID, "sst")
+        with dask.config.set(scheduler="synchronous"):
+            return digests(sums([source], SPACE, checkpoint=tmp_path))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, range(2))) == [expected, expected]
+    assert not list(tmp_path.glob(".new-*"))
+
+
+def test_a_run_that_ends_leaves_what_another_is_writing(tmp_path: Path) -> None:
+    with replacing(tmp_path / "0-000.npz") as unfinished:
+        unfinished.write_bytes(b"half of it")
+        sums([sources("regions")["grid"]], SPACE, checkpoint=tmp_path)
+        assert unfinished.exists()
+
+
+def test_files_that_no_run_can_be_writing_are_removed(tmp_path: Path) -> None:
+    abandoned, recent = tmp_path / ".new-1-0-000.npz", tmp_path / ".new-2-0-000.npz"
+    for path, age in ((abandoned, 2 * SMALL.abandoned_seconds), (recent, 0.0)):
+        path.touch()
+        os.utime(path, (time.time() - age,) * 2)
+    Checkpoint.at(tmp_path).close()
+    assert [path.exists() for path in (abandoned, recent)] == [False, True]
 
 
 # A client that is killed
@@ -212,12 +271,16 @@ class Recorded(zarr.storage.LocalStore):
 
 def fit_with_checkpoint(folder: str, chunks: dict[str, int] | None) -> xs.Field:
     data = xr.open_zarr(Recorded(f"{folder}/sst.zarr", read_only=True), consolidated=False, chunks=chunks).sst
-    with dask.config.set(scheduler="threads", num_workers=1):
+    with dask.config.set(scheduler="threads", num_workers=1), mock.patch.object(execution, "sums", sums):
         return data.spline.fit(lat=6, lon=8, time=SEASONS, penalty=0.1, checkpoint=f"{folder}/checkpoint")
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("chunks", [{}, None], ids=["blocks", "regions"])
-def test_a_client_that_is_killed_goes_on(tmp_path: Path, chunks: dict[str, int] | None) -> None:
+def test_a_client_that_is_killed_goes_on(
+    tmp_path: Path, chunks: dict[str, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_limits(monkeypatch, SMALL)
     data = sst(months=96, lat=np.linspace(-20, 20, 40), lon=np.linspace(150, 210, 60), gaps=0.1)
     data.chunk(time=8, lat=20, lon=30).to_dataset().to_zarr(tmp_path / "sst.zarr", consolidated=False)
     plain = xr.open_zarr(tmp_path / "sst.zarr", consolidated=False, chunks=chunks).sst
@@ -225,7 +288,6 @@ def test_a_client_that_is_killed_goes_on(tmp_path: Path, chunks: dict[str, int] 
 
     (tmp_path / "deadly").touch()
     code = (
-        "import xspline.execution.cuts as cuts; cuts.READ = 3000\n"
         "from tests.execution.test_checkpoint import fit_with_checkpoint\n"
         f"fit_with_checkpoint({str(tmp_path)!r}, {chunks})"
     )
@@ -240,8 +302,8 @@ def test_a_client_that_is_killed_goes_on(tmp_path: Path, chunks: dict[str, int] 
 
     (tmp_path / "deadly").unlink()
     (tmp_path / "reads").unlink()
-    found = fit_with_checkpoint(str(tmp_path), chunks).fits["sst"].coefficients
-    assert found.tobytes() == np.asarray(expected).tobytes()
+    coefficients = fit_with_checkpoint(str(tmp_path), chunks).fits["sst"].coefficients
+    assert coefficients.tobytes() == np.asarray(expected).tobytes()
     reads = (tmp_path / "reads").read_text().split()
     assert len(reads) <= 3 + 48 - kept
     assert len(list((tmp_path / "checkpoint").glob("*.npz"))) > kept

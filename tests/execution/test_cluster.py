@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from tests.execution.cases import GRID, SHAPE, Array, chunked, grid, positions, space, values
+from tests.execution.cases import GRID, SHAPE, Array, chunked, grid, limits, positions, space, values
 from xspline.execution import Source, WorkerMemoryError, evaluate, lazy_sums, sums
 
 SPACE = space()
 
 
 @contextmanager
-def workers(number: int) -> Iterator[Client]:
+def workers(number: int, processes: bool = True) -> Iterator[Client]:
     with (
         LocalCluster(
-            n_workers=number, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=number, threads_per_worker=1, processes=processes, dashboard_address=None
         ) as cluster,
         Client(cluster) as client,
     ):
@@ -45,7 +45,7 @@ def expected() -> list[str]:
 
 def test_same_bits_on_one_worker_and_on_two(expected: list[str], client: Client) -> None:
     assert digests() == expected
-    with workers(1):
+    with workers(1, processes=False):
         assert digests() == expected
 
 
@@ -86,10 +86,10 @@ def deadly_block(block: np.ndarray, directory: str, block_id: tuple[int, ...] = 
     return block
 
 
-@pytest.mark.slow
-def test_same_bits_when_workers_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.simulation
+def test_same_bits_when_workers_are_killed(tmp_path: Path) -> None:
     y = np.repeat(values(), 4, axis=0)
-    monkeypatch.setattr("xspline.execution.cuts.READ", 40_000)  # several regions of a small array
+    sizes = limits(40_000)  # several regions of a small array
     for name in ("region", "block"):
         (tmp_path / name).mkdir()
     block = da.map_blocks(deadly_block, chunked(y, (10, 14, 12)), str(tmp_path / "block"), dtype=y.dtype)
@@ -97,10 +97,10 @@ def test_same_bits_when_workers_are_killed(tmp_path: Path, monkeypatch: pytest.M
     plain += [Source(chunked(y, (10, 14, 12)), positions(y.shape), (), GRID)]
     reader = Deadly(y, (4, 14, 12), tmp_path / "region", 60)
     deadly = [Source(reader, positions(y.shape), (), GRID), Source(block, positions(y.shape), (), GRID)]
-    whole = [s.digest() for s in sums(plain, SPACE)]
+    whole = [s.digest() for s in sums(plain, SPACE, limits=sizes)]
     with workers(2) as client:
         before = set(client.run(os.getpid).values())
-        assert [s.digest() for s in sums(deadly, SPACE)] == whole
+        assert [s.digest() for s in sums(deadly, SPACE, limits=sizes)] == whole
         client.wait_for_workers(2)
         assert set(client.run(os.getpid).values()) != before
     assert all((tmp_path / name / "died").exists() for name in ("region", "block"))
@@ -111,6 +111,7 @@ def always_deadly(block: np.ndarray) -> np.ndarray:
     return block
 
 
+@pytest.mark.simulation
 def test_workers_that_keep_dying_are_explained() -> None:
     data = da.map_blocks(
         always_deadly, chunked(values(), (30, 14, 12)), dtype=float, meta=np.empty((0, 0, 0))

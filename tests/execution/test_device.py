@@ -12,7 +12,9 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.system import CPU_COUNT
 from distributed import Client, Scheduler, SpecCluster, Worker, get_task_stream
+from distributed.system import MEMORY_LIMIT
 
 from tests.execution.cases import (
     GRID,
@@ -25,29 +27,34 @@ from tests.execution.cases import (
     assert_same,
     chunked,
     grid,
+    limits,
     positions,
     space,
     values,
 )
 from tests.late import Late
 from xspline.execution import (
+    LIMITS,
     Gpu,
     Source,
     check_device,
     evaluate,
-    gpu,
     has_gpu,
     lazy_sums,
     plan,
     present,
+    resources,
     sums,
     to_device,
-    transfer,
 )
-from xspline.execution.chunked import cuts_of, read_of
-from xspline.execution.device import on_gpu_workers
+from xspline.execution.cuts import cuts_of, read_of
+from xspline.execution.device import transfer
+from xspline.execution.device.gpu import on_gpu_workers
 from xspline.execution.source import is_dask
 from xspline.kernels import Group, Layout, accumulate
+
+RING = limits(pinned_bytes=1536)
+STEPS = limits(8000, gpu_step_bytes=8000)
 
 PLANES = Layout((Group((0,), (0,)), Group((1,), (1,))))
 
@@ -70,7 +77,7 @@ def test_unknown_devices_are_refused_everywhere(device: str) -> None:
             call()
 
 
-def test_none_leaves_the_array_alone() -> None:
+def test_without_a_device_arrays_stay_where_they_are() -> None:
     x = np.ones(3)
     assert to_device(x, None) is x
 
@@ -107,12 +114,17 @@ def fake_cupy(gpus: int | None) -> types.ModuleType:
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> Late:
     """A GPU in the place of CuPy's, with a ring of its own: all but the smallest arrays go through it."""
-    found = Late()
-    monkeypatch.setattr("xspline.execution.device._cupy", lambda: fake_cupy(1))
-    monkeypatch.setattr(transfer, "Cuda", lambda cupy: found)
-    monkeypatch.setattr(transfer, "_RINGS", {})
-    monkeypatch.setattr(transfer, "PIECE", 1536)
-    return found
+    gpu = Late()
+    monkeypatch.setattr("xspline.execution.device.gpu._cupy", lambda: fake_cupy(1))
+    monkeypatch.setattr(transfer, "Cuda", lambda cupy: gpu)
+    monkeypatch.setattr(transfer, "_RINGS", {gpu.number: transfer.Ring(gpu, RING)})
+    return gpu
+
+
+def test_a_solve_may_use_what_the_container_grants() -> None:
+    """Dask reads the limits of a container; the system knows the whole machine."""
+    here = resources(None)
+    assert (here.cores, here.memory, here.gpu) == (CPU_COUNT, MEMORY_LIMIT, None)
 
 
 @pytest.mark.parametrize("gpus", [None, 0])
@@ -124,16 +136,16 @@ def test_without_a_gpu_the_error_says_so(monkeypatch: pytest.MonkeyPatch, gpus: 
 
 def test_a_client_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    assert gpu(None) is None and not has_gpu()
+    assert resources(None).gpu is None and not has_gpu()
     with pytest.raises(ImportError, match=r"xarray-spline\[gpu12\]"):
-        gpu("cuda")
+        resources("cuda")
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(1))
     assert has_gpu()
 
 
 def test_a_process_that_a_gpu_is_sent_to_takes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(1))
-    sent = pickle.dumps(gpu("cuda"))
+    sent = pickle.dumps(resources("cuda").gpu)
     assert isinstance(pickle.loads(sent), Gpu) and present("cuda") == "cuda"
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(0))
     assert present("cuda") is None
@@ -144,9 +156,9 @@ def test_a_process_that_a_gpu_is_sent_to_takes_its_own(monkeypatch: pytest.Monke
 def test_each_block_moves_inside_its_own_task(late: Late) -> None:
     lazy = lazy_sums(grid(chunked(values(), (10, 14, 12))), SPACE, device="cuda")
     assert not late.moved
-    found = lazy.compute(scheduler="threads", num_workers=3)
+    result = lazy.compute(scheduler="threads", num_workers=3)
     assert late.moved == [(10, 14, 12)] * 3
-    assert_same(found, sums([grid()], SPACE)[0], SPACE)
+    assert_same(result, sums([grid()], SPACE)[0], SPACE)
 
 
 def test_values_come_back_from_the_gpu(late: Late) -> None:
@@ -163,17 +175,17 @@ def test_values_come_back_from_the_gpu(late: Late) -> None:
 def test_what_is_in_memory_moves_at_once(late: Late) -> None:
     weights = np.random.default_rng(0).random(SHAPE[1:])
     source = grid(values().astype(">f4"), weights=(((1, 2), weights),))
-    found, expected = (sums([source], SPACE, device=device)[0] for device in ("cuda", None))
+    result, expected = (sums([source], SPACE, device=device)[0] for device in ("cuda", None))
     assert sorted(late.moved) == [SHAPE[1:], SHAPE]
-    assert_same(found, expected, SPACE)
+    assert_same(result, expected, SPACE)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
 def test_masked_entries_stay_missing(late: Late, dtype: str) -> None:
     data = np.ma.masked_greater(np.nan_to_num(100 * values()).astype(dtype), 50)
-    found, expected = (sums([grid(data)], SPACE, device=device)[0] for device in ("cuda", None))
-    assert found.tally.missing == np.ma.count_masked(data) > 0
-    assert_same(found, expected, SPACE)
+    result, expected = (sums([grid(data)], SPACE, device=device)[0] for device in ("cuda", None))
+    assert result.tally.missing == np.ma.count_masked(data) > 0
+    assert_same(result, expected, SPACE)
 
 
 def test_coordinates_of_observations_move_with_them(late: Late) -> None:
@@ -182,37 +194,33 @@ def test_coordinates_of_observations_move_with_them(late: Late) -> None:
     for data in (rng.normal(size=count), da.from_array(rng.normal(size=count), chunks=1300)):
         source = Source(data, at, (), OBS)
         late.moved.clear()
-        found, expected = (sums([source], PLANE, device=device)[0] for device in ("cuda", None))
+        result, expected = (sums([source], PLANE, device=device)[0] for device in ("cuda", None))
         rows = [n for n in (data.chunks[0] if is_dask(data) else (count,)) for _ in range(3)]
         assert sorted(late.moved) == sorted((n,) for n in rows)
-        assert_same(found, expected, PLANE)
+        assert_same(result, expected, PLANE)
 
 
 @pytest.mark.parametrize("gaps", ["static", "any"])
-def test_a_gpu_reads_one_step_ahead(monkeypatch: pytest.MonkeyPatch, late: Late, gaps: str) -> None:
+def test_a_gpu_reads_one_step_ahead(late: Late, gaps: str) -> None:
     """The sums are those without a thread that reads; each step is read and moved once, in turn."""
-    monkeypatch.setattr("xspline.execution.cuts.READ", 8000)
-    monkeypatch.setattr("xspline.execution.chunked.GPU", 8000)
     sources = [grid(Array(values(gaps=gaps), (3, 7, 12))) for _ in range(2)]
     with dask.config.set(scheduler="synchronous"):
-        expected, found = (
-            sums([s], SPACE, device=d)[0] for s, d in zip(sources, (None, "cuda"), strict=True)
+        expected, result = (
+            sums([s], SPACE, device=d, limits=STEPS)[0] for s, d in zip(sources, (None, "cuda"), strict=True)
         )
-    assert_same(found, expected, SPACE)
+    assert_same(result, expected, SPACE)
     reads = [sorted(source.values.reads, key=str) for source in sources]
     assert reads[0] == reads[1]
     assert len(reads[0]) == len(late.moved) >= 5
 
 
-def test_steps_of_several_tasks_share_the_ring(monkeypatch: pytest.MonkeyPatch, late: Late) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", 8000)
-    monkeypatch.setattr("xspline.execution.chunked.GPU", 8000)
+def test_steps_of_several_tasks_share_the_ring(late: Late) -> None:
     sources = [grid(Array(values(seed=seed), (3, 7, 12))) for seed in range(4)]
     with dask.config.set(scheduler="threads", num_workers=4):
-        found = sums(sources, SPACE, device="cuda")
-    for seed, one in enumerate(found):
-        assert_same(one, sums([grid(values(seed=seed))], SPACE)[0], SPACE)
-    assert late.pinned_bytes == transfer.LANES * transfer.PIECE
+        results = sums(sources, SPACE, device="cuda", limits=STEPS)
+    for seed, result in enumerate(results):
+        assert_same(result, sums([grid(values(seed=seed))], SPACE)[0], SPACE)
+    assert late.pinned_bytes == RING.ring_bytes
 
 
 def test_a_step_is_let_go_when_the_gpu_is_done_with_it(monkeypatch: pytest.MonkeyPatch, late: Late) -> None:
@@ -228,7 +236,7 @@ def test_a_step_is_let_go_when_the_gpu_is_done_with_it(monkeypatch: pytest.Monke
     assert ran == [True]
 
 
-def test_what_fails_ahead_is_named(late: Late, tmp_path: Path) -> None:
+def test_a_read_that_fails_on_its_way_to_a_gpu_is_named(late: Late, tmp_path: Path) -> None:
     source = grid(Flaky(values(), tmp_path, 3, PermissionError))
     with pytest.raises(PermissionError, match="failed") as caught:
         sums([source], SPACE, device="cuda")
@@ -243,10 +251,8 @@ def test_small_reads_are_joined_further_for_a_gpu() -> None:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_tasks_go_where_a_gpu_is_declared(
-    monkeypatch: pytest.MonkeyPatch, late: Late, declared: bool
-) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", 5000)
+def test_tasks_go_where_a_gpu_is_declared(late: Late, declared: bool) -> None:
+    source = grid(Array(values(), (3, 7, 6)))
     options = {"nthreads": 1, "dashboard": False}
     workers = {name: {"cls": Worker, "options": {**options, "name": name}} for name in ("plain", "GPU")}
     if declared:
@@ -256,16 +262,16 @@ def test_tasks_go_where_a_gpu_is_declared(
         worker["options"]["protocol"] = "inproc://"
     with SpecCluster(workers=workers, scheduler=scheduler) as cluster, Client(cluster) as client:
         with get_task_stream(client) as stream:
-            found = sums([grid(Array(values(), (3, 7, 6)))], SPACE, device="cuda")[0]
+            result = sums([source], SPACE, device="cuda", limits=limits(5000))[0]
         ran = {task["worker"] for task in stream.data}
         assert not declared or ran == {cluster.workers["GPU"].worker_address}
-    assert_same(found, sums([grid()], SPACE)[0], SPACE)
+    assert_same(result, sums([grid()], SPACE)[0], SPACE)
 
 
 def test_the_plan_counts_the_pinned_buffers() -> None:
     source = grid(Endless((4000, 100, 120), (1, 100, 120)))
     host, gpu = (plan(source, SPACE, device=device) for device in (None, "cuda"))
-    assert gpu.compile_bytes - host.compile_bytes == transfer.RING
+    assert gpu.compile_bytes - host.compile_bytes == LIMITS.ring_bytes
     assert gpu.memory_bytes > host.memory_bytes  # a step is larger
 
 
@@ -278,8 +284,8 @@ def test_tasks_ask_for_a_gpu_where_that_changes_something(gpus: list[int], asks:
 
     class Client:
         def scheduler_info(self, n_workers: int = 5) -> Any:
-            found = [{"resources": {"GPU": n} if n else {}, "nthreads": 2} for n in gpus]
-            return {"workers": dict(enumerate(found[: None if n_workers < 0 else n_workers]))}
+            workers = [{"resources": {"GPU": n} if n else {}, "nthreads": 2} for n in gpus]
+            return {"workers": dict(enumerate(workers[: None if n_workers < 0 else n_workers]))}
 
     with on_gpu_workers("cuda", Client()):
         assert bool(dask.get_annotations()) is asks

@@ -24,6 +24,7 @@ import zarr
 from distributed import Client, LocalCluster
 
 import xspline as xs
+from tests.execution.cases import limits, use_limits
 from tests.products import SEASONS, sst
 from xspline.execution import ClusterLostError, WorkerMemoryError
 
@@ -124,7 +125,7 @@ def data() -> xr.DataArray:
 
 @pytest.fixture(autouse=True)
 def small_regions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", 50_000)  # several regions and reads of a small store
+    use_limits(monkeypatch, limits(50_000))  # several regions and reads of a small store
 
 
 @pytest.fixture
@@ -180,46 +181,47 @@ def scheduler_of_the_others() -> Iterator[None]:
     dask.config.set(scheduler=before)
 
 
-@pytest.fixture(scope="module")
-def two_workers(patient: None) -> Iterator[Client]:
-    """Two workers of one thread; a nanny starts each again."""
-    with cluster() as client:
-        yield client
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("killed", [(FIRST,), (LAST,), (MIDDLE, MIDDLE)], ids=["early", "late", "twice"])
+@pytest.mark.parametrize(
+    "form, killed",
+    [
+        pytest.param("chunks", (LAST,), id="late-chunks"),
+        pytest.param("regions", (LAST,), id="late-regions", marks=pytest.mark.simulation),
+        pytest.param("chunks", (FIRST,), id="early-chunks", marks=pytest.mark.simulation),
+        pytest.param("regions", (FIRST,), id="early-regions", marks=pytest.mark.simulation),
+        pytest.param("chunks", (MIDDLE, MIDDLE), id="twice-chunks", marks=pytest.mark.simulation),
+        pytest.param("regions", (MIDDLE, MIDDLE), id="twice-regions", marks=pytest.mark.simulation),
+    ],
+)
 def test_same_bits_when_workers_are_killed(
-    store: Path, traps: Traps, two_workers: Client, form: str, killed: tuple[str, ...]
+    store: Path, traps: Traps, client: Client, form: str, killed: tuple[str, ...]
 ) -> None:
-    """At the first read, at the last, twice at one."""
+    """At the first read, at the last, twice at one; a nanny starts each worker again."""
     expected = undisturbed(store, form)
-    before = set(two_workers.run(os.getpid).values())
+    before = set(client.run(os.getpid).values())
     for key in set(killed):
         traps.set(key, "kill", killed.count(key))
     assert fitted(store, form) == expected
     assert traps.left == 0
-    two_workers.wait_for_workers(2)
-    assert set(two_workers.run(os.getpid).values()) != before
+    client.wait_for_workers(2)
+    assert set(client.run(os.getpid).values()) != before
 
 
-def test_same_bits_when_nannies_restart_workers(store: Path, traps: Traps, two_workers: Client) -> None:
+@pytest.mark.simulation
+def test_same_bits_when_nannies_restart_workers(store: Path, traps: Traps, client: Client) -> None:
     expected = undisturbed(store, "regions")
     traps.set(MIDDLE, "wait")
-    found: list[bytes] = []
-    fit = threading.Thread(target=lambda: found.append(fitted(store, "regions")))
+    fits: list[bytes] = []
+    fit = threading.Thread(target=lambda: fits.append(fitted(store, "regions")))
     fit.start()
     until(lambda: traps.marked("reached"))
-    two_workers.restart_workers(list(two_workers.scheduler_info()["workers"]))
+    client.restart_workers(list(client.scheduler_info()["workers"]))
     traps.mark("go")
     fit.join()
-    assert found == [expected]
+    assert fits == [expected]
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_same_bits_when_reads_fail_in_passing(
-    store: Path, traps: Traps, two_workers: Client, form: str
-) -> None:
+def test_same_bits_when_reads_fail_in_passing(store: Path, traps: Traps, client: Client, form: str) -> None:
     expected = undisturbed(store, form)
     for key in (FIRST, MIDDLE, LAST):
         traps.set(key, "reset", times=2)
@@ -227,11 +229,11 @@ def test_same_bits_when_reads_fail_in_passing(
     assert traps.left == 0
 
 
-@pytest.fixture(params=["threads", "workers"])
+@pytest.fixture
 def where(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Run on Dask's threads, then on worker processes."""
+    """Run on Dask's threads or on worker processes."""
     if request.param == "workers":
-        request.getfixturevalue("two_workers")
+        request.getfixturevalue("client")
         yield
     else:
         with dask.config.set(scheduler="threads"):
@@ -239,8 +241,16 @@ def where(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("where")
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("what", "error"), [("forbid", PermissionError), ("reset", ConnectionResetError)])
+@pytest.mark.parametrize(
+    "where, form, what, error",
+    [
+        ("threads", "chunks", "forbid", PermissionError),
+        ("threads", "regions", "reset", ConnectionResetError),
+        ("workers", "chunks", "reset", ConnectionResetError),
+        ("workers", "regions", "forbid", PermissionError),
+    ],
+    indirect=["where"],
+)
 def test_reads_that_fail_for_good_are_named(
     store: Path, traps: Traps, form: str, what: str, error: type
 ) -> None:
@@ -252,8 +262,16 @@ def test_reads_that_fail_for_good_are_named(
 
 
 @pytest.mark.usefixtures("where")
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("garbage", [b"garbage" * 9, b""], ids=["garbage", "empty"])
+@pytest.mark.parametrize(
+    "where, form, garbage",
+    [
+        ("threads", "chunks", b""),
+        ("threads", "regions", b"garbage" * 9),
+        ("workers", "chunks", b"garbage" * 9),
+        ("workers", "regions", b""),
+    ],
+    indirect=["where"],
+)
 def test_a_damaged_chunk_is_named_and_nothing_is_written(store: Path, form: str, garbage: bytes) -> None:
     (store / "sst/c/6/1/0").write_bytes(garbage)
     plain = xr.open_zarr(store, consolidated=False, **FORMS[form]).sst
@@ -263,7 +281,7 @@ def test_a_damaged_chunk_is_named_and_nothing_is_written(store: Path, form: str,
     assert {path.name for path in store.parent.iterdir()} == {"sst.zarr"}
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("times", [1, 9])
 def test_a_worker_that_runs_out_of_memory(store: Path, traps: Traps, times: int) -> None:
     """Its nanny ends it: the next one gives the same bits, or the error says what to change."""
@@ -297,6 +315,7 @@ def run_of_a_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[
     return thread, raised
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("how", ["closed", "restarted"])
 def test_a_client_that_goes_away_is_an_error_and_a_checkpoint_goes_on(
     store: Path, traps: Traps, how: str
@@ -344,6 +363,7 @@ def processes(file: Path) -> Iterator[list[int]]:
             process.wait()
 
 
+@pytest.mark.simulation
 def test_a_scheduler_that_is_lost_is_an_error(store: Path, traps: Traps) -> None:
     out = store.parent / "fit.zarr"
     with (

@@ -1,4 +1,4 @@
-"""Data that several holders share are read once; each holder's sums are those of its own rows."""
+"""Data that several holders own are read once; each holder's sums are those of its own rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import array_api_strict as strict
 import dask
 import numpy as np
 import pytest
-from dask._task_spec import Task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,10 +25,12 @@ from tests.execution.cases import (
     chunked,
     counted_computes,
     grid,
+    limits,
     positions,
     values,
 )
-from xspline.execution import Owners, Source, compute, lazy_sums, persist, plan, sums
+from xspline.execution import HolderCodes, Source, compute, lazy_sums, persist, plan, sums
+from xspline.execution.dask_api import Task
 from xspline.kernels import Group, Layout
 from xspline.spaces import BSpline, Space
 from xspline.sums import HolderSums, Sums
@@ -38,8 +39,8 @@ YEARS = np.repeat(np.arange(5), 6)
 SEASONS = np.arange(SHAPE[0]) % 4
 
 
-def shared(source: Source, axis: int, codes: np.ndarray) -> Source:
-    return replace(source, owners=Owners(axis, codes, int(codes.max(initial=-1)) + 1))
+def with_holders(source: Source, axis: int, codes: np.ndarray) -> Source:
+    return replace(source, holders=HolderCodes(axis, codes, int(codes.max(initial=-1)) + 1))
 
 
 def selected(source: Source, axis: int, rows: np.ndarray) -> Source:
@@ -49,19 +50,19 @@ def selected(source: Source, axis: int, rows: np.ndarray) -> Source:
         whole = array.array if isinstance(array, Array) else np.asarray(array)
         return np.take(whole, rows, axes.index(axis)) if axis in axes else whole
 
-    own = replace(source, owners=None)
-    arrays = [taken(array, axes) for axes, array in own.parts]
-    return own.with_parts(taken(own.values, tuple(range(len(own.shape)))), arrays)
+    own = replace(source, holders=None)
+    arrays = [taken(array, axes) for axes, array in own.auxiliary]
+    return own.with_arrays(taken(own.values, tuple(range(len(own.shape)))), arrays)
 
 
-def assert_own(found: HolderSums, source: Source, where: Space) -> None:
-    """Every share is the sums of the rows that carry its code."""
-    axis, codes = source.owners.axis, np.asarray(source.owners.codes)
-    assert sorted(found) == list(range(source.owners.count))
-    for code, share in found.items():
+def assert_own(by_holder: HolderSums, source: Source, where: Space) -> None:
+    """The sums of every holder are those of the rows that carry its code."""
+    axis, codes = source.holders.axis, np.asarray(source.holders.codes)
+    assert sorted(by_holder) == list(range(source.holders.count))
+    for code, own in by_holder.items():
         (expected,) = sums([selected(source, axis, np.flatnonzero(codes == code))], where)
-        assert_same(share, expected, where, 1e-13)
-        assert (share.tally.missing, share.tally.outside) == (expected.tally.missing, expected.tally.outside)
+        assert_same(own, expected, where, 1e-13)
+        assert (own.tally.missing, own.tally.outside) == (expected.tally.missing, expected.tally.outside)
 
 
 FORMS: dict[str, Callable[..., Any]] = {
@@ -77,10 +78,10 @@ FORMS: dict[str, Callable[..., Any]] = {
     [(0, YEARS), (0, SEASONS), (1, np.arange(14)[::-1] // 4), (2, np.zeros(12, dtype=int))],
     ids=["years", "seasons", "along the second axis", "one holder"],
 )
-def test_every_share_is_that_of_a_selection(form: str, axis: int, codes: np.ndarray) -> None:
-    source = shared(grid(FORMS[form](values(), (7, 5, 6))), axis, codes)
-    (found,) = sums([source], SPACE)
-    assert_own(found, source, SPACE)
+def test_the_sums_of_a_holder_are_those_of_its_rows_selected(form: str, axis: int, codes: np.ndarray) -> None:
+    source = with_holders(grid(FORMS[form](values(), (7, 5, 6))), axis, codes)
+    (by_holder,) = sums([source], SPACE)
+    assert_own(by_holder, source, SPACE)
 
 
 @settings(max_examples=5)
@@ -90,16 +91,15 @@ def test_any_labels_in_any_chunks(data: st.DataObject) -> None:
     seed, count = data.draw(st.integers(0, 99), label="seed"), data.draw(st.integers(1, 6), label="holders")
     codes = np.unique(np.random.default_rng(seed).integers(0, count, SHAPE[axis]), return_inverse=True)[1]
     chunks = tuple(data.draw(st.integers(3, n), label="chunk") for n in SHAPE)
-    source = shared(grid(chunked(values(), chunks)), axis, codes)
+    source = with_holders(grid(chunked(values(), chunks)), axis, codes)
     assert_own(sums([source], SPACE)[0], source, SPACE)
 
 
 @pytest.mark.parametrize("read", [1000, 8 * 2**20])
-def test_a_stored_chunk_of_several_holders_is_read_once(monkeypatch: pytest.MonkeyPatch, read: int) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", read)
+def test_a_stored_chunk_of_several_holders_is_read_once(read: int) -> None:
     reader = Array(values(), (10, 14, 12))
-    (found,) = sums([shared(grid(reader), 0, SEASONS)], SPACE)
-    assert len(found) == 4
+    (by_holder,) = sums([with_holders(grid(reader), 0, SEASONS)], SPACE, limits=limits(read))
+    assert len(by_holder) == 4
     assert sum(np.prod([s.stop - s.start for s in box]) for box in reader.reads) == np.prod(SHAPE)
 
 
@@ -111,44 +111,42 @@ def test_a_block_of_several_holders_is_computed_once() -> None:
         return block
 
     lazy = chunked(values(), (10, 14, 12)).map_blocks(counted, dtype=float, meta=np.empty((0, 0, 0)))
-    source = shared(grid(lazy), 0, SEASONS)
+    source = with_holders(grid(lazy), 0, SEASONS)
     with dask.config.set(scheduler="synchronous"):
         sums([source], SPACE)
         assert len(calls) == 3
-        lazy_shares = lazy_sums(source, SPACE)
-        compute([lazy_shares[code] for code in range(4)])
+        lazy_holders = lazy_sums(source, SPACE)
+        compute([lazy_holders[code] for code in range(4)])
     assert len(calls) == 6
 
 
 @pytest.mark.parametrize("gaps", ["none", "static"])
-def test_products_stay_products(gaps: str) -> None:
+def test_sums_of_every_holder_stay_products_of_factors(gaps: str) -> None:
     for data in (chunked(values(gaps=gaps), (7, 14, 12)), Array(values(gaps=gaps), (7, 14, 12))):
-        (found,) = sums([shared(grid(data), 0, YEARS)], SPACE)
-        assert {len(share.gram.terms) for share in found.values()} == {1}
-        assert all(len(share.gram.partitions[0]) > 1 for share in found.values())
+        (by_holder,) = sums([with_holders(grid(data), 0, YEARS)], SPACE)
+        assert {len(own.gram.terms) for own in by_holder.values()} == {1}
+        assert all(len(own.gram.partitions[0]) > 1 for own in by_holder.values())
 
 
 @pytest.mark.parametrize("read", [1, 8 * 2**20])
 @pytest.mark.parametrize("form", FORMS)
-def test_batch_members_of_every_holder(monkeypatch: pytest.MonkeyPatch, form: str, read: int) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", read)
+def test_batch_members_of_every_holder(form: str, read: int) -> None:
     data = FORMS[form](values(), (7, 5, 4))
-    source = shared(Source(data, positions(SHAPE)[:1], (), BATCH), 0, YEARS)
-    (found,) = sums([source], LINE)
-    assert {share.batch for share in found.values()} == {SHAPE[1:]}
-    assert_own(found, source, LINE)
+    source = with_holders(Source(data, positions(SHAPE)[:1], (), BATCH), 0, YEARS)
+    (by_holder,) = sums([source], LINE, limits=limits(read))
+    assert {own.batch for own in by_holder.values()} == {SHAPE[1:]}
+    assert_own(by_holder, source, LINE)
 
 
 @pytest.mark.parametrize("small", [0, 2**20])
 @pytest.mark.parametrize("form", FORMS)
-def test_scattered_observations(monkeypatch: pytest.MonkeyPatch, form: str, small: int) -> None:
-    monkeypatch.setattr("xspline.execution.chunked.SMALL", small)
+def test_scattered_observations(form: str, small: int) -> None:
     rng = np.random.default_rng(3)
     y, x, w = rng.normal(size=500), rng.random((2, 500)), rng.random(500)
     data = FORMS[form](y, (120,))
     source = Source(data, tuple(x), (((0,), w),), OBS)
-    source = shared(source, 0, rng.integers(0, 7, 500))
-    assert_own(sums([source], PLANE)[0], source, PLANE)
+    source = with_holders(source, 0, rng.integers(0, 7, 500))
+    assert_own(sums([source], PLANE, limits=limits(whole_bytes=small))[0], source, PLANE)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -160,7 +158,7 @@ def test_curvilinear_grids_and_weights(form: str, axis: int) -> None:
     y, (lat, lon), t = rng.normal(size=(10, 12, 14)), rng.random((2, 12, 14)), np.linspace(0, 1, 10)
     w = rng.random((10, 12))
     source = Source(FORMS[form](y, (4, 5, 6)), (lat, lon, t), (((0, 1), w),), layout)
-    source = shared(source, axis, np.arange(y.shape[axis]) % 3)
+    source = with_holders(source, axis, np.arange(y.shape[axis]) % 3)
     assert_own(sums([source], where)[0], source, where)
 
 
@@ -168,18 +166,18 @@ def test_curvilinear_grids_and_weights(form: str, axis: int) -> None:
 def test_labels_along_a_pooled_axis(form: str) -> None:
     layout = Layout((Group((0,), (0,)), Group((1,), ()), Group((2,), ())))
     source = Source(FORMS[form](values(gaps="none"), (7, 5, 4)), positions(SHAPE)[:1], (), layout)
-    source = shared(source, 1, np.arange(14) % 3)
+    source = with_holders(source, 1, np.arange(14) % 3)
     assert_own(sums([source], LINE)[0], source, LINE)
 
 
 @pytest.mark.parametrize("codes", [YEARS, SEASONS], ids=["years", "seasons"])
-def test_arrays_of_another_namespace(codes: np.ndarray) -> None:
+def test_rows_of_holders_are_taken_in_the_namespace_of_the_array(codes: np.ndarray) -> None:
     """As arrays on a device are: rows are taken there."""
     source = grid(values())
     elsewhere = replace(source, values=strict.asarray(source.values))
-    (found,), (expected,) = (sums([shared(each, 0, codes)], SPACE) for each in (elsewhere, source))
-    for code, share in found.items():
-        assert_same(share, expected[code], SPACE, 1e-13)
+    (by_holder,), (expected,) = (sums([with_holders(each, 0, codes)], SPACE) for each in (elsewhere, source))
+    for code, own in by_holder.items():
+        assert_same(own, expected[code], SPACE, 1e-13)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -187,77 +185,79 @@ def test_tallies_point_into_the_whole(form: str) -> None:
     y, w = values(gaps="none"), np.ones(SHAPE[0])
     y[17, 9, 3], w[22] = np.inf, -1.0
     source = grid(FORMS[form](y, (7, 5, 4)), weights=(((0,), w),))
-    (found,) = sums([shared(source, 0, SEASONS)], SPACE)
-    assert {code: share.tally.infinity for code, share in found.items() if share.tally.infinity} == {
+    (by_holder,) = sums([with_holders(source, 0, SEASONS)], SPACE)
+    assert {code: own.tally.infinity for code, own in by_holder.items() if own.tally.infinity} == {
         1: (17, 9, 3)
     }
-    bad = {code: share.tally.bad_weight for code, share in found.items() if share.tally.bad_weight}
+    bad = {code: own.tally.bad_weight for code, own in by_holder.items() if own.tally.bad_weight}
     assert bad == {2: (22, 0, 0)}
 
 
 @pytest.mark.parametrize("scheduler, workers", [("synchronous", 1), ("threads", 1), ("threads", 3)])
 def test_same_bits_whatever_runs_them(scheduler: str, workers: int) -> None:
     forms = chunked(values(), (10, 5, 12)), Array(values(), (10, 5, 12))
-    sources = [shared(grid(data), 0, SEASONS) for data in forms]
+    sources = [with_holders(grid(data), 0, SEASONS) for data in forms]
 
     def digests() -> list[str]:
-        return [share.digest() for shares in sums(sources, SPACE) for share in shares.values()]
+        return [own.digest() for holder_sums in sums(sources, SPACE) for own in holder_sums.values()]
 
     expected = digests()
     with dask.config.set(scheduler=scheduler, num_workers=workers):
         assert digests() == expected
 
 
-def test_lazy_shares_are_computed_together() -> None:
-    source = shared(grid(Array(values(), (5, 14, 12))), 0, YEARS)
+def test_lazy_sums_of_holders_are_computed_together() -> None:
+    source = with_holders(grid(Array(values(), (5, 14, 12))), 0, YEARS)
     with counted_computes(allowed=0):
-        shares = lazy_sums(source, SPACE)
-        lazy = [shares[code] for code in range(5)]
+        holder_sums = lazy_sums(source, SPACE)
+        lazy = [holder_sums[code] for code in range(5)]
     with counted_computes(allowed=1):
-        found = compute(lazy)
+        by_holder = compute(lazy)
     kept = persist([*lazy, "as it is"])
     assert kept.pop() == "as it is"
-    assert [s.digest() for s in compute(kept)] == [s.digest() for s in found]
-    assert_own(HolderSums(dict(enumerate(found))), source, SPACE)
+    assert [s.digest() for s in compute(kept)] == [s.digest() for s in by_holder]
+    assert_own(HolderSums(dict(enumerate(by_holder))), source, SPACE)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("shape", [(0, 14, 12), (30, 0, 12)])
-def test_no_data_have_zero_shares(form: str, shape: tuple[int, ...]) -> None:
+def test_no_data_have_zero_sums_for_every_holder(form: str, shape: tuple[int, ...]) -> None:
     codes = np.arange(shape[0]) % 3
     data = FORMS[form](np.ones(shape), shape if form == "dask" else None)
-    (found,) = sums([shared(replace(grid(), values=data, coordinates=positions(shape)), 0, codes)], SPACE)
-    assert sorted(found) == sorted(set(codes))
-    assert all(share.count == 0 and not share.gram.terms for share in found.values())
+    (by_holder,) = sums(
+        [with_holders(replace(grid(), values=data, coordinates=positions(shape)), 0, codes)], SPACE
+    )
+    assert sorted(by_holder) == sorted(set(codes))
+    assert all(own.count == 0 and not own.gram.terms for own in by_holder.values())
 
 
 def test_a_chunk_of_no_length() -> None:
-    source = shared(grid(chunked(values(), ((10, 0, 20), (14,), (12,)))), 0, YEARS)
+    source = with_holders(grid(chunked(values(), ((10, 0, 20), (14,), (12,)))), 0, YEARS)
     assert_own(sums([source], SPACE)[0], source, SPACE)
 
 
 @pytest.mark.parametrize("form", ["dask", "reader"])
-def test_a_plan_counts_holders(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", 5000)
-    one = grid(FORMS[form](values(), (7, 5, 6)))
-    several = shared(one, 0, SEASONS)
-    (found,) = sums([several], SPACE)
-    alone, plan_of = plan(one, SPACE), plan(several, SPACE)
+def test_a_plan_counts_holders(form: str) -> None:
+    sizes = limits(5000)
+    plain = grid(FORMS[form](values(), (7, 5, 6)))
+    several = with_holders(plain, 0, SEASONS)
+    (by_holder,) = sums([several], SPACE, limits=sizes)
+    alone, plan_of = (plan(source, SPACE, limits=sizes) for source in (plain, several))
     assert (alone.holders, plan_of.holders) == (1, 4)
     assert "4, one for each holder" in repr(plan_of)
     assert "for each holder" not in repr(alone)
     row = next(row for row in plan_of.rows if row.mask == "any")
-    assert found.nbytes <= row.statistics_bytes
+    assert by_holder.nbytes <= row.statistics_bytes
     assert alone.memory_bytes < plan_of.memory_bytes
-    tasks = dict(lazy_sums(several, SPACE).dask)
+    tasks = dict(lazy_sums(several, SPACE, limits=sizes).dask)
     assert plan_of.tasks == 1 + sum(isinstance(node, Task) for node in tasks.values())
 
 
-def test_sums_and_shares_in_one_compute() -> None:
+def test_sums_with_and_without_holders_take_one_compute() -> None:
     data = chunked(values(), (10, 14, 12))
-    sources = [grid(data), shared(grid(data), 0, YEARS), shared(grid(), 0, YEARS)]
+    sources = [grid(data), with_holders(grid(data), 0, YEARS), with_holders(grid(), 0, YEARS)]
     with counted_computes(allowed=1):
         whole, lazy, eager = sums(sources, SPACE)
     assert isinstance(whole, Sums)
-    for shares in (lazy, eager):
-        assert_same(Sums.merge(list(shares.values()), SPACE.frame), whole, SPACE)
+    for holder_sums in (lazy, eager):
+        assert_same(Sums.merge(list(holder_sums.values()), SPACE.frame), whole, SPACE)

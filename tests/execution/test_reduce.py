@@ -10,7 +10,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask._task_spec import Task
 from dask.delayed import Delayed
 from dask.sizeof import sizeof
 from hypothesis import given
@@ -29,18 +28,19 @@ from tests.execution.cases import (
     chunked,
     counted_computes,
     grid,
+    limits,
     positions,
     values,
 )
-from xspline.execution import Source, compute, lazy_sums, sums
-from xspline.execution.chunked import SMALL
+from xspline.execution import LIMITS, Source, compute, lazy_sums, sums
+from xspline.execution.dask_api import Task
 from xspline.execution.source import Opaque
 from xspline.kernels import Group, Layout
 from xspline.spaces import BSpline, Space
 from xspline.sums import Sums
 
 
-def one(source: Source, where: Space = SPACE, **kwargs: Any) -> Sums:
+def summed(source: Source, where: Space = SPACE, **kwargs: Any) -> Sums:
     return sums([source], where, **kwargs)[0]
 
 
@@ -56,35 +56,34 @@ def chunkings(draw: Callable[..., Any], shape: tuple[int, ...] = SHAPE) -> tuple
 
 @pytest.fixture(scope="module")
 def pooled() -> dict[str, Sums]:
-    return {gaps: one(grid(values(gaps=gaps))) for gaps in ("none", "static", "any")}
+    return {gaps: summed(grid(values(gaps=gaps))) for gaps in ("none", "static", "any")}
 
 
 @given(chunks=chunkings(), gaps=st.sampled_from(["none", "static", "any"]))
 def test_any_chunking_gives_the_sums_of_the_whole(pooled, chunks, gaps) -> None:  # type: ignore[no-untyped-def]
-    assert_same(one(grid(chunked(values(gaps=gaps), chunks))), pooled[gaps], SPACE)
+    assert_same(summed(grid(chunked(values(gaps=gaps), chunks))), pooled[gaps], SPACE)
 
 
 def test_a_full_grid_stays_one_product(pooled: dict[str, Sums]) -> None:
-    found = one(grid(chunked(values(gaps="none"), (7, 5, 5))))
-    assert found.gram.partitions == (((0,), (1,), (2,)),)
-    static = one(grid(chunked(values(gaps="static"), (7, 14, 12))))
+    result = summed(grid(chunked(values(gaps="none"), (7, 5, 5))))
+    assert result.gram.partitions == (((0,), (1,), (2,)),)
+    static = summed(grid(chunked(values(gaps="static"), (7, 14, 12))))
     assert static.gram.partitions == (((0,), (1, 2)),)
 
 
 @pytest.mark.parametrize("chunks", [(5, 4, 3), (1, 14, 12), (30, 14, 12), None])
 @pytest.mark.parametrize("read", [1000, 8 * 2**20])
 def test_regions_of_a_store_give_the_sums_of_the_whole(
-    pooled: dict[str, Sums], monkeypatch: pytest.MonkeyPatch, chunks: Any, read: int
+    pooled: dict[str, Sums], chunks: Any, read: int
 ) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", read)
     reader = Array(values(), chunks)
-    assert_same(one(grid(reader)), pooled["any"], SPACE)
+    assert_same(summed(grid(reader), limits=limits(read)), pooled["any"], SPACE)
     assert sum(np.prod([s.stop - s.start for s in box]) for box in reader.reads) == np.prod(SHAPE)
 
 
-def test_regions_keep_a_grid_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xspline.execution.cuts.READ", 1)
-    assert len(one(grid(Array(values(gaps="none"), (3, 4, 5)))).gram.terms) == 1
+def test_regions_keep_a_grid_one_product() -> None:
+    sums_of_regions = summed(grid(Array(values(gaps="none"), (3, 4, 5))), limits=limits(1))
+    assert len(sums_of_regions.gram.terms) == 1
 
 
 WEIGHTS = {
@@ -97,30 +96,26 @@ WEIGHTS = {
 @pytest.mark.parametrize("weight", WEIGHTS.values(), ids=WEIGHTS.keys())
 @pytest.mark.parametrize("form", ["memory", "dask", "reader", "large"])
 @pytest.mark.parametrize("tier", ["memory", "dask", "reader"])
-def test_weights_in_every_form(
-    monkeypatch: pytest.MonkeyPatch, weight: tuple[tuple[int, ...], np.ndarray], form: str, tier: str
-) -> None:
+def test_weights_in_every_form(weight: tuple[tuple[int, ...], np.ndarray], form: str, tier: str) -> None:
     axes, w = weight
-    expected = one(grid(weights=(weight,)))
-    if form == "large":
-        monkeypatch.setattr("xspline.execution.chunked.SMALL", 0)
+    expected = summed(grid(weights=(weight,)))
+    sizes = limits(whole_bytes=0) if form == "large" else limits()
     given = {"dask": lambda: chunked(w, 5), "reader": lambda: Array(w, None)}.get(form, lambda: w)()
     data = {"dask": lambda: chunked(values(), (8, 7, 12)), "reader": lambda: Array(values(), (8, 7, 12))}
     source = grid(data.get(tier, values)(), weights=((axes, given),))
-    assert_same(one(source), expected, SPACE)
+    assert_same(summed(source, limits=sizes), expected, SPACE)
 
 
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("lazy", ["values", "coordinates", "both", "reader"])
-def test_scattered_observations(monkeypatch: pytest.MonkeyPatch, large: bool, lazy: str) -> None:
-    if large:
-        monkeypatch.setattr("xspline.execution.chunked.SMALL", 0)
+def test_scattered_observations(large: bool, lazy: str) -> None:
+    sizes = limits(whole_bytes=0) if large else limits()
     rng = np.random.default_rng(3)
     y, x = rng.normal(size=500), rng.random((2, 500))
-    expected = one(Source(y, tuple(x), (), OBS), PLANE)
+    expected = summed(Source(y, tuple(x), (), OBS), PLANE)
     data: Any = Array(y, (50,)) if lazy == "reader" else (y if lazy == "coordinates" else chunked(y, 120))
     where = tuple(x) if lazy in ("values", "reader") else tuple(chunked(c, 99) for c in x)
-    assert_same(one(Source(data, where, (), OBS), PLANE), expected, PLANE)
+    assert_same(summed(Source(data, where, (), OBS), PLANE, limits=sizes), expected, PLANE)
 
 
 def test_curvilinear_grid_with_chunked_coordinates() -> None:
@@ -129,47 +124,46 @@ def test_curvilinear_grid_with_chunked_coordinates() -> None:
     where = Space({**{n: b for n, (_, b) in PLANE.axes.items()}, "t": BSpline(5, domain=(0.0, 1.0))})
     y, (lat, lon) = rng.normal(size=(10, 20, 30)), rng.random((2, 20, 30))
     t = np.linspace(0, 1, 10)
-    expected = one(Source(y, (lat, lon, t), (), layout), where)
+    expected = summed(Source(y, (lat, lon, t), (), layout), where)
     lazy = (chunked(lat, (5, 30)), chunked(lon, (20, 7)), t)
-    assert_same(one(Source(chunked(y, (4, 9, 8)), lazy, (), layout), where), expected, where)
-    assert_same(one(Source(Array(y, (1, 20, 30)), lazy, (), layout), where), expected, where)
+    assert_same(summed(Source(chunked(y, (4, 9, 8)), lazy, (), layout), where), expected, where)
+    assert_same(summed(Source(Array(y, (1, 20, 30)), lazy, (), layout), where), expected, where)
 
 
 @pytest.mark.parametrize("gaps", ["none", "static", "any"])
 @pytest.mark.parametrize("form", ["dask", "reader", "small reads"])
-def test_batch_members_stay_apart(monkeypatch: pytest.MonkeyPatch, gaps: str, form: str) -> None:
-    if form == "small reads":
-        monkeypatch.setattr("xspline.execution.cuts.READ", 1)
+def test_batch_members_stay_apart(gaps: str, form: str) -> None:
+    sizes = limits(1) if form == "small reads" else limits()
     y = values(gaps=gaps)
     t = positions(SHAPE)[:1]
-    expected = one(Source(y, t, (), BATCH), LINE)
+    expected = summed(Source(y, t, (), BATCH), LINE)
     data = chunked(y, (7, 5, 4)) if form == "dask" else Array(y, (7, 5, 4))
-    found = one(Source(data, t, (), BATCH), LINE)
-    assert found.batch == SHAPE[1:]
-    assert_same(found, expected, LINE)
+    result = summed(Source(data, t, (), BATCH), LINE, limits=sizes)
+    assert result.batch == SHAPE[1:]
+    assert_same(result, expected, LINE)
     if gaps == "none":
-        assert found.gram.batch == (1, 1), "a full grid shares its factor among all members"
+        assert result.gram.batch == (1, 1), "a full grid shares its factor among all members"
 
 
 def test_batch_axes_in_another_order() -> None:
     y, t = values(), positions(SHAPE)[:1]
     turned = Layout((Group((0,), (0,)),), (2, 1))
-    found = one(Source(chunked(y, (7, 5, 4)), t, (), turned), LINE)
-    assert found.batch == (SHAPE[2], SHAPE[1])
-    assert_same(found, one(Source(y, t, (), turned), LINE), LINE)
+    result = summed(Source(chunked(y, (7, 5, 4)), t, (), turned), LINE)
+    assert result.batch == (SHAPE[2], SHAPE[1])
+    assert_same(result, summed(Source(y, t, (), turned), LINE), LINE)
 
 
-def test_everything_batch_with_a_scalar_coordinate() -> None:
+def test_a_scalar_coordinate_where_every_dimension_is_batch() -> None:
     layout = Layout((Group((), (0,)),), (0, 1, 2))
     source = Source(chunked(values(), (7, 5, 4)), (np.asarray(0.5),), (), layout)
-    expected = one(Source(values(), (np.asarray(0.5),), (), layout), LINE)
-    assert_same(one(source, LINE), expected, LINE)
+    expected = summed(Source(values(), (np.asarray(0.5),), (), layout), LINE)
+    assert_same(summed(source, LINE), expected, LINE)
 
 
-def test_pooled_dimensions() -> None:
+def test_pooled_dimensions_are_summed_over() -> None:
     layout = Layout((Group((0,), (0,)), Group((1,), ()), Group((2,), ())))
     source = Source(chunked(values(), (7, 5, 4)), positions(SHAPE)[:1], (), layout)
-    assert_same(one(source, LINE), one(Source(values(), positions(SHAPE)[:1], (), layout), LINE), LINE)
+    assert_same(summed(source, LINE), summed(Source(values(), positions(SHAPE)[:1], (), layout), LINE), LINE)
 
 
 @pytest.mark.parametrize("shape", [(0, 14, 12), (30, 14, 0)])
@@ -177,49 +171,49 @@ def test_pooled_dimensions() -> None:
 def test_no_data_have_zero_sums(shape: tuple[int, ...], form: str) -> None:
     y = np.ones(shape)
     data = {"memory": y, "dask": chunked(y, -1), "reader": Array(y, None)}[form]
-    found = one(
+    result = summed(
         Source(data, positions(shape), (), Layout((Group((0,), (0,)), Group((1,), (1,)), Group((2,), (2,)))))
     )
-    assert found.count == 0
-    assert not found.gram.terms
-    batch = one(Source(data, positions(shape)[:1], (), BATCH), LINE)
+    assert result.count == 0
+    assert not result.gram.terms
+    batch = summed(Source(data, positions(shape)[:1], (), BATCH), LINE)
     assert batch.batch == shape[1:]
 
 
 def test_a_chunk_of_no_length() -> None:
     y = values()
-    assert_same(one(grid(chunked(y, ((10, 0, 20), (14,), (12,))))), one(grid(y)), SPACE)
+    assert_same(summed(grid(chunked(y, ((10, 0, 20), (14,), (12,))))), summed(grid(y)), SPACE)
 
 
-def test_all_missing_blocks() -> None:
+def test_blocks_without_a_value_add_nothing() -> None:
     y = values()
     y[:15] = np.nan
-    assert_same(one(grid(chunked(y, (5, 14, 12)))), one(grid(y)), SPACE)
+    assert_same(summed(grid(chunked(y, (5, 14, 12)))), summed(grid(y)), SPACE)
 
 
 def test_unknown_chunks_are_refused() -> None:
     x = da.from_array(np.arange(20.0), chunks=5)
     source = Source(x[x > 3], (np.arange(16.0),), (), Layout((Group((0,), (0,)),)), "obs")
     with pytest.raises(ValueError, match=r"obs: chunk sizes along axis 0 are unknown.*compute_chunk_sizes"):
-        one(source, LINE)
+        summed(source, LINE)
 
 
 def test_tallies_point_into_the_whole() -> None:
     y = values(gaps="none")
     y[17, 9, 3] = np.inf
     for data in (chunked(y, (7, 5, 4)), Array(y, (7, 5, 4))):
-        assert one(grid(data)).tally.infinity == (17, 9, 3)
+        assert summed(grid(data)).tally.infinity == (17, 9, 3)
 
 
 def test_several_sources_are_computed_once() -> None:
     y = values()
     lazy = [grid(chunked(y, (7, 7, 12))), grid(Array(y, (7, 7, 12))), grid(y), grid(chunked(y, (9, 7, 12)))]
-    expected = one(grid(y))
+    expected = summed(grid(y))
     with counted_computes(allowed=1) as calls:
-        found = sums(lazy, SPACE)
+        results = sums(lazy, SPACE)
     assert len(calls) == 1
-    for each in found:
-        assert_same(each, expected, SPACE)
+    for result in results:
+        assert_same(result, expected, SPACE)
 
 
 def test_one_array_in_two_sources() -> None:
@@ -227,13 +221,13 @@ def test_one_array_in_two_sources() -> None:
     data = chunked(values(), (7, 7, 12))
     heavy = grid(data, weights=(((0, 1, 2), data),))
     first, second = sums([grid(data + 0), heavy], SPACE)
-    assert_same(first, one(grid()), SPACE)
-    assert_same(second, one(grid(weights=(((0, 1, 2), values()),))), SPACE)
+    assert_same(first, summed(grid()), SPACE)
+    assert_same(second, summed(grid(weights=(((0, 1, 2), values()),))), SPACE)
 
 
 def test_in_memory_computes_nothing() -> None:
     with counted_computes(allowed=0):
-        one(grid())
+        summed(grid())
 
 
 def test_lazy_sums_compute_nothing_until_asked() -> None:
@@ -243,14 +237,13 @@ def test_lazy_sums_compute_nothing_until_asked() -> None:
     assert all(isinstance(each, Delayed) for each in lazy)
     assert not source.values.reads
     with counted_computes(allowed=1):
-        found = compute(lazy)
-    assert len({one(source).digest(), found[0].digest()}) == 1
-    for each in found:
-        assert_same(each, found[2], SPACE)
+        results = compute(lazy)
+    assert len({summed(source).digest(), results[0].digest()}) == 1
+    for result in results:
+        assert_same(result, results[2], SPACE)
 
 
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
-@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("scheduler, workers", [("synchronous", 1), ("threads", 1), ("threads", 5)])
 def test_same_bits_whatever_runs_them(scheduler: str, workers: int) -> None:
     sources = [grid(chunked(values(), (4, 5, 6))), grid(Array(values(), (4, 5, 6)))]
     expected = [s.digest() for s in sums(sources, SPACE)]
@@ -269,10 +262,13 @@ BIG = (1000, 20, 20)
 @pytest.mark.parametrize(
     "data",
     [
-        lambda: da.ones(BIG, chunks=(10, 2, 2), dtype="f4"),
-        lambda: da.ones(BIG, chunks=(10, 2, 2), dtype="f4")[::-1] + 1,
+        pytest.param(lambda: da.ones(BIG, chunks=(10, 2, 2), dtype="f4"), id="plain"),
+        pytest.param(
+            lambda: da.ones(BIG, chunks=(10, 2, 2), dtype="f4")[::-1] + 1,
+            id="sliced and shifted",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["plain", "sliced and shifted"],
 )
 def test_ten_thousand_chunks_take_little_more_tasks_and_seconds(data: Callable[[], da.Array]) -> None:
     array = data()
@@ -302,8 +298,8 @@ def test_ten_thousand_stored_chunks_take_some_tens_of_tasks() -> None:
 
 
 def test_large_parts_travel_by_the_block() -> None:
-    """Nothing larger than SMALL is in what every task shares."""
-    n = SMALL  # eight times SMALL in bytes
+    """Nothing larger than that is in what every task shares."""
+    n = LIMITS.whole_bytes  # eight times as many bytes
     source = Source(da.zeros(n, chunks=n // 8), (np.linspace(0, 1, n),), (), Layout((Group((0,), (0,)),)))
     (graph,) = [dict(lazy_sums(source, LINE).dask)]
     recipe = next(node for key, node in graph.items() if str(key).startswith("xspline-recipe"))
@@ -317,6 +313,6 @@ def test_dask_is_told_sizes_without_looking_inside() -> None:
         def read(self, slices: Any) -> Any:
             raise AssertionError("asking for the size read the data")
 
-    found = one(grid())
-    assert sizeof(found) == found.nbytes
+    result = summed(grid())
+    assert sizeof(result) == result.nbytes
     assert sizeof(Opaque(Loud())) < 1000

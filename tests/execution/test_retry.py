@@ -14,16 +14,18 @@ import xarray as xr
 import zarr
 from distributed import Client
 
-from tests.execution.cases import SHAPE, Flaky, assert_same, grid, space, values
-from xspline.execution import sums
-from xspline.execution.retry import retrying
+from tests.execution.cases import SHAPE, Flaky, assert_same, grid, limits, space, values
+from xspline.execution import Source, sums
+from xspline.execution.source import retrying
+from xspline.sums import Sums
 
 SPACE = space()
+NO_PAUSES = (0.0, 0.0)
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xspline.execution.retry.PAUSES", (0.0, 0.0))
+def summed(source: Source) -> Sums:
+    """The sums of one source, without pauses between tries."""
+    return sums([source], SPACE, limits=limits())[0]
 
 
 class Failing:
@@ -39,10 +41,10 @@ class Failing:
 
 @pytest.mark.parametrize("error", [OSError("reset"), TimeoutError("slow"), ConnectionResetError("gone")])
 def test_passing_errors_are_tried_three_times(error: Exception) -> None:
-    assert retrying(Failing(2, error)) == "read"
+    assert retrying(Failing(2, error), pauses=NO_PAUSES) == "read"
     hopeless = Failing(3, error)
     with pytest.raises(type(error), match=str(error)):
-        retrying(hopeless)
+        retrying(hopeless, pauses=NO_PAUSES)
     assert hopeless.calls == 3
 
 
@@ -58,10 +60,10 @@ def test_passing_errors_are_tried_three_times(error: Exception) -> None:
         MemoryError("full"),
     ],
 )
-def test_lasting_errors_are_not(error: Exception) -> None:
+def test_lasting_errors_are_not_tried_again(error: Exception) -> None:
     read = Failing(1, error)
     with pytest.raises(type(error), match=str(error)):
-        retrying(read)
+        retrying(read, pauses=NO_PAUSES)
     assert read.calls == 1
 
 
@@ -110,15 +112,15 @@ FORMS = {
 def test_chunks_of_a_store_are_read_again(store: FlakyStore, form: Any, scheduler: str) -> None:
     data = opened(store)
     with dask.config.set(scheduler=scheduler):
-        (found,) = sums([grid(form(data))], SPACE)
-    assert_same(found, sums([grid()], SPACE)[0], SPACE)
+        result = summed(grid(form(data)))
+    assert_same(result, summed(grid()), SPACE)
     assert max(store.tries.values()) == 3
 
 
 def test_weights_of_a_store_are_read_again(store: FlakyStore) -> None:
     data = opened(store)
-    (found,) = sums([grid(da.ones(SHAPE, chunks=10), weights=(((0, 1, 2), da.nan_to_num(data)),))], SPACE)
-    assert found.count == np.isfinite(values()).sum()
+    result = summed(grid(da.ones(SHAPE, chunks=10), weights=(((0, 1, 2), da.nan_to_num(data)),)))
+    assert result.count == np.isfinite(values()).sum()
 
 
 def test_a_chunk_that_may_not_be_read_is_not_tried_again(
@@ -127,34 +129,34 @@ def test_a_chunk_that_may_not_be_read_is_not_tried_again(
     data = opened(store)
     monkeypatch.setattr(FlakyStore, "error", PermissionError)
     with pytest.raises(PermissionError, match="failed"):
-        sums([grid(data)], SPACE)
+        summed(grid(data))
     assert set(store.tries.values()) == {1}
 
 
 def test_regions_are_read_again_on_threads(tmp_path: Path) -> None:
     reader = Flaky(values(), tmp_path, 2, ConnectionResetError)
-    assert_same(sums([grid(reader)], SPACE)[0], sums([grid()], SPACE)[0], SPACE)
+    assert_same(summed(grid(reader)), summed(grid()), SPACE)
     assert reader.most_tries == 3
 
 
 def test_regions_give_up_after_three_tries(tmp_path: Path) -> None:
     reader = Flaky(values(), tmp_path, 9, TimeoutError)
     with pytest.raises(TimeoutError, match=r"read .* failed"):
-        sums([grid(reader)], SPACE)
+        summed(grid(reader))
     assert reader.most_tries == 3
 
 
-def test_on_workers(tmp_path: Path, client: Client) -> None:
+def test_regions_are_read_again_on_workers(tmp_path: Path, client: Client) -> None:
     reader = Flaky(values(), tmp_path, 2, ConnectionResetError)
-    expected = sums([grid()], SPACE)[0]
-    assert_same(sums([grid(reader)], SPACE)[0], expected, SPACE)
+    expected = summed(grid())
+    assert_same(summed(grid(reader)), expected, SPACE)
     assert reader.most_tries == 3
 
 
 def test_a_lasting_error_runs_once_on_workers(tmp_path: Path, client: Client) -> None:
     reader = Flaky(values(), tmp_path, 9, FileNotFoundError)
     with pytest.raises(FileNotFoundError, match=r"read .* failed"):
-        sums([grid(reader)], SPACE)
+        summed(grid(reader))
     assert reader.most_tries == 1
 
 
@@ -162,7 +164,7 @@ def test_dask_blocks_on_workers(tmp_path: Path, client: Client) -> None:
     """The block's own task is tried again too."""
     reader = Flaky(values(), tmp_path, 2, TimeoutError)
     data = da.from_array(_Indexed(reader), chunks=(10, 14, 12), asarray=False)
-    assert_same(sums([grid(data)], SPACE)[0], sums([grid()], SPACE)[0], SPACE)
+    assert_same(summed(grid(data)), summed(grid()), SPACE)
     assert reader.most_tries == 3
 
 

@@ -14,11 +14,11 @@ import pytest
 from tests import late
 from tests.duck import Duck
 from tests.late import Late
-from xspline.execution import transfer
-from xspline.execution.transfer import Cuda, Ring
+from xspline.execution import LIMITS, Limits
+from xspline.execution.device import transfer
+from xspline.execution.device.transfer import Cuda, Ring
 
-PIECE = 4096
-LANES = 3
+SMALL = Limits(pinned_bytes=4096, pinned_buffers=3, transfer_threads=2)
 
 
 def mover(name: str) -> Any:
@@ -30,12 +30,11 @@ def mover(name: str) -> Any:
 
 
 @pytest.fixture(params=["late", pytest.param("GPU", marks=pytest.mark.gpu)])
-def ring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ring]:
+def ring(request: pytest.FixtureRequest) -> Iterator[Ring]:
     """A ring of three small buffers, so that each is used many times, and threads for two of them."""
-    monkeypatch.setattr(transfer, "cores", lambda: 2)
-    found = Ring(mover(request.param), LANES, PIECE)
-    yield found
-    found._pool.shutdown()
+    small = Ring(mover(request.param), SMALL)
+    yield small
+    small._pool.shutdown()
 
 
 def host(array: Any) -> np.ndarray:
@@ -49,8 +48,8 @@ def arrived(ring: Ring, array: Any) -> np.ndarray:
 
 
 def numbers(shape: tuple[int, ...], dtype: str = "f4", seed: int = 0) -> np.ndarray:
-    found = 1000 * np.random.default_rng(seed).normal(size=shape)
-    return found > 0 if dtype == "?" else found.astype(dtype)
+    array = 1000 * np.random.default_rng(seed).normal(size=shape)
+    return array > 0 if dtype == "?" else array.astype(dtype)
 
 
 SHAPE = (37, 20, 30)  # 22 pieces of a float32
@@ -87,10 +86,10 @@ ARRAYS: dict[str, Callable[[], np.ndarray]] = {
 def test_what_arrives_is_what_was_sent(ring: Ring, name: str) -> None:
     array = np.asarray(ARRAYS[name]())
     moved = ring.put(array)
-    found = arrived(ring, moved)
+    array_back = arrived(ring, moved)
     assert moved.dtype == array.dtype.newbyteorder("=") and moved.dtype.isnative
-    np.testing.assert_array_equal(found, array)
-    assert found.flags.c_contiguous
+    np.testing.assert_array_equal(array_back, array)
+    assert array_back.flags.c_contiguous
 
 
 @pytest.mark.parametrize("name", ["float32", "int16", "bool", "one row", "no rows", "small"])
@@ -105,7 +104,7 @@ def test_what_comes_back_is_what_is_there(ring: Ring, name: str) -> None:
 
 def test_what_comes_back_was_computed_before() -> None:
     gpu = Late()
-    ring, array = Ring(gpu, LANES, PIECE), numbers(SHAPE)
+    ring, array = Ring(gpu, SMALL), numbers(SHAPE)
     moved = ring.load(array)
     gpu.current().give(lambda: np.negative(moved._array, out=moved._array))
     np.testing.assert_array_equal(ring.get(moved), -array)
@@ -134,7 +133,7 @@ def test_what_was_loaded_is_there_for_every_stream(ring: Ring) -> None:
 def test_loading_waits_for_nothing_that_the_gpu_does() -> None:
     """Neither what the thread's stream was given before is run, nor what another thread's was."""
     gpu = Late()
-    ring, ran = Ring(gpu, LANES, PIECE), []
+    ring, ran = Ring(gpu, SMALL), []
     gpu.current().give(lambda: ran.append("kernel"))
     moved = ring.load(numbers(SHAPE))
     assert not ran
@@ -152,12 +151,12 @@ def test_threads_share_the_ring(ring: Ring) -> None:
         for seed in range(4 * number, 4 * number + 4):
             array = numbers(SHAPE, ("f4", ">f8", "i2")[seed % 3], seed)
             if number % 2:
-                found = ring.load(array)
+                array_back = ring.load(array)
             else:
                 with ring.mover.on(ring.mover.stream()):
-                    found = ring.put(array)
+                    array_back = ring.put(array)
                     ring.mover.current().synchronize()
-            np.testing.assert_array_equal(ring.get(found), array)
+            np.testing.assert_array_equal(ring.get(array_back), array)
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(task, range(6)))
@@ -165,11 +164,11 @@ def test_threads_share_the_ring(ring: Ring) -> None:
 
 def test_the_buffers_are_made_once_and_are_all_there_is() -> None:
     gpu = Late()
-    ring = Ring(gpu, LANES, PIECE)
+    ring = Ring(gpu, SMALL)
     for _ in range(3):
         arrived(ring, ring.put(numbers((100, 20, 30))))
-    assert gpu.pinned_bytes == LANES * PIECE
-    assert transfer.RING == transfer.LANES * transfer.PIECE <= 64 * 2**20
+    assert gpu.pinned_bytes == SMALL.ring_bytes
+    assert LIMITS.ring_bytes <= 64 * 2**20
 
 
 class Broken(Late):
@@ -201,29 +200,29 @@ class Broken(Late):
 @pytest.mark.parametrize("fails", [1, 2, 7, 22])
 def test_after_a_failure_all_is_as_before(fails: int) -> None:
     gpu = Broken(fails)
-    ring = Ring(gpu, LANES, PIECE)
+    ring = Ring(gpu, SMALL)
     with pytest.raises(RuntimeError, match="the bus is on fire"):
         ring.put(numbers(SHAPE))
-    assert ring._lanes.qsize() == LANES
+    assert ring._buffers.qsize() == SMALL.pinned_buffers
     gpu.current().synchronize()
     before = gpu.made[0].get()
-    for _ in range(LANES):
-        lane = ring._lanes.get()
-        lane.stream.synchronize()
-        ring._lanes.put(lane)
+    for _ in range(SMALL.pinned_buffers):
+        pinned = ring._buffers.get()
+        pinned.stream.synchronize()
+        ring._buffers.put(pinned)
     np.testing.assert_array_equal(gpu.made[0].get(), before)  # nothing still writes to what was given up
     for seed in range(3):
-        found = arrived(ring, ring.put(numbers(SHAPE, seed=seed)))
-        np.testing.assert_array_equal(found, numbers(SHAPE, seed=seed))
+        array_back = arrived(ring, ring.put(numbers(SHAPE, seed=seed)))
+        np.testing.assert_array_equal(array_back, numbers(SHAPE, seed=seed))
 
 
 def test_a_failure_on_the_way_back() -> None:
     gpu = Broken(30)
-    ring = Ring(gpu, LANES, PIECE)
+    ring = Ring(gpu, SMALL)
     moved = ring.put(numbers(SHAPE))
     with pytest.raises(RuntimeError, match="the bus is on fire"):
         ring.get(moved)
-    assert ring._lanes.qsize() == LANES
+    assert ring._buffers.qsize() == SMALL.pinned_buffers
     np.testing.assert_array_equal(ring.get(moved), numbers(SHAPE))
 
 
@@ -233,9 +232,9 @@ def test_a_failure_on_the_way_back() -> None:
 def test_the_stand_in_notices_what_is_forgotten(forgets: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each wait of the ring is needed: without it, numbers are wrong."""
     gpu = Late()
-    ring, array = Ring(gpu, LANES, PIECE), numbers(SHAPE)
+    ring, array = Ring(gpu, SMALL), numbers(SHAPE)
     if forgets == "the buffer":
-        monkeypatch.setattr(transfer.Lane, "wait", _nothing)
+        monkeypatch.setattr(transfer.PinnedBuffer, "wait", _nothing)
     if forgets == "the thread's stream":
         monkeypatch.setattr(gpu, "current", lambda stream=gpu.default: _Deaf(stream))
     if forgets == "the memory":
@@ -280,9 +279,8 @@ def test_one_ring_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
             self.number = next(gpus)
 
     monkeypatch.setattr(transfer, "Cuda", Numbered)
-    monkeypatch.setattr(transfer, "PIECE", PIECE)
     monkeypatch.setattr(transfer, "_RINGS", {})
-    a, b, c, d, e = (transfer.ring(None) for _ in range(5))
+    a, b, c, d, e = (transfer.ring(None, SMALL) for _ in range(5))
     assert a is c and b is d is e and a is not b
 
 
@@ -311,13 +309,13 @@ def test_loads_beside_kernels() -> None:
     ring, n = transfer.ring(cupy), 2048
     arrays = [np.random.default_rng(seed).random((n, n)) for seed in range(8)]
     expected = [np.trace(a @ a) for a in arrays]
-    found = []
+    traces = []
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(ring.load, arrays[0])
         for following in [*arrays[1:], arrays[0]]:
             moved = waiting.result()
             waiting = pool.submit(ring.load, following)
-            found.append(cupy.trace(moved @ moved))
+            traces.append(cupy.trace(moved @ moved))
             ring.settle()
             del moved
-    np.testing.assert_allclose([float(x) for x in found], expected, rtol=1e-12)
+    np.testing.assert_allclose([float(x) for x in traces], expected, rtol=1e-12)

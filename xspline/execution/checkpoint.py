@@ -1,36 +1,38 @@
 """Partial sums in files, so that an interrupted accumulation goes on where it stopped, with the same bits.
 
-One level of the tree of merges is kept: its sums are written by the tasks that make them, some to a file, and a file
-takes its name once it is complete. A later run with the same description takes what is there and computes the rest;
-all merges above are made again, in the same order. Workers write, as they write the chunks of a Zarr store: sums do
-not pass through the client, and those of a client that dies are kept. So the directory has to be one that all see.
+One level of the tree of merges is kept: its sums are written by the tasks that compute them, some to a file, and a
+file takes its name once it is complete. A later run with the same description takes what is there and computes the
+rest; all merges above are computed again, in the same order. Workers write, as they write the chunks of a Zarr store:
+sums do not pass through the client, and those of a client that dies are kept. So the directory has to be one that all
+see. Several runs may share it: they write the same bits, and none removes what another is writing.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
+import shutil
 import socket
+import time
+import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dask.base
 import numpy as np
-from dask._task_spec import Task, TaskRef
 
-from xspline.execution.files import replacing
-from xspline.execution.graph import Graph, Grid, add_task, new_name
-from xspline.execution.retry import retrying
+from xspline.execution.cuts import Cuts, cuts_of, steps_of
+from xspline.execution.dask_api import BlockKeys, Graph, Task, TaskRef, add_task, new_name
+from xspline.execution.device.gpu import to_host
+from xspline.execution.limits import LIMITS, Limits
+from xspline.execution.source import Source, cut, in_memory, is_dask, is_reader, retrying
 from xspline.spaces import Space
 from xspline.sums import HolderSums, Sums
-
-KEPT = 16
-"""Sums of the highest level of the tree that has this many are kept, or those of the blocks."""
-
-FILES = 64
-"""Most files of one variable."""
 
 SCHEMA = 1
 DESCRIPTION = "description.json"
@@ -43,19 +45,21 @@ class Checkpoint:
     Attributes
     ----------
     directory : absolute.
+    limits : how many files there are, and when an unfinished one is given up.
     """
 
     directory: Path
+    limits: Limits = LIMITS
 
     @classmethod
-    def at(cls, path: Any) -> Checkpoint:
+    def at(cls, path: Any, limits: Limits = LIMITS) -> Checkpoint:
         """Raise ValueError unless the path is one of a file system."""
         if not isinstance(path, str | os.PathLike) or "://" in str(path):
             raise ValueError(
                 f"checkpoint has to be a directory on a path that all workers see, not {path!r}; for example a "
                 "folder of a shared file system"
             )
-        return cls(Path(path).absolute())
+        return cls(Path(path).absolute(), limits)
 
     def open(self, description: dict[str, Any]) -> None:
         """Say what the files are of, or check that those there are of the same.
@@ -74,80 +78,82 @@ class Checkpoint:
             beside.write_text(json.dumps(here, indent=1, ensure_ascii=False), encoding="utf-8")
 
     def close(self) -> None:
-        """Remove what interrupted runs left unfinished."""
+        """Remove unfinished files that nobody has written to for so long that their run must have ended."""
+        oldest = time.time() - self.limits.abandoned_seconds
         for path in self.directory.glob(".new-*"):
-            path.unlink(missing_ok=True)
+            try:
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
+            except FileNotFoundError:  # finished, or removed by another run
+                continue
 
-    def add(self, graph: Graph, found: Grid, number: int) -> Grid:
-        """Add the tasks that keep the sums at the keys of `found`, or that take them from their files."""
-        out: Grid = {}
-        for i, members in enumerate(batches(list(found))):
+    def add(self, graph: Graph, keys: BlockKeys, number: int) -> BlockKeys:
+        """Add the tasks that keep the sums at `keys`, of the source of this number, or take them from their files."""
+        out: BlockKeys = {}
+        for i, indices in enumerate(batches(list(keys), self.limits)):
             path = self.directory / f"{number}-{i:03d}.npz"
-            refs = [TaskRef(found[index]) for index in members]
-            key = (
-                add_task(graph, "load", load, path)
-                if path.exists()
-                else add_task(graph, "save", save, path, *refs)
-            )
+            pauses = self.limits.retry_pauses
+            if path.exists():
+                file = add_task(graph, "load", load, path, pauses)
+            else:
+                refs = [TaskRef(keys[index]) for index in indices]
+                file = add_task(graph, "save", save, path, pauses, *refs)
             name = new_name("kept")
-            for k, index in enumerate(members):
+            for k, index in enumerate(indices):
                 out[index] = (name, *index)
-                graph[out[index]] = Task(out[index], _taken, TaskRef(key), k)
+                graph[out[index]] = Task(out[index], _item, TaskRef(file), k)
         return out
 
 
-def _taken(kept: Sequence[Any], k: int) -> Any:
-    return kept[k]
+def _item(sums: Sequence[Any], k: int) -> Any:
+    return sums[k]
 
 
-def batches(members: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield the members of each file: consecutive ones, in at most `FILES`."""
-    size = max(1, -(-len(members) // FILES))
-    for start in range(0, len(members), size):
-        yield members[start : start + size]
+def batches(indices: Sequence[Any], limits: Limits = LIMITS) -> Iterator[Sequence[Any]]:
+    """Yield the indices of the sums in each file: consecutive ones, in at most `checkpoint_files`."""
+    size = max(1, -(-len(indices) // limits.checkpoint_files))
+    for start in range(0, len(indices), size):
+        yield indices[start : start + size]
 
 
-def level(blocks: Sequence[int], steps: Sequence[Sequence[int]]) -> int:
+def kept_level(blocks: Sequence[int], steps: Sequence[Sequence[int]], limits: Limits = LIMITS) -> int:
     """Return the number of the level of a tree whose sums are kept; 0 is that of the blocks."""
     left, counts = tuple(blocks), []
     for step in steps:
         counts.append(math.prod(left))
         left = tuple(-(-n // f) for n, f in zip(left, step, strict=True))
-    return max((k for k, n in enumerate(counts) if n >= KEPT), default=0)
+    return max((k for k, n in enumerate(counts) if n >= limits.checkpoint_sums), default=0)
 
 
-# What the tasks run
+# Files that the tasks write and read
 
 
-def save(path: Path, *parts: Sums | HolderSums) -> tuple[Sums | HolderSums, ...]:
+def save(path: Path, pauses: Sequence[float], *parts: Sums | HolderSums) -> tuple[Sums | HolderSums, ...]:
     """Write sums to a file, which appears once it is complete, and return them."""
     _check_seen(path)
     arrays: dict[str, Any] = {}
-    meta = [_described(part, f"{k}_", arrays) for k, part in enumerate(parts)]
+    meta = []
+    for k, part in enumerate(parts):
+        shared = isinstance(part, HolderSums)
+        own = []
+        for code, sums in part.items() if isinstance(part, HolderSums) else [(0, part)]:
+            named, attributes = sums.to_arrays()
+            arrays.update({f"{k}_{code}_{name}": array for name, array in named.items()})
+            own.append({"code": code, "arrays": list(named), "meta": attributes, "digest": sums.digest()})
+        meta.append({"shared": shared, "sums": own})
     text = np.frombuffer(json.dumps({"schema": SCHEMA, "parts": meta}).encode(), dtype=np.uint8)
-    retrying(_write, path, {"meta": text, **arrays})
+
+    def write() -> None:
+        with replacing(path) as beside, beside.open("wb") as file:
+            np.savez(file, meta=text, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+
+    retrying(write, pauses=pauses)
     return parts
 
 
-def _write(path: Path, arrays: dict[str, Any]) -> None:
-    with replacing(path) as beside, beside.open("wb") as file:
-        np.savez(file, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _described(part: Sums | HolderSums, prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Add the arrays of one part and return what JSON says of it."""
-    shared = isinstance(part, HolderSums)
-    found = []
-    for code, sums in part.items() if isinstance(part, HolderSums) else [(0, part)]:
-        own, meta = sums.to_arrays()
-        arrays.update({f"{prefix}{code}_{name}": array for name, array in own.items()})
-        found.append({"code": code, "arrays": list(own), "meta": meta, "digest": sums.digest()})
-    return {"shared": shared, "sums": found}
-
-
-def load(path: Path) -> tuple[Sums | HolderSums, ...]:
+def load(path: Path, pauses: Sequence[float] = LIMITS.retry_pauses) -> tuple[Sums | HolderSums, ...]:
     """Return the sums in a file.
 
     Raises
@@ -157,7 +163,7 @@ def load(path: Path) -> tuple[Sums | HolderSums, ...]:
     """
     _check_seen(path)
     try:
-        return retrying(_read, path)
+        return retrying(_read, path, pauses=pauses)
     except Exception as error:
         raise ValueError(
             f"the checkpoint file {path} is damaged ({type(error).__name__}: {error}); delete it and run again: what "
@@ -166,21 +172,20 @@ def load(path: Path) -> tuple[Sums | HolderSums, ...]:
 
 
 def _read(path: Path) -> tuple[Sums | HolderSums, ...]:
+    parts: list[Sums | HolderSums] = []
     with np.load(path, allow_pickle=False) as file:
-        meta = json.loads(file["meta"].tobytes())
-        return tuple(_restored(part, f"{k}_", file) for k, part in enumerate(meta["parts"]))
-
-
-def _restored(part: dict[str, Any], prefix: str, file: Any) -> Sums | HolderSums:
-    found = {}
-    for one in part["sums"]:
-        arrays = {name: file[f"{prefix}{one['code']}_{name}"] for name in one["arrays"]}
-        found[one["code"]] = sums = Sums.from_arrays(arrays, one["meta"])
-        if sums.digest() != one["digest"]:
-            raise ValueError(
-                f"its sums have digest {sums.digest()[:12]} and should have {one['digest'][:12]}"
-            )
-    return HolderSums(found) if part["shared"] else found[0]
+        for k, part in enumerate(json.loads(file["meta"].tobytes())["parts"]):
+            by_code = {}
+            for own in part["sums"]:
+                code, digest = own["code"], own["digest"]
+                arrays = {name: file[f"{k}_{code}_{name}"] for name in own["arrays"]}
+                by_code[code] = sums = Sums.from_arrays(arrays, own["meta"])
+                if sums.digest() != digest:
+                    raise ValueError(
+                        f"its sums have digest {sums.digest()[:12]} and should have {digest[:12]}"
+                    )
+            parts.append(HolderSums(by_code) if part["shared"] else by_code[0])
+    return tuple(parts)
 
 
 def _check_seen(path: Path) -> None:
@@ -191,12 +196,113 @@ def _check_seen(path: Path) -> None:
         )
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a path beside `path` that takes its place at the end; after an error what was there stays."""
+
+    def sibling(what: str) -> Path:
+        # The end of the name stays: formats are told by it.
+        return path.with_name(f".{what}-{uuid.uuid4().hex[:8]}-{path.name}")
+
+    new = sibling("new")
+    try:
+        yield new
+        if not path.is_dir():
+            new.replace(path)
+            return
+        old = sibling("old")  # a directory cannot be replaced in one step
+        path.rename(old)
+        try:
+            new.replace(path)
+        except OSError:
+            old.rename(path)
+            raise
+        shutil.rmtree(old)
+    finally:
+        if new.is_dir():
+            shutil.rmtree(new)
+        else:
+            new.unlink(missing_ok=True)
+
+
+# What the sums are of: enough to tell other data, another space and other blocks, in words
+
+
+def description_of(
+    sources: Sequence[Source], space: Space, device: str | None, limits: Limits = LIMITS
+) -> dict[str, Any]:
+    """Return the version, the space and what the prepared, lazy `sources` are, as plain data with readable values.
+
+    Of the values three blocks are read: the first, one in the middle, the last.
+    """
+    from xspline import __version__
+
+    out: dict[str, Any] = {"version": __version__, "space": space.to_json(), "device": device}
+    for number, source in enumerate(sources):
+        facts = _facts(source, space, limits)
+        out.update({f"the {what} of {source.label} ({number})": value for what, value in facts})
+    return out
+
+
+def _facts(source: Source, space: Space, limits: Limits) -> Iterator[tuple[str, str]]:
+    cuts = cuts_of(source, limits)
+    yield "shape", " × ".join(map(str, source.shape))
+    yield "type", str(source.dtype)
+    yield "blocks", f"{' × '.join(map(str, cuts.largest))} ({_digest(str(cuts.edges).encode())})"
+    yield "tree", str(steps_of(source, space, cuts, limits))
+    for name, array in zip(space.names, source.coordinates, strict=True):
+        yield f"coordinate {name}", _summary(array)
+    for axes, array in source.weights:
+        yield f"weight along {axes}", _summary(array)
+    if source.holders is not None:
+        yield "holders", f"{source.holders.count}, {_summary(source.holders.codes)}"
+    yield "values", ", ".join(_samples(source, cuts, limits))
+
+
+def _summary(array: Any) -> str:
+    """Return number, range and digest of what is in memory; of anything else its shape."""
+    if not in_memory(array):
+        return f"{' × '.join(map(str, array.shape))} values"
+    array = np.asarray(to_host(array))
+    ends = f" from {np.min(array):g} to {np.max(array):g}" if array.size else ""
+    return f"{array.size} values{ends} ({_digest(array.tobytes())})"
+
+
+def _samples(source: Source, cuts: Cuts, limits: Limits) -> list[str]:
+    """Return the digests of three blocks, or of three chunks of a store."""
+    if 0 in source.shape:
+        return []
+    values = source.values
+    blocks: tuple[Any, ...] = ()
+    places = [[0, n // 2, n - 1] for n in source.shape]
+    if is_dask(values):
+        indices = zip(
+            *(np.searchsorted(e, at, side="right") - 1 for e, at in zip(cuts.edges, places, strict=True)),
+            strict=True,
+        )
+        blocks = dask.base.compute(*(values.blocks[tuple(map(int, index))] for index in indices))
+    elif is_reader(values):
+        steps = [max(1, c) for c in values.chunks or (1,) * len(source.shape)]
+        starts = [[i - i % c for i in at] for at, c in zip(places, steps, strict=True)]
+        boxes = (
+            tuple(slice(i, min(i + c, n)) for i, c, n in zip(start, steps, source.shape, strict=True))
+            for start in zip(*starts, strict=True)
+        )
+        axes = tuple(range(len(steps)))
+        blocks = tuple(cut(values, axes, box, limits.retry_pauses) for box in boxes)
+    return [_digest(np.ascontiguousarray(to_host(array)).tobytes()) for array in blocks]
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
 def _check_same(directory: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
     advice = "Give another directory, or delete this one to start again"
-    theirs, mine = (Space.from_json(d["space"]) for d in (there, here))
-    if theirs != mine:
+    theirs, ours = (Space.from_json(d["space"]) for d in (there, here))
+    if theirs != ours:
         raise ValueError(
-            f"the checkpoint {directory} is of another space: {theirs.difference(mine)}. {advice}"
+            f"the checkpoint {directory} is of another space: {theirs.difference(ours)}. {advice}"
         )
     names = [name for name in {**there, **here} if name != "space"]
     if differ := next((name for name in names if there.get(name) != here.get(name)), None):

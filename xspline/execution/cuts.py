@@ -1,7 +1,7 @@
-"""How an array is cut: blocks, regions, reads, the levels of the tree. Whole numbers in, whole numbers out.
+"""How data are cut: blocks, regions, reads, and the levels of the tree of merges, from shapes, chunks and labels alone.
 
-Everything here is a function of shapes, chunks and sizes, never of the workers: the same cuts, so the same sums, bit
-for bit.
+Everything here is a function of shapes, chunks, sizes and limits, never of the workers: the same cuts, so the same
+sums, bit for bit. The tree follows from how large the sums of blocks are, which coordinates tell before any data move.
 """
 
 from __future__ import annotations
@@ -10,49 +10,23 @@ import functools
 import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-MAX_REGIONS = 48
-"""Regions of a lazily indexed array up to 48 GB: enough for some dozen workers, few enough for any scheduler."""
+import dask.array as da
+import numpy as np
 
-REGION = 2**30
-"""Bytes of a region of a larger one."""
+from xspline.execution.dask_api import InputGraph, new_name
+from xspline.execution.limits import LIMITS, Limits
+from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader, nbytes
+from xspline.spaces import Features, Space
 
-GROUP = 64 * 2**20
-"""Bytes of small Dask blocks that one task takes, where there are more than `MAX_REGIONS` of them."""
+FLOAT = 8
+"""Bytes of a number in sums."""
 
-MAX_LEAVES = 1024
-"""Most regions or groups of blocks, however large the array: what waits in the tree does not grow any more."""
 
-READ = 8 * 2**20
-"""Bytes read at once, where storage chunks are smaller than that."""
-
-JOIN = 2 * 2**20
-"""Bytes of small Dask blocks that are summed at once."""
-
-GPU = 64 * 2**20
-"""Bytes that are read, or blocks joined, for one step of a GPU: its kernels take microseconds to start.
-
-For each task, the GPU holds two of them: what it sums, and what arrives meanwhile. The host holds what it reads.
-"""
-
-FAN_IN = 16
-"""Most partial sums merged by one task."""
-
-MERGE = 16 * 2**20
-"""Bytes of partial sums that one merge may hold: 16 of 1 MB, or fewer of larger ones, at least two."""
-
-WAITING = 4 * 2**20
-"""Bytes of partial sums that a task which adds up its reads keeps before it merges them."""
-
-ROOT = 3
-"""Sums that together have at most this many times the bytes of their total are merged by one task."""
-
-MOST_AT_ROOT = 4096
-"""Most partial sums of that task."""
-
-_SLACK = 1.15  # fewer regions are preferred to perfectly equal ones, within this factor
+# Boxes
 
 
 @dataclass(frozen=True)
@@ -70,6 +44,11 @@ class Cuts:
     def of_chunks(cls, chunks: Sequence[Sequence[int]]) -> Cuts:
         """Cut at the bounds of Dask chunks (lengths per block)."""
         return cls(tuple((0, *itertools.accumulate(lengths)) for lengths in chunks))
+
+    @classmethod
+    def in_steps(cls, shape: Sequence[int], step: Sequence[int]) -> Cuts:
+        """Cut an array into boxes of the shape `step`, smaller ones at the ends."""
+        return cls(tuple(step_edges(k, 0, n) for n, k in zip(shape, step, strict=True)))
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -99,19 +78,18 @@ class Cuts:
         return tuple(bisect_right(edges, i) - 1 for edges, i in zip(self.edges, place, strict=True))
 
 
-def runs(lo: int, hi: int, step: int) -> tuple[int, ...]:
+def step_edges(step: int, lo: int, hi: int) -> tuple[int, ...]:
     """Return bounds every `step` from `lo` to `hi`."""
     return (*range(lo, hi, step), hi)
 
 
 def read_shape(
-    shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, most: int | None = None
+    shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, most: int = LIMITS.read_bytes
 ) -> tuple[int, ...]:
     """Return the shape of one read: whole storage chunks, several where they are small, innermost axes first.
 
-    A read is one chunk or at most `most` bytes (`READ`), whichever is more. Without known chunks it grows from a value.
+    A read is one chunk or at most `most` bytes, whichever is more. Without known chunks it grows from a value.
     """
-    most = READ if most is None else most
     unit = [max(1, min(c, n)) for c, n in zip(chunk or [1] * len(shape), shape, strict=True)]
     for axis in reversed(range(len(unit))):
         fits = max(1, most // (math.prod(unit) * itemsize))
@@ -121,66 +99,332 @@ def read_shape(
     return tuple(unit)
 
 
-def regions(shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, batch: Sequence[int]) -> Cuts:
+def regions(
+    shape: Sequence[int],
+    chunk: Sequence[int] | None,
+    itemsize: int,
+    batch: Sequence[int],
+    limits: Limits = LIMITS,
+) -> Cuts:
     """Cut a stored array into some tens of boxes of whole storage chunks, of much the same size.
 
     Among grids of nearly equal balance the one that cuts the consumed axes least is taken, since regions that
     differ in a batch axis need no merging.
     """
-    unit = chunk or read_shape(shape, None, itemsize)
-    unit = tuple(max(1, min(c, n)) for c, n in zip(unit, shape, strict=True))
-    counts = tuple(-(-n // c) for n, c in zip(shape, unit, strict=True))
-    nbytes = math.prod(shape) * itemsize
-    most = min(_leaves(nbytes // REGION), max(1, -(-nbytes // READ)))
-    chunks = Cuts(tuple(runs(0, n, c) for n, c in zip(shape, unit, strict=True)))
-    return _coarser(chunks, _balanced(counts, most, tuple(batch)))
+    unit = chunk or read_shape(shape, None, itemsize, limits.read_bytes)
+    chunks = Cuts.in_steps(shape, tuple(max(1, min(c, n)) for c, n in zip(unit, shape, strict=True)))
+    size = math.prod(shape) * itemsize
+    most = min(limits.leaves_for(size // limits.region_bytes), max(1, -(-size // limits.read_bytes)))
+    return _coarser(chunks, _balanced(chunks.blocks, most, tuple(batch), limits.balance))
 
 
-def grouped(blocks: Cuts, itemsize: int, batch: Sequence[int]) -> Cuts:
-    """Join neighbouring blocks into boxes of at least `GROUP` bytes, as long as more than `MAX_REGIONS` are left."""
-    nbytes = math.prod(edges[-1] for edges in blocks.edges) * itemsize
-    most = _leaves(-(-nbytes // GROUP))
+def grouped(blocks: Cuts, itemsize: int, batch: Sequence[int], limits: Limits = LIMITS) -> Cuts:
+    """Join neighbouring blocks into boxes of some `group_bytes`, as long as more than `regions` are left."""
+    size = math.prod(edges[-1] for edges in blocks.edges) * itemsize
+    most = limits.leaves_for(-(-size // limits.group_bytes))
     if math.prod(blocks.blocks) <= most:
         return blocks
-    return _coarser(blocks, _balanced(blocks.blocks, most, tuple(batch)))
-
-
-def _leaves(count: int) -> int:
-    return max(MAX_REGIONS, min(MAX_LEAVES, count))
+    return _coarser(blocks, _balanced(blocks.blocks, most, tuple(batch), limits.balance))
 
 
 def _coarser(cuts: Cuts, grid: Sequence[int]) -> Cuts:
     """Return boxes, `grid` of them along each axis, of whole blocks; they differ by at most one block."""
     pairs = zip(cuts.edges, grid, strict=True)
-    return Cuts(tuple(tuple(e[(len(e) - 1) * i // parts] for i in range(parts + 1)) for e, parts in pairs))
+    return Cuts(tuple(tuple(e[(len(e) - 1) * i // n] for i in range(n + 1)) for e, n in pairs))
 
 
 @functools.lru_cache(maxsize=256)
-def _balanced(counts: tuple[int, ...], most: int, batch: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the runs per axis: nearly smallest largest box, then fewest cuts of consumed axes, fewest boxes."""
-    grids = list(_grids(counts, most))
-    largest = {g: math.prod(-(-n // r) for n, r in zip(counts, g, strict=True)) for g in grids}
-    good = [g for g in grids if largest[g] <= _SLACK * min(largest.values())]
-    return min(good, key=lambda g: (_merged(g, batch), math.prod(g), largest[g], tuple(-r for r in g)))
+def _balanced(counts: tuple[int, ...], most: int, batch: tuple[int, ...], balance: float) -> tuple[int, ...]:
+    """Return the boxes per axis: nearly smallest largest box, then fewest cuts of consumed axes, fewest boxes."""
+
+    def grids(counts: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
+        """Yield every way of cutting the axes into at most `most` boxes."""
+        if not counts:
+            yield ()
+            return
+        for first in range(1, min(counts[0], most) + 1):
+            for rest in grids(counts[1:], most // first):
+                yield (first, *rest)
+
+    largest = {g: math.prod(-(-n // r) for n, r in zip(counts, g, strict=True)) for g in grids(counts, most)}
+    good = [g for g, size in largest.items() if size <= balance * min(largest.values())]
+
+    def cost(grid: tuple[int, ...]) -> tuple[Any, ...]:
+        merged = math.prod(r for axis, r in enumerate(grid) if axis not in batch)
+        return merged, math.prod(grid), largest[grid], tuple(-r for r in grid)
+
+    return min(good, key=cost)
 
 
-def _merged(grid: tuple[int, ...], batch: tuple[int, ...]) -> int:
-    return math.prod(r for axis, r in enumerate(grid) if axis not in batch)
+# A source, cut
 
 
-def _grids(counts: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
-    """Yield every way of cutting the axes into at most `most` boxes."""
-    if not counts:
-        yield ()
-        return
-    for first in range(1, min(counts[0], most) + 1):
-        for rest in _grids(counts[1:], most // first):
-            yield (first, *rest)
+def prepare(source: Source, limits: Limits = LIMITS) -> Source:
+    """Return `source` in the form in which it is summed: all in Dask blocks cut alike, in its store, or in memory.
+
+    Anything chunked makes everything chunked: values and large auxiliary arrays become Dask arrays cut alike. Values
+    in a store stay a Reader. The rest stays in memory. Nothing is computed or read.
+    """
+    lazy = [(axes, array) for axes, array in source.auxiliary if is_dask(array)]
+    if not lazy and not is_dask(source.values):
+        return source
+    values = source.values
+    if is_reader(values):
+        step = read_shape(source.shape, values.chunks, source.dtype.itemsize, limits.read_bytes)
+        values = _from_array(values, Cuts.in_steps(source.shape, step))
+    elif not is_dask(values):
+        known = {a: c for axes, x in lazy for a, c in zip(axes, x.chunks, strict=True)}
+        values = _from_array(values, Cuts.of_chunks([known.get(a, (n,)) for a, n in enumerate(source.shape)]))
+    check_chunks(values, source.label)
+    return source.with_arrays(
+        values,
+        [aligned(array, tuple(values.chunks[a] for a in axes), limits) for axes, array in source.auxiliary],
+    )
 
 
-def fan_in(nbytes: int) -> int:
+def _from_array(array: Any, cuts: Cuts) -> da.Array:
+    lazy = Opaque(array) if is_reader(array) else array
+    return da.from_array(lazy, chunks=cuts.chunks, name=new_name("part"), asarray=False, fancy=False)
+
+
+def aligned(array: Any, chunks: tuple[tuple[int, ...], ...], limits: Limits = LIMITS) -> Any:
+    """Return a coordinate or weight cut at `chunks`, or whole where it is small and in memory."""
+    if is_dask(array):
+        check_chunks(array, "a coordinate or weight")
+        return array if array.chunks == chunks else array.rechunk(chunks)
+    small = in_memory(array) and nbytes(array) <= limits.whole_bytes
+    return array if small else _from_array(array, Cuts.of_chunks(chunks))
+
+
+def check_chunks(array: da.Array, label: str) -> None:
+    """Raise ValueError where the length of a block is unknown."""
+    unknown = [axis for axis, n in enumerate(array.shape) if math.isnan(n)]
+    if unknown:
+        raise ValueError(
+            f"{label}: chunk sizes along axis {unknown[0]} are unknown (shape {array.shape}), so its blocks "
+            "cannot be matched with coordinates; call .compute_chunk_sizes() on the Dask array first"
+        )
+
+
+def travels_whole(array: Any, limits: Limits = LIMITS) -> bool:
+    """Return whether a coordinate or weight goes to each worker as it is, rather than by the block."""
+    return is_reader(array) or (in_memory(array) and nbytes(array) <= limits.whole_bytes)
+
+
+def cuts_of(source: Source, limits: Limits = LIMITS) -> Cuts:
+    """Return the boxes of one task each: blocks of a chunked source, or groups of them; regions of a stored one.
+
+    A task computes several blocks, one after another, where each comes from a store or the like by a task of its own:
+    then none has to wait, or to travel. The first and the last block are looked at.
+    """
+    values, batch = source.values, source.layout.batch_axes
+    if is_reader(values):
+        return regions(source.shape, values.chunks, source.dtype.itemsize, batch, limits)
+    if not is_dask(values):
+        return Cuts(tuple((0, n) for n in source.shape))
+    blocks = blocks_of(source)
+    groupable = (
+        math.prod(blocks.blocks) > limits.regions
+        and all(travels_whole(array, limits) for _, array in source.auxiliary)
+        and not any(0 in lengths for lengths in blocks.chunks)
+        and all(
+            InputGraph.of([values.blocks[index]], ()).blocks_are_independent
+            for index in ((0,) * values.ndim, tuple(n - 1 for n in blocks.blocks))
+        )
+    )
+    return grouped(blocks, source.dtype.itemsize, batch, limits) if groupable else blocks
+
+
+def blocks_of(source: Source) -> Cuts:
+    """Return the blocks of a chunked source."""
+    return Cuts.of_chunks(source.values.chunks)
+
+
+def read_of(
+    source: Source, cuts: Cuts, device: str | None = None, limits: Limits = LIMITS
+) -> tuple[int, ...]:
+    """Return the shape of what is summed at once: few and large reads of a store, or small blocks joined."""
+    step = None if device is None else limits.gpu_step_bytes
+    itemsize = source.dtype.itemsize
+    if not is_dask(source.values):
+        return read_shape(cuts.largest, source.values.chunks, itemsize, step or limits.read_bytes)
+    blocks = blocks_of(source)
+    if cuts == blocks:
+        return blocks.largest
+    unit = tuple(max(1, n) for n in blocks.largest)
+    return read_shape(cuts.largest, unit, itemsize, step or limits.join_bytes)
+
+
+# Sizes of sums
+
+
+Component = tuple[tuple[int, ...], bool]
+"""Coefficient axes of one factor of G, and whether it differs within the batch."""
+
+
+def inseparable(space: Space) -> list[Component]:
+    """Return the one component of a mask that does not separate."""
+    return [(tuple(range(len(space.shape))), True)]
+
+
+def gram_bytes(lengths: Mapping[int, int], space: Space, components: Sequence[Component], batch: int) -> int:
+    """Return the bytes of a product of factors on windows of these lengths, all offsets counted."""
+    sizes = (
+        math.prod(lengths[k] * space.offsets[k] for k in axes) * (batch if varies else 1)
+        for axes, varies in components
+    )
+    return FLOAT * sum(sizes)
+
+
+def sums_bytes(lengths: Mapping[int, int], space: Space, components: Sequence[Component], batch: int) -> int:
+    """Return the bytes of Sums: G, the moment and five scalars for each batch member."""
+    rest = batch * (math.prod(lengths.values()) + 5)
+    return gram_bytes(lengths, space, components, batch) + FLOAT * rest
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """Sums of blocks over a whole source: how large the largest is, and all of them together.
+
+    Attributes
+    ----------
+    source, space, cuts : what is summed, where, in which blocks.
+    limits : how exactly windows and holders are counted.
+    ranges : per coefficient axis the lowest and highest label of each block, [blocks along the group's data axes..],
+        NaN where it has none; None where the coordinate is chunked, so that its range would have to be computed.
+    """
+
+    source: Source
+    space: Space
+    cuts: Cuts
+    limits: Limits
+    ranges: Mapping[int, tuple[np.ndarray, np.ndarray] | None]
+
+    @classmethod
+    def of(cls, source: Source, space: Space, cuts: Cuts, limits: Limits = LIMITS) -> Sizes:
+        ranges: dict[int, tuple[np.ndarray, np.ndarray] | None] = {}
+        for group in source.layout.groups:
+            starts = [[min(e, source.shape[a] - 1) for e in cuts.edges[a][:-1]] for a in group.data_axes]
+            for k in group.coefficient_axes:
+                x = source.coordinates[k]
+                known = in_memory(x) and math.prod(x.shape) > 0
+                ranges[k] = _ranges(np.asarray(x), np.asarray(x), starts) if known else None
+        return cls(source, space, cuts, limits, ranges)
+
+    def windows(self, factors: Sequence[int]) -> dict[int, np.ndarray]:
+        """Return the lengths of all windows, per coefficient axis, of sums of `factors` blocks per data axis.
+
+        Returns
+        -------
+        dict of int to ndarray of int, [sums along the group's data axes..]
+        """
+        windows: dict[int, np.ndarray] = {}
+        for group in self.source.layout.groups:
+            starts = [list(range(0, self.cuts.blocks[a], factors[a])) for a in group.data_axes]
+            for k in group.coefficient_axes:
+                features, ranges = self.space.features[k], self.ranges[k]
+                windows[k] = (
+                    np.full([len(at) for at in starts], features.size)
+                    if ranges is None
+                    else _lengths(features, *_ranges(*ranges, starts), self.limits.sampled_ranges)
+                )
+        return windows
+
+    def most_holders(self, factors: Sequence[int]) -> int:
+        """Return how many holders a sum of `factors` blocks per data axis has at most; at least 1."""
+        holders = self.source.holders
+        if holders is None:
+            return 1
+        edges, codes = self.cuts.edges[holders.axis], holders.codes
+        bounds = list(itertools.pairwise([*edges[: -1 : factors[holders.axis]], edges[-1]]))
+        if not in_memory(codes) or nbytes(codes) > self.limits.counted_bytes:
+            return max(1, min(holders.count, max(b - a for a, b in bounds)))
+        return max(1, *(len(np.unique(codes[a:b])) for a, b in bounds))
+
+    def largest(self, factors: Sequence[int], components: Sequence[Component]) -> int:
+        """Return the bytes of the largest sum of `factors` blocks per data axis, of all holders in it."""
+        lengths = {k: int(np.max(window, initial=0)) for k, window in self.windows(factors).items()}
+        batch = math.prod(self.cuts.largest[a] for a in self.source.layout.batch_axes)
+        return sums_bytes(lengths, self.space, components, batch) * self.most_holders(factors)
+
+    def total(self, factors: Sequence[int], components: Sequence[Component]) -> int:
+        """Return the bytes of all sums of `factors` blocks per data axis."""
+        layout, blocks, windows = self.source.layout, self.cuts.blocks, self.windows(factors)
+        members = math.prod(self.source.shape[a] for a in layout.batch_axes)
+        sets = math.prod(blocks[a] for a in layout.batch_axes)
+
+        def product(axes: Sequence[int]) -> int:
+            """Return the sum over all sums, of one batch block, of the product of their windows along `axes`."""
+            total = 1
+            for group in layout.groups:
+                own = [windows[k] for k in group.coefficient_axes if k in axes]
+                total *= (
+                    int(np.sum(math.prod(own[1:], start=own[0])))
+                    if own
+                    else math.prod(-(-blocks[a] // factors[a]) for a in group.data_axes)
+                )
+            return total
+
+        # G, then the moment, then five scalars: all of the last two vary within the batch.
+        terms = [
+            *((axes, varies, math.prod(self.space.offsets[k] for k in axes)) for axes, varies in components),
+            (tuple(range(len(self.space.shape))), True, 1),
+            ((), True, 5),
+        ]
+        numbers = sum(per * product(axes) * (members if varies else sets) for axes, varies, per in terms)
+        return FLOAT * numbers * self.most_holders(factors)
+
+
+def _ranges(lo: np.ndarray, hi: np.ndarray, starts: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least of `lo` and the greatest of `hi` in the boxes that begin at `starts` along each axis."""
+    for axis, at in enumerate(starts):
+        lo, hi = np.fmin.reduceat(lo, at, axis=axis), np.fmax.reduceat(hi, at, axis=axis)
+    return lo, hi
+
+
+def _lengths(features: Features, lo: np.ndarray, hi: np.ndarray, sampled: int) -> np.ndarray:
+    """Return how many functions labels between each pair of `lo` and `hi` can touch; 0 where there are none.
+
+    On a circle, of more than `sampled` ranges, that of the widest for all of them.
+    """
+    known = np.isfinite(lo) & np.isfinite(hi)
+    if not features.local:
+        return np.where(known, features.size, 0)
+    if features.domain is None:
+        pairs = np.stack([lo.ravel(), hi.ravel()], axis=1)
+        if len(pairs) <= sampled:
+            return np.array([features.window(*pair)[1] for pair in pairs.tolist()], int).reshape(lo.shape)
+        widest = np.argsort(pairs[:, 0] - pairs[:, 1], kind="stable")[:sampled]
+        # A narrower range may straddle one more knot.
+        longest = 1 + max(features.window(*pair)[1] for pair in pairs[widest].tolist())
+        return np.full(lo.shape, min(features.size, longest))
+    inside = known & (hi >= features.domain[0]) & (lo <= features.domain[1])
+    first, last = (features.locate(np.clip(x[inside], *features.domain))[0] for x in (lo, hi))
+    lengths = np.zeros(lo.shape, dtype=np.int64)
+    lengths[inside] = features.first[last] - features.first[first] + features.width
+    return lengths
+
+
+# The tree of merges
+
+
+def steps_of(
+    source: Source, space: Space, cuts: Cuts, limits: Limits = LIMITS
+) -> tuple[tuple[int, ...], ...]:
+    """Return the levels of the tree of merges, with fan-ins for the largest sums that a mask can leave."""
+    sizes, components = Sizes.of(source, space, cuts, limits), inseparable(space)
+    return levels(
+        cuts.blocks,
+        source.consumed,
+        lambda factors: sizes.largest(factors, components),
+        lambda factors: sizes.total(factors, components),
+        limits,
+    )
+
+
+def fan_in(nbytes: int, limits: Limits = LIMITS) -> int:
     """Return how many partial sums of `nbytes` one task merges: 16 up to 1 MB each, never fewer than 2."""
-    return max(2, min(FAN_IN, MERGE // max(1, nbytes)))
+    return max(2, min(limits.fan_in, limits.merge_bytes // max(1, nbytes)))
 
 
 def levels(
@@ -188,6 +432,7 @@ def levels(
     consumed: Sequence[int],
     largest: Callable[[tuple[int, ...]], int],
     total: Callable[[tuple[int, ...]], int],
+    limits: Limits = LIMITS,
 ) -> tuple[tuple[int, ...], ...]:
     """Return the tree over a grid of blocks: for each level, how many neighbours it merges along each axis.
 
@@ -196,6 +441,7 @@ def levels(
     blocks : blocks along each axis.
     consumed : axes to merge; the others keep their grid.
     largest, total : bytes of the largest sum of this many blocks per axis, and of all of them together.
+    limits : of one merge.
 
     Notes
     -----
@@ -204,23 +450,23 @@ def levels(
     in a box are merged, so factors of separable masks merge too.
     """
     left = tuple(n if axis in consumed else 1 for axis, n in enumerate(blocks))
-    done, out = (1,) * len(left), []
+    merged: tuple[int, ...] = (1,) * len(left)
+    steps: list[tuple[int, ...]] = []
     while max(left, default=1) > 1:
-        if math.prod(left) <= MOST_AT_ROOT and total(done) <= ROOT * total(_times(done, left)):
+        at_root = tuple(a * b for a, b in zip(merged, left, strict=True))
+        if math.prod(left) <= limits.root_sums and total(merged) <= limits.root_ratio * total(at_root):
             step = left
         else:
-            step = _share(fan_in(largest(done)), left, lambda step: total(_times(done, step)))  # noqa: B023
+            step = _shared_fan_in(fan_in(largest(merged), limits), left, merged, total)
         left = tuple(-(-n // f) for n, f in zip(left, step, strict=True))
-        done = _times(done, step)
-        out.append(step)
-    return tuple(out)
+        merged = tuple(a * b for a, b in zip(merged, step, strict=True))
+        steps.append(step)
+    return tuple(steps)
 
 
-def _times(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
-    return tuple(x * y for x, y in zip(a, b, strict=True))
-
-
-def _share(fan: int, left: Sequence[int], total: Callable[[tuple[int, ...]], int]) -> tuple[int, ...]:
+def _shared_fan_in(
+    fan: int, left: Sequence[int], merged: Sequence[int], total: Callable[[tuple[int, ...]], int]
+) -> tuple[int, ...]:
     """Share a fan-in among axes: that whose doubling leaves fewest bytes, then most blocks, then the last."""
     step = (1,) * len(left)
     while True:
@@ -228,7 +474,8 @@ def _share(fan: int, left: Sequence[int], total: Callable[[tuple[int, ...]], int
         fits = [a for a, new in enumerate(doubled) if new != step and math.prod(new) <= fan]
         if not fits:
             return step
-        step = doubled[min(fits, key=lambda a: (total(doubled[a]), left[a] // -step[a], -a))]
+        bytes_left = {a: total(tuple(m * f for m, f in zip(merged, doubled[a], strict=True))) for a in fits}
+        step = doubled[min(fits, key=lambda a: (bytes_left[a], left[a] // -step[a], -a))]
 
 
 def groups(

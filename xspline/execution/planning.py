@@ -12,27 +12,24 @@ from typing import Any
 import numpy as np
 from dask.utils import format_bytes
 
-from xspline.execution.chunked import cuts_of, prepare, read_of, steps_of
-from xspline.execution.cuts import Cuts
-from xspline.execution.device import check_device, present, resources
-from xspline.execution.footprint import Component, Sizes, gram_bytes, joined, most_holders, sums_bytes
-from xspline.execution.source import Source, in_memory, is_dask, is_reader
-from xspline.execution.transfer import RING
+from xspline.execution.cuts import (
+    Component,
+    Cuts,
+    Sizes,
+    cuts_of,
+    gram_bytes,
+    inseparable,
+    prepare,
+    read_of,
+    steps_of,
+    sums_bytes,
+)
+from xspline.execution.device.gpu import check_device, present, resources
+from xspline.execution.limits import LIMITS, Limits
+from xspline.execution.source import Source, in_memory, is_reader
 from xspline.solve.select import Choice, select
 from xspline.spaces import Space
-from xspline.sums import Factor, Gram
-
-SLAB = 24 * 2**20
-"""Bytes that the kernels use beside a block: slabs in float64 and tables of features."""
-
-COMPILER = 240 * 2**20
-"""Bytes that the first block adds once to each process: kernels compiled, libraries that read imported."""
-
-WORKSPACE = 4
-"""Copies of its own sums that a block holds while it contracts: total, slab, transposed, result."""
-
-DECODE = 2
-"""Copies of a block while it is read: as decoded, and as scaled and masked."""
+from xspline.sums import Factor, Gram, join_overlapping
 
 MASKS = ("none", "static", "any")
 
@@ -61,6 +58,12 @@ class Row:
     solver: str
     reason: str
     solver_bytes: int
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row as text."""
+        sizes = (self.gram_bytes, self.statistics_bytes, self.moved_bytes, self.memory_bytes)
+        return (self.mask, *map(format_bytes, sizes), self.solver, format_bytes(self.solver_bytes))
 
 
 @dataclass(frozen=True)
@@ -119,34 +122,43 @@ class Plan:
         return asdict(self)
 
     def __repr__(self) -> str:
-        body = _text_table([_HEAD, *map(_cells, self.rows)])
+        rows = [_HEAD, *(row.cells for row in self.rows)]
+        widths = [max(len(cells[i]) for cells in rows) for i in range(len(_HEAD))]
+        body = [
+            "  " + "  ".join(cell.ljust(w) for cell, w in zip(cells, widths, strict=True)).rstrip()
+            for cells in rows
+        ]
         return "\n".join(
             ["<xspline.Plan>", *(f"  {k:<13}{v}" for k, v in self._facts()), "", *body, "", _NOTE]
         )
 
     def _repr_html_(self) -> str:
-        facts = "".join(_html_row((k, v), "td") for k, v in self._facts())
-        rows = _html_row(_HEAD, "th") + "".join(_html_row(_cells(row), "td") for row in self.rows)
-        return f"<b>xspline.Plan</b><table>{facts}</table><table>{rows}</table><p>{html.escape(_NOTE)}</p>"
+        def table(rows: Iterable[Iterable[str]], tag: str = "td") -> str:
+            cells = ("".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) for row in rows)
+            return "".join(f"<tr>{row}</tr>" for row in cells)
+
+        rows = table([_HEAD], "th") + table(row.cells for row in self.rows)
+        note = html.escape(_NOTE)
+        return f"<b>xspline.Plan</b><table>{table(self._facts())}</table><table>{rows}</table><p>{note}</p>"
 
     def _facts(self) -> list[tuple[str, str]]:
-        each = " × ".join(f"{name} {n}" for name, n in self.coefficients.items())
-        data = f"{self.label}: {_times(self.shape)} {self.dtype}, {format_bytes(self.nbytes)}"
-        tasks = f"{self.tasks}" + (
-            f", merged {' then '.join(map(str, self.fan_in))} at a time" if self.fan_in else ""
-        )
-        found = [
-            ("data", data),
+        sizes = " × ".join(f"{name} {n}" for name, n in self.coefficients.items())
+        merged = f", merged {' then '.join(map(str, self.fan_in))} at a time" if self.fan_in else ""
+        return [
+            ("data", f"{self.label}: {_times(self.shape)} {self.dtype}, {format_bytes(self.nbytes)}"),
             ("read", f"{self.tier}, {_times(self.chunks)} at a time"),
-            ("coefficients", f"{self.size} = {each}"),
+            ("coefficients", f"{self.size} = {sizes}"),
             *([("code", self.code)] if self.code else []),
-            ("fits", f"{self.batch} independent ones") if self.batch > 1 else ("fits", "1"),
+            ("fits", f"{self.batch} independent ones" if self.batch > 1 else "1"),
             *([("parts", f"{self.holders}, one for each holder")] if self.holders > 1 else []),
-            ("tasks", tasks),
+            ("tasks", f"{self.tasks}{merged}"),
             ("device", self.device or "where the data are"),
             ("compiling", f"{format_bytes(self.compile_bytes)} more, once per process"),
         ]
-        return found
+
+
+def _times(shape: Sequence[int]) -> str:
+    return " × ".join(map(str, shape)) or "one value"
 
 
 _HEAD = ("mask", "G", "statistics", "moved", "memory per thread", "solver", "solver memory")
@@ -161,6 +173,7 @@ def plan(
     *,
     device: str | None = None,
     solver: Callable[[Gram], Choice] | None = None,
+    limits: Limits = LIMITS,
 ) -> Plan:
     """Say what accumulating `source` and solving in `space` would cost. Computes and reads nothing.
 
@@ -170,120 +183,105 @@ def plan(
     space : where it is fitted.
     device : None or "cuda".
     solver : the solver for a Gram; None for that of least squares.
+    limits : sizes of regions, reads and merges.
     """
     check_device(device)
-    source = prepare(source)
-    cuts = cuts_of(source)
-    steps = steps_of(source, space, cuts)
+    source = prepare(source, limits)
+    cuts = cuts_of(source, limits)
+    steps = steps_of(source, space, cuts, limits)
+    sizes = Sizes.of(source, space, cuts, limits)
     choose = solver or functools.partial(
         select, penalty=Gram(()), frame=space.frame, resources=resources(present(device))
     )
+    # The largest box of the data that one task holds.
+    read = cuts.largest if in_memory(source.values) else read_of(source, cuts, device, limits)
+    lazy = "regions of a store" if is_reader(source.values) else "Dask blocks"
     return Plan(
         source.label,
         dict(zip(space.names, space.shape, strict=True)),
         source.shape,
         str(source.dtype),
-        _batch(source),
-        _holders(source),
-        _tier(source),
-        _read(source, cuts, device),
-        _tasks(cuts, steps, source),
+        math.prod(source.shape[a] for a in source.layout.batch_axes),
+        1 if source.holders is None else source.holders.count,
+        "in memory" if in_memory(source.values) else lazy,
+        read,
+        0 if in_memory(source.values) else _tasks(cuts, steps),
         tuple(math.prod(step) for step in steps),
-        COMPILER + (0 if device is None else RING),
+        limits.compiler_bytes + (0 if device is None else limits.ring_bytes),
         device,
-        tuple(_row(mask, source, space, cuts, steps, choose, device) for mask in MASKS),
+        tuple(_row(mask, sizes, steps, read, choose) for mask in MASKS),
     )
 
 
-def _batch(source: Source) -> int:
-    return math.prod(source.shape[a] for a in source.layout.batch_axes)
-
-
-def _holders(source: Source) -> int:
-    return 1 if source.owners is None else source.owners.count
-
-
-def _tier(source: Source) -> str:
-    if is_reader(source.values):
-        return "regions of a store"
-    return "Dask blocks" if is_dask(source.values) else "in memory"
-
-
-def _read(source: Source, cuts: Cuts, device: str | None) -> tuple[int, ...]:
-    """Return the largest piece that one task holds of the data."""
-    return cuts.largest if in_memory(source.values) else read_of(source, cuts, device)
-
-
-def _tasks(cuts: Cuts, steps: Sequence[Sequence[int]], source: Source) -> int:
+def _tasks(cuts: Cuts, steps: Sequence[Sequence[int]]) -> int:
     """Return the number of tasks: leaves, merges of the tree, batch blocks set side by side, hand-over."""
-    if in_memory(source.values):
-        return 0
     total, left = math.prod(cuts.blocks), cuts.blocks
     for step in steps:
-        total += _merges(left, step)
-        left = tuple(-(-n // f) for n, f in zip(left, step, strict=True))
+        pairs = list(zip(left, step, strict=True))
+        alone = math.prod(n if f == 1 else int(n % f == 1) for n, f in pairs)  # handed on as they are
+        left = tuple(-(-n // f) for n, f in pairs)
+        total += math.prod(left) - alone
     return total + (math.prod(left) > 1) + 1
-
-
-def _merges(left: Sequence[int], step: Sequence[int]) -> int:
-    """Return the tasks of one level; a box of one block is handed on as it is."""
-    pairs = list(zip(left, step, strict=True))
-    alone = math.prod(n if f == 1 else int(n % f == 1) for n, f in pairs)
-    return math.prod(-(-n // f) for n, f in pairs) - alone
 
 
 def _row(
     mask: str,
-    source: Source,
-    space: Space,
-    cuts: Cuts,
+    sizes: Sizes,
     steps: Sequence[Sequence[int]],
+    read: Sequence[int],
     choose: Callable[[Gram], Choice],
-    device: str | None,
 ) -> Row:
-    parts, batch = components(mask, source, space), _batch(source)
-    whole, holders = dict(enumerate(space.shape)), _holders(source)
-    sizes = Sizes.of(source, space, cuts)
-    partial, merging, moved = _merging(sizes, steps, parts)
-    together = most_holders(source, cuts, [1] * len(cuts.blocks))  # of which one is contracted at a time
-    solver, reason, solver_bytes = _solver(parts, space, batch, choose)
+    """Return the costs with a mask of one structure, of data of which one task holds the shape `read`."""
+    source, space, limits = sizes.source, sizes.space, sizes.limits
+    structure = components(mask, source, space)
+    batch = math.prod(source.shape[a] for a in source.layout.batch_axes)
+    holders = 1 if source.holders is None else source.holders.count
+    lengths = dict(enumerate(space.shape))
+    partial, merging, moved = _merging(sizes, steps, structure)
+    # Of the sums of several holders one is contracted at a time.
+    workspace = (limits.workspace_copies - 1) * partial // sizes.most_holders([1] * len(read))
+    # A read while it is decoded: copies, a mask of bools, the weights beside it.
+    arrays = [(tuple(range(len(read))), source.values), *source.weights]
+    reading = math.prod(read) + sum(
+        math.prod(read[a] for a in axes) * (limits.decode_copies * np.dtype(array.dtype).itemsize + 1)
+        for axes, array in arrays
+        if not in_memory(array)
+    )
+    # The solver is chosen for a G of this structure whose arrays hold no memory.
+    term = tuple(_Unfilled.of(axes, space, key) for key, (axes, _) in enumerate(structure, 2) if axes)
+    systems = batch if any(varies and axes for axes, varies in structure) else 1
+    try:
+        choice = choose(Gram((term,)))
+        solver, reason, solver_bytes = choice.name, choice.reason, choice.nbytes * systems
+    except ValueError as error:
+        solver, reason, solver_bytes = "none", str(error), 0
     return Row(
         mask,
-        gram_bytes(whole, space, parts, batch),
-        sums_bytes(whole, space, parts, batch) * holders,
+        gram_bytes(lengths, space, structure, batch),
+        sums_bytes(lengths, space, structure, batch) * holders,
         partial,
         moved if source.is_lazy else 0,
-        _reading(source, cuts, device) + SLAB + partial + (WORKSPACE - 1) * partial // together + merging,
+        reading + limits.kernel_bytes + partial + workspace + merging,
         solver,
         reason,
         solver_bytes,
     )
 
 
-def _reading(source: Source, cuts: Cuts, device: str | None) -> int:
-    """Return the bytes of one read while it is decoded: copies, a mask of bools, the weights beside it."""
-    shape = _read(source, cuts, device)
-    lazy = [(tuple(range(len(shape))), source.values), *source.weights]
-    sizes = [(math.prod(shape[a] for a in axes), array) for axes, array in lazy]
-    return (
-        sum(n * (DECODE * np.dtype(a.dtype).itemsize + 1) for n, a in sizes if not in_memory(a)) + sizes[0][0]
-    )
-
-
 def _merging(
-    sizes: Sizes, steps: Sequence[Sequence[int]], parts: Sequence[Component]
+    sizes: Sizes, steps: Sequence[Sequence[int]], structure: Sequence[Component]
 ) -> tuple[int, int, int]:
-    """Return the bytes of one block's Sums, the most that waits for merges and is made by them, all that moves."""
+    """Return the bytes of one block's Sums, the most that waits for merges and is their result, all that moves."""
     blocks = sizes.cuts.blocks
     done, largest, total, waiting = (1,) * len(blocks), [], [], 0
     for step in [*steps, done]:
-        largest.append(sizes.largest(done, parts))
-        total.append(sizes.total(done, parts))
-        # One level is merged while a full set waits on each level above; the result is made beside its parts.
+        largest.append(sizes.largest(done, structure))
+        total.append(sizes.total(done, structure))
+        # One level is merged while a full set waits on each level above; the result stands beside its parts.
         waiting += min(math.prod(step) * largest[-1], total[-1])
         done = tuple(d * f for d, f in zip(done, step, strict=True))
-    one = all(n <= d for n, d in zip(blocks, done, strict=True))  # the last sums are all of them
-    return largest[0], waiting + largest[-1], sum(total[:-1]) if one else sum(total)
+    single = all(n <= d for n, d in zip(blocks, done, strict=True))  # the last sums are all of them
+    return largest[0], waiting + largest[-1], sum(total[:-1]) if single else sum(total)
 
 
 def components(mask: str, source: Source, space: Space) -> list[Component]:
@@ -292,88 +290,39 @@ def components(mask: str, source: Source, space: Space) -> list[Component]:
     A static mask leaves one group apart, that of the time coordinate or else of the first axis of the data. Groups
     and batch dimensions that a weight spans together are one factor.
     """
+    if mask == "any":
+        return inseparable(space)
     layout = source.layout
-    sites: list[set[Any]] = [
+    # Sets of data axes (numbers) and coefficient axes ("c", number) that are one factor.
+    sets: list[set[Any]] = [
         set(group.data_axes) | {("c", k) for k in group.coefficient_axes} for group in layout.groups
     ]
-    sites += [set(layout.batch_axes)] if layout.batch_axes else []
+    sets += [set(layout.batch_axes)] if layout.batch_axes else []
     links: list[set[Any]] = [set(axes) for axes, _ in source.weights]
-    if mask == "any":
-        return joined(space)
     if mask == "static":
-        apart = _apart(sites, space)
-        links.append(set().union(*(site for site in sites if site is not apart)))
-    return _components(_linked(sites, links), layout.batch_axes)
-
-
-def _apart(sites: Sequence[set[Any]], space: Space) -> set[Any]:
-    """Return the site along which a static mask is constant."""
-    times = {
-        ("c", k)
-        for k, (axis, _) in enumerate(space.axes.values())
-        if axis.role == "time" or axis.kind == "time"
-    }
-    return next((s for s in sites if s & times), next((s for s in sites if 0 in s), sites[0]))
-
-
-def _linked(sites: Iterable[set[Any]], links: Iterable[set[Any]]) -> list[set[Any]]:
-    """Return the sites with those that a link touches made one."""
-    out = list(sites)
-    for link in links:
-        touched = [site for site in out if site & link]
-        if touched:
-            out = [site for site in out if site not in touched] + [set().union(*touched)]
-    return out
-
-
-def _components(sites: Iterable[set[Any]], batch_axes: Sequence[int]) -> list[Component]:
-    found = [
-        (tuple(sorted(k[1] for k in s if isinstance(k, tuple))), bool(s & set(batch_axes))) for s in sites
+        times = {
+            ("c", k)
+            for k, (axis, _) in enumerate(space.axes.values())
+            if axis.role == "time" or axis.kind == "time"
+        }
+        apart = next((s for s in sets if s & times), next((s for s in sets if 0 in s), sets[0]))
+        links.append(set().union(*(s for s in sets if s is not apart)))
+    factors = [
+        (tuple(sorted(k[1] for k in s if isinstance(k, tuple))), bool(s & set(layout.batch_axes)))
+        for s in join_overlapping([*sets, *links])
     ]
-    return sorted(component for component in found if component[0] or component[1])
+    return sorted(component for component in factors if component[0] or component[1])
 
 
-def _solver(
-    parts: Sequence[Component], space: Space, batch: int, choose: Callable[[Gram], Choice]
-) -> tuple[str, str, int]:
-    """Return (name, reason, bytes) of the solver for G of this structure, from arrays that hold no memory."""
-    term = tuple(Hollow.of(axes, space, number + 2) for number, (axes, _) in enumerate(parts) if axes)
-    members = batch if any(varies and axes for axes, varies in parts) else 1
-    try:
-        choice = choose(Gram((term,)))
-    except ValueError as error:
-        return "none", str(error), 0
-    return choice.name, choice.reason, choice.nbytes * members
-
-
-class Hollow(Factor):
-    """A factor of the right shape whose numbers are all one number, and stay so."""
+class _Unfilled(Factor):
+    """A factor of the right shape whose numbers are all one number in memory, and stay so."""
 
     @classmethod
-    def of(cls, axes: tuple[int, ...], space: Space, key: int) -> Hollow:
+    def of(cls, axes: tuple[int, ...], space: Space, key: int) -> _Unfilled:
         sizes, offsets = (tuple(t[k] for k in axes) for t in (space.shape, space.offsets))
         return cls(
             axes, tuple((0, n) for n in sizes), np.broadcast_to(np.float64(1), (*sizes, *offsets)), key
         )
 
-    def full(self, frame: Any) -> Hollow:
+    def full(self, frame: Any) -> _Unfilled:
         return self
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    each = (row.gram_bytes, row.statistics_bytes, row.moved_bytes, row.memory_bytes)
-    sizes = map(format_bytes, each)
-    return (row.mask, *sizes, row.solver, format_bytes(row.solver_bytes))
-
-
-def _times(shape: Sequence[int]) -> str:
-    return " × ".join(map(str, shape)) or "one value"
-
-
-def _text_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _html_row(cells: Iterable[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"

@@ -1,20 +1,27 @@
-"""What there is to accumulate: values in memory, in Dask blocks or in their store; how to cut a block out."""
+"""What there is to sum: values in memory, in Dask blocks or in their store; how a box of it is read or split."""
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import array_api_compat
 import dask.array as da
 import numpy as np
 from dask.sizeof import sizeof
+from numpy.typing import NDArray
 
-from xspline.execution.retry import retrying
+from xspline.execution.limits import LIMITS
 from xspline.kernels import Block, Layout
+from xspline.sums import Sums
 
 Slices = tuple[slice, ...]
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -39,26 +46,10 @@ class Reader(Protocol):
 class Opaque:
     """A Reader for Dask to carry: its size is never asked, so nothing is loaded to find it out."""
 
-    __slots__ = ("reader",)
-
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.reader.shape
-
-    @property
-    def ndim(self) -> int:
-        return len(self.reader.shape)
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.reader.dtype
-
-    @property
-    def chunks(self) -> tuple[int, ...] | None:
-        return self.reader.chunks
+        self.shape, self.ndim = reader.shape, len(reader.shape)
+        self.dtype, self.chunks = reader.dtype, reader.chunks
 
     def read(self, slices: Slices) -> Any:
         return self.reader.read(slices)
@@ -72,7 +63,7 @@ def _sizeof_opaque(_: Opaque) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Owners:
+class HolderCodes:
     """Whose the entries along one data axis are.
 
     Attributes
@@ -98,7 +89,7 @@ class Source:
     weights : (data axes, array over exactly those axes) pairs; their product is the weight.
     layout : which data axes go to which coefficient axes.
     label : what errors call this variable.
-    owners : whose the observations are, where several holders share the data; None for one.
+    holders : whose the observations are, where several holders share the data; None for one.
     """
 
     values: Any
@@ -106,7 +97,7 @@ class Source:
     weights: tuple[tuple[tuple[int, ...], Any], ...]
     layout: Layout
     label: str = "values"
-    owners: Owners | None = None
+    holders: HolderCodes | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -119,7 +110,7 @@ class Source:
     @property
     def is_lazy(self) -> bool:
         """Whether the values, or anything else, must be computed or read first."""
-        return not in_memory(self.values) or any(is_dask(a) for _, a in self.parts)
+        return not in_memory(self.values) or any(is_dask(a) for _, a in self.auxiliary)
 
     @property
     def consumed(self) -> tuple[int, ...]:
@@ -127,54 +118,38 @@ class Source:
         return tuple(sorted(a for group in self.layout.groups for a in group.data_axes))
 
     @property
-    def parts(self) -> tuple[tuple[tuple[int, ...], Any], ...]:
+    def auxiliary(self) -> tuple[tuple[tuple[int, ...], Any], ...]:
         """(data axes, array) of the coordinates, then of the weights, then of the codes of holders."""
         coordinates = zip(axes_of_coordinates(self.layout), self.coordinates, strict=True)
-        codes = () if self.owners is None else (((self.owners.axis,), self.owners.codes),)
+        codes = () if self.holders is None else (((self.holders.axis,), self.holders.codes),)
         return (*coordinates, *self.weights, *codes)
 
-    @property
-    def arrays(self) -> tuple[Any, ...]:
-        """The values, then the arrays of `parts`."""
-        return (self.values, *(array for _, array in self.parts))
-
-    def with_parts(self, values: Any, arrays: Sequence[Any]) -> Source:
-        """Return the same with other arrays, in the order of `parts`."""
+    def with_arrays(self, values: Any, auxiliary: Sequence[Any]) -> Source:
+        """Return the same with other arrays, in the order of `auxiliary`."""
         n = len(self.coordinates)
-        owners = None if self.owners is None else replace(self.owners, codes=arrays[-1])
+        holders = None if self.holders is None else replace(self.holders, codes=auxiliary[-1])
+        weights = self._with_weights(auxiliary)
         return replace(
-            self, values=values, coordinates=tuple(arrays[:n]), weights=_weights(self, arrays), owners=owners
+            self, values=values, coordinates=tuple(auxiliary[:n]), weights=weights, holders=holders
         )
 
+    def block(self, values: Any, auxiliary: Sequence[Any], slices: Slices) -> Block:
+        """Return the Block of these values and auxiliary arrays, which lie at `slices` of the whole."""
+        n = len(self.coordinates)
+        coordinates = tuple(np.asarray(a, dtype=np.float64) for a in auxiliary[:n])
+        start = tuple(s.start for s in slices)
+        return Block(values, coordinates, self._with_weights(auxiliary), start, None)
 
-def as_block(source: Source, values: Any, arrays: Sequence[Any], slices: Slices) -> Block:
-    """Return the Block of these values and parts, which lie at `slices` of the whole."""
-    coordinates = tuple(np.asarray(a, dtype=np.float64) for a in arrays[: len(source.coordinates)])
-    return Block(values, coordinates, _weights(source, arrays), tuple(s.start for s in slices), None)
-
-
-def _weights(source: Source, arrays: Sequence[Any]) -> tuple[tuple[tuple[int, ...], Any], ...]:
-    """Return weights with other arrays, in the order of `Source.parts`."""
-    n = len(source.coordinates)
-    found = arrays[n : n + len(source.weights)]
-    return tuple((axes, a) for (axes, _), a in zip(source.weights, found, strict=True))
-
-
-def cut(array: Any, axes: tuple[int, ...], slices: Slices) -> Any:
-    """Return the part of `array`, over the data axes `axes`, that lies in the box `slices` of the data."""
-    box = tuple(slices[a] for a in axes)
-    return retrying(array.read, box) if is_reader(array) else array[(*box, ...)]
-
-
-def whole(shape: Sequence[int]) -> Slices:
-    """Return the box that holds everything."""
-    return tuple(slice(0, n) for n in shape)
+    def _with_weights(self, auxiliary: Sequence[Any]) -> tuple[tuple[tuple[int, ...], Any], ...]:
+        n = len(self.coordinates)
+        arrays = auxiliary[n : n + len(self.weights)]
+        return tuple((axes, array) for (axes, _), array in zip(self.weights, arrays, strict=True))
 
 
 def axes_of_coordinates(layout: Layout) -> tuple[tuple[int, ...], ...]:
     """Return the data axes of each coefficient axis, in Space order."""
-    found = {k: group.data_axes for group in layout.groups for k in group.coefficient_axes}
-    return tuple(found[k] for k in sorted(found))
+    axes = {k: group.data_axes for group in layout.groups for k in group.coefficient_axes}
+    return tuple(axes[k] for k in sorted(axes))
 
 
 def is_dask(array: Any) -> bool:
@@ -192,3 +167,110 @@ def in_memory(array: Any) -> bool:
 def nbytes(array: Any) -> int:
     """Return the bytes of an array, read or not, without touching it."""
     return math.prod(array.shape) * np.dtype(array.dtype).itemsize
+
+
+# Reading
+
+
+# These say that the request is wrong, not that the store is busy: the next try would fail the same way.
+PERMANENT = (
+    FileNotFoundError,
+    FileExistsError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    io.UnsupportedOperation,
+)
+
+
+def retrying(read: Callable[..., T], *args: object, pauses: Sequence[float] = LIMITS.retry_pauses) -> T:
+    """Return ``read(*args)``, tried again after each of the pauses, in seconds, while it fails with a passing OSError.
+
+    Timeouts, resets and interrupted transfers are OSErrors. Anything else, and the errors of `PERMANENT`,
+    goes through at once.
+    """
+    for pause in pauses:
+        try:
+            return read(*args)
+        except PERMANENT:
+            raise
+        except OSError:
+            time.sleep(pause)
+    return read(*args)
+
+
+@contextmanager
+def read_noted(label: str, box: Slices) -> Iterator[None]:
+    """Note on an error, which keeps its type, what was being read when it happened."""
+    try:
+        yield
+    except Exception as error:
+        bounds = tuple((s.start, s.stop) for s in box)
+        error.read = (label, bounds)  # type: ignore[attr-defined]  # for those who know labels; it is pickled too
+        error.add_note(f"while reading {label}[{', '.join(f'{a}:{b}' for a, b in bounds)}]")
+        raise
+
+
+def cut(
+    array: Any, axes: tuple[int, ...], slices: Slices, pauses: Sequence[float] = LIMITS.retry_pauses
+) -> Any:
+    """Return the part of `array`, over the data axes `axes`, that lies in the box `slices` of the data."""
+    box = tuple(slices[a] for a in axes)
+    return retrying(array.read, box, pauses=pauses) if is_reader(array) else array[(*box, ...)]
+
+
+# Rows of several holders
+
+
+def split_by_holder(
+    block: Block, layout: Layout, axis: int, codes: NDArray[np.integer[Any]]
+) -> Iterator[tuple[int, Block, NDArray[np.intp]]]:
+    """Yield (code, block, rows) of each holder that has rows in a block, by ascending code.
+
+    Its block starts where the first of its rows lies; `rows` are their indices in the whole data, ascending.
+
+    Parameters
+    ----------
+    block, layout : the data, and which of their axes the coordinates span.
+    axis : data axis along which holders differ.
+    codes : whose each row is, along that axis of the block.
+    """
+    order = np.argsort(codes, kind="stable")
+    present, first = np.unique(codes[order], return_index=True)
+    start = block.start or (0,) * block.values.ndim
+    spans = axes_of_coordinates(layout)
+    for code, rows in zip(present, np.split(order, first)[1:], strict=True):
+
+        def taken(array: Any, axes: tuple[int, ...], rows: NDArray[np.intp] = rows) -> Any:
+            return _take(array, axes.index(axis), rows) if axis in axes else array
+
+        own = replace(
+            block,
+            values=_take(block.values, axis, rows),
+            coordinates=tuple(taken(x, axes) for axes, x in zip(spans, block.coordinates, strict=True)),
+            weights=tuple((axes, taken(w, axes)) for axes, w in block.weights),
+            start=(*start[:axis], start[axis] + int(rows[0]), *start[axis + 1 :]),
+        )
+        yield int(code), own, start[axis] + rows
+
+
+def located(sums: Sums, axis: int, rows: NDArray[np.intp]) -> Sums:
+    """Return the sums of such a block with the indices in their tally counted in the whole data."""
+
+    def in_whole(index: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        if index is None:
+            return None
+        row = int(rows[index[axis] - int(rows[0])])
+        return (*index[:axis], row, *index[axis + 1 :])
+
+    tally = sums.tally
+    infinity, bad_weight = in_whole(tally.infinity), in_whole(tally.bad_weight)
+    return replace(sums, tally=replace(tally, infinity=infinity, bad_weight=bad_weight))
+
+
+def _take(array: Any, axis: int, rows: NDArray[np.intp]) -> Any:
+    """Return some rows along one axis; a view where they follow each other."""
+    if rows[-1] - rows[0] == len(rows) - 1:
+        return array[(*(slice(None),) * axis, slice(int(rows[0]), int(rows[-1]) + 1), ...)]
+    xp, device = array_api_compat.array_namespace(array), array_api_compat.device(array)
+    return xp.take(array, xp.asarray(rows, device=device), axis=axis)

@@ -10,7 +10,7 @@ from typing import Any
 
 import xarray as xr
 
-from xspline.execution.files import replacing
+from xspline.execution import replacing
 
 _IN_PART = ("append_dim", "compute", "group", "region")
 

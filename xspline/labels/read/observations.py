@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from xspline.execution import Owners, Source
+from xspline.execution import HolderCodes, Source
 from xspline.labels.errors import label_text, place
 from xspline.labels.read.coordinates import Arrangement, arrange, floats
 from xspline.solve.errors import warn
@@ -124,7 +124,7 @@ class Holders:
     dim: Hashable
     holder_codes: NDArray[np.int32]
 
-    def owners(self, data: xr.DataArray, batch: tuple[Hashable, ...]) -> Owners:
+    def in_positions(self, data: xr.DataArray, batch: tuple[Hashable, ...]) -> HolderCodes:
         """Return the same in positions of the data's axes.
 
         Raises
@@ -140,7 +140,7 @@ class Holders:
                 f"a fit of its own, which cannot be shared out; fit its coordinate, pool it ({self.dim}=None), or "
                 "label another dimension"
             )
-        return Owners(data.dims.index(self.dim), self.holder_codes, len(self.names))
+        return HolderCodes(data.dims.index(self.dim), self.holder_codes, len(self.names))
 
     def sizes(self, code: int, data: xr.DataArray | xr.Dataset) -> dict[Hashable, int]:
         """Return the lengths of the dimensions of what one holder has."""
@@ -196,9 +196,9 @@ class Observations:
             for name, span in zip(arrangement.names, arrangement.spans, strict=True)
         )
         values, weights = _aligned_weights(data, self.weights)
-        owners = None if self.holders is None else self.holders.owners(data, arrangement.batch)
+        codes = None if self.holders is None else self.holders.in_positions(data, arrangement.batch)
         array = LazyReader(values) if is_lazily_indexed(values) else values.data
-        return Source(array, coordinates, weights, arrangement.layout(), self.name, owners)
+        return Source(array, coordinates, weights, arrangement.layout(), self.name, codes)
 
     def variable(self) -> Variable:
         """Return what outputs need to know of these labels."""

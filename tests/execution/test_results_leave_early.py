@@ -16,8 +16,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from tests.execution.cases import BATCH, LINE, SHAPE, chunked, positions, values
-from xspline.execution import Source, sums
-from xspline.execution.faults import ClusterLostError
+from xspline.execution import ClusterLostError, Source, sums
 
 LAST = (0, 1, 1)  # of 1 x 2 x 2 blocks
 PATIENCE = 60.0
@@ -86,8 +85,8 @@ def in_memory(client: Client) -> int:
     """Number of results that workers keep."""
 
     def count(dask_scheduler: object) -> int:
-        found = dask_scheduler.tasks.values()  # type: ignore[attr-defined]
-        return sum(t.state == "memory" and t.group.name.startswith("xspline-block") for t in found)
+        tasks = dask_scheduler.tasks.values()  # type: ignore[attr-defined]
+        return sum(t.state == "memory" and t.group.name.startswith("xspline-block") for t in tasks)
 
     return int(client.run_on_scheduler(count))
 
@@ -101,6 +100,7 @@ def test_results_leave_while_others_are_made(client: Client, tmp_path: Path, exp
     assert run.digest == expected
 
 
+@pytest.mark.simulation
 def test_same_bits_when_a_worker_dies_before_the_last(tmp_path: Path, expected: str) -> None:
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
         (tmp_path / "kill").touch()
@@ -111,11 +111,13 @@ def test_same_bits_when_a_worker_dies_before_the_last(tmp_path: Path, expected: 
 
 
 @pytest.mark.parametrize(
-    "how", ["closed", *(pytest.param(how, marks=pytest.mark.slow) for how in ("restarted", "stopped"))]
+    "how", ["closed", *(pytest.param(how, marks=pytest.mark.simulation) for how in ("restarted", "stopped"))]
 )
 def test_a_cluster_that_goes_away_is_an_error(tmp_path: Path, how: str) -> None:
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=how != "closed", dashboard_address=None
+        ) as cluster,
         Client(cluster) as client,
     ):
         run = Run(tmp_path)

@@ -13,76 +13,23 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+from dask.system import CPU_COUNT
 
-from xspline.execution.cuts import Cuts, read_shape, runs
+from xspline.execution.cuts import Cuts, read_shape
+from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import Slices
-from xspline.solve.parallel import cores
 
-PIECE = 2 * 2**20
-"""Bytes of a pinned buffer: a copy takes several times what starting it does, and all of them fit in a cache."""
-
-LANES = 12
-"""Pinned buffers of a process for each GPU: some are filled while others are on their way."""
-
-RING = LANES * PIECE
-"""Bytes of all of them."""
-
-MAX_THREADS = 8
-"""Threads that fill them, or empty them, where there are as many cores: these copy as fast as the bus takes it."""
-
-Step = Callable[["Lane", int, Slices], None]
+Step = Callable[["PinnedBuffer", int, Slices], None]
 """What is done with one piece: a buffer, where the piece begins in the array on the GPU in bytes, its box."""
 
 
-class Stream(Protocol):
-    """A stream of a GPU, as in CuPy."""
-
-    def wait_event(self, event: Any) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-
-class Mover(Protocol):
-    """What the ring needs of a GPU."""
-
-    def pinned(self, nbytes: int) -> np.ndarray:
-        """Return page-locked bytes."""
-
-    def stream(self) -> Stream:
-        """Return a new stream that waits for no other."""
-
-    def current(self) -> Stream:
-        """Return the stream of this thread."""
-
-    def on(self, stream: Stream | None) -> AbstractContextManager[Any]:
-        """Return a context on this GPU, with `stream` as that of the thread, or as it is."""
-
-    def plain(self, array: np.ndarray) -> Any:
-        """Return a small array on the GPU, whole for what the stream of this thread does next."""
-
-    def contiguous(self, array: Any) -> Any:
-        """Return an array of the GPU in C order."""
-
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Return a new array of the GPU in C order; memory comes and goes in the order of the thread's stream."""
-
-    def record(self, stream: Stream) -> Any:
-        """Return an event that has passed once all that `stream` was given has been done."""
-
-    def up(self, room: np.ndarray, array: Any, offset: int, stream: Stream) -> None:
-        """Start copying pinned bytes into an array of the GPU, from a byte on."""
-
-    def down(self, array: Any, offset: int, room: np.ndarray, stream: Stream) -> None:
-        """Start copying bytes of an array of the GPU, in C order, into pinned ones."""
-
-
 class Cuda:
-    """The current GPU, in the words of CuPy."""
+    """The current GPU through CuPy: all that the ring needs of it."""
 
     def __init__(self, cupy: Any) -> None:
         self._cupy, self._gpu = cupy, cupy.cuda.Device()
@@ -92,16 +39,20 @@ class Cuda:
         return int(self._gpu.id)
 
     def pinned(self, nbytes: int) -> np.ndarray:
+        """Return page-locked bytes."""
         return np.frombuffer(self._cupy.cuda.alloc_pinned_memory(nbytes), np.uint8, nbytes)
 
     def stream(self) -> Any:
+        """Return a new stream that waits for no other."""
         return self._cupy.cuda.Stream(non_blocking=True)
 
     def current(self) -> Any:
+        """Return the stream of this thread."""
         return self._cupy.cuda.get_current_stream()
 
     @contextmanager
     def on(self, stream: Any) -> Iterator[None]:
+        """Be on this GPU, with `stream` as that of the thread, or as it is for None."""
         with ExitStack() as stack:
             stack.enter_context(self._gpu)
             if stream is not None:
@@ -109,37 +60,43 @@ class Cuda:
             yield
 
     def plain(self, array: np.ndarray) -> Any:
+        """Return a small array on the GPU, complete for what the stream of this thread does next."""
         return self._cupy.asarray(array)
 
     def contiguous(self, array: Any) -> Any:
+        """Return an array of the GPU in C order."""
         return self._cupy.ascontiguousarray(array)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """Return a new array of the GPU in C order; memory comes and goes in the order of the thread's stream."""
         return self._cupy.empty(shape, dtype)
 
     def record(self, stream: Any) -> Any:
+        """Return an event that has passed once all that `stream` was given has been done."""
         return stream.record(self._cupy.cuda.Event(block=True, disable_timing=True))
 
-    def up(self, room: np.ndarray, array: Any, offset: int, stream: Any) -> None:
-        (array.data + offset).copy_from_host_async(room.ctypes.data, room.nbytes, stream)
+    def up(self, buffer: np.ndarray, array: Any, offset: int, stream: Any) -> None:
+        """Start copying pinned bytes into an array of the GPU, from a byte on."""
+        (array.data + offset).copy_from_host_async(buffer.ctypes.data, buffer.nbytes, stream)
 
-    def down(self, array: Any, offset: int, room: np.ndarray, stream: Any) -> None:
-        (array.data + offset).copy_to_host_async(room.ctypes.data, room.nbytes, stream)
+    def down(self, array: Any, offset: int, buffer: np.ndarray, stream: Any) -> None:
+        """Start copying bytes of an array of the GPU, in C order, into pinned ones."""
+        (array.data + offset).copy_to_host_async(buffer.ctypes.data, buffer.nbytes, stream)
 
 
 @dataclass(eq=False)
-class Lane:
+class PinnedBuffer:
     """A pinned buffer and its stream.
 
     Attributes
     ----------
-    room : its bytes.
+    memory : its bytes.
     stream : on which they are copied.
     last : event after the last copy from it; None where nobody has to wait.
     """
 
-    room: np.ndarray
-    stream: Stream
+    memory: np.ndarray
+    stream: Any
     last: Any = None
 
     def wait(self) -> None:
@@ -148,9 +105,9 @@ class Lane:
             self.last.synchronize()
             self.last = None
 
-    def bytes_of(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    def as_array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Return as much of the buffer as an array of this shape and type takes, as that array."""
-        return self.room[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+        return self.memory[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
 class Ring:
@@ -159,39 +116,41 @@ class Ring:
     Parameters
     ----------
     mover : the GPU.
-    lanes, piece : number of buffers, bytes of each.
+    limits : number of buffers, bytes of each, threads.
     """
 
-    def __init__(self, mover: Mover, lanes: int, piece: int) -> None:
-        self.mover, self.piece = mover, piece
-        self._threads = min(cores(), MAX_THREADS, lanes)
+    def __init__(self, mover: Cuda, limits: Limits = LIMITS) -> None:
+        self.mover, self.limits = mover, limits
+        self._threads = min(CPU_COUNT, limits.transfer_threads, limits.pinned_buffers)
         self._pool = ThreadPoolExecutor(self._threads, "xspline-transfer")
-        self._lanes: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+        self._buffers: queue.SimpleQueue[PinnedBuffer] = queue.SimpleQueue()
         with mover.on(None):
             self._aside = mover.stream()
-            for _ in range(lanes):
-                self._lanes.put(Lane(mover.pinned(piece), mover.stream()))
+            for _ in range(limits.pinned_buffers):
+                self._buffers.put(PinnedBuffer(mover.pinned(limits.pinned_bytes), mover.stream()))
 
     def put(self, array: np.ndarray) -> Any:
-        """Return a host array on the GPU, whole for what the stream of this thread does next.
+        """Return a host array on the GPU, complete for what the stream of this thread does next.
 
         The host array has been read when this returns, and may be written again.
         """
         dtype = array.dtype.newbyteorder("=")
         if not self._worth(array):
             return self.mover.plain(array.astype(dtype, copy=False))
-        moved, flat = self.mover.empty(array.shape, dtype), _flat(array)
+        moved = self.mover.empty(array.shape, dtype)
+        # One axis, where that takes no copy: the pieces are of one size.
+        flat = array.reshape(-1) if array.flags.c_contiguous else array
         here, sent = self.mover.current(), list[Any]()
         ready = self.mover.record(here)  # until then this memory may belong to what the stream did before
 
-        def send(lane: Lane, offset: int, box: Slices) -> None:
+        def send(pinned: PinnedBuffer, offset: int, box: Slices) -> None:
             part = flat[box]
-            room = lane.bytes_of(part.shape, dtype)
-            np.copyto(room, part)
-            lane.stream.wait_event(ready)
-            self.mover.up(room, moved, offset, lane.stream)
-            lane.last = self.mover.record(lane.stream)
-            sent.append(lane.last)
+            buffer = pinned.as_array(part.shape, dtype)
+            np.copyto(buffer, part)
+            pinned.stream.wait_event(ready)
+            self.mover.up(buffer, moved, offset, pinned.stream)
+            pinned.last = self.mover.record(pinned.stream)
+            sent.append(pinned.last)
 
         try:
             self._each(flat, send)
@@ -201,7 +160,7 @@ class Ring:
         return moved
 
     def load(self, array: np.ndarray) -> Any:
-        """Return a host array on the GPU, whole for any stream of any thread when this returns.
+        """Return a host array on the GPU, complete for any stream of any thread when this returns.
 
         It waits for nothing that the GPU was given before, and so runs beside kernels. In return, nobody may let go of
         the array before what reads it is done (`settle`): the next one may have its memory.
@@ -212,23 +171,23 @@ class Ring:
         return moved
 
     def get(self, array: Any) -> np.ndarray:
-        """Return the host copy of an array that the stream of this thread made."""
+        """Return the host copy of an array that the stream of this thread computed."""
         if not self._worth(array):
             return array.get()
         array = self.mover.contiguous(array)
-        found = np.empty(array.shape, array.dtype)
-        flat = found.reshape(-1)
+        host = np.empty(array.shape, array.dtype)
+        flat = host.reshape(-1)
         self.settle()  # here, so that the threads are free for others meanwhile
 
-        def fetch(lane: Lane, offset: int, box: Slices) -> None:
+        def fetch(pinned: PinnedBuffer, offset: int, box: Slices) -> None:
             part = flat[box]
-            room = lane.bytes_of(part.shape, part.dtype)
-            self.mover.down(array, offset, room, lane.stream)
-            lane.stream.synchronize()
-            np.copyto(part, room)
+            buffer = pinned.as_array(part.shape, part.dtype)
+            self.mover.down(array, offset, buffer, pinned.stream)
+            pinned.stream.synchronize()
+            np.copyto(part, buffer)
 
         self._each(flat, fetch)
-        return found
+        return host
 
     def settle(self) -> None:
         """Wait until all that this thread gave its stream is done."""
@@ -236,11 +195,11 @@ class Ring:
 
     def _worth(self, array: Any) -> bool:
         """Return whether an array has two pieces; a smaller one goes as CuPy moves it."""
-        return bool(array.nbytes >= 2 * self.piece)
+        return bool(array.nbytes >= 2 * self.limits.pinned_bytes)
 
     def _each(self, array: np.ndarray, step: Step) -> None:
         """Do a step for every piece of an array; no thread is at any of them when this returns or raises."""
-        pieces = _pieces(array, self.piece)
+        pieces = _pieces(array, self.limits.pinned_bytes)
         shared = iter(pieces)  # of a list, so that threads may share it
         jobs = [self._pool.submit(self._some, shared, step) for _ in pieces[: self._threads]]
         try:
@@ -255,23 +214,17 @@ class Ring:
     def _some(self, pieces: Iterator[tuple[int, Slices]], step: Step) -> None:
         with self.mover.on(None):
             for offset, box in pieces:
-                lane = self._lanes.get()
+                pinned = self._buffers.get()
                 try:
-                    lane.wait()
-                    step(lane, offset, box)
+                    pinned.wait()
+                    step(pinned, offset, box)
                 finally:
-                    self._lanes.put(lane)
-
-
-def _flat(array: np.ndarray) -> np.ndarray:
-    """Return the numbers along one axis, where that takes no copy: its pieces are of one size."""
-    return array.reshape(-1) if array.flags.c_contiguous else array
+                    self._buffers.put(pinned)
 
 
 def _pieces(array: np.ndarray, most: int) -> list[tuple[int, Slices]]:
     """Return boxes of at most `most` bytes that follow each other in C order, and where each begins there, in bytes."""
-    step = read_shape(array.shape, None, array.itemsize, most)
-    cuts = Cuts(tuple(runs(0, n, k) for n, k in zip(array.shape, step, strict=True)))
+    cuts = Cuts.in_steps(array.shape, read_shape(array.shape, None, array.itemsize, most))
     boxes = [cuts.box(index) for index in cuts]
     sizes = [array.itemsize * math.prod(s.stop - s.start for s in box) for box in boxes]
     return list(zip(itertools.accumulate(sizes, initial=0), boxes, strict=False))
@@ -281,10 +234,10 @@ _RINGS: dict[int, Ring] = {}
 _LOCK = threading.Lock()
 
 
-def ring(cupy: Any) -> Ring:
-    """Return the ring of the current GPU, one for the process."""
+def ring(cupy: Any, limits: Limits = LIMITS) -> Ring:
+    """Return the ring of the current GPU, one for the process; the first caller's limits hold."""
     mover = Cuda(cupy)
     with _LOCK:
         if mover.number not in _RINGS:
-            _RINGS[mover.number] = Ring(mover, LANES, PIECE)
+            _RINGS[mover.number] = Ring(mover, limits)
         return _RINGS[mover.number]

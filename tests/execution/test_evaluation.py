@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from dask._task_spec import Task
 from distributed import Client
 
 from tests.execution.cases import (
@@ -21,6 +20,7 @@ from tests.execution.cases import (
     chunked,
     counted_computes,
     grid,
+    limits,
     positions,
     space,
     values,
@@ -29,6 +29,7 @@ from tests.execution.memory import peak_of
 from tests.execution.test_device import late
 from tests.late import Late
 from xspline.execution import compute, deferred, evaluate, lazy_sums
+from xspline.execution.dask_api import Task
 from xspline.kernels import Group, Layout, evaluate_pairs
 from xspline.spaces import BSpline, Space
 from xspline.sums import Sums
@@ -43,7 +44,7 @@ def whole(orders: tuple[int, ...] = (0, 0, 0)) -> np.ndarray:
     return evaluate(COEFFICIENTS, positions(SHAPE), GRID, SPACE, orders, SHAPE)
 
 
-def test_in_memory_unless_asked() -> None:
+def test_values_are_in_memory_where_no_chunks_are_given() -> None:
     with counted_computes(allowed=0):
         assert isinstance(whole(), np.ndarray)
 
@@ -158,13 +159,12 @@ def test_chunked_coordinates_make_the_result_lazy() -> None:
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_points(monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
-    if large:
-        monkeypatch.setattr("xspline.execution.chunked.SMALL", 0)
+def test_values_at_scattered_points(large: bool) -> None:
+    sizes = limits(whole_bytes=0) if large else limits()
     layout = Layout((Group((0,), (0, 1, 2)),))
     x = tuple(np.random.default_rng(2).random((3, 100)))
     expected = evaluate(COEFFICIENTS, x, layout, SPACE, (0, 0, 0), (100,))
-    lazy = evaluate(COEFFICIENTS, x, layout, SPACE, (0, 0, 0), (100,), chunks=(33,))
+    lazy = evaluate(COEFFICIENTS, x, layout, SPACE, (0, 0, 0), (100,), chunks=(33,), limits=sizes)
     np.testing.assert_allclose(lazy.compute(), expected, rtol=1e-12)
 
 
@@ -198,7 +198,7 @@ def test_outside_the_domain_is_nan() -> None:
     np.testing.assert_array_equal(np.isnan(lazy.compute())[:, 0, 0], [True, False, True])
 
 
-def test_lazy_coefficients() -> None:
+def test_lazy_coefficients_give_the_same_values() -> None:
     lazy = evaluate(chunked(COEFFICIENTS, 4), positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE)
     np.testing.assert_allclose(lazy.compute(), whole(), rtol=1e-13, atol=1e-13)
 
@@ -216,11 +216,11 @@ def test_deferred_waits_for_its_parts() -> None:
     assert not reader.reads
     assert moment.npartitions == 1
     with counted_computes(allowed=1):
-        found = field.compute()
+        field_values = field.compute()
     expected = total([*compute(parts), Sums.zero(SPACE.frame)])
     np.testing.assert_array_equal(moment.compute(), expected)
     np.testing.assert_allclose(
-        found, evaluate(expected, positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE), rtol=1e-12
+        field_values, evaluate(expected, positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE), rtol=1e-12
     )
 
 

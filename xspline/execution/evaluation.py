@@ -1,4 +1,4 @@
-"""The way out: values of a field as lazy as their target, each task evaluating its own block."""
+"""Values of a field, as lazy as their target: each task evaluates its own block."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask._task_spec import DataNode, Task, TaskRef
 from dask.array.core import normalize_chunks
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from xspline.execution import graph as tasks
-from xspline.execution.chunked import aligned
-from xspline.execution.cuts import Cuts
-from xspline.execution.device import check_device, to_device, to_host
-from xspline.execution.source import Slices, axes_of_coordinates, cut, is_dask
+from xspline.execution.cuts import Cuts, aligned
+from xspline.execution.dask_api import DataNode, Graph, Task, TaskRef, add_data, new_name
+from xspline.execution.device.gpu import check_device, to_device, to_host
+from xspline.execution.limits import LIMITS, Limits
+from xspline.execution.source import axes_of_coordinates, cut, is_dask
 from xspline.kernels import Layout, evaluate_pairs
 from xspline.kernels import evaluate as evaluate_values
 from xspline.spaces import Space
@@ -34,6 +33,7 @@ def evaluate(
     pairs: bool = False,
     chunks: Any = None,
     device: str | None = None,
+    limits: Limits = LIMITS,
 ) -> Any:
     """Return the values, or derivatives, of a field over a target; with `pairs`, the quadratic forms φᵀZφ.
 
@@ -48,19 +48,23 @@ def evaluate(
     pairs : whether `coefficients` are pairs, as those of `xspline.kernels.evaluate_pairs`.
     chunks : of the result, as Dask reads them; None for NumPy unless something given is a Dask array.
     device : None (the host) or "cuda".
+    limits : up to which size coordinates travel whole.
 
     Returns
     -------
     NumPy or Dask array of float64, NaN outside the domain.
     """
     check_device(device)
+    axes_of = axes_of_coordinates(layout)
     lazy = chunks is not None or is_dask(coefficients) or any(map(is_dask, coordinates))
-    if chunks is None:
-        chunks = _chunks_like(coordinates, layout, shape)
+    if chunks is None:  # those of the lazy coordinates, and one chunk along all other axes
+        chunked = [(axes, x) for axes, x in zip(axes_of, coordinates, strict=True) if is_dask(x)]
+        known = {a: c for axes, x in chunked for a, c in zip(axes, x.chunks, strict=True)}
+        chunks = tuple(known.get(a, (n,)) for a, n in enumerate(shape))
     cuts = Cuts.of_chunks(normalize_chunks(chunks, shape, dtype=float))
     request = Request(layout, space, orders, pairs, cuts, device)
     if lazy:
-        return _lazily(coefficients, coordinates, request)
+        return _lazy_values(coefficients, coordinates, request, limits)
     check_device(device, here=True)
     return _values(coefficients, coordinates, request, shape)
 
@@ -74,18 +78,14 @@ def deferred(
     ----------
     parts : lazy values, or values.
     """
-    graph: tasks.Graph = {}
-    refs = [_node(graph, part) for part in parts]
-    name = tasks.new_name("solve")
+    graph: Graph = {}
+    refs = [TaskRef(p.key if isinstance(p, Delayed) else add_data(graph, "part", p)) for p in parts]
+    name = new_name("solve")
     key = (name, *(0,) * len(shape))
     graph[key] = Task(key, _call, function, *refs)
     lazy: list[Any] = [part for part in parts if isinstance(part, Delayed)]
     layers = HighLevelGraph.from_collections(name, graph, dependencies=lazy)
     return da.Array(layers, name, tuple((n,) for n in shape), dtype=float)
-
-
-def _node(graph: tasks.Graph, part: Any) -> TaskRef:
-    return TaskRef(part.key if isinstance(part, Delayed) else tasks.add_data(graph, "part", part))
 
 
 def _call(function: Callable[[list[Any]], np.ndarray], *parts: Any) -> np.ndarray:
@@ -112,35 +112,42 @@ class Request:
     coordinates: tuple[Any, ...] = ()
 
 
-def _chunks_like(
-    coordinates: Sequence[Any], layout: Layout, shape: tuple[int, ...]
-) -> tuple[tuple[int, ...], ...]:
-    """Return the chunks of the lazy coordinates, and one chunk along all other axes."""
-    pairs = zip(axes_of_coordinates(layout), coordinates, strict=True)
-    known = {a: c for axes, x in pairs if is_dask(x) for a, c in zip(axes, x.chunks, strict=True)}
-    return tuple(known.get(a, (n,)) for a, n in enumerate(shape))
-
-
-def _lazily(coefficients: Any, coordinates: Sequence[Any], request: Request) -> da.Array:
+def _lazy_values(coefficients: Any, coordinates: Sequence[Any], request: Request, limits: Limits) -> da.Array:
     """Return the Dask array; on each worker its tasks share one copy of request and coefficients."""
     chunks = request.cuts.chunks
     axes_of = axes_of_coordinates(request.layout)
-    parts = [aligned(x, tuple(chunks[a] for a in axes)) for axes, x in zip(axes_of, coordinates, strict=True)]
-    whole = tuple(None if is_dask(x) else np.asarray(x) for x in parts)
+    arrays = [
+        aligned(x, tuple(chunks[a] for a in axes), limits)
+        for axes, x in zip(axes_of, coordinates, strict=True)
+    ]
+    whole = tuple(None if is_dask(x) else np.asarray(x) for x in arrays)
     ndim = len(chunks)
     # Its blocks repeat one byte without memory; it lends the grid of blocks to map_blocks.
     template = da.zeros(tuple(map(sum, chunks)), chunks=chunks, dtype=np.int8)
-    spread = [_spread(x, axes, ndim) for axes, x in zip(axes_of, parts, strict=True) if is_dask(x)]
+    spread = [_spread(x, axes, ndim) for axes, x in zip(axes_of, arrays, strict=True) if is_dask(x)]
+    if is_dask(coefficients):
+        single = coefficients.rechunk(-1) if coefficients.npartitions > 1 else coefficients
+        # A key of its own: that of a block is a tuple, which a graph of several results loses when it is culled.
+        key = f"{single.name}-whole"
+        task = Task(key, np.asarray, TaskRef((single.name, *(0,) * single.ndim)))
+        shared = Delayed(key, HighLevelGraph.from_collections(key, {key: task}, dependencies=[single]))
+    else:
+        shared = _shared(np.asarray(coefficients))
     return da.map_blocks(
         _block,
         template,
         *spread,
         request=_shared(replace(request, coordinates=whole)),
-        coefficients=_one_block(coefficients),
+        coefficients=shared,
         dtype=np.float64,
         meta=np.empty((0,) * ndim),
-        name=tasks.new_name("evaluate"),
+        name=new_name("evaluate"),
     )
+
+
+def _shared(value: Any) -> Delayed:
+    key = new_name("request")
+    return Delayed(key, HighLevelGraph.from_collections(key, {key: DataNode(key, value)}, dependencies=()))
 
 
 def _spread(array: da.Array, axes: tuple[int, ...], ndim: int) -> da.Array:
@@ -150,24 +157,9 @@ def _spread(array: da.Array, axes: tuple[int, ...], ndim: int) -> da.Array:
 
 
 def _gathered(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """Return a block of what `_spread` made over its own axes again, in their order."""
+    """Return a block of an array that `_spread` spread over its own axes again, in their order."""
     lengths = [array.shape[a] for a in sorted(axes)]
     return np.moveaxis(array.reshape(lengths), range(len(axes)), [axes.index(a) for a in sorted(axes)])
-
-
-def _shared(value: Any) -> Delayed:
-    key = tasks.new_name("request")
-    return Delayed(key, HighLevelGraph.from_collections(key, {key: DataNode(key, value)}, dependencies=()))
-
-
-def _one_block(coefficients: Any) -> Delayed:
-    if not is_dask(coefficients):
-        return _shared(np.asarray(coefficients))
-    one = coefficients.rechunk(-1) if coefficients.npartitions > 1 else coefficients
-    # A key of its own: that of a block is a tuple, which a graph of several results loses when it is culled.
-    key = f"{one.name}-whole"
-    task = Task(key, np.asarray, TaskRef((one.name, *(0,) * one.ndim)))
-    return Delayed(key, HighLevelGraph.from_collections(key, {key: task}, dependencies=[one]))
 
 
 def _block(
@@ -179,19 +171,17 @@ def _block(
 ) -> np.ndarray:
     """Evaluate one block of the target, with the batch members that it holds."""
     layout, box = request.layout, request.cuts.box(block_id)
-    given = iter(arrays)
+    chunked = iter(arrays)
     coordinates = [
-        _gathered(next(given), axes) if x is None else cut(x, axes, box)
+        _gathered(next(chunked), axes) if x is None else cut(x, axes, box)
         for axes, x in zip(axes_of_coordinates(layout), request.coordinates, strict=True)
     ]
-    members = coefficients[_members(coefficients, layout, box)]
-    return _values(members, coordinates, request, template.shape)
-
-
-def _members(coefficients: np.ndarray, layout: Layout, box: Slices) -> tuple[Any, ...]:
-    """Return the index of the batch members in a block; an extent of 1 is shared."""
+    # An extent of 1 is shared by all batch members.
     extents = coefficients.shape[coefficients.ndim - len(layout.batch_axes) :]
-    return (..., *(box[a] if n > 1 else slice(None) for a, n in zip(layout.batch_axes, extents, strict=True)))
+    members: tuple[Any, ...] = tuple(
+        box[a] if n > 1 else slice(None) for a, n in zip(layout.batch_axes, extents, strict=True)
+    )
+    return _values(coefficients[(..., *members)], coordinates, request, template.shape)
 
 
 def _values(

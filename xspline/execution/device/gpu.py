@@ -9,11 +9,10 @@ from typing import Any
 import dask.base
 import numpy as np
 from dask.system import CPU_COUNT
-from distributed.system import MEMORY_LIMIT
 
-from xspline.execution.cluster import workers_of
-from xspline.execution.transfer import ring
-from xspline.kernels.cuda import Kernel, compiled
+from xspline.execution.dask_api import workers_of
+from xspline.execution.device.transfer import ring
+from xspline.kernels.device.cuda import Kernel, load_kernel
 from xspline.solve import Resources
 
 DEVICES = (None, "cuda")
@@ -46,9 +45,9 @@ def to_device(array: Any, device: str | None) -> Any:
 
 
 def loader(device: str | None) -> Callable[[Any], Any]:
-    """Return what moves arrays to the GPU of this thread, from any thread and beside what the GPU is doing.
+    """Return a function that moves arrays to the GPU of this thread, from any thread and while the GPU computes.
 
-    `settle` before you let go of such an array. For None arrays stay where they are.
+    Call `settle` before you let go of such an array. For None arrays stay where they are.
     """
     if device is None:
         return lambda array: array
@@ -58,7 +57,7 @@ def loader(device: str | None) -> Callable[[Any], Any]:
 
 
 def settle(device: str | None) -> None:
-    """Wait until the GPU has done all that this thread asked of it."""
+    """Wait until the GPU has done all that this thread started there."""
     if device is not None:
         ring(_cupy()).settle()
 
@@ -105,7 +104,7 @@ class Gpu:
 
     def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Kernel:
         """Return a kernel from its source in CUDA C++."""
-        return compiled(source, name, options)
+        return load_kernel(source, name, options)
 
     def cholesky(self, matrix: Any) -> Any:
         """Return L with L Lᵀ the matrix; `numpy.linalg.LinAlgError` where there is none, which CuPy does not check."""
@@ -118,12 +117,14 @@ class Gpu:
         """Return L⁻¹ or L⁻ᵀ times [P, m], L the lower root."""
         from cupyx.scipy.linalg import solve_triangular
 
-        # cuBLAS counts by columns, so Lᵀ, an upper triangle, is what it takes without a copy.
+        # cuBLAS stores by columns, so Lᵀ, an upper triangle, is what it takes without a copy.
         return solve_triangular(root.T, rhs, trans=int(not transposed))
 
 
 def resources(device: str | None) -> Resources:
     """Return what a solve may use here: cores and memory within the limits of a container, and the named GPU."""
+    from distributed.system import MEMORY_LIMIT
+
     check_device(device)
     return Resources(CPU_COUNT, float(MEMORY_LIMIT), None if device is None else Gpu())
 

@@ -1,0 +1,148 @@
+"""What this package uses of Dask beyond its documentation is there, and means what it is used for."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import sys
+from concurrent.futures import CancelledError
+from types import SimpleNamespace
+from typing import Any
+
+import dask
+import dask.array as da
+import distributed
+import numpy as np
+import pytest
+from distributed import Client, KilledWorker, LocalCluster
+from distributed.client import FutureCancelledError
+
+from tests.execution.cases import SPACE, Array, chunked, grid, limits, values
+from xspline.execution import ClusterLostError, WorkerMemoryError, lazy_sums, sums
+from xspline.execution.dask_api import (
+    EmbeddedBlocks,
+    EmbeddedTask,
+    InputGraph,
+    Task,
+    TaskRef,
+    active_client,
+    add_data,
+    add_task,
+    cluster_errors_explained,
+    needed,
+    run_embedded,
+)
+
+RELEASES = f"Dask {dask.__version__} and distributed {distributed.__version__} changed it"
+
+
+def changed(what: str) -> str:
+    return f"{what}: {RELEASES}; xspline/execution/dask_api.py has to follow"
+
+
+def test_the_private_nodes_are_where_they_were() -> None:
+    try:
+        from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
+    except ImportError as error:
+        pytest.fail(changed(str(error)))
+    assert issubclass(Task, GraphNode) and issubclass(DataNode, GraphNode), changed("classes of nodes")
+    task = Task("add", operator.add, TaskRef("x"), 2)
+    assert set(task.dependencies) == {"x"}, changed("dependencies of a Task")
+    assert task({"x": 1}) == 3, changed("a Task called with the values of its dependencies")
+    assert DataNode("x", 7)({}) == 7, changed("a DataNode called")
+    assert Alias("y", "x").target == "x", changed("the target of an Alias")
+
+
+def test_the_mark_of_tasks_that_read_data_is_where_it_was() -> None:
+    from dask._task_spec import Task
+
+    assert "_data_producer" in inspect.signature(Task).parameters, changed("_data_producer= of Task")
+    marked = Task("read", len, "abc", _data_producer=True)
+    assert marked.data_producer and not Task("plain", len, "abc").data_producer, changed("Task.data_producer")
+
+
+def test_tasks_that_are_tried_again_keep_that_mark() -> None:
+    blocks = da.from_array(np.ones(6), chunks=3)
+    inputs = InputGraph.of([], [blocks])
+    before = [
+        dict(dask.optimize(blocks)[0].dask)[key].data_producer for key in inputs.keys[blocks.name].values()
+    ]
+    after = [inputs.graph[key].data_producer for key in inputs.keys[blocks.name].values()]
+    assert after == before
+
+
+def test_an_embedded_task_is_passed_on_as_it_is_and_run_by_the_one_that_gets_it() -> None:
+    graph: dict[Any, Any] = {}
+    x = add_data(graph, "x", 2)
+    double = EmbeddedTask(Task("double", lambda x: 2 * x, TaskRef(x)), ())
+    result = add_task(graph, "run", run_embedded, double, *double.refs)
+    assert dask.get(needed(graph, [result]), result) == 4
+
+
+def test_embedded_blocks_are_computed_from_tasks_and_from_values() -> None:
+    own = EmbeddedTask(Task("own", lambda x: x + 1, TaskRef("x")), ())
+    blocks = EmbeddedBlocks({(0,): own, (3,): "y"})
+    assert blocks.names == ("x", "y")
+    assert [blocks.compute(start, {"x": 1, "y": 5}) for start in ((0,), (3,))] == [2, 5]
+
+
+# The client
+
+
+def test_without_a_cluster_there_is_no_client() -> None:
+    with dask.config.set(scheduler="synchronous"):
+        assert active_client() is None
+
+
+def test_the_client_is_the_one_that_dask_computes_with(client: Client) -> None:
+    assert active_client() is client, changed("the client from get_scheduler")
+    for scheduler in ("threads", "synchronous"):
+        with dask.config.set(scheduler=scheduler):
+            assert active_client() is None
+    # A task must not wait for other tasks.
+    assert client.submit(lambda: active_client() is None, pure=False).result()
+
+
+def test_a_device_is_checked_where_the_sums_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On threads that is here, even beside a client; on workers it is there."""
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    source = grid(chunked(values(), 6))
+    with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster, Client(cluster):
+        with dask.config.set(scheduler="threads"), pytest.raises(ImportError, match="not installed here"):
+            sums([source], SPACE, device="cuda")
+        lazy_sums(source, SPACE, device="cuda")
+
+
+# Errors of a cluster
+
+
+@pytest.mark.parametrize(
+    "error, reason",
+    [
+        (FutureCancelledError(key="k", reason="scheduler-connection-lost"), "scheduler-connection-lost"),
+        (CancelledError(), "its client or its workers closed"),
+    ],
+)
+def test_a_cancelled_future_is_a_lost_cluster(error: Exception, reason: str) -> None:
+    with pytest.raises(ClusterLostError, match=rf"{reason}.*nothing was kept"), cluster_errors_explained():
+        raise error
+
+
+def test_a_killed_worker_is_explained_with_the_plan() -> None:
+    class Deadly(Array):
+        def read(self, slices: tuple[slice, ...]) -> np.ndarray:
+            raise KilledWorker("region", SimpleNamespace(address="tcp://here"), 3)
+
+    source = grid(Deadly(values(), (10, 14, 12)))
+    with (
+        dask.config.set(scheduler="synchronous"),
+        pytest.raises(
+            WorkerMemoryError, match=r"(?s)fewer threads, or use smaller chunks.*memory per thread"
+        ),
+    ):
+        sums([source], SPACE, limits=limits(3000))
+
+
+def test_other_errors_go_through() -> None:
+    with pytest.raises(ValueError, match="as it was"), cluster_errors_explained():
+        raise ValueError("as it was")

@@ -1,0 +1,283 @@
+"""Dask's graphs, client and errors: the only module that uses API of Dask which its documentation does not promise.
+
+Graphs are plain dictionaries of the nodes of `dask._task_spec`, written after Dask has optimised those of the input.
+Each input block's own task is embedded in the task that sums it, so that a block is one task whatever stands between
+the store and us, and a failed read is repeated in place. What is private here is held by
+`tests/execution/test_dask_api.py`, which names the release of Dask that changed it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import dask.base
+import numpy as np
+from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
+
+from xspline.execution.limits import LIMITS
+from xspline.execution.source import retrying
+
+Key = Any
+Graph = dict[Key, Any]
+BlockKeys = dict[tuple[int, ...], Key]
+"""Keys by block index."""
+
+
+# Graphs
+
+
+def new_name(what: str) -> str:
+    """Return a unique key prefix; dashboards show the part before the last dash."""
+    return f"xspline-{what}-{uuid.uuid4().hex}"
+
+
+def add_task(graph: Graph, what: str, function: Callable[..., Any], *args: Any) -> Key:
+    """Add a task with a new name and return its key."""
+    key = new_name(what)
+    graph[key] = Task(key, function, *args)
+    return key
+
+
+def add_data(graph: Graph, what: str, value: Any) -> Key:
+    """Add a value with a new name and return its key: it travels once to each worker that needs it."""
+    key = new_name(what)
+    graph[key] = DataNode(key, value)
+    return key
+
+
+def needed(graph: Graph, keys: Iterable[Key]) -> Graph:
+    """Return the nodes that `keys` need."""
+    out: Graph = {}
+    stack = list(keys)
+    while stack:
+        key = stack.pop()
+        if key not in out and key in graph:
+            out[key] = graph[key]
+            stack.extend(getattr(graph[key], "dependencies", ()))
+    return out
+
+
+class EmbeddedTask:
+    """A graph node as an argument: Dask passes it on as it is, and the task that gets it calls it.
+
+    Attributes
+    ----------
+    node : the Task or DataNode.
+    names : keys of its dependencies, in the order in which their values are passed.
+    pauses : seconds before each further try, where a read fails in passing.
+    """
+
+    __slots__ = ("names", "node", "pauses")
+
+    def __init__(self, node: GraphNode, pauses: Sequence[float]) -> None:
+        self.node = node
+        self.names = tuple(node.dependencies)
+        self.pauses = pauses
+
+    def __call__(self, values: Iterable[Any] = ()) -> Any:
+        return retrying(self.node, dict(zip(self.names, values, strict=True)), pauses=self.pauses)
+
+    @property
+    def refs(self) -> list[TaskRef]:
+        return [TaskRef(name) for name in self.names]
+
+
+class EmbeddedBlocks:
+    """Blocks of a Dask array that one task computes, one after another.
+
+    Attributes
+    ----------
+    blocks : by first index along each axis the embedded task of a block, or the key of its value.
+    names : keys of what they depend on, in the order in which the values are passed.
+    """
+
+    __slots__ = ("blocks", "names")
+
+    def __init__(self, blocks: dict[tuple[int, ...], EmbeddedTask | Key]) -> None:
+        self.blocks = blocks
+        names = (b.names if isinstance(b, EmbeddedTask) else (b,) for b in blocks.values())
+        self.names = tuple(dict.fromkeys(name for own in names for name in own))
+
+    def compute(self, start: tuple[int, ...], values: Mapping[Key, Any]) -> Any:
+        """Return the block that begins at `start`, from the values by name."""
+        block = self.blocks[start]
+        return block(values[n] for n in block.names) if isinstance(block, EmbeddedTask) else values[block]
+
+    @property
+    def refs(self) -> list[TaskRef]:
+        return [TaskRef(name) for name in self.names]
+
+
+def run_embedded(task: EmbeddedTask, *values: Any) -> Any:
+    """Run an embedded task; what a Task of the input becomes, so that its reads are tried again."""
+    try:
+        return task(values)
+    except Exception as error:
+        error.add_note(f"in the task {task.node.key!r}")
+        raise
+
+
+@dataclass(frozen=True, eq=False)
+class InputGraph:
+    """What the tasks of a reduction start from.
+
+    Attributes
+    ----------
+    graph : the optimised graph of the input, every task of it tried again when a read fails; ours is added to it.
+    keys : by name of each Dask array, the keys of its blocks.
+    embedded : nodes taken out of the graph, to be run by the task that uses them.
+    """
+
+    graph: Graph
+    keys: dict[str, BlockKeys]
+    embedded: dict[Key, EmbeddedTask]
+
+    @staticmethod
+    def of(
+        values: Sequence[da.Array],
+        auxiliary: Sequence[da.Array],
+        pauses: Sequence[float] = LIMITS.retry_pauses,
+    ) -> InputGraph:
+        """Optimise arrays together, and take out those blocks of `values` that nothing else needs."""
+        graph, keys = _optimised([*values, *auxiliary])
+        wanted = Counter(key for array in values for key in keys[array.name].values())
+        shared = {d for node in graph.values() if isinstance(node, GraphNode) for d in node.dependencies}
+        shared.update(key for array in auxiliary for key in keys[array.name].values())
+        own = [
+            key
+            for key, times in wanted.items()
+            if times == 1 and key not in shared and isinstance(graph.get(key), Task | DataNode)
+        ]
+        embedded = {key: EmbeddedTask(graph.pop(key), pauses) for key in own}
+        for key, node in graph.items():
+            if isinstance(node, Task):
+                task = EmbeddedTask(node, pauses)
+                # The flag tells Dask's scheduler which tasks read data: more of them than threads have to wait.
+                graph[key] = Task(key, run_embedded, task, *task.refs, _data_producer=node.data_producer)
+        return InputGraph(graph, keys, embedded)
+
+    @property
+    def blocks_are_independent(self) -> bool:
+        """Whether all blocks were taken out and need nothing but data of the graph, such as an open store."""
+        wanted = [key for keys in self.keys.values() for key in keys.values()]
+        return all(key in self.embedded for key in wanted) and all(
+            isinstance(self.graph.get(name), DataNode) for key in wanted for name in self.embedded[key].names
+        )
+
+
+def _optimised(arrays: Sequence[da.Array]) -> tuple[Graph, dict[str, BlockKeys]]:
+    """Return the optimised graph of several Dask arrays, and for the name of each the keys of its blocks in it."""
+    graph: Graph = {}
+    optimised = dask.base.optimize(*arrays) if arrays else ()
+    for layers in {id(array.dask): array.dask for array in optimised}.values():
+        graph.update(layers)
+
+    def without_aliases(key: Key) -> Key:
+        while isinstance(node := graph.get(key), Alias):
+            key = node.target
+        return key
+
+    keys = {
+        array.name: {index: without_aliases((new.name, *index)) for index in np.ndindex(*array.numblocks)}
+        for array, new in zip(arrays, optimised, strict=True)
+    }
+    return needed(graph, (key for own in keys.values() for key in own.values())), keys
+
+
+# The client
+
+
+def active_client() -> Any:
+    """Return the client that Dask would compute with; None without one, and in a task, which must not wait."""
+    client = getattr(dask.base.get_scheduler(), "__self__", None)  # `Client.get` is a bound method
+    if client is None:
+        return None
+    from distributed import Client, get_worker
+
+    if not isinstance(client, Client):
+        return None
+    try:
+        get_worker()
+    except ValueError:
+        return client
+    return None
+
+
+def workers_of(client: Any) -> list[dict[str, Any]]:
+    """Return what the scheduler knows of each worker; some versions of distributed name five unless asked for all."""
+    everyone = {"n_workers": -1} if "n_workers" in inspect.signature(client.scheduler_info).parameters else {}
+    return list(client.scheduler_info(**everyone)["workers"].values())
+
+
+def fetch_as_completed(client: Any, graph: Graph, keys: Sequence[Key]) -> list[Any]:
+    """Return the values of some keys; each leaves its worker as soon as it is computed, while others are."""
+    from distributed import as_completed
+
+    futures = client.get(graph, list(keys), sync=False)
+    places = {future.key: place for place, future in enumerate(futures)}
+    completed = as_completed(futures, loop=client.loop, with_results=True)
+    del futures  # a worker lets go of what nobody refers to
+    values: list[Any] = [None] * len(places)
+    for future, value in completed:
+        if future.cancelled():
+            raise value
+        values[places[future.key]] = value
+        del future
+    return values
+
+
+# Errors of a cluster
+
+
+class WorkerMemoryError(RuntimeError, MemoryError):
+    """Workers were killed, most likely for want of memory; the text says what was projected."""
+
+
+class ClusterLostError(ConnectionError):
+    """The cluster went away, or the connection to it, while it computed; nothing was kept."""
+
+
+_MEMORY = (
+    "Workers were killed again and again, most likely for want of memory. See the projected memory per thread "
+    "in .plan(); give workers more memory or fewer threads, or use smaller chunks."
+)
+_LOST = (
+    "nothing was kept or written. Connect a new Client and run this again; with statistics(..., checkpoint=path) "
+    "or fit(..., checkpoint=path) it goes on where it stopped."
+)
+
+
+@contextmanager
+def cluster_errors_explained() -> Iterator[None]:
+    """Turn errors of a cluster into ours, which say what to do.
+
+    Raises
+    ------
+    WorkerMemoryError
+        Workers were killed again and again.
+    ClusterLostError
+        Client, scheduler or all of the cluster went away.
+    """
+    try:
+        yield
+    except Exception as error:
+        from concurrent.futures import CancelledError
+
+        from distributed import KilledWorker
+
+        if isinstance(error, KilledWorker):
+            raise WorkerMemoryError(f"{error}\n{_MEMORY}") from error
+        if isinstance(error, CancelledError):  # distributed's FutureCancelledError is one
+            texts = (str(getattr(error, name, None) or "") for name in ("reason", "msg"))
+            reason = ": ".join(text for text in texts if text and text != "unknown")
+            raise ClusterLostError(
+                f"the cluster was lost while it computed ({reason or 'its client or its workers closed'}); {_LOST}"
+            ) from error
+        raise

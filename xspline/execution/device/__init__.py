@@ -1,0 +1,1 @@
+"""Blocks on a GPU: which device, arrays there and back."""
