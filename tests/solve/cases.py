@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from xspline.solve import Penalty, Resources
 from xspline.solve.costs import CostModel
+from xspline.solve.select import Choice, candidates
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Factor, Gram, Sums, digest_key
 
@@ -208,3 +209,8 @@ def on(gpu: Any = None, memory: float | None = None, cores: int | None = None, *
     """The resources of this machine with a GPU, and perhaps another memory, other cores and costs."""
     here = Resources.here()
     return Resources(cores or here.cores, here.memory if memory is None else memory, gpu, CostModel(**costs))
+
+
+def select(*args: Any, **kwargs: Any) -> Choice:
+    """The first of the solvers that `candidates` proposes."""
+    return candidates(*args, **kwargs)[0]

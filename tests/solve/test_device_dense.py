@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.devices import Device, StandIn
-from tests.solve.cases import Case, close, gaps, grid, on, space_of
+from tests.solve.cases import Case, close, gaps, grid, on, select, space_of
 from tests.solve.test_smoothing import wave
 from xspline.solve import (
     Penalty,
@@ -18,7 +18,6 @@ from xspline.solve import (
     SingularSystemError,
     choose,
     factorise,
-    select,
     solve,
 )
 from xspline.solve.costs import COSTS
@@ -175,10 +174,10 @@ def cube(size: int) -> tuple[Space, Gram]:
 def test_a_gpu_takes_dense_systems_that_are_worth_the_transfer(size: int, name: str, on_gpu: bool) -> None:
     space, gram = cube(size)
     penalty = Roughness(1.0).gram(space)
-    choice = select.select(gram, penalty, space.frame, resources=on(StandIn(), 256e9))
+    choice = select(gram, penalty, space.frame, resources=on(StandIn(), 256e9))
     assert (choice.name, choice.on_gpu) == (name, on_gpu)
     assert ("soon factorised on the GPU" in choice.reason) == on_gpu
-    assert not select.select(gram, penalty, space.frame).on_gpu
+    assert not select(gram, penalty, space.frame).on_gpu
 
 
 def test_a_gpu_with_too_little_memory_is_not_chosen() -> None:
@@ -191,9 +190,9 @@ def test_a_gpu_with_too_little_memory_is_not_chosen() -> None:
         )
         assert (gpu_room(near(gpu), space.size) > matrix) == fits
         for solver in (None, "dense"):
-            choice = select.select(gram, ridge, space.frame, solver, resources=near(gpu))
+            choice = select(gram, ridge, space.frame, solver, resources=near(gpu))
             assert choice.on_gpu == fits
-            assert fits or choice == select.select(gram, ridge, space.frame, solver)
+            assert fits or choice == select(gram, ridge, space.frame, solver)
     gpu.memory = 1e15
     most = COSTS.max_gpu_coefficients
     assert gpu_room(on(gpu), most) > 0 == gpu_room(on(gpu), most + 1)
@@ -202,7 +201,7 @@ def test_a_gpu_with_too_little_memory_is_not_chosen() -> None:
 @pytest.mark.parametrize("penalty", [Ridge(1.0), Roughness({"a": 1.0})], ids=["spectral", "separable"])
 def test_systems_with_structure_stay_on_the_host(penalty: Penalty, request: pytest.FixtureRequest) -> None:
     space, gram = cube(20)
-    choice = select.select(Gram(gram.terms[:1]), penalty.gram(space), space.frame, resources=on(StandIn()))
+    choice = select(Gram(gram.terms[:1]), penalty.gram(space), space.frame, resources=on(StandIn()))
     assert choice.name == request.node.callspec.id and not choice.on_gpu
 
 

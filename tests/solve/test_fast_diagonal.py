@@ -15,6 +15,7 @@ from tests.solve.cases import (
     on,
     product,
     rngs,
+    select,
     space_of,
     spaces,
     weights_of,
@@ -23,7 +24,7 @@ from tests.solve.cases import (
 from xspline.solve import ConvergenceError, Penalty, Ridge, Roughness, factorise, solve
 from xspline.solve.direct.solver import Direct
 from xspline.solve.kronecker.pcg import FastDiagonal, KroneckerSum, apply_along
-from xspline.solve.select import candidates, select
+from xspline.solve.select import candidates
 from xspline.solve.structure import product_of
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Factor, Gram, Sums

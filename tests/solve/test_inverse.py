@@ -200,7 +200,7 @@ def test_members_without_observations_are_missing(solver: str, penalty: Penalty)
         assert missing[:, 1].all() and not missing[:, [0, 2]].any()
 
 
-@given(rng=rngs, size=st.integers(1, 400), width=st.integers(1, 60))
+@given(rng=rngs, size=st.integers(1, 200), width=st.integers(1, 60))
 def test_the_selected_inverse_of_a_band(rng: np.random.Generator, size: int, width: int) -> None:
     """Panels, the window that slides, and coefficients of very different scales."""
     width = min(width, size)

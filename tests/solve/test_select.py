@@ -7,11 +7,10 @@ import pytest
 
 from xspline.solve import Penalty, Ridge, Roughness, choose, factorise, solve
 from xspline.solve.parallel import Resources
-from xspline.solve.select import select
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Factor, Gram, digest_key
 
-from .cases import gaps, grid, on, space_of, static, with_multiplicity
+from .cases import gaps, grid, on, select, space_of, static, with_multiplicity
 
 SPACE = space_of("linear", "circle", "season")
 ROUGH = Roughness({"a": 1.0}, order=1)

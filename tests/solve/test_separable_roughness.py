@@ -8,7 +8,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from xspline.solve import Penalty, Ridge, Roughness, SingularSystemError, factorise
-from xspline.solve.select import select
 from xspline.spaces import Axis, BSpline, Fourier, Space
 
 from .cases import (
@@ -18,6 +17,7 @@ from .cases import (
     coordinates_of,
     product,
     rngs,
+    select,
     space_of,
     static,
     weights_of,

@@ -61,7 +61,7 @@ class Choice:
     memory_refusal: str = ""
 
 
-def select(
+def candidates(
     gram: Gram,
     penalty: Gram,
     frame: Frame,
@@ -69,8 +69,10 @@ def select(
     *,
     exact: bool = False,
     resources: Resources | None = None,
-) -> Choice:
+) -> list[Choice]:
     """Choose a solver for (G + Λ) c = h: the fastest that the structure admits and the memory holds.
+
+    After it come those that take over, one after the other, where iterations do not converge.
 
     Parameters
     ----------
@@ -92,19 +94,6 @@ def select(
     TooLargeError
         More bytes than there is memory.
     """
-    return candidates(gram, penalty, frame, solver, exact=exact, resources=resources)[0]
-
-
-def candidates(
-    gram: Gram,
-    penalty: Gram,
-    frame: Frame,
-    solver: str | None = None,
-    *,
-    exact: bool = False,
-    resources: Resources | None = None,
-) -> list[Choice]:
-    """The solver of `select`, and those that take over, one after the other, where iterations do not converge."""
     if solver is not None and solver not in SOLVERS:
         raise ValueError(
             f"unknown solver {solver!r}: choose one of {', '.join(SOLVERS)}, or None for the best"

@@ -64,11 +64,11 @@ def factorise(
         G, and Λ without batch axes.
     space : Space
     solver : str, optional
-        See `select`.
+        See `candidates`.
     observations : int, optional
         Number of observations, for messages.
     exact : bool
-        Only solvers that know the inverse, see `select`.
+        Only solvers that know the inverse, see `candidates`.
     resources : Resources, optional
         See `solve`.
 
@@ -102,7 +102,7 @@ def solve(
     space : Space
     penalty : Penalty
     solver : str, optional
-        See `select`.
+        See `candidates`.
     factorisation : Factorisation, optional
         Of the same G and penalty, from an earlier solve or another variable.
     resources : Resources, optional

@@ -14,7 +14,7 @@ from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_det
 from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness, spline_degrees
-from xspline.solve.select import Choice, iterating, select
+from xspline.solve.select import Choice, candidates, iterating
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, OfFit, Reml, Score
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
 from xspline.solve.smoothing.newton import NEAR, State, minimise
@@ -89,7 +89,7 @@ def choose(
         Restricted likelihood (Wood 2011), generalised cross-validation (Craven and Wahba 1979), or the error of each
         part predicted from the others.
     solver : str, optional
-        See `select`.
+        See `candidates`.
     parts : sequence of Sums
         The holders' sums for "holders"; together they are `sums`.
     resources : Resources, optional
@@ -200,17 +200,17 @@ def choice_for(
     space : Space
     solver : str, optional
     resources : Resources, optional
-        See `select`.
+        See `candidates`.
     """
     if isinstance(penalty, Penalty):
-        return select(gram, penalty.gram(space), space.frame, solver, resources=resources)
+        return candidates(gram, penalty.gram(space), space.frame, solver, resources=resources)[0]
     # One that knows the inverse; for REML one that iterates, where a factorisation would take minutes.
     names, order = smoothed(space, penalty)
     matrix, frame = Roughness(dict.fromkeys(names, 1.0), order).gram(space), space.frame
     resources = resources or Resources.here()
     iterative = iterating(gram, matrix, frame, solver, resources) if penalty == "reml" else None
     try:
-        exact = select(gram, matrix, frame, solver, exact=True, resources=resources)
+        exact = candidates(gram, matrix, frame, solver, exact=True, resources=resources)[0]
     except ValueError as error:
         if iterative is None:
             raise
@@ -343,6 +343,8 @@ class Problem:
         grams = [Gram((term,)) for term in model.penalty(np.zeros(len(model.names))).gram(space).terms]
         rough = np.array([gram.diagonal(frame).sum() for gram in grams])
         start = np.log(typical / rough)
-        stiffest = np.log(STIFFEST * total / model.spectrum.softest)
+        positive = (axis.values[axis.values > 0] for axis in model.spectrum.axes.values())
+        softest = [values.min() if len(values) else 1.0 for values in positive]
+        stiffest = np.log(STIFFEST * total / np.array(softest))
         wall = np.log(total / (16 * tolerance(space.size) * rough))
         return Bounds(start, start + WEAKEST, np.maximum(np.minimum(stiffest, wall), start + 1.0))

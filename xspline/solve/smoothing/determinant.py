@@ -94,12 +94,6 @@ class Spectrum:
         first = self.copies * np.sum(shares, axis=1)
         return value, first, np.diag(first) - self.copies * (shares @ shares.T)
 
-    @property
-    def softest(self) -> Array:
-        """Smallest eigenvalue of each R_j that is not 0, [J]; 1 where there is none."""
-        rows = (axis.values[axis.values > 0] for axis in self.axes.values())
-        return np.array([row.min(initial=np.inf) if len(row) else 1.0 for row in rows])
-
 
 def spectrum(space: Space, names: Sequence[str], order: int) -> Spectrum:
     """Of the roughness of some coordinates of a space, as `Roughness` measures it."""
