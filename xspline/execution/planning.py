@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import html
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +26,7 @@ from xspline.execution.cuts import (
 from xspline.execution.device.gpu import check_device, present, resources
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import Source, in_memory, is_reader
-from xspline.solve.select import Choice, select
+from xspline.solve.select import Choice, candidates
 from xspline.spaces import Space
 from xspline.sums import Factor, Gram, join_overlapping
 
@@ -190,9 +189,8 @@ def plan(
     cuts = cuts_of(source, limits)
     steps = steps_of(source, space, cuts, limits)
     sizes = Sizes.of(source, space, cuts, limits)
-    choose = solver or functools.partial(
-        select, penalty=Gram(()), frame=space.frame, resources=resources(present(device))
-    )
+    own = resources(present(device))
+    choose = solver or (lambda gram: candidates(gram, Gram(()), space.frame, resources=own)[0])
     # The largest box of the data that one task holds.
     read = cuts.largest if in_memory(source.values) else read_of(source, cuts, device, limits)
     lazy = "regions of a store" if is_reader(source.values) else "Dask blocks"
