@@ -33,7 +33,7 @@ from xspline.execution.dask_api import Task
 from xspline.execution.planning import components
 from xspline.kernels import Group, Layout
 from xspline.solve import Resources
-from xspline.solve.select import select
+from xspline.solve.select import candidates
 from xspline.spaces import BSpline, Space
 from xspline.sums import Gram
 
@@ -106,7 +106,7 @@ def test_a_solve_that_does_not_fit_is_said() -> None:
     huge = Space({name: BSpline(70, domain=(0.0, 1.0)) for name in "abc"})
     small = Resources(cores=2, memory=2.0**30)
     by_mask = rows(
-        plan(grid(), huge, solver=lambda gram: select(gram, Gram(()), huge.frame, resources=small))
+        plan(grid(), huge, solver=lambda gram: candidates(gram, Gram(()), huge.frame, resources=small)[0])
     )
     assert by_mask["any"].solver == "none"
     assert "GiB" in by_mask["any"].reason
