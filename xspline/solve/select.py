@@ -118,22 +118,6 @@ def candidates(
     return [first, *(c for c in others if not first.exact and c.operations <= costs.max_fallback_flops)]
 
 
-def iterating(
-    gram: Gram,
-    penalty: Gram,
-    frame: Frame,
-    solver: str | None = None,
-    resources: Resources | None = None,
-) -> Choice | None:
-    """The first candidate that iterates, if it is worth it or asked for; None for several different systems."""
-    try:
-        choices = candidates(gram, penalty, frame, solver, resources=resources)
-    except ValueError:
-        return None
-    one_system = int(distinct(gram)[1].max(initial=0)) == 0
-    return next((c for c in choices if not c.exact and one_system), None)
-
-
 @dataclass(frozen=True, eq=False)
 class _Structure:
     """What a choice looks at.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -14,11 +15,12 @@ from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_det
 from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness, spline_degrees
-from xspline.solve.select import Choice, candidates, iterating
+from xspline.solve.select import Choice, candidates
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, OfFit, Reml, Score
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
 from xspline.solve.smoothing.newton import NEAR, State, minimise
 from xspline.solve.smoothing.probes import Estimated
+from xspline.solve.structure import distinct
 from xspline.solve.system import Factorisation
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums, leave_one_out
@@ -142,7 +144,9 @@ def choose(
     rho, point, at_bound, bounds = minimum.rho, minimum.point, minimum.at_bound, problem.bounds
     value, gradient = point.score
     fit = point.fit if isinstance(point, OfFit) else PenalisedFit(model, rho)
-    errors = point.error(~at_bound).tolist() if isinstance(point, Estimated) else []
+    factorisation, errors = fit.factorisation, []
+    if isinstance(point, Estimated):  # its solver is chosen for its structure, not by name
+        factorisation, errors = replace(factorisation, choice=problem.choice), point.error(~at_bound).tolist()
     sides = np.where(rho - bounds.lower < bounds.upper - rho, "lower", "upper")
     return Smoothing(
         penalty=model.penalty(rho),
@@ -151,7 +155,7 @@ def choose(
         gradient=dict(zip(names, gradient.tolist(), strict=True)),
         at_bounds={name: str(side) for name, side, at in zip(names, sides, at_bound, strict=True) if at},
         factorisations=factorisations + (method == "holders"),
-        factorisation=fit.factorisation,
+        factorisation=factorisation,
         converged=minimum.converged,
         error=dict(zip(names, errors, strict=False)),
     )
@@ -208,7 +212,11 @@ def choice_for(
     names, order = smoothed(space, penalty)
     matrix, frame = Roughness(dict.fromkeys(names, 1.0), order).gram(space), space.frame
     resources = resources or Resources.here()
-    iterative = iterating(gram, matrix, frame, solver, resources) if penalty == "reml" else None
+    iterative = None  # the first that does, if it is worth it or asked for, and there is one system only
+    if penalty == "reml" and int(distinct(gram)[1].max(initial=0)) == 0:
+        with suppress(ValueError):
+            proposed = candidates(gram, matrix, frame, solver, resources=resources)
+            iterative = next((choice for choice in proposed if not choice.exact), None)
     try:
         exact = candidates(gram, matrix, frame, solver, exact=True, resources=resources)[0]
     except ValueError as error:
@@ -262,7 +270,7 @@ class Problem:
     def score(self, rho: Array, included: Mask | None = None) -> Score:
         """The score at ρ, of the batch members that counted elsewhere."""
         if self.estimated:
-            return Estimated(self.model, rho, included)
+            return Estimated(replace(self.model, solver=self.choice.name), rho, included)
         if self.method == "holders":
             return Holders(self.model, self._left_out, rho, included)
         return (Reml if self.method == "reml" else Gcv)(self.model, rho, included)

@@ -24,7 +24,6 @@ from xspline.solve.parallel import Resources
 from xspline.solve.penalty import Roughness
 from xspline.solve.smoothing.determinant import Spectrum, spectrum
 from xspline.solve.solution import factorise
-from xspline.solve.system import Factorisation
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
 
@@ -101,10 +100,14 @@ class PenalisedFit:
 
     Attributes
     ----------
+    exact_solver : bool
+        Whether only a solver that knows the inverse will do.
     factorisation : Factorisation
     c : ndarray, [K.., b..]
         Coefficients of the field minus the reference; NaN for members that are not determined.
     """
+
+    exact_solver = True
 
     def __init__(self, model: Model, rho: Array, exact: int = 0) -> None:
         self.size, self.limit = math.prod(model.space.shape), exact
@@ -112,21 +115,16 @@ class PenalisedFit:
         self.rho = rho
         self.penalty = model.penalty(rho).gram(model.space)
         self.terms = [Gram((term,)) for term in self.penalty.terms]
-        self.factorisation = self.factorised()
-        self.c = self.factorisation.solve(model.sums.full_moment(self.frame))
-
-    def factorised(self, solver: str | None = None, *, exact: bool = True) -> Factorisation:
-        """G + Λ, by the solver of the model or another one; `exact`: only one that knows its inverse."""
-        model = self.model
-        return factorise(
+        self.factorisation = factorise(
             model.sums.gram,
             self.penalty,
             model.space,
-            solver or model.solver,
+            model.solver,
             observations=model.observations,
-            exact=exact,
+            exact=self.exact_solver,
             resources=model.resources,
         )
+        self.c = self.factorisation.solve(model.sums.full_moment(self.frame))
 
     @cached_property
     def rss(self) -> Array:

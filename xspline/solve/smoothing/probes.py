@@ -11,35 +11,25 @@ Only the difference from a system whose traces are known is estimated, that of t
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.kronecker.pcg import apply_kronecker
-from xspline.solve.select import iterating
 from xspline.solve.smoothing.criteria import Mask, Reml
 from xspline.solve.smoothing.determinant import axis_spectrum
 from xspline.solve.smoothing.fit import PenalisedFit, products
 from xspline.solve.smoothing.newton import LONGEST
-from xspline.solve.system import Factorisation
 
 HESSIAN_PROBES = 2  # few: the Hessian only steers
 HESSIAN_TOLERANCE = 1e-3  # relative residual of its solves
 
 
 class ProbedFit(PenalisedFit):
-    """The penalised fit at one ρ by iterations, with estimates of its traces."""
+    """The penalised fit at one ρ by the solver of its model, which iterates, with estimates of its traces."""
 
-    def factorised(self, solver: str | None = None, *, exact: bool = False) -> Factorisation:
-        """By the first solver that iterates."""
-        model = self.model
-        choice = iterating(model.sums.gram, self.penalty, model.space.frame, model.solver, model.resources)
-        if choice is None:
-            raise ValueError("no solver that iterates takes this system; leave solver out")
-        by_name = super().factorised(choice.name, exact=exact)
-        return replace(by_name, choice=choice)  # chosen for its structure
+    exact_solver = False
 
     def apply_inverse(self, v: Array) -> Array:
         """A⁻¹v of vectors [P, rest.., b..], roughly: all that are solved for here are parts of the Hessian."""
