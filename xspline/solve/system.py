@@ -22,6 +22,15 @@ from xspline.sums import Gram
 Array = NDArray[np.float64]
 
 
+def columns_of(
+    rhs: Array, sizes: tuple[int, ...], index: NDArray[np.intp]
+) -> tuple[Array, NDArray[np.intp], tuple[int, ...]]:
+    """Right-hand sides [K.., b..] as columns [K.., n], the system of each from those of the batch, and their shape."""
+    batch = np.broadcast_shapes(rhs.shape[len(sizes) :], index.shape)
+    columns = np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1)
+    return columns, np.broadcast_to(index, batch).ravel(), sizes + batch
+
+
 class System(ABC):
     """G + Λ, prepared for any number of right-hand sides."""
 
@@ -112,10 +121,8 @@ class IterativeSystem(System):
         ConvergenceError
             The residual did not fall to the tolerance.
         """
-        sizes = self.frame.sizes
-        batch = np.broadcast_shapes(rhs.shape[len(sizes) :], self.index.shape)
-        rows = np.moveaxis(np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1), -1, 0)
-        which = np.broadcast_to(self.index, batch).ravel()
+        columns, which, shape = columns_of(rhs, self.frame.sizes, self.index)
+        rows, batch = np.moveaxis(columns, -1, 0), shape[len(self.frame.sizes) :]
         usable = np.flatnonzero(np.broadcast_to(self.determined, batch).ravel())
         systems = [None] if self.mixes_systems else np.unique(which[usable])
         out = np.full(rows.shape, np.nan)
@@ -126,7 +133,7 @@ class IterativeSystem(System):
                 some = own[start : start + self.at_once]
                 some_rows = np.ascontiguousarray(rows[some])
                 out[some] = self._solve_rows(some_rows, which[some], tolerance or self.tolerance)
-        return np.moveaxis(out, 0, -1).reshape(sizes + batch)
+        return np.moveaxis(out, 0, -1).reshape(shape)
 
     def edf(self) -> Array:
         """tr((G + Λ)⁻¹ G), [b..], the mean of estimates from fixed random probes; NaN where not determined."""

@@ -17,7 +17,7 @@ from xspline.solve.direct.cholesky import Array, BandCholesky, BatchCholesky, Ch
 from xspline.solve.parallel import Resources, ranges, run, single_threaded_blas
 from xspline.solve.select import side_by_side
 from xspline.solve.structure import distinct, systems_between
-from xspline.solve.system import DirectSystem
+from xspline.solve.system import DirectSystem, columns_of
 from xspline.spaces import Frame
 from xspline.sums import Factor, Gram
 
@@ -158,10 +158,8 @@ class Direct(DirectSystem):
 
     def _columns(self, rhs: Array, answer: Callable[[Factors, Array, NDArray[np.int64]], Array]) -> Array:
         """Apply an answer of every factorisation, [P, n] to [P, n], to its columns of rhs [K.., b..]."""
-        sizes, ordering = self.frame.sizes, self.ordering
-        batch = np.broadcast_shapes(rhs.shape[len(sizes) :], self.index.shape)
-        which = np.broadcast_to(self.index, batch).ravel()
-        columns = np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1)
+        ordering = self.ordering
+        columns, which, shape = columns_of(rhs, self.frame.sizes, self.index)
         flat = columns.reshape(ordering.size, -1) if self._in_order_of_space else ordering.flatten(columns)
         out = np.empty_like(flat)
         order = np.argsort(which, kind="stable")
@@ -176,8 +174,7 @@ class Direct(DirectSystem):
                 out[:, own] = np.nan
 
         self._each([slab for slab in self.slabs if stops[slab.number] > starts[slab.number]], fill)
-        back = out.reshape(*sizes, -1) if self._in_order_of_space else ordering.unflatten(out)
-        return back.reshape(sizes + batch)
+        return (out if self._in_order_of_space else ordering.unflatten(out)).reshape(shape)
 
     def _of_inverses(self, answer: Callable[[Slab, Array], Array]) -> Array:
         """What a function makes of the inverses of each slab, in pair form [K.., O.., systems], for the batch."""

@@ -19,7 +19,7 @@ from scipy.linalg import lapack
 
 from xspline.solve.direct.cholesky import Array, tolerance, unit_scale
 from xspline.solve.structure import Product, dense_of, subframe
-from xspline.solve.system import DirectSystem
+from xspline.solve.system import DirectSystem, columns_of
 from xspline.spaces import Frame
 from xspline.sums import Gram, outer_pairs
 from xspline.sums.terms import outer
@@ -149,11 +149,13 @@ class Spectral(DirectSystem):
         return self.values.nbytes + sum(part.rotation.nbytes for part in self.parts)
 
     def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
-        columns, spectrum, shape = self._columns(rhs)
+        columns, which, shape = columns_of(rhs, self.values.shape, self.index)
+        spectrum = self.spectrum if len(self.distinct) == 1 else self.spectrum[which]
         return self._from_eigenvectors(rotate(self.parts, columns, back=False) / spectrum, shape)
 
     def apply_inverse_sqrt(self, z: Array) -> Array:
-        columns, spectrum, shape = self._columns(z)
+        columns, which, shape = columns_of(z, self.values.shape, self.index)
+        spectrum = self.spectrum if len(self.distinct) == 1 else self.spectrum[which]
         return self._from_eigenvectors(np.moveaxis(columns, -1, 0) / np.sqrt(spectrum), shape)
 
     def edf(self) -> Array:
@@ -189,15 +191,6 @@ class Spectral(DirectSystem):
     def _sums(self, values: Array) -> Array:
         """Σ of values [distinct, K..], for each batch position."""
         return np.asarray(np.sum(values.reshape(len(self.distinct), -1), axis=-1)[self.index])
-
-    def _columns(self, rhs: Array) -> tuple[Array, Array, tuple[int, ...]]:
-        """rhs as [K.., n], the spectrum of each column, [n or 1, K..], and the shape of the result."""
-        sizes = self.values.shape
-        batch = np.broadcast_shapes(rhs.shape[len(sizes) :], self.index.shape)
-        columns = np.broadcast_to(rhs, sizes + batch).reshape(*sizes, -1)
-        if len(self.distinct) == 1:
-            return columns, self.spectrum, sizes + batch
-        return columns, self.spectrum[np.broadcast_to(self.index, batch).ravel()], sizes + batch
 
     def _from_eigenvectors(self, x: Array, shape: tuple[int, ...]) -> Array:
         """From [n, K..] in eigenvectors to coefficients."""
