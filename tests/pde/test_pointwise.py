@@ -60,9 +60,11 @@ def test_intervals_are_those_of_student(freedom: int) -> None:
     np.testing.assert_allclose(factor, scipy.stats.t.ppf(0.975, freedom), rtol=1e-12)
 
 
-def test_the_stabiliser_is_the_paper_s_for_terms_of_its_size() -> None:
-    np.testing.assert_array_equal(pointwise.stabiliser(np.array([1.0, 40.0, 1e6])), 1e-8)
-    np.testing.assert_allclose(pointwise.stabiliser(np.array([1e-20])), 1e-28)
+@pytest.mark.parametrize(("size", "stabiliser"), [(1.0, 1e-8), (40.0, 1e-8), (1e-20, 1e-28)])
+def test_the_stabiliser_is_the_paper_s_for_terms_of_its_size(size: float, stabiliser: float) -> None:
+    x = np.full((1, 4), np.sqrt(size / 4))
+    value = pointwise.solve(sums(3 * x, [x])).value
+    np.testing.assert_allclose(value / 3 - 1, -stabiliser / (size + stabiliser), rtol=1e-5)
 
 
 def test_odd_roots_keep_their_sign_and_even_ones_need_a_positive_power() -> None:
@@ -112,6 +114,6 @@ def test_units_of_sums_and_powers() -> None:
     unknown = Unit.parse("", "c")
     assert (m + number, number + m, m - m, m + unknown, unknown + m) == (m, m, m, m, m)
     assert str(m**number) == "m2" and str((m / s).to(0.5)) == "m0.5 s-0.5" and str(-m) == "m"
-    assert not (m**unknown).is_known and number.root() == number
+    assert not (m**unknown).is_known and number.to(0.5) == number
     with pytest.raises(Mismatch, match="m and s are added"):
         m + s

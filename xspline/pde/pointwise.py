@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from scipy.special import stdtrit
 
-#: Added to the denominator (paper, section 3.3).
+#: Added to the diagonal of the normal equations (paper, section 3.3), but never more than this times the entry itself.
 STABILISER = 1e-8
 LEVEL = 0.95
 
@@ -86,22 +86,15 @@ def normal_equations(
     return NormalEquations(np.stack(rows, axis=-2), moment, loaded["y"], loaded["n"])
 
 
-def stabiliser(diagonal: Floats) -> Floats:
-    """Return what is added to the diagonal: the paper's 1e-8, but never more than 1e-8 of the entry itself.
-
-    The paper's terms are of order one and summed over thousands of points; in SI units a squared Laplacian is of
-    order 1e-24, next to which 1e-8 would be everything.
-    """
-    return STABILISER * np.minimum(1.0, diagonal)
-
-
 def solve(sums: NormalEquations) -> Estimate:
     """Solve the stabilised normal equations, scaled to a unit diagonal so that units do not matter."""
     size = sums.moment.shape[-1]
     diagonal = np.diagonal(sums.matrix, axis1=-2, axis2=-1)
     determined = (diagonal > 0).all(-1) & (sums.count > size)
     diagonal = np.where(determined[..., None], diagonal, 1.0)
-    ridge = stabiliser(diagonal)
+    # The paper's terms are of order one and summed over thousands of points; in SI units a squared Laplacian is of
+    # order 1e-24, next to which 1e-8 would be everything.
+    ridge = STABILISER * np.minimum(1.0, diagonal)
     scale = np.sqrt(diagonal + ridge)
     plain = np.where(determined[..., None, None], sums.matrix, np.eye(size))
     scaled = (plain + ridge[..., None] * np.eye(size)) / (scale[..., :, None] * scale[..., None, :])
@@ -119,16 +112,13 @@ def solve(sums: NormalEquations) -> Estimate:
         rms, relative_rms = np.sqrt(rss / sums.count), np.sqrt(rss / sums.power)
     freedom = np.maximum(sums.count - size, 1.0)
     factor = np.asarray(stdtrit(freedom, (1 + LEVEL) / 2))  # of Student's t, both tails
-    return Estimate(value, stderr, factor, rms, relative_rms, condition(plain, diagonal))
-
-
-def condition(matrix: Floats, diagonal: Floats) -> Floats:
-    """Return the ratio of the extreme eigenvalues, with a unit diagonal and no stabiliser; infinite if singular."""
-    root = np.sqrt(diagonal)
-    eigenvalues = np.linalg.eigvalsh(matrix / (root[..., :, None] * root[..., None, :]))
+    # The ratio of the extreme eigenvalues, with a unit diagonal and no stabiliser; infinite if singular.
+    length = np.sqrt(diagonal)
+    eigenvalues = np.linalg.eigvalsh(plain / (length[..., :, None] * length[..., None, :]))
     lowest, highest = eigenvalues[..., 0], eigenvalues[..., -1]
     singular = lowest <= highest * np.finfo(float).eps
-    return np.where(singular, np.inf, highest / np.where(singular, 1.0, lowest))
+    condition = np.where(singular, np.inf, highest / np.where(singular, 1.0, lowest))
+    return Estimate(value, stderr, factor, rms, relative_rms, condition)
 
 
 def root(value: Floats, exponent: float) -> Floats:

@@ -184,14 +184,9 @@ def checks(recovery: Recovery) -> list[str]:
         )
     if (relative := float(np.nanmax(estimate.relative_rms, initial=0.0))) > _UNEXPLAINED:
         remarks.append(f"the residual is {relative:.0%} of the terms without a parameter (root mean square)")
-    return [*remarks, *_of_derivatives(recovery), *recovery.remarks]
-
-
-def _of_derivatives(recovery: Recovery) -> list[str]:
-    highest: dict[str, int] = {}
+    space, highest = recovery.points.field.space, dict[str, int]()
     for name, order in (pair for value in recovery.equation.values for pair in value.orders):
         highest[name] = max(order, highest.get(name, 0))
-    remarks, space = [], recovery.points.field.space
     for name, order in highest.items():
         axis, features = space.axis(name), space.features[space.names.index(name)]
         if axis.role in ("latitude", "longitude") or axis.units.startswith("degree"):
@@ -206,4 +201,4 @@ def _of_derivatives(recovery: Recovery) -> list[str]:
             )
     if recovery.method == "differences":
         remarks.append("the truncation error of central differences is not part of stderr")
-    return remarks
+    return [*remarks, *recovery.remarks]

@@ -22,14 +22,9 @@ Integers: TypeAlias = NDArray[np.int64]
 STANDARD = "standard"
 # Calendars that agree after 1582 are one; cftime's own aliases for the others.
 CALENDARS = {
-    "": STANDARD,
-    "standard": STANDARD,
-    "gregorian": STANDARD,
-    "proleptic_gregorian": STANDARD,
-    "noleap": "noleap",
-    "365_day": "noleap",
-    "all_leap": "all_leap",
-    "366_day": "all_leap",
+    **dict.fromkeys(("", "standard", "gregorian", "proleptic_gregorian"), STANDARD),
+    **dict.fromkeys(("noleap", "365_day"), "noleap"),
+    **dict.fromkeys(("all_leap", "366_day"), "all_leap"),
     "360_day": "360_day",
     "julian": "julian",
 }
@@ -263,20 +258,19 @@ def text_of_seconds(x: float, calendar: str) -> str:
         return "NaT"
     whole = int(np.floor(x))
     part = x - whole
-    if part in (0.0, 1.0):  # 1: just below a second, by less than float64 can tell
-        return _text_of_whole(whole + int(part), calendar)
-    texts = (f"{part:.{decimals}f}" for decimals in (6, 9, 12, 18, 24))
-    fraction = next((text for text in texts if text[0] == "0" and whole + float(text) == x), f"{part:.24f}")
-    return _text_of_whole(whole, calendar) + fraction[1:]
-
-
-def _text_of_whole(whole: int, calendar: str) -> str:
+    fraction = ""
+    if part == 1.0:  # just below a second, by less than float64 can tell
+        whole += 1
+    elif part:
+        texts = (f"{part:.{decimals}f}" for decimals in (6, 9, 12, 18, 24))
+        exact = (text for text in texts if text[0] == "0" and whole + float(text) == x)
+        fraction = next(exact, f"{part:.24f}")[1:]
     if calendar == STANDARD:
-        return str(np.datetime64(whole, "s"))
+        return f"{np.datetime64(whole, 's')}{fraction}"
     days, rest = divmod(whole, DAY)
     date = cftime.num2date(days, "days since 1970-01-01", calendar=calendar)
     clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
-    return f"{date.year:04d}-{date.month:02d}-{date.day:02d}T{clock}"
+    return f"{date.year:04d}-{date.month:02d}-{date.day:02d}T{clock}{fraction}"
 
 
 def plain_text(label: Any) -> Any:
