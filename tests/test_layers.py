@@ -42,7 +42,7 @@ ALLOWED = {
     "spaces": {"numpy", "cftime", "numba"},
 }
 
-COMPILED = {"xspline.spaces.jit", "xspline.solve.multigrid.compiled"}
+COMPILED = {"xspline.spaces.jit"}
 
 # Imports that close a circle and stay inside a function, two at most: (module, what it imports) and the reason.
 LATE = {

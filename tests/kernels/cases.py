@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,9 +85,32 @@ CASES = {
     ),
 }
 
+
+def pairwise(*factors: Collection[Hashable]) -> list[tuple[Hashable, ...]]:
+    """Combinations of one level of each factor among which every pair of levels of two factors occurs."""
+    spots = list(itertools.combinations(range(len(factors)), 2))
+    missing = {(i, j, a, b) for i, j in spots for a in factors[i] for b in factors[j]}
+    combinations = []
+    candidates = list(itertools.product(*factors))
+    while missing:
+        news = [{(i, j, row[i], row[j]) for i, j in spots} & missing for row in candidates]
+        best = max(range(len(candidates)), key=lambda k: len(news[k]))
+        combinations.append(candidates[best])
+        missing -= news[best]
+    return combinations
+
+
 MASKS = ("full", "static", "rows", "random", "one", "none")
 WEIGHTS = ("none", "first axis", "pair", "all", "two")
 DTYPES = ("f8", "f4", ">f4", "i2")
+
+
+def variants(name: str) -> list[tuple[str, str, str]]:
+    """Masks, weights and types of values for a case: over all cases every pair of levels of two of them occurs."""
+    return [
+        (mask, WEIGHTS[number % len(WEIGHTS)], DTYPES[number % len(DTYPES)])
+        for number, mask in enumerate(MASKS, list(CASES).index(name))
+    ]
 
 
 def masked(values: Floats, mask: str, rng: np.random.Generator) -> Floats:

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from tests import reference
 from tests.devices import Device
+from tests.kernels.cases import pairwise
 from tests.kernels.test_accumulate import check, part
 from tests.kernels.test_engines import assert_same, moved
-from xspline.kernels import Block, Group, Layout, accumulate, cells, compiled, compiled_cells, tiles
-from xspline.kernels.contract import Compiled, choose_engine
+from xspline.kernels import Block, Group, Layout, accumulate
+from xspline.kernels.compiled import cells as loops
+from xspline.kernels.engines import ArrayApiEngine, CompiledEngine, Engine, choose_engine
+from xspline.kernels.points.cells import CellSizes
 from xspline.kernels.walk import Walk
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
@@ -64,8 +67,8 @@ def observations(space: Space, count: int = 800, seed: int = 0) -> tuple[Block, 
     return Block(values, tuple(rng.uniform(*UNIT, count) for _ in range(ndim))), WHOLE[ndim]
 
 
-def goes_by_cells(built: Block, layout: Layout, space: Space) -> bool:
-    return Walk(built, layout, space, choose_engine(built.values), 10**6).cells(0) is not None
+def goes_by_cells(built: Block, layout: Layout, space: Space, engine: Engine | None = None) -> bool:
+    return Walk(built, layout, space, choose_engine(built.values, engine), 10**6).cells(0) is not None
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -77,31 +80,29 @@ def test_every_kind_of_basis(name: str, weighted: bool, device: Device) -> None:
         weight = np.where(rng.random(800) < 0.1, 0.0, rng.uniform(0.5, 2.0, 800))
         built = replace(built, weights=(((0,), weight),))
     assert goes_by_cells(built, layout, SPACES[name])
-    found = check(built, layout, SPACES[name])
-    assert_same(accumulate(built, layout, SPACES[name], engine="namespace"), found)
+    sums = check(built, layout, SPACES[name])
+    assert_same(accumulate(built, layout, SPACES[name], engine="namespace"), sums)
     assert goes_by_cells(moved(built, device), layout, SPACES[name])
     for coordinates in (False, True):
         there = moved(built, device, coordinates=coordinates)
-        assert_same(accumulate(there, layout, SPACES[name]), found)
+        assert_same(accumulate(there, layout, SPACES[name]), sums)
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_few_rows_in_a_cell(name: str, monkeypatch: pytest.MonkeyPatch, device: Device) -> None:
+def test_few_rows_in_a_cell(name: str, device: Device) -> None:
     built, layout = observations(SPACES[name], 20)
     by_rows = check(built, layout, SPACES[name])
-    monkeypatch.setattr(cells, "ROWS_PER_CELL", 0)
-    monkeypatch.setattr(cells, "BOX", 1000)
-    monkeypatch.setattr(tiles, "BOX", 1000)
-    for block in (built, moved(built, device)):
-        assert goes_by_cells(block, layout, SPACES[name])
-    assert_same(check(built, layout, SPACES[name]), by_rows)
-    assert_same(accumulate(moved(built, device), layout, SPACES[name]), by_rows)
+    sizes = CellSizes(rows_per_cell=0, cells_per_row=1000)
+    engines = CompiledEngine(sizes=sizes), ArrayApiEngine(device.xp, device.device, sizes=sizes)
+    for block, engine in zip((built, moved(built, device)), engines, strict=True):
+        assert goes_by_cells(block, layout, SPACES[name], engine)
+        assert_same(accumulate(block, layout, SPACES[name], engine=engine), by_rows)
 
 
 def test_which_way_depends_on_rows_per_cell() -> None:
     space = SPACES["three cubics"]
-    assert goes_by_cells(*observations(space, 8 * cells.ROWS_PER_CELL), space)
-    assert not goes_by_cells(*observations(space, 8 * cells.ROWS_PER_CELL - 1), space)
+    assert goes_by_cells(*observations(space, 8 * CellSizes().rows_per_cell), space)
+    assert not goes_by_cells(*observations(space, 8 * CellSizes().rows_per_cell - 1), space)
     wide = Space({"a": Fourier(40, period=1.0), "b": BSpline(5, domain=UNIT)})
     assert not goes_by_cells(*observations(wide), wide)
 
@@ -115,16 +116,16 @@ def test_points_on_knots_ends_and_beyond(name: str, device: Device) -> None:
     built, layout = observations(space, 2000)
     built = replace(built, coordinates=tuple(rng.choice(special, 2000) for _ in space.shape))
     assert goes_by_cells(built, layout, space)
-    found = accumulate(built, layout, space)
-    assert_same(found, accumulate(built, layout, space, engine="namespace"))
+    sums = accumulate(built, layout, space)
+    assert_same(sums, accumulate(built, layout, space, engine="namespace"))
     for coordinates in (False, True):
-        assert_same(found, accumulate(moved(built, device, coordinates=coordinates), layout, space))
-    assert found.tally.missing > 0
+        assert_same(sums, accumulate(moved(built, device, coordinates=coordinates), layout, space))
+    assert sums.tally.missing > 0
 
 
 @pytest.mark.parametrize("features", [f for space in SPACES.values() for f in space.features if f.local])
 def test_positions_and_values_have_twins(features) -> None:
-    rng, engine, edges = np.random.default_rng(0), Compiled(), features.edges
+    rng, engine, edges = np.random.default_rng(0), CompiledEngine(), features.edges
     x = np.concatenate([rng.uniform(-1.5, 2.5, 500), edges, np.nextafter(edges, 9), np.nextafter(edges, -9)])
     x = np.concatenate([x, edges + 1.0, edges - 1.0, [np.nan, np.inf, -np.inf, 1e30]])
     (cell, z), (cell_twin, z_twin) = features.locate(x), engine.locate(features, x)
@@ -135,14 +136,13 @@ def test_positions_and_values_have_twins(features) -> None:
 
 
 @pytest.mark.parametrize("slab", [7, 100])
-def test_slabs_that_cut_cells(slab: int, monkeypatch: pytest.MonkeyPatch, device: Device) -> None:
-    monkeypatch.setattr(cells, "ENTRIES", slab)
-    monkeypatch.setattr(tiles, "ENTRIES", 20 * slab)
-    monkeypatch.setattr(tiles, "TILES", (4, 8))
+def test_slabs_that_cut_cells(slab: int, device: Device) -> None:
     space = SPACES["uneven circle"]
+    sizes = CellSizes(slab_entries=slab, tile_rows=(4, 8), device_entries=20 * slab)
     built, layout = observations(space)
-    found = check(built, layout, space)
-    assert_same(accumulate(moved(built, device), layout, space), found)
+    sums = check(built, layout, space, engine=CompiledEngine(sizes=sizes))
+    tiles = ArrayApiEngine(device.xp, device.device, sizes=sizes)
+    assert_same(accumulate(moved(built, device), layout, space, engine=tiles), sums)
 
 
 def test_window_of_a_region() -> None:
@@ -151,9 +151,9 @@ def test_window_of_a_region() -> None:
     coordinates = (rng.uniform(0.4, 0.5, 400), (rng.uniform(-0.05, 0.06, 400)) % 1.0)
     built = Block(rng.normal(size=400), coordinates)
     assert goes_by_cells(built, WHOLE[2], space)
-    found = check(built, WHOLE[2], space)
-    assert_same(accumulate(built, WHOLE[2], space, engine="namespace"), found)
-    assert found.window[0] == (14, 8)
+    sums = check(built, WHOLE[2], space)
+    assert_same(accumulate(built, WHOLE[2], space, engine="namespace"), sums)
+    assert sums.window[0] == (14, 8)
 
 
 @settings(max_examples=10)
@@ -184,9 +184,9 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("mask", ["full", "rows", "random"])
-@pytest.mark.parametrize("weight", ["none", "first", "all"])
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(
+    ("name", "weight", "mask"), pairwise(LAYOUTS, ("none", "first", "all"), ("full", "rows", "random"))
+)
 def test_every_layout(name: str, weight: str, mask: str, device: Device) -> None:
     space, layout, shape = LAYOUTS[name]
     rng = np.random.default_rng(0)
@@ -201,9 +201,9 @@ def test_every_layout(name: str, weight: str, mask: str, device: Device) -> None
     spans = {"none": [], "first": [(0,)], "all": [tuple(range(len(shape)))[::-1], (len(shape) - 1,)]}[weight]
     weights = [(axes, rng.uniform(0.5, 2.0, [shape[axis] for axis in axes])) for axes in spans]
     built = Block(values, tuple(rng.uniform(*UNIT, n) for n in lengths), tuple(weights))
-    found = check(built, layout, space)
-    assert_same(accumulate(built, layout, space, engine="namespace"), found)
-    assert_same(accumulate(moved(built, device), layout, space), found)
+    sums = check(built, layout, space)
+    assert_same(accumulate(built, layout, space, engine="namespace"), sums)
+    assert_same(accumulate(moved(built, device), layout, space), sums)
 
 
 @pytest.mark.parametrize("dtype", ["f4", ">f4", "i2"])
@@ -212,24 +212,24 @@ def test_dtypes_strides_and_masked_arrays(dtype: str) -> None:
     values = np.repeat(np.nan_to_num(built.values, nan=5.0), 2).astype(dtype)[::2]
     check(replace(built, values=values), layout, PLACE)
     masked = np.ma.masked_invalid(built.values)
-    found = accumulate(replace(built, values=masked), layout, PLACE)
-    assert found.count == np.isfinite(built.values).sum()
+    sums = accumulate(replace(built, values=masked), layout, PLACE)
+    assert sums.count == np.isfinite(built.values).sum()
 
 
 def test_bad_weights_stay_out(device: Device) -> None:
     built, layout = observations(PLACE)
     weight = np.ones(800)
     weight[[3, 5, 8]] = np.nan, -1.0, np.inf
-    found = accumulate(replace(built, weights=(((0,), weight),)), layout, PLACE)
-    assert found.tally.bad_weight == (3,)
-    assert_same(accumulate(moved(replace(built, weights=(((0,), weight),)), device), layout, PLACE), found)
+    sums = accumulate(replace(built, weights=(((0,), weight),)), layout, PLACE)
+    assert sums.tally.bad_weight == (3,)
+    assert_same(accumulate(moved(replace(built, weights=(((0,), weight),)), device), layout, PLACE), sums)
     excluded = replace(built, weights=(((0,), np.where(weight == 1.0, 1.0, 0.0)),))
-    reference.assert_equal(found, reference.sums(excluded, layout, PLACE, float(found.reference)), PLACE)
+    reference.assert_equal(sums, reference.sums(excluded, layout, PLACE, float(sums.reference)), PLACE)
 
 
 def test_one_specialisation() -> None:
     for name in ("three cubics", "uneven circle", "waves last"):
         accumulate(*observations(SPACES[name]), SPACES[name])
-    if hasattr(compiled.locate, "signatures"):
-        for kernel in (compiled.locate, compiled.series, compiled_cells.add_cells, compiled_cells.sort_rows):
+    if hasattr(loops.locate, "signatures"):
+        for kernel in (loops.locate, loops.series, loops.add_cells, loops.sort_rows):
             assert len(kernel.signatures) == 1

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import reference
-from tests.kernels.cases import CASES, LAT, SPACE, TIME, Case, grid
+from tests.kernels.cases import CASES, LAT, SPACE, TIME, Case, grid, pairwise
 from xspline.kernels import Group, Layout, evaluate
 from xspline.spaces import BSpline, Polynomial, Space
 
@@ -27,10 +27,10 @@ def coefficients_for(case: Case, rng: np.random.Generator) -> np.ndarray:
 def test_every_layout_and_order(name: str, orders: tuple[int, ...]) -> None:
     case, rng = EVALUABLE[name], np.random.default_rng(0)
     coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
-    found = evaluate(coefficients, coordinates, case.layout, SPACE, orders)
-    assert found.shape == case.shape
-    assert found.dtype == np.float64
-    reference.close(found, reference.evaluate(coefficients, coordinates, case.layout, SPACE, orders))
+    values = evaluate(coefficients, coordinates, case.layout, SPACE, orders)
+    assert values.shape == case.shape
+    assert values.dtype == np.float64
+    reference.close(values, reference.evaluate(coefficients, coordinates, case.layout, SPACE, orders))
 
 
 @settings(max_examples=15)
@@ -38,15 +38,15 @@ def test_every_layout_and_order(name: str, orders: tuple[int, ...]) -> None:
 def test_any_slab(name: str, slab: int, seed: int) -> None:
     case, rng = EVALUABLE[name], np.random.default_rng(seed)
     coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
-    found = evaluate(coefficients, coordinates, case.layout, SPACE, slab=slab)
-    reference.close(found, evaluate(coefficients, coordinates, case.layout, SPACE))
+    values = evaluate(coefficients, coordinates, case.layout, SPACE, slab=slab)
+    reference.close(values, evaluate(coefficients, coordinates, case.layout, SPACE))
 
 
-def assert_same_gaps(found: np.ndarray, expected: np.ndarray) -> None:
+def assert_same_gaps(values: np.ndarray, expected: np.ndarray) -> None:
     """Some values are NaN, the same ones in both, and the others are close."""
-    assert np.isnan(found).any()
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
-    reference.close(found, expected) if np.isfinite(expected).any() else None
+    assert np.isnan(values).any()
+    np.testing.assert_array_equal(np.isnan(values), np.isnan(expected))
+    reference.close(values, expected) if np.isfinite(expected).any() else None
 
 
 @pytest.mark.parametrize("engine", ["numba", "namespace"])
@@ -54,18 +54,18 @@ def assert_same_gaps(found: np.ndarray, expected: np.ndarray) -> None:
 def test_nan_outside_and_where_labels_are_missing(name: str, engine: str) -> None:
     case, rng = CASES[name], np.random.default_rng(0)
     coordinates, coefficients = case.partly_outside(rng), coefficients_for(case, rng)
-    found = evaluate(coefficients, coordinates, case.layout, SPACE, engine=engine)
-    assert_same_gaps(found, reference.evaluate(coefficients, coordinates, case.layout, SPACE))
+    values = evaluate(coefficients, coordinates, case.layout, SPACE, engine=engine)
+    assert_same_gaps(values, reference.evaluate(coefficients, coordinates, case.layout, SPACE))
 
 
 def test_a_batch_member_without_coefficients_stays_nan_alone() -> None:
     case, rng = CASES["batch between, reversed"], np.random.default_rng(0)
     coefficients = coefficients_for(case, rng)
     coefficients[..., 1, 0] = np.nan
-    found = evaluate(coefficients, case.coordinates(rng), case.layout, SPACE)
+    values = evaluate(coefficients, case.coordinates(rng), case.layout, SPACE)
     lost = np.zeros((3, 2), dtype=bool)
     lost[1, 0] = True
-    np.testing.assert_array_equal(np.isnan(found).any(axis=(0, 2, 4)), lost.T)
+    np.testing.assert_array_equal(np.isnan(values).any(axis=(0, 2, 4)), lost.T)
 
 
 def test_constant_field_is_constant() -> None:
@@ -78,17 +78,17 @@ def test_constant_field_is_constant() -> None:
 def test_ends_of_the_domain_are_inside() -> None:
     space = Space({"x": BSpline(6, domain=(0.1, 0.9))})
     x = np.array([np.nextafter(0.1, 0.0), 0.1, 0.9, np.nextafter(0.9, 1.0), 0.91])
-    found = evaluate(np.ones(6), (x,), grid(0), space)
-    np.testing.assert_array_equal(np.isnan(found), [False, False, False, False, True])
+    values = evaluate(np.ones(6), (x,), grid(0), space)
+    np.testing.assert_array_equal(np.isnan(values), [False, False, False, False, True])
 
 
 def test_input_is_not_changed_and_may_be_read_only_or_float32() -> None:
     case, rng = CASES["grid"], np.random.default_rng(0)
     coefficients, coordinates = coefficients_for(case, rng).astype("f4"), case.coordinates(rng)
     coefficients.setflags(write=False)
-    found = evaluate(coefficients, coordinates, case.layout, SPACE)
+    values = evaluate(coefficients, coordinates, case.layout, SPACE)
     expected = reference.evaluate(coefficients.astype("f8"), coordinates, case.layout, SPACE)
-    reference.close(found, expected)
+    reference.close(values, expected)
 
 
 def test_arguments_that_do_not_fit_are_refused() -> None:
@@ -106,18 +106,18 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
 # Into a given array
 
 
-@pytest.mark.parametrize("engine", ["numba", "namespace"])
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("slab", [None, 50])
-@pytest.mark.parametrize("name", EVALUABLE)
+@pytest.mark.parametrize(
+    ("name", "slab", "dtype", "engine"),
+    pairwise(EVALUABLE, (None, 50), ("f4", "f8"), ("numba", "namespace")),
+)
 def test_into_a_given_array(name: str, slab: int | None, dtype: str, engine: str) -> None:
     case, rng = EVALUABLE[name], np.random.default_rng(0)
     coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
     out = np.full(case.shape, np.nan, dtype)
     for orders in ((0, 0, 0), (0, 1, 1)):
         where = (coefficients, coordinates, case.layout, SPACE, orders)
-        found = evaluate(*where, out=out, engine=engine, slab=slab)
-        assert found is out
+        values = evaluate(*where, out=out, engine=engine, slab=slab)
+        assert values is out
         expected = evaluate(*where, engine=engine, slab=slab)
         np.testing.assert_array_equal(out, expected.astype(dtype))
 
@@ -131,8 +131,8 @@ def test_any_number_of_functions(functions: int, order: tuple[int, int]) -> None
     coordinates = (rng.uniform(size=700), rng.uniform(size=40))
     layout = Layout(tuple(Group((order.index(j),), (i,)) for i, j in enumerate((LAT, TIME))))
     coefficients = rng.normal(size=space.shape)
-    found = evaluate(coefficients, coordinates, layout, space)
-    reference.close(found, reference.evaluate(coefficients, coordinates, layout, space))
+    values = evaluate(coefficients, coordinates, layout, space)
+    reference.close(values, reference.evaluate(coefficients, coordinates, layout, space))
 
 
 @pytest.mark.parametrize(

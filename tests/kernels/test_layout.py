@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests import reference
 from tests.kernels.cases import CASES, LAT, LON, SPACE, TIME, block, grid
 from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
-from xspline.kernels import Block, accumulate, evaluate, walk
-from xspline.kernels.layout import parts_of, pieces
+from xspline.kernels import Block, accumulate, evaluate
+from xspline.kernels.walk import slab_axes_of, slab_boxes
 
 
 @given(
@@ -22,42 +22,40 @@ from xspline.kernels.layout import parts_of, pieces
     limit=st.integers(1, 700),
     rows_limit=st.integers(1, 100),
 )
-def test_pieces_tile_the_block(name: str, limit: int, rows_limit: int) -> None:
+def test_slabs_tile_the_block(name: str, limit: int, rows_limit: int) -> None:
     case = CASES[name]
-    parts = parts_of(case.layout)
+    slab_axes = slab_axes_of(case.layout)
     seen = np.zeros(case.shape, dtype=int)
-    for piece in pieces(case.shape, parts, limit, rows_limit):
-        seen[piece.slices] += 1
-        assert seen[piece.slices].size <= limit
-        for part, (first, count) in zip(parts, piece.rows, strict=True):
-            assert part.is_batch or count <= rows_limit
-            lengths = [case.shape[axis] for axis in part.axes]
-            rows = np.arange(math.prod(lengths)).reshape(lengths)[tuple(piece.slices[a] for a in part.axes)]
+    for box in slab_boxes(case.shape, slab_axes, limit, rows_limit):
+        seen[box.slices] += 1
+        assert seen[box.slices].size <= limit
+        for axis, (first, count) in zip(slab_axes, box.rows, strict=True):
+            assert axis.is_batch or count <= rows_limit
+            lengths = [case.shape[a] for a in axis.axes]
+            rows = np.arange(math.prod(lengths)).reshape(lengths)[tuple(box.slices[a] for a in axis.axes)]
             np.testing.assert_array_equal(rows.ravel(), np.arange(first, first + count))
     assert (seen == 1).all()
 
 
-def test_no_pieces_of_nothing() -> None:
+def test_no_slabs_of_an_empty_block() -> None:
     case = CASES["grid"]
-    assert not list(pieces((6, 0, 12), parts_of(case.layout), 100, 100))
+    assert not list(slab_boxes((6, 0, 12), slab_axes_of(case.layout), 100, 100))
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_groups_longer_than_the_tables_of_features(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "ROWS", 5)
+def test_groups_longer_than_the_tables_of_features(name: str) -> None:
     built, layout = block(name, "random", "pair")
-    found = accumulate(built, layout, SPACE, slab=100)
+    found = accumulate(built, layout, SPACE, slab=100, slab_rows=5)
     centre = float(np.max(found.reference, initial=-np.inf))
     reference.assert_equal(found, reference.sums(built, layout, SPACE, centre), SPACE)
 
 
 @pytest.mark.parametrize("name", EVALUABLE)
-def test_evaluation_of_long_groups(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xspline.kernels.walk.ROWS", 5)
+def test_evaluation_of_long_groups(name: str) -> None:
     case, rng = EVALUABLE[name], np.random.default_rng(0)
     coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
     expected = reference.evaluate(coefficients, coordinates, case.layout, SPACE)
-    reference.close(evaluate(coefficients, coordinates, case.layout, SPACE, slab=100), expected)
+    reference.close(evaluate(coefficients, coordinates, case.layout, SPACE, slab=100, slab_rows=5), expected)
 
 
 def test_memory_does_not_grow_with_the_block() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.devices import Device
-from xspline.kernels.positions import locate
+from xspline.kernels.points.tiles import locate
 from xspline.spaces import BSpline, Space
 
 SPLINES = {

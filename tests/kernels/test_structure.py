@@ -15,8 +15,8 @@ Partition = tuple[tuple[int, ...], ...]
 
 
 def partition(built: Block, layout: Layout) -> Partition:
-    (found,) = accumulate(built, layout, SPACE).gram.partitions
-    return tuple(found)
+    (sums,) = accumulate(built, layout, SPACE).gram.partitions
+    return tuple(sums)
 
 
 def with_mask(name: str, mask: np.ndarray) -> tuple[Block, Layout]:
@@ -33,7 +33,7 @@ def test_full_grid_is_a_product_of_single_axes() -> None:
     assert accumulate(*block("grid"), SPACE).gram.nbytes < 1000
 
 
-def test_land_that_never_changes() -> None:
+def test_a_static_mask_separates_from_time() -> None:
     rng = np.random.default_rng(0)
     land = np.broadcast_to(rng.random((8, 12)) < 0.6, (6, 8, 12))
     assert partition(*with_mask("grid", land)) == ((LAT, LON), (TIME,))
@@ -83,14 +83,14 @@ def test_no_observations_no_terms() -> None:
     assert accumulate(*block("grid", "none"), SPACE).gram.terms == ()
 
 
-def test_all_sites_are_split_in_any_way() -> None:
+def test_groups_separate_in_any_combination() -> None:
     """Two pairs that do not separate inside: no single group separates, the pairs do."""
     rng = np.random.default_rng(0)
     built, layout = block("batch first")
     ensemble, land = rng.random((3, 5, 1, 1)) < 0.6, rng.random((1, 1, 8, 9)) < 0.6
-    found = accumulate(replace(built, values=np.where(ensemble & land, built.values, np.nan)), layout, SPACE)
-    assert found.gram.partitions == (((LAT, LON), (TIME,)),)
-    assert [factor.batch for factor in found.gram.terms[0]] == [(1,), (3,)]
+    sums = accumulate(replace(built, values=np.where(ensemble & land, built.values, np.nan)), layout, SPACE)
+    assert sums.gram.partitions == (((LAT, LON), (TIME,)),)
+    assert [factor.batch for factor in sums.gram.terms[0]] == [(1,), (3,)]
 
 
 # Weights
@@ -132,12 +132,12 @@ def test_per_pixel_batch_with_land() -> None:
     rng = np.random.default_rng(0)
     values, land = rng.normal(size=(9, 4, 5)), rng.random((4, 5)) < 0.5
     coordinates = (np.linspace(-30, 30, 9), np.array(5.0), np.array(1.0))
-    found = accumulate(Block(np.where(land, values, np.nan), coordinates), layout, SPACE)
-    (term,) = found.gram.terms
+    sums = accumulate(Block(np.where(land, values, np.nan), coordinates), layout, SPACE)
+    (term,) = sums.gram.terms
     assert [factor.axes for factor in term] == [(LAT,), (LON, TIME), ()]
     assert [factor.batch for factor in term] == [(1, 1), (1, 1), (4, 5)]
     np.testing.assert_array_equal(term[-1].pairs, land)
-    np.testing.assert_array_equal(found.count, 9 * land)
+    np.testing.assert_array_equal(sums.count, 9 * land)
 
 
 def test_batch_members_with_their_own_gaps() -> None:

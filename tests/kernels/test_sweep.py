@@ -7,18 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from array_api_compat import is_cupy_array
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.devices import Device
 from tests.kernels.cases import DTYPES, LAT, LON, MASKS, SPACE, TIME, block, grid, masked
 from tests.kernels.test_engines import assert_same, moved
-from xspline.kernels import Block, Group, Layout, accumulate, compiled_scatter
-from xspline.kernels.contract import choose_engine
-from xspline.kernels.layout import Piece, parts_of
-from xspline.kernels.mask import Lines, Projections
+from xspline.kernels import Block, Group, Layout, accumulate
+from xspline.kernels.compiled import contraction
+from xspline.kernels.engines import choose_engine
+from xspline.kernels.separation import LineSeparation, Projections
 from xspline.kernels.sweep import Sweep
-from xspline.kernels.walk import SLAB, Walk
+from xspline.kernels.walk import SLAB, SlabBox, Walk, slab_axes_of
 
 SWEPT = {
     "time, lat, lon": (grid(TIME, LAT, LON), (5, 22, 300)),  # more columns than a tile
@@ -56,48 +57,47 @@ def walk(block: Block, layout: Layout, limit: int = SLAB) -> Walk:
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("name", SWEPT)
-def test_the_sweep_is_the_twin_of_the_definition(name: str, mask: str) -> None:
-    for dtype in ("f8", "f4"):
-        found, layout = built(name, mask, dtype)
-        assert Sweep.of(walk(found, layout))
-        for slab in (100, SLAB):
-            swept = accumulate(found, layout, SPACE, slab=slab)
-            assert_same(swept, accumulate(found, layout, SPACE, engine="namespace"))
+def test_a_sweep_gives_the_sums_of_the_definition(name: str, mask: str) -> None:
+    for dtype, slab in (("f8", 100), ("f4", SLAB)):
+        data, layout = built(name, mask, dtype)
+        assert Sweep.of(walk(data, layout))
+        swept = accumulate(data, layout, SPACE, slab=slab)
+        assert_same(swept, accumulate(data, layout, SPACE, engine="namespace"))
 
 
 @pytest.mark.parametrize("name", SWEPT)
-def test_a_device_sweeps_too(name: str, device: Device) -> None:
-    for mask, dtype in itertools.product(MASKS, ("f4", "f8", "i2")):
-        found, layout = built(name, mask, dtype)
-        there = moved(found, device)
-        assert Sweep.of(walk(there, layout))
-        assert_same(accumulate(there, layout, SPACE), accumulate(found, layout, SPACE))
+def test_sums_of_a_grid_on_a_device(name: str, device: Device) -> None:
+    for mask, dtype in zip(MASKS, itertools.cycle(("f4", "f8", "i2"))):
+        data, layout = built(name, mask, dtype)
+        there = moved(data, device)
+        assert (Sweep.of(walk(there, layout)) is not None) is is_cupy_array(there.values)
+        assert_same(accumulate(there, layout, SPACE), accumulate(data, layout, SPACE))
     for slab in (1000, 10_000):
-        assert_same(accumulate(there, layout, SPACE, slab=slab), accumulate(found, layout, SPACE))
+        assert_same(accumulate(there, layout, SPACE, slab=slab), accumulate(data, layout, SPACE))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_any_number_in_any_order_of_memory(dtype: str) -> None:
-    found, layout = built("time, lat, lon", "random", dtype)
-    expected = accumulate(found, layout, SPACE, engine="namespace")
+def test_any_type_of_values_in_any_order_of_memory(dtype: str) -> None:
+    data, layout = built("time, lat, lon", "random", dtype)
+    expected = accumulate(data, layout, SPACE, engine="namespace")
     for values in (
-        np.asfortranarray(found.values),
-        np.repeat(found.values, 2, axis=2)[..., ::2],
-        np.broadcast_to(found.values, found.values.shape),
+        np.asfortranarray(data.values),
+        np.repeat(data.values, 2, axis=2)[..., ::2],
+        np.broadcast_to(data.values, data.values.shape),
     ):
-        assert_same(accumulate(replace(found, values=values), layout, SPACE), expected)
-    if hasattr(compiled_scatter.sweep, "signatures"):
-        assert len(compiled_scatter.sweep.signatures) <= 2  # float32 and float64
+        assert_same(accumulate(replace(data, values=values), layout, SPACE), expected)
+    if hasattr(contraction.sweep, "signatures"):
+        assert len(contraction.sweep.signatures) <= 2  # float32 and float64
 
 
-def test_what_is_not_swept() -> None:
-    found, layout = built("time, lat, lon", "random")
-    lat, lon, t = found.coordinates
+def test_blocks_that_are_not_swept() -> None:
+    data, layout = built("time, lat, lon", "random")
+    lat, lon, t = data.coordinates
     others = [
-        replace(found, weights=(((1,), np.ones(lat.size)),)),
-        replace(found, coordinates=(lat + 20.0, lon, t)),
-        replace(found, coordinates=(lat, np.where(lon > 300, np.nan, lon), t)),
-        replace(found, values=np.ma.masked_invalid(found.values)),
+        replace(data, weights=(((1,), np.ones(lat.size)),)),
+        replace(data, coordinates=(lat + 20.0, lon, t)),
+        replace(data, coordinates=(lat, np.where(lon > 300, np.nan, lon), t)),
+        replace(data, values=np.ma.masked_invalid(data.values)),
     ]
     assert all(Sweep.of(walk(other, layout)) is None for other in others)
     for name in ("observations", "all scalar", "one of each", "stations × time"):
@@ -106,19 +106,19 @@ def test_what_is_not_swept() -> None:
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e200])
 def test_infinities_and_overflow_are_left_to_the_slabs(value: float) -> None:
-    found, layout = built("time, lat, lon", "random")
-    found.values[2, 3, 4] = value
-    assert Sweep(walk(found, layout), 1).found() is None
+    data, layout = built("time, lat, lon", "random")
+    data.values[2, 3, 4] = value
+    assert Sweep(walk(data, layout), 1).result() is None
     with np.errstate(over="ignore"):
-        tally = accumulate(found, layout, SPACE).tally
+        tally = accumulate(data, layout, SPACE).tally
     assert tally.infinity == ((2, 3, 4) if np.isinf(value) else None)
 
 
 def test_reference_is_the_first_finite_value_of_the_data() -> None:
-    found, layout = built("lat, lon, time", dtype="f4")
-    found.values[0, :3] = np.nan
-    assert accumulate(found, layout, SPACE).reference == found.values[0, 3, 0]
-    assert accumulate(replace(found, reference=3.0), layout, SPACE).reference == 3.0
+    data, layout = built("lat, lon, time", dtype="f4")
+    data.values[0, :3] = np.nan
+    assert accumulate(data, layout, SPACE).reference == data.values[0, 3, 0]
+    assert accumulate(replace(data, reference=3.0), layout, SPACE).reference == 3.0
 
 
 @settings(max_examples=60)
@@ -127,21 +127,20 @@ def test_reference_is_the_first_finite_value_of_the_data() -> None:
     split=st.sampled_from(("none", "first", "last", "product", "almost", "random")),
     seed=st.integers(0, 2**31),
 )
-def test_digests_separate_as_counting_does(name: str, split: str, seed: int) -> None:
+def test_digests_and_counts_find_the_same_components(name: str, split: str, seed: int) -> None:
     layout, shape = SWEPT[name]
-    parts, rng = parts_of(layout), np.random.default_rng(seed)
-    lengths = tuple(part.rows(shape) for part in parts)
-    index = next(i for i, part in enumerate(parts) if len(part.axes) == 1 and not part.is_batch)
+    slab_axes, rng = slab_axes_of(layout), np.random.default_rng(seed)
+    lengths = tuple(axis.length(shape) for axis in slab_axes)
+    index = next(i for i, axis in enumerate(slab_axes) if len(axis.axes) == 1 and not axis.is_batch)
     valid = _mask(split, lengths, rng)
     if not valid.any():
         return
-    projections = Projections(parts, lengths, np, "cpu")
-    projections.add(valid, Piece((), tuple((0, n) for n in lengths)), False)
-    counted = projections.finish()
+    counted = Projections(slab_axes, lengths, np, "cpu")
+    counted.add(valid, SlabBox((), tuple((0, n) for n in lengths)), False)
     words = rng.integers(-(2**63), 2**63, [n if i == index else 1 for i, n in enumerate(lengths)])
     digest = np.sum(np.where(valid, words, 0), axis=index, keepdims=True)
     count = np.sum(valid, axis=index, keepdims=True)
-    lines = Lines(parts, index, count, digest, lambda at: valid[at])
+    lines = LineSeparation(slab_axes, index, count, digest, lambda at: valid[at])
     total = int(np.count_nonzero(valid))
     assert lines.components(total, []) == counted.components(total, [])
     components = lines.components(total, [])

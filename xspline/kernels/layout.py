@@ -1,4 +1,4 @@
-"""How a block of data is laid out: which dimensions which coordinates span.
+"""How a block of data is laid out: which dimensions which coordinates span; arrays of any namespace.
 
 Coordinates that share dimensions form a group, and a group is one contraction. A grid is one group per
 dimension, scattered observations are one group over one dimension, stations × time is two groups, and a
@@ -8,16 +8,20 @@ batch dimensions.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-Array: TypeAlias = Any  # an array of any namespace: NumPy, CuPy, array_api_strict
+Array: TypeAlias = Any
+"""An array of any array-API namespace (NumPy, CuPy, array_api_strict), for which there is no static type.
+
+What is on the host always, whatever the namespace of the data, is one of the following.
+"""
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -132,7 +136,7 @@ def check_coordinates(
             f"the layout has {layout.coefficient_ndim} coefficient axes, but there are "
             f"{len(coordinates)} coordinates"
         )
-    found = list(shape) if shape is not None else [-1] * layout.ndim
+    lengths = list(shape) if shape is not None else [-1] * layout.ndim
     for number, coordinate in enumerate(coordinates):
         axes = layout.group_of(number).data_axes
         if coordinate.ndim != len(axes):
@@ -140,93 +144,64 @@ def check_coordinates(
                 f"coordinate {number} spans the data axes {axes} but has shape {coordinate.shape}"
             )
         for axis, length in zip(axes, coordinate.shape, strict=True):
-            if found[axis] not in (-1, length):
+            if lengths[axis] not in (-1, length):
                 raise ValueError(
-                    f"coordinate {number} has length {length} along data axis {axis}, not {found[axis]}"
+                    f"coordinate {number} has length {length} along data axis {axis}, not {lengths[axis]}"
                 )
-            found[axis] = length
-    return tuple(found)
+            lengths[axis] = length
+    return tuple(lengths)
 
 
-# A slab, inside the kernels: every group is one axis.
+# Arrays of any namespace
 
 
-@dataclass(frozen=True)
-class Part:
-    """One axis of a slab: the dimensions of a group, raveled, or one batch dimension.
-
-    `site` numbers the groups, in stored order; all batch dimensions together are the site after the last.
-    """
-
-    axes: tuple[int, ...]
-    site: int
-    coefficient_axes: tuple[int, ...]
-    is_batch: bool = False
-
-    def rows(self, shape: Sequence[int]) -> int:
-        """Number of rows for values of this shape."""
-        return math.prod(shape[axis] for axis in self.axes)
+def to_host(array: Array) -> np.ndarray[Any, Any]:
+    """A NumPy copy or view of a small array of any namespace and device."""
+    if array_api_compat.is_numpy_array(array) or isinstance(array, np.generic):
+        return np.asarray(array)
+    if array_api_compat.is_cupy_array(array):
+        return np.asarray(array.get())
+    devices = array_api_compat.array_namespace(array).__array_namespace_info__().devices()
+    return np.asarray(array_api_compat.to_device(array, devices[0]))
 
 
-def parts_of(layout: Layout) -> tuple[Part, ...]:
-    """The parts in the order of their first data axes, scalar groups first."""
-    parts = [Part(group.data_axes, i, group.coefficient_axes) for i, group in enumerate(layout.groups)]
-    parts += [Part((axis,), len(layout.groups), (), is_batch=True) for axis in layout.batch_axes]
-    return tuple(sorted(parts, key=lambda part: min(part.axes, default=-1)))
+def to_namespace(array: Array, xp: Any, device: Any) -> Array:
+    """A small array on the device of the data."""
+    same = not isinstance(array, np.ndarray) or array_api_compat.is_numpy_namespace(xp)
+    return array if same else xp.asarray(np.asarray(array, order="C"), device=device)
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A slab's place: slices of the values, axis by axis, and the rows (first, number) of each part."""
-
-    slices: tuple[slice, ...]
-    rows: tuple[tuple[int, int], ...]
-
-    @property
-    def spans(self) -> tuple[slice, ...]:
-        """The rows as slices of an array with one axis per part."""
-        return tuple(slice(first, first + count) for first, count in self.rows)
+def native(array: Array, xp: Any) -> Array:
+    """A float64 copy of a slab; of NumPy arrays native, contiguous and writable, masked entries NaN."""
+    if isinstance(array, np.ma.MaskedArray):
+        return np.array(np.ma.filled(np.ma.asarray(array, dtype=np.float64), np.nan), order="C")
+    if array_api_compat.is_numpy_namespace(xp):
+        return np.array(array, dtype=np.float64, order="C")
+    return xp.astype(array, xp.float64, copy=True)
 
 
-def pieces(
-    shape: Sequence[int], parts: Sequence[Part], limit: int, rows_limit: int, kept: Sequence[int] = ()
-) -> Iterator[Piece]:
-    """Cut values into slabs of at most `limit` entries and, per group, `rows_limit` rows.
-
-    Leading axes are cut first, and an axis only where those before it in its group are down to one index, so
-    that the rows of every part stay a range. Groups with more rows than the limit are cut before all others:
-    the features of a row are then computed once and serve all slabs that follow. Axes in `kept` are never cut,
-    and do not count.
-    """
-    shape = tuple(shape)
-    free = [part for part in parts if not set(part.axes) & set(kept)]
-    big = [part for part in free if not part.is_batch and part.rows(shape) > rows_limit]
-    order = [axis for part in [*big, *(p for p in free if p not in big)] for axis in part.axes]
-    steps = list(shape)
-    for part in big:
-        _shrink(steps, part.axes, part.axes, rows_limit)
-    _shrink(steps, order, order, limit)
-    order += kept
-    counts = [range(0, shape[axis], max(steps[axis], 1)) for axis in order]
-    for starts in itertools.product(*counts):
-        slices = [slice(0, 0)] * len(shape)
-        for axis, start in zip(order, starts, strict=True):
-            slices[axis] = slice(start, min(start + steps[axis], shape[axis]))
-        yield Piece(tuple(slices), tuple(_rows(part.axes, slices, shape) for part in parts))
+def rounded(value: float) -> float:
+    """To float32, so that differences of float32 data are exact; numbers too large for it stay."""
+    with np.errstate(over="ignore"):
+        single = float(np.float32(value))
+    return single if math.isfinite(single) else value
 
 
-def _shrink(steps: list[int], order: Sequence[int], among: Sequence[int], limit: int) -> None:
-    """Shorten steps, axis by axis in `order`, until their product over `among` is within the limit."""
-    for axis in order:
-        total = math.prod(steps[a] for a in among)
-        if total <= limit:
-            return
-        steps[axis] = max(1, limit * steps[axis] // total)
+def first_true(mask: Array, xp: Any) -> tuple[int, ...]:
+    """Index of the first true entry in C order; there must be one."""
+    flat = int(xp.argmax(xp.astype(xp.reshape(mask, (-1,)), xp.int8)))
+    return tuple(int(i) for i in np.unravel_index(flat, tuple(mask.shape)))
 
 
-def _rows(axes: Sequence[int], slices: Sequence[slice], shape: Sequence[int]) -> tuple[int, int]:
-    first, count = 0, 1
-    for axis in axes:
-        first = first * shape[axis] + slices[axis].start
-        count *= slices[axis].stop - slices[axis].start
-    return first, count
+def all_true(mask: Array) -> bool:
+    """Whether every entry is true."""
+    if isinstance(mask, np.ndarray):
+        return bool(mask.all())
+    return bool(array_api_compat.array_namespace(mask).all(mask))
+
+
+def count_true(mask: Array, xp: Any) -> int:
+    """Number of true entries."""
+    if isinstance(mask, np.ndarray):
+        return int(np.count_nonzero(mask))
+    return int(xp.sum(xp.astype(mask, xp.int64)))

@@ -1,4 +1,4 @@
-"""Sums of a block in two passes over its slabs.
+"""Sums of a block: in one sweep over a grid, or else in two passes over its slabs.
 
 The first pass finds what is valid, the moment and the scalars, and what the mask separates into. Of what
 separates, only the factors are contracted, from small arrays; the second pass contracts the weights
@@ -7,31 +7,43 @@ themselves, slab by slab, and only for a block that does not separate.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.kernels.component import SumsByCell, SumsBySlab
+from xspline.kernels.engines import Engine, choose_engine
+from xspline.kernels.layout import (
+    Array,
+    Block,
+    Floats,
+    Layout,
+    all_true,
+    count_true,
+    first_true,
+    rounded,
+    to_host,
+    to_namespace,
+)
+from xspline.kernels.separation import BlockResult, Projections, factors_of, join, whole_factor
+from xspline.kernels.sweep import Sweep
+from xspline.kernels.walk import SLAB_ROWS, SlabBox, Walk, slab_entries
+from xspline.spaces import Space
 from xspline.sums import Factor, Gram, Sums, Tally
-
-from .arrays import first_true, rounded, to_host
-from .contract import choose_engine
-from .factors import Found, factors_of, stream, whole_factor
-from .layout import Array, Block, Floats, Layout, Piece
-from .mask import Projections, join
-from .reading import Slab, read
-from .scattered import Scattered
-from .sweep import Sweep
-from .walk import Accumulator, Walk, slab_entries
-
-if TYPE_CHECKING:
-    from xspline.spaces import Space
 
 
 def accumulate(
-    block: Block, layout: Layout, space: Space, *, engine: str | None = None, slab: int | None = None
+    block: Block,
+    layout: Layout,
+    space: Space,
+    *,
+    engine: str | Engine | None = None,
+    slab: int | None = None,
+    slab_rows: int = SLAB_ROWS,
 ) -> Sums:
     """Sums of one block of data: G, h, s, Σw, n about a reference, and what was left out.
 
@@ -43,10 +55,12 @@ def accumulate(
         Which axes of the values the coordinates span.
     space : Space
         The features.
-    engine : {"numba", "namespace"}, optional
+    engine : {"numba", "namespace"} or Engine, optional
         Which twin of the contraction runs; by default the compiled one for NumPy arrays.
     slab : int, optional
         Entries of a slab.
+    slab_rows : int
+        Rows of one group in a slab.
 
     Returns
     -------
@@ -57,43 +71,79 @@ def accumulate(
     ------
     ValueError
         If shapes do not fit. Never on data: NaN, infinities, bad weights and labels outside are tallied.
+
+    Notes
+    -----
+    A sweep takes every value for finite or missing. Where a block holds an infinity, or its sum of squares
+    overflows, the sweep stops and the block is summed in slabs, which leave infinities out and know where the first
+    one is.
     """
     if isinstance(block.values, np.generic):
         block = replace(block, values=np.asarray(block.values))
     block.check(layout)
-    chosen = choose_engine(block.values, engine)
-    limit = slab or slab_entries(block.values)
-    walk = Walk(block, layout, space, chosen, limit)
-    swept = Sweep.of(walk)
-    return _sums(walk, (swept and swept.found()) or _in_slabs(walk))
+    chosen, limit = choose_engine(block.values, engine), slab or slab_entries(block.values)
+    walk = Walk(block, layout, space, chosen, limit, slab_rows)
+    sweep = Sweep.of(walk)
+    result = sweep.result() if sweep is not None else None
+    if result is None:  # not a grid, or infinite: see the notes
+        result = in_slabs(walk)
+    return sums_of(walk, result)
 
 
-def _in_slabs(walk: Walk) -> Found:
-    first = FirstPass(walk)
-    for piece in walk.pieces():
-        first.add(piece)
-    return first.found()
-
-
-def _sums(walk: Walk, found: Found) -> Sums:
+def sums_of(walk: Walk, result: BlockResult) -> Sums:
+    """The result of a block as sums over its window."""
     batch_axes = walk.layout.batch_axes
-    if found.moment is None:
+    if result.moment is None:
         zero = Sums.zero(walk.space.frame, tuple(walk.shape[axis] for axis in batch_axes))
-        return replace(zero, tally=found.tally)
-    window = tuple((reach.start, reach.length) for reach in walk.reaches)
-    reference = np.full((1,) * len(batch_axes), found.reference)
-    power, weight, count = (_per_member(walk, a) for a in (found.power, found.weight, found.count))
-    gram = Gram((found.factors,), len(batch_axes))
-    return Sums(window, gram, found.moment, power, weight, count, reference, found.tally)
+        return replace(zero, tally=result.tally)
+    window = walk.window(range(len(walk.ranges)))
+    reference = np.full((1,) * len(batch_axes), result.reference)
+    power, weight, count = (_per_member(walk, a) for a in (result.power, result.weight, result.count))
+    gram = Gram((result.factors,), len(batch_axes))
+    return Sums(window, gram, result.moment, power, weight, count, reference, result.tally)
 
 
 def _per_member(walk: Walk, array: Array) -> NDArray[Any]:
     """[b..] in the order of the layout's batch axes."""
-    parts, host = walk.parts, to_host(array)
-    batch = {part.axes[0]: i for i, part in enumerate(parts) if part.is_batch}
-    order = [batch[axis] for axis in walk.layout.batch_axes]
-    others = [i for i, part in enumerate(parts) if not part.is_batch]
-    return np.transpose(host, order + others).reshape([host.shape[i] for i in order])
+    batch = {axis.axes[0]: i for i, axis in enumerate(walk.slab_axes) if axis.is_batch}
+    order, host = [batch[axis] for axis in walk.layout.batch_axes], to_host(array)
+    return np.transpose(host, [*order, *walk.pooled]).reshape([host.shape[i] for i in order])
+
+
+# Slab by slab
+
+
+def in_slabs(walk: Walk) -> BlockResult:
+    """What a block gives in passes over its slabs."""
+    first = FirstPass(walk)
+    for box in walk.boxes():
+        first.add(box)
+    count, reference = int(walk.xp.sum(first.count)), first.reference
+    if not count or reference is None:
+        return BlockResult(first.tally, first.count)
+    if first.by_cell is not None:
+        moment, pairs = first.by_cell.sums(reference, moment=True, pairs=first.projections is None)
+    else:
+        moment, pairs = (
+            np.zeros(0) if sums is None else sums.finish() for sums in (first.moment, first.pairs)
+        )
+    if first.projections is None:
+        factors: tuple[Factor, ...] = (whole_factor(walk, pairs),)
+    else:
+        factors = factors_of(walk, first.projections, count, partial(_second_pass, walk, first.by_cell))
+    return BlockResult(first.tally, first.count, first.power, first.weight, reference, moment, factors)
+
+
+def _second_pass(walk: Walk, by_cell: SumsByCell | None) -> Floats:
+    """Pairs [k.., o.., b..] of a block that does not separate, from the weights themselves."""
+    if by_cell is not None:
+        return by_cell.sums(0.0, moment=False, pairs=True)[1]
+    pairs = SumsBySlab(walk, walk.groups, pairs=True)
+    for box in walk.boxes():
+        slab, _ = read(walk, box)
+        if slab.count:
+            pairs.add(slab.weights(walk.xp), box)
+    return pairs.finish()
 
 
 class FirstPass:
@@ -103,26 +153,25 @@ class FirstPass:
         self.walk = walk
         self.reference: float | None = walk.block.reference if walk.space.has_constant else 0.0
         self.tally = Tally()
-        self.scattered = Scattered.of(walk, walk.sites)  # then moment and pairs wait for the second pass
-        self.moment = None if self.scattered else Accumulator(walk, walk.sites, pairs=False)
-        # Weights that span everything leave nothing to separate: G is then streamed in the same walk.
-        self.joined = len(join([frozenset((site,)) for site in walk.sites], walk.weight_sites)) == 1
-        streams = self.joined and not self.scattered
-        self.pairs = Accumulator(walk, walk.sites, pairs=True) if streams else None
+        self.by_cell = SumsByCell.of(walk, walk.groups)  # then moment and pairs wait for the second pass
+        self.moment = None if self.by_cell else SumsBySlab(walk, walk.groups, pairs=False)
+        # Weights that span everything leave nothing to separate: G is then summed in the same walk.
+        joined = len(join([frozenset((group,)) for group in walk.groups], walk.weight_groups)) == 1
+        self.pairs = SumsBySlab(walk, walk.groups, pairs=True) if joined and not self.by_cell else None
         xp, device = walk.xp, walk.device
-        lengths = [n if part.is_batch else 1 for part, n in zip(walk.parts, walk.lengths, strict=True)]
         self.power, self.weight, self.count = (
-            xp.zeros(tuple(lengths), dtype=t, device=device) for t in (xp.float64, xp.float64, xp.int64)
+            xp.zeros(walk.member_shape, dtype=kind, device=device)
+            for kind in (xp.float64, xp.float64, xp.int64)
         )
-        self.projections = None if self.joined else Projections(walk.parts, walk.lengths, xp, device)
+        self.projections = None if joined else Projections(walk.slab_axes, walk.lengths, xp, device)
 
-    def add(self, piece: Piece) -> None:
+    def add(self, box: SlabBox) -> None:
         """Take in one slab."""
         walk, xp = self.walk, self.walk.xp
-        slab, tally = read(walk, piece)
+        slab, tally = read(walk, box)
         self.tally = Tally.merge((self.tally, tally))
         if self.projections is not None:
-            self.projections.add(slab.valid, piece, slab.full)
+            self.projections.add(slab.valid, box, slab.full)
         if not slab.count:
             return
         if self.reference is None:
@@ -131,36 +180,80 @@ class FirstPass:
         if not slab.full:
             e = xp.where(slab.valid, e, xp.zeros_like(e))
         weighted = e if slab.weight is None else e * slab.weight
-        self._add_scalars(slab, e, weighted, piece)
+        axes = zip(walk.slab_axes, box.spans, strict=True)
+        members = tuple(span if axis.is_batch else slice(0, 1) for axis, span in axes)
+        count = xp.sum(xp.astype(slab.valid, xp.int64), axis=walk.pooled, keepdims=True)
+        self.power[members] += xp.sum(weighted * e, axis=walk.pooled, keepdims=True)
+        weight = count if slab.weight is None else xp.sum(slab.weight, axis=walk.pooled, keepdims=True)
+        self.weight[members] += xp.astype(weight, xp.float64)
+        self.count[members] += count
         if self.moment is not None:
-            self.moment.add(weighted, piece)
+            self.moment.add(weighted, box)
         if self.pairs is not None:
-            self.pairs.add(slab.weights(xp), piece)
+            self.pairs.add(slab.weights(xp), box)
 
-    def _add_scalars(self, slab: Slab, e: Array, weighted: Array, piece: Piece) -> None:
-        xp, parts = self.walk.xp, self.walk.parts
-        axes = tuple(i for i, part in enumerate(parts) if not part.is_batch)
-        spans = tuple(span if p.is_batch else slice(0, 1) for p, span in zip(parts, piece.spans, strict=True))
-        count = xp.sum(xp.astype(slab.valid, xp.int64), axis=axes, keepdims=True)
-        self.power[spans] += xp.sum(weighted * e, axis=axes, keepdims=True)
-        weight = count if slab.weight is None else xp.sum(slab.weight, axis=axes, keepdims=True)
-        self.weight[spans] += xp.astype(weight, xp.float64)
-        self.count[spans] += count
 
-    def found(self) -> Found:
-        """What the walk has found; runs the second pass where it is needed."""
-        total = int(self.walk.xp.sum(self.count))
-        if not total or self.reference is None:
-            return Found(self.tally, self.count)
-        pairs: Floats | None
-        if self.scattered is not None:
-            moment, pairs = self.scattered.sums(self.reference, moment=True, pairs=self.joined)
-        elif self.moment is not None:
-            moment, pairs = self.moment.finish(), self.pairs.finish() if self.pairs else None
-        factors = self._factors(total, pairs)
-        return Found(self.tally, self.count, self.power, self.weight, self.reference, moment, factors)
+@dataclass(frozen=True, eq=False)
+class Slab:
+    """Values of one slab and where they count; `weight` (None: ones) is zero where they do not."""
 
-    def _factors(self, count: int, pairs: Floats | None) -> tuple[Factor, ...]:
-        if self.projections is None:
-            return (whole_factor(self.walk, stream(self.walk) if pairs is None else pairs),)
-        return factors_of(self.walk, self.projections.finish(), count, partial(stream, self.walk))
+    values: Array
+    valid: Array
+    weight: Array | None
+    count: int
+    full: bool
+
+    def weights(self, xp: Any) -> Array:
+        """Weights as an array of the shape of the values."""
+        return xp.astype(self.valid, xp.float64) if self.weight is None else self.weight
+
+
+def read(walk: Walk, box: SlabBox) -> tuple[Slab, Tally]:
+    """One slab, and the tally of what is left out of it."""
+    xp, values = walk.xp, walk.values(box)
+    size, known = math.prod(values.shape), xp.isfinite(values)
+    valid = known
+    for i, axis in enumerate(walk.slab_axes):  # known: labels are numbers; valid: inside all domains
+        inside = np.ones(0, dtype=bool) if axis.is_batch else walk.inside(i, box.rows[i])
+        if all_true(inside):
+            continue
+        shape = tuple(n if j == i else 1 for j, n in enumerate(box.shape))
+        known, valid = (
+            xp.logical_and(mask, xp.reshape(to_namespace(rows, xp, walk.device), shape))
+            for mask, rows in ((known, walk.labelled(i, box.rows[i])), (valid, inside))
+        )
+    present, count = count_true(known, xp), count_true(valid, xp)
+    infinity = None if present == size else _first_place(walk, box, xp.isinf(values))
+    weight, bad = _weights(walk, box)
+    outside = present - count
+    if weight is not None:
+        valid = xp.logical_and(valid, weight > 0)
+        weight = xp.where(valid, weight, xp.zeros_like(values))
+        count = count_true(valid, xp)
+    return Slab(values, valid, weight, count, count == size), Tally(size - present, outside, infinity, bad)
+
+
+def _weights(walk: Walk, box: SlabBox) -> tuple[Array | None, tuple[int, ...] | None]:
+    """Product of the weights, zero where one is bad, and the first place of a bad one."""
+    xp, total, first = walk.xp, None, None
+    for number in range(len(walk.block.weights)):
+        weight = walk.weight_of(number, box)
+        good = xp.logical_and(xp.isfinite(weight), weight >= 0)
+        if not bool(xp.all(good)):
+            place = _first_place(walk, box, xp.logical_not(good))
+            first = place if first is None or (place is not None and place < first) else first
+            weight = xp.where(good, weight, xp.zeros_like(weight))
+        total = weight if total is None else total * weight
+    return total, first
+
+
+def _first_place(walk: Walk, box: SlabBox, mask: Array) -> tuple[int, ...] | None:
+    """Global index of the first true entry, in C order of the data; the mask has the axes of slabs."""
+    xp = walk.xp
+    if not bool(xp.any(mask)):
+        return None
+    lengths = [box.slices[axis].stop - box.slices[axis].start for axis in walk.axis_order]
+    mask = xp.reshape(xp.broadcast_to(mask, box.shape), tuple(lengths))
+    mask = xp.permute_dims(mask, tuple(int(i) for i in np.argsort(walk.axis_order)))
+    places = zip(walk.start, box.slices, first_true(mask, xp), strict=True)
+    return tuple(start + span.start + i for start, span, i in places)

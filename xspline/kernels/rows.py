@@ -1,7 +1,8 @@
 """The rows of one group inside a slab: which coefficients each row touches, and with what values.
 
-A row touches, per coefficient axis, a patch of consecutive coefficients. Periodic axes are unrolled:
-positions run on past the last coefficient, and the overhang is added to the front (or read from it) once.
+A row touches, per coefficient axis, consecutive coefficients: its *support*. All rows of a slab together touch a
+*box* of coefficients, a range per axis. Periodic axes are unrolled: positions run on past the last coefficient, and
+the overhang is added to the front (or read from it) once.
 """
 
 from __future__ import annotations
@@ -11,19 +12,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from xspline.kernels.layout import Array, Bools, Floats, Integers
+from xspline.spaces.features import Features
 from xspline.sums.window import union
 
-from .layout import Bools, Floats, Integers
 
-if TYPE_CHECKING:
-    from xspline.spaces.features import Features
-
-
-class Positions(Protocol):
+class Locator(Protocol):
     """How positions become values of functions: `Features` itself, or a compiled twin of it."""
 
     def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
@@ -36,8 +34,8 @@ class Positions(Protocol):
 
 
 @dataclass(frozen=True)
-class Reach:
-    """The stretch of one coefficient axis that a block touches, unrolled.
+class CoefficientRange:
+    """The coefficients of one axis that a block touches, unrolled.
 
     `start` and `length` are its window; `extent` is the length plus the overhang of a full circle.
     """
@@ -47,36 +45,87 @@ class Reach:
     extent: int
 
     @staticmethod
-    def of(features: Features, touched: Bools) -> Reach:
-        """Smallest reach of the cells that are `touched`: bool [m]."""
-        firsts = np.unique(features.first[touched])
-        windows = [((int(first), features.width),) for first in firsts]
+    def of(features: Features, touched: Bools) -> CoefficientRange:
+        """Smallest range that holds the coefficients of the cells that are `touched`: bool [m]."""
+        windows = [((int(first), features.width),) for first in np.unique(features.first[touched])]
         ((start, length),) = union(windows, (features.size,), (features.periodic,))
-        return Reach(start, length, length + _overhang(features, length))
+        overhang = features.width - 1 if features.periodic and length == features.size else 0
+        return CoefficientRange(start, length, length + overhang)
 
     @staticmethod
-    def whole(features: Features) -> Reach:
+    def whole(features: Features) -> CoefficientRange:
         """All coefficients."""
-        return Reach(0, features.size, features.size + _overhang(features, features.size))
+        overhang = features.width - 1 if features.periodic else 0
+        return CoefficientRange(0, features.size, features.size + overhang)
+
+    def bases(self, features: Features) -> Integers:
+        """First coefficient of each cell, counted from the start of the range: [m]."""
+        base = features.first - self.start
+        return base % features.size if features.periodic else base
 
 
-def _overhang(features: Features, length: int) -> int:
-    return features.width - 1 if features.periodic and length == features.size else 0
-
-
-def base_of_cells(features: Features, reach: Reach) -> Integers:
-    """Where the patch of each cell begins, counted from the start of the reach: [m]."""
-    base = features.first - reach.start
-    return base % features.size if features.periodic else base
-
-
-def touched_cells(features: Features, x: Floats, engine: Positions, tile: int = 1 << 15) -> Bools:
-    """Cells [m] that hold a position x [n]; located tile by tile."""
+def touched_cells(features: Features, x: Floats, locator: Locator, at_once: int = 1 << 15) -> Bools:
+    """Cells [m] that hold a position x [n]; located so many `at_once`, which bounds the memory."""
     touched = np.zeros(features.cells, dtype=bool)
-    for first in range(0, x.size, tile):
-        cell, _ = engine.locate(features, x[first : first + tile])
+    for first in range(0, x.size, at_once):
+        cell, _ = locator.locate(features, x[first : first + at_once])
         touched[cell[cell >= 0]] = True
     return touched
+
+
+class SortedRows(NamedTuple):
+    """Rows of one coefficient axis sorted by cell, as compiled loops take them.
+
+    Attributes
+    ----------
+    order : ndarray, int64 [n]
+        Rows sorted by where their supports start.
+    ends : ndarray, int64 [cells]
+        Number of sorted rows up to the end of each cell.
+    start, values, words : ndarray, [n], [n, width], [n]
+        Where supports start, their values, and a word of 64 random bits for each row, in this order.
+    places : ndarray, int64 [width]
+        Where values go, from the start of a support on.
+    """
+
+    order: Integers
+    ends: Integers
+    start: Integers
+    places: Integers
+    values: Floats
+    words: Integers
+
+
+class ProductRows(NamedTuple):
+    """Rows of several coefficient axes, as compiled loops take them: what `Rows` calls by these names."""
+
+    start: Integers
+    places: Integers
+    table: Floats
+    functions: Integers
+
+
+class LineSums(NamedTuple):
+    """What a sweep takes from lines of values along one axis.
+
+    Attributes
+    ----------
+    sums : array, [before, after, R]
+        Their contractions with the rows.
+    power, count, digest : array, [before, after]
+        Of a moment: Σ e², how many rows are known, and the sum of their words modulo 2⁶⁴; None of pairs.
+    """
+
+    sums: Array
+    power: Array = None
+    count: Array = None
+    digest: Array = None
+
+
+@lru_cache(maxsize=8)
+def row_words(count: int) -> Integers:
+    """One word for each row: sums of two different sets of them are equal with a chance of 2⁻⁶⁴."""
+    return np.random.default_rng(count).integers(-(2**63), 2**63, count, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,15 +137,15 @@ class Rows:
     count : int
         Number of rows, n.
     base : tuple of ndarray, int64 [n]
-        Per coefficient axis of the group: where the patch of each row begins, counted from `low`.
+        Per coefficient axis of the group: where the support of each row begins, counted from `low`.
     table : ndarray, float64 [n, sum of functions]
         Values of the active functions, the axes side by side.
     functions : tuple of int
         Per axis, number of active functions.
     extents : tuple of int
-        Per axis, length of the stretch that these rows touch.
+        Per axis, number of coefficients that these rows touch: the lengths of their box.
     low : tuple of int
-        Per axis, where that stretch begins in the block's reach.
+        Per axis, where the box begins in the block's range of coefficients.
     inside : ndarray, bool [n]
         Rows inside the domains of all axes.
     pairs : bool
@@ -123,18 +172,24 @@ class Rows:
 
     @property
     def extent(self) -> int:
-        """Entries of the stretch, all axes raveled."""
-        return math.prod(k * o for k, o in self.shape)
+        """Entries of the box, all axes raveled."""
+        return math.prod(k * o for k, o in self.box)
 
     @property
-    def patch(self) -> tuple[tuple[int, int], ...]:
+    def support(self) -> tuple[tuple[int, int], ...]:
         """Per axis, (functions, offsets) of what one row touches; offsets are 1 unless pairs."""
         return tuple((q, q if self.pairs else 1) for q in self.functions)
 
     @property
-    def shape(self) -> tuple[tuple[int, int], ...]:
-        """Per axis, (length, offsets) of the stretch."""
-        return tuple((n, o) for n, (_, o) in zip(self.extents, self.patch, strict=True))
+    def box(self) -> tuple[tuple[int, int], ...]:
+        """Per axis, (coefficients, offsets) of what all rows touch."""
+        return tuple((n, o) for n, (_, o) in zip(self.extents, self.support, strict=True))
+
+    @property
+    def spans(self) -> list[slice]:
+        """Per axis, the coefficients and the offsets of the box as slices of the block's."""
+        spans = zip(self.low, self.box, strict=True)
+        return [span for low, (k, o) in spans for span in (slice(low, low + k), slice(0, o))]
 
     @cached_property
     def values(self) -> tuple[Floats, ...]:
@@ -143,26 +198,36 @@ class Rows:
         tables = [self.table[:, i:j] for i, j in itertools.pairwise(borders)]
         return tuple(_products(table) for table in tables) if self.pairs else tuple(tables)
 
+    @cached_property
+    def sorted(self) -> SortedRows:
+        """Rows of one coefficient axis sorted by cell."""
+        start = self.start()
+        order = np.argsort(start, kind="stable")
+        start = start[order]
+        ends = np.flatnonzero(np.diff(start, append=-1)) + 1
+        values = np.ascontiguousarray(self.values[0][order])
+        return SortedRows(order, ends, start, self.places(), values, row_words(order.size)[order])
+
     def start(self) -> Integers:
-        """Where the patch of each row begins in the raveled stretch: [n]."""
+        """Where the support of each row begins in the raveled box: [n]."""
         out = np.zeros(self.count, dtype=np.int64)
-        for base, (extent, offsets) in zip(self.base, self.shape, strict=True):
+        for base, (extent, offsets) in zip(self.base, self.box, strict=True):
             out = (out * extent + base) * offsets
         return out
 
     def places(self) -> Integers:
-        """Where the values of a row go, relative to its start in the raveled stretch: [width]."""
-        return _places(self.functions, self.shape, self.pairs)
+        """Where the values of a row go, relative to its start in the raveled box: [width]."""
+        return _places(self.functions, self.box, self.pairs)
 
-    def places_in_patch(self) -> Integers:
-        """Where the values of a row go in the raveled patch: [width]."""
-        return _places(self.functions, self.patch, self.pairs)
+    def places_in_support(self) -> Integers:
+        """Where the values of a row go in its raveled support: [width]."""
+        return _places(self.functions, self.support, self.pairs)
 
 
 @lru_cache(maxsize=1024)
-def _places(functions: tuple[int, ...], shape: tuple[tuple[int, int], ...], pairs: bool) -> Integers:
+def _places(functions: tuple[int, ...], box: tuple[tuple[int, int], ...], pairs: bool) -> Integers:
     out = np.zeros(1, dtype=np.int64)
-    for q, (extent, offsets) in zip(functions, shape, strict=True):
+    for q, (extent, offsets) in zip(functions, box, strict=True):
         a, b = np.triu_indices(q)
         column = a * offsets + b - a if pairs else np.arange(q)
         out = (out[:, None] * (extent * offsets) + column).ravel()
@@ -180,9 +245,9 @@ def _products(table: Floats) -> Floats:
 def build_rows(
     features: Sequence[Features],
     coordinates: Sequence[Floats],
-    reaches: Sequence[Reach],
+    ranges: Sequence[CoefficientRange],
     orders: Sequence[int],
-    engine: Positions,
+    locator: Locator,
     *,
     count: int,
     outside: float = 0.0,
@@ -191,11 +256,11 @@ def build_rows(
 
     Parameters
     ----------
-    features, reaches, orders : sequence
+    features, ranges, orders : sequence
         One per coefficient axis of the group; an order is that of a derivative.
     coordinates : sequence of ndarray, [n]
         One per axis.
-    engine : Positions
+    locator : Locator
         What computes them.
     count : int
         Number of rows, n (pooled groups have no coordinates).
@@ -204,22 +269,19 @@ def build_rows(
     """
     functions = tuple(f.width for f in features)
     table, inside = np.empty((count, sum(functions))), np.ones(count, dtype=bool)
-    places: list[tuple[Integers, int, int]] = []
+    base: list[Integers] = []
+    extents: list[int] = []
+    lows: list[int] = []
     last = 0
-    for f, x, reach, order in zip(features, coordinates, reaches, orders, strict=True):
-        cell, z = engine.locate(f, x)
-        values, last = engine.values(f, cell, z, order), last + f.width
-        table[:, last - f.width : last] = values
-        table[cell < 0, last - f.width : last] = outside
-        inside &= cell >= 0
-        places.append(_place(f, cell, reach))
-    base, extents, low = zip(*places, strict=True) if places else ((), (), ())
-    return Rows(count, base, table, functions, extents, low, inside)
-
-
-def _place(features: Features, cell: Integers, reach: Reach) -> tuple[Integers, int, int]:
-    """Where patches begin in their stretch, how long that is, and where it begins in the reach."""
-    inside = cell >= 0
-    base = base_of_cells(features, reach)[np.maximum(cell, 0)]
-    low, high = (int(base[inside].min()), int(base[inside].max())) if inside.any() else (0, 0)
-    return np.where(inside, base - low, 0), high - low + features.width, low
+    for f, x, span, order in zip(features, coordinates, ranges, orders, strict=True):
+        cell, z = locator.locate(f, x)
+        known, (first, last) = cell >= 0, (last, last + f.width)
+        table[:, first:last] = locator.values(f, cell, z, order)
+        table[~known, first:last] = outside
+        inside &= known
+        begin = span.bases(f)[np.maximum(cell, 0)]
+        low, high = (int(begin[known].min()), int(begin[known].max())) if known.any() else (0, 0)
+        base.append(np.where(known, begin - low, 0))
+        extents.append(high - low + f.width)
+        lows.append(low)
+    return Rows(count, tuple(base), table, functions, tuple(extents), tuple(lows), inside)

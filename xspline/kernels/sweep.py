@@ -11,194 +11,213 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
-import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.kernels.component import SumsByCell, SumsBySlab
+from xspline.kernels.device.cuda import CudaSweeper
+from xspline.kernels.layout import Array, Bools, Floats, all_true, first_true, rounded, to_host
+from xspline.kernels.rows import LineSums, Rows
+from xspline.kernels.separation import BlockResult, LineSeparation, factors_of
+from xspline.kernels.walk import SlabBox, Walk, slab_boxes
 from xspline.sums import Tally
 
-from .arrays import all_true, first_true, rounded, to_host
-from .cuda import Cuda
-from .factors import Found, factors_of
-from .layout import Array, Bools, Floats, Piece, pieces
-from .lines import Definition, Loops, Sorted, Sweeper, Swept
-from .mask import Lines
-from .scattered import Scattered
-from .walk import ROWS, Accumulator, Walk
-
-COLUMNS = 8  # values behind the axis of a sweep: with fewer, vector instructions are idle
+MIN_COLUMNS = 8  # values behind the axis of a sweep: with fewer, vector instructions are idle
 SEARCHED = 1 << 16  # values searched at a time for the first finite one
-SEARCHED_THERE = 1 << 20  # on a device, where each step waits for an answer
-EACH = 20  # multiply-adds that an entry of the contracted lines costs afterwards
+SEARCHED_ON_DEVICE = 1 << 20  # the same on a device, where each step waits for an answer
+ENTRY_WORK = 20  # multiply-adds that an entry of the contracted lines costs afterwards
+
+
+class Sweeper(Protocol):
+    """How lines of values along one axis are summed, in one reading."""
+
+    def per_line(self, rows: Rows) -> int:
+        """Numbers that the sums of one line take while they are computed."""
+        ...
+
+    def reads(self, array: Array) -> bool:
+        """Whether an array is read as it is stored."""
+        ...
+
+    def readable(self, array: Array) -> Array:
+        """A copy of an array that is."""
+        ...
+
+    def sweep(self, values: Array, column: int, after: int, rows: Rows, reference: float | None) -> LineSums:
+        """sums[p, r, R] = sum over the rows i of values[i, R] e[p, i, r].
+
+        Parameters
+        ----------
+        values : array, float32 or float64 [before, n, at least column + after]
+        column : int
+            The first to be read.
+        after : int
+            How many are.
+        rows : Rows
+            Of one coefficient axis.
+        reference : float or None
+            e is values - reference, 0 where they are NaN; with None 1, and 0 there: then there are sums only.
+        """
+        ...
+
+
+class CompiledSweeper:
+    """Sweeps of NumPy arrays in compiled loops."""
+
+    def per_line(self, rows: Rows) -> int:
+        return 2 * rows.extent
+
+    def reads(self, array: NDArray[Any]) -> bool:
+        plain = array.dtype in (np.float32, np.float64) and array.dtype.isnative
+        return bool(plain and array.flags.c_contiguous and array.flags.aligned)
+
+    def readable(self, array: NDArray[Any]) -> NDArray[Any]:
+        return np.require(array, np.float32 if array.dtype == np.float32 else np.float64, ["C", "A"])
+
+    def sweep(self, values: Array, column: int, after: int, rows: Rows, reference: float | None) -> LineSums:
+        from xspline.kernels.compiled.contraction import sweep
+
+        values, moment = values.view(), reference is not None
+        values.flags.writeable = False  # as stores hand them out: one specialisation
+        shape = len(values), after
+        count, digest = (np.zeros(shape, dtype=np.int64) for _ in range(2))
+        out = LineSums(np.empty((*shape, rows.extent)), np.zeros(shape), count, digest)
+        with np.errstate(over="ignore"):  # digests are modulo 2⁶⁴; plain Python, uncompiled, would warn
+            sweep(values, column, rows.sorted, reference or 0.0, moment, out)
+        return out
 
 
 class Sweep:
-    """One block, swept along one of its parts.
+    """One block, swept along one of its slab axes.
 
     Parameters
     ----------
     walk : Walk
     index : int
-        Number of the part.
+        Number of the slab axis.
     sweeper : Sweeper, optional
-        By default the one for the kind of the values.
+        By default compiled loops for NumPy arrays, a kernel of its own for CuPy's.
     """
 
     def __init__(self, walk: Walk, index: int, sweeper: Sweeper | None = None) -> None:
         self.walk, self.index = walk, index
-        self.sweeper = _sweeper(walk) if sweeper is None else sweeper
+        default = CompiledSweeper() if walk.on_host else CudaSweeper(walk.xp, walk.device)
+        self.sweeper: Sweeper = default if sweeper is None else sweeper
         self.rows = walk.rows(index, (0, walk.lengths[index]))
-        self.lengths = tuple(1 if i == index else n for i, n in enumerate(walk.lengths))
+        lengths = tuple(1 if i == index else n for i, n in enumerate(walk.lengths))
         xp, device = walk.xp, walk.device
-        members = (n if part.is_batch else 1 for part, n in zip(walk.parts, walk.lengths, strict=True))
-        self.count = xp.zeros(self.lengths, dtype=xp.int64, device=device)
-        self.digest = xp.zeros(self.lengths, dtype=xp.int64, device=device)
-        self.power = xp.zeros(tuple(members), dtype=xp.float64, device=device)
-        self._sorted: dict[bool, Sorted] = {}
+        self.count = xp.zeros(lengths, dtype=xp.int64, device=device)
+        self.digest = xp.zeros(lengths, dtype=xp.int64, device=device)
+        self.power = xp.zeros(walk.member_shape, dtype=xp.float64, device=device)
 
     @staticmethod
     def of(walk: Walk) -> Sweep | None:
-        """None where a block is not on a grid, has weights or labels outside the domains."""
+        """None where a block is not on a grid of NumPy's or CuPy's, has weights or labels outside the domains."""
         index, masked = _cheapest(walk), isinstance(walk.block.values, np.ma.MaskedArray)
         if index is None or masked or not walk.engine.sweeps or walk.block.weights or not _inside(walk):
             return None
-        return None if Scattered.of(walk, walk.sites) else Sweep(walk, index)
+        return None if SumsByCell.of(walk, walk.groups) else Sweep(walk, index)
 
-    def found(self) -> Found | None:
+    def result(self) -> BlockResult | None:
         """What the block gives; None where the values hold an infinity or overflow."""
-        walk, reference = self.walk, self._reference()
-        moment = Accumulator(walk, walk.sites, pairs=False, last=self.index)
-        for piece in self._pieces():
-            swept = self._swept(piece, reference)
-            if not all_true(walk.xp.isfinite(swept.power)):
+        walk, xp, reference = self.walk, self.walk.xp, self._reference()
+        moment = SumsBySlab(walk, walk.groups, pairs=False, last=self.index)
+        for box in self._boxes():
+            lines = self._swept(box, self.rows, reference)
+            if not all_true(xp.isfinite(lines.power)):
                 return None
-            moment.add_lines(swept.sums, piece)
-            self._add(piece, swept)
-        count = walk.xp.sum(self.count, axis=self._summed, keepdims=True)
-        total = int(walk.xp.sum(count))
+            moment.add_lines(lines.sums, box)
+            spans = tuple(slice(1) if i == self.index else span for i, span in enumerate(box.spans))
+            self.count[spans], self.digest[spans] = lines.count, lines.digest
+            members = tuple(slice(1) if i in walk.pooled else span for i, span in enumerate(spans))
+            self.power[members] += xp.sum(lines.power, axis=walk.pooled, keepdims=True)
+        count = xp.sum(self.count, axis=walk.pooled, keepdims=True)
+        total = int(xp.sum(count))
         tally = Tally(math.prod(walk.lengths) - total)
         if not total:
-            return Found(tally, count)
-        separation = Lines(walk.parts, self.index, self.count, self.digest, self._known)
+            return BlockResult(tally, count)
+        separation = LineSeparation(walk.slab_axes, self.index, self.count, self.digest, self._known)
         factors = factors_of(walk, separation, total, self._pairs)
-        weight = walk.xp.astype(count, walk.xp.float64)
-        return Found(tally, count, self.power, weight, reference, moment.finish(), factors)
-
-    def _add(self, piece: Piece, swept: Swept) -> None:
-        spans = tuple(slice(1) if i == self.index else span for i, span in enumerate(piece.spans))
-        self.count[spans], self.digest[spans] = swept.count, swept.digest
-        members = tuple(s if i not in self._summed else slice(1) for i, s in enumerate(spans))
-        self.power[members] += self.walk.xp.sum(swept.power, axis=self._summed, keepdims=True)
+        weight = xp.astype(count, xp.float64)
+        return BlockResult(tally, count, self.power, weight, reference, moment.finish(), factors)
 
     def _pairs(self) -> Floats:
         """The second sweep: pairs [k.., o.., b..] of a mask that does not separate."""
-        out = Accumulator(self.walk, self.walk.sites, pairs=True, last=self.index)
-        for piece in self._pieces():
-            out.add_lines(self._swept(piece, None).sums, piece)
+        out, rows = SumsBySlab(self.walk, self.walk.groups, pairs=True, last=self.index), self.rows.paired()
+        for box in self._boxes():
+            out.add_lines(self._swept(box, rows, None).sums, box)
         return out.finish()
 
-    # Pieces: all rows of the swept part, some of the others
-
-    def _pieces(self) -> Iterator[Piece]:
-        """The same for the moment and for pairs, so that rows are built once."""
+    def _boxes(self) -> Iterator[SlabBox]:
+        """All rows of the swept axis, some of the others; the same for both sweeps, so that rows are built once."""
         walk = self.walk
-        limit = max(1, walk.limit // self.sweeper.per_line(self._lines(pairs=False)))
-        return pieces(walk.shape, walk.parts, limit, ROWS, kept=walk.parts[self.index].axes)
+        limit = max(1, walk.limit // self.sweeper.per_line(self.rows))
+        whole = walk.slab_axes[self.index].axes
+        return slab_boxes(walk.shape, walk.slab_axes, limit, walk.rows_limit, whole)
 
-    @cached_property
-    def _summed(self) -> tuple[int, ...]:
-        return tuple(i for i, part in enumerate(self.walk.parts) if not part.is_batch)
+    def _swept(self, box: SlabBox, rows: Rows, reference: float | None) -> LineSums:
+        """Contracted lines [.., R], and power, count and digest with the axes of slabs; the swept one has length 1."""
+        xp, index, (values, column) = self.walk.xp, self.index, self._values(box)
+        after, shape = math.prod(box.shape[index + 1 :]), (*box.shape[:index], 1, *box.shape[index + 1 :])
+        lines = self.sweeper.sweep(values, column, after, rows, reference)
+        sums = xp.reshape(lines.sums, (*shape[:index], *shape[index + 1 :], rows.extent))
+        return LineSums(sums, *(a if a is None else xp.reshape(a, shape) for a in lines[1:]))
 
     @cached_property
     def _stored(self) -> bool:
         """Whether the sweep reads the values as they are stored."""
         return self.sweeper.reads(self.walk.ordered)
 
-    def _values(self, piece: Piece) -> tuple[Array, int]:
-        """Values [before, n, columns] as the sweep reads them; the piece's first column.
+    def _values(self, box: SlabBox) -> tuple[Array, int]:
+        """Values [before, n, columns] as the sweep reads them; the box's first column.
 
-        Where they are stored so the columns are those of the block, else those of the piece alone, a copy.
+        Where they are stored so the columns are those of the block, else those of the box alone, a copy.
         """
         walk, index = self.walk, self.index
-        before, after = (
-            _range(piece.rows[s], walk.lengths[s]) for s in (slice(index), slice(index + 1, None))
-        )
+        length, others = walk.lengths[index], (slice(index), slice(index + 1, None))
+        before, after = (_range(box.rows[s], walk.lengths[s]) for s in others)
         if self._stored and before and after:
-            shape = (-1, walk.lengths[index], math.prod(walk.lengths[index + 1 :]))
+            shape = (-1, length, math.prod(walk.lengths[index + 1 :]))
             return walk.xp.reshape(walk.ordered, shape)[before[0] : sum(before), ...], after[0]
-        slab = self.sweeper.readable(walk.ordered[tuple(piece.slices[axis] for axis in walk.axis_order)])
-        counts = [math.prod(n for _, n in rows) for rows in (piece.rows[:index], piece.rows[index + 1 :])]
-        return walk.xp.reshape(slab, (counts[0], walk.lengths[index], counts[1])), 0
-
-    def _swept(self, piece: Piece, reference: float | None) -> Swept:
-        """Contracted lines [parts.., R], and power, count and digest [parts..]; the swept part has length 1."""
-        xp, (values, column) = self.walk.xp, self._values(piece)
-        after = math.prod(n for _, n in piece.rows[self.index + 1 :])
-        lines = self._lines(pairs=reference is None)
-        found = self.sweeper.sweep(values, column, after, lines, reference)
-        shape = tuple(1 if i == self.index else n for i, (_, n) in enumerate(piece.rows))
-        others = (*shape[: self.index], *shape[self.index + 1 :], lines.rows.extent)
-        scalars = (a if a is None else xp.reshape(a, shape) for a in found[1:])
-        return Swept(xp.reshape(found.sums, others), *scalars)
-
-    def _lines(self, *, pairs: bool) -> Sorted:
-        """What is contracted with."""
-        if pairs not in self._sorted:
-            self._sorted[pairs] = Sorted.of(self.rows.paired() if pairs else self.rows)
-        return self._sorted[pairs]
+        slab = self.sweeper.readable(walk.ordered[tuple(box.slices[axis] for axis in walk.axis_order)])
+        counts = [math.prod(box.shape[s]) for s in others]
+        return walk.xp.reshape(slab, (counts[0], length, counts[1])), 0
 
     def _reference(self) -> float:
         """The first finite value, rounded to float32."""
-        given = self.walk.block.reference
-        if not self.walk.space.has_constant or given is not None:
-            return given if self.walk.space.has_constant and given is not None else 0.0
-        finite = _first_finite if isinstance(self.walk.block.values, np.ndarray) else self._first_there
-        found = finite(self.walk.ordered)
-        return 0.0 if found is None else rounded(found)
-
-    def _first_there(self, values: Array) -> float | None:
-        """`_first_finite` on a device."""
-        xp = self.walk.xp
-        flat = xp.reshape(values, (-1,))
-        size = math.prod(values.shape)
-        for first in range(0, size, SEARCHED_THERE):
-            finite = xp.isfinite(flat[first : min(first + SEARCHED_THERE, size)])
+        walk, xp = self.walk, self.walk.xp
+        if not walk.space.has_constant:
+            return 0.0
+        if walk.block.reference is not None:
+            return walk.block.reference
+        if walk.on_host:
+            # In C order, and never a copy of all.
+            flags: Any = ["external_loop", "buffered", "zerosize_ok"]
+            for values in np.nditer(walk.ordered, flags, order="C", buffersize=SEARCHED):
+                finite = np.isfinite(values)
+                if finite.any():
+                    return rounded(float(values[np.argmax(finite)]))
+            return 0.0
+        flat, size = xp.reshape(walk.ordered, (-1,)), math.prod(walk.shape)
+        for first in range(0, size, SEARCHED_ON_DEVICE):
+            finite = xp.isfinite(flat[first : min(first + SEARCHED_ON_DEVICE, size)])
             if bool(xp.any(finite)):
-                return float(flat[first + first_true(finite, xp)[0]])
-        return None
+                return rounded(float(flat[first + first_true(finite, xp)[0]]))
+        return 0.0
 
-    def _known(self, at: tuple[slice, ...]) -> Bools:
-        """Validity [parts..] at a place: one row or all of each part."""
+    def _known(self, place: tuple[slice, ...]) -> Bools:
+        """Validity with the axes of slabs at a place: one row or all of each."""
         walk, slices = self.walk, [slice(None)] * len(self.walk.shape)
-        for part, rows in zip(walk.parts, at, strict=True):
-            if rows.start is not None and part.axes:
-                place = np.unravel_index(rows.start, [walk.shape[axis] for axis in part.axes])
-                for axis, i in zip(part.axes, place, strict=True):
-                    slices[axis] = slice(int(i), int(i) + 1)
+        for axis, rows in zip(walk.slab_axes, place, strict=True):
+            if rows.start is not None and axis.axes:
+                index = np.unravel_index(rows.start, [walk.shape[a] for a in axis.axes])
+                for a, i in zip(axis.axes, index, strict=True):
+                    slices[a] = slice(int(i), int(i) + 1)
         slab = walk.ordered[tuple(slices[axis] for axis in walk.axis_order)]
-        lengths = [n if rows.start is None else 1 for n, rows in zip(walk.lengths, at, strict=True)]
+        lengths = [n if rows.start is None else 1 for n, rows in zip(walk.lengths, place, strict=True)]
         return to_host(walk.xp.isfinite(slab)).reshape(lengths)
-
-
-def _sweeper(walk: Walk) -> Sweeper:
-    """Compiled loops for NumPy arrays, a kernel of its own for CuPy's, the definition for every other."""
-    if isinstance(walk.block.values, np.ndarray):
-        return Loops()
-    if array_api_compat.is_cupy_array(walk.block.values):
-        return Cuda(walk.xp, walk.device)
-    return Definition(walk.engine, walk.xp, walk.device)
-
-
-def _first_finite(values: NDArray[Any]) -> float | None:
-    """The first finite value in C order; never a copy of all."""
-    some = np.nditer(values, ["external_loop", "buffered", "zerosize_ok"], order="C", buffersize=SEARCHED)
-    for part in some:
-        finite = np.isfinite(part)
-        if finite.any():
-            return float(part[np.argmax(finite)])
-    return None
 
 
 def _range(rows: Sequence[tuple[int, int]], lengths: Sequence[int]) -> tuple[int, int] | None:
@@ -212,17 +231,17 @@ def _range(rows: Sequence[tuple[int, int]], lengths: Sequence[int]) -> tuple[int
 
 
 def _cheapest(walk: Walk) -> int | None:
-    """The part to sweep along: few functions, and few entries left for what comes after."""
+    """The slab axis to sweep along: few functions, and few entries left for what comes after."""
     work = {}
-    for i, part in enumerate(walk.parts):
-        after = math.prod(walk.lengths[i + 1 :])
-        if part.is_batch or len(part.axes) != 1 or len(part.coefficient_axes) != 1 or after < COLUMNS:
+    for i, axis in enumerate(walk.slab_axes):
+        behind = math.prod(walk.lengths[i + 1 :])
+        if axis.is_batch or len(axis.axes) != 1 or len(axis.coefficient_axes) != 1 or behind < MIN_COLUMNS:
             continue
-        if 0 < (rows := walk.lengths[i]) <= ROWS:
-            axis = part.coefficient_axes[0]
-            features = walk.space.features[axis]
-            left = walk.reaches[axis].extent * features.offsets / rows
-            work[i] = features.width * (features.width + 3) / 2 + EACH * left
+        if 0 < (rows := walk.lengths[i]) <= walk.rows_limit:
+            (a,) = axis.coefficient_axes
+            features = walk.space.features[a]
+            left = walk.ranges[a].extent * features.offsets / rows
+            work[i] = features.width * (features.width + 3) / 2 + ENTRY_WORK * left
     return min(work, key=lambda i: (work[i], i)) if work else None
 
 

@@ -5,28 +5,28 @@ Nothing here is as large as the block: a slab is read, cast, used and forgotten.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import array_api_compat
 import numpy as np
 
-from .arrays import native, to_host, to_namespace
-from .cells import Cells, fits, labelled
-from .contract import Engine, contract
-from .layout import Array, Block, Bools, Floats, Layout, Part, Piece, parts_of, pieces
-from .rows import Reach, Rows, build_rows, touched_cells
-from .tiles import Tiles
-
-if TYPE_CHECKING:
-    from xspline.spaces import Space
+from xspline.kernels.engines import Engine
+from xspline.kernels.layout import Array, Block, Floats, Layout, native, to_host, to_namespace
+from xspline.kernels.points.cells import ByCell, fits, labelled
+from xspline.kernels.rows import CoefficientRange, Rows, build_rows, touched_cells
+from xspline.spaces import Space
 
 SLAB = 1 << 17  # entries of a slab: 1 MiB of float64, which caches hold
-DEVICE_SLAB = 1 << 25  # on a device a slab pays for its launches
-ROWS = 1 << 15  # rows of one group in a slab: bounds the tables of features
+DEVICE_SLAB = 1 << 25  # on a device a slab pays for its launches: 256 MiB
+SLAB_ROWS = 1 << 15  # rows of one group in a slab: bounds the tables of features
+
+Component: TypeAlias = frozenset[int]
+"""Groups of a layout, by their numbers; all batch dimensions together have the number after the last group's."""
 
 
 def slab_entries(array: Array) -> int:
@@ -34,17 +34,106 @@ def slab_entries(array: Array) -> int:
     return SLAB if isinstance(array, np.ndarray) else DEVICE_SLAB
 
 
+@dataclass(frozen=True)
+class SlabAxis:
+    """One axis of a slab: the dimensions of a group, raveled, or one batch dimension.
+
+    `group` is the group's number, in stored order; of batch dimensions the number after the last.
+    """
+
+    axes: tuple[int, ...]
+    group: int
+    coefficient_axes: tuple[int, ...]
+    is_batch: bool = False
+
+    def length(self, shape: Sequence[int]) -> int:
+        """Number of rows for values of this shape."""
+        return math.prod(shape[axis] for axis in self.axes)
+
+
+def slab_axes_of(layout: Layout) -> tuple[SlabAxis, ...]:
+    """The axes of slabs in the order of their first data axes, scalar groups first."""
+    axes = [SlabAxis(group.data_axes, i, group.coefficient_axes) for i, group in enumerate(layout.groups)]
+    axes += [SlabAxis((axis,), len(layout.groups), (), is_batch=True) for axis in layout.batch_axes]
+    return tuple(sorted(axes, key=lambda axis: min(axis.axes, default=-1)))
+
+
+@dataclass(frozen=True)
+class SlabBox:
+    """Where a slab lies: slices of the values, axis by axis, and rows (first, number) along each axis of the slab."""
+
+    slices: tuple[slice, ...]
+    rows: tuple[tuple[int, int], ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the slab's axes."""
+        return tuple(count for _, count in self.rows)
+
+    @property
+    def spans(self) -> tuple[slice, ...]:
+        """The rows as slices of an array with the axes of slabs."""
+        return tuple(slice(first, first + count) for first, count in self.rows)
+
+
+def slab_boxes(
+    shape: Sequence[int],
+    slab_axes: Sequence[SlabAxis],
+    limit: int,
+    rows_limit: int,
+    whole: Sequence[int] = (),
+) -> Iterator[SlabBox]:
+    """Cut values into slabs of at most `limit` entries and, per group, `rows_limit` rows.
+
+    Leading axes are cut first, and an axis only where those before it in its group are down to one index, so
+    that the rows of every group stay a range. Groups with more rows than the limit are cut before all others:
+    the features of a row are then computed once and serve all slabs that follow. Axes in `whole` are never cut,
+    and do not count.
+    """
+    shape = tuple(shape)
+    free = [axis for axis in slab_axes if not set(axis.axes) & set(whole)]
+    big = [axis for axis in free if not axis.is_batch and axis.length(shape) > rows_limit]
+    order = [a for axis in [*big, *(axis for axis in free if axis not in big)] for a in axis.axes]
+    steps = list(shape)
+    for axis in big:
+        _shrink(steps, axis.axes, rows_limit)
+    _shrink(steps, order, limit)
+    order += whole
+    for starts in itertools.product(*(range(0, shape[a], max(steps[a], 1)) for a in order)):
+        slices = [slice(0, 0)] * len(shape)
+        for a, start in zip(order, starts, strict=True):
+            slices[a] = slice(start, min(start + steps[a], shape[a]))
+        rows = []
+        for axis in slab_axes:
+            first, count = 0, 1
+            for a in axis.axes:
+                first = first * shape[a] + slices[a].start
+                count *= slices[a].stop - slices[a].start
+            rows.append((first, count))
+        yield SlabBox(tuple(slices), tuple(rows))
+
+
+def _shrink(steps: list[int], axes: Sequence[int], limit: int) -> None:
+    """Shorten steps, axis by axis, until their product over the axes is within the limit."""
+    for axis in axes:
+        total = math.prod(steps[a] for a in axes)
+        if total <= limit:
+            return
+        steps[axis] = max(1, limit * steps[axis] // total)
+
+
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """A block, its layout and space, and how its slabs are cut."""
+    """A block, its layout and space, and how its slabs are cut: at most so many entries, and rows of a group."""
 
     block: Block
     layout: Layout
     space: Space
     engine: Engine
     limit: int
+    rows_limit: int = SLAB_ROWS
     _rows: dict[int, dict[tuple[int, int], Rows]] = field(default_factory=dict)
-    _cells: dict[int, Cells | Tiles | None] = field(default_factory=dict)
+    _cells: dict[int, ByCell | None] = field(default_factory=dict)
     _labels: dict[int, Floats] = field(default_factory=dict)
 
     @cached_property
@@ -57,9 +146,12 @@ class Walk:
         return array_api_compat.device(self.block.values)
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
-        """The axes of a slab."""
-        return parts_of(self.layout)
+    def on_host(self) -> bool:
+        return isinstance(self.block.values, np.ndarray)
+
+    @cached_property
+    def slab_axes(self) -> tuple[SlabAxis, ...]:
+        return slab_axes_of(self.layout)
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -68,135 +160,100 @@ class Walk:
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
-        """Rows of each part in the whole block."""
-        return tuple(part.rows(self.shape) for part in self.parts)
+        """Lengths of the slab axes in the whole block."""
+        return tuple(axis.length(self.shape) for axis in self.slab_axes)
 
     @cached_property
-    def sites(self) -> frozenset[int]:
-        return frozenset(part.site for part in self.parts)
+    def member_shape(self) -> tuple[int, ...]:
+        """Lengths of the batch axes, 1 along all others."""
+        pairs = zip(self.slab_axes, self.lengths, strict=True)
+        return tuple(n if axis.is_batch else 1 for axis, n in pairs)
+
+    @cached_property
+    def pooled(self) -> tuple[int, ...]:
+        """Numbers of the slab axes that scalars are summed over: all but the batch."""
+        return tuple(i for i, axis in enumerate(self.slab_axes) if not axis.is_batch)
+
+    @cached_property
+    def groups(self) -> Component:
+        """All groups."""
+        return frozenset(axis.group for axis in self.slab_axes)
 
     @cached_property
     def start(self) -> tuple[int, ...]:
         """Index of the first value in the whole data."""
         return self.block.start or (0,) * len(self.shape)
 
+    # Coefficients
+
     @cached_property
-    def reaches(self) -> tuple[Reach, ...]:
+    def ranges(self) -> tuple[CoefficientRange, ...]:
         """What the coordinates touch, per coefficient axis."""
-        return tuple(
-            Reach.of(features, self._touched(axis)) for axis, features in enumerate(self.space.features)
-        )
+        out = []
+        for a, features in enumerate(self.space.features):
+            index = next(i for i, axis in enumerate(self.slab_axes) if a in axis.coefficient_axes)
+            cells = self.cells(index)
+            if cells is not None and cells.all_inside:  # none is outside along another axis
+                touched = cells.touched(self.slab_axes[index].coefficient_axes.index(a))
+            else:
+                touched = touched_cells(features, self.coordinates_of(a), self.engine)
+            out.append(CoefficientRange.of(features, touched))
+        return tuple(out)
 
-    def _touched(self, axis: int) -> Bools:
-        """Cells of a coefficient axis that hold positions."""
-        index = next(i for i, part in enumerate(self.parts) if axis in part.coefficient_axes)
-        cells = self.cells(index)
-        if cells is not None and cells.all_inside:  # none is outside along another axis
-            return cells.touched(self.parts[index].coefficient_axes.index(axis))
-        return touched_cells(self.space.features[axis], self.coordinates_of(axis), self.engine)
+    def window(self, axes: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        """(first, number) of the coefficients along some coefficient axes."""
+        return tuple((self.ranges[axis].start, self.ranges[axis].length) for axis in axes)
 
-    def cells(self, index: int) -> Cells | Tiles | None:
-        """The rows of a part by cell, where sums go from cell to cell."""
+    def coefficient_axes(self, component: Component) -> tuple[int, ...]:
+        """Coefficient axes of a component, ascending."""
+        axes = (axis.coefficient_axes for axis in self.slab_axes if axis.group in component)
+        return tuple(sorted(itertools.chain(*axes)))
+
+    # Rows
+
+    def cells(self, index: int) -> ByCell | None:
+        """The rows along a slab axis by cell, where sums go from cell to cell."""
         if index not in self._cells:
-            axes = self.parts[index].coefficient_axes
+            axes = self.slab_axes[index].coefficient_axes
             features, labels = [self.space.features[a] for a in axes], map(self._positions_of, axes)
             self._cells[index] = self.engine.sort(features, tuple(labels)) if fits(features) else None
         return self._cells[index]
 
     def inside(self, index: int, span: tuple[int, int]) -> Array:
-        """Rows of a part that are inside all its domains; on the host or beside the values."""
+        """Rows of a slab axis that are inside all its domains; on the host or beside the values."""
         cells = self.cells(index)
         return self.rows(index, span).inside if cells is None else cells.inside(span)
 
     def labelled(self, index: int, span: tuple[int, int]) -> Array:
-        """Rows of a part all of whose coordinates are numbers; on the host or beside the values."""
+        """Rows of a slab axis all of whose coordinates are numbers; on the host or beside the values."""
         cells = self.cells(index)
         if cells is not None:
             return cells.labelled(span)
-        return labelled([self.coordinates_of(axis) for axis in self.parts[index].coefficient_axes], span)
-
-    @cached_property
-    def axis_order(self) -> tuple[int, ...]:
-        """Axes of the values in the order of the parts: those of a group side by side."""
-        return tuple(axis for part in self.parts for axis in part.axes)
-
-    def pieces(self, sites: frozenset[int] | None = None) -> Iterator[Piece]:
-        """Places of the slabs; with `sites`, of an array that has extent 1 along all other sites."""
-        return pieces(self._lengths(self.sites if sites is None else sites), self.parts, self.limit, ROWS)
-
-    def _lengths(self, sites: frozenset[int]) -> tuple[int, ...]:
-        inside = {axis for part in self.parts if part.site in sites for axis in part.axes}
-        return tuple(length if axis in inside else 1 for axis, length in enumerate(self.shape))
-
-    def whole_piece(self, sites: frozenset[int]) -> Iterator[Piece]:
-        """The one place of an array that has extent 1 along all but some sites."""
-        lengths = self._lengths(sites)
-        return pieces(lengths, self.parts, max(1, math.prod(lengths)), max(1, math.prod(lengths)))
-
-    def values(self, piece: Piece) -> Array:
-        """A slab of the values in float64, one axis per part."""
-        slab = self.ordered[tuple(piece.slices[axis] for axis in self.axis_order)]
-        return self.xp.reshape(native(slab, self.xp), tuple(count for _, count in piece.rows))
-
-    @cached_property
-    def ordered(self) -> Array:
-        """The values, axes in the order of the parts."""
-        values = self.block.values
-        if isinstance(values, np.ndarray):  # array_api_compat would drop the mask of a masked array
-            return values.transpose(self.axis_order)
-        return self.xp.permute_dims(values, self.axis_order)
-
-    # Weights
-
-    @cached_property
-    def weight_sites(self) -> tuple[frozenset[int], ...]:
-        """The sites that each weight spans; one without axes belongs to the first."""
-        return tuple(
-            frozenset(part.site for part in self.parts if set(part.axes) & set(axes))
-            or frozenset((min(self.sites),))
-            for axes, _ in self.block.weights
-        )
-
-    def weight_of(self, number: int, piece: Piece) -> Array:
-        """One weight on a slab, in float64: extent 1 along parts that it does not span."""
-        axes, array = self.block.weights[number]
-        order = sorted(range(len(axes)), key=lambda i: self.axis_order.index(axes[i]))
-        xp = array_api_compat.array_namespace(array)
-        array = xp.permute_dims(array, tuple(order))[tuple(piece.slices[axes[i]] for i in order)]
-        array = to_namespace(native(array, xp), self.xp, self.device)
-        lengths = {axis: piece.slices[axis].stop - piece.slices[axis].start for axis in self.axis_order}
-        lifted = tuple(lengths[axis] if axis in axes else 1 for axis in self.axis_order)
-        spread = tuple(
-            lengths[axis] if set(part.axes) & set(axes) else 1 for part in self.parts for axis in part.axes
-        )
-        merged = tuple(
-            math.prod(lengths[a] for a in part.axes) if set(part.axes) & set(axes) else 1
-            for part in self.parts
-        )
-        array = self.xp.reshape(array, lifted)
-        return self.xp.reshape(self.xp.broadcast_to(array, spread) if spread != lifted else array, merged)
-
-    # Rows
+        return labelled([self.coordinates_of(a) for a in self.slab_axes[index].coefficient_axes], span)
 
     def rows(self, index: int, span: tuple[int, int]) -> Rows:
-        """Features of a range of rows of a part; of one with many rows the last range is remembered, else all."""
-        kept = self._rows.setdefault(index, {})
-        if span not in kept:
-            if self.lengths[index] > ROWS:
-                kept.clear()
-            kept[span] = self._build(self.parts[index], span)
-        return kept[span]
+        """Features of a range of rows of a slab axis; of a long one the last range is remembered, else all."""
+        known = self._rows.setdefault(index, {})
+        if span not in known:
+            if self.lengths[index] > self.rows_limit:
+                known.clear()
+            axes, (first, count) = self.slab_axes[index].coefficient_axes, span
+            known[span] = build_rows(
+                [self.space.features[a] for a in axes],
+                [self.coordinates_of(a)[first : first + count] for a in axes],
+                [self.ranges[a] for a in axes],
+                [0] * len(axes),
+                self.engine,
+                count=count,
+            )
+        return known[span]
 
-    def _build(self, part: Part, span: tuple[int, int]) -> Rows:
-        axes, (first, count) = part.coefficient_axes, span
-        return build_rows(
-            [self.space.features[axis] for axis in axes],
-            [self.coordinates_of(axis)[first : first + count] for axis in axes],
-            [self.reaches[axis] for axis in axes],
-            [0] * len(axes),
-            self.engine,
-            count=count,
-        )
+    def slab_rows(self, box: SlabBox, component: Component) -> list[Rows | None]:
+        """Rows along each axis of a slab; None for batch dimensions and groups outside the component."""
+        return [
+            None if axis.is_batch or axis.group not in component else self.rows(i, span)
+            for i, (axis, span) in enumerate(zip(self.slab_axes, box.rows, strict=True))
+        ]
 
     def coordinates_of(self, axis: int) -> Floats:
         """Coordinate of a coefficient axis, one number per row of its group, on the host."""
@@ -208,124 +265,69 @@ class Walk:
     def _positions_of(self, axis: int) -> Array:
         """The same where the values are."""
         given = self.block.coordinates[axis]
-        if isinstance(given, np.ndarray) or isinstance(self.block.values, np.ndarray):
+        if isinstance(given, np.ndarray) or self.on_host:
             return to_namespace(self.coordinates_of(axis), self.xp, self.device)
         return self.xp.reshape(given, (-1,))
 
-    def slab_rows(self, piece: Piece, sites: frozenset[int]) -> list[Rows | None]:
-        """Rows of each part on a slab; None for batch dimensions and parts of other sites."""
-        return [
-            None if part.is_batch or part.site not in sites else self.rows(i, span)
-            for i, (part, span) in enumerate(zip(self.parts, piece.rows, strict=True))
-        ]
+    # Slabs
 
+    @cached_property
+    def axis_order(self) -> tuple[int, ...]:
+        """Axes of the values in the order of the slab axes: those of a group side by side."""
+        return tuple(itertools.chain(*(axis.axes for axis in self.slab_axes)))
 
-class Accumulator:
-    """Sum of contracted slabs, in the order of the parts, unrolled; tidied once, at the end.
+    def boxes(self, component: Component | None = None) -> Iterator[SlabBox]:
+        """Places of the slabs; with a component, of an array that has extent 1 along all other groups."""
+        shape = self.shape if component is None else self._shape_of(component)
+        return slab_boxes(shape, self.slab_axes, self.limit, self.rows_limit)
 
-    Parameters
-    ----------
-    walk : Walk
-    sites : frozenset of int
-        The component: other parts have extent 1 and vanish, except batch axes.
-    pairs : bool
-        Pairs (G) or moments (h).
-    last : int, optional
-        The part whose axes are the last of the total, as they are of what `add_lines` takes.
-    """
+    def whole_box(self, component: Component) -> SlabBox:
+        """The one place of an array that has extent 1 along all groups but a component."""
+        shape = self._shape_of(component)
+        size = max(1, math.prod(shape))
+        (box,) = slab_boxes(shape, self.slab_axes, size, size)
+        return box
 
-    def __init__(self, walk: Walk, sites: frozenset[int], pairs: bool, last: int | None = None) -> None:
-        self.walk, self.sites, self.pairs = walk, sites, pairs
-        self.order = sorted(range(len(walk.parts)), key=lambda i: (i == last, i))
-        lengths = [length for _, lengths in self._axes() for length in lengths]
-        self.total = walk.xp.zeros(tuple(lengths), dtype=walk.xp.float64, device=walk.device)
+    def _shape_of(self, component: Component) -> tuple[int, ...]:
+        inside = {a for axis in self.slab_axes if axis.group in component for a in axis.axes}
+        return tuple(length if a in inside else 1 for a, length in enumerate(self.shape))
 
-    def _axes(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """(part, extents of the axes that it has in the total)."""
-        walk = self.walk
-        for i in self.order:
-            part = walk.parts[i]
-            if part.is_batch:
-                yield i, (walk.lengths[i] if part.site in self.sites else 1,)
-            elif part.site in self.sites:
-                for axis in part.coefficient_axes:
-                    offsets = walk.space.features[axis].offsets if self.pairs else 1
-                    yield i, (walk.reaches[axis].extent, offsets)
+    @cached_property
+    def ordered(self) -> Array:
+        """The values, axes in the order of the slab axes."""
+        if self.on_host:  # array_api_compat would drop the mask of a masked array
+            return self.block.values.transpose(self.axis_order)
+        return self.xp.permute_dims(self.block.values, self.axis_order)
 
-    def add(self, slab: Array, piece: Piece) -> None:
-        """Contract a slab and add it to the stretch that its rows and batch members say."""
-        rows = self._rows(piece)
-        slab = contract(slab, rows, self.walk.engine)
-        place, _ = self._place(rows, piece)
-        self.total[place] += self.walk.xp.reshape(slab, self.total[place].shape)
+    def values(self, box: SlabBox) -> Array:
+        """A slab of the values in float64."""
+        slab = self.ordered[tuple(box.slices[axis] for axis in self.axis_order)]
+        return self.xp.reshape(native(slab, self.xp), box.shape)
 
-    def add_lines(self, lines: Array, piece: Piece) -> None:
-        """Add what is contracted along the last part already: its axis is the last of `lines`."""
-        rows = self._rows(piece)
-        place, shape = self._place(rows, piece)
-        others, part = [*(rows[i] for i in self.order[:-1]), None], self.total[place]
-        if isinstance(part, np.ndarray) and part.flags.c_contiguous:
-            contract(lines, others, self.walk.engine, part.reshape(shape))
-        else:
-            found = contract(lines, others, self.walk.engine)
-            self.total[place] += self.walk.xp.reshape(found, part.shape)
-
-    def _rows(self, piece: Piece) -> list[Rows | None]:
-        rows = self.walk.slab_rows(piece, self.sites)
-        return [r.paired() if r is not None and self.pairs else r for r in rows]
-
-    def _place(self, rows: Sequence[Rows | None], piece: Piece) -> tuple[tuple[slice, ...], tuple[int, ...]]:
-        """Where rows and batch members go in the total, and how many entries that is for each part."""
-        spans: list[slice] = []
-        lengths: list[int] = []
-        for i in self.order:
-            part, r, before = self.walk.parts[i], rows[i], len(spans)
-            if part.is_batch:
-                spans.append(piece.spans[i] if part.site in self.sites else slice(0, 1))
-            elif r is not None:
-                for low, (extent, offsets) in zip(r.low, r.shape, strict=True):
-                    spans += [slice(low, low + extent), slice(0, offsets)]
-            lengths.append(math.prod(span.stop - span.start for span in spans[before:]))
-        return tuple(spans), tuple(lengths)
-
-    @property
-    def coefficient_axes(self) -> tuple[int, ...]:
-        """Coefficient axes of the component, ascending."""
+    @cached_property
+    def weight_groups(self) -> tuple[Component, ...]:
+        """The groups that each weight spans; one without axes belongs to the first."""
         return tuple(
-            sorted(
-                axis for part in self.walk.parts if part.site in self.sites for axis in part.coefficient_axes
-            )
+            frozenset(axis.group for axis in self.slab_axes if set(axis.axes) & set(spanned))
+            or frozenset((min(self.groups),))
+            for spanned, _ in self.block.weights
         )
 
-    def finish(self) -> Floats:
-        """The total on the host: [k.., o.., b..] for pairs, [k.., b..] else."""
-        walk, total = self.walk, to_host(self.total)
-        parts = [walk.parts[i] for i in self.order]
-        chosen = [part for part in parts if part.is_batch or part.site in self.sites]
-        position, functions, offsets, batch = 0, {}, {}, {}
-        for part in chosen:
-            if part.is_batch:
-                batch[walk.layout.batch_axes.index(part.axes[0])] = position
-                position += 1
-            for axis in part.coefficient_axes:
-                total = roll_up(total, position, walk.reaches[axis].length)
-                functions[axis], offsets[axis] = position, position + 1
-                position += 2
-        axes = self.coefficient_axes
-        order = [functions[a] for a in axes] + [offsets[a] for a in axes] + [batch[b] for b in sorted(batch)]
-        out = np.transpose(total, order)
-        if not self.pairs:
-            out = out.reshape(out.shape[: len(axes)] + out.shape[2 * len(axes) :])
-        return np.asarray(out, order="C")
-
-
-def roll_up(array: Floats, position: int, length: int) -> Floats:
-    """Add the overhang of a full circle to its beginning."""
-    before = (slice(None),) * position
-    tail = array[(*before, slice(length, None))]
-    if not tail.shape[position]:
-        return array
-    out = array[(*before, slice(length))].copy()
-    # A circle shorter than its overhang would have to be added more than once around; such bases are global.
-    out[(*before, slice(tail.shape[position]))] += tail
-    return out
+    def weight_of(self, number: int, box: SlabBox) -> Array:
+        """One weight on a slab, in float64: extent 1 along axes that it does not span."""
+        axes, array = self.block.weights[number]
+        order = sorted(range(len(axes)), key=lambda i: self.axis_order.index(axes[i]))
+        xp = array_api_compat.array_namespace(array)
+        array = xp.permute_dims(array, tuple(order))[tuple(box.slices[axes[i]] for i in order)]
+        array = to_namespace(native(array, xp), self.xp, self.device)
+        lengths = {axis: box.slices[axis].stop - box.slices[axis].start for axis in self.axis_order}
+        spanned = [bool(set(axis.axes) & set(axes)) for axis in self.slab_axes]
+        lifted = tuple(lengths[axis] if axis in axes else 1 for axis in self.axis_order)
+        spread = tuple(
+            lengths[a] if yes else 1
+            for axis, yes in zip(self.slab_axes, spanned, strict=True)
+            for a in axis.axes
+        )
+        merged = tuple(n if yes else 1 for n, yes in zip(box.shape, spanned, strict=True))
+        array = self.xp.reshape(array, lifted)
+        return self.xp.reshape(self.xp.broadcast_to(array, spread) if spread != lifted else array, merged)

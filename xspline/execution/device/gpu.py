@@ -12,7 +12,7 @@ from dask.system import CPU_COUNT
 
 from xspline.execution.dask_api import workers_of
 from xspline.execution.device.transfer import ring
-from xspline.kernels.cuda import Kernel, compiled
+from xspline.kernels.device.cuda import Kernel, load_kernel
 from xspline.solve import Resources
 
 DEVICES = (None, "cuda")
@@ -104,7 +104,7 @@ class Gpu:
 
     def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Kernel:
         """Return a kernel from its source in CUDA C++."""
-        return compiled(source, name, options)
+        return load_kernel(source, name, options)
 
     def cholesky(self, matrix: Any) -> Any:
         """Return L with L Lᵀ the matrix; `numpy.linalg.LinAlgError` where there is none, which CuPy does not check."""

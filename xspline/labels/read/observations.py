@@ -124,7 +124,7 @@ class Holders:
     dim: Hashable
     holder_codes: NDArray[np.int32]
 
-    def owners(self, data: xr.DataArray, batch: tuple[Hashable, ...]) -> HolderCodes:
+    def in_positions(self, data: xr.DataArray, batch: tuple[Hashable, ...]) -> HolderCodes:
         """Return the same in positions of the data's axes.
 
         Raises
@@ -196,9 +196,9 @@ class Observations:
             for name, span in zip(arrangement.names, arrangement.spans, strict=True)
         )
         values, weights = _aligned_weights(data, self.weights)
-        owners = None if self.holders is None else self.holders.owners(data, arrangement.batch)
+        codes = None if self.holders is None else self.holders.in_positions(data, arrangement.batch)
         array = LazyReader(values) if is_lazily_indexed(values) else values.data
-        return Source(array, coordinates, weights, arrangement.layout(), self.name, owners)
+        return Source(array, coordinates, weights, arrangement.layout(), self.name, codes)
 
     def variable(self) -> Variable:
         """Return what outputs need to know of these labels."""

@@ -1,8 +1,10 @@
-// The sweep over a grid on a GPU: values are read once, as they are stored.
+// The sweep over a grid on a GPU: values are read once, as they are stored. That is the 4 bytes of a float32, where
+// array-API functions (`passes.FirstPass`) read and write the whole block again in each step: some 90 bytes.
 //
 // A thread sums LINES lines over one tile, a range of the rows sorted by cell. Of each line it holds WIDTH sums, those
-// of one patch of coefficients; when the next cell begins, the front of the patch is put to its slot and the rest moves
-// up. Slots of all tiles are then gathered in their order, so that the result does not depend on timing.
+// of one support (the coefficients of a cell); when the next cell begins, the front of the support is put to its slot
+// and the rest moves up. Slots of all tiles are then gathered in their order, so that the result does not depend on
+// timing.
 //
 // VALUE       float or double
 // MOMENT      1: of x - reference; 0: of ones, where x is known
@@ -15,7 +17,7 @@ static __device__ inline integer line_of(int which) {
     return ((integer)blockIdx.x * LINES + which) * blockDim.x + threadIdx.x;
 }
 
-// What the front of the patch holds goes out; entry (a, o) becomes (a - 1, o).
+// What the front of the support holds goes out; entry (a, o) becomes (a - 1, o).
 static __device__ inline void put(double sums[WIDTH], double *out, integer stride) {
     int here = 0;
 #pragma unroll
@@ -29,7 +31,7 @@ static __device__ inline void put(double sums[WIDTH], double *out, integer strid
     }
 }
 
-struct Held {  // of each line
+struct Totals {  // of each line
     double sums[LINES][WIDTH], square[LINES];
     integer number[LINES];
     unsigned long long digest[LINES];  // wraps around
@@ -42,7 +44,7 @@ static __device__ inline void load(const VALUE *const at[LINES], integer offset,
 
 // One row: without branches, so that its functions are loaded once for all lines.
 static __device__ inline void add(
-    const VALUE next[LINES], const double *__restrict__ row, integer word, double reference, Held &held
+    const VALUE next[LINES], const double *__restrict__ row, integer word, double reference, Totals &totals
 ) {
     double f[WIDTH];
 #pragma unroll
@@ -52,11 +54,11 @@ static __device__ inline void add(
         const bool known = next[l] == next[l];
         const double e = known ? (MOMENT ? (double)next[l] - reference : 1.0) : 0.0;
 #pragma unroll
-        for (int q = 0; q < WIDTH; ++q) held.sums[l][q] += f[q] * e;
+        for (int q = 0; q < WIDTH; ++q) totals.sums[l][q] += f[q] * e;
         if (MOMENT) {
-            held.square[l] += e * e;
-            held.number[l] += known;
-            held.digest[l] += known ? (unsigned long long)word : 0;
+            totals.square[l] += e * e;
+            totals.number[l] += known;
+            totals.digest[l] += known ? (unsigned long long)word : 0;
         }
     }
 }
@@ -67,7 +69,7 @@ extern "C" __global__ void sweep(
     const integer *__restrict__ order,   // rows sorted by cell
     const integer *__restrict__ words,   // [rows], sorted
     const integer *__restrict__ ends,    // sorted rows up to the end of each run of rows of one cell in one tile
-    const integer *__restrict__ starts,  // where the patch of each run begins
+    const integer *__restrict__ starts,  // where the support of each run begins
     const integer *__restrict__ tiles,   // runs up to the end of each tile
     const integer *__restrict__ slots,   // first slot of each tile
     integer rows, integer stored, integer column, integer after, integer lines, integer columns, integer count,
@@ -78,27 +80,27 @@ extern "C" __global__ void sweep(
     for (integer tile = blockIdx.y; tile < count; tile += gridDim.y) {
         const integer first = (integer)blockIdx.z * WIDTH;
         const VALUE *at[LINES];
-        Held held;
+        Totals totals;
 #pragma unroll
         for (int l = 0; l < LINES; ++l) {
             const integer line = line_of(l) < lines ? line_of(l) : lines - 1;
             at[l] = values + line / after * rows * stored + column + line % after;
-            held.square[l] = 0.0;
-            held.number[l] = 0;
-            held.digest[l] = 0;
+            totals.square[l] = 0.0;
+            totals.number[l] = 0;
+            totals.digest[l] = 0;
 #pragma unroll
-            for (int q = 0; q < WIDTH; ++q) held.sums[l][q] = 0.0;
+            for (int q = 0; q < WIDTH; ++q) totals.sums[l][q] = 0.0;
         }
         integer run = tile ? tiles[tile - 1] : 0, slot = slots[tile] + (FUNCTIONS ? 0 : first);
-        integer i = run ? ends[run - 1] : 0, patch = starts[run];
+        integer i = run ? ends[run - 1] : 0, support = starts[run];
         for (; run < tiles[tile]; ++run) {
 #if FUNCTIONS
-            for (; patch < starts[run]; patch += OFFSETS, slot += OFFSETS) {
+            for (; support < starts[run]; support += OFFSETS, slot += OFFSETS) {
 #pragma unroll
                 for (int l = 0; l < LINES; ++l) {
                     double unused[OFFSETS];
                     const bool inside = line_of(l) < lines;
-                    put(held.sums[l], inside ? sums_of + slot * lines + line_of(l) : unused, inside ? lines : 1);
+                    put(totals.sums[l], inside ? sums_of + slot * lines + line_of(l) : unused, inside ? lines : 1);
                 }
             }
 #endif
@@ -108,12 +110,12 @@ extern "C" __global__ void sweep(
                 for (int d = 0; d < DEPTH; ++d) load(at, order[i + d] * stored, next[d]);  // none waits for another
 #pragma unroll
                 for (int d = 0; d < DEPTH; ++d)
-                    add(next[d], table + (i + d) * columns + first, words[i + d], reference, held);
+                    add(next[d], table + (i + d) * columns + first, words[i + d], reference, totals);
             }
             for (; i < ends[run]; ++i) {
                 VALUE next[LINES];
                 load(at, order[i] * stored, next);
-                add(next, table + i * columns + first, words[i], reference, held);
+                add(next, table + i * columns + first, words[i], reference, totals);
             }
         }
 #pragma unroll
@@ -121,15 +123,15 @@ extern "C" __global__ void sweep(
             const integer line = line_of(l);
             if (line >= lines) continue;
 #if FUNCTIONS
-            for (int a = 0; a < FUNCTIONS; ++a) put(held.sums[l], sums_of + (slot + a * OFFSETS) * lines + line, lines);
+            for (int a = 0; a < FUNCTIONS; ++a) put(totals.sums[l], sums_of + (slot + a * OFFSETS) * lines + line, lines);
 #else
 #pragma unroll
-            for (int q = 0; q < WIDTH; ++q) sums_of[(slot + q) * lines + line] = held.sums[l][q];
+            for (int q = 0; q < WIDTH; ++q) sums_of[(slot + q) * lines + line] = totals.sums[l][q];
 #endif
             if (MOMENT && first == 0) {
-                power[tile * lines + line] = held.square[l];
-                known[tile * lines + line] = held.number[l];
-                digest[tile * lines + line] = (integer)held.digest[l];
+                power[tile * lines + line] = totals.square[l];
+                known[tile * lines + line] = totals.number[l];
+                digest[tile * lines + line] = (integer)totals.digest[l];
             }
         }
     }

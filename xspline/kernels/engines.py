@@ -1,8 +1,8 @@
 """One contraction, and its transpose: rows of data to coefficients, one group at a time.
 
-`Namespace` is the definition, for any array namespace. `Compiled` does the same for NumPy arrays in compiled
-loops. Both hold two verbs: `scatter` replaces the axis of a group's rows [n] by its coefficients or pairs
-[R], `gather` goes back. A test holds them equal, and nothing outside this module knows that there are two.
+`ArrayApiEngine` is the definition, for any array namespace. `CompiledEngine` does the same for NumPy arrays in compiled
+loops. Both hold two verbs: `scatter` replaces the axis of a group's rows [n] by its coefficients or pairs [R],
+`gather` goes back. A test holds them equal.
 """
 
 from __future__ import annotations
@@ -12,48 +12,45 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import array_api_compat
 import numpy as np
+from numpy.typing import NDArray
 
+from xspline.kernels.layout import Array, Floats, Integers
+from xspline.kernels.points.cells import SIZES, ByCell, Cells, CellSizes
+from xspline.kernels.points.tiles import Tiles
+from xspline.kernels.rows import Locator, ProductRows, Rows
 from xspline.spaces.bspline import LocalSpline
+from xspline.spaces.features import Features
 
-from .cells import Cells
-from .layout import Array, Floats, Integers
-from .rows import Positions, Rows
-from .tiles import Tiles
-
-if TYPE_CHECKING:
-    from xspline.spaces.features import Features
-
-TILE = 1 << 20  # entries of a table of products that are alive at a time
-SHORT = 32  # times the values of a row: a stretch of no more entries is one product on a device
+PRODUCT_ENTRIES = 1 << 20  # of a table of products of values that are alive at a time: 8 MiB
+SHORT_BOX = 32  # times the values of a row: a box of no more entries is one product on a device
 LONE = 3  # times as long takes a value of an axis with nothing behind it: no vector instructions
 SWAP = 32  # loops run over what follows an axis: so many entries before it, and none behind, change places
 
 
-class Engine(Positions, Protocol):
+class Engine(Locator, Protocol):
     """How contractions are computed.
 
     Attributes
     ----------
     sweeps : bool
-        Whether grids may be summed in one sweep (`sweep.Sweep`).
+        Whether grids may be summed in one sweep (`sweep.Sweep`): of NumPy's arrays, and of CuPy's.
     """
 
     @property
     def sweeps(self) -> bool: ...
 
-    def sort(self, features: Sequence[Features], coordinates: Sequence[Array]) -> Cells | Tiles | None:
+    def sort(self, features: Sequence[Features], coordinates: Sequence[Array]) -> ByCell | None:
         """Rows of a group sorted by cell, so that sums go from cell to cell; None where that does not pay."""
         ...
 
     def scatter(self, array: Array, axis: int, rows: Rows, out: Array | None = None) -> Array:
         """Axis [n] becomes [R]: out[R] = sum over the rows i of values[i, R] array[i].
 
-        Where `out` is given, C-contiguous and of the shape of the result, it is added to and returned.
+        Where `out` is given, C-contiguous and of the shape of the result, it may be added to and returned.
         """
         ...
 
@@ -63,6 +60,27 @@ class Engine(Positions, Protocol):
         Where `out` is given, C-contiguous and of the shape of the result, it may be written and returned.
         """
         ...
+
+
+def choose_engine(array: Array, engine: str | Engine | None = None) -> Engine:
+    """The compiled loops for NumPy arrays, the definition for every other namespace.
+
+    Parameters
+    ----------
+    engine : "numba", "namespace", Engine or None
+        None: by the array. The named one that is not compiled goes by slabs, whatever the layout.
+    """
+    if not (engine is None or isinstance(engine, str)):
+        return engine
+    if engine not in (None, "numba", "namespace"):
+        raise ValueError(f'engine must be "numba", "namespace" or None, got {engine!r}')
+    is_numpy = array_api_compat.is_numpy_array(array)
+    if engine == "numba" and not is_numpy:
+        raise ValueError(f"the compiled engine takes NumPy arrays, got {type(array).__name__}")
+    if engine == "numba" or (engine is None and is_numpy):
+        return CompiledEngine()
+    sweeps = engine is None and array_api_compat.is_cupy_array(array)
+    return ArrayApiEngine(array_api_compat.array_namespace(array), array_api_compat.device(array), sweeps)
 
 
 def contract(array: Array, rows: Sequence[Rows | None], engine: Engine, out: Array | None = None) -> Array:
@@ -78,10 +96,10 @@ def contract(array: Array, rows: Sequence[Rows | None], engine: Engine, out: Arr
     order = cheapest_order(tuple(array.shape), costs)
     for step, axis in enumerate(order, 1):
         array = engine.scatter(array, axis, active[axis], out if step == len(order) else None)
-    if out is not None and not order:
-        out += array
-        return out
-    return array
+    if out is None or array is out:
+        return array
+    out += array
+    return out
 
 
 def expand(array: Array, rows: Sequence[Rows | None], engine: Engine, out: Array | None = None) -> Array:
@@ -109,9 +127,9 @@ def cheapest_order(shape: tuple[int, ...], stages: tuple[tuple[int, int, int, in
 
     def work(order: Sequence[tuple[int, int, int, int]]) -> int:
         total, size = 0, math.prod(shape)
-        for _, before, after, each in order:
+        for _, before, after, operations in order:
             rest = size // max(before, 1)
-            total += rest * each
+            total += rest * operations
             size = rest * after
         return total
 
@@ -122,15 +140,29 @@ def cheapest_order(shape: tuple[int, ...], stages: tuple[tuple[int, int, int, in
 
 
 @dataclass(frozen=True)
-class Namespace:
-    """Contractions in any array namespace: one matrix product, or one per cell that holds rows."""
+class ArrayApiEngine:
+    """Contractions by array-API functions: one matrix product, or one per cell that holds rows.
+
+    Attributes
+    ----------
+    xp, device
+        The namespace, and where its arrays are.
+    sweeps : bool
+        See `Engine`.
+    short_box : int
+        Times the values of a row: a box of no more entries is one product.
+    sizes : CellSizes
+        Of groups that go from cell to cell.
+    """
 
     xp: Any
     device: Any
-    sweeps: bool = True
+    sweeps: bool = False
+    short_box: int = SHORT_BOX
+    sizes: CellSizes = SIZES
 
     def sort(self, features: Sequence[Features], coordinates: Sequence[Array]) -> Tiles | None:
-        return Tiles.sort(features, coordinates, self.xp, self.device)
+        return Tiles.sort(features, coordinates, self.xp, self.device, self.sizes)
 
     def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
         return features.locate(x)
@@ -139,63 +171,62 @@ class Namespace:
         return features.features(cell, z, order)
 
     def scatter(self, array: Array, axis: int, rows: Rows, out: Array | None = None) -> Array:
-        found = self._scatter(array, axis, rows)
-        if out is None:
-            return found
-        out += found
-        return out
-
-    def _scatter(self, array: Array, axis: int, rows: Rows) -> Array:
         xp = self.xp
         front, rest = self._matrix(array, axis)
-        if _is_short(rows):
-            found = xp.matmul(self._host(_dense(rows).T), front)
-            return self._back(found, axis, array.shape)
-        out = xp.zeros((*itertools.chain(*rows.shape), rest), dtype=xp.float64, device=self.device)
-        patch = (*itertools.chain(*rows.patch), rest)
-        table = self._host(_patch_table(rows))
+        if self._is_short(rows):
+            return self._back(xp.matmul(self._put(_dense(rows).T), front), axis, array.shape)
+        out = xp.zeros((*itertools.chain(*rows.box), rest), dtype=xp.float64, device=self.device)
+        # Pairs fill a triangle of a support; the last row of the padded total is zero, and goes to the rest of it.
+        table = np.full(math.prod(k * o for k, o in rows.support), rows.width, dtype=np.int64)
+        table[rows.places_in_support()] = np.arange(rows.width)
+        to_support = self._put(table)
         gap = xp.zeros((1, rest), dtype=xp.float64, device=self.device)
-        for place, tiles in _cells(rows):
+        for place, batches in _by_cell(rows):
             total = gap
-            for tile in tiles:
-                total = total + xp.matmul(self._host(_products(rows, tile).T), self._take(front, tile))
-            # Pairs fill a triangle of the patch; the last row of the padded total is zero.
-            filled = xp.take(xp.concat([total, gap]), table, axis=0)
-            out[place] += xp.reshape(filled, patch)
+            for batch in batches:
+                total = total + xp.matmul(self._put(_products(rows, batch).T), self._take(front, batch))
+            filled = xp.take(xp.concat([total, gap]), to_support, axis=0)
+            out[place] += xp.reshape(filled, (*itertools.chain(*rows.support), rest))
         return self._back(xp.reshape(out, (rows.extent, rest)), axis, array.shape)
 
     def gather(self, array: Array, axis: int, rows: Rows, out: Array | None = None) -> Array:
         xp = self.xp
         front, rest = self._matrix(array, axis)
-        if len(rows.functions) > 1:  # scattered positions: each has a patch of its own
-            return self._back(self._gather_patches(front, rows), axis, array.shape)
-        if _is_short(rows) and not rows.pairs:  # pairs that do not exist may be anything
-            return self._back(xp.matmul(self._host(_dense(rows)), front), axis, array.shape)
-        front = xp.reshape(front, (*itertools.chain(*rows.shape), rest))
-        done, parts = [], []
-        places = rows.places_in_patch()  # of pairs a triangle
-        for place, tiles in _cells(rows):
-            patch = self._take(xp.reshape(front[place], (-1, rest)), places)
-            for tile in tiles:
-                parts.append(xp.matmul(self._host(_products(rows, tile)), patch))
-                done.append(tile)
-        if not parts:
+        if len(rows.functions) > 1:  # scattered positions: each has a support of its own
+            return self._back(self._gather_by_row(front, rows), axis, array.shape)
+        if self._is_short(rows) and not rows.pairs:  # pairs that do not exist may be anything
+            return self._back(xp.matmul(self._put(_dense(rows)), front), axis, array.shape)
+        front = xp.reshape(front, (*itertools.chain(*rows.box), rest))
+        done, values = [], []
+        places = rows.places_in_support()  # of pairs a triangle
+        for place, batches in _by_cell(rows):
+            support = self._take(xp.reshape(front[place], (-1, rest)), places)
+            for batch in batches:
+                values.append(xp.matmul(self._put(_products(rows, batch)), support))
+                done.append(batch)
+        if not values:
             return xp.zeros(_replaced(array.shape, axis, 0), dtype=xp.float64, device=self.device)
         inverse = np.argsort(np.concatenate(done), kind="stable")
-        return self._back(self._take(xp.concat(parts), inverse), axis, array.shape)
+        return self._back(self._take(xp.concat(values), inverse), axis, array.shape)
 
-    def _gather_patches(self, front: Array, rows: Rows) -> Array:
-        """[R, rest] to [n, rest], the patches of many rows at a time."""
-        xp, start, places, parts = self.xp, rows.start(), rows.places(), []
-        tile = max(1, TILE // (rows.width * max(1, int(front.shape[1]))))
-        for first in range(0, rows.count, tile):
-            which = np.arange(first, min(first + tile, rows.count))
+    def _gather_by_row(self, front: Array, rows: Rows) -> Array:
+        """[R, rest] to [n, rest], the supports of many rows at a time."""
+        xp, start, places, values = self.xp, rows.start(), rows.places(), []
+        at_once = max(1, PRODUCT_ENTRIES // (rows.width * max(1, int(front.shape[1]))))
+        for first in range(0, rows.count, at_once):
+            which = np.arange(first, min(first + at_once, rows.count))
             at = (start[which, None] + places).reshape(-1)
-            patches = xp.reshape(xp.take(front, self._host(at), axis=0), (which.size, rows.width, -1))
-            parts.append(xp.matmul(self._host(_products(rows, which)[:, None, :]), patches)[:, 0, :])
-        return xp.concat(parts) if parts else front[:0, :]
+            supports = xp.reshape(xp.take(front, self._put(at), axis=0), (which.size, rows.width, -1))
+            values.append(xp.matmul(self._put(_products(rows, which)[:, None, :]), supports)[:, 0, :])
+        return xp.concat(values) if values else front[:0, :]
 
-    def _host(self, table: np.ndarray[Any, Any]) -> Array:
+    def _is_short(self, rows: Rows) -> bool:
+        """Whether one product with zeros among its numbers takes less time than one for each cell."""
+        size = rows.count * rows.extent
+        one_axis = len(rows.functions) == 1
+        return one_axis and rows.extent <= self.short_box * rows.width and 0 < size <= PRODUCT_ENTRIES
+
+    def _put(self, table: NDArray[Any]) -> Array:
         """A small host table on the device of the data."""
         return self.xp.asarray(np.ascontiguousarray(table), device=self.device)
 
@@ -203,7 +234,7 @@ class Namespace:
         """Rows of a matrix; a view where they follow each other."""
         if rows.size and rows[-1] - rows[0] == rows.size - 1 and bool(np.all(np.diff(rows) == 1)):
             return matrix[int(rows[0]) : int(rows[-1]) + 1, :]
-        return self.xp.take(matrix, self._host(rows), axis=0)
+        return self.xp.take(matrix, self._put(rows), axis=0)
 
     def _matrix(self, array: Array, axis: int) -> tuple[Array, int]:
         """The array as [axis, rest], and the length of the rest."""
@@ -215,8 +246,7 @@ class Namespace:
     def _back(self, matrix: Array, axis: int, shape: Sequence[int]) -> Array:
         """[new, rest] as an array with `axis` replaced."""
         xp, ndim = self.xp, len(shape)
-        rest = [shape[i] for i in range(ndim) if i != axis]
-        array = xp.reshape(matrix, (matrix.shape[0], *rest))
+        array = xp.reshape(matrix, (matrix.shape[0], *(n for i, n in enumerate(shape) if i != axis)))
         return xp.permute_dims(array, (*range(1, axis + 1), 0, *range(axis + 1, ndim)))
 
 
@@ -224,31 +254,25 @@ def _replaced(shape: Sequence[int], axis: int, length: int) -> tuple[int, ...]:
     return (*shape[:axis], length, *shape[axis + 1 :])
 
 
-def _is_short(rows: Rows) -> bool:
-    """Whether one product with zeros among its numbers is sooner done than one for each cell."""
-    size = rows.count * rows.extent
-    return len(rows.functions) == 1 and rows.extent <= SHORT * rows.width and 0 < size <= TILE
-
-
 def _dense(rows: Rows) -> Floats:
-    """Values of the rows of one axis at all entries of the stretch: [n, R]."""
+    """Values of the rows of one axis at all entries of the box: [n, R]."""
     out = np.zeros((rows.count, rows.extent))
     np.put_along_axis(out, rows.start()[:, None] + rows.places(), rows.values[0], axis=1)
     return out
 
 
-def _cells(rows: Rows) -> Iterator[tuple[tuple[Any, ...], Iterator[Integers]]]:
-    """For each cell that holds rows: where its patch lies in the stretch, and the rows, tile by tile."""
+def _by_cell(rows: Rows) -> Iterator[tuple[Any, Iterator[Integers]]]:
+    """For each cell that holds rows: where its support lies in the box, and the rows, some at a time."""
     start = rows.start()
     order = np.argsort(start, kind="stable")
     borders = np.flatnonzero(np.diff(start[order], prepend=-1, append=-1))
-    tile = max(1, TILE // max(rows.width, 1))
+    at_once = max(1, PRODUCT_ENTRIES // max(rows.width, 1))
     for first, last in itertools.pairwise(borders.tolist()):
-        row = order[first]
-        place: list[Any] = []
-        for base, (functions, offsets) in zip(rows.base, rows.patch, strict=True):
+        row, place = order[first], []
+        for base, (functions, offsets) in zip(rows.base, rows.support, strict=True):
             place += [slice(int(base[row]), int(base[row]) + functions), slice(0, offsets)]
-        yield (*place, ...), (order[i : min(i + tile, last)] for i in range(first, last, tile))
+        batches = (order[i : min(i + at_once, last)] for i in range(first, last, at_once))
+        yield (*place, ...), batches
 
 
 def _products(rows: Rows, which: Integers) -> Floats:
@@ -259,51 +283,62 @@ def _products(rows: Rows, which: Integers) -> Floats:
     return out
 
 
-def _patch_table(rows: Rows) -> Integers:
-    """For each entry of the patch the value that goes there; `width` for none."""
-    table = np.full(math.prod(k * o for k, o in rows.patch), rows.width, dtype=np.int64)
-    table[rows.places_in_patch()] = np.arange(rows.width)
-    return table
-
-
 # Its compiled twin
 
 
-class Compiled:
-    """Contractions of NumPy arrays in compiled loops."""
+@dataclass(frozen=True)
+class CompiledEngine:
+    """Contractions of NumPy arrays in compiled loops.
+
+    Attributes
+    ----------
+    sweeps : bool
+        See `Engine`.
+    sizes : CellSizes
+        Of groups that go from cell to cell.
+    """
 
     sweeps: bool = True
+    sizes: CellSizes = SIZES
 
     def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Cells | None:
-        return Cells.sort(features, coordinates, self)
+        return Cells.sort(features, coordinates, self, self.sizes)
 
     def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
+        from xspline.kernels.compiled import (
+            cells as loops,
+        )  # numba takes 0.3 s to import: not before it is needed
+
         if not isinstance(features, LocalSpline):
             return features.locate(x)
         cell, z, (lo, hi) = np.empty(x.size, dtype=np.int64), np.empty(x.size), features.ends
         ends = np.nextafter((lo, hi), (-np.inf, np.inf))
         step, x = float(features.lengths[0]), np.require(x, np.float64, ["C", "W"])
         edges = np.array(features.edges)  # writable, as every argument is: one specialisation
-        _kernels().locate(x, edges, step, ends, features.uniform, features.periodic, cell, z)
+        loops.locate(x, edges, step, ends, features.uniform, features.periodic, cell, z)
         return cell, z
 
     def values(self, features: Features, cell: Integers, z: Floats, order: int) -> Floats:
+        from xspline.kernels.compiled import cells as loops
+
         if not isinstance(features, LocalSpline):
             return features.features(cell, z, order)
         out = np.empty((cell.size, features.width))
-        _kernels().series(cell, z, np.array(features.derivative_table(order), order="C"), out)
+        loops.series(cell, z, np.array(features.derivative_table(order), order="C"), out)
         return out
 
     def scatter(self, array: Floats, axis: int, rows: Rows, out: Floats | None = None) -> Floats:
-        kernels, flat = _kernels(), _three(array, axis)
+        from xspline.kernels.compiled import contraction as loops
+
+        flat = _three(array, axis)
         out = np.zeros(_replaced(array.shape, axis, rows.extent)) if out is None else out
         total = out.reshape(flat.shape[0], rows.extent, flat.shape[2])
         start, places = rows.start(), rows.places()
         if len(rows.functions) == 1:
-            _scatter_kernels().scatter(flat, start, places, rows.values[0], total)
+            loops.scatter(flat, start, places, rows.values[0], total)
         else:
-            order, functions = np.argsort(start, kind="stable"), np.array(rows.functions)
-            kernels.scatter_products(flat, order, start, places, rows.table, functions, rows.pairs, total)
+            known = ProductRows(start, places, rows.table, np.array(rows.functions))
+            loops.scatter_products(flat, np.argsort(start, kind="stable"), known, rows.pairs, total)
         return out
 
     def gather(self, array: Floats, axis: int, rows: Rows, out: Floats | None = None) -> Floats:
@@ -320,59 +355,21 @@ class Compiled:
 
 def _gather(flat: Floats, rows: Rows, out: Floats) -> Floats:
     """`out` [before, n, after] from `flat` [before, R, after]."""
+    from xspline.kernels.compiled import contraction as loops
+
     start, places, table = rows.start(), rows.places(), rows.table
-    if len(rows.functions) == 1:
-        kernels = _gather_kernels()
-        kernels.gather(flat, start, places, rows.values[0], np.empty(kernels.TILE), out)
-        return out
     functions = np.array(rows.functions)
-    if rows.pairs and flat.shape[2] == 1:
+    if functions.size == 1:
+        loops.gather(flat, start, places, rows.values[0], out)
+    elif rows.pairs and flat.shape[2] == 1:
         order = np.argsort(start)
-        _kernels().gather_folded(flat, order, start[order], places, table[order], functions, out)
+        loops.gather_folded(flat, order, ProductRows(start[order], places, table[order], functions), out)
     else:
-        out[:] = 0.0
-        _kernels().gather_products(flat, start, places, table, functions, rows.pairs, out)
+        loops.gather_products(flat, ProductRows(start, places, table, functions), rows.pairs, out)
     return out
-
-
-def _kernels() -> ModuleType:
-    from . import compiled  # numba takes 0.3 s to import: not before the first kernel call
-
-    return compiled
-
-
-def _scatter_kernels() -> ModuleType:
-    from . import compiled_scatter
-
-    return compiled_scatter
-
-
-def _gather_kernels() -> ModuleType:
-    from . import compiled_gather
-
-    return compiled_gather
 
 
 def _three(array: Floats, axis: int) -> Floats:
     """The array as [before, axis, after], contiguous and writable: one specialisation of each kernel."""
     shape = math.prod(array.shape[:axis]), array.shape[axis], math.prod(array.shape[axis + 1 :])
     return np.require(array, np.float64, ["C", "W"]).reshape(shape)
-
-
-def choose_engine(array: Array, engine: str | None = None) -> Engine:
-    """The compiled loops for NumPy arrays, the definition for every other namespace.
-
-    Parameters
-    ----------
-    engine : "numba", "namespace" or None
-        None: by the array. The named one that is not compiled goes by slabs, whatever the layout.
-    """
-    if engine not in (None, "numba", "namespace"):
-        raise ValueError(f'engine must be "numba", "namespace" or None, got {engine!r}')
-    is_numpy = array_api_compat.is_numpy_array(array)
-    if engine == "numba" and not is_numpy:
-        raise ValueError(f"the compiled engine takes NumPy arrays, got {type(array).__name__}")
-    if engine == "numba" or (engine is None and is_numpy):
-        return Compiled()
-    where = array_api_compat.array_namespace(array), array_api_compat.device(array)
-    return Namespace(*where, sweeps=engine is None)

@@ -1,0 +1,1 @@
+"""Loops compiled by numba, imported at the first call that needs them."""

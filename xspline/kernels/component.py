@@ -1,0 +1,247 @@
+"""Moments and pairs of a component of a block: contracted slab by slab, or, where rows are sorted, cell by cell.
+
+`SumsBySlab` contracts slabs in the order of the data. Where cells hold several rows, as those of scattered
+observations, stations or curvilinear grids do, it is faster to go from cell to cell: `SumsByCell`. Which way is
+taken depends on shapes alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from xspline.kernels.engines import contract
+from xspline.kernels.layout import Array, Bools, Floats, Integers, native, to_host, to_namespace
+from xspline.kernels.points.cells import ByCell, Totals
+from xspline.kernels.rows import Rows
+from xspline.kernels.walk import Component, SlabBox, Walk
+
+MEMBERS = 16  # batch members that share a pass over rows sorted by cell; more of them go slab by slab
+
+
+class SumsBySlab:
+    """Sum of contracted slabs, in the order of the slab axes, unrolled; tidied once, at the end.
+
+    Parameters
+    ----------
+    walk : Walk
+    component : Component
+        Other groups have extent 1 and vanish, except batch axes.
+    pairs : bool
+        Pairs (G) or moments (h).
+    last : int, optional
+        The slab axis whose coefficients are the last of the total, as they are of what `add_lines` takes.
+    """
+
+    def __init__(self, walk: Walk, component: Component, pairs: bool, last: int | None = None) -> None:
+        self.walk, self.component, self.pairs = walk, component, pairs
+        self.order = sorted(range(len(walk.slab_axes)), key=lambda i: (i == last, i))
+        lengths: list[int] = []
+        for i in self.order:
+            axis = walk.slab_axes[i]
+            if axis.is_batch:
+                lengths.append(walk.lengths[i] if axis.group in component else 1)
+            elif axis.group in component:
+                for a in axis.coefficient_axes:
+                    lengths += [walk.ranges[a].extent, walk.space.features[a].offsets if pairs else 1]
+        self.total = walk.xp.zeros(tuple(lengths), dtype=walk.xp.float64, device=walk.device)
+
+    def add(self, slab: Array, box: SlabBox) -> None:
+        """Contract a slab and add it to the coefficients of its rows and batch members."""
+        rows = self._rows(box)
+        slab = contract(slab, rows, self.walk.engine)
+        place, _ = self._place(rows, box)
+        self.total[place] += self.walk.xp.reshape(slab, self.total[place].shape)
+
+    def add_lines(self, lines: Array, box: SlabBox) -> None:
+        """Add what is contracted along the last slab axis already: its coefficients are the last axis of `lines`."""
+        rows = self._rows(box)
+        place, shape = self._place(rows, box)
+        others, target = [*(rows[i] for i in self.order[:-1]), None], self.total[place]
+        if isinstance(target, np.ndarray) and target.flags.c_contiguous:
+            contract(lines, others, self.walk.engine, target.reshape(shape))
+        else:
+            sums = contract(lines, others, self.walk.engine)
+            self.total[place] += self.walk.xp.reshape(sums, target.shape)
+
+    def _rows(self, box: SlabBox) -> list[Rows | None]:
+        rows = self.walk.slab_rows(box, self.component)
+        return [r.paired() if r is not None and self.pairs else r for r in rows]
+
+    def _place(self, rows: Sequence[Rows | None], box: SlabBox) -> tuple[tuple[slice, ...], tuple[int, ...]]:
+        """Where rows and batch members go in the total, and how many entries that is for each slab axis."""
+        places: list[slice] = []
+        lengths: list[int] = []
+        for i in self.order:
+            axis, r, spans = self.walk.slab_axes[i], rows[i], []
+            if axis.is_batch:
+                spans = [box.spans[i] if axis.group in self.component else slice(0, 1)]
+            elif r is not None:
+                spans = r.spans
+            places += spans
+            lengths.append(math.prod(span.stop - span.start for span in spans))
+        return tuple(places), tuple(lengths)
+
+    def finish(self) -> Floats:
+        """The total on the host: [k.., o.., b..] for pairs, [k.., b..] else."""
+        walk, total = self.walk, to_host(self.total)
+        position, functions, batch = 0, {}, {}
+        for axis in (walk.slab_axes[i] for i in self.order):
+            if axis.is_batch:
+                batch[walk.layout.batch_axes.index(axis.axes[0])] = position
+                position += 1
+            elif axis.group in self.component:
+                for a in axis.coefficient_axes:
+                    total = roll_up(total, position, walk.ranges[a].length)
+                    functions[a] = position
+                    position += 2
+        firsts = [functions[a] for a in sorted(functions)]
+        order = [*firsts, *(first + 1 for first in firsts), *(batch[b] for b in sorted(batch))]
+        out, ndim = np.transpose(total, order), len(firsts)
+        if not self.pairs:
+            out = out.reshape(out.shape[:ndim] + out.shape[2 * ndim :])
+        return np.asarray(out, order="C")
+
+
+def roll_up(array: Floats, position: int, length: int) -> Floats:
+    """Add the overhang of a full circle to its beginning."""
+    before = (slice(None),) * position
+    tail = array[(*before, slice(length, None))]
+    if not tail.shape[position]:
+        return array
+    out = array[(*before, slice(length))].copy()
+    # A circle shorter than its overhang would have to be added more than once around; such bases are global.
+    out[(*before, slice(tail.shape[position]))] += tail
+    return out
+
+
+class SumsByCell:
+    """Sums over a component that holds one group, whose rows are sorted by cell, and perhaps batch dimensions."""
+
+    def __init__(self, walk: Walk, component: Component, cells: ByCell, index: int) -> None:
+        self.walk, self.component, self.cells, self.index = walk, component, cells, index
+        # Other groups are outside the component: of length one.
+        axes = list(zip(walk.slab_axes, walk.lengths, strict=True))
+        self.lengths = [n if axis.group in component else 1 for axis, n in axes]
+        self.batch = [n for (axis, _), n in zip(axes, self.lengths, strict=True) if axis.is_batch]
+        self.members = math.prod(self.batch)
+        self._whole_weights: dict[int, Array] = {}  # on a device, with the axes of slabs
+
+    @staticmethod
+    def of(walk: Walk, component: Component) -> SumsByCell | None:
+        """None unless the component is of this kind."""
+        axes = enumerate(walk.slab_axes)
+        chosen = [i for i, axis in axes if axis.group in component and not axis.is_batch]
+        cells = walk.cells(chosen[0]) if len(chosen) == 1 else None
+        if cells is None:
+            return None
+        sums = SumsByCell(walk, component, cells, chosen[0])
+        return sums if sums.members <= MEMBERS else None
+
+    def sums(self, reference: float, moment: bool, pairs: bool) -> tuple[Floats, Floats]:
+        """Moment [k.., b..] and pairs [k.., o.., b..] of a whole block; empty where they are not wanted."""
+        walk, xp = self.walk, self.walk.xp
+        numbers, members = range(len(walk.block.weights)), self.members
+        totals = self._totals(members * moment, members * pairs)
+        for first, rows in self.cells.slabs(members):
+            e = self._values(rows) - reference
+            finite, weight = xp.isfinite(e), self._weights(rows, numbers)
+            if weight is None:
+                w = xp.astype(finite, xp.float64)
+            else:
+                weight = self._members(xp.broadcast_to(weight, self._shape(rows)))
+                w = xp.where(finite, weight, xp.zeros_like(weight))
+            e = w * xp.where(finite, e, xp.zeros_like(e))
+            totals.add(first, rows, w[: members * pairs, :], e[: members * moment, :])
+        return self._finish(totals.moment, totals, ()), self._finish(totals.pairs, totals, totals.offsets)
+
+    def pairs_of(self, mask: Bools, numbers: Sequence[int]) -> Floats:
+        """Pairs [k.., o.., b..] of a component: its mask, one axis per slab axis, and the weights it spans."""
+        xp, totals = self.walk.xp, self._totals(0, self.members)
+        inside = to_namespace(mask, xp, self.walk.device)
+        for first, rows in self.cells.slabs(self.members):
+            w = xp.astype(xp.take(inside, rows, axis=self.index), xp.float64)
+            weight = self._weights(rows, numbers)
+            if weight is not None:
+                w = xp.where(w > 0, w * weight, xp.zeros_like(w * weight))
+            w = self._members(w)
+            totals.add(first, rows, w, w[:0, :])
+        return self._finish(totals.pairs, totals, totals.offsets)
+
+    # Slabs of rows: [batch members, rows]
+
+    @cached_property
+    def _on_device(self) -> Array:
+        """The values on a device, with the axes of slabs."""
+        return self.walk.xp.reshape(self.walk.ordered, tuple(self.lengths))
+
+    def _at(self, rows: Integers, axes: Sequence[int]) -> tuple[Integers | slice, ...]:
+        """How some rows are taken from a NumPy array over these axes of the values."""
+        mine, shape = self.walk.slab_axes[self.index].axes, self.walk.shape
+        places = (rows,) if len(mine) == 1 else np.unravel_index(rows, [shape[axis] for axis in mine])
+        at = dict(zip(mine, places, strict=True))
+        return tuple(at.get(axis, slice(None)) for axis in axes)
+
+    def _shape(self, rows: Array) -> tuple[int, ...]:
+        return tuple(int(rows.shape[0]) if i == self.index else n for i, n in enumerate(self.lengths))
+
+    def _members(self, array: Array) -> Array:
+        """The axes of slabs to [members, rows]."""
+        xp, order = self.walk.xp, [i for i in range(array.ndim) if i != self.index]
+        moved = xp.permute_dims(array, (*order, self.index))
+        moved = xp.reshape(moved, (-1, moved.shape[-1]))
+        return np.ascontiguousarray(moved) if isinstance(moved, np.ndarray) else moved
+
+    def _values(self, rows: Array) -> Array:
+        walk, xp = self.walk, self.walk.xp
+        if walk.on_host:  # no copy of a block whose axes are not in order
+            slab = walk.ordered[self._at(rows, walk.axis_order)]
+        else:
+            slab = xp.take(self._on_device, rows, axis=self.index)
+        return self._members(xp.reshape(native(slab, xp), self._shape(rows)))
+
+    def _weights(self, rows: Array, numbers: Sequence[int]) -> Array | None:
+        """Product of some weights, zero where one is bad, with the axes of slabs: of extent 1 where it may be."""
+        xp, total = self.walk.xp, None
+        for number in numbers:
+            slab = self._weight(rows, number)
+            slab = xp.where(xp.logical_and(xp.isfinite(slab), slab >= 0), slab, xp.zeros_like(slab))
+            total = slab if total is None else total * slab
+        return total
+
+    def _weight(self, rows: Array, number: int) -> Array:
+        (axes, array), walk = self.walk.block.weights[number], self.walk
+        if not walk.on_host:
+            if number not in self._whole_weights:
+                self._whole_weights[number] = walk.weight_of(number, walk.whole_box(self.component))
+            weight = self._whole_weights[number]
+            return walk.xp.take(weight, rows, axis=self.index) if weight.shape[self.index] > 1 else weight
+        order = sorted(range(len(axes)), key=lambda i: walk.axis_order.index(axes[i]))
+        slab = native(np.transpose(array, order)[self._at(rows, tuple(axes[i] for i in order))], np)
+        lengths = zip(walk.slab_axes, self._shape(rows), strict=True)
+        return slab.reshape([n if set(axis.axes) & set(axes) else 1 for axis, n in lengths])
+
+    def _totals(self, moments: int, pairs: int) -> Totals:
+        axes = self.walk.slab_axes[self.index].coefficient_axes
+        return self.cells.totals([self.walk.ranges[axis] for axis in axes], moments, pairs)
+
+    def _finish(self, total: Floats, totals: Totals, offsets: Sequence[int]) -> Floats:
+        """[members, coefficients, offsets] to [k.., o.., b..], axes in the order of the space."""
+        walk = self.walk
+        axes = walk.slab_axes[self.index].coefficient_axes
+        if not total.shape[0]:
+            return np.zeros(0)
+        total = total.reshape(-1, *totals.extents, *offsets)
+        for number, axis in enumerate(axes):
+            total = roll_up(total, 1 + number, walk.ranges[axis].length)
+        order = np.argsort(axes)
+        moved = [1 + i for i in order] + [1 + len(axes) + i for i in order[: len(offsets)]]
+        total = np.transpose(total, (*moved, 0)).reshape(*(total.shape[i] for i in moved), *self.batch)
+        # Batch dimensions come in the order of the data, batch axes in that of the layout.
+        stored = [axis.axes[0] for axis in walk.slab_axes if axis.is_batch]
+        batch = [stored.index(axis) for axis in walk.layout.batch_axes]
+        ndim = len(moved)
+        return np.ascontiguousarray(np.transpose(total, (*range(ndim), *(ndim + i for i in batch))))

@@ -1,0 +1,195 @@
+"""Sweeps of CuPy arrays by kernels of our own, `sweep.cu`: values are read once, as they are stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xspline.kernels.layout import Array, Floats, Integers
+from xspline.kernels.rows import LineSums, Rows
+
+THREADS = 128  # of a block
+WANTED_THREADS = 1 << 18  # keep a GPU busy
+TILE_ROWS = 64, 1024  # rows of a tile, at least and at most
+HELD_SUMS = 28  # sums of one line that a thread holds where it may choose: pairs of seven functions
+LINES_OF_THREAD = (
+    (8, 4),
+    (16, 2),
+)  # with so few sums, a thread takes so many lines: rows are loaded once for all
+DEPTH = 4  # rows that a thread loads before it uses the first of them
+GRID = 65_535  # blocks along the second and third axis of a launch
+TYPES = {"float32": "float", "float64": "double"}
+
+Kernel: TypeAlias = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]
+"""Called with the numbers of blocks and of threads along each axis, and the arguments."""
+
+
+@lru_cache(maxsize=1)
+def source() -> str:
+    """The kernels of a sweep in CUDA C++."""
+    return files(__package__).joinpath("sweep.cu").read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=64)
+def load_kernel(source: str, name: str, options: tuple[str, ...]) -> Kernel:
+    """A kernel of a source in CUDA C++, compiled for the current GPU."""
+    import cupy
+
+    kernel: Kernel = cupy.RawModule(code=source, options=options).get_function(name)
+    return kernel
+
+
+@dataclass(frozen=True)
+class CudaSweeper:
+    """`sweep.Sweeper` on a GPU.
+
+    Attributes
+    ----------
+    xp, device
+        The namespace of the values, and where they are.
+    load : callable
+        Compiles a kernel of a source, a name and options.
+    tile_rows : tuple of int
+        Rows of a tile, at least and at most.
+    held_sums : int
+        Sums of one line that a thread holds where it may choose.
+    grid : int
+        Blocks along the second axis of a launch.
+    """
+
+    xp: Any
+    device: Any
+    load: Callable[[str, str, tuple[str, ...]], Kernel] = load_kernel
+    tile_rows: tuple[int, int] = TILE_ROWS
+    held_sums: int = HELD_SUMS
+    grid: int = GRID
+
+    def per_line(self, rows: Rows) -> int:
+        tiles = math.ceil(rows.count / self.tile_rows[1])  # shorter ones are for few lines
+        return 2 * rows.extent + tiles * (rows.width + 3)
+
+    def reads(self, array: Array) -> bool:
+        return str(array.dtype) in TYPES and bool(array.flags.c_contiguous)
+
+    def readable(self, array: Array) -> Array:
+        kind = self.xp.float32 if str(array.dtype) == "float32" else self.xp.float64
+        return array.astype(kind, order="C")
+
+    def sweep(self, values: Array, column: int, after: int, rows: Rows, reference: float | None) -> LineSums:
+        """One launch reads the values, a second adds what tiles have in common."""
+        xp, (before, length, stored) = self.xp, values.shape
+        lines, extent = before * after, rows.extent
+        tiling = Tiling.of(rows, lines, self.tile_rows, self.held_sums)
+        tables, table = self._put_all(tiling.tables), self._put(tiling.values)
+        options = (f"-DVALUE={TYPES[str(values.dtype)]}", *tiling.options)
+        sums = self._empty((tiling.slots, lines), xp.float64)
+        shape = (0 if rows.pairs else tiling.tiles, lines)
+        scalars = [self._empty(shape, dtype) for dtype in (xp.float64, xp.int64, xp.int64)]
+        sizes = (length, stored, column, after, lines, table.shape[1], tiling.tiles)
+        numbers = [*map(np.int64, sizes), np.float64(0.0 if reference is None else reference)]
+        blocks = -(-lines // (THREADS * tiling.lines)), min(tiling.tiles, self.grid), tiling.groups
+        arguments = (values, table, *tables[:-2], *numbers, sums, *scalars)
+        self.load(source(), "sweep", options)(blocks, (THREADS, 1, 1), arguments)
+        out = self._empty((extent, lines), xp.float64)
+        blocks = -(-lines // THREADS), min(extent, self.grid), 1
+        arguments = (sums, *tables[-2:], np.int64(lines), np.int64(extent), out)
+        self.load(source(), "gather", options)(blocks, (THREADS, 1, 1), arguments)
+        out = xp.reshape(xp.permute_dims(out, (1, 0)), (before, after, extent))
+        if reference is None:
+            return LineSums(out)
+        return LineSums(out, *(xp.reshape(xp.sum(a, axis=0), (before, after)) for a in scalars))
+
+    def _empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        return self.xp.empty(shape, dtype=dtype, device=self.device)
+
+    def _put(self, table: NDArray[Any]) -> Array:
+        return self.xp.asarray(np.ascontiguousarray(table), device=self.device)
+
+    def _put_all(self, tables: Sequence[Integers]) -> list[Array]:
+        """Tables on the GPU, in one transfer."""
+        ends, together = np.cumsum([table.size for table in tables]), self._put(np.concatenate(tables))
+        return [together[end - table.size : end] for table, end in zip(tables, ends.tolist(), strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Tiling:
+    """How sorted rows are shared out among threads.
+
+    Attributes
+    ----------
+    tiles, groups, lines : int
+        How many tiles of rows there are, groups of columns, and lines of one thread.
+    slots : int
+        Sums of all tiles of a line, before those that tiles have in common are added.
+    owner : ndarray, int64 [slots]
+        The entry of the contraction that each slot belongs to; -1 for none.
+    values : ndarray, float64 [n, columns]
+        Values of the rows, filled up with zeros to full groups.
+    tables : tuple of ndarray, int64
+        Of both kernels, in the order of their arguments.
+    options : tuple of str
+        What the kernels are compiled for.
+    """
+
+    tiles: int
+    groups: int
+    lines: int
+    slots: int
+    owner: Integers
+    values: Floats
+    tables: tuple[Integers, ...]
+    options: tuple[str, ...]
+
+    @staticmethod
+    def of(rows: Rows, lines: int, tile_rows: tuple[int, int], held_sums: int) -> Tiling:
+        """Tiles that give enough threads something to do."""
+        known, (functions,), columns = rows.sorted, rows.functions, rows.width
+        # With several cells a thread moves from support to support, and holds all sums of one.
+        local = known.ends.size > 1
+        groups = 1 if local else -(-columns // held_sums)
+        width = -(-columns // groups)
+        padded = groups * width - columns
+        abreast = next((n for most, n in LINES_OF_THREAD if width <= most), 1)
+        offsets = functions if rows.pairs and local else 1
+
+        length = rows.count * -(-lines // abreast) // WANTED_THREADS
+        length = min(max(length, tile_rows[0]), tile_rows[1])
+        tiles = np.append(np.arange(length, rows.count, length), rows.count)  # rows up to the end of each
+        runs = np.union1d(known.ends, tiles)  # rows up to the end of each run of one cell in one tile
+        if local:
+            first, last = known.start[np.append(0, tiles[:-1])], known.start[tiles - 1]
+            slots = last - first + functions * offsets
+            owner = np.concatenate([np.arange(n) + begin for n, begin in zip(slots, first, strict=True)])
+        else:
+            slots = np.full(tiles.size, groups * width)
+            places = np.pad(known.places + known.start[0], (0, padded), constant_values=-1)
+            owner = np.tile(places, tiles.size)
+        owned = np.flatnonzero(owner >= 0)
+        tables = (
+            known.order,
+            known.words,
+            runs,
+            known.start[np.append(0, runs[:-1])],
+            np.searchsorted(runs, tiles, side="right"),
+            np.cumsum(slots) - slots,
+            np.cumsum(np.bincount(owner[owned], minlength=rows.extent)),
+            owned[np.argsort(owner[owned], kind="stable")],
+        )
+        numbers = {
+            "MOMENT": int(not rows.pairs),
+            "FUNCTIONS": functions if local else 0,
+            "OFFSETS": offsets,
+            "WIDTH": width,
+            "LINES": abreast,
+            "DEPTH": DEPTH,
+        }
+        options = tuple(f"-D{name}={number}" for name, number in numbers.items())
+        values = np.pad(known.values, ((0, 0), (0, padded)))
+        return Tiling(tiles.size, groups, abreast, owner.size, owner, values, tables, options)

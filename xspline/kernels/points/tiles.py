@@ -1,0 +1,345 @@
+"""Rows of a group with several coefficient axes, sorted by cell, in any array namespace: for devices.
+
+The twin of `cells`. Rows are located, sorted by cell and cut into tiles of equally many rows of one cell; the sums
+of products of columns of a tile are one matrix product, and all tiles of a slab are one batch. Nothing here loops
+over rows or cells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import array_api_compat
+import numpy as np
+from numpy.typing import NDArray
+
+from xspline.kernels.layout import Array, Floats, Integers, to_host
+from xspline.kernels.points.cells import ByCell, CellSizes, cell_range, columns_of, given_columns
+from xspline.kernels.rows import CoefficientRange
+from xspline.spaces.bspline import LocalSpline
+from xspline.spaces.features import Features
+
+SUMS_KEPT = 1 << 28  # entries of the sums of all cells: 2 GiB
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles(ByCell):
+    """The rows of a group in the order of their cells, on a device; keys and order are int64.
+
+    Attributes
+    ----------
+    xp, device
+        Where the rows are.
+    known : array, bool [n]
+        Rows all of whose coordinates are numbers.
+    ends : ndarray, int64 [occupied]
+        Number of sorted rows up to the end of each cell that holds rows.
+    low, box : tuple of int
+        Per axis the first cell that rows can be in, and how many cells there are from it on.
+    given : tuple of arrays
+        Per axis the local coordinate [1, n], or the columns [L, n] of a basis other than a B-spline.
+    sizes : CellSizes
+    """
+
+    features: tuple[Features, ...]
+    xp: Any
+    device: Any
+    keys: Array
+    known: Array
+    order: Array
+    ends: Integers
+    cells: Integers
+    low: tuple[int, ...]
+    box: tuple[int, ...]
+    given: tuple[Array, ...]
+    sizes: CellSizes
+
+    @staticmethod
+    def sort(
+        features: Sequence[Features], coordinates: Sequence[Array], xp: Any, device: Any, sizes: CellSizes
+    ) -> Tiles | None:
+        """Cells of a group whose features fit; None where rows are too few for so many cells."""
+        count, pairs = int(coordinates[0].shape[0]), list(zip(features, coordinates, strict=True))
+        ranges = [cell_range(f, partial(_ends, x, xp)) for f, x in pairs] if count else []
+        low, box = tuple(a for a, _ in ranges), tuple(b - a + 1 for a, b in ranges)
+        if not count or math.prod(box) > sizes.cells_per_row * count:
+            return None
+        keys, known = xp.zeros(count, dtype=xp.int64, device=device), True
+        outside, given = xp.zeros(count, dtype=xp.bool, device=device), []
+        for f, x, start, length in zip(features, coordinates, low, box, strict=True):
+            if isinstance(f, LocalSpline):
+                cell, z = locate(f, x, xp, device)
+                given.append(xp.reshape(z, (1, -1)))
+            else:
+                host_cell, host_z = f.locate(to_host(x))
+                cell = xp.asarray(host_cell, device=device)
+                given.append(xp.asarray(given_columns(f, host_cell, host_z), device=device))
+            keys = keys * length + (cell - start)
+            known, outside = xp.logical_not(xp.isnan(x)) & known, xp.logical_or(outside, cell < 0)
+        keys = xp.where(outside, xp.full_like(keys, -1), keys)
+        # Sorting goes by the bits of a key: half of them will do.
+        order = xp.argsort(xp.astype(keys, xp.int32) if math.prod(box) < 1 << 31 else keys)
+        borders = xp.arange(math.prod(box) + 1, dtype=xp.int64, device=device)
+        ends = to_host(xp.searchsorted(xp.take(keys, order), borders)).astype(np.int64)
+        occupied = np.flatnonzero(np.diff(ends))
+        if not occupied.size or occupied.size * math.prod(columns_of(f).size for f in features) > SUMS_KEPT:
+            return None
+        cells = np.stack(np.unravel_index(occupied, box), axis=1) + np.array(low)
+        order, ends = order[int(ends[0]) :], ends[occupied + 1] - ends[0]
+        located = (keys, known, order, ends, cells, low, box, tuple(given))
+        return Tiles(tuple(features), xp, device, *located, sizes)
+
+    def labelled(self, span: tuple[int, int]) -> Array:
+        return self.known[span[0] : span[0] + span[1]]
+
+    def slabs(self, members: int) -> Iterator[tuple[int, Array]]:
+        products = math.prod(c.size for c in self.columns[1:]) + members * (self.columns[0].size + 2)
+        rows, count = max(1, self.sizes.device_entries // products), int(self.order.shape[0])
+        for first in range(0, count, rows):
+            yield first, self.order[first : min(first + rows, count)]
+
+    def totals(self, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> TileTotals:
+        return TileTotals(self, ranges, moments, pairs)
+
+    def put(self, table: NDArray[Any]) -> Array:
+        """A small host table beside the rows."""
+        return self.xp.asarray(np.array(table, order="C"), device=self.device)
+
+
+def _ends(x: Array, xp: Any) -> tuple[float, float]:
+    """The least and the greatest of positions, NaN where all are missing."""
+    known = xp.logical_not(xp.isnan(x))
+    if not bool(xp.any(known)):
+        return math.nan, math.nan
+    below, above = (xp.where(known, x, xp.full_like(x, sign * math.inf)) for sign in (1, -1))
+    return float(xp.min(below)), float(xp.max(above))
+
+
+class TileTotals:
+    """`Totals` of tiles: sums of products of columns of each cell, folded at the end."""
+
+    def __init__(self, tiles: Tiles, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> None:
+        self.tiles, self.ranges = tiles, tuple(ranges)
+        self.extents = tuple(span.extent for span in ranges)
+        self.offsets = tuple(f.offsets for f in tiles.features)
+        self._sizes = tuple(f.width for f in tiles.features), tuple(c.size for c in tiles.columns)
+        xp, occupied = tiles.xp, tiles.ends.size
+        self._totals = [
+            xp.zeros((occupied, count, *sizes), dtype=xp.float64, device=tiles.device)
+            for count, sizes in zip((moments, pairs), self._sizes, strict=True)
+        ]
+
+    def add(self, first: int, rows: Array, weights: Array, errors: Array) -> None:
+        """Add sorted rows from the `first` on: weights and weighted errors are [members, rows]."""
+        tiles, xp = self.tiles, self.tiles.xp
+        count, tiling = (
+            int(rows.shape[0]),
+            _Tiling.of(first, int(rows.shape[0]), tiles.ends, tiles.sizes.tile_rows),
+        )
+        step = xp.arange(tiling.length, dtype=xp.int64, device=tiles.device)
+        at = tiles.put(tiling.starts[:, None]) + step[None, :]
+        # The last rows of a cell fill their tile up with rows of others, of weight zero.
+        inside = at < tiles.put(tiling.stops[:, None])
+        at = xp.reshape(_clipped(at, 0, count - 1, xp), (-1,))
+        columns = []
+        for given, about in zip(tiles.given, tiles.columns, strict=True):  # [tiles, L, rows of a tile]
+            lines = xp.take(given, xp.take(rows, at), axis=1)
+            lines = _legendre(lines, about.size, xp) if about.of_position else lines
+            lines = xp.reshape(lines, (lines.shape[0], tiling.starts.size, tiling.length))
+            columns.append(xp.permute_dims(lines, (1, 0, 2)))
+        for total, array, sizes in zip(self._totals, (errors, weights), self._sizes, strict=True):
+            members = int(total.shape[1])
+            if members:
+                taken = xp.reshape(xp.take(array[:members, :], at, axis=1), (members, *inside.shape))
+                taken = xp.where(inside, taken, xp.zeros_like(taken))
+                products = self._products(taken, columns, sizes)
+                total[tiling.cells, ...] += xp.take(
+                    tiling.merged(products, xp), tiles.put(tiling.back), axis=0
+                )
+
+    def _products(self, array: Array, columns: Sequence[Array], sizes: Sequence[int]) -> Array:
+        """Sums over the rows of each tile of products of columns: [tiles, members, columns..]."""
+        xp, (members, tiles, length) = self.tiles.xp, array.shape
+        front = xp.permute_dims(array, (1, 0, 2))[:, :, None, :] * columns[0][:, None, : sizes[0], :]
+        rest = xp.ones((tiles, length, 1), dtype=xp.float64, device=self.tiles.device)
+        for lines, size in zip(columns[1:], sizes[1:], strict=True):
+            turned = xp.matrix_transpose(lines[:, :size, :])  # as the product reads it: no copy turned
+            rest = xp.reshape(rest[:, :, :, None] * turned[:, :, None, :], (tiles, length, -1))
+        front = xp.reshape(front, (tiles, members * sizes[0], length))
+        return xp.reshape(xp.matmul(front, rest), (tiles, members, *sizes))
+
+    # Sums of cells become functions and pairs
+
+    @property
+    def moment(self) -> Floats:
+        """[members, coefficients, 1]."""
+        return self._folded(self._totals[0], pairs=False)
+
+    @property
+    def pairs(self) -> Floats:
+        """[members, coefficients, offsets]."""
+        return self._folded(self._totals[1], pairs=True)
+
+    def _folded(self, total: Array, *, pairs: bool) -> Floats:
+        tiles, xp, members = self.tiles, self.tiles.xp, int(total.shape[1])
+        offsets = self.offsets if pairs else (1,) * len(self.extents)
+        tables = [c.pairs if pairs else c.functions for c in tiles.columns]
+        boxes = zip(tiles.features, self.ranges, tables, tiles.low, tiles.box, strict=True)
+        matrices = [_fold(f, span, table, range(a, a + n), pairs=pairs) for f, span, table, a, n in boxes]
+        shape = (*(e * o for e, o in zip(self.extents, offsets, strict=True)), members)
+        out = xp.zeros(shape, dtype=xp.float64, device=tiles.device)
+        for matrix, array in self._boxes(total, matrices[0], int(tables[0].shape[1])):
+            for axis, fold in enumerate((matrix, *matrices[1:])):
+                array = _along(array, axis, tiles.put(fold), xp)
+            out = out + array
+        split = [length for pair in zip(self.extents, offsets, strict=True) for length in pair]
+        host, axes = to_host(out).reshape(*split, members), range(0, len(split), 2)
+        host = np.transpose(host, (len(split), *axes, *(axis + 1 for axis in axes)))
+        return host.reshape(members, math.prod(self.extents), math.prod(offsets))
+
+    def _boxes(self, total: Array, matrix: Floats, size: int) -> Iterator[tuple[Floats, Array]]:
+        """Cells of the first axis at a time, empty ones too: what folds them, and [m_1 · L_1, …, members]."""
+        tiles, xp, ndim = self.tiles, self.tiles.xp, len(self.extents)
+        lengths, start = tiles.box, np.array(tiles.low)
+        step = max(
+            1, tiles.sizes.device_entries // max(math.prod(lengths[1:]) * math.prod(total.shape[1:]), 1)
+        )
+        gap = xp.zeros((1, *total.shape[1:]), dtype=xp.float64, device=tiles.device)
+        order = [i for axis in range(ndim) for i in (axis, ndim + 1 + axis)]
+        for low in range(0, lengths[0] if total.shape[1] else 0, step):
+            high = min(low + step, lengths[0])
+            first, last = np.searchsorted(tiles.cells[:, 0] - start[0], (low, high))
+            shape = (high - low, *lengths[1:])
+            places = np.full(math.prod(shape), last - first)
+            inside = tiles.cells[first:last] - start - np.array([low] + [0] * (ndim - 1))
+            places[np.ravel_multi_index(tuple(inside.T), shape)] = np.arange(last - first)
+            box = xp.take(xp.concat([total[int(first) : int(last), ...], gap]), tiles.put(places), axis=0)
+            sizes = tuple(box.shape[2:])
+            box = xp.permute_dims(xp.reshape(box, (*shape, *box.shape[1:])), (*order, ndim))
+            merged = (m * columns for m, columns in zip(shape, sizes, strict=True))
+            yield matrix[:, low * size : high * size], xp.reshape(box, (*merged, box.shape[-1]))
+
+
+def _fold(features: Features, span: CoefficientRange, table: Floats, cells: range, *, pairs: bool) -> Floats:
+    """Matrix [extent · offsets, cells · L] that turns the sums of cells of an axis into functions or pairs."""
+    offsets = features.offsets if pairs else 1
+    base, (_, size, count) = span.bases(features), table.shape
+    a, o = features.pair_index() if pairs else (np.arange(count), np.zeros(count, dtype=np.int64))
+    out = np.zeros((span.extent, offsets, len(cells), size))
+    for place, cell in enumerate(cells):
+        if 0 <= base[cell] and base[cell] + features.width <= span.extent:  # others hold no rows
+            out[base[cell] + a, o, place] = table[cell if len(table) > 1 else 0].T
+    return out.reshape(span.extent * offsets, -1)
+
+
+def _along(array: Array, axis: int, matrix: Array, xp: Any) -> Array:
+    """The product with a matrix along one axis."""
+    order = (axis, *(i for i in range(array.ndim) if i != axis))
+    moved = xp.permute_dims(array, order)
+    product = xp.matmul(matrix, xp.reshape(moved, (moved.shape[0], -1)))
+    product = xp.reshape(product, (matrix.shape[0], *moved.shape[1:]))
+    return xp.permute_dims(product, tuple(int(i) for i in np.argsort(order)))
+
+
+def _legendre(z: Array, size: int, xp: Any) -> Array:
+    """P_0 … P_{size - 1} at z [1, n]: [size, n]."""
+    lines = [xp.ones_like(z), z]
+    for n in range(1, size - 1):
+        lines.append(((2 * n + 1) / (n + 1)) * z * lines[n] - (n / (n + 1)) * lines[n - 1])
+    return xp.concat(lines[:size], axis=0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Tiling:
+    """How a slab of sorted rows is cut into tiles, the first of all cells before the second of any.
+
+    Attributes
+    ----------
+    cells : slice
+        Occupied cells that the slab touches.
+    back : ndarray
+        The place of each of these cells when those with most tiles come first.
+    counts : tuple of int
+        Number of cells that have a first tile, a second, …
+    starts, stops : ndarray
+        Where each tile begins in the slab, and where its cell ends.
+    length : int
+        Rows of a tile.
+    """
+
+    cells: slice
+    back: Integers
+    counts: tuple[int, ...]
+    starts: Integers
+    stops: Integers
+    length: int
+
+    @staticmethod
+    def of(first: int, count: int, ends: Integers, lengths: tuple[int, int]) -> _Tiling:
+        low = int(np.searchsorted(ends, first, side="right"))
+        high = int(np.searchsorted(ends, first + count, side="left")) + 1
+        stops = np.minimum(ends[low:high] - first, count)
+        starts = np.concatenate([[0], stops[:-1]])
+        length = 1 << max(0, math.ceil(math.log2(count / stops.size)))
+        length = min(max(length, lengths[0]), lengths[1])
+        tiles = -(-(stops - starts) // length)
+        rank = np.argsort(-tiles, kind="stable")
+        counts = tuple(int(np.count_nonzero(tiles > number)) for number in range(int(tiles.max())))
+        begin = np.concatenate([starts[rank[:n]] + number * length for number, n in enumerate(counts)])
+        end = np.concatenate([stops[rank[:n]] for n in counts])
+        return _Tiling(slice(low, high), np.argsort(rank), counts, begin, end, length)
+
+    def merged(self, sums: Array, xp: Any) -> Array:
+        """Sums of cells from those of their tiles, one tile of each cell at a time."""
+        last = self.counts[0]
+        cells = xp.asarray(sums[:last, ...], copy=True)
+        for count in self.counts[1:]:
+            cells[:count, ...] += sums[last : last + count, ...]
+            last += count
+        return cells
+
+
+# Positions on a device
+
+
+def locate(spline: LocalSpline, x: Array, xp: Any, device: Any) -> tuple[Array, Array]:
+    """`LocalSpline.locate` by array-API functions, bit for bit: cell [n] (-1 outside) and local coordinate [n]."""
+    lo, hi = spline.ends
+    if spline.periodic:
+        x = xp.where(xp.isfinite(x), x, xp.full_like(x, np.nan))
+        turned = xp.remainder(x - lo, xp.full_like(x, hi - lo)) + lo
+        y = xp.where(xp.logical_and(x >= lo, x < hi), x, turned)
+        y = xp.where(y >= hi, xp.full_like(y, lo), y)
+    else:  # one ulp outside is on the end
+        inside = xp.logical_and(x >= float(np.nextafter(lo, -np.inf)), x <= float(np.nextafter(hi, np.inf)))
+        y = _clipped(xp.where(inside, x, xp.full_like(x, np.nan)), lo, hi, xp)
+    known = xp.logical_not(xp.isnan(y))
+    y = xp.where(known, y, xp.full_like(y, lo))
+    edges, lengths = (xp.asarray(np.array(a), device=device) for a in (spline.edges, spline.lengths))
+    last = spline.cells - 1
+    if spline.uniform:
+        position = (y - float(spline.edges[0])) / float(spline.lengths[0])
+        cell = xp.astype(_clipped(xp.floor(position), 0, last, xp), xp.int64)
+        # The quotient may round across a knot; the knots themselves decide.
+        cell = cell - xp.astype(y < xp.take(edges, cell), xp.int64)
+        beyond = xp.logical_and(y >= xp.take(edges, cell + 1), cell < last)
+        cell = cell + xp.astype(beyond, xp.int64)
+        turns = position - xp.astype(cell, xp.float64)
+    else:
+        cell = xp.astype(xp.searchsorted(edges, y, side="right"), xp.int64) - 1
+        cell = _clipped(cell, 0, last, xp)
+        turns = (y - xp.take(edges, cell)) / xp.take(lengths, cell)
+    z = _clipped(2.0 * turns - 1.0, -1.0, 1.0, xp)
+    return xp.where(known, cell, xp.full_like(cell, -1)), xp.where(known, z, xp.zeros_like(z))
+
+
+def _clipped(array: Array, low: float, high: float, xp: Any) -> Array:
+    """Entries within bounds, NaN as it is; `clip` of array_api_compat takes and puts by mask: devices wait for that."""
+    where = array_api_compat.device(array)
+    least, most = (xp.asarray(bound, dtype=array.dtype, device=where) for bound in (low, high))
+    array = xp.where(array < least, least, array)
+    return xp.where(array > most, most, array)
