@@ -39,14 +39,6 @@ UNITY = Power()
 Parts = dict[Power, ast.expr]
 
 
-@dataclass(frozen=True)
-class Term:
-    """One term: a power of a parameter, and what multiplies it."""
-
-    power: Power
-    factor: ast.expr
-
-
 @dataclass(frozen=True, eq=False)
 class Equation:
     """response = Σ power · factor, where everything but the parameters can be evaluated.
@@ -55,13 +47,13 @@ class Equation:
     ----------
     text : as it was given.
     response : all terms without a parameter, left minus right.
-    terms : one for each parameter, in the order of the text.
+    terms : one for each parameter, in the order of the text: its power, and what multiplies it.
     symbols : what each name means.
     """
 
     text: str
     response: ast.expr
-    terms: tuple[Term, ...]
+    terms: Parts
     symbols: Mapping[str, Symbol]
 
     @property
@@ -129,8 +121,8 @@ def parse(text: str, names: Names) -> Equation:
     used = {symbol.name for symbol in reader.symbols.values() if isinstance(symbol, Known)}
     if unused := sorted(names.known - used):
         raise ValueError(f"{', '.join(unused)} in known= does not appear in the equation {text!r}")
-    factors = {p: expression.difference(on_right.get(p), on_left.get(p)) for p in powers}
-    terms = tuple(Term(power, factor) for power, factor in factors.items() if factor is not None)
+    differences = {p: expression.difference(on_right.get(p), on_left.get(p)) for p in powers}
+    terms = {power: factor for power, factor in differences.items() if factor is not None}
     return Equation(text, response, terms, reader.symbols)
 
 

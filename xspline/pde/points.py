@@ -277,8 +277,24 @@ def _aligned(name: str, array: xr.DataArray, points: Points) -> xr.DataArray:
             raise ValueError(
                 f"known {name!r} has {array.sizes[dim]} entries along {dim!r}, but the fit has {sizes[dim]}"
             )
-        elif dim not in sizes and dim not in batch.dims:
-            _check_dimension(name, array, dim, points, sizes)
+        elif dim in sizes or dim in batch.dims:
+            continue
+        elif dim not in points.sizes:
+            dims = ", ".join(map(repr, [*points.sizes, *sizes]))
+            raise ValueError(
+                f"known {name!r} spans {dim!r}, which is no dimension of the points ({dims}); select one entry of it"
+            )
+        elif array.sizes[dim] != points.sizes[dim]:
+            raise ValueError(
+                f"known {name!r} has {array.sizes[dim]} entries along {dim!r} without labels, but there are "
+                f"{points.sizes[dim]} points; give it the coordinate {dim!r}"
+            )
+        elif dim in array.coords:  # entry by entry
+            others = [labels[dim] for labels in points.labels.values() if dim in labels.coords]
+            if not all(np.array_equal(other.values, array[dim].values) for other in others):
+                raise ValueError(
+                    f"known {name!r} and the points have different labels along {dim!r}; select the same ones first"
+                )
     chosen = {dim: index for dim, index in indexers.items() if index is not None}
     return bare(xr.DataArray(array.variable.isel(chosen)))
 
@@ -306,28 +322,3 @@ def _fitted_indexer(name: str, labels: xr.DataArray, points: Points) -> slice | 
     if wanted.dims == labels.dims and (np.diff(position) == 1).all():
         return slice(int(position[0]), int(position[-1]) + 1)  # a slice keeps the chunks of a lazy array
     return xr.Variable(wanted.dims, position)
-
-
-def _check_dimension(
-    name: str, array: xr.DataArray, dim: Hashable, points: Points, batch: Iterable[Hashable]
-) -> None:
-    """Raise unless a dimension that no coordinate labels is one of the points', entry by entry."""
-    if dim not in points.sizes:
-        known = ", ".join(map(repr, [*points.sizes, *batch]))
-        raise ValueError(
-            f"known {name!r} spans {dim!r}, which is no dimension of the points ({known}); select one entry of it"
-        )
-    if array.sizes[dim] != points.sizes[dim]:
-        raise ValueError(
-            f"known {name!r} has {array.sizes[dim]} entries along {dim!r} without labels, but there are "
-            f"{points.sizes[dim]} points; give it the coordinate {dim!r}"
-        )
-    for labels in points.labels.values():
-        if (
-            dim in labels.coords
-            and dim in array.coords
-            and not np.array_equal(labels[dim].values, array[dim].values)
-        ):
-            raise ValueError(
-                f"known {name!r} and the points have different labels along {dim!r}; select the same ones first"
-            )

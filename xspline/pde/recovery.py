@@ -87,12 +87,11 @@ def recover(
     batch = tuple(dict.fromkeys(dim for name in used for dim in field.variables[name].batch_dims))
     with np.errstate(all="ignore"):
         response = expression.evaluate(parsed.response, values)
-        terms = [expression.evaluate(term.factor, values) for term in parsed.terms]
+        terms = [expression.evaluate(factor, values) for factor in parsed.terms.values()]
         everywhere = sum(values[name] for name, symbol in parsed.symbols.items() if isinstance(symbol, Value))
-        sums = pointwise.normal_equations(response, terms, list(points.sizes), batch, everywhere)
-    estimate = pointwise.solve(sums)
+    estimate = pointwise.least_squares(response, terms, list(points.sizes), batch, everywhere)
     derived, remarks = units.of_parameters(parsed, _units(parsed, given, field))
-    recovery = report.Recovery(parsed, method, points, sums, estimate, batch, derived, tuple(remarks))
+    recovery = report.Recovery(parsed, method, points, estimate, batch, derived, tuple(remarks))
     return report.dataset(recovery)
 
 

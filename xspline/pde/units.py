@@ -121,15 +121,15 @@ def of_parameters(equation: Equation, units: Mapping[str, Unit]) -> tuple[dict[s
         response = unit_of(equation.response)
     except Mismatch as mismatch:
         remark = f"units of the terms without a parameter differ: {mismatch}"
-        return {term.power.parameter: "" for term in equation.terms}, [remark]
+        return {power.parameter: "" for power in equation.terms}, [remark]
     by_parameter = {}
-    for term in equation.terms:
-        by_parameter[term.power.parameter] = ""
+    for power, factor in equation.terms.items():
+        by_parameter[power.parameter] = ""
         try:
-            unit = (response / unit_of(term.factor)).to(1 / term.power.exponent)
+            unit = (response / unit_of(factor)).to(1 / power.exponent)
         except Mismatch as mismatch:
-            remarks.append(f"units in the term of {term.power} differ: {mismatch}")
+            remarks.append(f"units in the term of {power} differ: {mismatch}")
         else:
             if unit.is_known and response.number is None:
-                by_parameter[term.power.parameter] = str(unit)
+                by_parameter[power.parameter] = str(unit)
     return by_parameter, remarks

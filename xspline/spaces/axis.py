@@ -14,13 +14,7 @@ from xspline.spaces import instants
 from xspline.spaces.instants import STANDARD, Array, Floats
 
 KINDS = ("number", "time", "timedelta")
-ROLES = {
-    "latitude": "latitude",
-    "lat": "latitude",
-    "longitude": "longitude",
-    "lon": "longitude",
-    "time": "time",
-}
+ROLES = {"lat": "latitude", "lon": "longitude"} | {role: role for role in ("latitude", "longitude", "time")}
 FULL_CIRCLE = 360.0
 
 

@@ -106,9 +106,7 @@ def seconds_of_object(label: Any, calendar: str) -> float:
     if isinstance(label, str):
         return _seconds_of_text(label, calendar)
     if isinstance(label, cftime.datetime):
-        _check_calendar(label.calendar, calendar, label)
-        micro = cftime.date2num(label, "microseconds since 1970-01-01", calendar=label.calendar)
-        return _ratio(int(micro), 10**6)
+        return float(seconds_of_objects(np.array([label]), calendar)[0])
     if hasattr(label, "to_datetime64"):  # pandas, with its nanoseconds
         label = label.to_datetime64()
     if isinstance(label, datetime.datetime) and label.tzinfo is not None:
@@ -193,17 +191,9 @@ def seconds_of_duration(value: Any, calendar: str | None) -> float:
         if match is None:
             raise ValueError(f"{text!r} is not a length of time; {_USE} (units: {' '.join(SECONDS)})")
         return float(Fraction(match[1]) * SECONDS[match[2]])
-    if isinstance(value, datetime.timedelta):
-        return _ratio(value // datetime.timedelta(microseconds=1), 10**6)
-    if isinstance(value, np.timedelta64):
-        return float(seconds_of_integers(np.asarray(value)))
+    if isinstance(value, datetime.timedelta | np.timedelta64):
+        return float(seconds_of_integers(np.asarray(value, dtype="m8")))
     raise TypeError(f"{value!r} is not a length of time; {_USE}")
-
-
-def _ratio(count: int, per: int) -> float:
-    """count / per rounded as the vectorised path rounds it: whole seconds plus a fraction."""
-    whole, rest = divmod(count, per)
-    return whole + rest / per
 
 
 # --- seconds to labels
