@@ -123,12 +123,8 @@ def seconds_of_object(label: Any, calendar: str) -> float:
 def seconds_of_objects(labels: Array, calendar: str) -> Floats:
     """Dates and strings one by one to seconds; an array of cftime dates of one calendar in one call."""
     flat = labels.ravel()
-    kinds = {type(label) for label in flat}
-    if (
-        len(kinds) == 1
-        and issubclass(next(iter(kinds)), cftime.datetime)
-        and len({d.calendar for d in flat}) == 1
-    ):
+    calendars = {label.calendar if isinstance(label, cftime.datetime) else None for label in flat}
+    if len(calendars) == 1 and None not in calendars:
         _check_calendar(flat[0].calendar, calendar, flat[0])
         micro = cftime.date2num(flat, "microseconds since 1970-01-01", calendar=flat[0].calendar)
         seconds = seconds_of_integers(np.asarray(micro, dtype=np.int64).view("M8[us]"))

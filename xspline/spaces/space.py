@@ -356,13 +356,8 @@ def _hull(axis: Axis, basis: Basis, other: Basis) -> Basis:
         return any(term.knots is not None or term.period is not None for term in splines)
 
     # B-splines of one degree with uniform knots.
-    alike = (
-        isinstance(basis, BSpline)
-        and isinstance(other, BSpline)
-        and basis.knots is None
-        and other.knots is None
-        and basis.degree == other.degree
-    )
+    degrees = [b.degree for b in (basis, other) if isinstance(b, BSpline) and b.knots is None]
+    alike = len(degrees) == 2 and degrees[0] == degrees[1]
     if basis.domain is None or other.domain is None or is_fixed(basis):
         return basis
     if is_fixed(other):
