@@ -22,7 +22,7 @@ from xspline.solve.structure import Product, dense_of, subframe
 from xspline.solve.system import DirectSystem, columns_of
 from xspline.spaces import Frame
 from xspline.sums import Gram, outer_pairs
-from xspline.sums.terms import outer
+from xspline.sums.factor import outer
 
 
 @dataclass(frozen=True, eq=False)
