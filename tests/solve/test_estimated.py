@@ -55,6 +55,7 @@ def test_estimated_choice_is_the_exact_one_within_its_error(gaps: bool, solver: 
     assert math.isnan(ours.score) and not exact.error and math.isfinite(exact.score)
 
 
+@pytest.mark.slow
 def test_other_probes_choose_nearly_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     space, sums = waves(cube(8, 9, 10))
     choices = []

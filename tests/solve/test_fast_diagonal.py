@@ -121,7 +121,7 @@ def test_a_few_iterations_where_observations_are_dense(share: float, most: int) 
     assert system.iterations <= most
 
 
-@pytest.mark.parametrize("gap", [(0.3, 0.6), (0.0, 0.2)])
+@pytest.mark.parametrize("gap", [pytest.param((0.3, 0.6), marks=pytest.mark.slow), (0.0, 0.2)])
 def test_gaps_along_a_coordinate_are_filled_by_roughness(gap: tuple[float, float]) -> None:
     """Coefficients without observations: G is singular."""
     space = cube(24, 8, 7)

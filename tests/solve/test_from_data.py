@@ -47,7 +47,7 @@ def sums_of(y: np.ndarray, start: int = 0) -> Sums:
         ("nothing", Ridge(0.1), "spectral"),
         ("land", Ridge(0.1), "separable"),
         ("clouds", Ridge(0.1), "banded"),
-        ("land", Ridge(0.01) + Roughness(0.1), "banded"),
+        pytest.param("land", Ridge(0.01) + Roughness(0.1), "banded", marks=pytest.mark.slow),
     ],
 )
 def test_a_grid_and_its_merged_blocks(missing: str, penalty: Ridge, solver: str) -> None:

@@ -299,7 +299,11 @@ def test_solution_is_the_direct_one(share: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "basis", [Fourier(2, period=0.5) + Polynomial(1, domain=(0, 1)), BSpline(6, degree=2, domain=(0, 1))]
+    "basis",
+    [
+        pytest.param(Fourier(2, period=0.5) + Polynomial(1, domain=(0, 1)), marks=pytest.mark.slow),
+        BSpline(6, degree=2, domain=(0, 1)),
+    ],
 )
 def test_four_coordinates(basis: Basis) -> None:
     system = System.of(6, 1e-4, s=basis)

@@ -322,7 +322,9 @@ def test_a_holder_that_the_others_cannot_do_without_is_named() -> None:
 # --- coarser problems
 
 
-@pytest.mark.parametrize("method", ["reml", "holders", pytest.param("gcv", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "method", ["reml", *(pytest.param(method, marks=pytest.mark.slow) for method in ("holders", "gcv"))]
+)
 def test_coarser_problems_lead_to_the_same_choice(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One coordinate with knots to spare, one twice over, and one that cannot be coarsened."""
     space = Space(
