@@ -94,6 +94,10 @@ class Direct(DirectSystem):
         costs, numbers = self.resources.costs, self.ordering.size * (self.ordering.bandwidth + 1)
         self.batched = self.count >= costs.min_batch and numbers <= costs.max_batched_numbers
         step = max(costs.slab_numbers // numbers, costs.slab_systems) if self.batched else 1
+        # Matrices are in the order of the Space, bands are not.
+        self._in_order_of_space = dense and not self.batched
+        width = self.ordering.size if self._in_order_of_space else self.ordering.bandwidth + 1
+        self._factor_bytes = 8 * self.ordering.size * width * min(step, self.count)  # of a slab
         starts = range(0, self.count, step)
         self.slabs = [Slab(i, start, min(start + step, self.count)) for i, start in enumerate(starts)]
 
@@ -261,21 +265,10 @@ class Direct(DirectSystem):
         """Of how many slabs; for small systems refactorising costs no more than rereading."""
         return 0 if self.batched and len(self.slabs) > 1 else self._room_for(self._factor_bytes)
 
-    @property
-    def _factor_bytes(self) -> int:
-        """Of the factorisations of a slab."""
-        width = self.ordering.size if self._in_order_of_space else self.ordering.bandwidth + 1
-        return 8 * self.ordering.size * width * (self.slabs[0].stop - self.slabs[0].first)
-
     def _room_for(self, nbytes: int, taken: int = 0) -> int:
         """How many slabs are kept of something that takes so many bytes a slab; the only one always is."""
         count = len(self.slabs)
         return 1 if count == 1 else int(min(max(self.room - taken, 0) / nbytes, count))
-
-    @property
-    def _in_order_of_space(self) -> bool:
-        """Whether the systems are matrices in the order of the Space, not bands."""
-        return self.dense and not self.batched
 
 
 def _traces(inverse: Array, factors: Sequence[Factor]) -> Array:

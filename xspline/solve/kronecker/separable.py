@@ -52,6 +52,7 @@ class Separable(DirectSystem):
         self.room, self.resources = room, resources
         self.frame, self.own = frame, subframe(frame, split.axes)
         self.axes, self.others = split.axes, [block.axes for block in split.others]
+        self.order = [axis for axes in (*self.others, self.axes) for axis in axes]  # main axes last
         self.parts = [
             eigen(
                 dense_of(block.factors, block.axes, frame),
@@ -122,15 +123,10 @@ class Separable(DirectSystem):
         z = np.moveaxis(z.reshape(-1, *z.shape[len(self.parts) :]), 0, -1)
         return self._from_eigenvectors(self.systems.apply_inverse_sqrt(z) / np.sqrt(self.divisors))
 
-    @property
-    def _order(self) -> list[int]:
-        """The axes of the Space, those of the other factors first."""
-        return [axis for axes in (*self.others, self.axes) for axis in axes]
-
     def _blocked(self, v: Array) -> Array:
         """[K.., b..] to [coefficients of each other factor, those of the main one.., b..]."""
-        count = len(self._order)
-        v = v.transpose(*self._order, *range(count, v.ndim))
+        count = len(self.order)
+        v = v.transpose(*self.order, *range(count, v.ndim))
         return v.reshape(*self.values.shape, *v.shape[count - len(self.axes) :])
 
     def _from_eigenvectors(self, x: Array) -> Array:
@@ -139,8 +135,8 @@ class Separable(DirectSystem):
         x = np.moveaxis(x.reshape(*x.shape[:-1], *self.values.shape), range(-blocks, 0), range(blocks))
         x = rotate(self.parts, x, back=True)  # [main K.., b.., coefficients of each other factor]
         x = np.moveaxis(x, range(-blocks, 0), range(blocks))
-        x = x.reshape(*(self.frame.sizes[axis] for axis in self._order[:-main]), *x.shape[blocks:])
-        return x.transpose(*np.argsort(self._order), *range(len(self._order), x.ndim))
+        x = x.reshape(*(self.frame.sizes[axis] for axis in self.order[:-main]), *x.shape[blocks:])
+        return x.transpose(*np.argsort(self.order), *range(len(self.order), x.ndim))
 
     def logdet(self) -> Array:
         size, count = self.systems.ordering.size, self.divisors.shape[-1]
