@@ -115,23 +115,53 @@ def _per_member(walk: Walk, array: Array) -> NDArray[Any]:
 
 def in_slabs(walk: Walk) -> BlockResult:
     """What a block gives in passes over its slabs."""
-    first = FirstPass(walk)
+    xp, device, groups, tally = walk.xp, walk.device, walk.groups, Tally()
+    reference = walk.block.reference if walk.space.has_constant else 0.0
+    by_cell = SumsByCell.of(walk, groups)  # then moment and pairs wait for the second pass
+    moment = None if by_cell else SumsBySlab(walk, groups, pairs=False)
+    # Weights that span everything leave nothing to separate: G is then summed in the same walk.
+    joined = len(join([frozenset((group,)) for group in groups], walk.weight_groups)) == 1
+    pairs = SumsBySlab(walk, groups, pairs=True) if joined and not by_cell else None
+    projections = None if joined else Projections(walk.slab_axes, walk.lengths, xp, device)
+    power, weight, count = (
+        xp.zeros(walk.member_shape, dtype=kind, device=device) for kind in (xp.float64, xp.float64, xp.int64)
+    )
     for box in walk.boxes():
-        first.add(box)
-    count, reference = int(walk.xp.sum(first.count)), first.reference
-    if not count or reference is None:
-        return BlockResult(first.tally, first.count)
-    if first.by_cell is not None:
-        moment, pairs = first.by_cell.sums(reference, moment=True, pairs=first.projections is None)
+        slab, left_out = read(walk, box)
+        tally = Tally.merge((tally, left_out))
+        if projections is not None:
+            projections.add(slab.valid, box, slab.full)
+        if not slab.count:
+            continue
+        if reference is None:
+            reference = rounded(float(slab.values[first_true(slab.valid, xp)]))
+        e = slab.values - reference
+        if not slab.full:
+            e = xp.where(slab.valid, e, xp.zeros_like(e))
+        weighted = e if slab.weight is None else e * slab.weight
+        axes = zip(walk.slab_axes, box.spans, strict=True)
+        members = tuple(span if axis.is_batch else slice(0, 1) for axis, span in axes)
+        counted = xp.sum(xp.astype(slab.valid, xp.int64), axis=walk.pooled, keepdims=True)
+        weights = counted if slab.weight is None else xp.sum(slab.weight, axis=walk.pooled, keepdims=True)
+        power[members] += xp.sum(weighted * e, axis=walk.pooled, keepdims=True)
+        weight[members] += xp.astype(weights, xp.float64)
+        count[members] += counted
+        if moment is not None:
+            moment.add(weighted, box)
+        if pairs is not None:
+            pairs.add(slab.weights(xp), box)
+    total = int(xp.sum(count))
+    if not total or reference is None:
+        return BlockResult(tally, count)
+    if by_cell is not None:
+        h, whole = by_cell.sums(reference, moment=True, pairs=projections is None)
     else:
-        moment, pairs = (
-            np.zeros(0) if sums is None else sums.finish() for sums in (first.moment, first.pairs)
-        )
-    if first.projections is None:
-        factors: tuple[Factor, ...] = (whole_factor(walk, pairs),)
+        h, whole = (np.zeros(0) if sums is None else sums.finish() for sums in (moment, pairs))
+    if projections is None:
+        factors: tuple[Factor, ...] = (whole_factor(walk, whole),)
     else:
-        factors = factors_of(walk, first.projections, count, partial(_second_pass, walk, first.by_cell))
-    return BlockResult(first.tally, first.count, first.power, first.weight, reference, moment, factors)
+        factors = factors_of(walk, projections, total, partial(_second_pass, walk, by_cell))
+    return BlockResult(tally, count, power, weight, reference, h, factors)
 
 
 def _second_pass(walk: Walk, by_cell: SumsByCell | None) -> Floats:
@@ -144,53 +174,6 @@ def _second_pass(walk: Walk, by_cell: SumsByCell | None) -> Floats:
         if slab.count:
             pairs.add(slab.weights(walk.xp), box)
     return pairs.finish()
-
-
-class FirstPass:
-    """Everything that one walk over the slabs can tell."""
-
-    def __init__(self, walk: Walk) -> None:
-        self.walk = walk
-        self.reference: float | None = walk.block.reference if walk.space.has_constant else 0.0
-        self.tally = Tally()
-        self.by_cell = SumsByCell.of(walk, walk.groups)  # then moment and pairs wait for the second pass
-        self.moment = None if self.by_cell else SumsBySlab(walk, walk.groups, pairs=False)
-        # Weights that span everything leave nothing to separate: G is then summed in the same walk.
-        joined = len(join([frozenset((group,)) for group in walk.groups], walk.weight_groups)) == 1
-        self.pairs = SumsBySlab(walk, walk.groups, pairs=True) if joined and not self.by_cell else None
-        xp, device = walk.xp, walk.device
-        self.power, self.weight, self.count = (
-            xp.zeros(walk.member_shape, dtype=kind, device=device)
-            for kind in (xp.float64, xp.float64, xp.int64)
-        )
-        self.projections = None if joined else Projections(walk.slab_axes, walk.lengths, xp, device)
-
-    def add(self, box: SlabBox) -> None:
-        """Take in one slab."""
-        walk, xp = self.walk, self.walk.xp
-        slab, tally = read(walk, box)
-        self.tally = Tally.merge((self.tally, tally))
-        if self.projections is not None:
-            self.projections.add(slab.valid, box, slab.full)
-        if not slab.count:
-            return
-        if self.reference is None:
-            self.reference = rounded(float(slab.values[first_true(slab.valid, xp)]))
-        e = slab.values - self.reference
-        if not slab.full:
-            e = xp.where(slab.valid, e, xp.zeros_like(e))
-        weighted = e if slab.weight is None else e * slab.weight
-        axes = zip(walk.slab_axes, box.spans, strict=True)
-        members = tuple(span if axis.is_batch else slice(0, 1) for axis, span in axes)
-        count = xp.sum(xp.astype(slab.valid, xp.int64), axis=walk.pooled, keepdims=True)
-        self.power[members] += xp.sum(weighted * e, axis=walk.pooled, keepdims=True)
-        weight = count if slab.weight is None else xp.sum(slab.weight, axis=walk.pooled, keepdims=True)
-        self.weight[members] += xp.astype(weight, xp.float64)
-        self.count[members] += count
-        if self.moment is not None:
-            self.moment.add(weighted, box)
-        if self.pairs is not None:
-            self.pairs.add(slab.weights(xp), box)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,20 +30,21 @@ SEARCHED_ON_DEVICE = 1 << 20  # the same on a device, where each step waits for 
 ENTRY_WORK = 20  # multiply-adds that an entry of the contracted lines costs afterwards
 
 
-class Sweeper(Protocol):
-    """How lines of values along one axis are summed, in one reading."""
+class CompiledSweeper:
+    """How lines of values along one axis are summed, in one reading: NumPy's in compiled loops."""
 
     def per_line(self, rows: Rows) -> int:
         """Numbers that the sums of one line take while they are computed."""
-        ...
+        return 2 * rows.extent
 
-    def reads(self, array: Array) -> bool:
+    def reads(self, array: NDArray[Any]) -> bool:
         """Whether an array is read as it is stored."""
-        ...
+        plain = array.dtype in (np.float32, np.float64) and array.dtype.isnative
+        return bool(plain and array.flags.c_contiguous and array.flags.aligned)
 
-    def readable(self, array: Array) -> Array:
+    def readable(self, array: NDArray[Any]) -> NDArray[Any]:
         """A copy of an array that is."""
-        ...
+        return np.require(array, np.float32 if array.dtype == np.float32 else np.float64, ["C", "A"])
 
     def sweep(self, values: Array, column: int, after: int, rows: Rows, reference: float | None) -> LineSums:
         """sums[p, r, R] = sum over the rows i of values[i, R] e[p, i, r].
@@ -60,23 +61,6 @@ class Sweeper(Protocol):
         reference : float or None
             e is values - reference, 0 where they are NaN; with None 1, and 0 there: then there are sums only.
         """
-        ...
-
-
-class CompiledSweeper:
-    """Sweeps of NumPy arrays in compiled loops."""
-
-    def per_line(self, rows: Rows) -> int:
-        return 2 * rows.extent
-
-    def reads(self, array: NDArray[Any]) -> bool:
-        plain = array.dtype in (np.float32, np.float64) and array.dtype.isnative
-        return bool(plain and array.flags.c_contiguous and array.flags.aligned)
-
-    def readable(self, array: NDArray[Any]) -> NDArray[Any]:
-        return np.require(array, np.float32 if array.dtype == np.float32 else np.float64, ["C", "A"])
-
-    def sweep(self, values: Array, column: int, after: int, rows: Rows, reference: float | None) -> LineSums:
         from xspline.kernels.compiled.contraction import sweep
 
         values, moment = values.view(), reference is not None
@@ -97,14 +81,14 @@ class Sweep:
     walk : Walk
     index : int
         Number of the slab axis.
-    sweeper : Sweeper, optional
+    sweeper : CompiledSweeper or CudaSweeper, optional
         By default compiled loops for NumPy arrays, a kernel of its own for CuPy's.
     """
 
-    def __init__(self, walk: Walk, index: int, sweeper: Sweeper | None = None) -> None:
+    def __init__(self, walk: Walk, index: int, sweeper: CompiledSweeper | CudaSweeper | None = None) -> None:
         self.walk, self.index = walk, index
         default = CompiledSweeper() if walk.on_host else CudaSweeper(walk.xp, walk.device)
-        self.sweeper: Sweeper = default if sweeper is None else sweeper
+        self.sweeper = default if sweeper is None else sweeper
         self.rows = walk.rows(index, (0, walk.lengths[index]))
         lengths = tuple(1 if i == index else n for i, n in enumerate(walk.lengths))
         xp, device = walk.xp, walk.device
@@ -128,7 +112,7 @@ class Sweep:
             lines = self._swept(box, self.rows, reference)
             if not all_true(xp.isfinite(lines.power)):
                 return None
-            moment.add_lines(lines.sums, box)
+            moment.add(lines.sums, box)
             spans = tuple(slice(1) if i == self.index else span for i, span in enumerate(box.spans))
             self.count[spans], self.digest[spans] = lines.count, lines.digest
             members = tuple(slice(1) if i in walk.pooled else span for i, span in enumerate(spans))
@@ -147,7 +131,7 @@ class Sweep:
         """The second sweep: pairs [k.., o.., b..] of a mask that does not separate."""
         out, rows = SumsBySlab(self.walk, self.walk.groups, pairs=True, last=self.index), self.rows.paired()
         for box in self._boxes():
-            out.add_lines(self._swept(box, rows, None).sums, box)
+            out.add(self._swept(box, rows, None).sums, box)
         return out.finish()
 
     def _boxes(self) -> Iterator[SlabBox]:

@@ -196,7 +196,7 @@ class Walk:
             if cells is not None and cells.all_inside:  # none is outside along another axis
                 touched = cells.touched(self.slab_axes[index].coefficient_axes.index(a))
             else:
-                touched = touched_cells(features, self.coordinates_of(a), self.engine)
+                touched = touched_cells(features, self.coordinates_of(a), self.engine.compiled)
             out.append(CoefficientRange.of(features, touched))
         return tuple(out)
 
@@ -237,23 +237,11 @@ class Walk:
         if span not in known:
             if self.lengths[index] > self.rows_limit:
                 known.clear()
-            axes, (first, count) = self.slab_axes[index].coefficient_axes, span
-            known[span] = build_rows(
-                [self.space.features[a] for a in axes],
-                [self.coordinates_of(a)[first : first + count] for a in axes],
-                [self.ranges[a] for a in axes],
-                [0] * len(axes),
-                self.engine,
-                count=count,
-            )
+            axes = self.slab_axes[index].coefficient_axes
+            features, ranges = [self.space.features[a] for a in axes], [self.ranges[a] for a in axes]
+            labels = [self.coordinates_of(a) for a in axes]
+            known[span] = build_rows(features, labels, ranges, [0] * len(axes), span, self.engine.compiled)
         return known[span]
-
-    def slab_rows(self, box: SlabBox, component: Component) -> list[Rows | None]:
-        """Rows along each axis of a slab; None for batch dimensions and groups outside the component."""
-        return [
-            None if axis.is_batch or axis.group not in component else self.rows(i, span)
-            for i, (axis, span) in enumerate(zip(self.slab_axes, box.rows, strict=True))
-        ]
 
     def coordinates_of(self, axis: int) -> Floats:
         """Coordinate of a coefficient axis, one number per row of its group, on the host."""

@@ -48,7 +48,7 @@ def load_kernel(source: str, name: str, options: tuple[str, ...]) -> Kernel:
 
 @dataclass(frozen=True)
 class CudaSweeper:
-    """`sweep.Sweeper` on a GPU.
+    """`sweep.CompiledSweeper` on a GPU.
 
     Attributes
     ----------

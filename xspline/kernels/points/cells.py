@@ -20,7 +20,7 @@ from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
 from xspline.kernels.layout import Array, Bools, Floats, Integers
-from xspline.kernels.rows import CoefficientRange, Locator
+from xspline.kernels.rows import CoefficientRange, locate
 from xspline.spaces.features import Features
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ class CellSizes:
     """When sums go from cell to cell, and how many rows at a time."""
 
     rows_per_cell: int = (
-        6  # on the host: with fewer, turning a cell's sums into pairs costs more than rows of products
+        6  # on the host: with fewer, turning sums into pairs costs more than rows of products
     )
     cells_per_row: int = 4  # cells, empty ones too, that counting may take for each row
     slab_entries: int = 1 << 13  # numbers in a slab of sorted rows on the host: 64 KiB
     tile_rows: tuple[int, int] = (8, 4096)  # on a device, rows of a tile: at least, at most
     device_entries: int = (
         1 << 26
-    )  # on a device, products of columns of a slab, and sums folded at a time: 512 MiB
+    )  # on a device, products of columns of a slab, sums folded at a time: 512 MiB
 
 
 SIZES = CellSizes()
@@ -235,8 +235,6 @@ class Cells(ByCell):
     ----------
     coordinates : tuple of ndarray, float64 [n]
         One per coefficient axis.
-    locator : Locator
-        What locates.
     ends : ndarray, int64 [occupied]
         Number of sorted rows up to the end of each cell that holds rows.
     sizes : CellSizes
@@ -244,7 +242,6 @@ class Cells(ByCell):
 
     features: tuple[Features, ...]
     coordinates: tuple[Floats, ...]
-    locator: Locator
     keys: NDArray[np.int32]
     order: NDArray[np.int32]
     ends: Integers
@@ -252,9 +249,7 @@ class Cells(ByCell):
     sizes: CellSizes
 
     @staticmethod
-    def sort(
-        features: Sequence[Features], coordinates: Sequence[Floats], locator: Locator, sizes: CellSizes
-    ) -> Cells | None:
+    def sort(features: Sequence[Features], coordinates: Sequence[Floats], sizes: CellSizes) -> Cells | None:
         """Cells of a group whose features fit; None where rows are too few to gain from them."""
         from xspline.kernels.compiled import cells as loops
 
@@ -269,7 +264,7 @@ class Cells(ByCell):
         for first in range(0, count, LOCATED_ROWS):
             part = np.zeros(min(LOCATED_ROWS, count - first), dtype=np.int64)
             for f, x, start, length in zip(features, coordinates, low, box, strict=True):
-                cell, _ = locator.locate(f, x[first : first + part.size])
+                cell, _ = locate(f, x[first : first + part.size], compiled=True)
                 loops.ravel_cells(cell, start, length, part)
             keys[first : first + part.size] = part
         order = loops.sort_rows(keys, ends)
@@ -278,7 +273,7 @@ class Cells(ByCell):
             return None
         cells = np.stack(np.unravel_index(occupied, box), axis=1) + np.array(low)
         ends, labels = ends[occupied], tuple(coordinates)
-        return Cells(tuple(features), labels, locator, keys, order, ends, cells, sizes)
+        return Cells(tuple(features), labels, keys, order, ends, cells, sizes)
 
     def labelled(self, span: tuple[int, int]) -> Bools:
         return labelled(self.coordinates, span)
@@ -336,7 +331,7 @@ class CellTotals:
         table, last = self._scratch[: self._lines * rows.size].reshape(-1, rows.size), 0
         cells = self.cells
         for f, x, columns in zip(cells.features, cells.coordinates, cells.columns, strict=True):
-            cell, z = cells.locator.locate(f, x.take(rows))
+            cell, z = locate(f, x.take(rows), compiled=True)
             lines, last = table[last : last + columns.lines], last + columns.lines
             if columns.of_position:
                 lines[0] = z
