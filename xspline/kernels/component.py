@@ -15,7 +15,8 @@ import numpy as np
 
 from xspline.kernels.engines import contract
 from xspline.kernels.layout import Array, Bools, Floats, Integers, native, to_host, to_namespace
-from xspline.kernels.points.cells import ByCell, Totals
+from xspline.kernels.points.cells import Cells, CellTotals
+from xspline.kernels.points.tiles import Tiles, TileTotals
 from xspline.kernels.rows import Rows
 from xspline.kernels.walk import Component, SlabBox, Walk
 
@@ -114,7 +115,7 @@ def roll_up(array: Floats, position: int, length: int) -> Floats:
 class SumsByCell:
     """Sums over a component that holds one group, whose rows are sorted by cell, and perhaps batch dimensions."""
 
-    def __init__(self, walk: Walk, component: Component, cells: ByCell, index: int) -> None:
+    def __init__(self, walk: Walk, component: Component, cells: Cells | Tiles, index: int) -> None:
         self.walk, self.component, self.cells, self.index = walk, component, cells, index
         # Other groups are outside the component: of length one.
         axes = list(zip(walk.slab_axes, walk.lengths, strict=True))
@@ -216,11 +217,11 @@ class SumsByCell:
             total = slab if total is None else total * slab
         return total
 
-    def _totals(self, moments: int, pairs: int) -> Totals:
+    def _totals(self, moments: int, pairs: int) -> CellTotals | TileTotals:
         axes = self.walk.slab_axes[self.index].coefficient_axes
         return self.cells.totals([self.walk.ranges[axis] for axis in axes], moments, pairs)
 
-    def _finish(self, total: Floats, totals: Totals, offsets: Sequence[int]) -> Floats:
+    def _finish(self, total: Floats, totals: CellTotals | TileTotals, offsets: Sequence[int]) -> Floats:
         """[members, coefficients, offsets] to [k.., o.., b..], axes in the order of the space."""
         walk = self.walk
         axes = walk.slab_axes[self.index].coefficient_axes

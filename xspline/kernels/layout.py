@@ -195,8 +195,6 @@ def first_true(mask: Array, xp: Any) -> tuple[int, ...]:
 
 def all_true(mask: Array) -> bool:
     """Whether every entry is true."""
-    if isinstance(mask, np.ndarray):
-        return bool(mask.all())
     return bool(array_api_compat.array_namespace(mask).all(mask))
 
 

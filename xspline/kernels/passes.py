@@ -192,7 +192,7 @@ class Slab:
 
 
 def read(walk: Walk, box: SlabBox) -> tuple[Slab, Tally]:
-    """One slab, and the tally of what is left out of it."""
+    """One slab, and the tally of what is left out of it, with the first places of an infinity and a bad weight."""
     xp, values = walk.xp, walk.values(box)
     size, known = math.prod(values.shape), xp.isfinite(values)
     valid = known
@@ -207,27 +207,20 @@ def read(walk: Walk, box: SlabBox) -> tuple[Slab, Tally]:
         )
     present, count = count_true(known, xp), count_true(valid, xp)
     infinity = None if present == size else _first_place(walk, box, xp.isinf(values))
-    weight, bad = _weights(walk, box)
-    outside = present - count
+    outside, weight, bad = present - count, None, None
+    for number in range(len(walk.block.weights)):  # their product, zero where one is bad
+        one_weight = walk.weight_of(number, box)
+        good = xp.logical_and(xp.isfinite(one_weight), one_weight >= 0)
+        if not bool(xp.all(good)):
+            place = _first_place(walk, box, xp.logical_not(good))
+            bad = place if bad is None or (place is not None and place < bad) else bad
+            one_weight = xp.where(good, one_weight, xp.zeros_like(one_weight))
+        weight = one_weight if weight is None else weight * one_weight
     if weight is not None:
         valid = xp.logical_and(valid, weight > 0)
         weight = xp.where(valid, weight, xp.zeros_like(values))
         count = count_true(valid, xp)
     return Slab(values, valid, weight, count, count == size), Tally(size - present, outside, infinity, bad)
-
-
-def _weights(walk: Walk, box: SlabBox) -> tuple[Array | None, tuple[int, ...] | None]:
-    """Product of the weights, zero where one is bad, and the first place of a bad one."""
-    xp, total, first = walk.xp, None, None
-    for number in range(len(walk.block.weights)):
-        weight = walk.weight_of(number, box)
-        good = xp.logical_and(xp.isfinite(weight), weight >= 0)
-        if not bool(xp.all(good)):
-            place = _first_place(walk, box, xp.logical_not(good))
-            first = place if first is None or (place is not None and place < first) else first
-            weight = xp.where(good, weight, xp.zeros_like(weight))
-        total = weight if total is None else total * weight
-    return total, first
 
 
 def _first_place(walk: Walk, box: SlabBox, mask: Array) -> tuple[int, ...] | None:

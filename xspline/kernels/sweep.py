@@ -100,8 +100,13 @@ class Sweep:
     def of(walk: Walk) -> Sweep | None:
         """None where a block is not on a grid of NumPy's or CuPy's, has weights or labels outside the domains."""
         index, masked = _cheapest(walk), isinstance(walk.block.values, np.ma.MaskedArray)
-        if index is None or masked or not walk.engine.sweeps or walk.block.weights or not _inside(walk):
+        if index is None or masked or not walk.engine.sweeps or walk.block.weights:
             return None
+        for axis, features in enumerate(walk.space.features):
+            x, domain = walk.coordinates_of(axis), features.domain
+            low, high = np.nextafter(domain or (-np.inf, np.inf), (-np.inf, np.inf))
+            if not (np.isfinite(x) & (x >= low) & (x <= high)).all():
+                return None
         return None if SumsByCell.of(walk, walk.groups) else Sweep(walk, index)
 
     def result(self) -> BlockResult | None:
@@ -227,17 +232,3 @@ def _cheapest(walk: Walk) -> int | None:
             left = walk.ranges[a].extent * features.offsets / rows
             work[i] = features.width * (features.width + 3) / 2 + ENTRY_WORK * left
     return min(work, key=lambda i: (work[i], i)) if work else None
-
-
-def _inside(walk: Walk) -> bool:
-    """Whether all labels are inside their domains."""
-    for axis, features in enumerate(walk.space.features):
-        x = walk.coordinates_of(axis)
-        if features.domain is None:
-            inside = np.isfinite(x)
-        else:
-            low, high = np.nextafter(features.domain, (-np.inf, np.inf))
-            inside = (x >= low) & (x <= high)
-        if not inside.all():
-            return False
-    return True

@@ -17,7 +17,8 @@ import numpy as np
 
 from xspline.kernels.engines import Engine
 from xspline.kernels.layout import Array, Block, Floats, Layout, native, to_host, to_namespace
-from xspline.kernels.points.cells import ByCell, fits, labelled
+from xspline.kernels.points.cells import Cells, fits, labelled
+from xspline.kernels.points.tiles import Tiles
 from xspline.kernels.rows import CoefficientRange, Rows, build_rows, touched_cells
 from xspline.spaces import Space
 
@@ -133,7 +134,7 @@ class Walk:
     limit: int
     rows_limit: int = SLAB_ROWS
     _rows: dict[int, dict[tuple[int, int], Rows]] = field(default_factory=dict)
-    _cells: dict[int, ByCell | None] = field(default_factory=dict)
+    _cells: dict[int, Cells | Tiles | None] = field(default_factory=dict)
     _labels: dict[int, Floats] = field(default_factory=dict)
 
     @cached_property
@@ -211,12 +212,18 @@ class Walk:
 
     # Rows
 
-    def cells(self, index: int) -> ByCell | None:
+    def cells(self, index: int) -> Cells | Tiles | None:
         """The rows along a slab axis by cell, where sums go from cell to cell."""
         if index not in self._cells:
             axes = self.slab_axes[index].coefficient_axes
-            features, labels = [self.space.features[a] for a in axes], map(self._positions_of, axes)
-            self._cells[index] = self.engine.sort(features, tuple(labels)) if fits(features) else None
+            features, labels = [self.space.features[a] for a in axes], []
+            for a in axes if fits(features) else ():  # where the values are
+                given = self.block.coordinates[a]
+                if isinstance(given, np.ndarray) or self.on_host:
+                    labels.append(to_namespace(self.coordinates_of(a), self.xp, self.device))
+                else:
+                    labels.append(self.xp.reshape(given, (-1,)))
+            self._cells[index] = self.engine.sort(features, labels) if labels else None
         return self._cells[index]
 
     def inside(self, index: int, span: tuple[int, int]) -> Array:
@@ -249,13 +256,6 @@ class Walk:
             labels = to_host(self.block.coordinates[axis])
             self._labels[axis] = np.asarray(labels, dtype=np.float64).reshape(-1)
         return self._labels[axis]
-
-    def _positions_of(self, axis: int) -> Array:
-        """The same where the values are."""
-        given = self.block.coordinates[axis]
-        if isinstance(given, np.ndarray) or self.on_host:
-            return to_namespace(self.coordinates_of(axis), self.xp, self.device)
-        return self.xp.reshape(given, (-1,))
 
     # Slabs
 

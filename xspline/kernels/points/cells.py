@@ -9,11 +9,10 @@ collected, and each cell turns its sums into functions and pairs once.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.polynomial import legendre
@@ -150,32 +149,8 @@ def _ends(x: Floats) -> tuple[float, float]:
     return np.fmin.reduce(x), np.fmax.reduce(x)
 
 
-class Totals(Protocol):
-    """Moments and pairs of a group, cell by cell, unrolled.
-
-    Attributes
-    ----------
-    extents, offsets : tuple of int
-        Per coefficient axis, how many coefficients there are, and offsets of a pair.
-    moment, pairs : ndarray, [members, coefficients, 1] and [members, coefficients, offsets]
-        All axes raveled, on the host.
-    """
-
-    extents: tuple[int, ...]
-    offsets: tuple[int, ...]
-
-    @property
-    def moment(self) -> Floats: ...
-    @property
-    def pairs(self) -> Floats: ...
-
-    def add(self, first: int, rows: Array, weights: Array, errors: Array) -> None:
-        """Add sorted rows from the `first` on: weights and weighted errors are [members, rows]."""
-        ...
-
-
-class ByCell(ABC):
-    """The rows of a group in the order of their cells, on the host or on a device.
+class ByCell:
+    """The rows of a group in the order of their cells: `Cells` on the host, `Tiles` on a device.
 
     Attributes
     ----------
@@ -213,18 +188,6 @@ class ByCell(ABC):
     def columns(self) -> tuple[Columns, ...]:
         """What rows give, per axis."""
         return tuple(columns_of(f) for f in self.features)
-
-    @abstractmethod
-    def labelled(self, span: tuple[int, int]) -> Array:
-        """Rows of a range all of whose coordinates are numbers."""
-
-    @abstractmethod
-    def slabs(self, members: int) -> Iterator[tuple[int, Array]]:
-        """(number of the first, rows) of consecutive sorted rows, for so many members."""
-
-    @abstractmethod
-    def totals(self, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> Totals:
-        """Zeros to be added to, over one range per axis, for so many members each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,19 +239,32 @@ class Cells(ByCell):
         return Cells(tuple(features), labels, keys, order, ends, cells, sizes)
 
     def labelled(self, span: tuple[int, int]) -> Bools:
+        """Rows of a range all of whose coordinates are numbers."""
         return labelled(self.coordinates, span)
 
     def slabs(self, members: int) -> Iterator[tuple[int, Integers]]:
+        """(number of the first, rows) of consecutive sorted rows, for so many members."""
         rows = max(1, self.sizes.slab_entries // max(1, members))
         for first in range(0, self.order.size, rows):
             yield first, self.order[first : first + rows].astype(np.int64)
 
     def totals(self, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> CellTotals:
+        """Zeros to be added to, over one range per axis, for so many members each."""
         return CellTotals(self, ranges, moments, pairs)
 
 
 class CellTotals:
-    """`Totals` by compiled loops, which begin with the last axis: sorted cells are neighbours along it."""
+    """Moments and pairs of a group, cell by cell, unrolled.
+
+    Compiled loops begin with the last axis: sorted cells are neighbours along it.
+
+    Attributes
+    ----------
+    extents, offsets : tuple of int
+        Per coefficient axis, how many coefficients there are, and offsets of a pair.
+    moment, pairs : ndarray, [members, coefficients, 1] and [members, coefficients, offsets]
+        All axes raveled, on the host.
+    """
 
     def __init__(self, cells: Cells, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> None:
         from xspline.kernels.compiled.cells import CellPlan, ColumnPlan

@@ -119,7 +119,7 @@ def _ends(x: Array, xp: Any) -> tuple[float, float]:
 
 
 class TileTotals:
-    """`Totals` of tiles: sums of products of columns of each cell, folded at the end."""
+    """As `cells.CellTotals`: sums of products of columns of the tiles of each cell, folded at the end."""
 
     def __init__(self, tiles: Tiles, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> None:
         self.tiles, self.ranges = tiles, tuple(ranges)
@@ -153,22 +153,19 @@ class TileTotals:
             if members:
                 taken = xp.reshape(xp.take(array[:members, :], at, axis=1), (members, *inside.shape))
                 taken = xp.where(inside, taken, xp.zeros_like(taken))
-                products = self._products(taken, columns, sizes)
+                # Sums over the rows of each tile of products of columns: [tiles, members, columns..]
+                front = xp.permute_dims(taken, (1, 0, 2))[:, :, None, :] * columns[0][:, None, : sizes[0], :]
+                rest = xp.ones((tiling.starts.size, tiling.length, 1), dtype=xp.float64, device=tiles.device)
+                for lines, size in zip(columns[1:], sizes[1:], strict=True):
+                    turned = xp.matrix_transpose(
+                        lines[:, :size, :]
+                    )  # as the product reads it: no copy turned
+                    rest = rest[:, :, :, None] * turned[:, :, None, :]
+                    rest = xp.reshape(rest, (*rest.shape[:2], -1))
+                front = xp.reshape(front, (-1, members * sizes[0], tiling.length))
+                products = xp.reshape(xp.matmul(front, rest), (-1, members, *sizes))
                 sums = tiling.merged(products, xp)
                 total[tiling.cells, ...] += xp.take(sums, tiles.put(tiling.back), axis=0)
-
-    def _products(self, array: Array, columns: Sequence[Array], sizes: Sequence[int]) -> Array:
-        """Sums over the rows of each tile of products of columns: [tiles, members, columns..]."""
-        xp, (members, tiles, length) = self.tiles.xp, array.shape
-        front = xp.permute_dims(array, (1, 0, 2))[:, :, None, :] * columns[0][:, None, : sizes[0], :]
-        rest = xp.ones((tiles, length, 1), dtype=xp.float64, device=self.tiles.device)
-        for lines, size in zip(columns[1:], sizes[1:], strict=True):
-            turned = xp.matrix_transpose(lines[:, :size, :])  # as the product reads it: no copy turned
-            rest = xp.reshape(rest[:, :, :, None] * turned[:, :, None, :], (tiles, length, -1))
-        front = xp.reshape(front, (tiles, members * sizes[0], length))
-        return xp.reshape(xp.matmul(front, rest), (tiles, members, *sizes))
-
-    # Sums of cells become functions and pairs
 
     @property
     def moment(self) -> Floats:
