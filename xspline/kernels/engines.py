@@ -104,9 +104,6 @@ def cheapest_order(shape: tuple[int, ...], stages: tuple[tuple[int, int, int, in
     return tuple(axis for axis, *_ in min(itertools.permutations(stages), key=work))
 
 
-# The definition
-
-
 @dataclass(frozen=True)
 class ArrayApiEngine:
     """Contractions by array-API functions: one matrix product, or one per cell that holds rows.
@@ -250,9 +247,6 @@ def _products(rows: Rows, which: Integers) -> Floats:
     for values in rows.values:
         out = (out[:, :, None] * values[which][:, None, :]).reshape(which.size, -1)
     return out
-
-
-# Its compiled twin
 
 
 @dataclass(frozen=True)

@@ -209,13 +209,13 @@ def read(walk: Walk, box: SlabBox) -> tuple[Slab, Tally]:
     infinity = None if present == size else _first_place(walk, box, xp.isinf(values))
     outside, weight, bad = present - count, None, None
     for number in range(len(walk.block.weights)):  # their product, zero where one is bad
-        one_weight = walk.weight_of(number, box)
-        good = xp.logical_and(xp.isfinite(one_weight), one_weight >= 0)
+        this_weight = walk.weight_of(number, box)
+        good = xp.logical_and(xp.isfinite(this_weight), this_weight >= 0)
         if not bool(xp.all(good)):
             place = _first_place(walk, box, xp.logical_not(good))
             bad = place if bad is None or (place is not None and place < bad) else bad
-            one_weight = xp.where(good, one_weight, xp.zeros_like(one_weight))
-        weight = one_weight if weight is None else weight * one_weight
+            this_weight = xp.where(good, this_weight, xp.zeros_like(this_weight))
+        weight = this_weight if weight is None else weight * this_weight
     if weight is not None:
         valid = xp.logical_and(valid, weight > 0)
         weight = xp.where(valid, weight, xp.zeros_like(values))

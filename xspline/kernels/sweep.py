@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -89,6 +88,7 @@ class Sweep:
         self.walk, self.index = walk, index
         default = CompiledSweeper() if walk.on_host else CudaSweeper(walk.xp, walk.device)
         self.sweeper = default if sweeper is None else sweeper
+        self._stored = self.sweeper.reads(walk.ordered)
         self.rows = walk.rows(index, (0, walk.lengths[index]))
         lengths = tuple(1 if i == index else n for i, n in enumerate(walk.lengths))
         xp, device = walk.xp, walk.device
@@ -153,11 +153,6 @@ class Sweep:
         lines = self.sweeper.sweep(values, column, after, rows, reference)
         sums = xp.reshape(lines.sums, (*shape[:index], *shape[index + 1 :], rows.extent))
         return LineSums(sums, *(a if a is None else xp.reshape(a, shape) for a in lines[1:]))
-
-    @cached_property
-    def _stored(self) -> bool:
-        """Whether the sweep reads the values as they are stored."""
-        return self.sweeper.reads(self.walk.ordered)
 
     def _values(self, box: SlabBox) -> tuple[Array, int]:
         """Values [before, n, columns] as the sweep reads them; the box's first column.

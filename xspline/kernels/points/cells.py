@@ -169,11 +169,6 @@ class ByCell:
     order: Array
     cells: Integers
 
-    @property
-    def all_inside(self) -> bool:
-        """Whether no row is outside."""
-        return int(self.order.shape[0]) == int(self.keys.shape[0])
-
     def inside(self, span: tuple[int, int]) -> Array:
         """Rows of a range that are inside all domains."""
         return self.keys[span[0] : span[0] + span[1]] >= 0
