@@ -205,16 +205,10 @@ def _fill(
                 lengths.append(span[1])
                 continue
             if i not in known or known[i][0] != span:
-                features = [space.features[a] for a in axis.coefficient_axes]
-                built = build_rows(
-                    features,
-                    [labels[a] for a in axis.coefficient_axes],
-                    [CoefficientRange.whole(f) for f in features],
-                    [orders[a] for a in axis.coefficient_axes],
-                    span,
-                    engine.compiled,
-                    outside=np.nan,
-                )
+                own = axis.coefficient_axes
+                features, positions = [space.features[a] for a in own], [labels[a] for a in own]
+                ranges, order = [CoefficientRange.whole(f) for f in features], [orders[a] for a in own]
+                built = build_rows(features, positions, ranges, order, span, engine.compiled, outside=np.nan)
                 known[i] = span, built.paired() if pairs else built
             rows.append(known[i][1])
             spans += known[i][1].spans

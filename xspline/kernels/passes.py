@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,7 +23,6 @@ from xspline.kernels.layout import (
     Block,
     Floats,
     Layout,
-    all_true,
     count_true,
     first_true,
     rounded,
@@ -198,7 +198,7 @@ def read(walk: Walk, box: SlabBox) -> tuple[Slab, Tally]:
     valid = known
     for i, axis in enumerate(walk.slab_axes):  # known: labels are numbers; valid: inside all domains
         inside = np.ones(0, dtype=bool) if axis.is_batch else walk.inside(i, box.rows[i])
-        if all_true(inside):
+        if bool(array_api_compat.array_namespace(inside).all(inside)):
             continue
         shape = tuple(n if j == i else 1 for j, n in enumerate(box.shape))
         known, valid = (

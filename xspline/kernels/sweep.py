@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from xspline.kernels.component import SumsByCell, SumsBySlab
 from xspline.kernels.device.cuda import CudaSweeper
-from xspline.kernels.layout import Array, Bools, Floats, all_true, first_true, rounded, to_host
+from xspline.kernels.layout import Array, Bools, Floats, first_true, rounded, to_host
 from xspline.kernels.rows import LineSums, Rows
 from xspline.kernels.separation import BlockResult, LineSeparation, factors_of
 from xspline.kernels.walk import SlabBox, Walk, slab_boxes
@@ -115,7 +115,7 @@ class Sweep:
         moment = SumsBySlab(walk, walk.groups, pairs=False, last=self.index)
         for box in self._boxes():
             lines = self._swept(box, self.rows, reference)
-            if not all_true(xp.isfinite(lines.power)):
+            if not bool(xp.all(xp.isfinite(lines.power))):
                 return None
             moment.add(lines.sums, box)
             spans = tuple(slice(1) if i == self.index else span for i, span in enumerate(box.spans))

@@ -194,9 +194,8 @@ class Walk:
         for a, features in enumerate(self.space.features):
             index = next(i for i, axis in enumerate(self.slab_axes) if a in axis.coefficient_axes)
             cells = self.cells(index)
-            if (
-                cells is not None and cells.order.shape == cells.keys.shape
-            ):  # none is outside along another axis
+            # Where no row is outside along another axis either, sorting has found the cells.
+            if cells is not None and cells.order.shape == cells.keys.shape:
                 touched = cells.touched(self.slab_axes[index].coefficient_axes.index(a))
             else:
                 touched = touched_cells(features, self.coordinates_of(a), self.engine.compiled)
