@@ -18,6 +18,7 @@ from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.kernels.compiled import cells as loops
 from xspline.kernels.engines import ArrayApiEngine, CompiledEngine, Engine, choose_engine
 from xspline.kernels.points.cells import CellSizes
+from xspline.kernels.rows import function_values, locate
 from xspline.kernels.walk import Walk
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
@@ -125,14 +126,15 @@ def test_points_on_knots_ends_and_beyond(name: str, device: Device) -> None:
 
 @pytest.mark.parametrize("features", [f for space in SPACES.values() for f in space.features if f.local])
 def test_positions_and_values_have_twins(features) -> None:
-    rng, engine, edges = np.random.default_rng(0), CompiledEngine(), features.edges
+    rng, edges = np.random.default_rng(0), features.edges
     x = np.concatenate([rng.uniform(-1.5, 2.5, 500), edges, np.nextafter(edges, 9), np.nextafter(edges, -9)])
     x = np.concatenate([x, edges + 1.0, edges - 1.0, [np.nan, np.inf, -np.inf, 1e30]])
-    (cell, z), (cell_twin, z_twin) = features.locate(x), engine.locate(features, x)
+    (cell, z), (cell_twin, z_twin) = features.locate(x), locate(features, x, compiled=True)
     np.testing.assert_array_equal(cell_twin, cell)
     np.testing.assert_allclose(z_twin, z, rtol=0, atol=1e-15 * max(features.cells, 10))
     for order in range(features.max_order + 1):
-        reference.close(engine.values(features, cell, z, order), features.features(cell, z, order), 1e-14)
+        values = function_values(features, cell, z, order, compiled=True)
+        reference.close(values, features.features(cell, z, order), 1e-14)
 
 
 @pytest.mark.parametrize("slab", [7, 100])

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.devices import Device
-from xspline.kernels.points.tiles import locate
 from xspline.spaces import BSpline, Space
 
 SPLINES = {
@@ -29,8 +28,7 @@ def positions(lo: float, hi: float, edges: np.ndarray) -> np.ndarray:
 def test_cells_and_local_coordinates(name: str, device: Device) -> None:
     (spline,) = Space({"x": SPLINES[name]}).features
     x = positions(*spline.ends, spline.edges)
-    cell, z = locate(spline, device.put(x), device.xp, device.device)
+    cell, z = spline.locate(device.put(x), device.xp)
     expected_cell, expected_z = spline.locate(x)
     np.testing.assert_array_equal(device.get(cell), expected_cell)
     np.testing.assert_array_equal(device.get(z), expected_z)
-    np.testing.assert_array_equal(np.asarray(locate(spline, x, np, None)[0]), expected_cell)

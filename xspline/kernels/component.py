@@ -15,7 +15,8 @@ import numpy as np
 
 from xspline.kernels.engines import contract
 from xspline.kernels.layout import Array, Bools, Floats, Integers, native, to_host, to_namespace
-from xspline.kernels.points.cells import ByCell, Totals
+from xspline.kernels.points.cells import Cells, CellTotals
+from xspline.kernels.points.tiles import Tiles, TileTotals
 from xspline.kernels.rows import Rows
 from xspline.kernels.walk import Component, SlabBox, Walk
 
@@ -33,11 +34,11 @@ class SumsBySlab:
     pairs : bool
         Pairs (G) or moments (h).
     last : int, optional
-        The slab axis whose coefficients are the last of the total, as they are of what `add_lines` takes.
+        The slab axis whose coefficients are the last of the total, as they are of what is added.
     """
 
     def __init__(self, walk: Walk, component: Component, pairs: bool, last: int | None = None) -> None:
-        self.walk, self.component, self.pairs = walk, component, pairs
+        self.walk, self.component, self.pairs, self.last = walk, component, pairs, last
         self.order = sorted(range(len(walk.slab_axes)), key=lambda i: (i == last, i))
         lengths: list[int] = []
         for i in self.order:
@@ -50,40 +51,33 @@ class SumsBySlab:
         self.total = walk.xp.zeros(tuple(lengths), dtype=walk.xp.float64, device=walk.device)
 
     def add(self, slab: Array, box: SlabBox) -> None:
-        """Contract a slab and add it to the coefficients of its rows and batch members."""
-        rows = self._rows(box)
-        slab = contract(slab, rows, self.walk.engine)
-        place, _ = self._place(rows, box)
-        self.total[place] += self.walk.xp.reshape(slab, self.total[place].shape)
+        """Contract a slab and add it to the coefficients of its rows and batch members.
 
-    def add_lines(self, lines: Array, box: SlabBox) -> None:
-        """Add what is contracted along the last slab axis already: its coefficients are the last axis of `lines`."""
-        rows = self._rows(box)
-        place, shape = self._place(rows, box)
-        others, target = [*(rows[i] for i in self.order[:-1]), None], self.total[place]
-        if isinstance(target, np.ndarray) and target.flags.c_contiguous:
-            contract(lines, others, self.walk.engine, target.reshape(shape))
-        else:
-            sums = contract(lines, others, self.walk.engine)
-            self.total[place] += self.walk.xp.reshape(sums, target.shape)
-
-    def _rows(self, box: SlabBox) -> list[Rows | None]:
-        rows = self.walk.slab_rows(box, self.component)
-        return [r.paired() if r is not None and self.pairs else r for r in rows]
-
-    def _place(self, rows: Sequence[Rows | None], box: SlabBox) -> tuple[tuple[slice, ...], tuple[int, ...]]:
-        """Where rows and batch members go in the total, and how many entries that is for each slab axis."""
+        Where there is a `last` axis, the slab is contracted along it already: its coefficients are the last axis.
+        """
+        walk, component, target = self.walk, self.component, None
+        rows: list[Rows | None] = []
         places: list[slice] = []
-        lengths: list[int] = []
+        lengths: list[int] = []  # entries of the total for each slab axis
         for i in self.order:
-            axis, r, spans = self.walk.slab_axes[i], rows[i], []
+            axis, r, spans = walk.slab_axes[i], None, []
             if axis.is_batch:
-                spans = [box.spans[i] if axis.group in self.component else slice(0, 1)]
-            elif r is not None:
+                spans = [box.spans[i] if axis.group in component else slice(0, 1)]
+            elif axis.group in component:
+                r = walk.rows(i, box.rows[i])
+                r = r.paired() if self.pairs else r
                 spans = r.spans
+            rows.append(r)
             places += spans
             lengths.append(math.prod(span.stop - span.start for span in spans))
-        return tuple(places), tuple(lengths)
+        part = self.total[tuple(places)]
+        if self.last is not None:
+            rows[-1] = None
+            if isinstance(part, np.ndarray) and part.flags.c_contiguous:
+                target = part.reshape(lengths)
+        sums = contract(slab, rows, walk.engine, target)
+        if target is None:
+            self.total[tuple(places)] += walk.xp.reshape(sums, part.shape)
 
     def finish(self) -> Floats:
         """The total on the host: [k.., o.., b..] for pairs, [k.., b..] else."""
@@ -121,7 +115,7 @@ def roll_up(array: Floats, position: int, length: int) -> Floats:
 class SumsByCell:
     """Sums over a component that holds one group, whose rows are sorted by cell, and perhaps batch dimensions."""
 
-    def __init__(self, walk: Walk, component: Component, cells: ByCell, index: int) -> None:
+    def __init__(self, walk: Walk, component: Component, cells: Cells | Tiles, index: int) -> None:
         self.walk, self.component, self.cells, self.index = walk, component, cells, index
         # Other groups are outside the component: of length one.
         axes = list(zip(walk.slab_axes, walk.lengths, strict=True))
@@ -205,30 +199,29 @@ class SumsByCell:
 
     def _weights(self, rows: Array, numbers: Sequence[int]) -> Array | None:
         """Product of some weights, zero where one is bad, with the axes of slabs: of extent 1 where it may be."""
-        xp, total = self.walk.xp, None
+        walk, xp, total = self.walk, self.walk.xp, None
         for number in numbers:
-            slab = self._weight(rows, number)
+            if walk.on_host:
+                axes, array = walk.block.weights[number]
+                order = sorted(range(len(axes)), key=lambda i: walk.axis_order.index(axes[i]))
+                slab = native(np.transpose(array, order)[self._at(rows, tuple(axes[i] for i in order))], np)
+                lengths = zip(walk.slab_axes, self._shape(rows), strict=True)
+                slab = slab.reshape([n if set(axis.axes) & set(axes) else 1 for axis, n in lengths])
+            else:
+                if number not in self._whole_weights:
+                    whole = walk.whole_box(self.component)
+                    self._whole_weights[number] = walk.weight_of(number, whole)
+                slab = self._whole_weights[number]
+                slab = xp.take(slab, rows, axis=self.index) if slab.shape[self.index] > 1 else slab
             slab = xp.where(xp.logical_and(xp.isfinite(slab), slab >= 0), slab, xp.zeros_like(slab))
             total = slab if total is None else total * slab
         return total
 
-    def _weight(self, rows: Array, number: int) -> Array:
-        (axes, array), walk = self.walk.block.weights[number], self.walk
-        if not walk.on_host:
-            if number not in self._whole_weights:
-                self._whole_weights[number] = walk.weight_of(number, walk.whole_box(self.component))
-            weight = self._whole_weights[number]
-            return walk.xp.take(weight, rows, axis=self.index) if weight.shape[self.index] > 1 else weight
-        order = sorted(range(len(axes)), key=lambda i: walk.axis_order.index(axes[i]))
-        slab = native(np.transpose(array, order)[self._at(rows, tuple(axes[i] for i in order))], np)
-        lengths = zip(walk.slab_axes, self._shape(rows), strict=True)
-        return slab.reshape([n if set(axis.axes) & set(axes) else 1 for axis, n in lengths])
-
-    def _totals(self, moments: int, pairs: int) -> Totals:
+    def _totals(self, moments: int, pairs: int) -> CellTotals | TileTotals:
         axes = self.walk.slab_axes[self.index].coefficient_axes
         return self.cells.totals([self.walk.ranges[axis] for axis in axes], moments, pairs)
 
-    def _finish(self, total: Floats, totals: Totals, offsets: Sequence[int]) -> Floats:
+    def _finish(self, total: Floats, totals: CellTotals | TileTotals, offsets: Sequence[int]) -> Floats:
         """[members, coefficients, offsets] to [k.., o.., b..], axes in the order of the space."""
         walk = self.walk
         axes = walk.slab_axes[self.index].coefficient_axes

@@ -12,54 +12,22 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, ClassVar, TypeAlias
 
 import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
 from xspline.kernels.layout import Array, Floats, Integers
-from xspline.kernels.points.cells import SIZES, ByCell, Cells, CellSizes
+from xspline.kernels.points.cells import SIZES, Cells, CellSizes
 from xspline.kernels.points.tiles import Tiles
-from xspline.kernels.rows import Locator, ProductRows, Rows
-from xspline.spaces.bspline import LocalSpline
+from xspline.kernels.rows import ProductRows, Rows
 from xspline.spaces.features import Features
 
 PRODUCT_ENTRIES = 1 << 20  # of a table of products of values that are alive at a time: 8 MiB
 SHORT_BOX = 32  # times the values of a row: a box of no more entries is one product on a device
 LONE = 3  # times as long takes a value of an axis with nothing behind it: no vector instructions
 SWAP = 32  # loops run over what follows an axis: so many entries before it, and none behind, change places
-
-
-class Engine(Locator, Protocol):
-    """How contractions are computed.
-
-    Attributes
-    ----------
-    sweeps : bool
-        Whether grids may be summed in one sweep (`sweep.Sweep`): of NumPy's arrays, and of CuPy's.
-    """
-
-    @property
-    def sweeps(self) -> bool: ...
-
-    def sort(self, features: Sequence[Features], coordinates: Sequence[Array]) -> ByCell | None:
-        """Rows of a group sorted by cell, so that sums go from cell to cell; None where that does not pay."""
-        ...
-
-    def scatter(self, array: Array, axis: int, rows: Rows, out: Array | None = None) -> Array:
-        """Axis [n] becomes [R]: out[R] = sum over the rows i of values[i, R] array[i].
-
-        Where `out` is given, C-contiguous and of the shape of the result, it may be added to and returned.
-        """
-        ...
-
-    def gather(self, array: Array, axis: int, rows: Rows, out: Array | None = None) -> Array:
-        """Axis [R] becomes [n]: out[i] = sum over R of values[i, R] array[R].
-
-        Where `out` is given, C-contiguous and of the shape of the result, it may be written and returned.
-        """
-        ...
 
 
 def choose_engine(array: Array, engine: str | Engine | None = None) -> Engine:
@@ -136,9 +104,6 @@ def cheapest_order(shape: tuple[int, ...], stages: tuple[tuple[int, int, int, in
     return tuple(axis for axis, *_ in min(itertools.permutations(stages), key=work))
 
 
-# The definition
-
-
 @dataclass(frozen=True)
 class ArrayApiEngine:
     """Contractions by array-API functions: one matrix product, or one per cell that holds rows.
@@ -148,7 +113,7 @@ class ArrayApiEngine:
     xp, device
         The namespace, and where its arrays are.
     sweeps : bool
-        See `Engine`.
+        Whether grids may be summed in one sweep (`sweep.Sweep`): of NumPy's arrays, and of CuPy's.
     short_box : int
         Times the values of a row: a box of no more entries is one product.
     sizes : CellSizes
@@ -160,17 +125,17 @@ class ArrayApiEngine:
     sweeps: bool = False
     short_box: int = SHORT_BOX
     sizes: CellSizes = SIZES
+    compiled: ClassVar[bool] = False
 
     def sort(self, features: Sequence[Features], coordinates: Sequence[Array]) -> Tiles | None:
+        """Rows of a group sorted by cell, so that sums go from cell to cell; None where that does not pay."""
         return Tiles.sort(features, coordinates, self.xp, self.device, self.sizes)
 
-    def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
-        return features.locate(x)
-
-    def values(self, features: Features, cell: Integers, z: Floats, order: int) -> Floats:
-        return features.features(cell, z, order)
-
     def scatter(self, array: Array, axis: int, rows: Rows, out: Array | None = None) -> Array:
+        """Axis [n] becomes [R]: out[R] = sum over the rows i of values[i, R] array[i].
+
+        Where `out` is given, C-contiguous and of the shape of the result, it may be added to and returned.
+        """
         xp = self.xp
         front, rest = self._matrix(array, axis)
         if self._is_short(rows):
@@ -190,6 +155,10 @@ class ArrayApiEngine:
         return self._back(xp.reshape(out, (rows.extent, rest)), axis, array.shape)
 
     def gather(self, array: Array, axis: int, rows: Rows, out: Array | None = None) -> Array:
+        """Axis [R] becomes [n]: out[i] = sum over R of values[i, R] array[R].
+
+        Where `out` is given, C-contiguous and of the shape of the result, it may be written and returned.
+        """
         xp = self.xp
         front, rest = self._matrix(array, axis)
         if len(rows.functions) > 1:  # scattered positions: each has a support of its own
@@ -205,7 +174,8 @@ class ArrayApiEngine:
                 values.append(xp.matmul(self._put(_products(rows, batch)), support))
                 done.append(batch)
         if not values:
-            return xp.zeros(_replaced(array.shape, axis, 0), dtype=xp.float64, device=self.device)
+            shape = (*array.shape[:axis], 0, *array.shape[axis + 1 :])
+            return xp.zeros(shape, dtype=xp.float64, device=self.device)
         inverse = np.argsort(np.concatenate(done), kind="stable")
         return self._back(self._take(xp.concat(values), inverse), axis, array.shape)
 
@@ -250,10 +220,6 @@ class ArrayApiEngine:
         return xp.permute_dims(array, (*range(1, axis + 1), 0, *range(axis + 1, ndim)))
 
 
-def _replaced(shape: Sequence[int], axis: int, length: int) -> tuple[int, ...]:
-    return (*shape[:axis], length, *shape[axis + 1 :])
-
-
 def _dense(rows: Rows) -> Floats:
     """Values of the rows of one axis at all entries of the box: [n, R]."""
     out = np.zeros((rows.count, rows.extent))
@@ -283,55 +249,30 @@ def _products(rows: Rows, which: Integers) -> Floats:
     return out
 
 
-# Its compiled twin
-
-
 @dataclass(frozen=True)
 class CompiledEngine:
     """Contractions of NumPy arrays in compiled loops.
 
     Attributes
     ----------
-    sweeps : bool
-        See `Engine`.
-    sizes : CellSizes
-        Of groups that go from cell to cell.
+    sweeps, sizes
+        See `ArrayApiEngine`.
+    compiled : bool
+        Whether compiled loops locate the rows of B-splines.
     """
 
     sweeps: bool = True
     sizes: CellSizes = SIZES
+    compiled: ClassVar[bool] = True
 
     def sort(self, features: Sequence[Features], coordinates: Sequence[Floats]) -> Cells | None:
-        return Cells.sort(features, coordinates, self, self.sizes)
-
-    def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
-        from xspline.kernels.compiled import (
-            cells as loops,
-        )  # numba takes 0.3 s to import: not before it is needed
-
-        if not isinstance(features, LocalSpline):
-            return features.locate(x)
-        cell, z, (lo, hi) = np.empty(x.size, dtype=np.int64), np.empty(x.size), features.ends
-        ends = np.nextafter((lo, hi), (-np.inf, np.inf))
-        step, x = float(features.lengths[0]), np.require(x, np.float64, ["C", "W"])
-        edges = np.array(features.edges)  # writable, as every argument is: one specialisation
-        loops.locate(x, edges, step, ends, features.uniform, features.periodic, cell, z)
-        return cell, z
-
-    def values(self, features: Features, cell: Integers, z: Floats, order: int) -> Floats:
-        from xspline.kernels.compiled import cells as loops
-
-        if not isinstance(features, LocalSpline):
-            return features.features(cell, z, order)
-        out = np.empty((cell.size, features.width))
-        loops.series(cell, z, np.array(features.derivative_table(order), order="C"), out)
-        return out
+        return Cells.sort(features, coordinates, self.sizes)
 
     def scatter(self, array: Floats, axis: int, rows: Rows, out: Floats | None = None) -> Floats:
         from xspline.kernels.compiled import contraction as loops
 
-        flat = _three(array, axis)
-        out = np.zeros(_replaced(array.shape, axis, rows.extent)) if out is None else out
+        flat, shape = _three(array, axis), (*array.shape[:axis], rows.extent, *array.shape[axis + 1 :])
+        out = np.zeros(shape) if out is None else out
         total = out.reshape(flat.shape[0], rows.extent, flat.shape[2])
         start, places = rows.start(), rows.places()
         if len(rows.functions) == 1:
@@ -342,34 +283,34 @@ class CompiledEngine:
         return out
 
     def gather(self, array: Floats, axis: int, rows: Rows, out: Floats | None = None) -> Floats:
-        flat, shape = _three(array, axis), _replaced(array.shape, axis, rows.count)
+        from xspline.kernels.compiled import contraction as loops
+
+        flat, shape = _three(array, axis), (*array.shape[:axis], rows.count, *array.shape[axis + 1 :])
         before, _, after = flat.shape
-        if after == 1 and before >= SWAP:
-            swapped = np.ascontiguousarray(flat.T)
-            return _gather(swapped, rows, np.empty((1, rows.count, before))).T.reshape(shape)
-        if out is None or (len(rows.functions) > 1 and out.dtype != np.float64):
+        swapped = after == 1 and before >= SWAP
+        if swapped:
+            flat, out = np.ascontiguousarray(flat.T), np.empty((1, rows.count, before))
+        elif out is None or (len(rows.functions) > 1 and out.dtype != np.float64):
             out = np.empty(shape)
-        _gather(flat, rows, out.reshape(before, rows.count, after))
-        return out
-
-
-def _gather(flat: Floats, rows: Rows, out: Floats) -> Floats:
-    """`out` [before, n, after] from `flat` [before, R, after]."""
-    from xspline.kernels.compiled import contraction as loops
-
-    start, places, table = rows.start(), rows.places(), rows.table
-    functions = np.array(rows.functions)
-    if functions.size == 1:
-        loops.gather(flat, start, places, rows.values[0], out)
-    elif rows.pairs and flat.shape[2] == 1:
-        order = np.argsort(start)
-        loops.gather_folded(flat, order, ProductRows(start[order], places, table[order], functions), out)
-    else:
-        loops.gather_products(flat, ProductRows(start, places, table, functions), rows.pairs, out)
-    return out
+        target = out.reshape(len(flat), rows.count, flat.shape[2])
+        start, places, table = rows.start(), rows.places(), rows.table
+        functions = np.array(rows.functions)
+        if functions.size == 1:
+            loops.gather(flat, start, places, rows.values[0], target)
+        elif rows.pairs and flat.shape[2] == 1:
+            order = np.argsort(start)
+            known = ProductRows(start[order], places, table[order], functions)
+            loops.gather_folded(flat, order, known, target)
+        else:
+            loops.gather_products(flat, ProductRows(start, places, table, functions), rows.pairs, target)
+        return out.T.reshape(shape) if swapped else out
 
 
 def _three(array: Floats, axis: int) -> Floats:
     """The array as [before, axis, after], contiguous and writable: one specialisation of each kernel."""
     shape = math.prod(array.shape[:axis]), array.shape[axis], math.prod(array.shape[axis + 1 :])
     return np.require(array, np.float64, ["C", "W"]).reshape(shape)
+
+
+Engine: TypeAlias = ArrayApiEngine | CompiledEngine
+"""How contractions are computed; both have the members that `ArrayApiEngine` explains."""

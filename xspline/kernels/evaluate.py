@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict, Unpack
 
 import array_api_compat
@@ -140,15 +139,13 @@ def _evaluate(
         raise ValueError(
             f"out must be C-contiguous, native float32 or float64 that can be written; got {out.dtype}, {out.flags}"
         )
-    labels = tuple(np.asarray(x, dtype=np.float64).reshape(-1) for x in coordinates)
     slab_axes, offsets = slab_axes_of(layout), space.frame.offsets if pairs else (1,) * ndim
     array = xp.reshape(xp.astype(coefficients, xp.float64, copy=False), (*space.shape, *offsets, *batch))
     array = _unrolled(array, layout, slab_axes, space, xp)
-    evaluation = Evaluation(array, labels, slab_axes, space, orders, engine, pairs, xp)
     entries = slab_entries(coefficients)
     limit = options.get("slab") or (entries if pairs else max(entries, SLAB))
-    for box in slab_boxes(shape, slab_axes, limit, options.get("slab_rows", SLAB_ROWS)):
-        evaluation.fill(out, box)
+    boxes = slab_boxes(shape, slab_axes, limit, options.get("slab_rows", SLAB_ROWS))
+    _fill(out, array, coordinates, slab_axes, boxes, space, orders, engine, pairs=pairs)
     return out
 
 
@@ -173,72 +170,55 @@ def _unrolled(
     return xp.permute_dims(coefficients, tuple(order))
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """What one evaluation needs for each of its slabs.
+def _fill(
+    out: Array,
+    coefficients: Array,
+    coordinates: Sequence[Floats],
+    slab_axes: Sequence[SlabAxis],
+    boxes: Iterable[SlabBox],
+    space: Space,
+    orders: Sequence[int],
+    engine: Engine,
+    *,
+    pairs: bool,
+) -> None:
+    """Fill the result slab by slab: written in place where its axes are those of slabs, in their order.
 
-    Attributes
-    ----------
-    coefficients : array
-        Unrolled, axes in the order of the slab axes; behind each coefficient axis one of offsets, of length 1
-        unless `pairs`.
-    coordinates : tuple of ndarray
-        Raveled, one per coefficient axis.
+    The coefficients are unrolled, axes in the order of the slab axes; behind each coefficient axis is one of offsets,
+    of length 1 unless `pairs`. What neighbouring slabs share is kept from one to the next: the rows of an axis, and
+    the coefficients that they touch.
     """
-
-    coefficients: Array
-    coordinates: tuple[Floats, ...]
-    slab_axes: tuple[SlabAxis, ...]
-    space: Space
-    orders: tuple[int, ...]
-    engine: Engine
-    pairs: bool
-    xp: Any
-    _rows: dict[int, tuple[tuple[int, int], Rows]] = field(default_factory=dict)
-    _touched: list[tuple[list[slice], Array]] = field(default_factory=list)
-
-    def fill(self, out: Array, box: SlabBox) -> None:
-        """One slab of the result: written in place where its axes are those of slabs, in their order."""
-        place = out[box.slices]
-        axes = [a for axis in self.slab_axes for a in axis.axes]
-        plain = isinstance(place, np.ndarray) and place.flags.c_contiguous and axes == sorted(axes)
-        target = place.reshape(box.shape) if plain else None
-        rows = [
-            None if axis.is_batch else self.rows(i, span)
-            for i, (axis, span) in enumerate(zip(self.slab_axes, box.rows, strict=True))
-        ]
-        array = expand(self._coefficients_of(rows, box), rows, self.engine, target)
-        if array is target:
-            return
-        array = self.xp.reshape(array, tuple(place.shape[a] for a in axes))
-        array = self.xp.permute_dims(array, tuple(int(i) for i in np.argsort(axes)))
-        out[box.slices] = self.xp.astype(array, out.dtype, copy=False)
-
-    def rows(self, index: int, span: tuple[int, int]) -> Rows:
-        """Features of a range of rows of a slab axis; the last range is remembered."""
-        known = self._rows.get(index)
-        if known is None or known[0] != span:
-            axes, (first, count) = self.slab_axes[index].coefficient_axes, span
-            features = [self.space.features[a] for a in axes]
-            rows = build_rows(
-                features,
-                [self.coordinates[a][first : first + count] for a in axes],
-                [CoefficientRange.whole(f) for f in features],
-                [self.orders[a] for a in axes],
-                self.engine,
-                count=count,
-                outside=np.nan,
-            )
-            known = self._rows[index] = (span, rows.paired() if self.pairs else rows)
-        return known[1]
-
-    def _coefficients_of(self, rows: Sequence[Rows | None], box: SlabBox) -> Array:
-        """The coefficients that a slab touches, one axis per slab axis; the last of them are remembered."""
+    xp = array_api_compat.array_namespace(coefficients)
+    labels = [np.asarray(x, dtype=np.float64).reshape(-1) for x in coordinates]
+    axes = [a for axis in slab_axes for a in axis.axes]
+    in_order, back = axes == sorted(axes), tuple(int(i) for i in np.argsort(axes))
+    known: dict[int, tuple[tuple[int, int], Rows]] = {}
+    touched: tuple[list[slice], Array] = ([], None)
+    for box in boxes:
+        rows: list[Rows | None] = []
         spans: list[slice] = []
         lengths: list[int] = []
-        for span, r in zip(box.spans, rows, strict=True):
-            spans += [span] if r is None else r.spans
-            lengths.append(span.stop - span.start if r is None else r.extent)
-        if not self._touched or self._touched[0][0] != spans:
-            self._touched[:] = [(spans, self.xp.reshape(self.coefficients[tuple(spans)], tuple(lengths)))]
-        return self._touched[0][1]
+        for i, (axis, span) in enumerate(zip(slab_axes, box.rows, strict=True)):
+            if axis.is_batch:
+                rows.append(None)
+                spans.append(box.spans[i])
+                lengths.append(span[1])
+                continue
+            if i not in known or known[i][0] != span:
+                own = axis.coefficient_axes
+                features, positions = [space.features[a] for a in own], [labels[a] for a in own]
+                ranges, order = [CoefficientRange.whole(f) for f in features], [orders[a] for a in own]
+                built = build_rows(features, positions, ranges, order, span, engine.compiled, outside=np.nan)
+                known[i] = span, built.paired() if pairs else built
+            rows.append(known[i][1])
+            spans += known[i][1].spans
+            lengths.append(known[i][1].extent)
+        if touched[1] is None or touched[0] != spans:
+            touched = spans, xp.reshape(coefficients[tuple(spans)], tuple(lengths))
+        place = out[box.slices]
+        plain = isinstance(place, np.ndarray) and place.flags.c_contiguous and in_order
+        target = place.reshape(box.shape) if plain else None
+        array = expand(touched[1], rows, engine, target)
+        if array is not target:
+            array = xp.permute_dims(xp.reshape(array, tuple(place.shape[a] for a in axes)), back)
+            out[box.slices] = xp.astype(array, out.dtype, copy=False)

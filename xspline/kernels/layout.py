@@ -193,13 +193,6 @@ def first_true(mask: Array, xp: Any) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(flat, tuple(mask.shape)))
 
 
-def all_true(mask: Array) -> bool:
-    """Whether every entry is true."""
-    if isinstance(mask, np.ndarray):
-        return bool(mask.all())
-    return bool(array_api_compat.array_namespace(mask).all(mask))
-
-
 def count_true(mask: Array, xp: Any) -> int:
     """Number of true entries."""
     if isinstance(mask, np.ndarray):

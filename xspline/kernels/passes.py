@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,7 +23,6 @@ from xspline.kernels.layout import (
     Block,
     Floats,
     Layout,
-    all_true,
     count_true,
     first_true,
     rounded,
@@ -115,23 +115,53 @@ def _per_member(walk: Walk, array: Array) -> NDArray[Any]:
 
 def in_slabs(walk: Walk) -> BlockResult:
     """What a block gives in passes over its slabs."""
-    first = FirstPass(walk)
+    xp, device, groups, tally = walk.xp, walk.device, walk.groups, Tally()
+    reference = walk.block.reference if walk.space.has_constant else 0.0
+    by_cell = SumsByCell.of(walk, groups)  # then moment and pairs wait for the second pass
+    moment = None if by_cell else SumsBySlab(walk, groups, pairs=False)
+    # Weights that span everything leave nothing to separate: G is then summed in the same walk.
+    joined = len(join([frozenset((group,)) for group in groups], walk.weight_groups)) == 1
+    pairs = SumsBySlab(walk, groups, pairs=True) if joined and not by_cell else None
+    projections = None if joined else Projections(walk.slab_axes, walk.lengths, xp, device)
+    power, weight, count = (
+        xp.zeros(walk.member_shape, dtype=kind, device=device) for kind in (xp.float64, xp.float64, xp.int64)
+    )
     for box in walk.boxes():
-        first.add(box)
-    count, reference = int(walk.xp.sum(first.count)), first.reference
-    if not count or reference is None:
-        return BlockResult(first.tally, first.count)
-    if first.by_cell is not None:
-        moment, pairs = first.by_cell.sums(reference, moment=True, pairs=first.projections is None)
+        slab, left_out = read(walk, box)
+        tally = Tally.merge((tally, left_out))
+        if projections is not None:
+            projections.add(slab.valid, box, slab.full)
+        if not slab.count:
+            continue
+        if reference is None:
+            reference = rounded(float(slab.values[first_true(slab.valid, xp)]))
+        e = slab.values - reference
+        if not slab.full:
+            e = xp.where(slab.valid, e, xp.zeros_like(e))
+        weighted = e if slab.weight is None else e * slab.weight
+        axes = zip(walk.slab_axes, box.spans, strict=True)
+        members = tuple(span if axis.is_batch else slice(0, 1) for axis, span in axes)
+        counted = xp.sum(xp.astype(slab.valid, xp.int64), axis=walk.pooled, keepdims=True)
+        weights = counted if slab.weight is None else xp.sum(slab.weight, axis=walk.pooled, keepdims=True)
+        power[members] += xp.sum(weighted * e, axis=walk.pooled, keepdims=True)
+        weight[members] += xp.astype(weights, xp.float64)
+        count[members] += counted
+        if moment is not None:
+            moment.add(weighted, box)
+        if pairs is not None:
+            pairs.add(slab.weights(xp), box)
+    total = int(xp.sum(count))
+    if not total or reference is None:
+        return BlockResult(tally, count)
+    if by_cell is not None:
+        h, whole = by_cell.sums(reference, moment=True, pairs=projections is None)
     else:
-        moment, pairs = (
-            np.zeros(0) if sums is None else sums.finish() for sums in (first.moment, first.pairs)
-        )
-    if first.projections is None:
-        factors: tuple[Factor, ...] = (whole_factor(walk, pairs),)
+        h, whole = (np.zeros(0) if sums is None else sums.finish() for sums in (moment, pairs))
+    if projections is None:
+        factors: tuple[Factor, ...] = (whole_factor(walk, whole),)
     else:
-        factors = factors_of(walk, first.projections, count, partial(_second_pass, walk, first.by_cell))
-    return BlockResult(first.tally, first.count, first.power, first.weight, reference, moment, factors)
+        factors = factors_of(walk, projections, total, partial(_second_pass, walk, by_cell))
+    return BlockResult(tally, count, power, weight, reference, h, factors)
 
 
 def _second_pass(walk: Walk, by_cell: SumsByCell | None) -> Floats:
@@ -144,53 +174,6 @@ def _second_pass(walk: Walk, by_cell: SumsByCell | None) -> Floats:
         if slab.count:
             pairs.add(slab.weights(walk.xp), box)
     return pairs.finish()
-
-
-class FirstPass:
-    """Everything that one walk over the slabs can tell."""
-
-    def __init__(self, walk: Walk) -> None:
-        self.walk = walk
-        self.reference: float | None = walk.block.reference if walk.space.has_constant else 0.0
-        self.tally = Tally()
-        self.by_cell = SumsByCell.of(walk, walk.groups)  # then moment and pairs wait for the second pass
-        self.moment = None if self.by_cell else SumsBySlab(walk, walk.groups, pairs=False)
-        # Weights that span everything leave nothing to separate: G is then summed in the same walk.
-        joined = len(join([frozenset((group,)) for group in walk.groups], walk.weight_groups)) == 1
-        self.pairs = SumsBySlab(walk, walk.groups, pairs=True) if joined and not self.by_cell else None
-        xp, device = walk.xp, walk.device
-        self.power, self.weight, self.count = (
-            xp.zeros(walk.member_shape, dtype=kind, device=device)
-            for kind in (xp.float64, xp.float64, xp.int64)
-        )
-        self.projections = None if joined else Projections(walk.slab_axes, walk.lengths, xp, device)
-
-    def add(self, box: SlabBox) -> None:
-        """Take in one slab."""
-        walk, xp = self.walk, self.walk.xp
-        slab, tally = read(walk, box)
-        self.tally = Tally.merge((self.tally, tally))
-        if self.projections is not None:
-            self.projections.add(slab.valid, box, slab.full)
-        if not slab.count:
-            return
-        if self.reference is None:
-            self.reference = rounded(float(slab.values[first_true(slab.valid, xp)]))
-        e = slab.values - self.reference
-        if not slab.full:
-            e = xp.where(slab.valid, e, xp.zeros_like(e))
-        weighted = e if slab.weight is None else e * slab.weight
-        axes = zip(walk.slab_axes, box.spans, strict=True)
-        members = tuple(span if axis.is_batch else slice(0, 1) for axis, span in axes)
-        count = xp.sum(xp.astype(slab.valid, xp.int64), axis=walk.pooled, keepdims=True)
-        self.power[members] += xp.sum(weighted * e, axis=walk.pooled, keepdims=True)
-        weight = count if slab.weight is None else xp.sum(slab.weight, axis=walk.pooled, keepdims=True)
-        self.weight[members] += xp.astype(weight, xp.float64)
-        self.count[members] += count
-        if self.moment is not None:
-            self.moment.add(weighted, box)
-        if self.pairs is not None:
-            self.pairs.add(slab.weights(xp), box)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,13 +192,13 @@ class Slab:
 
 
 def read(walk: Walk, box: SlabBox) -> tuple[Slab, Tally]:
-    """One slab, and the tally of what is left out of it."""
+    """One slab, and the tally of what is left out of it, with the first places of an infinity and a bad weight."""
     xp, values = walk.xp, walk.values(box)
     size, known = math.prod(values.shape), xp.isfinite(values)
     valid = known
     for i, axis in enumerate(walk.slab_axes):  # known: labels are numbers; valid: inside all domains
         inside = np.ones(0, dtype=bool) if axis.is_batch else walk.inside(i, box.rows[i])
-        if all_true(inside):
+        if bool(array_api_compat.array_namespace(inside).all(inside)):
             continue
         shape = tuple(n if j == i else 1 for j, n in enumerate(box.shape))
         known, valid = (
@@ -224,27 +207,20 @@ def read(walk: Walk, box: SlabBox) -> tuple[Slab, Tally]:
         )
     present, count = count_true(known, xp), count_true(valid, xp)
     infinity = None if present == size else _first_place(walk, box, xp.isinf(values))
-    weight, bad = _weights(walk, box)
-    outside = present - count
+    outside, weight, bad = present - count, None, None
+    for number in range(len(walk.block.weights)):  # their product, zero where one is bad
+        this_weight = walk.weight_of(number, box)
+        good = xp.logical_and(xp.isfinite(this_weight), this_weight >= 0)
+        if not bool(xp.all(good)):
+            place = _first_place(walk, box, xp.logical_not(good))
+            bad = place if bad is None or (place is not None and place < bad) else bad
+            this_weight = xp.where(good, this_weight, xp.zeros_like(this_weight))
+        weight = this_weight if weight is None else weight * this_weight
     if weight is not None:
         valid = xp.logical_and(valid, weight > 0)
         weight = xp.where(valid, weight, xp.zeros_like(values))
         count = count_true(valid, xp)
     return Slab(values, valid, weight, count, count == size), Tally(size - present, outside, infinity, bad)
-
-
-def _weights(walk: Walk, box: SlabBox) -> tuple[Array | None, tuple[int, ...] | None]:
-    """Product of the weights, zero where one is bad, and the first place of a bad one."""
-    xp, total, first = walk.xp, None, None
-    for number in range(len(walk.block.weights)):
-        weight = walk.weight_of(number, box)
-        good = xp.logical_and(xp.isfinite(weight), weight >= 0)
-        if not bool(xp.all(good)):
-            place = _first_place(walk, box, xp.logical_not(good))
-            first = place if first is None or (place is not None and place < first) else first
-            weight = xp.where(good, weight, xp.zeros_like(weight))
-        total = weight if total is None else total * weight
-    return total, first
 
 
 def _first_place(walk: Walk, box: SlabBox, mask: Array) -> tuple[int, ...] | None:

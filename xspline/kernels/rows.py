@@ -12,25 +12,41 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from xspline.kernels.layout import Array, Bools, Floats, Integers
+from xspline.spaces.bspline import LocalSpline
 from xspline.spaces.features import Features
 from xspline.sums.window import union
 
 
-class Locator(Protocol):
-    """How positions become values of functions: `Features` itself, or a compiled twin of it."""
+def locate(features: Features, x: Floats, compiled: bool) -> tuple[Integers, Floats]:
+    """Cell [n] and local coordinate [n] of positions x [n]: `Features.locate`, or its compiled twin."""
+    if not (compiled and isinstance(features, LocalSpline)):
+        return features.locate(x)
+    from xspline.kernels.compiled import (
+        cells as loops,
+    )  # numba takes 0.3 s to import: not before it is needed
 
-    def locate(self, features: Features, x: Floats) -> tuple[Integers, Floats]:
-        """Cell [n] and local coordinate [n] of positions x [n]."""
-        ...
+    cell, z, (lo, hi) = np.empty(x.size, dtype=np.int64), np.empty(x.size), features.ends
+    ends = np.nextafter((lo, hi), (-np.inf, np.inf))
+    step, x = float(features.lengths[0]), np.require(x, np.float64, ["C", "W"])
+    edges = np.array(features.edges)  # writable, as every argument is: one specialisation
+    loops.locate(x, edges, step, ends, features.uniform, features.periodic, cell, z)
+    return cell, z
 
-    def values(self, features: Features, cell: Integers, z: Floats, order: int) -> Floats:
-        """Values [n, q] of the active functions, or of their derivatives."""
-        ...
+
+def function_values(features: Features, cell: Integers, z: Floats, order: int, compiled: bool) -> Floats:
+    """Values [n, q] of the active functions, or of their derivatives: `Features.features`, or its compiled twin."""
+    if not (compiled and isinstance(features, LocalSpline)):
+        return features.features(cell, z, order)
+    from xspline.kernels.compiled import cells as loops
+
+    out = np.empty((cell.size, features.width))
+    loops.series(cell, z, np.array(features.derivative_table(order), order="C"), out)
+    return out
 
 
 @dataclass(frozen=True)
@@ -64,11 +80,11 @@ class CoefficientRange:
         return base % features.size if features.periodic else base
 
 
-def touched_cells(features: Features, x: Floats, locator: Locator, at_once: int = 1 << 15) -> Bools:
+def touched_cells(features: Features, x: Floats, compiled: bool, at_once: int = 1 << 15) -> Bools:
     """Cells [m] that hold a position x [n]; located so many `at_once`, which bounds the memory."""
     touched = np.zeros(features.cells, dtype=bool)
     for first in range(0, x.size, at_once):
-        cell, _ = locator.locate(features, x[first : first + at_once])
+        cell, _ = locate(features, x[first : first + at_once], compiled)
         touched[cell[cell >= 0]] = True
     return touched
 
@@ -247,39 +263,38 @@ def build_rows(
     coordinates: Sequence[Floats],
     ranges: Sequence[CoefficientRange],
     orders: Sequence[int],
-    locator: Locator,
-    *,
-    count: int,
+    span: tuple[int, int],
+    compiled: bool,
     outside: float = 0.0,
 ) -> Rows:
-    """Rows of one group.
+    """A range of the rows of one group.
 
     Parameters
     ----------
     features, ranges, orders : sequence
         One per coefficient axis of the group; an order is that of a derivative.
-    coordinates : sequence of ndarray, [n]
-        One per axis.
-    locator : Locator
-        What computes them.
-    count : int
-        Number of rows, n (pooled groups have no coordinates).
+    coordinates : sequence of ndarray
+        One per axis, of all rows of the group.
+    span : tuple of int
+        The first row and the number of them, n (pooled groups have no coordinates).
+    compiled : bool
+        Whether compiled loops locate the rows of B-splines.
     outside : float
         What the values of rows outside the domain are.
     """
-    functions = tuple(f.width for f in features)
+    functions, (start, count) = tuple(f.width for f in features), span
     table, inside = np.empty((count, sum(functions))), np.ones(count, dtype=bool)
     base: list[Integers] = []
     extents: list[int] = []
     lows: list[int] = []
     last = 0
-    for f, x, span, order in zip(features, coordinates, ranges, orders, strict=True):
-        cell, z = locator.locate(f, x)
+    for f, x, touched, order in zip(features, coordinates, ranges, orders, strict=True):
+        cell, z = locate(f, x[start : start + count], compiled)
         known, (first, last) = cell >= 0, (last, last + f.width)
-        table[:, first:last] = locator.values(f, cell, z, order)
+        table[:, first:last] = function_values(f, cell, z, order, compiled)
         table[~known, first:last] = outside
         inside &= known
-        begin = span.bases(f)[np.maximum(cell, 0)]
+        begin = touched.bases(f)[np.maximum(cell, 0)]
         low, high = (int(begin[known].min()), int(begin[known].max())) if known.any() else (0, 0)
         base.append(np.where(known, begin - low, 0))
         extents.append(high - low + f.width)

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xspline.kernels.component import SumsByCell, SumsBySlab
 from xspline.kernels.device.cuda import CudaSweeper
-from xspline.kernels.layout import Array, Bools, Floats, all_true, first_true, rounded, to_host
+from xspline.kernels.layout import Array, Bools, Floats, first_true, rounded, to_host
 from xspline.kernels.rows import LineSums, Rows
 from xspline.kernels.separation import BlockResult, LineSeparation, factors_of
 from xspline.kernels.walk import SlabBox, Walk, slab_boxes
@@ -30,20 +29,21 @@ SEARCHED_ON_DEVICE = 1 << 20  # the same on a device, where each step waits for 
 ENTRY_WORK = 20  # multiply-adds that an entry of the contracted lines costs afterwards
 
 
-class Sweeper(Protocol):
-    """How lines of values along one axis are summed, in one reading."""
+class CompiledSweeper:
+    """How lines of values along one axis are summed, in one reading: NumPy's in compiled loops."""
 
     def per_line(self, rows: Rows) -> int:
         """Numbers that the sums of one line take while they are computed."""
-        ...
+        return 2 * rows.extent
 
-    def reads(self, array: Array) -> bool:
+    def reads(self, array: NDArray[Any]) -> bool:
         """Whether an array is read as it is stored."""
-        ...
+        plain = array.dtype in (np.float32, np.float64) and array.dtype.isnative
+        return bool(plain and array.flags.c_contiguous and array.flags.aligned)
 
-    def readable(self, array: Array) -> Array:
+    def readable(self, array: NDArray[Any]) -> NDArray[Any]:
         """A copy of an array that is."""
-        ...
+        return np.require(array, np.float32 if array.dtype == np.float32 else np.float64, ["C", "A"])
 
     def sweep(self, values: Array, column: int, after: int, rows: Rows, reference: float | None) -> LineSums:
         """sums[p, r, R] = sum over the rows i of values[i, R] e[p, i, r].
@@ -60,23 +60,6 @@ class Sweeper(Protocol):
         reference : float or None
             e is values - reference, 0 where they are NaN; with None 1, and 0 there: then there are sums only.
         """
-        ...
-
-
-class CompiledSweeper:
-    """Sweeps of NumPy arrays in compiled loops."""
-
-    def per_line(self, rows: Rows) -> int:
-        return 2 * rows.extent
-
-    def reads(self, array: NDArray[Any]) -> bool:
-        plain = array.dtype in (np.float32, np.float64) and array.dtype.isnative
-        return bool(plain and array.flags.c_contiguous and array.flags.aligned)
-
-    def readable(self, array: NDArray[Any]) -> NDArray[Any]:
-        return np.require(array, np.float32 if array.dtype == np.float32 else np.float64, ["C", "A"])
-
-    def sweep(self, values: Array, column: int, after: int, rows: Rows, reference: float | None) -> LineSums:
         from xspline.kernels.compiled.contraction import sweep
 
         values, moment = values.view(), reference is not None
@@ -97,14 +80,15 @@ class Sweep:
     walk : Walk
     index : int
         Number of the slab axis.
-    sweeper : Sweeper, optional
+    sweeper : CompiledSweeper or CudaSweeper, optional
         By default compiled loops for NumPy arrays, a kernel of its own for CuPy's.
     """
 
-    def __init__(self, walk: Walk, index: int, sweeper: Sweeper | None = None) -> None:
+    def __init__(self, walk: Walk, index: int, sweeper: CompiledSweeper | CudaSweeper | None = None) -> None:
         self.walk, self.index = walk, index
         default = CompiledSweeper() if walk.on_host else CudaSweeper(walk.xp, walk.device)
-        self.sweeper: Sweeper = default if sweeper is None else sweeper
+        self.sweeper = default if sweeper is None else sweeper
+        self._stored = self.sweeper.reads(walk.ordered)
         self.rows = walk.rows(index, (0, walk.lengths[index]))
         lengths = tuple(1 if i == index else n for i, n in enumerate(walk.lengths))
         xp, device = walk.xp, walk.device
@@ -116,8 +100,13 @@ class Sweep:
     def of(walk: Walk) -> Sweep | None:
         """None where a block is not on a grid of NumPy's or CuPy's, has weights or labels outside the domains."""
         index, masked = _cheapest(walk), isinstance(walk.block.values, np.ma.MaskedArray)
-        if index is None or masked or not walk.engine.sweeps or walk.block.weights or not _inside(walk):
+        if index is None or masked or not walk.engine.sweeps or walk.block.weights:
             return None
+        for axis, features in enumerate(walk.space.features):
+            x, domain = walk.coordinates_of(axis), features.domain
+            low, high = np.nextafter(domain or (-np.inf, np.inf), (-np.inf, np.inf))
+            if not (np.isfinite(x) & (x >= low) & (x <= high)).all():
+                return None
         return None if SumsByCell.of(walk, walk.groups) else Sweep(walk, index)
 
     def result(self) -> BlockResult | None:
@@ -126,9 +115,9 @@ class Sweep:
         moment = SumsBySlab(walk, walk.groups, pairs=False, last=self.index)
         for box in self._boxes():
             lines = self._swept(box, self.rows, reference)
-            if not all_true(xp.isfinite(lines.power)):
+            if not bool(xp.all(xp.isfinite(lines.power))):
                 return None
-            moment.add_lines(lines.sums, box)
+            moment.add(lines.sums, box)
             spans = tuple(slice(1) if i == self.index else span for i, span in enumerate(box.spans))
             self.count[spans], self.digest[spans] = lines.count, lines.digest
             members = tuple(slice(1) if i in walk.pooled else span for i, span in enumerate(spans))
@@ -147,7 +136,7 @@ class Sweep:
         """The second sweep: pairs [k.., o.., b..] of a mask that does not separate."""
         out, rows = SumsBySlab(self.walk, self.walk.groups, pairs=True, last=self.index), self.rows.paired()
         for box in self._boxes():
-            out.add_lines(self._swept(box, rows, None).sums, box)
+            out.add(self._swept(box, rows, None).sums, box)
         return out.finish()
 
     def _boxes(self) -> Iterator[SlabBox]:
@@ -164,11 +153,6 @@ class Sweep:
         lines = self.sweeper.sweep(values, column, after, rows, reference)
         sums = xp.reshape(lines.sums, (*shape[:index], *shape[index + 1 :], rows.extent))
         return LineSums(sums, *(a if a is None else xp.reshape(a, shape) for a in lines[1:]))
-
-    @cached_property
-    def _stored(self) -> bool:
-        """Whether the sweep reads the values as they are stored."""
-        return self.sweeper.reads(self.walk.ordered)
 
     def _values(self, box: SlabBox) -> tuple[Array, int]:
         """Values [before, n, columns] as the sweep reads them; the box's first column.
@@ -243,17 +227,3 @@ def _cheapest(walk: Walk) -> int | None:
             left = walk.ranges[a].extent * features.offsets / rows
             work[i] = features.width * (features.width + 3) / 2 + ENTRY_WORK * left
     return min(work, key=lambda i: (work[i], i)) if work else None
-
-
-def _inside(walk: Walk) -> bool:
-    """Whether all labels are inside their domains."""
-    for axis, features in enumerate(walk.space.features):
-        x = walk.coordinates_of(axis)
-        if features.domain is None:
-            inside = np.isfinite(x)
-        else:
-            low, high = np.nextafter(features.domain, (-np.inf, np.inf))
-            inside = (x >= low) & (x <= high)
-        if not inside.all():
-            return False
-    return True

@@ -17,7 +17,8 @@ import numpy as np
 
 from xspline.kernels.engines import Engine
 from xspline.kernels.layout import Array, Block, Floats, Layout, native, to_host, to_namespace
-from xspline.kernels.points.cells import ByCell, fits, labelled
+from xspline.kernels.points.cells import Cells, fits, labelled
+from xspline.kernels.points.tiles import Tiles
 from xspline.kernels.rows import CoefficientRange, Rows, build_rows, touched_cells
 from xspline.spaces import Space
 
@@ -133,7 +134,7 @@ class Walk:
     limit: int
     rows_limit: int = SLAB_ROWS
     _rows: dict[int, dict[tuple[int, int], Rows]] = field(default_factory=dict)
-    _cells: dict[int, ByCell | None] = field(default_factory=dict)
+    _cells: dict[int, Cells | Tiles | None] = field(default_factory=dict)
     _labels: dict[int, Floats] = field(default_factory=dict)
 
     @cached_property
@@ -193,10 +194,11 @@ class Walk:
         for a, features in enumerate(self.space.features):
             index = next(i for i, axis in enumerate(self.slab_axes) if a in axis.coefficient_axes)
             cells = self.cells(index)
-            if cells is not None and cells.all_inside:  # none is outside along another axis
+            # Where no row is outside along another axis either, sorting has found the cells.
+            if cells is not None and cells.order.shape == cells.keys.shape:
                 touched = cells.touched(self.slab_axes[index].coefficient_axes.index(a))
             else:
-                touched = touched_cells(features, self.coordinates_of(a), self.engine)
+                touched = touched_cells(features, self.coordinates_of(a), self.engine.compiled)
             out.append(CoefficientRange.of(features, touched))
         return tuple(out)
 
@@ -211,12 +213,18 @@ class Walk:
 
     # Rows
 
-    def cells(self, index: int) -> ByCell | None:
+    def cells(self, index: int) -> Cells | Tiles | None:
         """The rows along a slab axis by cell, where sums go from cell to cell."""
         if index not in self._cells:
             axes = self.slab_axes[index].coefficient_axes
-            features, labels = [self.space.features[a] for a in axes], map(self._positions_of, axes)
-            self._cells[index] = self.engine.sort(features, tuple(labels)) if fits(features) else None
+            features, labels = [self.space.features[a] for a in axes], []
+            for a in axes if fits(features) else ():  # where the values are
+                given = self.block.coordinates[a]
+                if isinstance(given, np.ndarray) or self.on_host:
+                    labels.append(to_namespace(self.coordinates_of(a), self.xp, self.device))
+                else:
+                    labels.append(self.xp.reshape(given, (-1,)))
+            self._cells[index] = self.engine.sort(features, labels) if labels else None
         return self._cells[index]
 
     def inside(self, index: int, span: tuple[int, int]) -> Array:
@@ -237,23 +245,11 @@ class Walk:
         if span not in known:
             if self.lengths[index] > self.rows_limit:
                 known.clear()
-            axes, (first, count) = self.slab_axes[index].coefficient_axes, span
-            known[span] = build_rows(
-                [self.space.features[a] for a in axes],
-                [self.coordinates_of(a)[first : first + count] for a in axes],
-                [self.ranges[a] for a in axes],
-                [0] * len(axes),
-                self.engine,
-                count=count,
-            )
+            axes = self.slab_axes[index].coefficient_axes
+            features, ranges = [self.space.features[a] for a in axes], [self.ranges[a] for a in axes]
+            labels = [self.coordinates_of(a) for a in axes]
+            known[span] = build_rows(features, labels, ranges, [0] * len(axes), span, self.engine.compiled)
         return known[span]
-
-    def slab_rows(self, box: SlabBox, component: Component) -> list[Rows | None]:
-        """Rows along each axis of a slab; None for batch dimensions and groups outside the component."""
-        return [
-            None if axis.is_batch or axis.group not in component else self.rows(i, span)
-            for i, (axis, span) in enumerate(zip(self.slab_axes, box.rows, strict=True))
-        ]
 
     def coordinates_of(self, axis: int) -> Floats:
         """Coordinate of a coefficient axis, one number per row of its group, on the host."""
@@ -261,13 +257,6 @@ class Walk:
             labels = to_host(self.block.coordinates[axis])
             self._labels[axis] = np.asarray(labels, dtype=np.float64).reshape(-1)
         return self._labels[axis]
-
-    def _positions_of(self, axis: int) -> Array:
-        """The same where the values are."""
-        given = self.block.coordinates[axis]
-        if isinstance(given, np.ndarray) or self.on_host:
-            return to_namespace(self.coordinates_of(axis), self.xp, self.device)
-        return self.xp.reshape(given, (-1,))
 
     # Slabs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import legendre
@@ -171,39 +172,46 @@ class LocalSpline(PairFeatures):
 
     # --- positions
 
-    def locate(self, x: Floats) -> tuple[Integers, Floats]:
-        y = self.clean(np.asarray(x, dtype=np.float64))
-        known = ~np.isnan(y)
-        y = np.where(known, y, self.ends[0])
-        cell: Integers
+    def locate(self, x: Floats, xp: Any = np) -> tuple[Integers, Floats]:
+        """As of `Features`; `xp` is the namespace of positions that are on a device, and of what comes back."""
+        y = self.clean(x, xp)
+        known, last = xp.logical_not(xp.isnan(y)), self.cells - 1
+        y = xp.where(known, y, xp.full_like(y, self.ends[0]))
+        edges, lengths = (xp.asarray(np.array(a), device=y.device) for a in (self.edges, self.lengths))
         if self.uniform:
-            turns = (y - self.edges[0]) / self.lengths[0]
-            cell = np.clip(np.floor(turns), 0, self.cells - 1).astype(np.int64)
+            turns = (y - float(self.edges[0])) / float(self.lengths[0])
+            cell = xp.astype(xp.floor(turns), xp.int64)
+            cell = xp.minimum(cell, xp.full_like(cell, last))
             # The quotient may round across a knot; the knots themselves decide.
-            cell -= y < self.edges[cell]
-            cell += (y >= self.edges[cell + 1]) & (cell < self.cells - 1)
-            turns = turns - cell  # measured from the domain's end: it is exact, knots are rounded
+            cell = cell - xp.astype(y < xp.take(edges, cell), xp.int64)
+            beyond = xp.logical_and(y >= xp.take(edges, cell + 1), cell < last)
+            cell = cell + xp.astype(beyond, xp.int64)
+            # Measured from the domain's end: it is exact, knots are rounded.
+            turns = turns - xp.astype(cell, xp.float64)
         else:
-            place = np.searchsorted(self.edges, y, side="right") - 1
-            cell = np.minimum(place, self.cells - 1).astype(np.int64)
-            turns = (y - self.edges[cell]) / self.lengths[cell]
-        return np.where(known, cell, -1), np.where(known, np.clip(2.0 * turns - 1.0, -1.0, 1.0), 0.0)
+            cell = xp.astype(xp.searchsorted(edges, y, side="right"), xp.int64) - 1
+            cell = xp.minimum(cell, xp.full_like(cell, last))
+            turns = (y - xp.take(edges, cell)) / xp.take(lengths, cell)
+        z = xp.where(known, 2.0 * turns - 1.0, xp.zeros_like(y))
+        z = xp.minimum(xp.maximum(z, xp.full_like(z, -1.0)), xp.ones_like(z))
+        return xp.where(known, cell, xp.full_like(cell, -1)), z
 
-    def clean(self, x: Floats) -> Floats:
+    def clean(self, x: Floats, xp: Any = np) -> Floats:
         """Positions in the domain: one ulp outside is on the end, periodic ones wrapped, NaN elsewhere."""
-        lo, hi = self.ends
+        (lo, hi), x = self.ends, xp.asarray(x, dtype=xp.float64)
+        least, most, none = (xp.full_like(x, end) for end in (lo, hi, np.nan))
+        cleaned: Floats
         if self.periodic:
-            return self._wrapped(x)
-        x = np.where((x < lo) & (x >= np.nextafter(lo, -np.inf)), lo, x)
-        x = np.where((x > hi) & (x <= np.nextafter(hi, np.inf)), hi, x)
-        return np.where((x >= lo) & (x <= hi), x, np.nan)
-
-    def _wrapped(self, x: Floats) -> Floats:
-        lo, hi = self.ends
-        x = np.where(np.isfinite(x), x, np.nan)
-        # What lies inside stays bit for bit, so that it compares with the knots as written.
-        y = np.where((x >= lo) & (x < hi), x, lo + np.mod(x - lo, hi - lo))
-        return np.where(y >= hi, lo, y)
+            x = xp.where(xp.isfinite(x), x, none)
+            # What lies inside stays bit for bit, so that it compares with the knots as written.
+            wrapped = xp.remainder(x - lo, xp.full_like(x, hi - lo)) + lo
+            y = xp.where(xp.logical_and(x >= lo, x < hi), x, wrapped)
+            cleaned = xp.where(y >= hi, least, y)
+        else:
+            low, high = float(np.nextafter(lo, -np.inf)), float(np.nextafter(hi, np.inf))
+            inside = xp.where(xp.logical_and(x >= low, x <= high), x, none)
+            cleaned = xp.where(inside < lo, least, xp.where(inside > hi, most, inside))
+        return cleaned
 
     # --- values
 
@@ -245,7 +253,7 @@ class LocalSpline(PairFeatures):
         p = self.degree
         inner = self.knots[np.arange(self.size)[:, None] + (np.arange(1, p + 1) if p else np.arange(2))]
         points: Floats = self.knots[0] + np.mean(inner - self.knots[0], axis=1)
-        return self._wrapped(points) if self.periodic else points
+        return self.clean(points) if self.periodic else points
 
     def sample(self) -> Floats:
         return self.labels() if self.domain is None else np.clip(self.labels(), *self.domain)

@@ -142,9 +142,7 @@ class FoldPlan(NamedTuple):
     stored: Integers  # columns that are stored
     wanted: Integers  # functions or pairs
     plain: NDArray[np.bool_]  # whether the columns are what is wanted
-    tables: (
-        Floats  # [used, wanted] of all axes and cells, raveled: what turns columns into functions or pairs
-    )
+    tables: Floats  # [used, wanted] of all axes and cells, raveled: turns columns into functions or pairs
     start: Integers  # where those of each axis start
     step: Integers  # from cell to cell of an axis; 0 where they are the same in all
     entries: int  # of the sums at one coefficient of the first axis: 1, or its offsets

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -48,7 +48,7 @@ def load_kernel(source: str, name: str, options: tuple[str, ...]) -> Kernel:
 
 @dataclass(frozen=True)
 class CudaSweeper:
-    """`sweep.Sweeper` on a GPU.
+    """`sweep.CompiledSweeper` on a GPU.
 
     Attributes
     ----------
@@ -87,7 +87,12 @@ class CudaSweeper:
         xp, (before, length, stored) = self.xp, values.shape
         lines, extent = before * after, rows.extent
         tiling = Tiling.of(rows, lines, self.tile_rows, self.held_sums)
-        tables, table = self._put_all(tiling.tables), self._put(tiling.values)
+        table, together = (
+            self._put(tiling.values),
+            self._put(np.concatenate(tiling.tables)),
+        )  # in two transfers
+        ends = np.cumsum([given.size for given in tiling.tables]).tolist()
+        tables = [together[end - given.size : end] for given, end in zip(tiling.tables, ends, strict=True)]
         options = (f"-DVALUE={TYPES[str(values.dtype)]}", *tiling.options)
         sums = self._empty((tiling.slots, lines), xp.float64)
         shape = (0 if rows.pairs else tiling.tiles, lines)
@@ -111,11 +116,6 @@ class CudaSweeper:
 
     def _put(self, table: NDArray[Any]) -> Array:
         return self.xp.asarray(np.ascontiguousarray(table), device=self.device)
-
-    def _put_all(self, tables: Sequence[Integers]) -> list[Array]:
-        """Tables on the GPU, in one transfer."""
-        ends, together = np.cumsum([table.size for table in tables]), self._put(np.concatenate(tables))
-        return [together[end - table.size : end] for table, end in zip(tables, ends.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, eq=False)

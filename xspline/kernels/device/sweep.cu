@@ -1,5 +1,5 @@
 // The sweep over a grid on a GPU: values are read once, as they are stored. That is the 4 bytes of a float32, where
-// array-API functions (`passes.FirstPass`) read and write the whole block again in each step: some 90 bytes.
+// array-API functions (`passes.in_slabs`) read and write the whole block again in each step: some 90 bytes.
 //
 // A thread sums LINES lines over one tile, a range of the rows sorted by cell. Of each line it holds WIDTH sums, those
 // of one support (the coefficients of a cell); when the next cell begins, the front of the support is put to its slot

@@ -9,18 +9,17 @@ collected, and each cell turns its sums into functions and pairs once.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
 from xspline.kernels.layout import Array, Bools, Floats, Integers
-from xspline.kernels.rows import CoefficientRange, Locator
+from xspline.kernels.rows import CoefficientRange, locate
 from xspline.spaces.features import Features
 
 if TYPE_CHECKING:
@@ -36,14 +35,14 @@ class CellSizes:
     """When sums go from cell to cell, and how many rows at a time."""
 
     rows_per_cell: int = (
-        6  # on the host: with fewer, turning a cell's sums into pairs costs more than rows of products
+        6  # on the host: with fewer, turning sums into pairs costs more than rows of products
     )
     cells_per_row: int = 4  # cells, empty ones too, that counting may take for each row
     slab_entries: int = 1 << 13  # numbers in a slab of sorted rows on the host: 64 KiB
     tile_rows: tuple[int, int] = (8, 4096)  # on a device, rows of a tile: at least, at most
     device_entries: int = (
         1 << 26
-    )  # on a device, products of columns of a slab, and sums folded at a time: 512 MiB
+    )  # on a device, products of columns of a slab, sums folded at a time: 512 MiB
 
 
 SIZES = CellSizes()
@@ -150,32 +149,8 @@ def _ends(x: Floats) -> tuple[float, float]:
     return np.fmin.reduce(x), np.fmax.reduce(x)
 
 
-class Totals(Protocol):
-    """Moments and pairs of a group, cell by cell, unrolled.
-
-    Attributes
-    ----------
-    extents, offsets : tuple of int
-        Per coefficient axis, how many coefficients there are, and offsets of a pair.
-    moment, pairs : ndarray, [members, coefficients, 1] and [members, coefficients, offsets]
-        All axes raveled, on the host.
-    """
-
-    extents: tuple[int, ...]
-    offsets: tuple[int, ...]
-
-    @property
-    def moment(self) -> Floats: ...
-    @property
-    def pairs(self) -> Floats: ...
-
-    def add(self, first: int, rows: Array, weights: Array, errors: Array) -> None:
-        """Add sorted rows from the `first` on: weights and weighted errors are [members, rows]."""
-        ...
-
-
-class ByCell(ABC):
-    """The rows of a group in the order of their cells, on the host or on a device.
+class ByCell:
+    """The rows of a group in the order of their cells: `Cells` on the host, `Tiles` on a device.
 
     Attributes
     ----------
@@ -194,11 +169,6 @@ class ByCell(ABC):
     order: Array
     cells: Integers
 
-    @property
-    def all_inside(self) -> bool:
-        """Whether no row is outside."""
-        return int(self.order.shape[0]) == int(self.keys.shape[0])
-
     def inside(self, span: tuple[int, int]) -> Array:
         """Rows of a range that are inside all domains."""
         return self.keys[span[0] : span[0] + span[1]] >= 0
@@ -214,18 +184,6 @@ class ByCell(ABC):
         """What rows give, per axis."""
         return tuple(columns_of(f) for f in self.features)
 
-    @abstractmethod
-    def labelled(self, span: tuple[int, int]) -> Array:
-        """Rows of a range all of whose coordinates are numbers."""
-
-    @abstractmethod
-    def slabs(self, members: int) -> Iterator[tuple[int, Array]]:
-        """(number of the first, rows) of consecutive sorted rows, for so many members."""
-
-    @abstractmethod
-    def totals(self, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> Totals:
-        """Zeros to be added to, over one range per axis, for so many members each."""
-
 
 @dataclass(frozen=True, eq=False)
 class Cells(ByCell):
@@ -235,8 +193,6 @@ class Cells(ByCell):
     ----------
     coordinates : tuple of ndarray, float64 [n]
         One per coefficient axis.
-    locator : Locator
-        What locates.
     ends : ndarray, int64 [occupied]
         Number of sorted rows up to the end of each cell that holds rows.
     sizes : CellSizes
@@ -244,7 +200,6 @@ class Cells(ByCell):
 
     features: tuple[Features, ...]
     coordinates: tuple[Floats, ...]
-    locator: Locator
     keys: NDArray[np.int32]
     order: NDArray[np.int32]
     ends: Integers
@@ -252,9 +207,7 @@ class Cells(ByCell):
     sizes: CellSizes
 
     @staticmethod
-    def sort(
-        features: Sequence[Features], coordinates: Sequence[Floats], locator: Locator, sizes: CellSizes
-    ) -> Cells | None:
+    def sort(features: Sequence[Features], coordinates: Sequence[Floats], sizes: CellSizes) -> Cells | None:
         """Cells of a group whose features fit; None where rows are too few to gain from them."""
         from xspline.kernels.compiled import cells as loops
 
@@ -269,7 +222,7 @@ class Cells(ByCell):
         for first in range(0, count, LOCATED_ROWS):
             part = np.zeros(min(LOCATED_ROWS, count - first), dtype=np.int64)
             for f, x, start, length in zip(features, coordinates, low, box, strict=True):
-                cell, _ = locator.locate(f, x[first : first + part.size])
+                cell, _ = locate(f, x[first : first + part.size], compiled=True)
                 loops.ravel_cells(cell, start, length, part)
             keys[first : first + part.size] = part
         order = loops.sort_rows(keys, ends)
@@ -278,22 +231,35 @@ class Cells(ByCell):
             return None
         cells = np.stack(np.unravel_index(occupied, box), axis=1) + np.array(low)
         ends, labels = ends[occupied], tuple(coordinates)
-        return Cells(tuple(features), labels, locator, keys, order, ends, cells, sizes)
+        return Cells(tuple(features), labels, keys, order, ends, cells, sizes)
 
     def labelled(self, span: tuple[int, int]) -> Bools:
+        """Rows of a range all of whose coordinates are numbers."""
         return labelled(self.coordinates, span)
 
     def slabs(self, members: int) -> Iterator[tuple[int, Integers]]:
+        """(number of the first, rows) of consecutive sorted rows, for so many members."""
         rows = max(1, self.sizes.slab_entries // max(1, members))
         for first in range(0, self.order.size, rows):
             yield first, self.order[first : first + rows].astype(np.int64)
 
     def totals(self, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> CellTotals:
+        """Zeros to be added to, over one range per axis, for so many members each."""
         return CellTotals(self, ranges, moments, pairs)
 
 
 class CellTotals:
-    """`Totals` by compiled loops, which begin with the last axis: sorted cells are neighbours along it."""
+    """Moments and pairs of a group, cell by cell, unrolled.
+
+    Compiled loops begin with the last axis: sorted cells are neighbours along it.
+
+    Attributes
+    ----------
+    extents, offsets : tuple of int
+        Per coefficient axis, how many coefficients there are, and offsets of a pair.
+    moment, pairs : ndarray, [members, coefficients, 1] and [members, coefficients, offsets]
+        All axes raveled, on the host.
+    """
 
     def __init__(self, cells: Cells, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> None:
         from xspline.kernels.compiled.cells import CellPlan, ColumnPlan
@@ -336,7 +302,7 @@ class CellTotals:
         table, last = self._scratch[: self._lines * rows.size].reshape(-1, rows.size), 0
         cells = self.cells
         for f, x, columns in zip(cells.features, cells.coordinates, cells.columns, strict=True):
-            cell, z = cells.locator.locate(f, x.take(rows))
+            cell, z = locate(f, x.take(rows), compiled=True)
             lines, last = table[last : last + columns.lines], last + columns.lines
             if columns.of_position:
                 lines[0] = z

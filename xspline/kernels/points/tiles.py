@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
@@ -72,7 +71,7 @@ class Tiles(ByCell):
         outside, given = xp.zeros(count, dtype=xp.bool, device=device), []
         for f, x, start, length in zip(features, coordinates, low, box, strict=True):
             if isinstance(f, LocalSpline):
-                cell, z = locate(f, x, xp, device)
+                cell, z = f.locate(x, xp)
                 given.append(xp.reshape(z, (1, -1)))
             else:
                 host_cell, host_z = f.locate(to_host(x))
@@ -120,7 +119,7 @@ def _ends(x: Array, xp: Any) -> tuple[float, float]:
 
 
 class TileTotals:
-    """`Totals` of tiles: sums of products of columns of each cell, folded at the end."""
+    """As `cells.CellTotals`: sums of products of columns of the tiles of each cell, folded at the end."""
 
     def __init__(self, tiles: Tiles, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> None:
         self.tiles, self.ranges = tiles, tuple(ranges)
@@ -136,15 +135,13 @@ class TileTotals:
     def add(self, first: int, rows: Array, weights: Array, errors: Array) -> None:
         """Add sorted rows from the `first` on: weights and weighted errors are [members, rows]."""
         tiles, xp = self.tiles, self.tiles.xp
-        count, tiling = (
-            int(rows.shape[0]),
-            _Tiling.of(first, int(rows.shape[0]), tiles.ends, tiles.sizes.tile_rows),
-        )
+        count = int(rows.shape[0])
+        tiling = _Tiling.of(first, count, tiles.ends, tiles.sizes.tile_rows)
         step = xp.arange(tiling.length, dtype=xp.int64, device=tiles.device)
         at = tiles.put(tiling.starts[:, None]) + step[None, :]
         # The last rows of a cell fill their tile up with rows of others, of weight zero.
         inside = at < tiles.put(tiling.stops[:, None])
-        at = xp.reshape(_clipped(at, 0, count - 1, xp), (-1,))
+        at = xp.reshape(xp.minimum(at, xp.full_like(at, count - 1)), (-1,))
         columns = []
         for given, about in zip(tiles.given, tiles.columns, strict=True):  # [tiles, L, rows of a tile]
             lines = xp.take(given, xp.take(rows, at), axis=1)
@@ -156,23 +153,19 @@ class TileTotals:
             if members:
                 taken = xp.reshape(xp.take(array[:members, :], at, axis=1), (members, *inside.shape))
                 taken = xp.where(inside, taken, xp.zeros_like(taken))
-                products = self._products(taken, columns, sizes)
-                total[tiling.cells, ...] += xp.take(
-                    tiling.merged(products, xp), tiles.put(tiling.back), axis=0
-                )
-
-    def _products(self, array: Array, columns: Sequence[Array], sizes: Sequence[int]) -> Array:
-        """Sums over the rows of each tile of products of columns: [tiles, members, columns..]."""
-        xp, (members, tiles, length) = self.tiles.xp, array.shape
-        front = xp.permute_dims(array, (1, 0, 2))[:, :, None, :] * columns[0][:, None, : sizes[0], :]
-        rest = xp.ones((tiles, length, 1), dtype=xp.float64, device=self.tiles.device)
-        for lines, size in zip(columns[1:], sizes[1:], strict=True):
-            turned = xp.matrix_transpose(lines[:, :size, :])  # as the product reads it: no copy turned
-            rest = xp.reshape(rest[:, :, :, None] * turned[:, :, None, :], (tiles, length, -1))
-        front = xp.reshape(front, (tiles, members * sizes[0], length))
-        return xp.reshape(xp.matmul(front, rest), (tiles, members, *sizes))
-
-    # Sums of cells become functions and pairs
+                # Sums over the rows of each tile of products of columns: [tiles, members, columns..]
+                front = xp.permute_dims(taken, (1, 0, 2))[:, :, None, :] * columns[0][:, None, : sizes[0], :]
+                rest = xp.ones((tiling.starts.size, tiling.length, 1), dtype=xp.float64, device=tiles.device)
+                for lines, size in zip(columns[1:], sizes[1:], strict=True):
+                    turned = xp.matrix_transpose(
+                        lines[:, :size, :]
+                    )  # as the product reads it: no copy turned
+                    rest = rest[:, :, :, None] * turned[:, :, None, :]
+                    rest = xp.reshape(rest, (*rest.shape[:2], -1))
+                front = xp.reshape(front, (-1, members * sizes[0], tiling.length))
+                products = xp.reshape(xp.matmul(front, rest), (-1, members, *sizes))
+                sums = tiling.merged(products, xp)
+                total[tiling.cells, ...] += xp.take(sums, tiles.put(tiling.back), axis=0)
 
     @property
     def moment(self) -> Floats:
@@ -301,45 +294,3 @@ class _Tiling:
             cells[:count, ...] += sums[last : last + count, ...]
             last += count
         return cells
-
-
-# Positions on a device
-
-
-def locate(spline: LocalSpline, x: Array, xp: Any, device: Any) -> tuple[Array, Array]:
-    """`LocalSpline.locate` by array-API functions, bit for bit: cell [n] (-1 outside) and local coordinate [n]."""
-    lo, hi = spline.ends
-    if spline.periodic:
-        x = xp.where(xp.isfinite(x), x, xp.full_like(x, np.nan))
-        turned = xp.remainder(x - lo, xp.full_like(x, hi - lo)) + lo
-        y = xp.where(xp.logical_and(x >= lo, x < hi), x, turned)
-        y = xp.where(y >= hi, xp.full_like(y, lo), y)
-    else:  # one ulp outside is on the end
-        inside = xp.logical_and(x >= float(np.nextafter(lo, -np.inf)), x <= float(np.nextafter(hi, np.inf)))
-        y = _clipped(xp.where(inside, x, xp.full_like(x, np.nan)), lo, hi, xp)
-    known = xp.logical_not(xp.isnan(y))
-    y = xp.where(known, y, xp.full_like(y, lo))
-    edges, lengths = (xp.asarray(np.array(a), device=device) for a in (spline.edges, spline.lengths))
-    last = spline.cells - 1
-    if spline.uniform:
-        position = (y - float(spline.edges[0])) / float(spline.lengths[0])
-        cell = xp.astype(_clipped(xp.floor(position), 0, last, xp), xp.int64)
-        # The quotient may round across a knot; the knots themselves decide.
-        cell = cell - xp.astype(y < xp.take(edges, cell), xp.int64)
-        beyond = xp.logical_and(y >= xp.take(edges, cell + 1), cell < last)
-        cell = cell + xp.astype(beyond, xp.int64)
-        turns = position - xp.astype(cell, xp.float64)
-    else:
-        cell = xp.astype(xp.searchsorted(edges, y, side="right"), xp.int64) - 1
-        cell = _clipped(cell, 0, last, xp)
-        turns = (y - xp.take(edges, cell)) / xp.take(lengths, cell)
-    z = _clipped(2.0 * turns - 1.0, -1.0, 1.0, xp)
-    return xp.where(known, cell, xp.full_like(cell, -1)), xp.where(known, z, xp.zeros_like(z))
-
-
-def _clipped(array: Array, low: float, high: float, xp: Any) -> Array:
-    """Entries within bounds, NaN as it is; `clip` of array_api_compat takes and puts by mask: devices wait for that."""
-    where = array_api_compat.device(array)
-    least, most = (xp.asarray(bound, dtype=array.dtype, device=where) for bound in (low, high))
-    array = xp.where(array < least, least, array)
-    return xp.where(array > most, most, array)
