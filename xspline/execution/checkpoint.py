@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import operator
 import os
 import shutil
 import socket
@@ -71,7 +72,19 @@ class Checkpoint:
         """
         file, here = self.directory / DESCRIPTION, json.loads(json.dumps(description))
         if file.exists():
-            _check_same(self.directory, json.loads(file.read_text(encoding="utf-8")), here)
+            there = json.loads(file.read_text(encoding="utf-8"))
+            advice = "Give another directory, or delete this one to start again"
+            theirs, ours = (Space.from_json(d["space"]) for d in (there, here))
+            if theirs != ours:
+                raise ValueError(
+                    f"the checkpoint {self.directory} is of another space: {theirs.difference(ours)}. {advice}"
+                )
+            names = [name for name in {**there, **here} if name != "space"]
+            if differ := next((name for name in names if there.get(name) != here.get(name)), None):
+                raise ValueError(
+                    f"the checkpoint {self.directory} is of other data: {differ} is {there.get(differ)} there and "
+                    f"{here.get(differ)} here. {advice}"
+                )
             return
         self.directory.mkdir(parents=True, exist_ok=True)
         with replacing(file) as beside:
@@ -101,12 +114,8 @@ class Checkpoint:
             name = new_name("kept")
             for k, index in enumerate(indices):
                 out[index] = (name, *index)
-                graph[out[index]] = Task(out[index], _item, TaskRef(file), k)
+                graph[out[index]] = Task(out[index], operator.getitem, TaskRef(file), k)
         return out
-
-
-def _item(sums: Sequence[Any], k: int) -> Any:
-    return sums[k]
 
 
 def batches(indices: Sequence[Any], limits: Limits = LIMITS) -> Iterator[Sequence[Any]]:
@@ -199,19 +208,14 @@ def _check_seen(path: Path) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a path beside `path` that takes its place at the end; after an error what was there stays."""
-
-    def sibling(what: str) -> Path:
-        # The end of the name stays: formats are told by it.
-        return path.with_name(f".{what}-{uuid.uuid4().hex[:8]}-{path.name}")
-
-    new = sibling("new")
+    tag = f"{uuid.uuid4().hex[:8]}-{path.name}"  # the end of the name stays: formats are told by it
+    new, old = path.with_name(f".new-{tag}"), path.with_name(f".old-{tag}")
     try:
         yield new
         if not path.is_dir():
             new.replace(path)
             return
-        old = sibling("old")  # a directory cannot be replaced in one step
-        path.rename(old)
+        path.rename(old)  # a directory cannot be replaced in one step
         try:
             new.replace(path)
         except OSError:
@@ -219,10 +223,12 @@ def replacing(path: Path) -> Iterator[Path]:
             raise
         shutil.rmtree(old)
     finally:
-        if new.is_dir():
-            shutil.rmtree(new)
-        else:
-            new.unlink(missing_ok=True)
+        for _ in range(100):  # after an error threads of the writer may still add to a directory
+            if not new.is_dir():
+                break
+            shutil.rmtree(new, ignore_errors=True)
+            time.sleep(0.01)
+        new.unlink(missing_ok=True)
 
 
 # What the sums are of: enough to tell other data, another space and other blocks, in words
@@ -295,18 +301,3 @@ def _samples(source: Source, cuts: Cuts, limits: Limits) -> list[str]:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
-
-
-def _check_same(directory: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
-    advice = "Give another directory, or delete this one to start again"
-    theirs, ours = (Space.from_json(d["space"]) for d in (there, here))
-    if theirs != ours:
-        raise ValueError(
-            f"the checkpoint {directory} is of another space: {theirs.difference(ours)}. {advice}"
-        )
-    names = [name for name in {**there, **here} if name != "space"]
-    if differ := next((name for name in names if there.get(name) != here.get(name)), None):
-        raise ValueError(
-            f"the checkpoint {directory} is of other data: {differ} is {there.get(differ)} there and "
-            f"{here.get(differ)} here. {advice}"
-        )

@@ -222,7 +222,7 @@ def cuts_of(source: Source, limits: Limits = LIMITS) -> Cuts:
         return regions(source.shape, values.chunks, source.dtype.itemsize, batch, limits)
     if not is_dask(values):
         return Cuts(tuple((0, n) for n in source.shape))
-    blocks = blocks_of(source)
+    blocks = Cuts.of_chunks(values.chunks)
     groupable = (
         math.prod(blocks.blocks) > limits.regions
         and all(travels_whole(array, limits) for _, array in source.auxiliary)
@@ -235,11 +235,6 @@ def cuts_of(source: Source, limits: Limits = LIMITS) -> Cuts:
     return grouped(blocks, source.dtype.itemsize, batch, limits) if groupable else blocks
 
 
-def blocks_of(source: Source) -> Cuts:
-    """Return the blocks of a chunked source."""
-    return Cuts.of_chunks(source.values.chunks)
-
-
 def read_of(
     source: Source, cuts: Cuts, device: str | None = None, limits: Limits = LIMITS
 ) -> tuple[int, ...]:
@@ -248,7 +243,7 @@ def read_of(
     itemsize = source.dtype.itemsize
     if not is_dask(source.values):
         return read_shape(cuts.largest, source.values.chunks, itemsize, step or limits.read_bytes)
-    blocks = blocks_of(source)
+    blocks = Cuts.of_chunks(source.values.chunks)
     if cuts == blocks:
         return blocks.largest
     unit = tuple(max(1, n) for n in blocks.largest)

@@ -257,7 +257,7 @@ def lazy_fits(statistics: Statistics[Any], request: Request) -> dict[str, Fit]:
     return fits
 
 
-def _merged_coefficients(parts: list[Sums], space: Space, request: Request) -> np.ndarray:
+def _merged_coefficients(*parts: Sums, space: Space, request: Request) -> np.ndarray:
     # A worker without a GPU solves on its cores, as it does where `fit` finds none.
     resources = execution.resources(execution.present(request.device))
     total, penalty, solver = Sums.merge(parts, space.frame), request.penalty, request.solver
