@@ -255,11 +255,11 @@ class Statistics(Generic[Data]):
             described = {}
             for k, (name, sums) in enumerate(part.sums.items()):
                 prefix = f"part{i}__{k}__"
-                arrays, facts = sums.to_arrays()
-                for key, a in arrays.items():
+                named, facts = sums.to_arrays()
+                for key, a in named.items():
                     dims = [f"{prefix}{key}__{axis}" for axis in range(np.ndim(a))]
                     contents[prefix + key] = (dims, np.asarray(a))
-                described[name] = {"prefix": prefix, "arrays": list(arrays), "meta": facts}
+                described[name] = {"prefix": prefix, "arrays": list(named), "meta": facts}
             identity = {"digest": part.digest, "holder": part.holder, "provenance": dict(part.provenance)}
             parts.append({**identity, "sums": described})
         for k, variable in enumerate(self.variables.values()):
@@ -296,8 +296,8 @@ class Statistics(Generic[Data]):
         for described in meta["parts"]:
             sums = {}
             for name, stored in described["sums"].items():
-                arrays = {key: dataset[stored["prefix"] + key].values for key in stored["arrays"]}
-                sums[name] = Sums.from_arrays(arrays, stored["meta"])
+                named = {key: dataset[stored["prefix"] + key].values for key in stored["arrays"]}
+                sums[name] = Sums.from_arrays(named, stored["meta"])
             part = Part.of(sums, described["holder"] or None, described["provenance"])
             if part.digest != described["digest"]:
                 raise ValueError(

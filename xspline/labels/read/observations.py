@@ -340,8 +340,36 @@ def holders_of(holder: Any, data: xr.DataArray | xr.Dataset) -> Holders | None:
             "holder has to be a name or 1-D labels as a DataArray (for example ds.time.dt.year), "
             f"not {type(labels).__name__}{dims}"
         )
-    _check_aligned(labels, data)
-    return _numbered(labels)
+    (dim,) = labels.dims
+    if dim not in data.dims:
+        raise _no_dimension(dim, data)
+    advice = f"select the labels as the data, for example labels.sel({dim}=data.{dim})"
+    if labels.size != data.sizes[dim]:
+        raise ValueError(
+            f"the holder labels have {labels.size} entries along {dim!r} and the data {data.sizes[dim]}; {advice}"
+        )
+    mine, yours = labels.indexes.get(dim), data.indexes.get(dim)
+    if mine is not None and yours is not None and not mine.equals(yours):
+        i = int(np.flatnonzero(mine != yours)[0])
+        raise ValueError(
+            f"the holder labels are for {place(labels[dim], (i,))} where the data have {place(data[dim], (i,))}, at "
+            f"position {i} along {dim!r}; {advice}"
+        )
+    missing = np.flatnonzero(labels.isnull().values)
+    if missing.size:
+        raise ValueError(
+            f"{missing.size} of {labels.size} holder labels along {dim!r} are missing, the first at "
+            f"{place(labels, (int(missing[0]),))}, so these observations belong to nobody; name their holder "
+            "(labels.fillna(...)) or leave them out of labels and data (.dropna and .sel)"
+        )
+    values = labels.values.astype(str) if labels.dtype.kind == "S" else labels.values
+    try:
+        distinct, codes = np.unique(values, return_inverse=True)
+    except TypeError as error:
+        raise ValueError(
+            f"the holder labels along {dim!r} cannot be sorted ({error}); make them all text: labels.astype(str)"
+        ) from error
+    return Holders(tuple(map(label_text, distinct)), dim, codes.astype(np.int32))
 
 
 def _coordinate(name: str, data: xr.DataArray | xr.Dataset) -> xr.DataArray | None:
@@ -365,45 +393,8 @@ def _coordinate(name: str, data: xr.DataArray | xr.Dataset) -> xr.DataArray | No
         ) from error
 
 
-def _check_aligned(labels: xr.DataArray, data: xr.DataArray | xr.Dataset) -> None:
-    (dim,) = labels.dims
-    if dim not in data.dims:
-        raise _no_dimension(dim, data)
-    advice = f"select the labels as the data, for example labels.sel({dim}=data.{dim})"
-    if labels.size != data.sizes[dim]:
-        raise ValueError(
-            f"the holder labels have {labels.size} entries along {dim!r} and the data {data.sizes[dim]}; {advice}"
-        )
-    mine, yours = labels.indexes.get(dim), data.indexes.get(dim)
-    if mine is not None and yours is not None and not mine.equals(yours):
-        i = int(np.flatnonzero(mine != yours)[0])
-        raise ValueError(
-            f"the holder labels are for {place(labels[dim], (i,))} where the data have {place(data[dim], (i,))}, at "
-            f"position {i} along {dim!r}; {advice}"
-        )
-
-
 def _no_dimension(dim: Hashable, data: xr.DataArray | xr.Dataset) -> ValueError:
     what = "the data have" if isinstance(data, xr.Dataset) else f"{data.name or 'the data'!r} has"
     return ValueError(
         f"the holder labels run along {dim!r}, but {what} the dimensions {tuple(data.dims)}; label one of these"
     )
-
-
-def _numbered(labels: xr.DataArray) -> Holders:
-    (dim,) = labels.dims
-    missing = np.flatnonzero(labels.isnull().values)
-    if missing.size:
-        raise ValueError(
-            f"{missing.size} of {labels.size} holder labels along {dim!r} are missing, the first at "
-            f"{place(labels, (int(missing[0]),))}, so these observations belong to nobody; name their holder "
-            "(labels.fillna(...)) or leave them out of labels and data (.dropna and .sel)"
-        )
-    values = labels.values.astype(str) if labels.dtype.kind == "S" else labels.values
-    try:
-        distinct, codes = np.unique(values, return_inverse=True)
-    except TypeError as error:
-        raise ValueError(
-            f"the holder labels along {dim!r} cannot be sorted ({error}); make them all text: labels.astype(str)"
-        ) from error
-    return Holders(tuple(map(label_text, distinct)), dim, codes.astype(np.int32))
