@@ -289,10 +289,10 @@ def _statistics(
     if holders is None:
         parts = [_part(by_name, computed, holder, data.sizes)]
     else:
-        parts = [
-            _part(by_name, [sums[code] for sums in computed], name, holders.sizes(code, data))
-            for code, name in enumerate(holders.names)
-        ]
+        parts = []
+        for code, name in enumerate(holders.names):
+            sizes = {**data.sizes, holders.dim: int(np.count_nonzero(holders.holder_codes == code))}
+            parts.append(_part(by_name, [sums[code] for sums in computed], name, sizes))
     return Statistics(
         agreed,
         tuple(parts),
@@ -350,16 +350,15 @@ def merge_models(
     ValueError
         There is no field, the fields live in different spaces, or one does not determine all its coefficients.
     """
-    return merge([_predictions(field.compute()) for field in fields]).solve(penalty, solver=solver)
-
-
-def _predictions(field: Field[Data]) -> Statistics[Data]:
-    """Return the statistics of a field's own predictions at its observations."""
-    statistics = field.statistics
-    holder = "+".join(sorted(statistics.holders))
-    provenance = {"predictions of": [part.digest for part in statistics.parts]}
-    sums = {name: _with_predictions(fit) for name, fit in field.fits.items()}
-    return replace(statistics, parts=(Part.of(sums, holder, provenance),), collapsed=True)
+    predictions = []  # the statistics of each field's own predictions at its observations
+    for field in fields:
+        computed = field.compute()
+        origin = computed.statistics
+        provenance = {"predictions of": [part.digest for part in origin.parts]}
+        sums = {name: _with_predictions(fit) for name, fit in computed.fits.items()}
+        part = Part.of(sums, "+".join(sorted(origin.holders)), provenance)
+        predictions.append(replace(origin, parts=(part,), collapsed=True))
+    return merge(predictions).solve(penalty, solver=solver)
 
 
 def _with_predictions(fit: Fit) -> Sums:

@@ -245,24 +245,21 @@ def description_of(
 
     out: dict[str, Any] = {"version": __version__, "space": space.to_json(), "device": device}
     for number, source in enumerate(sources):
-        facts = _facts(source, space, limits)
-        out.update({f"the {what} of {source.label} ({number})": value for what, value in facts})
+        cuts = cuts_of(source, limits)
+        coordinates = zip(space.names, source.coordinates, strict=True)
+        facts = {
+            "shape": " × ".join(map(str, source.shape)),
+            "type": str(source.dtype),
+            "blocks": f"{' × '.join(map(str, cuts.largest))} ({_digest(str(cuts.edges).encode())})",
+            "tree": str(steps_of(source, space, cuts, limits)),
+            **{f"coordinate {name}": _summary(array) for name, array in coordinates},
+            **{f"weight along {axes}": _summary(array) for axes, array in source.weights},
+        }
+        if source.holders is not None:
+            facts["holders"] = f"{source.holders.count}, {_summary(source.holders.codes)}"
+        facts["values"] = ", ".join(_samples(source, limits))
+        out.update({f"the {what} of {source.label} ({number})": value for what, value in facts.items()})
     return out
-
-
-def _facts(source: Source, space: Space, limits: Limits) -> Iterator[tuple[str, str]]:
-    cuts = cuts_of(source, limits)
-    yield "shape", " × ".join(map(str, source.shape))
-    yield "type", str(source.dtype)
-    yield "blocks", f"{' × '.join(map(str, cuts.largest))} ({_digest(str(cuts.edges).encode())})"
-    yield "tree", str(steps_of(source, space, cuts, limits))
-    for name, array in zip(space.names, source.coordinates, strict=True):
-        yield f"coordinate {name}", _summary(array)
-    for axes, array in source.weights:
-        yield f"weight along {axes}", _summary(array)
-    if source.holders is not None:
-        yield "holders", f"{source.holders.count}, {_summary(source.holders.codes)}"
-    yield "values", ", ".join(_samples(source, cuts, limits))
 
 
 def _summary(array: Any) -> str:
@@ -274,29 +271,23 @@ def _summary(array: Any) -> str:
     return f"{array.size} values{ends} ({_digest(array.tobytes())})"
 
 
-def _samples(source: Source, cuts: Cuts, limits: Limits) -> list[str]:
+def _samples(source: Source, limits: Limits) -> list[str]:
     """Return the digests of three blocks, or of three chunks of a store."""
-    if 0 in source.shape:
+    values, shape = source.values, source.shape
+    if 0 in shape or in_memory(values):
         return []
-    values = source.values
-    blocks: tuple[Any, ...] = ()
-    places = [[0, n // 2, n - 1] for n in source.shape]
+    chunks = [max(1, n) for n in values.chunks or (1,) * len(shape)] if is_reader(values) else ()
+    blocks = Cuts.in_steps(shape, chunks) if chunks else Cuts.of_chunks(values.chunks)
+    boxes = [
+        blocks.box(blocks.containing(place))
+        for place in zip(*([0, n // 2, n - 1] for n in shape), strict=True)
+    ]
     if is_dask(values):
-        indices = zip(
-            *(np.searchsorted(e, at, side="right") - 1 for e, at in zip(cuts.edges, places, strict=True)),
-            strict=True,
-        )
-        blocks = dask.base.compute(*(values.blocks[tuple(map(int, index))] for index in indices))
-    elif is_reader(values):
-        steps = [max(1, c) for c in values.chunks or (1,) * len(source.shape)]
-        starts = [[i - i % c for i in at] for at, c in zip(places, steps, strict=True)]
-        boxes = (
-            tuple(slice(i, min(i + c, n)) for i, c, n in zip(start, steps, source.shape, strict=True))
-            for start in zip(*starts, strict=True)
-        )
-        axes = tuple(range(len(steps)))
-        blocks = tuple(cut(values, axes, box, limits.retry_pauses) for box in boxes)
-    return [_digest(np.ascontiguousarray(to_host(array)).tobytes()) for array in blocks]
+        samples = dask.base.compute(*(values[box] for box in boxes))
+    else:
+        axes = tuple(range(len(shape)))
+        samples = tuple(cut(values, axes, box, limits.retry_pauses) for box in boxes)
+    return [_digest(np.ascontiguousarray(to_host(array)).tobytes()) for array in samples]
 
 
 def _digest(data: bytes) -> str:

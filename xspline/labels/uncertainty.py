@@ -232,26 +232,25 @@ def cross_validate(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
     ValueError
         There is only one part, a fit is lazy, or no part can be spared (`SingularSystemError`).
     """
-    left_out = leave_out_fits(fits, device)
-    return {name: _scores(fit, left_out[name]) for name, fit in fits.items()}
-
-
-def _scores(fit: Fit, left_out: Array) -> xr.Dataset:
-    variable, sums, frame = fit.variable, fit.sums, fit.space.frame
-    rmse = []
-    for s, c in zip(sums, np.moveaxis(left_out, len(frame.sizes), 0), strict=True):
-        rss = np.maximum(s.rss(s.centred(c, frame), frame), 0.0)  # zero up to rounding where it is exact
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rmse.append(np.sqrt(rss / s.weight))
-    values = {"count": [s.count for s in sums], "rmse": rmse, "influence": _influence(fit, left_out)}
-    shape, dims = (len(sums), *variable.batch_shape), ("holder", *variable.batch_dims)
-    table = {}
-    for key, value in values.items():
-        units = {"units": variable.units} if key != "count" and variable.units else {}
-        full = np.broadcast_to(np.asarray(value), shape).copy()
-        table[key] = xr.DataArray(full, dims=dims, attrs={"long_name": _SCORES[key], **units})
-    coords = {"holder": list(fit.statistics.holders), **variable.batch.coords}
-    return xr.Dataset(table, coords, {"penalty": repr(fit.penalty)})
+    tables = {}
+    for name, left_out in leave_out_fits(fits, device).items():
+        fit = fits[name]
+        variable, sums, frame = fit.variable, fit.sums, fit.space.frame
+        rmse = []
+        for s, c in zip(sums, np.moveaxis(left_out, len(frame.sizes), 0), strict=True):
+            rss = np.maximum(s.rss(s.centred(c, frame), frame), 0.0)  # zero up to rounding where it is exact
+            with np.errstate(divide="ignore", invalid="ignore"):
+                rmse.append(np.sqrt(rss / s.weight))
+        values = {"count": [s.count for s in sums], "rmse": rmse, "influence": _influence(fit, left_out)}
+        shape, dims = (len(sums), *variable.batch_shape), ("holder", *variable.batch_dims)
+        scores = {}
+        for key, value in values.items():
+            units = {"units": variable.units} if key != "count" and variable.units else {}
+            full = np.broadcast_to(np.asarray(value), shape).copy()
+            scores[key] = xr.DataArray(full, dims=dims, attrs={"long_name": _SCORES[key], **units})
+        coords = {"holder": list(fit.statistics.holders), **variable.batch.coords}
+        tables[name] = xr.Dataset(scores, coords, {"penalty": repr(fit.penalty)})
+    return tables
 
 
 def _influence(fit: Fit, left_out: Array) -> Array:

@@ -124,28 +124,6 @@ class Holders:
     dim: Hashable
     holder_codes: NDArray[np.int32]
 
-    def in_positions(self, data: xr.DataArray, batch: tuple[Hashable, ...]) -> HolderCodes:
-        """Return the same in positions of the data's axes.
-
-        Raises
-        ------
-        ValueError
-            The data lack the dimension, or it is one of their batch dimensions.
-        """
-        if self.dim not in data.dims:
-            raise _no_dimension(self.dim, data)
-        if self.dim in batch:
-            raise ValueError(
-                f"the holder labels run along {self.dim!r}, but no fitted coordinate spans it: each of its members is "
-                f"a fit of its own, which cannot be shared out; fit its coordinate, pool it ({self.dim}=None), or "
-                "label another dimension"
-            )
-        return HolderCodes(data.dims.index(self.dim), self.holder_codes, len(self.names))
-
-    def sizes(self, code: int, data: xr.DataArray | xr.Dataset) -> dict[Hashable, int]:
-        """Return the lengths of the dimensions of what one holder has."""
-        return {**data.sizes, self.dim: int(np.count_nonzero(self.holder_codes == code))}
-
 
 class LazyReader:
     """Reads regions of a lazily indexed variable; opaque to Dask, whose ``sizeof`` would load an xarray object."""
@@ -189,14 +167,31 @@ class Observations:
         return UNNAMED if self.data.name is None else str(self.data.name)
 
     def source(self, space: Space) -> Source:
-        """Return the Source of these observations."""
+        """Return the Source of these observations.
+
+        Raises
+        ------
+        ValueError
+            The data lack the dimension of the holders, or it is one of their batch dimensions.
+        """
         arrangement, data = self.arrangement, self.data
         coordinates = tuple(
             floats(self.coordinates[name], name, space, span, data.sizes)
             for name, span in zip(arrangement.names, arrangement.spans, strict=True)
         )
         values, weights = _aligned_weights(data, self.weights)
-        codes = None if self.holders is None else self.holders.in_positions(data, arrangement.batch)
+        codes = None
+        if self.holders is not None:
+            dim = self.holders.dim
+            if dim not in data.dims:
+                raise _no_dimension(dim, data)
+            if dim in arrangement.batch:
+                raise ValueError(
+                    f"the holder labels run along {dim!r}, but no fitted coordinate spans it: each of its members is "
+                    f"a fit of its own, which cannot be shared out; fit its coordinate, pool it ({dim}=None), or "
+                    "label another dimension"
+                )
+            codes = HolderCodes(data.dims.index(dim), self.holders.holder_codes, len(self.holders.names))
         array = LazyReader(values) if is_lazily_indexed(values) else values.data
         return Source(array, coordinates, weights, arrangement.layout(), self.name, codes)
 
