@@ -189,7 +189,7 @@ def plan(
     source = prepare(source, limits)
     cuts = cuts_of(source, limits)
     steps = steps_of(source, space, cuts, limits)
-    sizes = Sizes.of(source, space, cuts, limits)
+    sizes = Sizes(source, space, cuts, limits)
     choose = solver or functools.partial(
         select, penalty=Gram(()), frame=space.frame, resources=resources(present(device))
     )

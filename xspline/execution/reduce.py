@@ -223,11 +223,14 @@ def _add_source(
         read_of(source, cuts, device, limits),
     )
     recipe = add_data(graph, "recipe", _Recipe(slim, space, cuts, read, blocks, device, limits))
-    large = [
-        (axes, _auxiliary_keys(inputs, array, axes, cuts))
-        for travels, (axes, array) in zip(whole, source.auxiliary, strict=True)
-        if not travels
-    ]
+    large = []  # of the arrays that come by the block: the keys of their blocks, by the index along their own axes
+    for travels, (axes, array) in zip(whole, source.auxiliary, strict=True):
+        own_cuts = Cuts(tuple(cuts.edges[a] for a in axes))
+        if is_dask(array):
+            large.append((axes, inputs.keys[array.name]))
+        elif not travels:
+            pieces = {i: add_data(graph, "piece", array[(*own_cuts.box(i), ...)]) for i in own_cuts}
+            large.append((axes, pieces))
     # The blocks of a Dask array in each box: their own tasks, embedded, or their keys.
     members: dict[tuple[int, ...], dict[tuple[int, ...], Any]] = {index: {} for index in cuts}
     for index, key in () if stored else inputs.keys[source.values.name].items():
@@ -256,14 +259,6 @@ def _add_source(
     counts = tuple(1 + max(index[a] for index in keys) for a in batch)
     order = sorted(keys, key=lambda index: tuple(index[a] for a in batch))
     return RemainingKeys(tuple(keys[index] for index in order), counts)
-
-
-def _auxiliary_keys(inputs: InputGraph, array: Any, axes: tuple[int, ...], cuts: Cuts) -> BlockKeys:
-    """Return the keys of an array's blocks, by their index along its own axes."""
-    if is_dask(array):
-        return inputs.keys[array.name]
-    own = Cuts(tuple(cuts.edges[a] for a in axes))
-    return {index: add_data(inputs.graph, "piece", array[(*own.box(index), ...)]) for index in own}
 
 
 def _add_tree(graph: Graph, keys: BlockKeys, steps: Sequence[Sequence[int]], recipe: Key) -> BlockKeys:

@@ -24,7 +24,7 @@ SAMPLE = "sample"  # the dimension of draws
 
 
 @dataclass(frozen=True, eq=False)
-class FieldBase(Generic[Data]):
+class FieldBase(files.Stored, Generic[Data]):
     """A function u = φᵀc of labelled coordinates, or several along a dimension: what fields and draws of them share.
 
     Attributes
@@ -337,14 +337,6 @@ class FieldBase(Generic[Data]):
             dims = [f"coefficients__{k}__{axis}" for axis in range(fit.coefficients.ndim)]
             contents[f"coefficients__{k}"] = (dims, fit.coefficients)
         return dataset.assign(contents).assign_attrs({ATTRIBUTE: json.dumps(meta)})
-
-    def to_zarr(self, path: Any, **kwargs: Any) -> None:
-        """Write to a Zarr store; read it again with ``xs.open_field``."""
-        files.write_zarr(self.to_dataset(), path, **kwargs)
-
-    def to_netcdf(self, path: Any, **kwargs: Any) -> None:
-        """Write to a NetCDF file; read it again with ``xs.open_field``."""
-        files.write_netcdf(self.to_dataset(), path, **kwargs)
 
     def _target(self, at: Any, coords: Mapping[str, Any], chunks: Any) -> evaluation.Target:
         s = self.statistics

@@ -54,7 +54,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Statistics(Generic[Data]):
+class Statistics(files.Stored, Generic[Data]):
     """The sufficient statistics of a fit in one Space (paper, equation 5 and section 2.4), as a list of parts.
 
     ``a + b`` concatenates parts and ``a - b`` takes them away again, so that ``(a + b) - b`` is ``a`` bit for bit;
@@ -313,14 +313,6 @@ class Statistics(Generic[Data]):
         fitted = {name: _restored(dataset, "fitted__", name) for name in names}
         complete = fitted if len(fitted) == len(space.names) else None
         return cls(space, tuple(parts), variables, meta["is_dataset"], meta["collapsed"], complete)
-
-    def to_zarr(self, path: Any, **kwargs: Any) -> None:
-        """Write to a Zarr store; `kwargs` as for :meth:`xarray.Dataset.to_zarr`."""
-        files.write_zarr(self.to_dataset(), path, **kwargs)
-
-    def to_netcdf(self, path: Any, **kwargs: Any) -> None:
-        """Write to a NetCDF file; `kwargs` as for :meth:`xarray.Dataset.to_netcdf`."""
-        files.write_netcdf(self.to_dataset(), path, **kwargs)
 
     def __repr__(self) -> str:
         names, shape = ", ".join(self.variables), " x ".join(map(str, self.space.shape))
