@@ -68,21 +68,25 @@ def functions(path: Path) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionD
             yield node, node.end_lineno - body[0].lineno + 1 if body else 0
 
 
+# The attribute of a node that holds an identifier.
+_NAMED = {
+    ast.Name: "id",
+    ast.arg: "arg",
+    ast.keyword: "arg",
+    ast.Attribute: "attr",
+    ast.FunctionDef: "name",
+    ast.AsyncFunctionDef: "name",
+    ast.ClassDef: "name",
+    ast.ExceptHandler: "name",
+    ast.MatchAs: "name",
+    ast.MatchStar: "name",
+}
+
+
 def identifiers(path: Path) -> Iterator[tuple[str, int]]:
     """Each name that a file defines, binds or reads, with its line."""
     for node in ast.walk(tree_of(path)):
-        match node:
-            case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name):
-                yield name, node.lineno
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name, node.lineno
-            case ast.keyword(arg=str(name)):
-                yield name, node.lineno
-            case ast.alias(asname=str(name)) | ast.alias(name=name):
-                yield name.split(".")[-1], node.lineno
-            case (
-                ast.ExceptHandler(name=str(name))
-                | ast.MatchAs(name=str(name))
-                | ast.MatchStar(name=str(name))
-            ):
-                yield name, node.lineno
+        if isinstance(node, ast.alias):
+            yield (node.asname or node.name).split(".")[-1], node.lineno
+        elif (attribute := _NAMED.get(type(node))) and (name := getattr(node, attribute)) is not None:
+            yield name, node.lineno

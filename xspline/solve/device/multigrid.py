@@ -251,11 +251,11 @@ def _axis_cover(indices: NDArray[np.int64], size: int, steps: tuple[int, int]) -
 
 def _inverse_triangles(lower: DeviceArray, xp: Any) -> DeviceArray:
     """Inverses of lower triangles, [.., n, n], by halves: nearly all of it is products of matrices, a GPU's best."""
-    n, half = int(lower.shape[-1]), int(lower.shape[-1]) // 2
+    n, middle = int(lower.shape[-1]), int(lower.shape[-1]) // 2
     if n <= MIN_SPLIT:
         return xp.linalg.inv(lower)
-    first = _inverse_triangles(lower[..., :half, :half], xp)
-    last = _inverse_triangles(lower[..., half:, half:], xp)
-    between = -xp.matmul(xp.matmul(last, lower[..., half:, :half]), first)
+    first = _inverse_triangles(lower[..., :middle, :middle], xp)
+    last = _inverse_triangles(lower[..., middle:, middle:], xp)
+    between = -xp.matmul(xp.matmul(last, lower[..., middle:, :middle]), first)
     above = xp.zeros_like(xp.matrix_transpose(between))
     return xp.concat([xp.concat([first, above], axis=-1), xp.concat([between, last], axis=-1)], axis=-2)
