@@ -53,14 +53,6 @@ def coordinate_of(
 # ---- ranges
 
 
-def extents_of(
-    coordinates: Mapping[str, xr.DataArray], axes: Mapping[str, Axis]
-) -> dict[str, tuple[float, float]]:
-    """Return the range of every coordinate as floats of its axis; chunked coordinates are loaded in one compute."""
-    loaded = in_memory(coordinates)
-    return {name: extent_of(axes[name].to_float(c.values), axes[name], name) for name, c in loaded.items()}
-
-
 def in_memory(coordinates: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArray]:
     """Return the coordinates with their labels loaded; the chunked ones all in one compute."""
     chunked = {name: c for name, c in coordinates.items() if c.chunks is not None}
