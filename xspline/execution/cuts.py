@@ -452,25 +452,19 @@ def levels(
         if math.prod(left) <= limits.root_sums and total(merged) <= limits.root_ratio * total(at_root):
             step = left
         else:
-            step = _shared_fan_in(fan_in(largest(merged), limits), left, merged, total)
+            # A fan-in is shared among axes: that whose doubling leaves fewest bytes, then most blocks, then the last.
+            most, step = fan_in(largest(merged), limits), (1,) * len(left)
+            while True:
+                doubled = [(*step[:a], min(2 * step[a], n), *step[a + 1 :]) for a, n in enumerate(left)]
+                fits = [a for a, new in enumerate(doubled) if new != step and math.prod(new) <= most]
+                if not fits:
+                    break
+                sizes = [total(tuple(m * f for m, f in zip(merged, new, strict=True))) for new in doubled]
+                step = doubled[min(fits, key=lambda a: (sizes[a], left[a] // -step[a], -a))]
         left = tuple(-(-n // f) for n, f in zip(left, step, strict=True))
         merged = tuple(a * b for a, b in zip(merged, step, strict=True))
         steps.append(step)
     return tuple(steps)
-
-
-def _shared_fan_in(
-    fan: int, left: Sequence[int], merged: Sequence[int], total: Callable[[tuple[int, ...]], int]
-) -> tuple[int, ...]:
-    """Share a fan-in among axes: that whose doubling leaves fewest bytes, then most blocks, then the last."""
-    step = (1,) * len(left)
-    while True:
-        doubled = [(*step[:a], min(2 * step[a], n), *step[a + 1 :]) for a, n in enumerate(left)]
-        fits = [a for a, new in enumerate(doubled) if new != step and math.prod(new) <= fan]
-        if not fits:
-            return step
-        bytes_left = {a: total(tuple(m * f for m, f in zip(merged, doubled[a], strict=True))) for a in fits}
-        step = doubled[min(fits, key=lambda a: (bytes_left[a], left[a] // -step[a], -a))]
 
 
 def groups(

@@ -71,9 +71,7 @@ Total = TypeVar("Total", Sums, HolderSums)
 """Both add alike: the Sums of one holder, or of each holder that has observations."""
 
 
-@sizeof.register((Sums, HolderSums))
-def _sizeof_sums(sums: Sums | HolderSums) -> int:
-    return int(sums.nbytes)
+sizeof.register((Sums, HolderSums), lambda sums: int(sums.nbytes))
 
 
 def sums(

@@ -13,7 +13,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,10 +53,7 @@ class Cuda:
     @contextmanager
     def on(self, stream: Any) -> Iterator[None]:
         """Be on this GPU, with `stream` as that of the thread, or as it is for None."""
-        with ExitStack() as stack:
-            stack.enter_context(self._gpu)
-            if stream is not None:
-                stack.enter_context(stream)
+        with self._gpu, nullcontext() if stream is None else stream:
             yield
 
     def plain(self, array: np.ndarray) -> Any:
