@@ -145,7 +145,7 @@ def test_groups_take_small_weights_batches_and_scattered_points() -> None:
     assert_same(summed(points[0], PLANE), summed(points[1], PLANE), PLANE)
 
 
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+@pytest.mark.parametrize("scheduler", [pytest.param("synchronous", marks=pytest.mark.slow), "threads"])
 def test_same_bits_whatever_runs_them(scheduler: str) -> None:
     source = grid(chunked(values(), (1, 7, 6)))
     expected = summed(source).digest()
