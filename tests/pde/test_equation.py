@@ -38,7 +38,7 @@ def read(text: str, field: xs.Field, *known: str, **dims: str) -> Equation:
 
 
 def texts(equation: Equation) -> tuple[str, dict[str, str]]:
-    terms = {str(term.power): ast.unparse(term.factor) for term in equation.terms}
+    terms = {str(power): ast.unparse(factor) for power, factor in equation.terms.items()}
     return ast.unparse(equation.response), terms
 
 

@@ -12,9 +12,9 @@ from xspline.pde.points import stencil
 from xspline.pde.units import Mismatch, Unit
 
 
-def sums(y: np.ndarray, columns: list[np.ndarray]) -> pointwise.NormalEquations:
+def solved(y: np.ndarray, columns: list[np.ndarray]) -> pointwise.Estimate:
     arrays = [xr.DataArray(a, dims=("run", "i")) for a in (y, *columns)]
-    return pointwise.normal_equations(arrays[0], arrays[1:], ["i"], ["run"], arrays[0])
+    return pointwise.least_squares(arrays[0], arrays[1:], ["i"], ["run"], arrays[0])
 
 
 def test_least_squares_is_that_of_numpy() -> None:
@@ -22,7 +22,7 @@ def test_least_squares_is_that_of_numpy() -> None:
     x = rng.standard_normal((3, 2, 500)) * np.array([1.0, 30.0, 1e-3])[:, None, None]
     y = 2 * x[0] - x[1] + 5 * x[2] + rng.standard_normal((2, 500))
     y[1, ::7], x[2, 0, 3] = np.nan, np.nan
-    found = pointwise.solve(sums(y, list(x)))
+    found = solved(y, list(x))
     for run in range(2):
         keep = np.isfinite(y[run]) & np.isfinite(x[:, run]).all(0)
         design = x[:, run, keep].T
@@ -36,33 +36,35 @@ def test_least_squares_is_that_of_numpy() -> None:
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     rng = np.random.default_rng(1)
     x, noise = rng.standard_normal((4000, 8)), rng.standard_normal((4000, 8))
-    found = pointwise.solve(sums(0.7 * x + noise, [x]))
+    found = solved(0.7 * x + noise, [x])
     half_width = found.factor * found.stderr[:, 0]
     assert np.mean(np.abs(found.value[:, 0] - 0.7) < half_width) == pytest.approx(0.95, abs=0.015)
 
 
 def test_a_perfect_fit_is_not_certain_beyond_rounding() -> None:
     x = np.linspace(1, 2, 50)[None]
-    found = pointwise.solve(sums(3 * x, [x]))
+    found = solved(3 * x, [x])
     assert 0 < found.stderr[0, 0] < 1e-7 and abs(found.value[0, 0] - 3) < 1e-7
 
 
 def test_terms_that_are_proportional_are_told() -> None:
     x = np.linspace(1, 2, 50)[None]
-    found = pointwise.solve(sums(3 * x, [x, 2 * x]))
+    found = solved(3 * x, [x, 2 * x])
     assert found.condition[0] > 1e8 and np.isfinite(found.value).all()
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 6, 30, 1000])
 def test_intervals_are_those_of_student(freedom: int) -> None:
     x, noise = np.random.default_rng(2).standard_normal((2, 1, freedom + 1))
-    factor = pointwise.solve(sums(0.7 * x + noise, [x])).factor
+    factor = solved(0.7 * x + noise, [x]).factor
     np.testing.assert_allclose(factor, scipy.stats.t.ppf(0.975, freedom), rtol=1e-12)
 
 
-def test_the_stabiliser_is_the_paper_s_for_terms_of_its_size() -> None:
-    np.testing.assert_array_equal(pointwise.stabiliser(np.array([1.0, 40.0, 1e6])), 1e-8)
-    np.testing.assert_allclose(pointwise.stabiliser(np.array([1e-20])), 1e-28)
+@pytest.mark.parametrize(("size", "stabiliser"), [(1.0, 1e-8), (40.0, 1e-8), (1e-20, 1e-28)])
+def test_the_stabiliser_is_the_paper_s_for_terms_of_its_size(size: float, stabiliser: float) -> None:
+    x = np.full((1, 4), np.sqrt(size / 4))
+    value = solved(3 * x, [x]).value
+    np.testing.assert_allclose(value / 3 - 1, -stabiliser / (size + stabiliser), rtol=1e-5)
 
 
 def test_odd_roots_keep_their_sign_and_even_ones_need_a_positive_power() -> None:
@@ -112,6 +114,6 @@ def test_units_of_sums_and_powers() -> None:
     unknown = Unit.parse("", "c")
     assert (m + number, number + m, m - m, m + unknown, unknown + m) == (m, m, m, m, m)
     assert str(m**number) == "m2" and str((m / s).to(0.5)) == "m0.5 s-0.5" and str(-m) == "m"
-    assert not (m**unknown).is_known and number.root() == number
+    assert not (m**unknown).is_known and number.to(0.5) == number
     with pytest.raises(Mismatch, match="m and s are added"):
         m + s

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from xspline.sums import Factor, Gram, digest_key, join_overlapping
-from xspline.sums.factor import KEY_MODULUS, add_factors
+from xspline.sums.factor import KEY_MODULUS
+from xspline.sums.terms import add_products
 
 from .cases import (
     CIRCLE,
@@ -245,7 +246,7 @@ def test_windows_of_blocks_stay_small(rng):
     frame = frame_of((CIRCLE, 40, 3), (LOCAL, 40, 3))
     a, b = (random_factor(rng, frame, (0, 1)) for _ in range(2))
     merged = Gram.merge([Gram(((a,),)), Gram(((b,),))], frame)
-    assert merged.terms[0][0].window == add_factors((a, b), frame).window
+    assert merged.terms[0][0].window == add_products([(a,), (b,)], frame).window
     assert all(length <= 40 for _, length in random_window(rng, frame, (0, 1)))
 
 

@@ -39,14 +39,6 @@ UNITY = Power()
 Parts = dict[Power, ast.expr]
 
 
-@dataclass(frozen=True)
-class Term:
-    """One term: a power of a parameter, and what multiplies it."""
-
-    power: Power
-    factor: ast.expr
-
-
 @dataclass(frozen=True, eq=False)
 class Equation:
     """response = Σ power · factor, where everything but the parameters can be evaluated.
@@ -55,13 +47,13 @@ class Equation:
     ----------
     text : as it was given.
     response : all terms without a parameter, left minus right.
-    terms : one for each parameter, in the order of the text.
+    terms : one for each parameter, in the order of the text: its power, and what multiplies it.
     symbols : what each name means.
     """
 
     text: str
     response: ast.expr
-    terms: tuple[Term, ...]
+    terms: Parts
     symbols: Mapping[str, Symbol]
 
     @property
@@ -105,15 +97,32 @@ def parse(text: str, names: Names) -> Equation:
     # The response goes to the left of the equals sign, the terms to the right: their signs are those of the usual text.
     response = expression.difference(on_left.pop(UNITY, None), on_right.pop(UNITY, None))
     powers = sorted({**on_left, **on_right}, key=lambda power: reader.order.index(power.parameter))
-    _check_powers(text, powers)
+    if not powers:
+        raise ValueError(
+            f"the equation {text!r} has no parameter: every name in it is the field, a coordinate or known"
+        )
+    for name in dict.fromkeys(power.parameter for power in powers):
+        several = [str(power) for power in powers if power.parameter == name]
+        if len(several) > 1:
+            raise ValueError(
+                f"{name} enters as {' and as '.join(several)}, so {text!r} is not linear in it; use one power"
+            )
     if response is None:
         listed = ", ".join(map(str, powers))
         raise ValueError(
             f"every term of {text!r} has a parameter ({listed}), which fixes their ratios alone; pass one in known="
         )
-    _check_symbols(text, reader.symbols, names)
-    factors = {p: expression.difference(on_right.get(p), on_left.get(p)) for p in powers}
-    terms = tuple(Term(power, factor) for power, factor in factors.items() if factor is not None)
+    if not any(isinstance(symbol, Value) for symbol in reader.symbols.values()):
+        stems = ", ".join(f"{stem}_…" for stem in names.stems)
+        raise ValueError(
+            f"the equation {text!r} holds nothing of the field, whose values and derivatives are "
+            f"{', '.join(names.stems)}, {stems}"
+        )
+    used = {symbol.name for symbol in reader.symbols.values() if isinstance(symbol, Known)}
+    if unused := sorted(names.known - used):
+        raise ValueError(f"{', '.join(unused)} in known= does not appear in the equation {text!r}")
+    differences = {p: expression.difference(on_right.get(p), on_left.get(p)) for p in powers}
+    terms = {power: factor for power, factor in differences.items() if factor is not None}
     return Equation(text, response, terms, reader.symbols)
 
 
@@ -146,8 +155,15 @@ class _Reader:
                 return {power: expression.negative(term) for power, term in parts.items()}
             case ast.BinOp() if type(node.op) in OPERATORS:
                 return self._binary(node)
-            case ast.Call():
-                return self._call(node)
+            case ast.Call(func=function):
+                if not isinstance(function, ast.Name) or function.id not in FUNCTIONS:
+                    raise unknown_name(ast.unparse(function), "function", FUNCTIONS)
+                if len(node.args) != 1 or node.keywords:
+                    raise ValueError(f"{ast.unparse(node)!r}: {function.id} takes one argument")
+                argument = self.read(node.args[0])
+                if inside := _parameters(argument):
+                    raise _not_linear(node, f"{inside} inside {function.id}")
+                return {UNITY: ast.Call(ast.Name(function.id), [argument[UNITY]], [])}
         is_caret = isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor)
         hint = "; powers are written **" if is_caret else ""
         raise ValueError(f"{ast.unparse(node)!r} is no arithmetic that an equation may hold{hint}")
@@ -172,16 +188,6 @@ class _Reader:
                     raise _not_linear(node, f"a sum that holds {_parameters(right)} divides")
                 right = {power.to(-1): factor for power, factor in right.items()}
         return _product(left, right, node)
-
-    def _call(self, node: ast.Call) -> Parts:
-        if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS:
-            raise unknown_name(ast.unparse(node.func), "function", FUNCTIONS)
-        if len(node.args) != 1 or node.keywords:
-            raise ValueError(f"{ast.unparse(node)!r}: {node.func.id} takes one argument")
-        argument = self.read(node.args[0])
-        if inside := _parameters(argument):
-            raise _not_linear(node, f"{inside} inside {node.func.id}")
-        return {UNITY: ast.Call(ast.Name(node.func.id), [argument[UNITY]], [])}
 
 
 def _sum(left: Parts, op: ast.operator, right: Parts) -> Parts:
@@ -226,28 +232,3 @@ def _not_linear(node: ast.expr, why: str) -> ValueError:
         f"{ast.unparse(node)!r} is not linear in its parameters: {why}; pass all but one in known=, "
         f"or write the equation with one parameter a term (derivatives are written u_xx)"
     )
-
-
-def _check_powers(text: str, powers: list[Power]) -> None:
-    if not powers:
-        raise ValueError(
-            f"the equation {text!r} has no parameter: every name in it is the field, a coordinate or known"
-        )
-    for name in dict.fromkeys(power.parameter for power in powers):
-        several = [str(power) for power in powers if power.parameter == name]
-        if len(several) > 1:
-            raise ValueError(
-                f"{name} enters as {' and as '.join(several)}, so {text!r} is not linear in it; use one power"
-            )
-
-
-def _check_symbols(text: str, symbols: Mapping[str, Symbol], names: Names) -> None:
-    if not any(isinstance(s, Value) for s in symbols.values()):
-        stems = ", ".join(f"{stem}_…" for stem in names.stems)
-        raise ValueError(
-            f"the equation {text!r} holds nothing of the field, whose values and derivatives are "
-            f"{', '.join(names.stems)}, {stems}"
-        )
-    used = {s.name for s in symbols.values() if isinstance(s, Known)}
-    if unused := sorted(names.known - used):
-        raise ValueError(f"{', '.join(unused)} in known= does not appear in the equation {text!r}")

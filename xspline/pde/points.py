@@ -260,13 +260,41 @@ def _aligned(name: str, array: xr.DataArray, points: Points) -> xr.DataArray:
         raise TypeError(f"known {name!r} has dtype {array.dtype}, which is not a real number")
     if is_lazily_indexed(array) and points.chunks is not None:
         array = array.chunk("auto")
+    variables = points.field.variables.values()
+    batch = xr.merge([v.batch for v in variables], compat="override", join="outer")
+    sizes = {dim: n for v in variables for dim, n in zip(v.batch_dims, v.batch_shape, strict=True)}
     indexers: dict[Hashable, Any] = {}
     for dim in array.dims:
         if dim in points.labels and dim in array.coords:
             indexers[dim] = _fitted_indexer(name, array[dim], points)
-        else:
-            _check_dimension(name, array, dim, points)
-    array = _on_batch(name, array, points)
+        elif dim in sizes and dim in batch.coords and dim in array.coords:
+            try:
+                array = array.sel({dim: batch[dim].values})
+            except KeyError as error:
+                reason = error.args[0]
+                raise ValueError(f"known {name!r} does not have every {dim!r} of the fit: {reason}") from None
+        elif dim in sizes and array.sizes[dim] != sizes[dim]:
+            raise ValueError(
+                f"known {name!r} has {array.sizes[dim]} entries along {dim!r}, but the fit has {sizes[dim]}"
+            )
+        elif dim in sizes or dim in batch.dims:
+            continue
+        elif dim not in points.sizes:
+            dims = ", ".join(map(repr, [*points.sizes, *sizes]))
+            raise ValueError(
+                f"known {name!r} spans {dim!r}, which is no dimension of the points ({dims}); select one entry of it"
+            )
+        elif array.sizes[dim] != points.sizes[dim]:
+            raise ValueError(
+                f"known {name!r} has {array.sizes[dim]} entries along {dim!r} without labels, but there are "
+                f"{points.sizes[dim]} points; give it the coordinate {dim!r}"
+            )
+        elif dim in array.coords:  # entry by entry
+            others = [labels[dim] for labels in points.labels.values() if dim in labels.coords]
+            if not all(np.array_equal(other.values, array[dim].values) for other in others):
+                raise ValueError(
+                    f"known {name!r} and the points have different labels along {dim!r}; select the same ones first"
+                )
     chosen = {dim: index for dim, index in indexers.items() if index is not None}
     return bare(xr.DataArray(array.variable.isel(chosen)))
 
@@ -294,58 +322,3 @@ def _fitted_indexer(name: str, labels: xr.DataArray, points: Points) -> slice | 
     if wanted.dims == labels.dims and (np.diff(position) == 1).all():
         return slice(int(position[0]), int(position[-1]) + 1)  # a slice keeps the chunks of a lazy array
     return xr.Variable(wanted.dims, position)
-
-
-def _check_dimension(name: str, array: xr.DataArray, dim: Hashable, points: Points) -> None:
-    """Raise unless a dimension that no fitted coordinate labels is one of the points', entry by entry, or batch."""
-    if dim in _batch(points).dims or dim in _batch_dims(points):
-        return
-    if dim not in points.sizes:
-        known = ", ".join(map(repr, [*points.sizes, *_batch_dims(points)]))
-        raise ValueError(
-            f"known {name!r} spans {dim!r}, which is no dimension of the points ({known}); select one entry of it"
-        )
-    if array.sizes[dim] != points.sizes[dim]:
-        raise ValueError(
-            f"known {name!r} has {array.sizes[dim]} entries along {dim!r} without labels, but there are "
-            f"{points.sizes[dim]} points; give it the coordinate {dim!r}"
-        )
-    for labels in points.labels.values():
-        if (
-            dim in labels.coords
-            and dim in array.coords
-            and not np.array_equal(labels[dim].values, array[dim].values)
-        ):
-            raise ValueError(
-                f"known {name!r} and the points have different labels along {dim!r}; select the same ones first"
-            )
-
-
-def _batch(points: Points) -> xr.Dataset:
-    return xr.merge([v.batch for v in points.field.variables.values()], compat="override", join="outer")
-
-
-def _batch_dims(points: Points) -> dict[Hashable, int]:
-    return {
-        d: n
-        for v in points.field.variables.values()
-        for d, n in zip(v.batch_dims, v.batch_shape, strict=True)
-    }
-
-
-def _on_batch(name: str, array: xr.DataArray, points: Points) -> xr.DataArray:
-    """Select the members of the fit along batch dimensions."""
-    labels, sizes = _batch(points), _batch_dims(points)
-    for dim in [d for d in array.dims if d in sizes]:
-        if dim in labels.coords and dim in array.coords:
-            try:
-                array = array.sel({dim: labels[dim].values})
-            except KeyError as error:
-                raise ValueError(
-                    f"known {name!r} does not have every {dim!r} of the fit: {error.args[0]}"
-                ) from None
-        elif array.sizes[dim] != sizes[dim]:
-            raise ValueError(
-                f"known {name!r} has {array.sizes[dim]} entries along {dim!r}, but the fit has {sizes[dim]}"
-            )
-    return array

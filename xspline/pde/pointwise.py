@@ -10,29 +10,11 @@ import numpy as np
 import xarray as xr
 from scipy.special import stdtrit
 
-#: Added to the denominator (paper, section 3.3).
+#: Added to the diagonal of the normal equations (paper, section 3.3), but never more than this times the entry itself.
 STABILISER = 1e-8
 LEVEL = 0.95
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
-
-
-@dataclass(frozen=True, eq=False)
-class NormalEquations:
-    """Sums over points, batch axes first.
-
-    Attributes
-    ----------
-    matrix : [b.., p, p], sums of products of terms.
-    moment : [b.., p], sums of term times response.
-    power : [b..], sum of the squared response.
-    count : [b..], points at which everything is finite.
-    """
-
-    matrix: Floats
-    moment: Floats
-    power: Floats
-    count: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +28,8 @@ class Estimate:
     rms : [b..], of the residuals.
     relative_rms : [b..], the same relative to that of the response.
     condition : [b..], of the normal equations with terms scaled to one size.
+    count : [b..], points at which response and terms are all finite.
+    squares : [b.., p], sums of the squares of the terms.
     """
 
     value: Floats
@@ -54,16 +38,20 @@ class Estimate:
     rms: Floats
     relative_rms: Floats
     condition: Floats
+    count: Floats
+    squares: Floats
 
 
-def normal_equations(
+def least_squares(
     response: Any,
     terms: Sequence[Any],
     dims: Sequence[Hashable],
     batch: Sequence[Hashable],
     field: xr.DataArray,
-) -> NormalEquations:
-    """Sum products over `dims` in one compute; a point counts where response and terms are all finite.
+) -> Estimate:
+    """Sum products over `dims` in one compute; solve the stabilised normal equations, scaled to a unit diagonal.
+
+    A point counts where response and terms are all finite. Scaled, so that units do not matter.
 
     Parameters
     ----------
@@ -80,55 +68,38 @@ def normal_equations(
     products |= {f"{i}": a * y for i, a in enumerate(columns)}
     sums = xr.Dataset({k: a.sum(dims, skipna=False) for k, a in {**products, "y": y * y, "n": valid}.items()})
     loaded = {str(k): v.transpose(*batch).values.astype(float) for k, v in sums.compute().items()}
-    indices = range(len(columns))
+    size, indices = len(columns), range(len(columns))
     rows = [np.stack([loaded[f"{max(i, j)} {min(i, j)}"] for j in indices], axis=-1) for i in indices]
-    moment = np.stack([loaded[f"{i}"] for i in indices], axis=-1)
-    return NormalEquations(np.stack(rows, axis=-2), moment, loaded["y"], loaded["n"])
+    matrix, moment = np.stack(rows, axis=-2), np.stack([loaded[f"{i}"] for i in indices], axis=-1)
+    power, count = loaded["y"], loaded["n"]
 
-
-def stabiliser(diagonal: Floats) -> Floats:
-    """Return what is added to the diagonal: the paper's 1e-8, but never more than 1e-8 of the entry itself.
-
-    The paper's terms are of order one and summed over thousands of points; in SI units a squared Laplacian is of
-    order 1e-24, next to which 1e-8 would be everything.
-    """
-    return STABILISER * np.minimum(1.0, diagonal)
-
-
-def solve(sums: NormalEquations) -> Estimate:
-    """Solve the stabilised normal equations, scaled to a unit diagonal so that units do not matter."""
-    size = sums.moment.shape[-1]
-    diagonal = np.diagonal(sums.matrix, axis1=-2, axis2=-1)
-    determined = (diagonal > 0).all(-1) & (sums.count > size)
-    diagonal = np.where(determined[..., None], diagonal, 1.0)
-    ridge = stabiliser(diagonal)
+    squares = np.diagonal(matrix, axis1=-2, axis2=-1)
+    determined = (squares > 0).all(-1) & (count > size)
+    matrix = np.where(determined[..., None, None], matrix, np.eye(size))
+    diagonal = np.where(determined[..., None], squares, 1.0)
+    # The paper's terms are of order one and summed over thousands of points; in SI units a squared Laplacian is of
+    # order 1e-24, next to which 1e-8 would be everything.
+    ridge = STABILISER * np.minimum(1.0, diagonal)
     scale = np.sqrt(diagonal + ridge)
-    plain = np.where(determined[..., None, None], sums.matrix, np.eye(size))
-    scaled = (plain + ridge[..., None] * np.eye(size)) / (scale[..., :, None] * scale[..., None, :])
+    scaled = (matrix + ridge[..., None] * np.eye(size)) / (scale[..., :, None] * scale[..., None, :])
     inverse = np.linalg.inv(scaled) / (scale[..., :, None] * scale[..., None, :])
-    value = np.einsum("...ij,...j->...i", inverse, sums.moment)
-    fitted = 2 * np.einsum("...i,...i", value, sums.moment) - np.einsum(
-        "...i,...ij,...j", value, plain, value
-    )
+    value = np.einsum("...ij,...j->...i", inverse, moment)
+    fitted = 2 * np.einsum("...i,...i", value, moment) - np.einsum("...i,...ij,...j", value, matrix, value)
     # The difference of two sums is exact to rounding of the sums: no residual is known to be smaller.
-    rss = np.maximum(sums.power - fitted, np.finfo(float).eps * sums.power)
+    rss = np.maximum(power - fitted, np.finfo(float).eps * power)
     with np.errstate(all="ignore"):
-        variance = np.where(determined, rss / (sums.count - size), np.nan)
+        variance = np.where(determined, rss / (count - size), np.nan)
         stderr = np.sqrt(variance[..., None] * np.diagonal(inverse, axis1=-2, axis2=-1))
         value = np.where(determined[..., None], value, np.nan)
-        rms, relative_rms = np.sqrt(rss / sums.count), np.sqrt(rss / sums.power)
-    freedom = np.maximum(sums.count - size, 1.0)
-    factor = np.asarray(stdtrit(freedom, (1 + LEVEL) / 2))  # of Student's t, both tails
-    return Estimate(value, stderr, factor, rms, relative_rms, condition(plain, diagonal))
-
-
-def condition(matrix: Floats, diagonal: Floats) -> Floats:
-    """Return the ratio of the extreme eigenvalues, with a unit diagonal and no stabiliser; infinite if singular."""
-    root = np.sqrt(diagonal)
-    eigenvalues = np.linalg.eigvalsh(matrix / (root[..., :, None] * root[..., None, :]))
+        rms, relative_rms = np.sqrt(rss / count), np.sqrt(rss / power)
+    factor = np.asarray(stdtrit(np.maximum(count - size, 1.0), (1 + LEVEL) / 2))  # of Student's t, both tails
+    # The ratio of the extreme eigenvalues, with a unit diagonal and no stabiliser; infinite if singular.
+    length = np.sqrt(diagonal)
+    eigenvalues = np.linalg.eigvalsh(matrix / (length[..., :, None] * length[..., None, :]))
     lowest, highest = eigenvalues[..., 0], eigenvalues[..., -1]
     singular = lowest <= highest * np.finfo(float).eps
-    return np.where(singular, np.inf, highest / np.where(singular, 1.0, lowest))
+    condition = np.where(singular, np.inf, highest / np.where(singular, 1.0, lowest))
+    return Estimate(value, stderr, factor, rms, relative_rms, condition, count, squares)
 
 
 def root(value: Floats, exponent: float) -> Floats:

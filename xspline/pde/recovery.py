@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from xspline.labels.field_base import FieldBase
 from xspline.pde import expression, pointwise, report, units
 from xspline.pde.equation import Equation, parse
 from xspline.pde.points import Differences, Points, at_points
-from xspline.pde.symbols import Coordinate, Known, Names, Symbol, Value
+from xspline.pde.symbols import Coordinate, Known, Names, Value
 
 METHODS = ("pointwise", "differences")
 
@@ -68,69 +68,46 @@ def recover(
     """
     names, given = Names.of(field, dims, known or {}), dict(known or {})
     parsed = parse(equation, names)
-    grid = Points.of(field, at)
-    points = Differences.inside(grid, parsed.values) if _method(method) == "differences" else grid
-    values = {name: _values(symbol, given, points, names) for name, symbol in parsed.symbols.items()}
-    batch = _batch_dims(parsed, field)
-    sums = _sums(parsed, values, points, batch)
-    estimate = pointwise.solve(sums)
-    derived, remarks = units.of_parameters(parsed, _units(parsed, given, field))
-    recovery = report.Recovery(
-        parsed, _method(method), points, sums, estimate, batch, derived, tuple(remarks)
-    )
-    return report.dataset(recovery)
-
-
-def _method(method: str | None) -> str:
+    points = Points.of(field, at)
     if method not in (None, *METHODS):
         raise ValueError(f"method={method!r} is unknown; use {' or '.join(map(repr, METHODS))}")
-    return method or METHODS[0]
-
-
-def _values(symbol: Symbol, known: Mapping[str, Any], points: Points, names: Names) -> Any:
-    match symbol:
-        case Value():
-            return points.value(symbol)
-        case Coordinate(name=name):
-            return points.coordinate(name)
-        case Known(name=name):
-            return at_points(name, known[name], points, names.letters)
-
-
-def _batch_dims(equation: Equation, field: FieldBase[Any]) -> tuple[Hashable, ...]:
-    used = dict.fromkeys(value.variable for value in equation.values)
-    return tuple(dict.fromkeys(dim for name in used for dim in field.variables[name].batch_dims))
-
-
-def _sums(
-    equation: Equation, values: Mapping[str, Any], points: Points, batch: tuple[Hashable, ...]
-) -> pointwise.NormalEquations:
-    """Evaluate the response and the terms, and sum their products."""
+    method = method or METHODS[0]
+    if method == "differences":
+        points = Differences.inside(points, parsed.values)
+    values: dict[str, Any] = {}
+    for name, symbol in parsed.symbols.items():
+        match symbol:
+            case Value():
+                values[name] = points.value(symbol)
+            case Coordinate():
+                values[name] = points.coordinate(symbol.name)
+            case Known():
+                values[name] = at_points(name, given[symbol.name], points, names.letters)
+    used = dict.fromkeys(value.variable for value in parsed.values)
+    batch = tuple(dict.fromkeys(dim for name in used for dim in field.variables[name].batch_dims))
     with np.errstate(all="ignore"):
-        response = expression.evaluate(equation.response, values)
-        terms = [expression.evaluate(term.factor, values) for term in equation.terms]
-        everywhere = sum(
-            values[name] for name, symbol in equation.symbols.items() if isinstance(symbol, Value)
-        )
-        return pointwise.normal_equations(response, terms, list(points.sizes), batch, everywhere)
+        response = expression.evaluate(parsed.response, values)
+        terms = [expression.evaluate(factor, values) for factor in parsed.terms.values()]
+        everywhere = sum(values[name] for name, symbol in parsed.symbols.items() if isinstance(symbol, Value))
+    estimate = pointwise.least_squares(response, terms, list(points.sizes), batch, everywhere)
+    derived, remarks = units.of_parameters(parsed, _units(parsed, given, field))
+    recovery = report.Recovery(parsed, method, points, estimate, batch, derived, tuple(remarks))
+    return report.dataset(recovery)
 
 
 def _units(equation: Equation, known: Mapping[str, Any], field: FieldBase[Any]) -> dict[str, units.Unit]:
     """Return the unit of each name in the equation, from attributes."""
+    of_axes = {name: units.Unit.parse(field.space.axis(name).units, name) for name in field.space.names}
     by_name = {}
     for name, symbol in equation.symbols.items():
         match symbol:
             case Value(variable=variable, orders=orders):
                 unit = units.Unit.parse(field.variables[variable].units, variable)
                 for coordinate, order in orders:
-                    unit = unit / _axis_unit(field, coordinate).to(order)
+                    unit = unit / of_axes[coordinate].to(order)
             case Coordinate(name=coordinate):
-                unit = _axis_unit(field, coordinate)
+                unit = of_axes[coordinate]
             case Known(name=given):
                 unit = units.Unit.parse(str(getattr(known[given], "attrs", {}).get("units", "")), given)
         by_name[name] = unit
     return by_name
-
-
-def _axis_unit(field: FieldBase[Any], name: str) -> units.Unit:
-    return units.Unit.parse(field.space.axis(name).units, name)

@@ -13,7 +13,7 @@ import xarray as xr
 from xspline.labels import evaluation
 from xspline.pde.equation import Equation, Power
 from xspline.pde.points import Points
-from xspline.pde.pointwise import Estimate, Floats, NormalEquations, root
+from xspline.pde.pointwise import Estimate, Floats, root
 
 ASSUMPTIONS = (
     "stderr and the 95 % interval assume independent residuals and terms without error; neighbouring points of a "
@@ -40,7 +40,7 @@ class Recovery:
 
     Attributes
     ----------
-    equation, method, points, sums, estimate : of the estimation.
+    equation, method, points, estimate : of the estimation.
     batch : batch dimensions, in the order of the estimates' first axes.
     units : of each parameter, empty where they cannot be derived.
     remarks : what did not fit together in the units.
@@ -49,7 +49,6 @@ class Recovery:
     equation: Equation
     method: str
     points: Points
-    sums: NormalEquations
     estimate: Estimate
     batch: tuple[Hashable, ...]
     units: Mapping[str, str]
@@ -58,7 +57,7 @@ class Recovery:
     @property
     def powers(self) -> list[Power]:
         """How each parameter enters."""
-        return [term.power for term in self.equation.terms]
+        return list(self.equation.terms)
 
     @property
     def total(self) -> int:
@@ -74,19 +73,31 @@ def dataset(recovery: Recovery) -> xr.Dataset:
     ValueError
         No batch member has what it takes to estimate from.
     """
-    _check_determined(recovery)
+    estimate, powers = recovery.estimate, recovery.powers
+    if not np.isfinite(estimate.value).any():
+        count = int(estimate.count.max(initial=0))
+        if count <= len(powers):
+            raise ValueError(
+                f"there is nothing left to estimate from: {count} of {recovery.total} points have finite values of "
+                f"every term, which is not more than the parameters ({', '.join(map(str, powers))}); pass at= points "
+                f"inside the domain, and known values without gaps"
+            )
+        zero = [str(power) for i, power in enumerate(powers) if not estimate.squares[..., i].all()]
+        raise ValueError(
+            f"there is nothing left to estimate from: the term of {' and of '.join(zero)} is zero at all {count} points"
+        )
     variables = {
         key: (("parameter", *recovery.batch), np.moveaxis(v, -1, 0))
         for key, v in _estimates(recovery).items()
     }
     scalars = {
-        "points": recovery.sums.count.astype(int),
-        "residual_rms": recovery.estimate.rms,
-        "condition_number": recovery.estimate.condition,
+        "points": estimate.count.astype(int),
+        "residual_rms": estimate.rms,
+        "condition_number": estimate.condition,
     }
     if recovery.batch:
         variables |= {key: (recovery.batch, v) for key, v in scalars.items()}
-    names = [power.parameter for power in recovery.powers]
+    names = [power.parameter for power in powers]
     coords: dict[Hashable, Any] = {
         "parameter": names,
         "units": ("parameter", [recovery.units[name] for name in names]),
@@ -135,23 +146,6 @@ def _estimates(recovery: Recovery) -> dict[str, Floats]:
     return columns
 
 
-def _check_determined(recovery: Recovery) -> None:
-    if np.isfinite(recovery.estimate.value).any():
-        return
-    count = int(recovery.sums.count.max(initial=0))
-    if count <= len(recovery.powers):
-        raise ValueError(
-            f"there is nothing left to estimate from: {count} of {recovery.total} points have finite values of every "
-            f"term, which is not more than the parameters ({', '.join(map(str, recovery.powers))}); pass at= points "
-            f"inside the domain, and known values without gaps"
-        )
-    diagonal = np.diagonal(recovery.sums.matrix, axis1=-2, axis2=-1)
-    zero = [str(power) for i, power in enumerate(recovery.powers) if not diagonal[..., i].all()]
-    raise ValueError(
-        f"there is nothing left to estimate from: the term of {' and of '.join(zero)} is zero at all {count} points"
-    )
-
-
 # --- checks in words
 
 
@@ -166,7 +160,7 @@ def checks(recovery: Recovery) -> list[str]:
         elif wrong.any():
             where = f"{wrong.sum()} of {wrong.size} batch members"
             remarks.append(f"{power} is negative for {where}, so {power.parameter} is not real there")
-    lost = recovery.total - recovery.sums.count
+    lost = recovery.total - estimate.count
     if lost.any():
         most = "up to " if recovery.batch else ""
         remarks.append(
@@ -184,14 +178,9 @@ def checks(recovery: Recovery) -> list[str]:
         )
     if (relative := float(np.nanmax(estimate.relative_rms, initial=0.0))) > _UNEXPLAINED:
         remarks.append(f"the residual is {relative:.0%} of the terms without a parameter (root mean square)")
-    return [*remarks, *_of_derivatives(recovery), *recovery.remarks]
-
-
-def _of_derivatives(recovery: Recovery) -> list[str]:
-    highest: dict[str, int] = {}
+    space, highest = recovery.points.field.space, dict[str, int]()
     for name, order in (pair for value in recovery.equation.values for pair in value.orders):
         highest[name] = max(order, highest.get(name, 0))
-    remarks, space = [], recovery.points.field.space
     for name, order in highest.items():
         axis, features = space.axis(name), space.features[space.names.index(name)]
         if axis.role in ("latitude", "longitude") or axis.units.startswith("degree"):
@@ -206,4 +195,4 @@ def _of_derivatives(recovery: Recovery) -> list[str]:
             )
     if recovery.method == "differences":
         remarks.append("the truncation error of central differences is not part of stderr")
-    return remarks
+    return [*remarks, *recovery.remarks]

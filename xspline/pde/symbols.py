@@ -68,9 +68,10 @@ class Names:
         Raises
         ------
         ValueError
-            A known has the name of a variable, or `dims` names a coordinate that is not fitted or is there twice.
+            A known has the name of a variable, or `dims` has a key that is no letter, a coordinate that is not fitted,
+            or one twice.
         """
-        given, variables = frozenset(known), list(field.variables)
+        given, variables, space = frozenset(known), list(field.variables), field.space
         if taken := given & set(variables):
             raise ValueError(
                 f"{sorted(taken)} in known= is a fitted variable too; call what is known something else"
@@ -79,7 +80,30 @@ class Names:
         if len(variables) == 1 and "u" not in given:
             stems["u"] = variables[0]
         batch: set[Hashable] = {c for v in field.variables.values() for c in (*v.batch_dims, *v.batch.coords)}
-        return cls(field.space, stems, letters(field.space, dims), given, frozenset(map(str, batch)))
+        dims = dims or {}
+        if not isinstance(dims, Mapping):
+            raise TypeError(
+                f"dims has to be a mapping of letters to fitted coordinates, such as {{'x': 'lon'}}, not {dims!r}"
+            )
+        for letter, name in dims.items():
+            if not (isinstance(letter, str) and len(letter) == 1 and letter.isalpha()):
+                raise ValueError(f"dims maps letters to fitted coordinates; {letter!r} is not a letter")
+            if name not in space.names:
+                raise unknown_name(str(name), "fitted coordinate", space.names)
+        if twice := [name for name, n in collections.Counter(dims.values()).items() if n > 1]:
+            raise ValueError(f"dims={dict(dims)} names {twice[0]!r} twice; give each coordinate one letter")
+        # Letters mean what `dims` says, then names of one letter, then time, longitude and latitude.
+        roles = {}
+        for name in space.names:
+            axis = space.axis(name)
+            roles[name] = "time" if axis.kind != "number" or name.lower() == "time" else axis.role
+        meanings = {name: name for name in space.names if len(name) == 1}
+        for letter, role in _ROLES.items():
+            matching = [name for name in space.names if roles[name] == role]
+            if letter not in meanings and len(matching) == 1:
+                meanings[letter] = matching[0]
+        others = {a: name for a, name in meanings.items() if a not in dims and name not in dims.values()}
+        return cls(space, stems, {**dims, **others}, given, frozenset(map(str, batch)))
 
     def meaning(self, name: str) -> Symbol | None:
         """Return what a name stands for; None if it is a parameter.
@@ -95,29 +119,23 @@ class Names:
             return Value(self.stems[name])
         stem, _, suffix = name.rpartition("_")
         if stem in self.stems:
-            return Value(self.stems[stem], self._orders(name, suffix))
+            strangers = [letter for letter in suffix if letter not in self.letters]
+            if strangers or not suffix:
+                legend = (
+                    ", ".join(f"{letter} for {name!r}" for letter, name in self.letters.items()) or "none"
+                )
+                where = f"{strangers[0]!r}, which is no coordinate here" if strangers else "no coordinate"
+                raise ValueError(
+                    f"{name} is a derivative along {where}; the letters are {legend}; pass "
+                    "dims={letter: coordinate} for others"
+                )
+            counted = collections.Counter(self.letters[letter] for letter in suffix)
+            return Value(self.stems[stem], tuple(checked_orders(self.space, dict(counted), {}).items()))
         if name in self.letters:
             return Coordinate(self.letters[name])
         if name in self.space.names:
             return Coordinate(name)
-        self._check_parameter(name, stem, suffix)
-        return None
-
-    def _orders(self, name: str, suffix: str) -> tuple[tuple[str, int], ...]:
-        strangers = [letter for letter in suffix if letter not in self.letters]
-        if strangers or not suffix:
-            legend = ", ".join(f"{letter} for {name!r}" for letter, name in self.letters.items()) or "none"
-            what = (
-                f"along {strangers[0]!r}, which is no coordinate here" if strangers else "along no coordinate"
-            )
-            raise ValueError(
-                f"{name} is a derivative {what}; the letters are {legend}; pass dims={{letter: coordinate}} "
-                f"for others"
-            )
-        counted = collections.Counter(self.letters[letter] for letter in suffix)
-        return tuple(checked_orders(self.space, dict(counted), {}).items())
-
-    def _check_parameter(self, name: str, stem: str, suffix: str) -> None:
+        # A parameter, unless its name says that something else was meant.
         fitted = ", ".join(dict.fromkeys(self.stems))
         if stem in self.known and suffix:
             raise ValueError(
@@ -135,36 +153,4 @@ class Names:
                 f"{name} is a coordinate that was not fitted; pass its values as known={{{name!r}: ...}}, or rename "
                 f"the parameter"
             )
-
-
-def letters(space: Space, dims: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the fitted coordinate of each letter: `dims`, then names of one letter, then time, longitude and latitude.
-
-    Raises
-    ------
-    ValueError
-        `dims` has a key that is no letter, a coordinate that is not fitted, or one twice.
-    """
-    dims = dims or {}
-    if not isinstance(dims, Mapping):
-        raise TypeError(
-            f"dims has to be a mapping of letters to fitted coordinates, such as {{'x': 'lon'}}, not {dims!r}"
-        )
-    for letter, name in dims.items():
-        if not (isinstance(letter, str) and len(letter) == 1 and letter.isalpha()):
-            raise ValueError(f"dims maps letters to fitted coordinates; {letter!r} is not a letter")
-        if name not in space.names:
-            raise unknown_name(str(name), "fitted coordinate", space.names)
-    if twice := [name for name, n in collections.Counter(dims.values()).items() if n > 1]:
-        raise ValueError(f"dims={dict(dims)} names {twice[0]!r} twice; give each coordinate one letter")
-    given = dict(dims)
-    roles = {
-        name: "time" if space.axis(name).kind != "number" or name.lower() == "time" else space.axis(name).role
-        for name in space.names
-    }
-    meanings = {name: name for name in space.names if len(name) == 1}
-    for letter, role in _ROLES.items():
-        matching = [name for name in space.names if roles[name] == role]
-        if letter not in meanings and len(matching) == 1:
-            meanings[letter] = matching[0]
-    return given | {a: name for a, name in meanings.items() if a not in given and name not in given.values()}
+        return None

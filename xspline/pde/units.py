@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from xspline.pde import expression
 from xspline.pde.equation import Equation
@@ -13,14 +13,8 @@ from xspline.pde.equation import Equation
 _FACTOR = re.compile(r"\s*[.·*]?\s*(/?)\s*([A-Za-zµ°%_]+)(?:(?:\^|\*\*)?([+-]?\d+))?")
 _DEGREES = re.compile(r"degrees?(_?(north|south|east|west|[NSEW]))?")
 _SAME = {
-    "degC": "K",
-    "celsius": "K",
-    "Celsius": "K",
-    "degree_Celsius": "K",
-    "degrees_Celsius": "K",
-    "sec": "s",
-    "seconds": "s",
-    "second": "s",
+    **dict.fromkeys(("degC", "celsius", "Celsius", "degree_Celsius", "degrees_Celsius"), "K"),
+    **dict.fromkeys(("sec", "seconds", "second"), "s"),
 }
 _UNKNOWN = "?"
 
@@ -73,16 +67,13 @@ class Unit:
         return " ".join(base if n == 1 else f"{base}{n:g}" for base, n in ordered) or "1"
 
     def __mul__(self, other: Unit) -> Unit:
-        return self._with(other, 1)
-
-    def __truediv__(self, other: Unit) -> Unit:
-        return self._with(other, -1)
-
-    def _with(self, other: Unit, sign: int) -> Unit:
         mine, theirs = dict(self.powers), dict(other.powers)
-        product = Unit.of({b: mine.get(b, 0) + sign * theirs.get(b, 0) for b in {**mine, **theirs}})
+        product = Unit.of({b: mine.get(b, 0) + theirs.get(b, 0) for b in {**mine, **theirs}})
         are_numbers = self.number is not None and other.number is not None
         return Unit(product.powers, self.number) if are_numbers else product
+
+    def __truediv__(self, other: Unit) -> Unit:
+        return self * other.to(-1)
 
     def __add__(self, other: Unit) -> Unit:
         if self.number is not None:
@@ -109,49 +100,36 @@ class Unit:
             return self
         return Unit.of({base: m * n for base, m in self.powers})
 
-    def function(self) -> Unit:
-        """Return the unit of a function of it: a number, whose factor may give it any units."""
-        return Unit(number=1.0)
 
-    def root(self) -> Unit:
-        """Return the unit of the square root."""
-        return self.to(0.5)
-
-
-_FUNCTIONS: dict[str, Any] = dict.fromkeys(expression.FUNCTIONS, Unit.function) | {
-    "sqrt": Unit.root,
-    "abs": Unit.__neg__,
+_FUNCTIONS: dict[str, Callable[[Unit], Unit]] = {
+    # A number, whose factor may give it any units.
+    **dict.fromkeys(expression.FUNCTIONS, lambda unit: Unit(number=1.0)),
+    "sqrt": lambda unit: unit.to(0.5),
+    "abs": lambda unit: unit,
 }
-
-
-def evaluate(node: Any, units: Mapping[str, Unit]) -> Unit:
-    """Return the unit of an expression.
-
-    Raises
-    ------
-    Mismatch
-        It adds terms of different units.
-    """
-    unit = expression.evaluate(node, units, _FUNCTIONS, lambda n: Unit(number=n))
-    return unit if isinstance(unit, Unit) else Unit()
 
 
 def of_parameters(equation: Equation, units: Mapping[str, Unit]) -> tuple[dict[str, str], list[str]]:
     """Return the units of each parameter, empty where they cannot be derived, and what does not fit together."""
     remarks: list[str] = []
+
+    def unit_of(node: ast.expr) -> Unit:
+        unit: Unit = expression.evaluate(node, units, _FUNCTIONS, lambda n: Unit(number=n))
+        return unit
+
     try:
-        response = evaluate(equation.response, units)
+        response = unit_of(equation.response)
     except Mismatch as mismatch:
         remark = f"units of the terms without a parameter differ: {mismatch}"
-        return {term.power.parameter: "" for term in equation.terms}, [remark]
+        return {power.parameter: "" for power in equation.terms}, [remark]
     by_parameter = {}
-    for term in equation.terms:
-        by_parameter[term.power.parameter] = ""
+    for power, factor in equation.terms.items():
+        by_parameter[power.parameter] = ""
         try:
-            unit = (response / evaluate(term.factor, units)).to(1 / term.power.exponent)
+            unit = (response / unit_of(factor)).to(1 / power.exponent)
         except Mismatch as mismatch:
-            remarks.append(f"units in the term of {term.power} differ: {mismatch}")
+            remarks.append(f"units in the term of {power} differ: {mismatch}")
         else:
             if unit.is_known and response.number is None:
-                by_parameter[term.power.parameter] = str(unit)
+                by_parameter[power.parameter] = str(unit)
     return by_parameter, remarks

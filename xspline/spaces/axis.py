@@ -10,28 +10,11 @@ from typing import Any
 import cftime
 import numpy as np
 
-from xspline.spaces.instants import (
-    STANDARD,
-    Array,
-    Floats,
-    canonical_calendar,
-    is_duration,
-    is_instant,
-    labels_of_seconds,
-    seconds_of_duration,
-    seconds_of_integers,
-    seconds_of_objects,
-    text_of_seconds,
-)
+from xspline.spaces import instants
+from xspline.spaces.instants import STANDARD, Array, Floats
 
 KINDS = ("number", "time", "timedelta")
-ROLES = {
-    "lat": "latitude",
-    "latitude": "latitude",
-    "lon": "longitude",
-    "longitude": "longitude",
-    "time": "time",
-}
+ROLES = {"lat": "latitude", "lon": "longitude"} | {role: role for role in ("latitude", "longitude", "time")}
 FULL_CIRCLE = 360.0
 
 
@@ -62,7 +45,7 @@ class Axis:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"axis kind {self.kind!r} is none of {', '.join(KINDS)}")
-        calendar = canonical_calendar(self.calendar or STANDARD) if self.kind == "time" else None
+        calendar = instants.canonical_calendar(self.calendar or STANDARD) if self.kind == "time" else None
         object.__setattr__(self, "calendar", calendar)
         if self.kind != "number":
             object.__setattr__(self, "units", "s")
@@ -92,7 +75,7 @@ class Axis:
         if array.size == 0:
             return np.zeros(array.shape)
         if array.dtype.kind == ("M" if self.kind == "time" else "m") and self.calendar in (STANDARD, None):
-            return seconds_of_integers(array)
+            return instants.seconds_of_integers(array)
         if array.dtype.kind not in "OUSTM":
             wanted = "datetime64, cftime dates or ISO strings"
             if self.kind == "timedelta":
@@ -101,9 +84,9 @@ class Axis:
         # One by one: strings, objects, and datetime64 on another calendar (which is refused).
         labels = array if array.dtype.kind == "M" else array.astype(object)
         if self.kind == "time":
-            return seconds_of_objects(labels, self.calendar or STANDARD)
+            return instants.seconds_of_objects(labels, self.calendar or STANDARD)
         lengths = [
-            np.nan if label is None or str(label) == "NaT" else seconds_of_duration(label, None)
+            np.nan if label is None or str(label) == "NaT" else instants.seconds_of_duration(label, None)
             for label in labels.ravel()
         ]
         return np.array(lengths).reshape(array.shape)
@@ -119,12 +102,14 @@ class Axis:
         Seconds are rounded to nanoseconds, or to microseconds where float64 does not tell those apart.
         """
         values = np.asarray(x, dtype=np.float64)
-        return values if self.kind == "number" else labels_of_seconds(values, self.kind, self.calendar)
+        if self.kind == "number":
+            return values
+        return instants.labels_of_seconds(values, self.kind, self.calendar)
 
     def text(self, x: float) -> str:
         """One label for messages and files: ISO instant, ``"…s"`` or number; reads back as `x` exactly."""
         if self.kind == "time":
-            return text_of_seconds(float(x), self.calendar or STANDARD)
+            return instants.text_of_seconds(float(x), self.calendar or STANDARD)
         return repr(float(x)) + ("s" if self.kind == "timedelta" else "")
 
     # --- lengths
@@ -152,7 +137,7 @@ class Axis:
             )
         else:
             try:
-                length = seconds_of_duration(value, self.calendar)
+                length = instants.seconds_of_duration(value, self.calendar)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{what}: {error}") from None
         if not (np.isfinite(length) and length > 0):
@@ -173,11 +158,25 @@ class Axis:
     @classmethod
     def infer(cls, name: str, labels: Any) -> Axis:
         """Axis of labels without attributes: the kind from their type, the role from a known name."""
-        kind, calendar = _kind_and_calendar(_as_array(labels))
-        role = ROLES.get(str(name).lower(), "")
-        if kind != "number":
-            return cls(kind, calendar=calendar, role="time")
-        return cls(wrap=FULL_CIRCLE if role == "longitude" else None, role=role)
+        array, label, text = _as_array(labels), None, ""
+        if array.dtype.kind not in "iufbMm":  # the first label that is not missing decides
+            label = next((label for label in array.ravel() if label is not None and label == label), 0.0)
+            text = str(label) if isinstance(label, str) else ""
+        if isinstance(label, cftime.datetime):
+            return cls("time", calendar=label.calendar, role="time")
+        is_length = isinstance(label, datetime.timedelta | np.timedelta64)
+        if array.dtype.kind == "m" or is_length or (text and instants.is_duration(text)):
+            return cls("timedelta", role="time")
+        is_date = isinstance(label, datetime.date | np.datetime64)
+        if array.dtype.kind == "M" or is_date or (text and instants.is_instant(text)):
+            return cls("time", role="time")
+        if label is None or _is_number(label):
+            role = ROLES.get(str(name).lower(), "")
+            return cls(wrap=FULL_CIRCLE if role == "longitude" else None, role=role)
+        raise TypeError(
+            f"{text or label!r} is not a coordinate label; "
+            "pass numbers, datetime64, cftime dates, timedelta64 or ISO strings"
+        )
 
 
 def _as_array(labels: Any) -> Array:
@@ -202,26 +201,4 @@ def _as_array(labels: Any) -> Array:
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(
         value, bool | np.timedelta64
-    )
-
-
-def _kind_and_calendar(array: Array) -> tuple[str, str | None]:
-    """Kind of labels, and their calendar when they are instants."""
-    if array.dtype.kind in "iufb":
-        return "number", None
-    if array.dtype.kind in "Mm":
-        return ("time", STANDARD) if array.dtype.kind == "M" else ("timedelta", None)
-    label = next((label for label in array.ravel() if label is not None and label == label), 0.0)
-    text = str(label) if isinstance(label, str) else ""
-    if isinstance(label, cftime.datetime):
-        return "time", canonical_calendar(label.calendar)
-    if isinstance(label, datetime.timedelta | np.timedelta64) or (text and is_duration(text)):
-        return "timedelta", None
-    if isinstance(label, datetime.date | np.datetime64) or (text and is_instant(text)):
-        return "time", STANDARD
-    if _is_number(label):
-        return "number", None
-    raise TypeError(
-        f"{text or label!r} is not a coordinate label; "
-        "pass numbers, datetime64, cftime dates, timedelta64 or ISO strings"
     )

@@ -23,8 +23,8 @@ from xspline.spaces.basis import (
     stored,
     stored_duration,
 )
-from xspline.spaces.bspline import LocalSpline, SplineTerm, periodic_knots, spline_features, uniform_knots
-from xspline.spaces.features import Features, Global, Harmonics, Legendre
+from xspline.spaces.bspline import LocalSpline, SplineTerm, periodic_knots
+from xspline.spaces.features import Features, Global, Harmonics, Legendre, frozen
 from xspline.spaces.instants import seconds_of_duration
 
 
@@ -77,7 +77,6 @@ class BSpline(Basis):
     Fourier(1, period=20.0) + BSpline(domain=(-30, 30), spacing=2.5)
     """
 
-    leading: ClassVar[str] = "size"
     rank: ClassVar[int] = 2
     has_separate_constant: ClassVar[bool] = False
 
@@ -181,7 +180,13 @@ class BSpline(Basis):
         return tuple(stored(axis, t) for t in knots), domain
 
     def _numeric(self, axis: Axis) -> Features:
-        return spline_features(self.local(axis))
+        spline = self.local(axis)
+        if not spline.periodic or spline.size > 2 * spline.degree:
+            return spline
+        # With K <= 2p a pair could be reached both ways around the circle, as (k, o) and as (k + o, K - o), within
+        # the offsets 0 … p, and some functions of a cell are one; as a global basis, with K offsets, each pair is
+        # one entry.
+        return Global((SplineTerm(spline),), spline.ends, spline.degree, frozen(spline.labels()))
 
     def term(self, axis: Axis, with_constant: bool = True, suffix: str = "") -> SplineTerm:
         return SplineTerm(self.local(axis))
@@ -204,7 +209,9 @@ class BSpline(Basis):
             if periodic:
                 knots = np.linspace(lo, hi, size + 1)
             else:
-                knots = uniform_knots(lo, hi, intervals, self.degree)
+                # Continued beyond both ends, which are exact.
+                beyond = (hi - lo) / intervals * np.arange(1, self.degree + 1)
+                knots = np.concatenate([lo - beyond[::-1], np.linspace(lo, hi, intervals + 1), hi + beyond])
         full = periodic_knots(knots, self.degree) if periodic else knots
         return LocalSpline(full, self.degree, size, periodic, uniform)
 
@@ -251,7 +258,6 @@ class Fourier(Basis):
     Polynomial(1) + Fourier(2, period='year')
     """
 
-    leading: ClassVar[str] = "harmonics"
     rank: ClassVar[int] = 1
 
     harmonics: int
@@ -291,9 +297,6 @@ class Fourier(Basis):
             return 0.0, axis.duration(self.period, "period")
         return range_of(axis, self.domain)
 
-    def _numeric(self, axis: Axis) -> Features:
-        return Global((self.term(axis),), self.integral_range(axis))
-
     def reason_dependent(self, later: Basis) -> str:
         if isinstance(later, Fourier) and self.period == later.period:
             return (
@@ -325,8 +328,6 @@ class Polynomial(Basis):
     Polynomial(1, domain=('1990', '2020'))
     """
 
-    leading: ClassVar[str] = "degree"
-
     degree: int
     domain: Domain | None = field(default=None, kw_only=True)
 
@@ -336,10 +337,6 @@ class Polynomial(Basis):
     @property
     def count(self) -> int:
         return self.degree + 1
-
-    @property
-    def needs_extent(self) -> bool:
-        return self.domain is None
 
     def _bind(self, axis: Axis, extent: Extent | None) -> Polynomial:
         return replace(self, domain=bound_domain(self, axis, extent))

@@ -38,8 +38,6 @@ class Basis:
     """Functions of one coordinate. ``a + b`` is their union."""
 
     kinds: ClassVar[dict[str, type[Basis]]] = {}
-    #: The argument that is written without its name.
-    leading: ClassVar[str] = ""
     #: Place of the kind among the terms of a union.
     rank: ClassVar[int] = 0
     #: Whether the constant is a function of its own, which a union can leave out.
@@ -61,7 +59,7 @@ class Basis:
     @property
     def needs_extent(self) -> bool:
         """Whether `bind` takes the domain from the data."""
-        raise NotImplementedError
+        return self.domain is None
 
     @property
     def spans(self) -> bool:
@@ -98,7 +96,7 @@ class Basis:
         return _features(self, axis)
 
     def _numeric(self, axis: Axis) -> Features:
-        raise NotImplementedError
+        return Global((self.term(axis),), self.integral_range(axis))
 
     # What a union asks of its terms.
 
@@ -144,19 +142,18 @@ class Basis:
         kind = data.get("type")
         if kind not in Basis.kinds:
             raise ValueError(f"unknown type of basis {kind!r}; known are {', '.join(sorted(Basis.kinds))}")
-        return Basis.kinds[kind]._from_arguments({key: value for key, value in data.items() if key != "type"})
-
-    @classmethod
-    def _from_arguments(cls, arguments: dict[str, Any]) -> Basis:
-        return cls(**arguments)
+        arguments = {key: value for key, value in data.items() if key != "type"}
+        if kind == "Union":
+            arguments["terms"] = tuple(map(Basis.from_dict, arguments["terms"]))
+        return Basis.kinds[kind](**arguments)
 
     def code(self, prefix: str = "") -> str:
-        """The Python expression that rebuilds the basis."""
+        """The Python expression that rebuilds the basis; the first argument is written without its name."""
         arguments = []
-        for f in fields(self):  # type: ignore[arg-type]
+        for position, f in enumerate(fields(self)):  # type: ignore[arg-type]
             value = getattr(self, f.name)
             if f.default is MISSING or value != f.default:
-                arguments.append(f"{'' if f.name == self.leading else f.name + '='}{plain(value)!r}")
+                arguments.append(f"{f.name + '=' if position else ''}{plain(value)!r}")
         return f"{prefix}{type(self).__name__}({', '.join(arguments)})"
 
     def __repr__(self) -> str:
@@ -283,10 +280,6 @@ class Union(Basis):
     def to_dict(self) -> dict[str, Any]:
         return {"type": "Union", "terms": [term.to_dict() for term in self.terms]}
 
-    @classmethod
-    def _from_arguments(cls, arguments: dict[str, Any]) -> Union:
-        return cls(tuple(Basis.from_dict(term) for term in arguments["terms"]))
-
     def code(self, prefix: str = "") -> str:
         return " + ".join(term.code(prefix) for term in self.terms)
 
@@ -298,12 +291,11 @@ def distance_to_dependence(terms: Sequence[TermFunctions], span: Extent) -> floa
     B-splines are independent among themselves: with one, last in order, only what the others have outside its
     span is looked at, which is cheaper than all singular values.
     """
-    golden = (np.sqrt(5.0) - 1.0) / 2.0
     points = [weyl(*span, 2 * sum(len(term.names) for term in terms) + 64)]
     for term in terms:
         if isinstance(term, SplineTerm):
             edges = term.panels(*span)
-            inside = np.mod(np.arange(1, term.nodes + 1) * golden, 1.0)
+            inside = weyl(0.0, 1.0, term.nodes + 1)[1:]
             points.append((edges[:-1, None] + np.diff(edges)[:, None] * inside).ravel())
     x = np.concatenate(points)
     designs: list[Floats] = [term.values(x, 0) for term in terms]

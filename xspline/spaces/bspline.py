@@ -9,11 +9,10 @@ import numpy as np
 from numpy.polynomial import legendre
 
 from xspline.spaces.features import (
-    Features,
     Floats,
-    Global,
     Integers,
     PairFeatures,
+    TermFunctions,
     checked_order,
     combine,
     frozen,
@@ -270,7 +269,7 @@ class LocalSpline(PairFeatures):
 
 
 @dataclass(frozen=True, eq=False)
-class SplineTerm:
+class SplineTerm(TermFunctions):
     """A B-spline among the functions of a global basis."""
 
     spline: LocalSpline
@@ -310,14 +309,6 @@ class SplineTerm:
         return np.concatenate([[lo], edges[(edges > lo) & (edges < hi)], [hi]])
 
 
-def uniform_knots(lo: float, hi: float, intervals: int, degree: int) -> Floats:
-    """Knots of `intervals` equal cells of [lo, hi], continued by `degree` beyond both; the ends are exact."""
-    step = (hi - lo) / intervals
-    inside = np.linspace(lo, hi, intervals + 1)
-    beyond = step * np.arange(1, degree + 1)
-    return np.concatenate([lo - beyond[::-1], inside, hi + beyond])
-
-
 def periodic_knots(breakpoints: Floats, degree: int) -> Floats:
     """Breakpoints of one period, both ends included, continued by `degree` beyond both ends."""
     period, count = breakpoints[-1] - breakpoints[0], breakpoints.size - 1
@@ -325,14 +316,3 @@ def periodic_knots(breakpoints: Floats, degree: int) -> Floats:
     knots: Floats = breakpoints[place] + turn * period
     knots[degree : degree + count + 1] = breakpoints
     return knots
-
-
-def spline_features(spline: LocalSpline) -> Features:
-    """The spline itself, or, if periodic with K <= 2p, its functions as a global basis.
-
-    There a pair could be reached both ways around the circle, as (k, o) and as (k + o, K - o), within the
-    offsets 0 … p, and some functions of a cell are one; with K offsets each pair is one entry.
-    """
-    if not spline.periodic or spline.size > 2 * spline.degree:
-        return spline
-    return Global((SplineTerm(spline),), spline.ends, spline.degree, frozen(spline.labels()))

@@ -6,6 +6,7 @@ everywhere: Fourier, polynomials, unions, and periodic B-splines too short to be
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, TypeAlias, TypeVar
@@ -170,63 +171,60 @@ def weyl(lo: float, hi: float, count: int) -> Floats:
 # --- terms of a global basis
 
 
-class TermFunctions(Protocol):
+class TermFunctions(ABC):
     """The functions of one term of a global basis, by name, without cells."""
 
     @property
+    @abstractmethod
     def names(self) -> list[str]: ...
     @property
-    def constant(self) -> Floats: ...
+    @abstractmethod
+    def nodes(self) -> int:
+        """Gauss nodes that a panel needs."""
+
+    @abstractmethod
+    def values(self, x: Floats, order: int) -> Floats:
+        """[n, k] values at finite positions inside."""
+
+    @abstractmethod
+    def panels(self, lo: float, hi: float) -> Floats:
+        """Breakpoints in [lo, hi] between which Gauss quadrature of products is exact to rounding."""
+
     @property
-    def domain(self) -> tuple[float, float] | None: ...
+    def constant(self) -> Floats:
+        """Coefficients [k] of the function 1; zero if another term has it."""
+        return np.array([float(name == "const") for name in self.names])
+
+    @property
+    def domain(self) -> tuple[float, float] | None:
+        return None
+
     @property
     def max_order(self) -> int | None:
         """Highest derivative that is not refused; None: any."""
-        ...
+        return None
 
     def clean(self, x: Floats) -> Floats:
         """x with labels one ulp outside put on the end, and NaN outside."""
-        ...
-
-    def values(self, x: Floats, order: int) -> Floats:
-        """[n, k] values at finite positions inside."""
-        ...
-
-    def panels(self, lo: float, hi: float) -> Floats:
-        """Breakpoints in [lo, hi] between which Gauss quadrature of products is exact to rounding."""
-        ...
-
-    @property
-    def nodes(self) -> int:
-        """Gauss nodes that a panel needs."""
-        ...
+        return x
 
 
 @dataclass(frozen=True, eq=False)
-class Legendre:
+class Legendre(TermFunctions):
     """Legendre polynomials P_0 … P_degree in 2 (x - lo) / (hi - lo) - 1; P_0 only `with_constant`."""
 
     lo: float
     hi: float
     degree: int
     with_constant: bool = True
-    domain: None = None
-    max_order: None = None
 
     @property
     def names(self) -> list[str]:
         return ["const", *(f"x{i}" for i in range(1, self.degree + 1))][1 - self.with_constant :]
 
     @property
-    def constant(self) -> Floats:
-        return np.asarray(np.eye(1, len(self.names))[0] * self.with_constant)
-
-    @property
     def nodes(self) -> int:
         return self.degree + 1
-
-    def clean(self, x: Floats) -> Floats:
-        return x
 
     def values(self, x: Floats, order: int) -> Floats:
         if order > self.degree:
@@ -243,15 +241,13 @@ class Legendre:
 
 
 @dataclass(frozen=True, eq=False)
-class Harmonics:
+class Harmonics(TermFunctions):
     """1, cos(2πx/P), sin(2πx/P), … cos(2πHx/P), sin(2πHx/P), phase zero at x = 0."""
 
     period: float
     harmonics: int
     with_constant: bool = True
     suffix: str = ""
-    domain: None = None
-    max_order: None = None
 
     @property
     def names(self) -> list[str]:
@@ -259,15 +255,8 @@ class Harmonics:
         return ["const"] * self.with_constant + waves
 
     @property
-    def constant(self) -> Floats:
-        return np.asarray(np.eye(1, len(self.names))[0] * self.with_constant)
-
-    @property
     def nodes(self) -> int:
         return 28  # for the four cycles of a panel: the error of Gauss quadrature is below 1e-17
-
-    def clean(self, x: Floats) -> Floats:
-        return x
 
     def values(self, x: Floats, order: int) -> Floats:
         # The remainder is exact; the phase of 1e9 s is as good as that of 1 s.

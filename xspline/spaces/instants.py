@@ -22,14 +22,9 @@ Integers: TypeAlias = NDArray[np.int64]
 STANDARD = "standard"
 # Calendars that agree after 1582 are one; cftime's own aliases for the others.
 CALENDARS = {
-    "": STANDARD,
-    "standard": STANDARD,
-    "gregorian": STANDARD,
-    "proleptic_gregorian": STANDARD,
-    "noleap": "noleap",
-    "365_day": "noleap",
-    "all_leap": "all_leap",
-    "366_day": "all_leap",
+    **dict.fromkeys(("", "standard", "gregorian", "proleptic_gregorian"), STANDARD),
+    **dict.fromkeys(("noleap", "365_day"), "noleap"),
+    **dict.fromkeys(("all_leap", "366_day"), "all_leap"),
     "360_day": "360_day",
     "julian": "julian",
 }
@@ -111,9 +106,7 @@ def seconds_of_object(label: Any, calendar: str) -> float:
     if isinstance(label, str):
         return _seconds_of_text(label, calendar)
     if isinstance(label, cftime.datetime):
-        _check_calendar(label.calendar, calendar, label)
-        micro = cftime.date2num(label, "microseconds since 1970-01-01", calendar=label.calendar)
-        return _ratio(int(micro), 10**6)
+        return float(seconds_of_objects(np.array([label]), calendar)[0])
     if hasattr(label, "to_datetime64"):  # pandas, with its nanoseconds
         label = label.to_datetime64()
     if isinstance(label, datetime.datetime) and label.tzinfo is not None:
@@ -130,12 +123,8 @@ def seconds_of_object(label: Any, calendar: str) -> float:
 def seconds_of_objects(labels: Array, calendar: str) -> Floats:
     """Dates and strings one by one to seconds; an array of cftime dates of one calendar in one call."""
     flat = labels.ravel()
-    kinds = {type(label) for label in flat}
-    if (
-        len(kinds) == 1
-        and issubclass(next(iter(kinds)), cftime.datetime)
-        and len({d.calendar for d in flat}) == 1
-    ):
+    calendars = {label.calendar if isinstance(label, cftime.datetime) else None for label in flat}
+    if len(calendars) == 1 and None not in calendars:
         _check_calendar(flat[0].calendar, calendar, flat[0])
         micro = cftime.date2num(flat, "microseconds since 1970-01-01", calendar=flat[0].calendar)
         seconds = seconds_of_integers(np.asarray(micro, dtype=np.int64).view("M8[us]"))
@@ -198,17 +187,9 @@ def seconds_of_duration(value: Any, calendar: str | None) -> float:
         if match is None:
             raise ValueError(f"{text!r} is not a length of time; {_USE} (units: {' '.join(SECONDS)})")
         return float(Fraction(match[1]) * SECONDS[match[2]])
-    if isinstance(value, datetime.timedelta):
-        return _ratio(value // datetime.timedelta(microseconds=1), 10**6)
-    if isinstance(value, np.timedelta64):
-        return float(seconds_of_integers(np.asarray(value)))
+    if isinstance(value, datetime.timedelta | np.timedelta64):
+        return float(seconds_of_integers(np.asarray(value, dtype="m8")))
     raise TypeError(f"{value!r} is not a length of time; {_USE}")
-
-
-def _ratio(count: int, per: int) -> float:
-    """count / per rounded as the vectorised path rounds it: whole seconds plus a fraction."""
-    whole, rest = divmod(count, per)
-    return whole + rest / per
 
 
 # --- seconds to labels
@@ -263,20 +244,19 @@ def text_of_seconds(x: float, calendar: str) -> str:
         return "NaT"
     whole = int(np.floor(x))
     part = x - whole
-    if part in (0.0, 1.0):  # 1: just below a second, by less than float64 can tell
-        return _text_of_whole(whole + int(part), calendar)
-    texts = (f"{part:.{decimals}f}" for decimals in (6, 9, 12, 18, 24))
-    fraction = next((text for text in texts if text[0] == "0" and whole + float(text) == x), f"{part:.24f}")
-    return _text_of_whole(whole, calendar) + fraction[1:]
-
-
-def _text_of_whole(whole: int, calendar: str) -> str:
+    fraction = ""
+    if part == 1.0:  # just below a second, by less than float64 can tell
+        whole += 1
+    elif part:
+        texts = (f"{part:.{decimals}f}" for decimals in (6, 9, 12, 18, 24))
+        exact = (text for text in texts if text[0] == "0" and whole + float(text) == x)
+        fraction = next(exact, f"{part:.24f}")[1:]
     if calendar == STANDARD:
-        return str(np.datetime64(whole, "s"))
+        return f"{np.datetime64(whole, 's')}{fraction}"
     days, rest = divmod(whole, DAY)
     date = cftime.num2date(days, "days since 1970-01-01", calendar=calendar)
     clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
-    return f"{date.year:04d}-{date.month:02d}-{date.day:02d}T{clock}"
+    return f"{date.year:04d}-{date.month:02d}-{date.day:02d}T{clock}{fraction}"
 
 
 def plain_text(label: Any) -> Any:

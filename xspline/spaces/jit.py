@@ -22,11 +22,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 OPTIONS: dict[str, Any] = {
     "nogil": True,  # threads run side by side: parallelism belongs to the scheduler
     "error_model": "numpy",  # no test for zero before each division, which would prevent vector instructions
-    "fastmath": {
-        "contract",
-        "nsz",
-        "arcp",
-    },  # neither "nnan" nor "ninf": NaN and infinities keep their meaning
+    # Neither "nnan" nor "ninf": NaN and infinities keep their meaning.
+    "fastmath": {"contract", "nsz", "arcp"},
 }
 
 

@@ -185,6 +185,7 @@ class Space:
         return _canonical({"schema": SCHEMA, "axes": axes, "from_data": self.from_data})
 
     @staticmethod
+    @lru_cache(maxsize=64)
     def from_json(text: str) -> Space:
         """Build a space from the text of `to_json`.
 
@@ -209,10 +210,19 @@ class Space:
         >>> Space.from_json(space.to_json()) == space
         True
         """
-        return _from_json(text)
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            schema = data.get("schema") if isinstance(data, dict) else None
+            raise ValueError(
+                f"the text is no space of schema {SCHEMA} (it says {schema!r}); a newer xspline may read it"
+            )
+        items = {item["name"]: item for item in data["axes"]}
+        bases: dict[str, Basis | int] = {name: Basis.from_dict(item["basis"]) for name, item in items.items()}
+        axes = {name: Axis.from_dict(item["axis"]) for name, item in items.items()}
+        return Space(bases, axes=axes, from_data=data["from_data"])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _from_json, (self.to_json(),)
+        return Space.from_json, (self.to_json(),)
 
     def __eq__(self, other: object) -> bool:
         return self.digest == other.digest if isinstance(other, Space) else NotImplemented
@@ -233,7 +243,15 @@ class Space:
         # A Fourier basis alone takes labels as they are: its functions repeat by themselves.
         if axis.wrap is None or basis.domain is None or isinstance(basis, Fourier):
             return x
-        return _wrapped(x, *range_of(axis, basis.domain), axis.wrap)
+        lo, hi = range_of(axis, basis.domain)
+        inside = (x >= np.nextafter(lo, -np.inf)) & (x <= np.nextafter(hi, np.inf))
+        known = np.where(np.isfinite(x), x, lo)
+        moved = known - axis.wrap * np.floor((known - lo) / axis.wrap)
+        # A label is as exact as its own ulp: 359.9 is -0.1 up to that.
+        tolerance = np.spacing(np.maximum(np.abs(known), axis.wrap))
+        moved = np.where(np.abs(moved - hi) <= tolerance, hi, moved)
+        at_start = (np.abs(moved - lo) <= tolerance) | (np.abs(moved - lo - axis.wrap) <= tolerance)
+        return np.where(inside | ~np.isfinite(x), x, np.where(at_start, lo, moved))
 
     def window(self, ranges: Sequence[tuple[float, float]]) -> tuple[tuple[int, int], ...]:
         """(start, length) per coordinate of the coefficients that the box of [lo, hi] ranges touches."""
@@ -307,20 +325,6 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 
 
-@lru_cache(maxsize=64)
-def _from_json(text: str) -> Space:
-    data = json.loads(text)
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        schema = data.get("schema") if isinstance(data, dict) else None
-        raise ValueError(
-            f"the text is no space of schema {SCHEMA} (it says {schema!r}); a newer xspline may read it"
-        )
-    items = {item["name"]: item for item in data["axes"]}
-    bases: dict[str, Basis | int] = {name: Basis.from_dict(item["basis"]) for name, item in items.items()}
-    axes = {name: Axis.from_dict(item["axis"]) for name, item in items.items()}
-    return Space(bases, axes=axes, from_data=data["from_data"])
-
-
 # --- axes from bases alone
 
 
@@ -352,13 +356,8 @@ def _hull(axis: Axis, basis: Basis, other: Basis) -> Basis:
         return any(term.knots is not None or term.period is not None for term in splines)
 
     # B-splines of one degree with uniform knots.
-    alike = (
-        isinstance(basis, BSpline)
-        and isinstance(other, BSpline)
-        and basis.knots is None
-        and other.knots is None
-        and basis.degree == other.degree
-    )
+    degrees = [b.degree for b in (basis, other) if isinstance(b, BSpline) and b.knots is None]
+    alike = len(degrees) == 2 and degrees[0] == degrees[1]
     if basis.domain is None or other.domain is None or is_fixed(basis):
         return basis
     if is_fixed(other):
@@ -368,17 +367,3 @@ def _hull(axis: Axis, basis: Basis, other: Basis) -> Basis:
     mine, theirs = basis.with_domain(domain), other.with_domain(domain)
     larger = theirs.count > mine.count if alike else d - c > b - a
     return theirs if larger else mine
-
-
-# --- longitudes
-
-
-def _wrapped(x: Floats, lo: float, hi: float, wrap: float) -> Floats:
-    inside = (x >= np.nextafter(lo, -np.inf)) & (x <= np.nextafter(hi, np.inf))
-    known = np.where(np.isfinite(x), x, lo)
-    moved = known - wrap * np.floor((known - lo) / wrap)
-    # A label is as exact as its own ulp: 359.9 is -0.1 up to that.
-    tolerance = np.spacing(np.maximum(np.abs(known), wrap))
-    moved = np.where(np.abs(moved - hi) <= tolerance, hi, moved)
-    moved = np.where((np.abs(moved - lo) <= tolerance) | (np.abs(moved - lo - wrap) <= tolerance), lo, moved)
-    return np.where(inside | ~np.isfinite(x), x, moved)

@@ -12,18 +12,17 @@ X: the sum of X over all these places, so that tr(X B) = Σ Z B, and φᵀ X φ 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.sums.window import Array, Window, add_into, embed, lengths, union, whole
-
-if TYPE_CHECKING:
-    from xspline.spaces import Frame
+from xspline.spaces import Frame
+from xspline.sums.window import Array, Window, embed, lengths, whole
 
 KEY_MODULUS = 1 << 128
 
@@ -234,49 +233,31 @@ def orientations(offset: Sequence[int]) -> Iterator[tuple[bool, ...]]:
     return itertools.product(*((False, True) if o else (False,) for o in offset))
 
 
-def add_factors(factors: Sequence[Factor], frame: Frame) -> Factor:
-    """Sum of factors over the same axes, in their order, on the union of their windows; keys add."""
-    first = factors[0]
-    if len(factors) == 1:
-        return first
-    different = next((f for f in factors if f.axes != first.axes), None)
-    if different is not None:
-        raise ValueError(f"factors over the axes {first.axes} and {different.axes} cannot be added")
-    sizes = first.sizes(frame)
-    window = union([f.window for f in factors], sizes, [frame.periodic[axis] for axis in first.axes])
-    batch = np.broadcast_shapes(*(f.batch for f in factors))
-    pairs = np.zeros((*lengths(window), *first.offsets, *batch))
-    for factor in factors:
-        add_into(pairs, window, factor.pairs, factor.window, sizes)
-    return Factor(first.axes, window, pairs, sum(f.key for f in factors) % KEY_MODULUS)
+def outer(arrays: Sequence[Array], axes: Sequence[Sequence[int]], copies: int = 1) -> Array:
+    """Product of arrays over different axes, over all of them in ascending order; batch axes stay last.
 
-
-def spread(array: Array, axes: Sequence[int], target: Sequence[int], copies: int) -> Array:
-    """Insert axes of extent 1 so that an array over `axes` broadcasts against arrays over `target`.
-
-    `copies` is the number of times that the axes occur (1 for vectors, 2 for pairs); batch axes stay last.
+    `copies` is the number of times that the axes of an array occur: 1 for vectors, 2 for pairs and matrices.
     """
-    shape: list[int] = []
-    for copy in range(copies):
-        extent = dict(zip(axes, array.shape[copy * len(axes) : (copy + 1) * len(axes)], strict=True))
-        shape += [extent.get(axis, 1) for axis in target]
-    return array.reshape((*shape, *array.shape[copies * len(axes) :]))
+    target = sorted(axis for group in axes for axis in group)
+    parts = []
+    for array, group in zip(arrays, axes, strict=True):
+        shape: list[int] = []  # with axes of extent 1, so that the arrays broadcast
+        for copy in range(copies):
+            extent = dict(zip(group, array.shape[copy * len(group) : (copy + 1) * len(group)], strict=True))
+            shape += [extent.get(axis, 1) for axis in target]
+        parts.append(array.reshape((*shape, *array.shape[copies * len(group) :])))
+    return math.prod(parts[1:], start=parts[0])
 
 
 def multiply_factors(factors: Sequence[Factor]) -> Factor:
     """Product of factors over different axes, as one factor; keys multiply."""
     if len(factors) == 1:
         return factors[0]
-    target = tuple(sorted(axis for factor in factors for axis in factor.axes))
     spans = {axis: span for factor in factors for axis, span in zip(factor.axes, factor.window, strict=True)}
-    pairs, key = None, 1
-    for factor in factors:
-        part = spread(factor.pairs, factor.axes, target, copies=2)
-        pairs = part if pairs is None else pairs * part
-        key = key * factor.key % KEY_MODULUS
-    if pairs is None:
-        raise ValueError("a product needs at least one factor")
-    return Factor(target, tuple(spans[axis] for axis in target), pairs, key)
+    axes = tuple(sorted(spans))
+    pairs = outer([factor.pairs for factor in factors], [factor.axes for factor in factors], copies=2)
+    key = math.prod(factor.key for factor in factors) % KEY_MODULUS
+    return Factor(axes, tuple(spans[axis] for axis in axes), pairs, key)
 
 
 def outer_pairs(vectors: Array, frame: Frame) -> Array:

@@ -10,27 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from xspline.sums.factor import KEY_MODULUS, Factor, multiply_factors, spread
-from xspline.sums.terms import (
-    Axes,
-    Term,
-    check_term,
-    concatenate_terms,
-    image_of,
-    ordered,
-    outer,
-    term_window,
-    tidy,
-)
+from xspline.spaces import Frame
+from xspline.sums.factor import KEY_MODULUS, Factor, multiply_factors, outer
+from xspline.sums.terms import Axes, Term, concatenate_terms, image_of, ordered, term_window, tidy
 from xspline.sums.window import Array, Window, add_into, lengths, take, whole
-
-if TYPE_CHECKING:
-    from xspline.spaces import Frame
-
 
 SLAB = 1 << 17  # numbers of vectors that a quadratic form takes at once
 
@@ -55,7 +42,19 @@ class Gram:
         terms = tuple(ordered(term) for term in self.terms)
         object.__setattr__(self, "terms", terms)
         for term in terms:
-            check_term(term, terms[0], self.batch_ndim)
+            axes, expected = (sorted(a for factor in t for a in factor.axes) for t in (term, terms[0]))
+            multiplicities = sum(not factor.axes for factor in term)
+            if axes != expected or len(set(axes)) != len(axes) or multiplicities > 1:
+                raise ValueError(
+                    f"the factors of a term must partition the axes {expected}, with at most one multiplicity; "
+                    f"got {[factor.axes for factor in term]}"
+                )
+            for factor in term:
+                if len(factor.batch) != self.batch_ndim:
+                    raise ValueError(
+                        f"a factor has {len(factor.batch)} batch axes in a Gram with {self.batch_ndim}; "
+                        "see with_batch_axes"
+                    )
 
     @staticmethod
     def merge(grams: Sequence[Gram], frame: Frame) -> Gram:
@@ -213,11 +212,10 @@ class Gram:
 
     def to_dense(self, frame: Frame) -> Array:
         """The matrix, [P, P, b..]; for tests and for a dense solver only."""
-        axes, count = tuple(range(len(frame.sizes))), math.prod(frame.sizes)
+        count = math.prod(frame.sizes)
         out = np.zeros((*frame.sizes, *frame.sizes, *self.batch))
         for term in self.terms:
-            parts = [spread(factor.to_dense(frame), factor.axes, axes, copies=2) for factor in term]
-            out += math.prod(parts[1:], start=parts[0])
+            out += outer([factor.to_dense(frame) for factor in term], [f.axes for f in term], copies=2)
         return out.reshape(count, count, *self.batch)
 
     def equals(self, other: Gram) -> bool:

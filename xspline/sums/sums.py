@@ -12,19 +12,18 @@ import functools
 import hashlib
 import json
 import sys
+from collections import UserDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from xspline.spaces import Frame
 from xspline.sums.gram import Gram
 from xspline.sums.window import Array, Window, add_into, embed, lengths, take, union
-
-if TYPE_CHECKING:
-    from xspline.spaces import Frame
 
 Index: TypeAlias = tuple[int, ...] | None
 
@@ -317,26 +316,11 @@ def _common_reference(parts: Sequence[Sums]) -> Array:
 # --- by holder
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class HolderSums(Mapping[int, Sums]):
+class HolderSums(UserDict[int, Sums]):
     """Sums by holder, that a block or a merge of blocks holds at once; they add holder by holder.
 
-    Parameters
-    ----------
-    by_holder : mapping of int to Sums
-        Holders are numbered; those without a row in the block are left out.
+    A mapping of int to Sums: holders are numbered; those without a row in the block are left out.
     """
-
-    by_holder: Mapping[int, Sums]
-
-    def __getitem__(self, code: int) -> Sums:
-        return self.by_holder[code]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.by_holder)
-
-    def __len__(self) -> int:
-        return len(self.by_holder)
 
     @staticmethod
     def merge(parts: Sequence[HolderSums], frame: Frame) -> HolderSums:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from xspline.sums.factor import KEY_MODULUS, Factor, add_factors, digest_key, multiply_factors, spread
-from xspline.sums.window import Array, Window, add_into, bytes_of_pairs, lengths, union
-
-if TYPE_CHECKING:
-    from xspline.spaces import Frame
+from xspline.spaces import Frame
+from xspline.sums.factor import KEY_MODULUS, Factor, digest_key, multiply_factors
+from xspline.sums.window import Array, Window, add_into, lengths, union
 
 Term: TypeAlias = tuple[Factor, ...]
 Axes: TypeAlias = tuple[int, ...]
@@ -62,32 +60,10 @@ def split(term: Term, axes: Axes, batch_ndim: int) -> tuple[Factor | None, Term]
     return factor, rest
 
 
-def check_term(term: Term, first: Term, batch_ndim: int) -> None:
-    """Raise unless a term partitions the same axes as the first one, with as many batch axes as the Gram."""
-    axes, expected = (sorted(a for factor in t for a in factor.axes) for t in (term, first))
-    if axes != expected or len(set(axes)) != len(axes) or sum(not factor.axes for factor in term) > 1:
-        raise ValueError(
-            f"the factors of a term must partition the axes {expected}, with at most one multiplicity; "
-            f"got {[factor.axes for factor in term]}"
-        )
-    for factor in term:
-        if len(factor.batch) != batch_ndim:
-            raise ValueError(
-                f"a factor has {len(factor.batch)} batch axes in a Gram with {batch_ndim}; see with_batch_axes"
-            )
-
-
 def term_window(term: Term) -> Window:
     """Window of a term, over all coefficient axes."""
     spans = {axis: span for factor in term for axis, span in zip(factor.axes, factor.window, strict=True)}
     return tuple(spans[axis] for axis in sorted(spans))
-
-
-def outer(arrays: Sequence[Array], axes: Sequence[Axes]) -> Array:
-    """Product of arrays [k.., b..] over different axes, over all of them in ascending order."""
-    target = sorted(axis for group in axes for axis in group)
-    parts = [spread(array, group, target, copies=1) for array, group in zip(arrays, axes, strict=True)]
-    return math.prod(parts[1:], start=parts[0])
 
 
 def image_of(factor: Factor, vectors: Sequence[Array], frame: Frame) -> Array:
@@ -142,7 +118,8 @@ def _add_factors_of_like_terms(terms: Sequence[Term], batch_ndim: int, frame: Fr
                 factors = [
                     factor for term in same if (factor := split(term, axes, batch_ndim)[0]) is not None
                 ]
-                shorter.append(without_ones([*rest, add_factors(factors, frame)]) if factors else rest)
+                total = [add_products([(factor,) for factor in factors], frame)] if factors else []
+                shorter.append(without_ones([*rest, *total]))
     return shorter
 
 
@@ -164,7 +141,8 @@ def _multiply_out(terms: list[Term], batch_ndim: int, frame: Frame) -> list[Term
     ]
     multiplicities = (split(term, (), batch_ndim)[0] for term in terms)
     columns.append([() if factor is None else (factor,) for factor in multiplicities])
-    agree = [len({_key(factors) for factors in column}) == 1 for column in columns]
+    keys = [[math.prod(f.key for f in factors) % KEY_MODULUS for factors in column] for column in columns]
+    agree = [len(set(column)) == 1 for column in keys]
     agree[0] &= not all(agree)  # all equal: one of them has to take the sum
     # A form is one term: each of its factors is a sum of products, here a list of what is multiplied.
     forms = []
@@ -175,40 +153,37 @@ def _multiply_out(terms: list[Term], batch_ndim: int, frame: Frame) -> list[Term
         forms.append(form)
 
     def nbytes(form: list[list[Term]]) -> int:
-        total = 0
-        for products in form:
-            axes, window, batch = _support(products, frame)
-            total += bytes_of_pairs(window, [frame.offsets[a] for a in axes], batch)
-        return total
+        return sum(8 * math.prod(_support(products, frame)[2]) for products in form)
 
     smallest = min(forms, key=nbytes)
     if nbytes(smallest) >= sum(factor.nbytes for term in terms for factor in term):
         return terms
-    return [without_ones(_sum_of_products(products, frame) for products in smallest)]
-
-
-def _key(factors: Term) -> int:
-    return math.prod(factor.key for factor in factors) % KEY_MODULUS
+    return [without_ones(add_products(products, frame) for products in smallest)]
 
 
 def _support(products: Sequence[Term], frame: Frame) -> tuple[Axes, Window, tuple[int, ...]]:
-    """Axes, union window and batch extents of a sum of products over the same axes."""
+    """Axes, union window and shape of the pair array of a sum of products over the same axes."""
     axes = tuple(sorted(axis for factor in products[0] for axis in factor.axes))
     sizes, periodic = [frame.sizes[a] for a in axes], [frame.periodic[a] for a in axes]
     window = union([term_window(factors) for factors in products], sizes, periodic)
-    return axes, window, np.broadcast_shapes(*(factor.batch for factors in products for factor in factors))
+    batch = np.broadcast_shapes(*(factor.batch for factors in products for factor in factors))
+    return axes, window, (*lengths(window), *(frame.offsets[a] for a in axes), *batch)
 
 
-def _sum_of_products(products: Sequence[Term], frame: Frame) -> Factor:
-    """Multiply out and add one after the other, so that only one product is alive at a time."""
+def add_products(products: Sequence[Term], frame: Frame) -> Factor:
+    """Sum of products of factors over the same axes, in their order, on the union of their windows; keys add.
+
+    Multiplied out and added one after the other, so that only one product is alive at a time.
+    """
     if len(products) == 1:
         return multiply_factors(products[0])
-    axes, window, batch = _support(products, frame)
-    pairs = np.zeros((*lengths(window), *(frame.offsets[a] for a in axes), *batch))
+    axes, window, shape = _support(products, frame)
+    pairs, key = np.zeros(shape), 0
     for factors in products:
         product = multiply_factors(factors)
         add_into(pairs, window, product.pairs, product.window, [frame.sizes[a] for a in axes])
-    return Factor(axes, window, pairs, sum(_key(factors) for factors in products) % KEY_MODULUS)
+        key += product.key
+    return Factor(axes, window, pairs, key % KEY_MODULUS)
 
 
 # --- blocks side by side along a batch axis: what they share stays shared, by keys
@@ -239,7 +214,7 @@ def concatenate_terms(
             else _concatenate_factors(column, axis, sizes, frame)
             for axes, column in columns.items()
         )
-        concatenated.append(tuple(factor for factor in joined if factor.axes or factor.key != 1))
+        concatenated.append(without_ones(joined))
     return concatenated
 
 

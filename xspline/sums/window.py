@@ -7,7 +7,6 @@ A window is ``((start, length), ...)``, one pair per axis. On a periodic axis it
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -116,8 +115,3 @@ def embed(array: Array, window: Window, frame_sizes: Sequence[int]) -> Array:
     out = np.zeros((*frame_sizes, *array.shape[len(window) :]), dtype=array.dtype)
     add_into(out, whole(frame_sizes), array, window, frame_sizes)
     return out
-
-
-def bytes_of_pairs(window: Window, offsets: Sequence[int], batch: Sequence[int]) -> int:
-    """Bytes of one float64 pair array over `window`."""
-    return 8 * math.prod(lengths(window)) * math.prod(offsets) * math.prod(batch)

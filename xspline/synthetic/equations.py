@@ -28,13 +28,8 @@ STABLE = 2.7  # |rate| · step at which the fourth-order Runge-Kutta method stil
 ROUNDING = 1e-15
 
 
-@dataclass(frozen=True)
-class Mode:
-    """One term Re A exp(i k·x) exp(rate t); its wavenumber, A and rate."""
-
-    wavenumber: tuple[int, int]
-    amplitude: complex
-    rate: complex
+#: One term Re A exp(i k·x) exp(rate t): its wavenumber k, A and rate.
+Mode = tuple[tuple[int, int], complex, complex]
 
 
 @dataclass(frozen=True)
@@ -61,8 +56,8 @@ class Linear(Truth):
         return {"x": (0.0, TURN), "y": (0.0, TURN), "t": (0.0, self.duration)}
 
     def waves(self, t: Array, order: int) -> Iterator[Wave]:
-        for mode in self.modes:
-            yield mode.wavenumber, mode.amplitude * mode.rate**order * np.exp(mode.rate * t)
+        for wavenumber, amplitude, rate in self.modes:
+            yield wavenumber, amplitude * rate**order * np.exp(rate * t)
         yield (0, 0), self.drift * (t if order == 0 else np.full_like(t, order == 1)) + 0j
 
     def known(self, at: Any) -> dict[str, xr.DataArray]:
@@ -92,7 +87,7 @@ def diffusion(D: float = 0.05, *, initial: Modes = SMOOTH, duration: float = 2.0
     Truth
         The solution as a function of x, y and t.
     """
-    modes = tuple(Mode(k, complex(a), -D * _square(k)) for k, a in initial.items())
+    modes = tuple((k, complex(a), -D * _square(k)) for k, a in initial.items())
     return Linear("u_t = D * (u_xx + u_yy)", (("D", D),), duration, modes)
 
 
@@ -121,7 +116,7 @@ def wave(
         omega = c * np.sqrt(_square(k))
         here, speed = complex(initial.get(k, 0.0)), complex(velocity.get(k, 0.0))
         turn = -1j * speed / omega if omega else 0.0
-        modes += [Mode(k, (here + turn) / 2, 1j * omega), Mode(k, (here - turn) / 2, -1j * omega)]
+        modes += [(k, (here + turn) / 2, 1j * omega), (k, (here - turn) / 2, -1j * omega)]
     drift = complex(velocity.get((0, 0), 0.0)).real
     return Linear("u_tt = c**2 * (u_xx + u_yy)", (("c", c),), duration, tuple(modes), drift)
 
@@ -145,13 +140,13 @@ def heat(
     Truth
         The solution as a function of x, y and t.
     """
-    modes = []
+    modes: list[Mode] = []
     for k in dict.fromkeys([*initial, *source]):
         rate = D * _square(k)
         steady = complex(source.get(k, 0.0)) / rate if rate else 0.0
-        modes += [Mode(k, complex(initial.get(k, 0.0)) - steady, -rate), Mode(k, steady, 0.0)]
+        modes += [(k, complex(initial.get(k, 0.0)) - steady, -rate), (k, steady, 0.0)]
     drift = complex(source.get((0, 0), 0.0)).real
-    sources = tuple(Mode(k, complex(a), 0.0) for k, a in source.items())
+    sources = tuple((k, complex(a), 0.0) for k, a in source.items())
     return Linear("u_t = D * (u_xx + u_yy) + S", (("D", D),), duration, tuple(modes), drift, sources)
 
 
@@ -198,7 +193,10 @@ class Burgers(Truth):
         largest = np.abs(levels(self, 0)).max(axis=0)
         step = self.duration / self.steps
         cell = np.clip((t / step).astype(int), 0, self.steps - 1)
-        weights = _hermite(t / step - cell, step)
+        z = t / step - cell
+        w = 1 - z
+        # Of the values and of the slopes at both ends of the step.
+        weights = w * w * (1 + 2 * z), z * z * (1 + 2 * w), step * z * w * w, -step * z * z * w
         # Modes below rounding are left out: high derivatives would show nothing but them.
         for k in np.flatnonzero(largest > ROUNDING * largest.max()):
             ends = values[cell, k], values[cell + 1, k], derivatives[cell, k], derivatives[cell + 1, k]
@@ -249,14 +247,11 @@ def burgers(
 @functools.lru_cache(maxsize=32)
 def levels(problem: Burgers, order: int) -> Array:
     """Return a time derivative of û_k at every step, [steps + 1, size / 2 + 1] complex."""
-    if order == 0:
-        return _integrated(problem)
-    lower = [levels(problem, n) for n in range(order)]
-    products = [comb(order - 1, n) * _product(lower[n], lower[order - 1 - n]) for n in range(order)]
-    return _right_hand_side(problem, lower[-1], np.sum(products, axis=0))
+    if order:
+        lower = [levels(problem, n) for n in range(order)]
+        products = [comb(order - 1, n) * _product(lower[n], lower[order - 1 - n]) for n in range(order)]
+        return _right_hand_side(problem, lower[-1], np.sum(products, axis=0))
 
-
-def _integrated(problem: Burgers) -> Array:
     def slope(u: Array) -> Array:
         return _right_hand_side(problem, u, _product(u, u))
 
@@ -288,9 +283,3 @@ def _product(a: Array, b: Array) -> Array:
     product = np.fft.rfft(values, axis=-1, norm="forward")[..., :modes]
     product[..., -1] = 0.0  # the mode of the grid's own frequency has no phase
     return product
-
-
-def _hermite(z: Array, step: float) -> tuple[Array, Array, Array, Array]:
-    """Return the weights of both ends' values and both ends' slopes at 0 ≤ z ≤ 1 of a step."""
-    w = 1 - z
-    return w * w * (1 + 2 * z), z * z * (1 + 2 * w), step * z * w * w, -step * z * z * w

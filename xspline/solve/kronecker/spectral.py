@@ -22,7 +22,7 @@ from xspline.solve.direct.cholesky import Array, tolerance, unit_scale
 from xspline.solve.structure import Product, dense_of, subframe
 from xspline.solve.system import DirectSystem
 from xspline.sums import Gram, outer_pairs
-from xspline.sums.terms import outer
+from xspline.sums.factor import outer
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
