@@ -17,7 +17,7 @@ from xspline.labels.field import Field
 from xspline.labels.fit import Fit
 from xspline.labels.read import defaults
 from xspline.labels.read.cf import axis_of
-from xspline.labels.read.coordinates import coordinate_of, extents_of
+from xspline.labels.read.coordinates import coordinate_of, extent_of, in_memory
 from xspline.labels.read.observations import (
     Observations,
     check_data,
@@ -207,7 +207,25 @@ def _read(
     default_labels: bool,
 ) -> tuple[Space, list[Observations]]:
     """Return the Space and, for each variable, its observations with weights and holders; reads coordinates only."""
-    given, pooled = _bases(space, bases)
+    if space is not None and any(basis is not None for basis in bases.values()):
+        raise ValueError(
+            f"bases given both as a mapping or Space ({space!r}) and as keywords ({', '.join(bases)}); "
+            f"use one form (with a Space, only NAME=None, which pools a dimension, may be added)"
+        )
+    if space is not None and not isinstance(space, Space | Mapping):
+        raise TypeError(
+            f"space has to be a Space or a mapping of coordinate names to bases, not {type(space).__name__}"
+        )
+    if isinstance(space, Mapping) and not space:
+        raise ValueError(
+            "the mapping of bases is empty; leave it out, or name what to fit: fit(lat=13, lon=23)"
+        )
+    by_name = bases if isinstance(space, Space) else {**(space or {}), **bases}
+    pooled = tuple(name for name, basis in by_name.items() if basis is None)
+    given: Space | dict[str, Basis] | None = {
+        str(n): as_basis(b) for n, b in by_name.items() if b is not None
+    }
+    given = space if isinstance(space, Space) else given or None
     if isinstance(data, xr.DataArray):
         check_data(data)
     extents: dict[str, tuple[float, float]] = {}
@@ -223,7 +241,8 @@ def _read(
         agreed = given.described_by(axes)
     else:  # over the ranges of the coordinates; only those of bases without a domain are looked at
         unbound = {n: c for n, c in coordinates.items() if given[n].domain is None and c.ndim}
-        extents |= extents_of({n: c for n, c in unbound.items() if n not in extents}, axes)
+        for name, c in in_memory({n: c for n, c in unbound.items() if n not in extents}).items():
+            extents[name] = extent_of(axes[name].to_float(c.values), axes[name], name)
         agreed = Space(given, axes=axes, extents=extents)
     variables: Iterable[xr.DataArray] = [data] if isinstance(data, xr.DataArray) else []
     if isinstance(data, xr.Dataset):
@@ -235,30 +254,6 @@ def _read(
     holders = holders_of(holder, data)
     observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
     return agreed, observed
-
-
-def _bases(
-    space: Any, bases: Mapping[str, Any]
-) -> tuple[Space | dict[str, Basis] | None, tuple[Hashable, ...]]:
-    """Return bases by name or None, and the dimensions that are pooled, from whichever form was used."""
-    if space is not None and any(basis is not None for basis in bases.values()):
-        raise ValueError(
-            f"bases given both as a mapping or Space ({space!r}) and as keywords ({', '.join(bases)}); "
-            f"use one form (with a Space, only NAME=None, which pools a dimension, may be added)"
-        )
-    if isinstance(space, Space):
-        return space, tuple(bases)
-    if space is not None and not isinstance(space, Mapping):
-        raise TypeError(
-            f"space has to be a Space or a mapping of coordinate names to bases, not {type(space).__name__}"
-        )
-    if space is not None and not space:
-        raise ValueError(
-            "the mapping of bases is empty; leave it out, or name what to fit: fit(lat=13, lon=23)"
-        )
-    by_name = {**(space or {}), **bases}
-    given = {str(name): as_basis(basis) for name, basis in by_name.items() if basis is not None}
-    return given or None, tuple(name for name, basis in by_name.items() if basis is None)
 
 
 def _statistics(
@@ -289,10 +284,10 @@ def _statistics(
     if holders is None:
         parts = [_part(by_name, computed, holder, data.sizes)]
     else:
-        parts = [
-            _part(by_name, [sums[code] for sums in computed], name, holders.sizes(code, data))
-            for code, name in enumerate(holders.names)
-        ]
+        parts = []
+        for code, name in enumerate(holders.names):
+            sizes = {**data.sizes, holders.dim: int(np.count_nonzero(holders.holder_codes == code))}
+            parts.append(_part(by_name, [sums[code] for sums in computed], name, sizes))
     return Statistics(
         agreed,
         tuple(parts),
@@ -350,16 +345,15 @@ def merge_models(
     ValueError
         There is no field, the fields live in different spaces, or one does not determine all its coefficients.
     """
-    return merge([_predictions(field.compute()) for field in fields]).solve(penalty, solver=solver)
-
-
-def _predictions(field: Field[Data]) -> Statistics[Data]:
-    """Return the statistics of a field's own predictions at its observations."""
-    statistics = field.statistics
-    holder = "+".join(sorted(statistics.holders))
-    provenance = {"predictions of": [part.digest for part in statistics.parts]}
-    sums = {name: _with_predictions(fit) for name, fit in field.fits.items()}
-    return replace(statistics, parts=(Part.of(sums, holder, provenance),), collapsed=True)
+    predictions = []  # the statistics of each field's own predictions at its observations
+    for field in fields:
+        computed = field.compute()
+        origin = computed.statistics
+        provenance = {"predictions of": [part.digest for part in origin.parts]}
+        sums = {name: _with_predictions(fit) for name, fit in computed.fits.items()}
+        part = Part.of(sums, "+".join(sorted(origin.holders)), provenance)
+        predictions.append(replace(origin, parts=(part,), collapsed=True))
+    return merge(predictions).solve(penalty, solver=solver)
 
 
 def _with_predictions(fit: Fit) -> Sums:

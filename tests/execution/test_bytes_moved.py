@@ -37,8 +37,19 @@ def moved(source: Source, where: Space, sizes: Limits = LIMITS) -> tuple[int, Su
     return sum(watch.sizes) - total.nbytes, total
 
 
-@pytest.mark.parametrize("chunks", [(18, 117), (189, 30), (48, 36), (60, 60)])
-@pytest.mark.parametrize("form", ["blocks", "regions"])
+@pytest.mark.parametrize(
+    "form, chunks",
+    [
+        ("blocks", (48, 36)),
+        ("regions", (18, 117)),
+        *(
+            pytest.param(form, chunks, marks=pytest.mark.slow)
+            for form in ("blocks", "regions")
+            for chunks in ((18, 117), (189, 30), (48, 36), (60, 60))
+            if (form, chunks) not in [("blocks", (48, 36)), ("regions", (18, 117))]
+        ),
+    ],
+)
 def test_along_splines_at_most_twice_the_statistics_are_moved(form: str, chunks: tuple[int, int]) -> None:
     sizes = limits(8 * chunks[0] * chunks[1])
     y = values(LONG)

@@ -66,8 +66,22 @@ def sources(form: str) -> dict[str, Source]:
     }
 
 
-@pytest.mark.parametrize("form", ["blocks", "regions"])
-@pytest.mark.parametrize("what", ["grid", "holders", "batch"])
+@pytest.mark.parametrize(
+    "form, what",
+    [
+        ("blocks", "grid"),
+        ("regions", "holders"),
+        *(
+            pytest.param(form, what, marks=pytest.mark.slow)
+            for form, what in (
+                ("blocks", "holders"),
+                ("blocks", "batch"),
+                ("regions", "grid"),
+                ("regions", "batch"),
+            )
+        ),
+    ],
+)
 def test_same_bits_written_and_read_again(tmp_path: Path, form: str, what: str) -> None:
     where = LINE if what == "batch" else SPACE
     expected = digests(sums([sources(form)[what]], where))

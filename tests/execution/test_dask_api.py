@@ -75,7 +75,7 @@ def test_an_embedded_task_is_passed_on_as_it_is_and_run_by_the_one_that_gets_it(
     graph: dict[Any, Any] = {}
     x = add_data(graph, "x", 2)
     double = EmbeddedTask(Task("double", lambda x: 2 * x, TaskRef(x)), ())
-    result = add_task(graph, "run", run_embedded, double, *double.refs)
+    result = add_task(graph, "run", run_embedded, double, *map(TaskRef, double.names))
     assert dask.get(needed(graph, [result]), result) == 4
 
 

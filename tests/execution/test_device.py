@@ -231,7 +231,7 @@ def test_a_step_is_let_go_when_the_gpu_is_done_with_it(monkeypatch: pytest.Monke
         late.current().give(lambda: ran.append(True))  # a kernel that nobody waits for
         return accumulate(*args)
 
-    monkeypatch.setattr("xspline.execution.leaves.accumulate", accumulated)
+    monkeypatch.setattr("xspline.execution.reduce.accumulate", accumulated)
     sums([grid()], SPACE, device="cuda")
     assert ran == [True]
 

@@ -203,7 +203,7 @@ def test_lazy_coefficients_give_the_same_values() -> None:
     np.testing.assert_allclose(lazy.compute(), whole(), rtol=1e-13, atol=1e-13)
 
 
-def total(parts: list[Sums]) -> np.ndarray:
+def total(*parts: Sums) -> np.ndarray:
     return Sums.merge(parts, SPACE.frame).full_moment(SPACE.frame)
 
 
@@ -217,7 +217,7 @@ def test_deferred_waits_for_its_parts() -> None:
     assert moment.npartitions == 1
     with counted_computes(allowed=1):
         field_values = field.compute()
-    expected = total([*compute(parts), Sums.zero(SPACE.frame)])
+    expected = total(*compute(parts), Sums.zero(SPACE.frame))
     np.testing.assert_array_equal(moment.compute(), expected)
     np.testing.assert_allclose(
         field_values, evaluate(expected, positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE), rtol=1e-12

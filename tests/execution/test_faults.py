@@ -220,7 +220,7 @@ def test_same_bits_when_nannies_restart_workers(store: Path, traps: Traps, clien
     assert fits == [expected]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["chunks", pytest.param("regions", marks=pytest.mark.slow)])
 def test_same_bits_when_reads_fail_in_passing(store: Path, traps: Traps, client: Client, form: str) -> None:
     expected = undisturbed(store, form)
     for key in (FIRST, MIDDLE, LAST):
@@ -244,10 +244,11 @@ def where(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.parametrize(
     "where, form, what, error",
     [
-        ("threads", "chunks", "forbid", PermissionError),
         ("threads", "regions", "reset", ConnectionResetError),
-        ("workers", "chunks", "reset", ConnectionResetError),
-        ("workers", "regions", "forbid", PermissionError),
+        ("workers", "chunks", "forbid", PermissionError),
+        pytest.param("threads", "chunks", "forbid", PermissionError, marks=pytest.mark.slow),
+        pytest.param("workers", "chunks", "reset", ConnectionResetError, marks=pytest.mark.slow),
+        pytest.param("workers", "regions", "forbid", PermissionError, marks=pytest.mark.slow),
     ],
     indirect=["where"],
 )
@@ -266,9 +267,10 @@ def test_reads_that_fail_for_good_are_named(
     "where, form, garbage",
     [
         ("threads", "chunks", b""),
-        ("threads", "regions", b"garbage" * 9),
-        ("workers", "chunks", b"garbage" * 9),
-        ("workers", "regions", b""),
+        ("workers", "regions", b"garbage" * 9),
+        pytest.param("threads", "regions", b"garbage" * 9, marks=pytest.mark.slow),
+        pytest.param("workers", "chunks", b"garbage" * 9, marks=pytest.mark.slow),
+        pytest.param("workers", "regions", b"", marks=pytest.mark.slow),
     ],
     indirect=["where"],
 )

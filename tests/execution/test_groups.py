@@ -50,7 +50,9 @@ def made_by(read: Callable[[tuple[slice, ...]], np.ndarray], chunks: tuple[int, 
 
 
 @pytest.mark.parametrize("gaps", ["none", "static", "any"])
-@pytest.mark.parametrize("chunks", [(1, 7, 6), (2, 3, 4), (3, 2, 12)])
+@pytest.mark.parametrize(
+    "chunks", [(1, 7, 6), *(pytest.param(c, marks=pytest.mark.slow) for c in [(2, 3, 4), (3, 2, 12)])]
+)
 def test_groups_give_the_sums_of_the_whole(chunks: tuple[int, ...], gaps: str) -> None:
     data = values(gaps=gaps)
     result = summed(grid(chunked(data, chunks)))
@@ -143,7 +145,7 @@ def test_groups_take_small_weights_batches_and_scattered_points() -> None:
     assert_same(summed(points[0], PLANE), summed(points[1], PLANE), PLANE)
 
 
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+@pytest.mark.parametrize("scheduler", [pytest.param("synchronous", marks=pytest.mark.slow), "threads"])
 def test_same_bits_whatever_runs_them(scheduler: str) -> None:
     source = grid(chunked(values(), (1, 7, 6)))
     expected = summed(source).digest()

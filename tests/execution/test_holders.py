@@ -128,7 +128,7 @@ def test_sums_of_every_holder_stay_products_of_factors(gaps: str) -> None:
         assert all(len(own.gram.partitions[0]) > 1 for own in by_holder.values())
 
 
-@pytest.mark.parametrize("read", [1, 8 * 2**20])
+@pytest.mark.parametrize("read", [1, pytest.param(8 * 2**20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", FORMS)
 def test_batch_members_of_every_holder(form: str, read: int) -> None:
     data = FORMS[form](values(), (7, 5, 4))
@@ -138,7 +138,7 @@ def test_batch_members_of_every_holder(form: str, read: int) -> None:
     assert_own(by_holder, source, LINE)
 
 
-@pytest.mark.parametrize("small", [0, 2**20])
+@pytest.mark.parametrize("small", [0, pytest.param(2**20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", FORMS)
 def test_scattered_observations(form: str, small: int) -> None:
     rng = np.random.default_rng(3)
@@ -150,7 +150,7 @@ def test_scattered_observations(form: str, small: int) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("axis", [0, *(pytest.param(axis, marks=pytest.mark.slow) for axis in (1, 2))])
 def test_curvilinear_grids_and_weights(form: str, axis: int) -> None:
     rng = np.random.default_rng(4)
     layout = Layout((Group((1, 2), (0, 1)), Group((0,), (2,))))
@@ -193,7 +193,14 @@ def test_tallies_point_into_the_whole(form: str) -> None:
     assert bad == {2: (22, 0, 0)}
 
 
-@pytest.mark.parametrize("scheduler, workers", [("synchronous", 1), ("threads", 1), ("threads", 3)])
+@pytest.mark.parametrize(
+    "scheduler, workers",
+    [
+        pytest.param("synchronous", 1, marks=pytest.mark.slow),
+        pytest.param("threads", 1, marks=pytest.mark.slow),
+        ("threads", 3),
+    ],
+)
 def test_same_bits_whatever_runs_them(scheduler: str, workers: int) -> None:
     forms = chunked(values(), (10, 5, 12)), Array(values(), (10, 5, 12))
     sources = [with_holders(grid(data), 0, SEASONS) for data in forms]

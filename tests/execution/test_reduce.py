@@ -72,7 +72,7 @@ def test_a_full_grid_stays_one_product(pooled: dict[str, Sums]) -> None:
 
 
 @pytest.mark.parametrize("chunks", [(5, 4, 3), (1, 14, 12), (30, 14, 12), None])
-@pytest.mark.parametrize("read", [1000, 8 * 2**20])
+@pytest.mark.parametrize("read", [1000, pytest.param(8 * 2**20, marks=pytest.mark.slow)])
 def test_regions_of_a_store_give_the_sums_of_the_whole(
     pooled: dict[str, Sums], chunks: Any, read: int
 ) -> None:
@@ -94,8 +94,22 @@ WEIGHTS = {
 
 
 @pytest.mark.parametrize("weight", WEIGHTS.values(), ids=WEIGHTS.keys())
-@pytest.mark.parametrize("form", ["memory", "dask", "reader", "large"])
-@pytest.mark.parametrize("tier", ["memory", "dask", "reader"])
+@pytest.mark.parametrize(
+    "tier, form",
+    [
+        ("memory", "dask"),
+        ("dask", "large"),
+        ("reader", "memory"),
+        ("reader", "reader"),
+        *(
+            pytest.param(tier, form, marks=pytest.mark.slow)
+            for tier in ("memory", "dask", "reader")
+            for form in ("memory", "dask", "reader", "large")
+            if (tier, form)
+            not in [("memory", "dask"), ("dask", "large"), ("reader", "memory"), ("reader", "reader")]
+        ),
+    ],
+)
 def test_weights_in_every_form(weight: tuple[tuple[int, ...], np.ndarray], form: str, tier: str) -> None:
     axes, w = weight
     expected = summed(grid(weights=(weight,)))
@@ -243,7 +257,10 @@ def test_lazy_sums_compute_nothing_until_asked() -> None:
         assert_same(result, results[2], SPACE)
 
 
-@pytest.mark.parametrize("scheduler, workers", [("synchronous", 1), ("threads", 1), ("threads", 5)])
+@pytest.mark.parametrize(
+    "scheduler, workers",
+    [("synchronous", 1), pytest.param("threads", 1, marks=pytest.mark.slow), ("threads", 5)],
+)
 def test_same_bits_whatever_runs_them(scheduler: str, workers: int) -> None:
     sources = [grid(chunked(values(), (4, 5, 6))), grid(Array(values(), (4, 5, 6)))]
     expected = [s.digest() for s in sums(sources, SPACE)]

@@ -88,14 +88,21 @@ def assert_refits(
         np.testing.assert_allclose(score.influence, change.max(), rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("penalty", [0.1, xs.Roughness(1e-4) + xs.Ridge(1e-6)])
-@pytest.mark.parametrize("holder", ["time.year", "time.month", "lon"])
+@pytest.mark.parametrize(
+    "holder, penalty",
+    [
+        ("time.year", 0.1),
+        ("lon", xs.Roughness(1e-4) + xs.Ridge(1e-6)),
+        pytest.param("time.month", 0.1, marks=pytest.mark.slow),
+        pytest.param("time.year", xs.Roughness(1e-4) + xs.Ridge(1e-6), marks=pytest.mark.slow),
+    ],
+)
 def test_scores_are_those_of_refits_on_a_grid(product: xr.DataArray, holder: str, penalty: Any) -> None:
     field = product.spline.fit(BASES, penalty=penalty, holder=holder)
     assert_refits(field.cross_validate(), field, product, product[holder])
 
 
-@pytest.mark.parametrize("holders", [2, 3, 30])
+@pytest.mark.parametrize("holders", [2, 3, pytest.param(30, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("clustered", [False, True])
 def test_scores_are_those_of_refits_of_scattered_holders(holders: int, clustered: bool) -> None:
     """Clustered holders have a singular G each."""

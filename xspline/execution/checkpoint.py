@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import operator
 import os
 import shutil
 import socket
@@ -71,7 +72,19 @@ class Checkpoint:
         """
         file, here = self.directory / DESCRIPTION, json.loads(json.dumps(description))
         if file.exists():
-            _check_same(self.directory, json.loads(file.read_text(encoding="utf-8")), here)
+            there = json.loads(file.read_text(encoding="utf-8"))
+            advice = "Give another directory, or delete this one to start again"
+            theirs, ours = (Space.from_json(d["space"]) for d in (there, here))
+            if theirs != ours:
+                raise ValueError(
+                    f"the checkpoint {self.directory} is of another space: {theirs.difference(ours)}. {advice}"
+                )
+            names = [name for name in {**there, **here} if name != "space"]
+            if differ := next((name for name in names if there.get(name) != here.get(name)), None):
+                raise ValueError(
+                    f"the checkpoint {self.directory} is of other data: {differ} is {there.get(differ)} there and "
+                    f"{here.get(differ)} here. {advice}"
+                )
             return
         self.directory.mkdir(parents=True, exist_ok=True)
         with replacing(file) as beside:
@@ -101,12 +114,8 @@ class Checkpoint:
             name = new_name("kept")
             for k, index in enumerate(indices):
                 out[index] = (name, *index)
-                graph[out[index]] = Task(out[index], _item, TaskRef(file), k)
+                graph[out[index]] = Task(out[index], operator.getitem, TaskRef(file), k)
         return out
-
-
-def _item(sums: Sequence[Any], k: int) -> Any:
-    return sums[k]
 
 
 def batches(indices: Sequence[Any], limits: Limits = LIMITS) -> Iterator[Sequence[Any]]:
@@ -199,19 +208,14 @@ def _check_seen(path: Path) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a path beside `path` that takes its place at the end; after an error what was there stays."""
-
-    def sibling(what: str) -> Path:
-        # The end of the name stays: formats are told by it.
-        return path.with_name(f".{what}-{uuid.uuid4().hex[:8]}-{path.name}")
-
-    new = sibling("new")
+    tag = f"{uuid.uuid4().hex[:8]}-{path.name}"  # the end of the name stays: formats are told by it
+    new, old = path.with_name(f".new-{tag}"), path.with_name(f".old-{tag}")
     try:
         yield new
         if not path.is_dir():
             new.replace(path)
             return
-        old = sibling("old")  # a directory cannot be replaced in one step
-        path.rename(old)
+        path.rename(old)  # a directory cannot be replaced in one step
         try:
             new.replace(path)
         except OSError:
@@ -219,10 +223,12 @@ def replacing(path: Path) -> Iterator[Path]:
             raise
         shutil.rmtree(old)
     finally:
-        if new.is_dir():
-            shutil.rmtree(new)
-        else:
-            new.unlink(missing_ok=True)
+        for _ in range(100):  # after an error threads of the writer may still add to a directory
+            if not new.is_dir():
+                break
+            shutil.rmtree(new, ignore_errors=True)
+            time.sleep(0.01)
+        new.unlink(missing_ok=True)
 
 
 # What the sums are of: enough to tell other data, another space and other blocks, in words
@@ -239,24 +245,21 @@ def description_of(
 
     out: dict[str, Any] = {"version": __version__, "space": space.to_json(), "device": device}
     for number, source in enumerate(sources):
-        facts = _facts(source, space, limits)
-        out.update({f"the {what} of {source.label} ({number})": value for what, value in facts})
+        cuts = cuts_of(source, limits)
+        coordinates = zip(space.names, source.coordinates, strict=True)
+        facts = {
+            "shape": " × ".join(map(str, source.shape)),
+            "type": str(source.dtype),
+            "blocks": f"{' × '.join(map(str, cuts.largest))} ({_digest(str(cuts.edges).encode())})",
+            "tree": str(steps_of(source, space, cuts, limits)),
+            **{f"coordinate {name}": _summary(array) for name, array in coordinates},
+            **{f"weight along {axes}": _summary(array) for axes, array in source.weights},
+        }
+        if source.holders is not None:
+            facts["holders"] = f"{source.holders.count}, {_summary(source.holders.codes)}"
+        facts["values"] = ", ".join(_samples(source, limits))
+        out.update({f"the {what} of {source.label} ({number})": value for what, value in facts.items()})
     return out
-
-
-def _facts(source: Source, space: Space, limits: Limits) -> Iterator[tuple[str, str]]:
-    cuts = cuts_of(source, limits)
-    yield "shape", " × ".join(map(str, source.shape))
-    yield "type", str(source.dtype)
-    yield "blocks", f"{' × '.join(map(str, cuts.largest))} ({_digest(str(cuts.edges).encode())})"
-    yield "tree", str(steps_of(source, space, cuts, limits))
-    for name, array in zip(space.names, source.coordinates, strict=True):
-        yield f"coordinate {name}", _summary(array)
-    for axes, array in source.weights:
-        yield f"weight along {axes}", _summary(array)
-    if source.holders is not None:
-        yield "holders", f"{source.holders.count}, {_summary(source.holders.codes)}"
-    yield "values", ", ".join(_samples(source, cuts, limits))
 
 
 def _summary(array: Any) -> str:
@@ -268,45 +271,24 @@ def _summary(array: Any) -> str:
     return f"{array.size} values{ends} ({_digest(array.tobytes())})"
 
 
-def _samples(source: Source, cuts: Cuts, limits: Limits) -> list[str]:
+def _samples(source: Source, limits: Limits) -> list[str]:
     """Return the digests of three blocks, or of three chunks of a store."""
-    if 0 in source.shape:
+    values, shape = source.values, source.shape
+    if 0 in shape or in_memory(values):
         return []
-    values = source.values
-    blocks: tuple[Any, ...] = ()
-    places = [[0, n // 2, n - 1] for n in source.shape]
+    chunks = [max(1, n) for n in values.chunks or (1,) * len(shape)] if is_reader(values) else ()
+    blocks = Cuts.in_steps(shape, chunks) if chunks else Cuts.of_chunks(values.chunks)
+    boxes = [
+        blocks.box(blocks.containing(place))
+        for place in zip(*([0, n // 2, n - 1] for n in shape), strict=True)
+    ]
     if is_dask(values):
-        indices = zip(
-            *(np.searchsorted(e, at, side="right") - 1 for e, at in zip(cuts.edges, places, strict=True)),
-            strict=True,
-        )
-        blocks = dask.base.compute(*(values.blocks[tuple(map(int, index))] for index in indices))
-    elif is_reader(values):
-        steps = [max(1, c) for c in values.chunks or (1,) * len(source.shape)]
-        starts = [[i - i % c for i in at] for at, c in zip(places, steps, strict=True)]
-        boxes = (
-            tuple(slice(i, min(i + c, n)) for i, c, n in zip(start, steps, source.shape, strict=True))
-            for start in zip(*starts, strict=True)
-        )
-        axes = tuple(range(len(steps)))
-        blocks = tuple(cut(values, axes, box, limits.retry_pauses) for box in boxes)
-    return [_digest(np.ascontiguousarray(to_host(array)).tobytes()) for array in blocks]
+        samples = dask.base.compute(*(values[box] for box in boxes))
+    else:
+        axes = tuple(range(len(shape)))
+        samples = tuple(cut(values, axes, box, limits.retry_pauses) for box in boxes)
+    return [_digest(np.ascontiguousarray(to_host(array)).tobytes()) for array in samples]
 
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
-
-
-def _check_same(directory: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
-    advice = "Give another directory, or delete this one to start again"
-    theirs, ours = (Space.from_json(d["space"]) for d in (there, here))
-    if theirs != ours:
-        raise ValueError(
-            f"the checkpoint {directory} is of another space: {theirs.difference(ours)}. {advice}"
-        )
-    names = [name for name in {**there, **here} if name != "space"]
-    if differ := next((name for name in names if there.get(name) != here.get(name)), None):
-        raise ValueError(
-            f"the checkpoint {directory} is of other data: {differ} is {there.get(differ)} there and "
-            f"{here.get(differ)} here. {advice}"
-        )

@@ -115,20 +115,19 @@ def regions(
     chunks = Cuts.in_steps(shape, tuple(max(1, min(c, n)) for c, n in zip(unit, shape, strict=True)))
     size = math.prod(shape) * itemsize
     most = min(limits.leaves_for(size // limits.region_bytes), max(1, -(-size // limits.read_bytes)))
-    return _coarser(chunks, _balanced(chunks.blocks, most, tuple(batch), limits.balance))
+    return _coarser(chunks, most, batch, limits)
 
 
 def grouped(blocks: Cuts, itemsize: int, batch: Sequence[int], limits: Limits = LIMITS) -> Cuts:
     """Join neighbouring blocks into boxes of some `group_bytes`, as long as more than `regions` are left."""
     size = math.prod(edges[-1] for edges in blocks.edges) * itemsize
     most = limits.leaves_for(-(-size // limits.group_bytes))
-    if math.prod(blocks.blocks) <= most:
-        return blocks
-    return _coarser(blocks, _balanced(blocks.blocks, most, tuple(batch), limits.balance))
+    return blocks if math.prod(blocks.blocks) <= most else _coarser(blocks, most, batch, limits)
 
 
-def _coarser(cuts: Cuts, grid: Sequence[int]) -> Cuts:
-    """Return boxes, `grid` of them along each axis, of whole blocks; they differ by at most one block."""
+def _coarser(cuts: Cuts, most: int, batch: Sequence[int], limits: Limits) -> Cuts:
+    """Return at most `most` boxes of whole blocks; along each axis they differ by at most one block."""
+    grid = _balanced(cuts.blocks, most, tuple(batch), limits.balance)
     pairs = zip(cuts.edges, grid, strict=True)
     return Cuts(tuple(tuple(e[(len(e) - 1) * i // n] for i in range(n + 1)) for e, n in pairs))
 
@@ -222,7 +221,7 @@ def cuts_of(source: Source, limits: Limits = LIMITS) -> Cuts:
         return regions(source.shape, values.chunks, source.dtype.itemsize, batch, limits)
     if not is_dask(values):
         return Cuts(tuple((0, n) for n in source.shape))
-    blocks = blocks_of(source)
+    blocks = Cuts.of_chunks(values.chunks)
     groupable = (
         math.prod(blocks.blocks) > limits.regions
         and all(travels_whole(array, limits) for _, array in source.auxiliary)
@@ -235,11 +234,6 @@ def cuts_of(source: Source, limits: Limits = LIMITS) -> Cuts:
     return grouped(blocks, source.dtype.itemsize, batch, limits) if groupable else blocks
 
 
-def blocks_of(source: Source) -> Cuts:
-    """Return the blocks of a chunked source."""
-    return Cuts.of_chunks(source.values.chunks)
-
-
 def read_of(
     source: Source, cuts: Cuts, device: str | None = None, limits: Limits = LIMITS
 ) -> tuple[int, ...]:
@@ -248,7 +242,7 @@ def read_of(
     itemsize = source.dtype.itemsize
     if not is_dask(source.values):
         return read_shape(cuts.largest, source.values.chunks, itemsize, step or limits.read_bytes)
-    blocks = blocks_of(source)
+    blocks = Cuts.of_chunks(source.values.chunks)
     if cuts == blocks:
         return blocks.largest
     unit = tuple(max(1, n) for n in blocks.largest)
@@ -290,26 +284,27 @@ class Sizes:
     ----------
     source, space, cuts : what is summed, where, in which blocks.
     limits : how exactly windows and holders are counted.
-    ranges : per coefficient axis the lowest and highest label of each block, [blocks along the group's data axes..],
-        NaN where it has none; None where the coordinate is chunked, so that its range would have to be computed.
     """
 
     source: Source
     space: Space
     cuts: Cuts
-    limits: Limits
-    ranges: Mapping[int, tuple[np.ndarray, np.ndarray] | None]
+    limits: Limits = LIMITS
 
-    @classmethod
-    def of(cls, source: Source, space: Space, cuts: Cuts, limits: Limits = LIMITS) -> Sizes:
-        ranges: dict[int, tuple[np.ndarray, np.ndarray] | None] = {}
+    @functools.cached_property
+    def ranges(self) -> Mapping[int, tuple[np.ndarray, np.ndarray] | None]:
+        """Per coefficient axis the lowest and highest label of each block, [blocks along the group's data axes..].
+
+        NaN where a block has none; None where the coordinate is chunked, so that its range would have to be computed.
+        """
+        source, ranges = self.source, dict[int, tuple[np.ndarray, np.ndarray] | None]()
         for group in source.layout.groups:
-            starts = [[min(e, source.shape[a] - 1) for e in cuts.edges[a][:-1]] for a in group.data_axes]
+            starts = [[min(e, source.shape[a] - 1) for e in self.cuts.edges[a][:-1]] for a in group.data_axes]
             for k in group.coefficient_axes:
                 x = source.coordinates[k]
                 known = in_memory(x) and math.prod(x.shape) > 0
                 ranges[k] = _ranges(np.asarray(x), np.asarray(x), starts) if known else None
-        return cls(source, space, cuts, limits, ranges)
+        return ranges
 
     def windows(self, factors: Sequence[int]) -> dict[int, np.ndarray]:
         """Return the lengths of all windows, per coefficient axis, of sums of `factors` blocks per data axis.
@@ -412,7 +407,7 @@ def steps_of(
     source: Source, space: Space, cuts: Cuts, limits: Limits = LIMITS
 ) -> tuple[tuple[int, ...], ...]:
     """Return the levels of the tree of merges, with fan-ins for the largest sums that a mask can leave."""
-    sizes, components = Sizes.of(source, space, cuts, limits), inseparable(space)
+    sizes, components = Sizes(source, space, cuts, limits), inseparable(space)
     return levels(
         cuts.blocks,
         source.consumed,
@@ -457,25 +452,19 @@ def levels(
         if math.prod(left) <= limits.root_sums and total(merged) <= limits.root_ratio * total(at_root):
             step = left
         else:
-            step = _shared_fan_in(fan_in(largest(merged), limits), left, merged, total)
+            # A fan-in is shared among axes: that whose doubling leaves fewest bytes, then most blocks, then the last.
+            most, step = fan_in(largest(merged), limits), (1,) * len(left)
+            while True:
+                doubled = [(*step[:a], min(2 * step[a], n), *step[a + 1 :]) for a, n in enumerate(left)]
+                fits = [a for a, new in enumerate(doubled) if new != step and math.prod(new) <= most]
+                if not fits:
+                    break
+                sizes = [total(tuple(m * f for m, f in zip(merged, new, strict=True))) for new in doubled]
+                step = doubled[min(fits, key=lambda a: (sizes[a], left[a] // -step[a], -a))]
         left = tuple(-(-n // f) for n, f in zip(left, step, strict=True))
         merged = tuple(a * b for a, b in zip(merged, step, strict=True))
         steps.append(step)
     return tuple(steps)
-
-
-def _shared_fan_in(
-    fan: int, left: Sequence[int], merged: Sequence[int], total: Callable[[tuple[int, ...]], int]
-) -> tuple[int, ...]:
-    """Share a fan-in among axes: that whose doubling leaves fewest bytes, then most blocks, then the last."""
-    step = (1,) * len(left)
-    while True:
-        doubled = [(*step[:a], min(2 * step[a], n), *step[a + 1 :]) for a, n in enumerate(left)]
-        fits = [a for a, new in enumerate(doubled) if new != step and math.prod(new) <= fan]
-        if not fits:
-            return step
-        bytes_left = {a: total(tuple(m * f for m, f in zip(merged, doubled[a], strict=True))) for a in fits}
-        step = doubled[min(fits, key=lambda a: (bytes_left[a], left[a] // -step[a], -a))]
 
 
 def groups(

@@ -84,10 +84,6 @@ class EmbeddedTask:
     def __call__(self, values: Iterable[Any] = ()) -> Any:
         return retrying(self.node, dict(zip(self.names, values, strict=True)), pauses=self.pauses)
 
-    @property
-    def refs(self) -> list[TaskRef]:
-        return [TaskRef(name) for name in self.names]
-
 
 class EmbeddedBlocks:
     """Blocks of a Dask array that one task computes, one after another.
@@ -109,10 +105,6 @@ class EmbeddedBlocks:
         """Return the block that begins at `start`, from the values by name."""
         block = self.blocks[start]
         return block(values[n] for n in block.names) if isinstance(block, EmbeddedTask) else values[block]
-
-    @property
-    def refs(self) -> list[TaskRef]:
-        return [TaskRef(name) for name in self.names]
 
 
 def run_embedded(task: EmbeddedTask, *values: Any) -> Any:
@@ -146,7 +138,19 @@ class InputGraph:
         pauses: Sequence[float] = LIMITS.retry_pauses,
     ) -> InputGraph:
         """Optimise arrays together, and take out those blocks of `values` that nothing else needs."""
-        graph, keys = _optimised([*values, *auxiliary])
+        arrays = [*values, *auxiliary]
+        optimised = dask.base.optimize(*arrays) if arrays else ()
+        graph: Graph = {}
+        for layers in {id(array.dask): array.dask for array in optimised}.values():
+            graph.update(layers)
+        keys: dict[str, BlockKeys] = {array.name: {} for array in arrays}
+        for array, new in zip(arrays, optimised, strict=True):
+            for index in np.ndindex(*array.numblocks):
+                key: Key = (new.name, *index)
+                while isinstance(node := graph.get(key), Alias):
+                    key = node.target
+                keys[array.name][index] = key
+        graph = needed(graph, (key for by_index in keys.values() for key in by_index.values()))
         wanted = Counter(key for array in values for key in keys[array.name].values())
         shared = {d for node in graph.values() if isinstance(node, GraphNode) for d in node.dependencies}
         shared.update(key for array in auxiliary for key in keys[array.name].values())
@@ -160,7 +164,9 @@ class InputGraph:
             if isinstance(node, Task):
                 task = EmbeddedTask(node, pauses)
                 # The flag tells Dask's scheduler which tasks read data: more of them than threads have to wait.
-                graph[key] = Task(key, run_embedded, task, *task.refs, _data_producer=node.data_producer)
+                graph[key] = Task(
+                    key, run_embedded, task, *map(TaskRef, task.names), _data_producer=node.data_producer
+                )
         return InputGraph(graph, keys, embedded)
 
     @property
@@ -170,25 +176,6 @@ class InputGraph:
         return all(key in self.embedded for key in wanted) and all(
             isinstance(self.graph.get(name), DataNode) for key in wanted for name in self.embedded[key].names
         )
-
-
-def _optimised(arrays: Sequence[da.Array]) -> tuple[Graph, dict[str, BlockKeys]]:
-    """Return the optimised graph of several Dask arrays, and for the name of each the keys of its blocks in it."""
-    graph: Graph = {}
-    optimised = dask.base.optimize(*arrays) if arrays else ()
-    for layers in {id(array.dask): array.dask for array in optimised}.values():
-        graph.update(layers)
-
-    def without_aliases(key: Key) -> Key:
-        while isinstance(node := graph.get(key), Alias):
-            key = node.target
-        return key
-
-    keys = {
-        array.name: {index: without_aliases((new.name, *index)) for index in np.ndindex(*array.numblocks)}
-        for array, new in zip(arrays, optimised, strict=True)
-    }
-    return needed(graph, (key for own in keys.values() for key in own.values())), keys
 
 
 # The client

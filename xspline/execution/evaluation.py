@@ -69,10 +69,8 @@ def evaluate(
     return _values(coefficients, coordinates, request, shape)
 
 
-def deferred(
-    function: Callable[[list[Any]], np.ndarray], parts: Sequence[Any], shape: tuple[int, ...]
-) -> da.Array:
-    """Return ``function(parts)``, an array of floats of that shape, as a Dask array of one block.
+def deferred(function: Callable[..., np.ndarray], parts: Sequence[Any], shape: tuple[int, ...]) -> da.Array:
+    """Return ``function(*parts)``, an array of floats of that shape, as a Dask array of one block.
 
     Parameters
     ----------
@@ -82,14 +80,10 @@ def deferred(
     refs = [TaskRef(p.key if isinstance(p, Delayed) else add_data(graph, "part", p)) for p in parts]
     name = new_name("solve")
     key = (name, *(0,) * len(shape))
-    graph[key] = Task(key, _call, function, *refs)
+    graph[key] = Task(key, function, *refs)
     lazy: list[Any] = [part for part in parts if isinstance(part, Delayed)]
     layers = HighLevelGraph.from_collections(name, graph, dependencies=lazy)
     return da.Array(layers, name, tuple((n,) for n in shape), dtype=float)
-
-
-def _call(function: Callable[[list[Any]], np.ndarray], *parts: Any) -> np.ndarray:
-    return function(list(parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,12 +150,6 @@ def _spread(array: da.Array, axes: tuple[int, ...], ndim: int) -> da.Array:
     return array[tuple(slice(None) if a in axes else None for a in range(ndim))]
 
 
-def _gathered(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """Return a block of an array that `_spread` spread over its own axes again, in their order."""
-    lengths = [array.shape[a] for a in sorted(axes)]
-    return np.moveaxis(array.reshape(lengths), range(len(axes)), [axes.index(a) for a in sorted(axes)])
-
-
 def _block(
     template: np.ndarray,
     *arrays: np.ndarray,
@@ -171,11 +159,13 @@ def _block(
 ) -> np.ndarray:
     """Evaluate one block of the target, with the batch members that it holds."""
     layout, box = request.layout, request.cuts.box(block_id)
-    chunked = iter(arrays)
-    coordinates = [
-        _gathered(next(chunked), axes) if x is None else cut(x, axes, box)
-        for axes, x in zip(axes_of_coordinates(layout), request.coordinates, strict=True)
-    ]
+    chunked, coordinates = iter(arrays), []
+    for axes, x in zip(axes_of_coordinates(layout), request.coordinates, strict=True):
+        if x is None:  # back from `_spread` to its own axes, in their order
+            own = np.squeeze(next(chunked), tuple(a for a in range(len(box)) if a not in axes))
+            coordinates.append(own.transpose([sorted(axes).index(a) for a in axes]))
+        else:
+            coordinates.append(cut(x, axes, box))
     # An extent of 1 is shared by all batch members.
     extents = coefficients.shape[coefficients.ndim - len(layout.batch_axes) :]
     members: tuple[Any, ...] = tuple(

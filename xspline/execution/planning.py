@@ -188,7 +188,7 @@ def plan(
     source = prepare(source, limits)
     cuts = cuts_of(source, limits)
     steps = steps_of(source, space, cuts, limits)
-    sizes = Sizes.of(source, space, cuts, limits)
+    sizes = Sizes(source, space, cuts, limits)
     own = resources(present(device))
     choose = solver or (lambda gram: candidates(gram, Gram(()), space.frame, resources=own)[0])
     # The largest box of the data that one task holds.
@@ -235,7 +235,18 @@ def _row(
     batch = math.prod(source.shape[a] for a in source.layout.batch_axes)
     holders = 1 if source.holders is None else source.holders.count
     lengths = dict(enumerate(space.shape))
-    partial, merging, moved = _merging(sizes, steps, structure)
+    # For each level of the tree the bytes of its largest sum, and of all; then the most that waits for merges.
+    done, largest, total, waiting = (1,) * len(read), [], [], 0
+    for step in [*steps, done]:
+        largest.append(sizes.largest(done, structure))
+        total.append(sizes.total(done, structure))
+        # One level is merged while a full set waits on each level above; the result stands beside its parts.
+        waiting += min(math.prod(step) * largest[-1], total[-1])
+        done = tuple(d * f for d, f in zip(done, step, strict=True))
+    single = all(
+        n <= d for n, d in zip(sizes.cuts.blocks, done, strict=True)
+    )  # the last sums are all of them
+    moved, partial = sum(total[:-1]) if single else sum(total), largest[0]
     # Of the sums of several holders one is contracted at a time.
     workspace = (limits.workspace_copies - 1) * partial // sizes.most_holders([1] * len(read))
     # A read while it is decoded: copies, a mask of bools, the weights beside it.
@@ -246,10 +257,14 @@ def _row(
         if not in_memory(array)
     )
     # The solver is chosen for a G of this structure whose arrays hold no memory.
-    term = tuple(_Unfilled.of(axes, space, key) for key, (axes, _) in enumerate(structure, 2) if axes)
+    factors = []
+    for key, (axes, _) in enumerate(structure, 2):
+        lengths_of, offsets = (tuple(t[k] for k in axes) for t in (space.shape, space.offsets))
+        ones = np.broadcast_to(np.float64(1), (*lengths_of, *offsets))
+        factors += [_Unfilled(axes, tuple((0, n) for n in lengths_of), ones, key)] if axes else []
     systems = batch if any(varies and axes for axes, varies in structure) else 1
     try:
-        choice = choose(Gram((term,)))
+        choice = choose(Gram((tuple(factors),)))
         solver, reason, solver_bytes = choice.name, choice.reason, choice.nbytes * systems
     except ValueError as error:
         solver, reason, solver_bytes = "none", str(error), 0
@@ -259,27 +274,11 @@ def _row(
         sums_bytes(lengths, space, structure, batch) * holders,
         partial,
         moved if source.is_lazy else 0,
-        reading + limits.kernel_bytes + partial + workspace + merging,
+        reading + limits.kernel_bytes + partial + workspace + waiting + largest[-1],
         solver,
         reason,
         solver_bytes,
     )
-
-
-def _merging(
-    sizes: Sizes, steps: Sequence[Sequence[int]], structure: Sequence[Component]
-) -> tuple[int, int, int]:
-    """Return the bytes of one block's Sums, the most that waits for merges and is their result, all that moves."""
-    blocks = sizes.cuts.blocks
-    done, largest, total, waiting = (1,) * len(blocks), [], [], 0
-    for step in [*steps, done]:
-        largest.append(sizes.largest(done, structure))
-        total.append(sizes.total(done, structure))
-        # One level is merged while a full set waits on each level above; the result stands beside its parts.
-        waiting += min(math.prod(step) * largest[-1], total[-1])
-        done = tuple(d * f for d, f in zip(done, step, strict=True))
-    single = all(n <= d for n, d in zip(blocks, done, strict=True))  # the last sums are all of them
-    return largest[0], waiting + largest[-1], sum(total[:-1]) if single else sum(total)
 
 
 def components(mask: str, source: Source, space: Space) -> list[Component]:
@@ -314,13 +313,6 @@ def components(mask: str, source: Source, space: Space) -> list[Component]:
 
 class _Unfilled(Factor):
     """A factor of the right shape whose numbers are all one number in memory, and stay so."""
-
-    @classmethod
-    def of(cls, axes: tuple[int, ...], space: Space, key: int) -> _Unfilled:
-        sizes, offsets = (tuple(t[k] for k in axes) for t in (space.shape, space.offsets))
-        return cls(
-            axes, tuple((0, n) for n in sizes), np.broadcast_to(np.float64(1), (*sizes, *offsets)), key
-        )
 
     def full(self, frame: Any) -> _Unfilled:
         return self

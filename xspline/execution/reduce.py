@@ -1,19 +1,36 @@
-"""From sources to sums: in memory at once, in Dask a task a block, in a store a task a region; then a tree of +."""
+"""From sources to sums: in memory at once, in Dask a task a block, in a store a task a region; then a tree of +.
+
+Below the graphs stands what their tasks run: the sums of blocks, of a region read by read, and their merges.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import itertools
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import dask.base
+import numpy as np
+from dask.array.dispatch import concatenate_lookup
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
 
-from xspline.execution import leaves
 from xspline.execution.checkpoint import Checkpoint, description_of, kept_level
-from xspline.execution.cuts import Cuts, blocks_of, cuts_of, groups, prepare, read_of, steps_of, travels_whole
+from xspline.execution.cuts import (
+    Cuts,
+    cuts_of,
+    groups,
+    prepare,
+    read_of,
+    step_edges,
+    steps_of,
+    travels_whole,
+)
 from xspline.execution.dask_api import (
     BlockKeys,
     EmbeddedBlocks,
@@ -31,18 +48,30 @@ from xspline.execution.dask_api import (
     needed,
     new_name,
 )
-from xspline.execution.device.gpu import check_device, on_gpu_workers
-from xspline.execution.leaves import Recipe
+from xspline.execution.device.gpu import check_device, loader, on_gpu_workers, settle
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.planning import plan
-from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader
-from xspline.spaces import Space
+from xspline.execution.source import (
+    Opaque,
+    Slices,
+    Source,
+    cut,
+    in_memory,
+    is_dask,
+    is_reader,
+    located,
+    read_noted,
+    split_by_holder,
+)
+from xspline.kernels import Block, accumulate
+from xspline.spaces import Frame, Space
 from xspline.sums import HolderSums, Sums
 
+Total = TypeVar("Total", Sums, HolderSums)
+"""Both add alike: the Sums of one holder, or of each holder that has observations."""
 
-@sizeof.register((Sums, HolderSums))
-def _sizeof_sums(sums: Sums | HolderSums) -> int:
-    return int(sums.nbytes)
+
+sizeof.register((Sums, HolderSums), lambda sums: int(sums.nbytes))
 
 
 def sums(
@@ -79,7 +108,7 @@ def sums(
     lazy = [source for source in sources if source.is_lazy]
     directory = None if checkpoint is None else Checkpoint.at(checkpoint, limits)
     computed = iter(_computed(lazy, space, device, directory, limits) if lazy else ())
-    return [next(computed) if s.is_lazy else leaves.sum_in_memory(s, space, device) for s in sources]
+    return [next(computed) if s.is_lazy else _sum_in_memory(s, space, device) for s in sources]
 
 
 def lazy_sums(source: Source, space: Space, *, device: str | None = None, limits: Limits = LIMITS) -> Delayed:
@@ -89,7 +118,7 @@ def lazy_sums(source: Source, space: Space, *, device: str | None = None, limits
     key = remaining.keys[0]
     if len(remaining.keys) > 1:
         refs = map(TaskRef, remaining.keys)
-        key = add_task(graph, "sums", leaves.assemble, space.frame, remaining.counts, *refs)
+        key = add_task(graph, "sums", _assemble, space.frame, remaining.counts, *refs)
     return Delayed(key, HighLevelGraph.from_collections(key, needed(graph, [key]), dependencies=()))
 
 
@@ -117,7 +146,7 @@ def _computed(
                 values = fetch_as_completed(client, needed(graph, keys), keys)
             else:
                 # Keys of their own: those of blocks are tuples, which a graph of several results loses when culled.
-                own = [add_task(graph, "fetch", _same, TaskRef(key)) for key in keys]
+                own = [add_task(graph, "fetch", lambda value: value, TaskRef(key)) for key in keys]
                 layers = HighLevelGraph.from_collections("fetch", needed(graph, own), dependencies=())
                 values = compute([Delayed(key, layers, layer="fetch") for key in own])
     except WorkerMemoryError as error:
@@ -126,13 +155,9 @@ def _computed(
         checkpoint.close()
     fetched = iter(values)
     return [
-        leaves.assemble(space.frame, remaining.counts, *(next(fetched) for _ in remaining.keys))
+        _assemble(space.frame, remaining.counts, *(next(fetched) for _ in remaining.keys))
         for remaining in all_remaining
     ]
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 # Graphs
@@ -176,10 +201,13 @@ def _add_source(
     """Add the tasks of one prepared source and return the keys of its Sums."""
     graph = inputs.graph
     if 0 in source.shape:
-        return RemainingKeys((add_data(graph, "zero", leaves.zero(source, space)),))
+        zero: Any = Sums.zero(space.frame, tuple(source.shape[a] for a in source.layout.batch_axes))
+        if source.holders is not None:
+            zero = HolderSums(dict.fromkeys(range(source.holders.count), zero))
+        return RemainingKeys((add_data(graph, "zero", zero),))
     if in_memory(source.values):
         data = TaskRef(add_data(graph, "source", source))
-        return RemainingKeys((add_task(graph, "sums", leaves.sum_in_memory, data, space, device),))
+        return RemainingKeys((add_task(graph, "sums", _sum_in_memory, data, space, device),))
     cuts, stored = cuts_of(source, limits), is_reader(source.values)
     # Every task of the source shares all of it but the values and the auxiliary arrays that come by the block.
     whole = [travels_whole(array, limits) for _, array in source.auxiliary]
@@ -188,25 +216,35 @@ def _add_source(
         for travels, (_, array) in zip(whole, source.auxiliary, strict=True)
     ]
     slim = source.with_arrays(Opaque(source.values) if stored else None, shared)
-    blocks, read = cuts if stored else blocks_of(source), read_of(source, cuts, device, limits)
-    recipe = add_data(graph, "recipe", Recipe(slim, space, cuts, read, blocks, device, limits))
-    large = [
-        (axes, _auxiliary_keys(inputs, array, axes, cuts))
-        for travels, (axes, array) in zip(whole, source.auxiliary, strict=True)
-        if not travels
-    ]
-
-    embedded = {} if stored else _embedded(inputs, source, cuts)
+    blocks, read = (
+        cuts if stored else Cuts.of_chunks(source.values.chunks),
+        read_of(source, cuts, device, limits),
+    )
+    recipe = add_data(graph, "recipe", _Recipe(slim, space, cuts, read, blocks, device, limits))
+    large = []  # of the arrays that come by the block: the keys of their blocks, by the index along their own axes
+    for travels, (axes, array) in zip(whole, source.auxiliary, strict=True):
+        own_cuts = Cuts(tuple(cuts.edges[a] for a in axes))
+        if is_dask(array):
+            large.append((axes, inputs.keys[array.name]))
+        elif not travels:
+            pieces = {i: add_data(graph, "piece", array[(*own_cuts.box(i), ...)]) for i in own_cuts}
+            large.append((axes, pieces))
+    # The blocks of a Dask array in each box: their own tasks, embedded, or their keys.
+    members: dict[tuple[int, ...], dict[tuple[int, ...], Any]] = {index: {} for index in cuts}
+    for index, key in () if stored else inputs.keys[source.values.name].items():
+        start = tuple(s.start for s in blocks.box(index))
+        members[index if cuts == blocks else cuts.containing(start)][start] = inputs.embedded.get(key, key)
     name = new_name("region" if stored else "block" if cuts == blocks else "blocks")
     keys: BlockKeys = {}
     for index in cuts:
         keys[index] = key = (name, *index)
         refs = [TaskRef(at[tuple(index[a] for a in axes)]) for axes, at in large]
         if stored:
-            graph[key] = Task(key, leaves.sum_region, TaskRef(recipe), index, *refs)
+            graph[key] = Task(key, _sum_region, TaskRef(recipe), index, *refs)
         else:
-            own = embedded[index]
-            graph[key] = Task(key, leaves.sum_blocks, TaskRef(recipe), index, own, *refs, *own.refs)
+            own = EmbeddedBlocks(members[index])
+            refs += map(TaskRef, own.names)
+            graph[key] = Task(key, _sum_blocks, TaskRef(recipe), index, own, *refs)
     steps = steps_of(source, space, cuts, limits)
     if checkpoint is None:
         keys = _add_tree(graph, keys, steps, recipe)
@@ -221,24 +259,6 @@ def _add_source(
     return RemainingKeys(tuple(keys[index] for index in order), counts)
 
 
-def _auxiliary_keys(inputs: InputGraph, array: Any, axes: tuple[int, ...], cuts: Cuts) -> BlockKeys:
-    """Return the keys of an array's blocks, by their index along its own axes."""
-    if is_dask(array):
-        return inputs.keys[array.name]
-    own = Cuts(tuple(cuts.edges[a] for a in axes))
-    return {index: add_data(inputs.graph, "piece", array[(*own.box(index), ...)]) for index in own}
-
-
-def _embedded(inputs: InputGraph, source: Source, cuts: Cuts) -> dict[tuple[int, ...], EmbeddedBlocks]:
-    """Return the blocks of a Dask array in each box of `cuts`: their own tasks, embedded, or their keys."""
-    blocks = blocks_of(source)
-    members: dict[tuple[int, ...], dict[tuple[int, ...], Any]] = {index: {} for index in cuts}
-    for index, key in inputs.keys[source.values.name].items():
-        start = tuple(s.start for s in blocks.box(index))
-        members[index if cuts == blocks else cuts.containing(start)][start] = inputs.embedded.get(key, key)
-    return {index: EmbeddedBlocks(own) for index, own in members.items()}
-
-
 def _add_tree(graph: Graph, keys: BlockKeys, steps: Sequence[Sequence[int]], recipe: Key) -> BlockKeys:
     """Add the merges of neighbours, level by level, and return the keys that are left."""
     name = new_name("merge")
@@ -249,6 +269,211 @@ def _add_tree(graph: Graph, keys: BlockKeys, steps: Sequence[Sequence[int]], rec
             merged[index] = keys[members[0]]
             if len(members) > 1:
                 merged[index] = key = (name, level, *index)
-                graph[key] = Task(key, leaves.merge, TaskRef(recipe), *(TaskRef(keys[m]) for m in members))
+                graph[key] = Task(key, _merged, TaskRef(recipe), *(TaskRef(keys[m]) for m in members))
         keys = merged
     return keys
+
+
+# What the tasks run
+
+
+@dataclass(frozen=True, eq=False)
+class _Recipe:
+    """What every task of one source needs; it travels once to each worker.
+
+    Attributes
+    ----------
+    source : values are None or a reader; auxiliary arrays that come block by block are None.
+    space : where it is fitted.
+    cuts : blocks, groups of them or regions over the data: a task each.
+    read : shape of what is summed at once within a region or a group.
+    blocks : of a Dask array; the regions of a store.
+    device : where blocks are processed.
+    limits : of what waits to be merged, and of repeated reads.
+    """
+
+    source: Source
+    space: Space
+    cuts: Cuts
+    read: tuple[int, ...]
+    blocks: Cuts
+    device: str | None
+    limits: Limits
+
+
+def _sum_in_memory(source: Source, space: Space, device: str | None) -> Sums | HolderSums:
+    """Return the Sums of a source that is in memory, in one go."""
+    box = tuple(slice(0, n) for n in source.shape)
+    auxiliary = [cut(array, axes, box) for axes, array in source.auxiliary]
+    return _accumulated(source, source.values, auxiliary, box, space, device)
+
+
+def _sum_blocks(
+    recipe: _Recipe, index: tuple[int, ...], blocks: EmbeddedBlocks, *arrays: Any
+) -> Sums | HolderSums:
+    """Return the Sums of one Dask block, or of a group of them, several at a time where they are small.
+
+    `arrays` are the large auxiliary arrays, then what the blocks' values are computed from.
+    """
+    large = sum(array is None for _, array in recipe.source.auxiliary)
+    given = dict(zip(blocks.names, arrays[large:], strict=True))
+    region = recipe.cuts.box(index)
+
+    def block(box: Slices) -> Any:
+        with read_noted(recipe.source.label, box):
+            return blocks.compute(tuple(s.start for s in box), given)
+
+    if len(blocks.blocks) == 1:
+        return _sum_box(recipe, block(region), region, arrays[:large], region)
+
+    def edges_in(box: Slices) -> list[Sequence[int]]:
+        pairs = zip(recipe.blocks.edges, box, strict=True)
+        return [edges[bisect_left(edges, s.start) : bisect_right(edges, s.stop)] for edges, s in pairs]
+
+    def joined(edges: Sequence[Sequence[int]], box: Slices = ()) -> Any:
+        """Return the blocks between these edges as one array, whatever the arrays are; a lone one as it is."""
+        axis = len(box)
+        if axis == len(edges):
+            return block(box)
+        parts = [joined(edges, (*box, slice(*ends))) for ends in itertools.pairwise(edges[axis])]
+        kind = type(max(parts, key=lambda part: getattr(part, "__array_priority__", 0)))
+        return parts[0] if len(parts) == 1 else concatenate_lookup.dispatch(kind)(parts, axis=axis)
+
+    steps = [max(1, n // longest) for n, longest in zip(recipe.read, recipe.blocks.largest, strict=True)]
+    bounds = [(*edges[:-1:n], edges[-1]) for edges, n in zip(edges_in(region), steps, strict=True)]
+    return _sum_stepwise(recipe, region, arrays[:large], bounds, lambda box: joined(edges_in(box)))
+
+
+def _sum_region(recipe: _Recipe, index: tuple[int, ...], *arrays: Any) -> Sums | HolderSums:
+    """Return the Sums of one region, read by read in constant memory; `arrays` are its large auxiliary arrays."""
+    source, region = recipe.source, recipe.cuts.box(index)
+
+    def read(box: Slices) -> Any:
+        with read_noted(source.label, box):
+            return cut(source.values, tuple(range(len(box))), box, recipe.limits.retry_pauses)
+
+    bounds = [step_edges(n, s.start, s.stop) for n, s in zip(recipe.read, region, strict=True)]
+    return _sum_stepwise(recipe, region, arrays, bounds, read)
+
+
+def _sum_stepwise(
+    recipe: _Recipe,
+    region: Slices,
+    arrays: Sequence[Any],
+    bounds: Sequence[Sequence[int]],
+    values: Callable[[Slices], Any],
+) -> Sums | HolderSums:
+    """Return the Sums of a region, taken step by step.
+
+    Steps are merged axis by axis, so that factors of separable masks meet again as products. What waits to be merged
+    is little, or less than the sum: memory is bounded, and so is copying.
+
+    Parameters
+    ----------
+    recipe, region : which box of the data.
+    arrays : the large auxiliary arrays, over all of it.
+    bounds : of the steps along each axis.
+    values : of one step.
+    """
+    batch, frame, limits = recipe.source.layout.batch_axes, recipe.space.frame, recipe.limits
+    order = (*batch, *recipe.source.consumed)
+
+    def sums(box: Slices, axes: Sequence[int], values: Callable[[Slices], Any]) -> Any:
+        """Return the Sums of `box`, taken along the first of `axes`, each step along the others."""
+        if not axes:
+            return _sum_box(recipe, values(box), box, arrays, region)
+        axis, *rest = axes
+        parts: list[Any] = []
+        for lo, hi in itertools.pairwise(bounds[axis]):
+            parts.append(sums((*box[:axis], slice(lo, hi), *box[axis + 1 :]), rest, values))
+            if axis in batch:
+                continue
+            total, *waiting = (part.nbytes for part in parts)
+            if len(waiting) >= limits.fan_in or sum(waiting) > max(limits.waiting_bytes, total):
+                parts = [_merged(recipe, *parts)]
+        return _side_by_side(parts, batch.index(axis), frame) if axis in batch else _merged(recipe, *parts)
+
+    if recipe.device is None:
+        return sums(region, order, values)
+    load = loader(recipe.device)
+    steps = itertools.product(*(itertools.pairwise(bounds[axis]) for axis in order))
+    boxes = (tuple(slice(*ends) for _, ends in sorted(zip(order, step, strict=True))) for step in steps)
+
+    def moved(box: Slices) -> Any:
+        return load(values(box))
+
+    with ThreadPoolExecutor(1) as reader:  # reads and moves the next step while the GPU sums this one
+        waiting = [reader.submit(moved, box) for box in itertools.islice(boxes, 1)]
+
+        def ahead(_: Slices) -> Any:
+            """Return the values of the boxes in turn, each read while the one before is in use."""
+            current = waiting.pop().result()
+            waiting.extend(reader.submit(moved, box) for box in itertools.islice(boxes, 1))
+            return current
+
+        return sums(region, order, ahead)
+
+
+def _sum_box(
+    recipe: _Recipe, values: Any, box: Slices, arrays: Sequence[Any], origin: Slices
+) -> Sums | HolderSums:
+    """Return the Sums of the data in `box`; `arrays` are the large auxiliary ones, over the box `origin` around it."""
+    relative = tuple(slice(b.start - o.start, b.stop - o.start) for b, o in zip(box, origin, strict=True))
+    large, pauses = iter(arrays), recipe.limits.retry_pauses
+    auxiliary = [
+        cut(next(large), axes, relative) if array is None else cut(array, axes, box, pauses)
+        for axes, array in recipe.source.auxiliary
+    ]
+    return _accumulated(recipe.source, values, auxiliary, box, recipe.space, recipe.device)
+
+
+def _accumulated(
+    source: Source, values: Any, auxiliary: Sequence[Any], box: Slices, space: Space, device: str | None
+) -> Sums | HolderSums:
+    """Return the Sums of values that lie in `box`, or those of each holder that has some of them."""
+    block, holders = source.block(values, auxiliary, box), source.holders
+    if holders is None:
+        return _sums_of(block, source, space, device)
+    axis = holders.axis
+    blocks = split_by_holder(block, source.layout, axis, np.asarray(auxiliary[-1]))
+    return HolderSums(
+        {code: located(_sums_of(own, source, space, device), axis, rows) for code, own, rows in blocks}
+    )
+
+
+def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> Sums:
+    """Return the Sums of one block, moved to the device with as many of its coordinates as it has values."""
+    shape = tuple(block.values.shape)
+    if 0 in shape:
+        return Sums.zero(space.frame, tuple(shape[a] for a in source.layout.batch_axes))
+    load, count = loader(device), math.prod(shape)
+    moved = replace(
+        block,
+        values=load(block.values),
+        coordinates=tuple(
+            load(x) if x.size == count else x for x in block.coordinates
+        ),  # fewer: used on the host
+        weights=tuple((axes, load(w)) for axes, w in block.weights),
+    )
+    sums = accumulate(moved, source.layout, space)
+    settle(device)  # before the arrays are let go
+    return sums
+
+
+def _merged(recipe: _Recipe, *parts: Total) -> Total:
+    """Return the sum of neighbours."""
+    return parts[0] if len(parts) == 1 else type(parts[0]).merge(parts, recipe.space.frame)
+
+
+def _assemble(frame: Frame, counts: tuple[int, ...], *parts: Total) -> Total:
+    """Return blocks of batch members, a grid of `counts` in C order, side by side along every batch axis."""
+    row = list(parts)
+    for axis in reversed(range(len(counts))):
+        n = counts[axis]
+        row = [_side_by_side(row[i : i + n], axis, frame) for i in range(0, len(row), n)]
+    return row[0]
+
+
+def _side_by_side(parts: Sequence[Total], axis: int, frame: Frame) -> Total:
+    """Return sums concatenated along one batch axis."""
+    return parts[0] if len(parts) == 1 else type(parts[0]).concatenate(parts, axis, frame)

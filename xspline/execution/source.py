@@ -13,7 +13,6 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import array_api_compat
 import dask.array as da
 import numpy as np
-from dask.sizeof import sizeof
 from numpy.typing import NDArray
 
 from xspline.execution.limits import LIMITS
@@ -55,11 +54,6 @@ class Opaque:
         return self.reader.read(slices)
 
     __getitem__ = read  # for Dask's own tasks, which are tried again as a whole
-
-
-@sizeof.register(Opaque)
-def _sizeof_opaque(_: Opaque) -> int:
-    return 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,24 +120,21 @@ class Source:
 
     def with_arrays(self, values: Any, auxiliary: Sequence[Any]) -> Source:
         """Return the same with other arrays, in the order of `auxiliary`."""
-        n = len(self.coordinates)
+        coordinates, weights = self._split(auxiliary)
         holders = None if self.holders is None else replace(self.holders, codes=auxiliary[-1])
-        weights = self._with_weights(auxiliary)
-        return replace(
-            self, values=values, coordinates=tuple(auxiliary[:n]), weights=weights, holders=holders
-        )
+        return replace(self, values=values, coordinates=coordinates, weights=weights, holders=holders)
 
     def block(self, values: Any, auxiliary: Sequence[Any], slices: Slices) -> Block:
         """Return the Block of these values and auxiliary arrays, which lie at `slices` of the whole."""
-        n = len(self.coordinates)
-        coordinates = tuple(np.asarray(a, dtype=np.float64) for a in auxiliary[:n])
-        start = tuple(s.start for s in slices)
-        return Block(values, coordinates, self._with_weights(auxiliary), start, None)
+        coordinates, weights = self._split(auxiliary)
+        floats = tuple(np.asarray(x, dtype=np.float64) for x in coordinates)
+        return Block(values, floats, weights, tuple(s.start for s in slices), None)
 
-    def _with_weights(self, auxiliary: Sequence[Any]) -> tuple[tuple[tuple[int, ...], Any], ...]:
-        n = len(self.coordinates)
-        arrays = auxiliary[n : n + len(self.weights)]
-        return tuple((axes, array) for (axes, _), array in zip(self.weights, arrays, strict=True))
+    def _split(self, auxiliary: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return coordinates and weights out of `auxiliary`."""
+        own = iter(auxiliary)
+        coordinates = tuple(next(own) for _ in self.coordinates)
+        return coordinates, tuple((axes, next(own)) for axes, _ in self.weights)
 
 
 def axes_of_coordinates(layout: Layout) -> tuple[tuple[int, ...], ...]:

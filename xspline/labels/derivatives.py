@@ -120,7 +120,18 @@ def laplacian(
             f"the Laplacian on the sphere is over latitude and longitude, not {sorted(extra)}; "
             f"pass dims={[lat, lon]}"
         )
-    unit = "m" if lat else _common_unit(space, names)
+    units = {name: space.axis(name).units for name in names}
+    if not lat and len(set(units.values())) > 1:
+        raise ValueError(
+            f"a Laplacian adds second derivatives per {units}, which differ; choose dims= with one unit, "
+            f"or geometry='sphere' for latitude and longitude"
+        )
+    angles = [name for name in names if space.axis(name).role in ("latitude", "longitude")]
+    if not lat and len(names) > 1 and angles:
+        raise ValueError(
+            f"degrees of {' and '.join(angles)} are no lengths, so second derivatives along {list(names)} do not add "
+            f"up to a Laplacian; pass geometry='sphere' with dims= a latitude and a longitude"
+        )
     orders = {name: checked_orders(space, {name: 2}, {}) for name in names}
     second = {name: evaluate(fit, target, order, device) for name, order in orders.items()}
     example = second[names[0]]
@@ -132,7 +143,7 @@ def laplacian(
     else:
         total = functools.reduce(operator.add, second.values())
     attrs = {
-        "units": per(variable.units, (unit, 2)),
+        "units": per(variable.units, ("m" if lat else units[names[0]], 2)),
         "long_name": f"Laplacian of {variable.long_name}",
         "history": history(variable.history, f"laplacian(geometry={geometry!r})"),
     }
@@ -145,23 +156,6 @@ def cos_lat(latitude: xr.DataArray) -> xr.DataArray:
     """Return cos φ of a latitude in degrees, NaN at the poles, where east has no direction."""
     phi = latitude.astype(np.float64)
     return xr.where(np.abs(phi) >= 90, np.nan, np.cos(np.deg2rad(phi)))
-
-
-def _common_unit(space: Space, names: tuple[str, ...]) -> str:
-    """Return the unit of the coordinates of a Laplacian in the plane; ValueError where they are of no plane."""
-    units = {name: space.axis(name).units for name in names}
-    if len(set(units.values())) > 1:
-        raise ValueError(
-            f"a Laplacian adds second derivatives per {units}, which differ; choose dims= with one unit, "
-            f"or geometry='sphere' for latitude and longitude"
-        )
-    roles = {name: space.axis(name).role for name in names}
-    if len(names) > 1 and (angles := [n for n in names if roles[n] in ("latitude", "longitude")]):
-        raise ValueError(
-            f"degrees of {' and '.join(angles)} are no lengths, so second derivatives along {list(names)} do not add "
-            f"up to a Laplacian; pass geometry='sphere' with dims= a latitude and a longitude"
-        )
-    return units[names[0]]
 
 
 def _sphere_names(space: Space, names: tuple[str, ...], geometry: str) -> tuple[str, str]:

@@ -114,8 +114,8 @@ def _as_labels(name: str, value: Any) -> xr.DataArray:
 def target_chunks(data: xr.DataArray | xr.Dataset) -> Mapping[Hashable, Any] | None:
     """Return the chunks of a lazy object by dimension; None for one in memory."""
     if isinstance(data, xr.Dataset):
-        arrays = [*data.data_vars.values(), *data.coords.values()]
-        lazy = [chunks for chunks in map(target_chunks, arrays) if chunks is not None]
+        variables = [*data.data_vars.values(), *data.coords.values()]
+        lazy = [chunks for chunks in map(target_chunks, variables) if chunks is not None]
         return {dim: sizes for chunks in lazy for dim, sizes in chunks.items()} if lazy else None
     if data.chunks is not None:
         return dict(zip(data.dims, data.chunks, strict=True))
@@ -187,7 +187,11 @@ def evaluate(
         device=device,
         pairs=covariance is not None,
     )
-    name = derivative_name(variable.name, orders) if orders else variable.name
+    name = variable.name
+    if orders:  # dsst_dlat, d2sst_dlon2, d2sst_dlon_dtime
+        total = sum(orders.values())
+        below = "_".join(f"d{c}{n if n > 1 else ''}" for c, n in orders.items())
+        name = f"d{total if total > 1 else ''}{name}_{below}"
     if covariance is None:
         return _labelled(xr.DataArray(values, dims=dims, name=name), target, fit, orders)
     stderr = np.sqrt(np.maximum(values, 0.0))  # where it vanishes, rounding may leave it below zero
@@ -204,7 +208,11 @@ def _labelled(result: xr.DataArray, target: Target, fit: Fit, orders: Mapping[st
     long_name = f"{variable.long_name} ({selected})" if selected else variable.long_name
     call = "predict()"
     if orders:
-        long_name = derivative_long_name(long_name, orders)
+        parts = [
+            f"{_WORDS.get(n, f'derivative of order {n}')} with respect to {c}" for c, n in orders.items()
+        ]
+        parts[0] = parts[0].replace(" with", f" of {long_name} with", 1)
+        long_name = ", ".join(parts)
         call = f"derivative({', '.join(f'{n}={o}' for n, o in orders.items())})"
     own = {name: labels.variable for name, labels in target.coordinates.items()}
     beside = {n: c for labels in target.coordinates.values() for n, c in labels.coords.items()}
@@ -216,22 +224,7 @@ def _labelled(result: xr.DataArray, target: Target, fit: Fit, orders: Mapping[st
     return result.assign_coords(labels | own).assign_attrs(attrs).drop_encoding()
 
 
-# ---- names and units
-
-
-def derivative_name(name: str, orders: Mapping[str, int]) -> str:
-    """Return ``dsst_dlat``, ``d2sst_dlon2``, ``d2sst_dlon_dtime``."""
-    total = sum(orders.values())
-    below = "_".join(f"d{c}{n if n > 1 else ''}" for c, n in orders.items() if n)
-    return f"d{total if total > 1 else ''}{name}_{below}"
-
-
-def derivative_long_name(long_name: str, orders: Mapping[str, int]) -> str:
-    """Return ``second derivative of sea surface temperature with respect to lon``."""
-    parts = [
-        f"{_WORDS.get(n, f'derivative of order {n}')} with respect to {c}" for c, n in orders.items() if n
-    ]
-    return f"{parts[0].replace(' with', f' of {long_name} with', 1)}" + "".join(f", {p}" for p in parts[1:])
+# ---- units and history
 
 
 def per(units: str, *denominators: tuple[str, int]) -> str:

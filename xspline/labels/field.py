@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, Self, overload
+from typing import Any, Self
 
 import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.labels import derivatives, evaluation, files, uncertainty
-from xspline.labels.field_base import SAMPLE, Draws, FieldBase, merged
+from xspline.labels import derivatives, files, uncertainty
+from xspline.labels.field_base import SAMPLE, Draws, FieldBase
 from xspline.labels.fit import Fit, Request, lazy_fits, solve_variables
 from xspline.labels.statistics import Data, Statistics, read_meta
 from xspline.solve import Solution, as_penalty, penalty_from_dict
@@ -101,125 +101,6 @@ class Field(FieldBase[Data]):
         """Return the field of one variable of a Dataset."""
         return super().__getitem__(name)  # type: ignore[return-value]
 
-    @overload  # type: ignore[override]
-    def derivative(
-        self,
-        at: Any = None,
-        orders: Mapping[str, int] | None = None,
-        *,
-        chunks: Any = None,
-        device: str | None = None,
-        stderr: Literal[False] = False,
-        **orders_kwargs: int,
-    ) -> Data: ...
-
-    @overload
-    def derivative(
-        self,
-        at: Any = None,
-        orders: Mapping[str, int] | None = None,
-        *,
-        chunks: Any = None,
-        device: str | None = None,
-        stderr: Literal[True],
-        **orders_kwargs: int,
-    ) -> xr.Dataset: ...
-
-    def derivative(
-        self,
-        at: Any = None,
-        orders: Mapping[str, int] | None = None,
-        *,
-        chunks: Any = None,
-        device: str | None = None,
-        stderr: bool = False,
-        **orders_kwargs: int,
-    ) -> Data | xr.Dataset:
-        """Evaluate a derivative, exactly.
-
-        Parameters
-        ----------
-        at, chunks, device
-            As for :meth:`predict`.
-        orders, **orders_kwargs
-            Order by coordinate, for example ``lon=1, time=1``: integers, at least one positive, none above the degree.
-        stderr
-            True returns a Dataset that holds the derivative and its standard error, ``dsst_dlat_stderr``.
-
-        Returns
-        -------
-        DataArray or Dataset
-            ``dsst_dlat`` and the like, per unit of each coordinate (time: per second); without units where a coordinate
-            has none.
-
-        Examples
-        --------
-        >>> import numpy as np, xarray as xr, xspline as xs
-        >>> x = xr.DataArray(np.linspace(0, 10, 200), dims="x", attrs={"units": "m"})
-        >>> data = xr.DataArray(np.sin(x.values), {"x": x}, "x", "u", {"units": "K"})
-        >>> slope = xs.fit(data, x=24).derivative({"x": [0.5, 1.5]}, x=1)
-        >>> slope.name, slope.units, slope.round(2).values
-        ('du_dx', 'K m-1', array([0.88, 0.07]))
-        """
-        values = super().derivative(at, orders, chunks=chunks, device=device, **orders_kwargs)
-        if not stderr:
-            return values
-        requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
-        errors = self._errors(self._target(at, {}, chunks), requested, device, None)
-        return xr.merge([values, errors], compat="override", combine_attrs="override")
-
-    def gradient(
-        self,
-        at: Any = None,
-        *,
-        dims: Iterable[str] | None = None,
-        geometry: str = "plane",
-        chunks: Any = None,
-        device: str | None = None,
-        stderr: bool = False,
-    ) -> xr.Dataset:
-        """Evaluate the gradient.
-
-        Parameters
-        ----------
-        at, chunks, device
-            As for :meth:`predict`.
-        dims
-            Coordinates to differentiate along; None takes every fitted one that is not time.
-        geometry
-            "plane": per unit of each coordinate; "sphere": northward and eastward per metre on a sphere of radius
-            ``xs.EARTH_RADIUS``, NaN eastward at the poles.
-        stderr
-            True adds the standard error of each derivative: ``dsst_dlat_stderr``, …
-
-        Returns
-        -------
-        Dataset
-            ``dsst_dlat``, ``dsst_dlon``, …
-
-        Examples
-        --------
-        >>> import numpy as np, xarray as xr, xspline as xs
-        >>> lat, lon = np.linspace(-60, 60, 41), np.linspace(0, 354, 60)
-        >>> data = xr.DataArray(
-        ...     np.sin(np.deg2rad(lat))[:, None] + 0 * lon, {"lat": lat, "lon": lon}, name="u"
-        ... )
-        >>> field = xs.fit(data, lat=12, lon=12, penalty=1e-9)
-        >>> north = field.gradient({"lat": 0.0, "lon": 90.0}, geometry="sphere").du_dlat
-        >>> (north * xs.EARTH_RADIUS).round(2).item()  # the slope of the sine, per radian
-        1.0
-        """
-        values = super().gradient(at, dims=dims, geometry=geometry, chunks=chunks, device=device)
-        if not stderr:
-            return values
-        names = derivatives.differentiated(self.space, dims)
-        target = self._target(at, {}, chunks)
-        errors = [
-            derivatives.gradient(fit, target, names, geometry, device, self._covariance(name, None))
-            for name, fit in self.fits.items()
-        ]
-        return merged([values, *errors])
-
     def stderr(
         self,
         at: Any = None,
@@ -276,14 +157,6 @@ class Field(FieldBase[Data]):
         """Evaluate the standard error of a derivative; parameters as for :meth:`derivative` and :meth:`stderr`."""
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
         return self._errors(self._target(at, {}, chunks), requested, device, method)
-
-    def _errors(
-        self, target: evaluation.Target, orders: Mapping[str, int], device: str | None, method: str | None
-    ) -> Data:
-        def error(fit: Fit) -> xr.DataArray:
-            return evaluation.evaluate(fit, target, orders, device, self._covariance(fit.name, method))
-
-        return self._each(error)
 
     @functools.cached_property
     def _covariances(self) -> dict[tuple[str, str | None], uncertainty.Covariance]:

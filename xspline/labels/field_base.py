@@ -6,7 +6,7 @@ import html
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Self, overload
 
 import xarray as xr
 
@@ -16,6 +16,7 @@ from xspline.labels.fit import Fit, Request
 from xspline.labels.read import defaults
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import ATTRIBUTE, Data, Statistics
+from xspline.labels.uncertainty import Covariance
 from xspline.solve import penalty_code
 from xspline.spaces import Space
 
@@ -23,7 +24,7 @@ SAMPLE = "sample"  # the dimension of draws
 
 
 @dataclass(frozen=True, eq=False)
-class FieldBase(Generic[Data]):
+class FieldBase(files.Stored, Generic[Data]):
     """A function u = φᵀc of labelled coordinates, or several along a dimension: what fields and draws of them share.
 
     Attributes
@@ -124,6 +125,7 @@ class FieldBase(Generic[Data]):
         target = self._target(at, coords, chunks)
         return self._each(lambda fit: evaluation.evaluate(fit, target, {}, device))
 
+    @overload
     def derivative(
         self,
         at: Any = None,
@@ -131,12 +133,62 @@ class FieldBase(Generic[Data]):
         *,
         chunks: Any = None,
         device: str | None = None,
+        stderr: Literal[False] = False,
         **orders_kwargs: int,
-    ) -> Data:
-        """Evaluate a derivative, exactly; see :meth:`Field.derivative`."""
+    ) -> Data: ...
+
+    @overload
+    def derivative(
+        self,
+        at: Any = None,
+        orders: Mapping[str, int] | None = None,
+        *,
+        chunks: Any = None,
+        device: str | None = None,
+        stderr: Literal[True],
+        **orders_kwargs: int,
+    ) -> xr.Dataset: ...
+
+    def derivative(
+        self,
+        at: Any = None,
+        orders: Mapping[str, int] | None = None,
+        *,
+        chunks: Any = None,
+        device: str | None = None,
+        stderr: bool = False,
+        **orders_kwargs: int,
+    ) -> Data | xr.Dataset:
+        """Evaluate a derivative, exactly.
+
+        Parameters
+        ----------
+        at, chunks, device
+            As for :meth:`predict`.
+        orders, **orders_kwargs
+            Order by coordinate, for example ``lon=1, time=1``: integers, at least one positive, none above the degree.
+        stderr
+            True returns a Dataset that holds the derivative and its standard error, ``dsst_dlat_stderr``.
+
+        Returns
+        -------
+        DataArray or Dataset
+            ``dsst_dlat`` and the like, per unit of each coordinate (time: per second); without units where a coordinate
+            has none.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x = xr.DataArray(np.linspace(0, 10, 200), dims="x", attrs={"units": "m"})
+        >>> data = xr.DataArray(np.sin(x.values), {"x": x}, "x", "u", {"units": "K"})
+        >>> slope = xs.fit(data, x=24).derivative({"x": [0.5, 1.5]}, x=1)
+        >>> slope.name, slope.units, slope.round(2).values
+        ('du_dx', 'K m-1', array([0.88, 0.07]))
+        """
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
         target = self._target(at, {}, chunks)
-        return self._each(lambda fit: evaluation.evaluate(fit, target, requested, device))
+        values = self._each(lambda fit: evaluation.evaluate(fit, target, requested, device))
+        return merged([values, self._errors(target, requested, device, None)]) if stderr else values
 
     def gradient(
         self,
@@ -146,13 +198,49 @@ class FieldBase(Generic[Data]):
         geometry: str = "plane",
         chunks: Any = None,
         device: str | None = None,
+        stderr: bool = False,
     ) -> xr.Dataset:
-        """Evaluate the gradient; see :meth:`Field.gradient`."""
+        """Evaluate the gradient.
+
+        Parameters
+        ----------
+        at, chunks, device
+            As for :meth:`predict`.
+        dims
+            Coordinates to differentiate along; None takes every fitted one that is not time.
+        geometry
+            "plane": per unit of each coordinate; "sphere": northward and eastward per metre on a sphere of radius
+            ``xs.EARTH_RADIUS``, NaN eastward at the poles.
+        stderr
+            True adds the standard error of each derivative: ``dsst_dlat_stderr``, …
+
+        Returns
+        -------
+        Dataset
+            ``dsst_dlat``, ``dsst_dlon``, …
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> lat, lon = np.linspace(-60, 60, 41), np.linspace(0, 354, 60)
+        >>> data = xr.DataArray(
+        ...     np.sin(np.deg2rad(lat))[:, None] + 0 * lon, {"lat": lat, "lon": lon}, name="u"
+        ... )
+        >>> field = xs.fit(data, lat=12, lon=12, penalty=1e-9)
+        >>> north = field.gradient({"lat": 0.0, "lon": 90.0}, geometry="sphere").du_dlat
+        >>> (north * xs.EARTH_RADIUS).round(2).item()  # the slope of the sine, per radian
+        1.0
+        """
         names = derivatives.differentiated(self.space, dims)
         target = self._target(at, {}, chunks)
-        return merged(
-            derivatives.gradient(fit, target, names, geometry, device) for fit in self.fits.values()
-        )
+        fits = self.fits.values()
+        gradients = [derivatives.gradient(fit, target, names, geometry, device) for fit in fits]
+        if stderr:
+            gradients += [
+                derivatives.gradient(fit, target, names, geometry, device, self._covariance(fit.name, None))
+                for fit in fits
+            ]
+        return merged(gradients)
 
     def laplacian(
         self,
@@ -250,14 +338,6 @@ class FieldBase(Generic[Data]):
             contents[f"coefficients__{k}"] = (dims, fit.coefficients)
         return dataset.assign(contents).assign_attrs({ATTRIBUTE: json.dumps(meta)})
 
-    def to_zarr(self, path: Any, **kwargs: Any) -> None:
-        """Write to a Zarr store; read it again with ``xs.open_field``."""
-        files.write_zarr(self.to_dataset(), path, **kwargs)
-
-    def to_netcdf(self, path: Any, **kwargs: Any) -> None:
-        """Write to a NetCDF file; read it again with ``xs.open_field``."""
-        files.write_netcdf(self.to_dataset(), path, **kwargs)
-
     def _target(self, at: Any, coords: Mapping[str, Any], chunks: Any) -> evaluation.Target:
         s = self.statistics
         return evaluation.resolve(self.space, s.fitted, s.chunks, at, coords, chunks)
@@ -266,6 +346,18 @@ class FieldBase(Generic[Data]):
         """Return a Dataset named by variables for a Dataset's field, else the one DataArray."""
         results = [result_of(fit) for fit in self.fits.values()]
         return xr.Dataset({r.name: r for r in results}) if self.statistics.is_dataset else results[0]
+
+    def _errors(
+        self, target: evaluation.Target, orders: Mapping[str, int], device: str | None, method: str | None
+    ) -> Data:
+        def error(fit: Fit) -> xr.DataArray:
+            return evaluation.evaluate(fit, target, orders, device, self._covariance(fit.name, method))
+
+        return self._each(error)
+
+    def _covariance(self, name: str, method: str | None) -> Covariance:
+        """Return the covariance of one variable's coefficients; only a :class:`Field` has one."""
+        raise _without("stderr")
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.space.shape))
@@ -301,12 +393,16 @@ class Draws(FieldBase[Data]):
 
         def __getattr__(self, name: str) -> NoReturn:
             if name in ("stderr", "derivative_stderr", "summary", "cross_validate", "sample", "solution"):
-                raise AttributeError(
-                    f"this holds draws along {SAMPLE!r}, which have no {name}; ask the field that they were drawn from"
-                )
+                raise _without(name)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-def merged(datasets: Iterable[xr.Dataset]) -> xr.Dataset:
+def _without(name: str) -> AttributeError:
+    return AttributeError(
+        f"this holds draws along {SAMPLE!r}, which have no {name}; ask the field that they were drawn from"
+    )
+
+
+def merged(datasets: Iterable[Any]) -> xr.Dataset:
     """Return the variables of several Datasets of one target in one."""
     return xr.merge(list(datasets), compat="override", combine_attrs="override").drop_encoding()

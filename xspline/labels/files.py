@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,21 +25,33 @@ def open_dataset(path: Any, **kwargs: Any) -> xr.Dataset:
         return dataset.load()
 
 
-def write_zarr(dataset: xr.Dataset, path: Any, **kwargs: Any) -> None:
-    """Write a Dataset to Zarr without consolidated metadata (which Zarr 3 does not define) unless asked.
+class Stored(ABC):
+    """What is stored as the Dataset that it turns into."""
 
-    Text is written with variable length: Zarr 3 does not define text of fixed length either. A store on a local path
-    takes its name once all of it is written; where that fails, what was there stays.
-    """
-    text = {name: v.astype(object) for name, v in dataset.variables.items() if v.dtype.kind == "U"}
-    with _target(path, kwargs, ("w", "w-")) as target:
-        dataset.assign(text).to_zarr(target, **{"consolidated": False, **kwargs})
+    @abstractmethod
+    def to_dataset(self) -> xr.Dataset:
+        """Return everything as plain arrays and one JSON attribute."""
 
+    def to_zarr(self, path: Any, **kwargs: Any) -> None:
+        """Write to a Zarr store; `kwargs` as for :meth:`xarray.Dataset.to_zarr`.
 
-def write_netcdf(dataset: xr.Dataset, path: Any, **kwargs: Any) -> Any:
-    """Write a Dataset to NetCDF; a file takes its name once all of it is written."""
-    with _target(path, kwargs, ("w",)) as target:
-        return dataset.to_netcdf(target, **kwargs)
+        There is no consolidated metadata (which Zarr 3 does not define) unless asked for. Text is written with variable
+        length: Zarr 3 does not define text of fixed length either. A store on a local path takes its name once all of
+        it is written; where that fails, what was there stays. Read it again with ``xs.open_statistics`` or
+        ``xs.open_field``.
+        """
+        dataset = self.to_dataset()
+        text = {name: v.astype(object) for name, v in dataset.variables.items() if v.dtype.kind == "U"}
+        with _target(path, kwargs, ("w", "w-")) as target:
+            dataset.assign(text).to_zarr(target, **{"consolidated": False, **kwargs})
+
+    def to_netcdf(self, path: Any, **kwargs: Any) -> None:
+        """Write to a NetCDF file; `kwargs` as for :meth:`xarray.Dataset.to_netcdf`.
+
+        A file takes its name once all of it is written. Read it again with ``xs.open_statistics`` or ``xs.open_field``.
+        """
+        with _target(path, kwargs, ("w",)) as target:
+            self.to_dataset().to_netcdf(target, **kwargs)
 
 
 @contextmanager

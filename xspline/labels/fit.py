@@ -14,7 +14,7 @@ from xspline import execution
 from xspline.labels.errors import unknown_name
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Statistics
-from xspline.solve import Penalty, Roughness, Smoothing, Solution, choose, solve
+from xspline.solve import Penalty, Roughness, Solution, choose, solve
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
 
@@ -24,6 +24,7 @@ RequestedPenalty: TypeAlias = Penalty | str
 _TERMS = {kind.__name__: kind for kind in (BSpline, Fourier, Polynomial)}
 _LONG_NAMES = {
     "count": "observations with positive weight",
+    "coefficients": "coefficients",
     "rmse": "root of the weighted mean squared residual",
     "r2": "share of the weighted variance that is explained",
     "sigma": "standard deviation of an observation of weight 1",
@@ -113,8 +114,7 @@ class Fit:
 
     def select(self, terms: Mapping[str, str]) -> Fit:
         """Return the fit with the coefficients of all terms but the selected ones at zero."""
-        keep = selection(self.space, terms)
-        keep = keep.reshape(keep.shape + (1,) * (self.coefficients.ndim - keep.ndim))
+        keep = selection(self.space, terms, self.coefficients.ndim)
         return replace(self, coefficients=self.coefficients * keep, selected={**self.selected, **terms})
 
     def edf_and_rss(self) -> tuple[np.ndarray, np.ndarray]:
@@ -138,29 +138,29 @@ class Fit:
         with np.errstate(divide="ignore", invalid="ignore"):
             values = {
                 "count": sums.count,
+                "coefficients": self.space.size,
                 "rmse": np.sqrt(rss / sums.weight),
                 "r2": 1 - rss / _spread(sums, self.space),
                 "sigma": self.sigma(),
                 "edf": edf,
             }
-        arrays = {}
+        rows = {}
         for key, value in values.items():
             units = {"units": variable.units} if key in ("rmse", "sigma") and variable.units else {}
             own = {"long_name": _LONG_NAMES[key], **units}
-            arrays[key] = xr.DataArray(np.asarray(value), dims=variable.batch_dims, attrs=own)
-        arrays["coefficients"] = xr.DataArray(self.space.size, attrs={"long_name": "coefficients"})
+            dims = () if key == "coefficients" else variable.batch_dims
+            rows[key] = xr.DataArray(np.asarray(value), dims=dims, attrs=own)
         solver = f"{factorisation.choice.name}: {factorisation.choice.reason}"
         attrs = {"penalty": repr(self.penalty), "solver": solver}
         if sums.tally.outside:
             attrs["outside"] = f"{sums.tally.outside} observations outside the domain were left out"
-        arrays = {key: arrays[key] for key in ("count", "coefficients", "rmse", "r2", "sigma", "edf")}
         strengths: dict[str, float] = {}
         for term in self.known_penalty.parts:
             strengths |= term.strengths(self.space) if isinstance(term, Roughness) else {}
         if strengths:
             along = {"penalised": xr.Variable("penalised", list(strengths))}
             named = {"long_name": "strength of the roughness penalty"}
-            arrays["lambda"] = xr.DataArray(list(strengths.values()), along, attrs=named)
+            rows["lambda"] = xr.DataArray(list(strengths.values()), along, attrs=named)
         if choice := self.choice:
             ends = (f", lambda of {name} at its {side} bound" for name, side in choice["at_bounds"].items())
             given_up = "" if choice["converged"] else ", not converged"
@@ -168,8 +168,8 @@ class Fit:
             counted = f"{choice['method']}, {choice['factorisations']} factorisations"
             attrs["smoothing"] = f"{counted}{given_up}{''.join(ends)}{''.join(errors)}"
             named = {"long_name": f"{choice['method']} score"}
-            arrays["score"] = xr.DataArray(choice["score"], attrs=named)
-        return xr.Dataset(arrays, coords=variable.batch.coords, attrs=attrs)
+            rows["score"] = xr.DataArray(choice["score"], attrs=named)
+        return xr.Dataset(rows, coords=variable.batch.coords, attrs=attrs)
 
 
 def _spread(sums: Sums, space: Space) -> np.ndarray:
@@ -182,8 +182,8 @@ def _spread(sums: Sums, space: Space) -> np.ndarray:
     return np.asarray(sums.power - moment**2 / sums.weight)
 
 
-def selection(space: Space, terms: Mapping[str, str]) -> np.ndarray:
-    """Return 1 for the coefficients that belong to the named terms and 0 for others, shape (K_1, …, K_d)."""
+def selection(space: Space, terms: Mapping[str, str], ndim: int = 0) -> np.ndarray:
+    """Return 1 for the coefficients of the named terms and 0 for others, (K_1, …, K_d), then 1s up to `ndim` axes."""
     keep = [np.ones(k) for k in space.shape]
     for name, kind in terms.items():
         if name not in space.names:
@@ -192,6 +192,7 @@ def selection(space: Space, terms: Mapping[str, str]) -> np.ndarray:
         if kind not in _TERMS or not (mask := basis.select(_TERMS[kind])).any():
             raise ValueError(f"{name!r} has no term {kind}; its basis is {basis!r}")
         keep[space.names.index(name)] = mask.astype(float)
+    keep += [np.ones(1)] * (ndim - len(keep))
     return np.asarray(functools.reduce(np.multiply.outer, keep))
 
 
@@ -221,26 +222,21 @@ def solve_variables(
             parts = [part.sums[name] for part in statistics.parts]
             smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources)
             solution = solve(total, space, smoothing.penalty, solver, smoothing.factorisation)
-            penalty, choice = smoothing.penalty, _described(smoothing)
-            fits[name] = Fit(statistics, name, solution.coefficients, penalty, choice, solution)
+            choice = {
+                "method": smoothing.method,
+                "score": float(smoothing.score),
+                "factorisations": int(smoothing.factorisations),
+                "at_bounds": dict(smoothing.at_bounds),
+                "converged": bool(smoothing.converged),
+                "error": dict(smoothing.error),
+            }
+            fits[name] = Fit(statistics, name, solution.coefficients, smoothing.penalty, choice, solution)
             continue
         alike = (f for f in fits.values() if f.penalty == requested and not f.choice)
         known = next((f.solved.factorisation for f in alike if f.total.gram.equals(total.gram)), None)
         solution = solve(total, space, requested, solver, known, resources)
         fits[name] = Fit(statistics, name, solution.coefficients, requested, {}, solution)
     return fits
-
-
-def _described(smoothing: Smoothing) -> dict[str, Any]:
-    """Return what a summary and a file say of a choice."""
-    return {
-        "method": smoothing.method,
-        "score": float(smoothing.score),
-        "factorisations": int(smoothing.factorisations),
-        "at_bounds": dict(smoothing.at_bounds),
-        "converged": bool(smoothing.converged),
-        "error": dict(smoothing.error),
-    }
 
 
 def lazy_fits(statistics: Statistics[Any], request: Request) -> dict[str, Fit]:
@@ -257,7 +253,7 @@ def lazy_fits(statistics: Statistics[Any], request: Request) -> dict[str, Fit]:
     return fits
 
 
-def _merged_coefficients(parts: list[Sums], space: Space, request: Request) -> np.ndarray:
+def _merged_coefficients(*parts: Sums, space: Space, request: Request) -> np.ndarray:
     # A worker without a GPU solves on its cores, as it does where `fit` finds none.
     resources = execution.resources(execution.present(request.device))
     total, penalty, solver = Sums.merge(parts, space.frame), request.penalty, request.solver

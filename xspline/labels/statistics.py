@@ -54,7 +54,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Statistics(Generic[Data]):
+class Statistics(files.Stored, Generic[Data]):
     """The sufficient statistics of a fit in one Space (paper, equation 5 and section 2.4), as a list of parts.
 
     ``a + b`` concatenates parts and ``a - b`` takes them away again, so that ``(a + b) - b`` is ``a`` bit for bit;
@@ -255,11 +255,11 @@ class Statistics(Generic[Data]):
             described = {}
             for k, (name, sums) in enumerate(part.sums.items()):
                 prefix = f"part{i}__{k}__"
-                arrays, facts = sums.to_arrays()
-                for key, a in arrays.items():
+                named, facts = sums.to_arrays()
+                for key, a in named.items():
                     dims = [f"{prefix}{key}__{axis}" for axis in range(np.ndim(a))]
                     contents[prefix + key] = (dims, np.asarray(a))
-                described[name] = {"prefix": prefix, "arrays": list(arrays), "meta": facts}
+                described[name] = {"prefix": prefix, "arrays": list(named), "meta": facts}
             identity = {"digest": part.digest, "holder": part.holder, "provenance": dict(part.provenance)}
             parts.append({**identity, "sums": described})
         for k, variable in enumerate(self.variables.values()):
@@ -296,8 +296,8 @@ class Statistics(Generic[Data]):
         for described in meta["parts"]:
             sums = {}
             for name, stored in described["sums"].items():
-                arrays = {key: dataset[stored["prefix"] + key].values for key in stored["arrays"]}
-                sums[name] = Sums.from_arrays(arrays, stored["meta"])
+                named = {key: dataset[stored["prefix"] + key].values for key in stored["arrays"]}
+                sums[name] = Sums.from_arrays(named, stored["meta"])
             part = Part.of(sums, described["holder"] or None, described["provenance"])
             if part.digest != described["digest"]:
                 raise ValueError(
@@ -313,14 +313,6 @@ class Statistics(Generic[Data]):
         fitted = {name: _restored(dataset, "fitted__", name) for name in names}
         complete = fitted if len(fitted) == len(space.names) else None
         return cls(space, tuple(parts), variables, meta["is_dataset"], meta["collapsed"], complete)
-
-    def to_zarr(self, path: Any, **kwargs: Any) -> None:
-        """Write to a Zarr store; `kwargs` as for :meth:`xarray.Dataset.to_zarr`."""
-        files.write_zarr(self.to_dataset(), path, **kwargs)
-
-    def to_netcdf(self, path: Any, **kwargs: Any) -> None:
-        """Write to a NetCDF file; `kwargs` as for :meth:`xarray.Dataset.to_netcdf`."""
-        files.write_netcdf(self.to_dataset(), path, **kwargs)
 
     def __repr__(self) -> str:
         names, shape = ", ".join(self.variables), " x ".join(map(str, self.space.shape))

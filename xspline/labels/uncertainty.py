@@ -198,13 +198,7 @@ def jackknife_replicates(fit: Fit, device: str | None = None) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         deviation = c - np.sum(c, axis=ndim, keepdims=True, where=used) / count
         scaled = np.sqrt((count - 1) / count) * deviation
-    return np.where(used, scaled * _selected(fit, c.ndim), 0.0)
-
-
-def _selected(fit: Fit, ndim: int) -> Array:
-    """1 for coefficients of the selected terms and 0 for others, [K.., 1..]."""
-    keep = selection(fit.space, fit.selected)
-    return keep.reshape(keep.shape + (1,) * (ndim - keep.ndim))
+    return np.where(used, scaled * selection(fit.space, fit.selected, c.ndim), 0.0)
 
 
 # ---- cross-validation
@@ -238,26 +232,25 @@ def cross_validate(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
     ValueError
         There is only one part, a fit is lazy, or no part can be spared (`SingularSystemError`).
     """
-    left_out = leave_out_fits(fits, device)
-    return {name: _scores(fit, left_out[name]) for name, fit in fits.items()}
-
-
-def _scores(fit: Fit, left_out: Array) -> xr.Dataset:
-    variable, sums, frame = fit.variable, fit.sums, fit.space.frame
-    rmse = []
-    for s, c in zip(sums, np.moveaxis(left_out, len(frame.sizes), 0), strict=True):
-        rss = np.maximum(s.rss(s.centred(c, frame), frame), 0.0)  # zero up to rounding where it is exact
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rmse.append(np.sqrt(rss / s.weight))
-    values = {"count": [s.count for s in sums], "rmse": rmse, "influence": _influence(fit, left_out)}
-    shape, dims = (len(sums), *variable.batch_shape), ("holder", *variable.batch_dims)
-    arrays = {}
-    for key, value in values.items():
-        units = {"units": variable.units} if key != "count" and variable.units else {}
-        full = np.broadcast_to(np.asarray(value), shape).copy()
-        arrays[key] = xr.DataArray(full, dims=dims, attrs={"long_name": _SCORES[key], **units})
-    coords = {"holder": list(fit.statistics.holders), **variable.batch.coords}
-    return xr.Dataset(arrays, coords, {"penalty": repr(fit.penalty)})
+    tables = {}
+    for name, left_out in leave_out_fits(fits, device).items():
+        fit = fits[name]
+        variable, sums, frame = fit.variable, fit.sums, fit.space.frame
+        rmse = []
+        for s, c in zip(sums, np.moveaxis(left_out, len(frame.sizes), 0), strict=True):
+            rss = np.maximum(s.rss(s.centred(c, frame), frame), 0.0)  # zero up to rounding where it is exact
+            with np.errstate(divide="ignore", invalid="ignore"):
+                rmse.append(np.sqrt(rss / s.weight))
+        values = {"count": [s.count for s in sums], "rmse": rmse, "influence": _influence(fit, left_out)}
+        shape, dims = (len(sums), *variable.batch_shape), ("holder", *variable.batch_dims)
+        scores = {}
+        for key, value in values.items():
+            units = {"units": variable.units} if key != "count" and variable.units else {}
+            full = np.broadcast_to(np.asarray(value), shape).copy()
+            scores[key] = xr.DataArray(full, dims=dims, attrs={"long_name": _SCORES[key], **units})
+        coords = {"holder": list(fit.statistics.holders), **variable.batch.coords}
+        tables[name] = xr.Dataset(scores, coords, {"penalty": repr(fit.penalty)})
+    return tables
 
 
 def _influence(fit: Fit, left_out: Array) -> Array:
@@ -267,7 +260,7 @@ def _influence(fit: Fit, left_out: Array) -> Array:
     points = [features.sample() for features in space.features]
     grid = Layout(tuple(Group((k,), (k,)) for k in axes), tuple(range(len(axes), left_out.ndim)))
     shape = (*(x.size for x in points), *left_out.shape[len(axes) :])
-    change = (left_out - whole) * _selected(fit, left_out.ndim)
+    change = (left_out - whole) * selection(space, fit.selected, left_out.ndim)
     values = np.abs(execution.evaluate(change, points, grid, space, (0,) * len(axes), shape))
     observed = np.expand_dims(_observed(fit.total, space), len(axes))
     largest = np.max(values, axis=axes, where=observed, initial=0.0)

@@ -13,7 +13,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,10 +53,7 @@ class Cuda:
     @contextmanager
     def on(self, stream: Any) -> Iterator[None]:
         """Be on this GPU, with `stream` as that of the thread, or as it is for None."""
-        with ExitStack() as stack:
-            stack.enter_context(self._gpu)
-            if stream is not None:
-                stack.enter_context(stream)
+        with self._gpu, nullcontext() if stream is None else stream:
             yield
 
     def plain(self, array: np.ndarray) -> Any:
@@ -199,9 +196,25 @@ class Ring:
 
     def _each(self, array: np.ndarray, step: Step) -> None:
         """Do a step for every piece of an array; no thread is at any of them when this returns or raises."""
-        pieces = _pieces(array, self.limits.pinned_bytes)
+        # Boxes that follow each other in C order, and where each begins there, in bytes.
+        shape = read_shape(array.shape, None, array.itemsize, self.limits.pinned_bytes)
+        cuts = Cuts.in_steps(array.shape, shape)
+        boxes = [cuts.box(index) for index in cuts]
+        sizes = [array.itemsize * math.prod(s.stop - s.start for s in box) for box in boxes]
+        pieces = list(zip(itertools.accumulate(sizes, initial=0), boxes, strict=False))
         shared = iter(pieces)  # of a list, so that threads may share it
-        jobs = [self._pool.submit(self._some, shared, step) for _ in pieces[: self._threads]]
+
+        def work() -> None:
+            with self.mover.on(None):
+                for offset, box in shared:
+                    pinned = self._buffers.get()
+                    try:
+                        pinned.wait()
+                        step(pinned, offset, box)
+                    finally:
+                        self._buffers.put(pinned)
+
+        jobs = [self._pool.submit(work) for _ in pieces[: self._threads]]
         try:
             wait(jobs)
         finally:  # where the wait is interrupted, what is left is not begun
@@ -210,24 +223,6 @@ class Ring:
             wait(jobs)
         for job in jobs:
             job.result()
-
-    def _some(self, pieces: Iterator[tuple[int, Slices]], step: Step) -> None:
-        with self.mover.on(None):
-            for offset, box in pieces:
-                pinned = self._buffers.get()
-                try:
-                    pinned.wait()
-                    step(pinned, offset, box)
-                finally:
-                    self._buffers.put(pinned)
-
-
-def _pieces(array: np.ndarray, most: int) -> list[tuple[int, Slices]]:
-    """Return boxes of at most `most` bytes that follow each other in C order, and where each begins there, in bytes."""
-    cuts = Cuts.in_steps(array.shape, read_shape(array.shape, None, array.itemsize, most))
-    boxes = [cuts.box(index) for index in cuts]
-    sizes = [array.itemsize * math.prod(s.stop - s.start for s in box) for box in boxes]
-    return list(zip(itertools.accumulate(sizes, initial=0), boxes, strict=False))
 
 
 _RINGS: dict[int, Ring] = {}

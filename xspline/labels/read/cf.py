@@ -65,9 +65,7 @@ def cf_axis(coordinate: xr.DataArray) -> tuple[str, int]:
     if axis not in ("X", "Y", "Z", "T"):
         if attrs.get("positive") in ("up", "down"):
             axis, rank = "Z", 5
-        elif (
-            coordinate.ndim != 1
-        ):  # in two dimensions, a name or a unit is as likely that of a field, such as a depth
+        elif coordinate.ndim != 1:  # there a name or a unit is as likely that of a field, such as a depth
             axis, rank = "", 0
         else:
             pressure = "Z" if attrs.get("units") in _PRESSURE_UNITS else ""

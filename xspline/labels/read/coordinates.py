@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -52,14 +53,6 @@ def coordinate_of(
 # ---- ranges
 
 
-def extents_of(
-    coordinates: Mapping[str, xr.DataArray], axes: Mapping[str, Axis]
-) -> dict[str, tuple[float, float]]:
-    """Return the range of every coordinate as floats of its axis; chunked coordinates are loaded in one compute."""
-    loaded = in_memory(coordinates)
-    return {name: extent_of(axes[name].to_float(c.values), axes[name], name) for name, c in loaded.items()}
-
-
 def in_memory(coordinates: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArray]:
     """Return the coordinates with their labels loaded; the chunked ones all in one compute."""
     chunked = {name: c for name, c in coordinates.items() if c.chunks is not None}
@@ -82,17 +75,12 @@ def extent_of(x: np.ndarray, axis: Axis, name: str) -> tuple[float, float]:
         )
     if axis.wrap is None:
         return float(x.min()), float(x.max())
-    return _arc(x, axis.wrap)
-
-
-def _arc(x: np.ndarray, period: float) -> tuple[float, float]:
-    """Return the smallest arc over labels on a circle, with the labels' own numbers if they do not jump."""
+    period = axis.wrap
     places = np.unique(np.mod(x, period))
     gaps = np.diff(places, append=places[0] + period)
     widest = int(np.argmax(gaps))
-    if (
-        len(gaps) > 2
-    ):  # labels of curvilinear grids and of points are not even, so the other gaps say what is usual
+    if len(gaps) > 2:
+        # Labels of curvilinear grids and of points are not even, so the other gaps say what is usual.
         others = np.delete(gaps, widest)
         second = min(_ONE_GAP * others.max(), _WIDE_GAP * period)
         if gaps[widest] <= max(_ONE_GAP * np.median(others), _SMALL_GAP * period, second):
@@ -187,8 +175,5 @@ def floats(
     full = coordinate.variable.set_dims({dim: sizes[dim] for dim in span}).transpose(*span)
     if coordinate.chunks is None:
         return space.to_float(name, full.values)
-    return full.data.map_blocks(_to_float, space, name, dtype=float, meta=np.empty((0,) * full.ndim))
-
-
-def _to_float(block: np.ndarray, space: Space, name: str) -> np.ndarray:
-    return space.to_float(name, block)
+    convert = functools.partial(space.to_float, name)
+    return full.data.map_blocks(convert, dtype=float, meta=np.empty((0,) * full.ndim))

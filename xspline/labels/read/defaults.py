@@ -161,24 +161,21 @@ def _nothing(data: Data) -> ValueError:
     name = "the Dataset" if isinstance(data, xr.Dataset) else data.name or "the data"
     dims = ", ".join(f"{d} ({n})" for d, n in data.sizes.items()) or "none"
     coordinates = ", ".join(f"{n} ({c.dtype})" for n, c in data.coords.items()) or "none"
+    variables = data.data_vars.items() if isinstance(data, xr.Dataset) else ()
+    if hidden := [str(n) for n, v in variables if v.ndim and cf_axis(v)[0] and cf_axis(v)[1] < 7]:
+        verb = "is a data variable" if len(hidden) == 1 else "are data variables"
+        advice = f"{', '.join(map(repr, hidden))} {verb}; make coordinates of them first: ds = ds.set_coords({hidden})"
+    else:
+        dim = next(iter(data.sizes), "x")
+        label = f"name what to fit, as in fit({dim}={LEAST}), or " if dim in data.coords else ""
+        advice = (
+            f"To go on, {label}assign labels: data.assign_coords({dim}=...); variables of a Dataset become coordinates "
+            'of the others by ds.set_coords(["lat", "lon"])'
+        )
     return ValueError(
         f"{name} has no coordinate to fit. Looked for the axes X, Y, Z and T of the CF conventions with two labels or "
         "more (attributes axis, standard_name, units, positive; names such as lat, lon, depth, time), then for "
-        f"dimensions with ascending floats or times. Dimensions: {dims}; coordinates: {coordinates}. {_advice(data)}"
-    )
-
-
-def _advice(data: Data) -> str:
-    variables = data.data_vars.items() if isinstance(data, xr.Dataset) else ()
-    hidden = [str(n) for n, v in variables if v.ndim and cf_axis(v)[0] and cf_axis(v)[1] < 7]
-    if hidden:
-        verb = "is a data variable" if len(hidden) == 1 else "are data variables"
-        return f"{', '.join(map(repr, hidden))} {verb}; make coordinates of them first: ds = ds.set_coords({hidden})"
-    dim = next(iter(data.sizes), "x")
-    label = f"name what to fit, as in fit({dim}={LEAST}), or " if dim in data.coords else ""
-    return (
-        f"To go on, {label}assign labels: data.assign_coords({dim}=...); variables of a Dataset become coordinates of "
-        'the others by ds.set_coords(["lat", "lon"])'
+        f"dimensions with ascending floats or times. Dimensions: {dims}; coordinates: {coordinates}. {advice}"
     )
 
 
@@ -186,20 +183,16 @@ def _advice(data: Data) -> str:
 
 
 def _basis(x: Floats, axis: Axis, extent: Extent) -> Basis:
-    if axis.kind == "time" and _shows_seasons(x, axis, extent):
-        return SEASONS
+    if axis.kind == "time":  # labels, each standing for the mean step, that cover enough years closely enough
+        span = (extent[1] - extent[0]) / axis.duration("year", "period")
+        count = _count(x, enough=math.ceil((span + 1) * LABELS_PER_YEAR))
+        years = span * count / (count - 1)
+        # A hundredth of tolerance: months are of unequal length, and two years of them from a January end early.
+        if years >= 0.99 * YEARS and count >= LABELS_PER_YEAR * years:
+            return SEASONS
     closed = axis.wrap is not None and extent == (0.0, axis.wrap)
     count = _count(x) // LABELS_PER_FUNCTION + (0 if closed else DEGREE)
     return BSpline(min(max(count, LEAST), MOST))
-
-
-def _shows_seasons(x: Floats, axis: Axis, extent: Extent) -> bool:
-    """Return whether the labels, each standing for the mean step, cover enough years closely enough."""
-    span = (extent[1] - extent[0]) / axis.duration("year", "period")
-    count = _count(x, enough=math.ceil((span + 1) * LABELS_PER_YEAR))
-    years = span * count / (count - 1)
-    # A hundredth of tolerance: months are of unequal length, and two years of them from a January end early.
-    return years >= 0.99 * YEARS and count >= LABELS_PER_YEAR * years
 
 
 def _count(x: Floats, enough: int = LABELS_PER_FUNCTION * MOST) -> int:

@@ -124,28 +124,6 @@ class Holders:
     dim: Hashable
     holder_codes: NDArray[np.int32]
 
-    def in_positions(self, data: xr.DataArray, batch: tuple[Hashable, ...]) -> HolderCodes:
-        """Return the same in positions of the data's axes.
-
-        Raises
-        ------
-        ValueError
-            The data lack the dimension, or it is one of their batch dimensions.
-        """
-        if self.dim not in data.dims:
-            raise _no_dimension(self.dim, data)
-        if self.dim in batch:
-            raise ValueError(
-                f"the holder labels run along {self.dim!r}, but no fitted coordinate spans it: each of its members is "
-                f"a fit of its own, which cannot be shared out; fit its coordinate, pool it ({self.dim}=None), or "
-                "label another dimension"
-            )
-        return HolderCodes(data.dims.index(self.dim), self.holder_codes, len(self.names))
-
-    def sizes(self, code: int, data: xr.DataArray | xr.Dataset) -> dict[Hashable, int]:
-        """Return the lengths of the dimensions of what one holder has."""
-        return {**data.sizes, self.dim: int(np.count_nonzero(self.holder_codes == code))}
-
 
 class LazyReader:
     """Reads regions of a lazily indexed variable; opaque to Dask, whose ``sizeof`` would load an xarray object."""
@@ -189,14 +167,31 @@ class Observations:
         return UNNAMED if self.data.name is None else str(self.data.name)
 
     def source(self, space: Space) -> Source:
-        """Return the Source of these observations."""
+        """Return the Source of these observations.
+
+        Raises
+        ------
+        ValueError
+            The data lack the dimension of the holders, or it is one of their batch dimensions.
+        """
         arrangement, data = self.arrangement, self.data
         coordinates = tuple(
             floats(self.coordinates[name], name, space, span, data.sizes)
             for name, span in zip(arrangement.names, arrangement.spans, strict=True)
         )
         values, weights = _aligned_weights(data, self.weights)
-        codes = None if self.holders is None else self.holders.in_positions(data, arrangement.batch)
+        codes = None
+        if self.holders is not None:
+            dim = self.holders.dim
+            if dim not in data.dims:
+                raise _no_dimension(dim, data)
+            if dim in arrangement.batch:
+                raise ValueError(
+                    f"the holder labels run along {dim!r}, but no fitted coordinate spans it: each of its members is "
+                    f"a fit of its own, which cannot be shared out; fit its coordinate, pool it ({dim}=None), or "
+                    "label another dimension"
+                )
+            codes = HolderCodes(data.dims.index(dim), self.holders.holder_codes, len(self.holders.names))
         array = LazyReader(values) if is_lazily_indexed(values) else values.data
         return Source(array, coordinates, weights, arrangement.layout(), self.name, codes)
 
@@ -340,8 +335,36 @@ def holders_of(holder: Any, data: xr.DataArray | xr.Dataset) -> Holders | None:
             "holder has to be a name or 1-D labels as a DataArray (for example ds.time.dt.year), "
             f"not {type(labels).__name__}{dims}"
         )
-    _check_aligned(labels, data)
-    return _numbered(labels)
+    (dim,) = labels.dims
+    if dim not in data.dims:
+        raise _no_dimension(dim, data)
+    advice = f"select the labels as the data, for example labels.sel({dim}=data.{dim})"
+    if labels.size != data.sizes[dim]:
+        raise ValueError(
+            f"the holder labels have {labels.size} entries along {dim!r} and the data {data.sizes[dim]}; {advice}"
+        )
+    mine, yours = labels.indexes.get(dim), data.indexes.get(dim)
+    if mine is not None and yours is not None and not mine.equals(yours):
+        i = int(np.flatnonzero(mine != yours)[0])
+        raise ValueError(
+            f"the holder labels are for {place(labels[dim], (i,))} where the data have {place(data[dim], (i,))}, at "
+            f"position {i} along {dim!r}; {advice}"
+        )
+    missing = np.flatnonzero(labels.isnull().values)
+    if missing.size:
+        raise ValueError(
+            f"{missing.size} of {labels.size} holder labels along {dim!r} are missing, the first at "
+            f"{place(labels, (int(missing[0]),))}, so these observations belong to nobody; name their holder "
+            "(labels.fillna(...)) or leave them out of labels and data (.dropna and .sel)"
+        )
+    values = labels.values.astype(str) if labels.dtype.kind == "S" else labels.values
+    try:
+        distinct, codes = np.unique(values, return_inverse=True)
+    except TypeError as error:
+        raise ValueError(
+            f"the holder labels along {dim!r} cannot be sorted ({error}); make them all text: labels.astype(str)"
+        ) from error
+    return Holders(tuple(map(label_text, distinct)), dim, codes.astype(np.int32))
 
 
 def _coordinate(name: str, data: xr.DataArray | xr.Dataset) -> xr.DataArray | None:
@@ -365,45 +388,8 @@ def _coordinate(name: str, data: xr.DataArray | xr.Dataset) -> xr.DataArray | No
         ) from error
 
 
-def _check_aligned(labels: xr.DataArray, data: xr.DataArray | xr.Dataset) -> None:
-    (dim,) = labels.dims
-    if dim not in data.dims:
-        raise _no_dimension(dim, data)
-    advice = f"select the labels as the data, for example labels.sel({dim}=data.{dim})"
-    if labels.size != data.sizes[dim]:
-        raise ValueError(
-            f"the holder labels have {labels.size} entries along {dim!r} and the data {data.sizes[dim]}; {advice}"
-        )
-    mine, yours = labels.indexes.get(dim), data.indexes.get(dim)
-    if mine is not None and yours is not None and not mine.equals(yours):
-        i = int(np.flatnonzero(mine != yours)[0])
-        raise ValueError(
-            f"the holder labels are for {place(labels[dim], (i,))} where the data have {place(data[dim], (i,))}, at "
-            f"position {i} along {dim!r}; {advice}"
-        )
-
-
 def _no_dimension(dim: Hashable, data: xr.DataArray | xr.Dataset) -> ValueError:
     what = "the data have" if isinstance(data, xr.Dataset) else f"{data.name or 'the data'!r} has"
     return ValueError(
         f"the holder labels run along {dim!r}, but {what} the dimensions {tuple(data.dims)}; label one of these"
     )
-
-
-def _numbered(labels: xr.DataArray) -> Holders:
-    (dim,) = labels.dims
-    missing = np.flatnonzero(labels.isnull().values)
-    if missing.size:
-        raise ValueError(
-            f"{missing.size} of {labels.size} holder labels along {dim!r} are missing, the first at "
-            f"{place(labels, (int(missing[0]),))}, so these observations belong to nobody; name their holder "
-            "(labels.fillna(...)) or leave them out of labels and data (.dropna and .sel)"
-        )
-    values = labels.values.astype(str) if labels.dtype.kind == "S" else labels.values
-    try:
-        distinct, codes = np.unique(values, return_inverse=True)
-    except TypeError as error:
-        raise ValueError(
-            f"the holder labels along {dim!r} cannot be sorted ({error}); make them all text: labels.astype(str)"
-        ) from error
-    return Holders(tuple(map(label_text, distinct)), dim, codes.astype(np.int32))
