@@ -14,7 +14,7 @@ from xspline import execution
 from xspline.labels import derivatives, files, uncertainty
 from xspline.labels.field_base import SAMPLE, Draws, FieldBase
 from xspline.labels.fit import Fit, Request, lazy_fits, solve_variables
-from xspline.labels.statistics import Data, Statistics, read_meta
+from xspline.labels.statistics import Data, Statistics
 from xspline.solve import Solution, as_penalty, penalty_from_dict
 
 
@@ -46,7 +46,7 @@ class Field(FieldBase[Data]):
     @classmethod
     def from_dataset(cls, dataset: xr.Dataset) -> Field[Any] | Draws[Any]:
         """Return the field, or the draws, in a Dataset that `to_dataset` returned; raises as `open_statistics` does."""
-        meta = read_meta(dataset, "field")
+        meta = files.read_meta(dataset, "field")
         statistics = Statistics.from_dataset(dataset)
         # In schema 1 one penalty, that of all variables, was also the requested one.
         requested = meta["asked"] if "asked" in meta else meta["penalty"]

@@ -15,7 +15,7 @@ from xspline.labels.errors import unknown_name
 from xspline.labels.fit import Fit, Request
 from xspline.labels.read import defaults
 from xspline.labels.read.observations import Variable
-from xspline.labels.statistics import ATTRIBUTE, Data, Statistics
+from xspline.labels.statistics import Data, Statistics
 from xspline.labels.uncertainty import Covariance
 from xspline.solve import penalty_code
 from xspline.spaces import Space
@@ -323,7 +323,7 @@ class FieldBase(files.Stored, Generic[Data]):
         if self.is_lazy:
             return self.compute().to_dataset()
         dataset, penalty = self.statistics.to_dataset(), self.request.penalty
-        meta = json.loads(dataset.attrs[ATTRIBUTE]) | {
+        meta = json.loads(dataset.attrs[files.ATTRIBUTE]) | {
             "content": "field",
             "asked": penalty if isinstance(penalty, str) else penalty.to_dict(),
             "penalties": {name: fit.known_penalty.to_dict() for name, fit in self.fits.items()},
@@ -336,7 +336,7 @@ class FieldBase(files.Stored, Generic[Data]):
         for k, fit in enumerate(self.fits.values()):
             dims = [f"coefficients__{k}__{axis}" for axis in range(fit.coefficients.ndim)]
             contents[f"coefficients__{k}"] = (dims, fit.coefficients)
-        return dataset.assign(contents).assign_attrs({ATTRIBUTE: json.dumps(meta)})
+        return dataset.assign(contents).assign_attrs({files.ATTRIBUTE: json.dumps(meta)})
 
     def _target(self, at: Any, coords: Mapping[str, Any], chunks: Any) -> evaluation.Target:
         s = self.statistics

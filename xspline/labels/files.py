@@ -1,7 +1,16 @@
-"""Zarr stores and NetCDF files, written so that a file is complete once it has its name."""
+"""The files: Zarr stores or NetCDF, written so that a file is complete once it has its name.
+
+A file holds plain arrays and one attribute of JSON; nothing in it is pickled or executed. ``part{i}__{k}__{array}``
+are the arrays of the sums of variable k of part i (`Sums.to_arrays`), ``batch{k}__{name}`` and ``fitted__{name}``
+coordinates and, in the file of a field, ``coefficients__{k}`` the coefficients of variable k. The JSON has the version
+of this layout ("schema"), "content" ("statistics" or "field"), the space, the digest, holder and provenance of each
+part, what the labels say of each variable and, of a field, its penalties and how they were chosen
+(`Statistics.to_dataset`, `Field.to_dataset`).
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -9,10 +18,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from xspline.execution import replacing
 
+#: Version of the layout; a reader refuses a later one.
+SCHEMA = 2
+ATTRIBUTE = "xspline"  # that holds the JSON
 _IN_PART = ("append_dim", "compute", "group", "region")
 
 
@@ -23,6 +36,38 @@ def open_dataset(path: Any, **kwargs: Any) -> xr.Dataset:
             return dataset.load()
     with xr.open_zarr(path, **{"consolidated": False, "chunks": None, **kwargs}) as dataset:
         return dataset.load()
+
+
+def read_meta(dataset: xr.Dataset, content: str) -> dict[str, Any]:
+    """Return the JSON of a file of statistics or of a field; ValueError where the content or the version is another."""
+    if ATTRIBUTE not in dataset.attrs:
+        raise ValueError(f"this is not a file of xspline {content}: it has no attribute {ATTRIBUTE!r}")
+    meta: dict[str, Any] = json.loads(dataset.attrs[ATTRIBUTE])
+    if meta["schema"] > SCHEMA:
+        raise ValueError(
+            f"the file has schema version {meta['schema']} and this xspline reads up to {SCHEMA}; upgrade xspline"
+        )
+    if meta["content"] != content and content == "field":
+        raise ValueError(
+            "the file holds statistics, not a field; read it with xspline.open_statistics and .solve() it"
+        )
+    return meta
+
+
+def stored_coordinate(coordinate: xr.DataArray, prefix: str) -> xr.Variable:
+    """Return a coordinate as it is stored, with dimensions of its own."""
+    loaded = coordinate.variable.compute()
+    return xr.Variable([f"{prefix}{d}" for d in loaded.dims], loaded.values, loaded.attrs)
+
+
+def restored_coordinate(dataset: xr.Dataset, prefix: str, name: str) -> xr.DataArray:
+    """Inverse of `stored_coordinate`; text has a fixed length again, which files do not keep."""
+    variable = dataset[prefix + name].variable
+    values = variable.values
+    if values.dtype.kind in "OT" and values.size and all(isinstance(label, str) for label in values.flat):
+        values = np.array(values.ravel().tolist()).reshape(values.shape)
+    dims = [str(d).removeprefix(prefix) for d in variable.dims]
+    return xr.DataArray(values, dims=dims, name=name, attrs=variable.attrs)
 
 
 class Stored(ABC):

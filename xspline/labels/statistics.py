@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 #: What came in, a DataArray or a Dataset, and so what fields hand back.
 Data = TypeVar("Data", bound=xr.DataArray | xr.Dataset)
 
-#: Version of the layout of the files; a reader refuses a later one.
-SCHEMA = 2
-ATTRIBUTE = "xspline"  # that holds the JSON of a file
-
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -265,12 +261,14 @@ class Statistics(files.Stored, Generic[Data]):
         for k, variable in enumerate(self.variables.values()):
             own = set(variable.batch_dims)
             batch = {n: c for n, c in variable.batch.coords.items() if set(c.dims) <= own}
-            contents |= {f"batch{k}__{n}": _stored(c, f"batch{k}__") for n, c in batch.items()}
+            contents |= {
+                f"batch{k}__{n}": files.stored_coordinate(c, f"batch{k}__") for n, c in batch.items()
+            }
             variables.append({**variable.to_dict(), "batch": [str(n) for n in batch]})
         fitted = {n: c for n, c in (self.fitted or {}).items() if c.dims in ((), (n,))}
-        contents |= {f"fitted__{n}": _stored(c, "fitted__") for n, c in fitted.items()}
+        contents |= {f"fitted__{n}": files.stored_coordinate(c, "fitted__") for n, c in fitted.items()}
         meta = {
-            "schema": SCHEMA,
+            "schema": files.SCHEMA,
             "content": "statistics",
             "space": json.loads(self.space.to_json()),
             "parts": parts,
@@ -279,7 +277,7 @@ class Statistics(files.Stored, Generic[Data]):
             "collapsed": self.collapsed,
             "fitted": sorted(f"fitted__{n}" for n in fitted),
         }
-        return xr.Dataset(contents, attrs={ATTRIBUTE: json.dumps(meta)})
+        return xr.Dataset(contents, attrs={files.ATTRIBUTE: json.dumps(meta)})
 
     @classmethod
     def from_dataset(cls, dataset: xr.Dataset) -> Statistics[Any]:
@@ -290,7 +288,7 @@ class Statistics(files.Stored, Generic[Data]):
         ValueError
             It is of another kind, of a later version, or its contents do not match their digests.
         """
-        meta = read_meta(dataset, "statistics")
+        meta = files.read_meta(dataset, "statistics")
         space = Space.from_json(json.dumps(meta["space"]))
         parts = []
         for described in meta["parts"]:
@@ -307,10 +305,12 @@ class Statistics(files.Stored, Generic[Data]):
             parts.append(part)
         variables = {}
         for k, described in enumerate(meta["variables"]):
-            batch = {name: _restored(dataset, f"batch{k}__", name) for name in described["batch"]}
+            batch = {
+                name: files.restored_coordinate(dataset, f"batch{k}__", name) for name in described["batch"]
+            }
             variables[described["name"]] = Variable.from_dict(described, batch)
         names = [stored.removeprefix("fitted__") for stored in meta["fitted"]]
-        fitted = {name: _restored(dataset, "fitted__", name) for name in names}
+        fitted = {name: files.restored_coordinate(dataset, "fitted__", name) for name in names}
         complete = fitted if len(fitted) == len(space.names) else None
         return cls(space, tuple(parts), variables, meta["is_dataset"], meta["collapsed"], complete)
 
@@ -330,38 +330,6 @@ class Statistics(files.Stored, Generic[Data]):
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"
-
-
-def read_meta(dataset: xr.Dataset, content: str) -> dict[str, Any]:
-    """Return the JSON of a file of statistics or of a field; ValueError where the content or the version is another."""
-    if ATTRIBUTE not in dataset.attrs:
-        raise ValueError(f"this is not a file of xspline {content}: it has no attribute {ATTRIBUTE!r}")
-    meta: dict[str, Any] = json.loads(dataset.attrs[ATTRIBUTE])
-    if meta["schema"] > SCHEMA:
-        raise ValueError(
-            f"the file has schema version {meta['schema']} and this xspline reads up to {SCHEMA}; upgrade xspline"
-        )
-    if meta["content"] != content and content == "field":
-        raise ValueError(
-            "the file holds statistics, not a field; read it with xspline.open_statistics and .solve() it"
-        )
-    return meta
-
-
-def _stored(coordinate: xr.DataArray, prefix: str) -> xr.Variable:
-    """Return a coordinate as it is stored, with dimensions of its own."""
-    loaded = coordinate.variable.compute()
-    return xr.Variable([f"{prefix}{d}" for d in loaded.dims], loaded.values, loaded.attrs)
-
-
-def _restored(dataset: xr.Dataset, prefix: str, name: str) -> xr.DataArray:
-    """Inverse of `_stored`; text has a fixed length again, which files do not keep."""
-    variable = dataset[prefix + name].variable
-    values = variable.values
-    if values.dtype.kind in "OT" and values.size and all(isinstance(label, str) for label in values.flat):
-        values = np.array(values.ravel().tolist()).reshape(values.shape)
-    dims = [str(d).removeprefix(prefix) for d in variable.dims]
-    return xr.DataArray(values, dims=dims, name=name, attrs=variable.attrs)
 
 
 def open_statistics(path: Any, **kwargs: Any) -> Statistics[Any]:

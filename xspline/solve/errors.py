@@ -70,9 +70,9 @@ def nothing_determined(
     observations : int, optional
         Number of observations, if known: the largest of any member.
     """
-    members = observed.shape[-1]
+    batch_size = observed.shape[-1]
     touched: NDArray[np.bool_] = np.asarray(observed.any(axis=-1))
-    lead = "" if members == 1 else f"none of the {members} batch members is determined: "
+    lead = "" if batch_size == 1 else f"none of the {batch_size} batch members is determined: "
     if not touched.any():
         domains = []
         for name, features in zip(space.names, space.features, strict=True):

@@ -267,9 +267,9 @@ class CellTotals:
         self.cells = cells
         self.extents = tuple(span.extent for span in ranges)
         self.offsets = tuple(f.offsets for f in cells.features)
-        stretch, ones = math.prod(self.extents), (1,) * len(self.extents)
-        self.moment = np.zeros((moments, stretch, 1))
-        self.pairs = np.zeros((pairs, stretch, math.prod(self.offsets)))
+        coefficients, ones = math.prod(self.extents), (1,) * len(self.extents)
+        self.moment = np.zeros((moments, coefficients, 1))
+        self.pairs = np.zeros((pairs, coefficients, math.prod(self.offsets)))
         bases = [r.bases(f)[n] for f, r, n in zip(cells.features, ranges, cells.cells.T, strict=True)]
         features, columns, steps = cells.features[::-1], cells.columns[::-1], _steps(self.extents)[::-1]
         self._cells = CellPlan(
