@@ -94,6 +94,7 @@ def test_without_a_cluster_there_is_no_client() -> None:
         assert active_client() is None
 
 
+@pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler:UserWarning")  # of old Dask
 def test_the_client_is_the_one_that_dask_computes_with(client: Client) -> None:
     assert active_client() is client, changed("the client from get_scheduler")
     for scheduler in ("threads", "synchronous"):
@@ -103,6 +104,7 @@ def test_the_client_is_the_one_that_dask_computes_with(client: Client) -> None:
     assert client.submit(lambda: active_client() is None, pure=False).result()
 
 
+@pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler:UserWarning")  # of old Dask
 def test_a_device_is_checked_where_the_sums_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """On threads that is here, even beside a client; on workers it is there."""
     monkeypatch.setitem(sys.modules, "cupy", None)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import xarray as xr
+import zarr
+from packaging.version import Version
 
 import xspline as xs
 from tests.products import sst
@@ -66,6 +68,7 @@ def test_writing_again_replaces(statistics: xs.Statistics, tmp_path: Path, name:
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.skipif(Version(zarr.__version__) < Version("3.1"), reason="zarr 3.0 warns of text of any kind")
 @pytest.mark.filterwarnings("error")
 def test_zarr_is_written_without_warnings_and_text_comes_back(tmp_path: Path) -> None:
     data = sst(months=12).isel(lat=slice(0, 3)).assign_coords(lat=["north", "middle", "south"])
@@ -80,7 +83,7 @@ def test_zarr_is_written_without_warnings_and_text_comes_back(tmp_path: Path) ->
 
 def test_a_store_is_not_replaced_unless_asked(statistics: xs.Statistics, tmp_path: Path) -> None:
     statistics.to_zarr(tmp_path / "a.zarr")
-    with pytest.raises(FileExistsError, match="already contains data"):
+    with pytest.raises(FileExistsError, match=r"already contains data|is not empty"):
         statistics.to_zarr(tmp_path / "a.zarr")
     statistics.collapse("b").to_zarr(tmp_path / "a.zarr", group="b")
     assert xs.open_statistics(tmp_path / "a.zarr").holders == ("a",)
