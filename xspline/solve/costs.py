@@ -40,6 +40,10 @@ class CostModel:
         Vectors of P numbers that a direct spectral solve holds. Counted in the code.
     iterative_vectors : int
         Vectors of P numbers that conjugate gradients and products hold, about. Counted in the code.
+    front_slowdown : float
+        Time of a flop in the small matrices of nested dissection over that of a flop of a wide band.
+    front_flops : float
+        Flops that LAPACK does in the time that such a matrix takes by number: calls, and entries that are moved.
     dense_matrices : int
         Matrices that a dense solver works with: a system, its root and its inverse.
     searched_solvers : int
@@ -85,6 +89,8 @@ class CostModel:
     max_gpu_coefficients: int = 46_340
     spectral_vectors: int = 9
     iterative_vectors: int = 18
+    front_slowdown: float = 1.0
+    front_flops: float = 5e6
     dense_matrices: int = 3
     searched_solvers: int = 3
     threaded_flops: float = 1e9

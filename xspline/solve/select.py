@@ -9,6 +9,7 @@ from functools import cached_property
 
 from xspline.solve.costs import GIB
 from xspline.solve.direct.band import Ordering, narrowest
+from xspline.solve.direct.dissection import cost_of
 from xspline.solve.errors import TooLargeError
 from xspline.solve.multigrid.schwarz import inverse_costs
 from xspline.solve.multigrid.spaces import MAX_AXES
@@ -24,6 +25,7 @@ SOLVERS = {
     "separable": "G is one product, with factors on whose coordinates all terms of the penalty agree, and others (a "
     "static mask): eigenvectors of the former, banded Cholesky factorisations over the latter",
     "banded": "any system: a Cholesky factorisation of a band",
+    "dissection": "any system: a Cholesky factorisation by nested dissection, box by box; wide bands in two coordinates",
     "dense": "any system: a Cholesky factorisation of a full matrix",
     ITERATIVE: f"any system over up to {MAX_AXES} coordinates: conjugate gradients with multigrid, no error bars",
 }
@@ -224,6 +226,18 @@ class _Structure:
         reason = f"{self.general_reason}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
         nbytes = self.band_bytes(self.systems, ordering)
         return Choice("banded", reason, nbytes, self.systems * _band_operations(ordering))
+
+    def dissection(self) -> Choice:
+        frame, costs, size = self.frame, self.resources.costs, self.ordering.size
+        cost = cost_of(frame)
+        reason = f"{self.general_reason}; nested dissection of {size} coefficients takes {cost.fronts} small matrices"
+        pairs = 8 * size * math.prod(frame.offsets)
+        entries = size * (math.prod(2 * o - 1 for o in frame.offsets) + 1) // 2
+        # Beside L: pairs, index arrays of the entries and their sorting, and what waits for its parents.
+        working = 8 * (cost.numbers + self.resources.cores * cost.waiting) + 2 * pairs + 40 * entries
+        nbytes = int(min(self.systems * (8 * cost.numbers + pairs), self.kept)) + working
+        operations = costs.front_slowdown * cost.operations + costs.front_flops * cost.fronts
+        return Choice("dissection", reason, nbytes, self.systems * operations)
 
     def dense(self) -> Choice:
         """A full matrix; on a GPU if it fits there and is worth the transfer."""
