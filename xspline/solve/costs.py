@@ -69,6 +69,9 @@ class CostModel:
     close_search_flops : float
         Flops of a factorisation from which a search for the smoothing ends at a step of 2 % in λ, which leaves an
         error of its square and saves one or two factorisations. Chosen.
+    coarse_share : float
+        Share of the flops of a factorisation up to which one with fewer knots may give the start; those beyond save less
+        than they cost. Chosen.
     max_exact_reml_flops : float
         Flops of a factorisation, a minute, from which iterations estimate REML. Chosen.
     max_coarse_flops : float
@@ -102,7 +105,8 @@ class CostModel:
     min_batch: int = 32
     serial_product_flops: float = 1e7
     coarse_start_flops: float = 1e9
-    close_search_flops: float = 3e10
+    close_search_flops: float = 1e10
+    coarse_share: float = 0.25
     max_exact_reml_flops: float = 2e12
     max_coarse_flops: float = 3e11
     exact_reml_entries: int = 150**2

@@ -286,7 +286,7 @@ class Problem:
         """Where the search starts: where those of coarser problems end, if a factorisation of this one takes long.
 
         Coordinates are refined one at a time, first the one that is least smooth: its strength is the most wrong where
-        knots are missing, and all problems but the last remain much smaller than this one.
+        knots are missing. Problems that would cost a good part of this one are left out.
         """
         names, problem, costs = self.model.names, self, self.model.resources.costs
         halvings = dict.fromkeys(self.model.space.names, 0)  # how often every second knot has been removed
@@ -297,9 +297,10 @@ class Problem:
             for name, before, after in zip(halvings, *shapes, strict=True):
                 halvings[name] += before != after
             problem = coarse
-        rho = problem.bounds.start
-        while any(halvings.values()) and not (self.estimated and problem.operations > costs.max_coarse_flops):
-            rho = problem.search(rho, ROUGHLY)[0].rho
+        rho, searched = problem.bounds.start, self.estimated
+        most = costs.max_coarse_flops if self.estimated else costs.coarse_share * self.operations
+        while any(halvings.values()) and not (searched and problem.operations > most):
+            rho, searched = problem.search(rho, ROUGHLY)[0].rho, True
             smoothness = dict(zip(names, rho - problem.bounds.start, strict=True))
             halvings[min((n for n in names if halvings[n]), key=lambda n: smoothness[n])] -= 1
             problem = self
