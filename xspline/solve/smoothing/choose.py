@@ -27,7 +27,7 @@ from xspline.sums import Gram, Sums, leave_one_out
 
 ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
-ROUGHLY = 0.1  # the step in log λ that ends a search of a coarser problem
+ROUGHLY = 0.3  # the step in log λ that a search of a coarser problem ends with
 CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what remains is of the order of its square
 ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
@@ -251,8 +251,8 @@ class Problem:
     method: str
     parts: Sequence[Sums]
 
-    def search(self, start: Array, near: float = NEAR) -> tuple[State[Score], int]:
-        """The minimum, and how many factorisations it took."""
+    def search(self, start: Array, near: float = NEAR, *, unseen: bool = False) -> tuple[State[Score], int]:
+        """The minimum, and how many factorisations it took; see `minimise`."""
         evaluations, included = 0, None
 
         def score(rho: Array) -> Score:
@@ -264,7 +264,7 @@ class Problem:
             return point
 
         with on_cores(self.model.resources.cores):
-            minimum = minimise(score, start, self.bounds.lower, self.bounds.upper, near)
+            minimum = minimise(score, start, self.bounds.lower, self.bounds.upper, near, unseen=unseen)
         return minimum, evaluations * (len(self.parts) if self.method == "holders" else 1)
 
     def score(self, rho: Array, included: Mask | None = None) -> Score:
@@ -300,7 +300,7 @@ class Problem:
         rho, searched = problem.bounds.start, self.estimated
         most = costs.max_coarse_flops if self.estimated else costs.coarse_share * self.operations
         while any(halvings.values()) and not (searched and problem.operations > most):
-            rho, searched = problem.search(rho, ROUGHLY)[0].rho, True
+            rho, searched = problem.search(rho, ROUGHLY, unseen=True)[0].rho, True
             smoothness = dict(zip(names, rho - problem.bounds.start, strict=True))
             halvings[min((n for n in names if halvings[n]), key=lambda n: smoothness[n])] -= 1
             problem = self
