@@ -102,7 +102,9 @@ def candidates(
         )
     resources = resources or Resources.here()
     costs, kept = resources.costs, bytes_kept(resources, exact)
-    structure = _Structure(gram, product_of(gram, frame), penalty, frame, kept, resources)
+    # Whoever needs the inverse searches for the smoothing, and holds the solvers of several strengths at a time.
+    held = costs.searched_solvers if exact else 1
+    structure = _Structure(gram, product_of(gram, frame), penalty, frame, kept, held, resources)
     proposals: list[Choice | None] = [
         getattr(structure, name)() for name in (SOLVERS if solver is None else (solver,))
     ]
@@ -132,7 +134,9 @@ class _Structure:
     penalty : Gram
     frame : Frame
     kept : float
-        Bytes of factorisations that are kept.
+        Bytes of factorisations that a solver keeps.
+    held : int
+        Solvers that exist at a time.
     resources : Resources
     """
 
@@ -141,6 +145,7 @@ class _Structure:
     penalty: Gram
     frame: Frame
     kept: float
+    held: int
     resources: Resources
 
     @cached_property
@@ -177,8 +182,14 @@ class _Structure:
         """Of bands and of the pairs of their inverses, as far as they are kept, and of those in the making."""
         band = 8 * ordering.size * (ordering.bandwidth + 1)
         pairs = 8 * ordering.size * math.prod(ordering.frame.offsets)
-        working = side_by_side(systems, ordering, self.resources) * (band + 2 * pairs)
-        return int(min(systems * (band + pairs), self.kept)) + working
+        # A single band is factorised where it is kept; of several some may be in the making beside those that are.
+        making = side_by_side(systems, ordering, self.resources)
+        working = 2 * making * pairs + (making * band if systems > 1 else pairs)
+        return self.kept_bytes(systems, band + pairs) + working
+
+    def kept_bytes(self, systems: int, nbytes: int) -> int:
+        """Of the factorisations and inverses that are kept, so many bytes a system; one system always is."""
+        return self.held * int(min(systems * nbytes, max(self.kept, nbytes)))
 
     # --- what each solver of `SOLVERS` proposes, if it takes the system
 
@@ -234,8 +245,8 @@ class _Structure:
         pairs = 8 * size * math.prod(frame.offsets)
         entries = size * (math.prod(2 * o - 1 for o in frame.offsets) + 1) // 2
         # Beside L: pairs, index arrays of the entries and their sorting, and what waits for its parents.
-        working = 8 * (cost.numbers + self.resources.cores * cost.waiting) + 2 * pairs + 40 * entries
-        nbytes = int(min(self.systems * (8 * cost.numbers + pairs), self.kept)) + working
+        working = 8 * self.resources.cores * cost.waiting + 2 * pairs + 40 * entries
+        nbytes = self.kept_bytes(self.systems, 8 * cost.numbers + pairs) + working
         operations = costs.front_slowdown * cost.operations + costs.front_flops * cost.fronts
         return Choice("dissection", reason, nbytes, self.systems * operations)
 
@@ -243,7 +254,7 @@ class _Structure:
         """A full matrix; on a GPU if it fits there and is worth the transfer."""
         size, systems, costs = self.ordering.size, self.systems, self.resources.costs
         reason = f"a bandwidth of {self.ordering.bandwidth} is wide for {size} coefficients"
-        nbytes = int(min(systems * 8 * size**2, self.kept)) + costs.dense_matrices * 8 * size**2
+        nbytes = self.kept_bytes(systems, 8 * size**2) + costs.dense_matrices * 8 * size**2
         choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, systems * size**3 / 3)
         operations = systems * costs.transfer_flops + choice.operations / costs.gpu_speedup
         if gpu_room(self.resources, size) < 8 * size**2 or operations >= choice.operations:

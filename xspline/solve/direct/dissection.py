@@ -346,8 +346,8 @@ def _pairs(frame: Frame, number: Index) -> Iterator[tuple[Index, Index, Index]]:
             if along is None or not flips[along]:  # an entry and its transpose
                 pairs = zip(firsts, frame.sizes, offset, flips, strict=True)
                 ends = [((k + o) % n, k) if flip else (k, (k + o) % n) for k, n, o, flip in pairs]
-                one, other = (number[np.ix_(*side)].ravel() for side in zip(*ends, strict=True))
-                yield _small(source), _small(np.minimum(one, other)), _small(np.maximum(one, other))
+                first, second = (number[np.ix_(*side)].ravel() for side in zip(*ends, strict=True))
+                yield _small(source), _small(np.minimum(first, second)), _small(np.maximum(first, second))
 
 
 def _small(index: Index) -> Index:

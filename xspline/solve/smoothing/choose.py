@@ -15,7 +15,7 @@ from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_det
 from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness, spline_degrees
-from xspline.solve.select import Choice, candidates
+from xspline.solve.select import ITERATIVE, Choice, candidates
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, OfFit, Reml, Score
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
 from xspline.solve.smoothing.newton import NEAR, State, minimise
@@ -212,14 +212,21 @@ def choice_for(
     names, order = smoothed(space, penalty)
     matrix, frame = Roughness(dict.fromkeys(names, 1.0), order).gram(space), space.frame
     resources = resources or Resources.here()
-    iterative = None  # the first that does, if it is worth it or asked for, and there is one system only
-    if penalty == "reml" and int(distinct(gram)[1].max(initial=0)) == 0:
+    single = penalty == "reml" and int(distinct(gram)[1].max(initial=0)) == 0
+
+    def iterating(name: str | None) -> Choice | None:
+        """The first that does, if it is worth it or asked for, and there is one system only."""
         with suppress(ValueError):
-            proposed = candidates(gram, matrix, frame, solver, resources=resources)
-            iterative = next((choice for choice in proposed if not choice.exact), None)
+            proposed = candidates(gram, matrix, frame, name, resources=resources) if single else []
+            return next((choice for choice in proposed if not choice.exact), None)
+        return None
+
+    iterative = iterating(solver)
     try:
         exact = candidates(gram, matrix, frame, solver, exact=True, resources=resources)[0]
     except ValueError as error:
+        if iterative is None and solver is None:  # one solve would fit in memory, the search does not
+            iterative = iterating(ITERATIVE)
         if iterative is None:
             raise
         return replace(iterative, memory_refusal=error.cause if isinstance(error, TooLargeError) else "")
