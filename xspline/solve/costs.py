@@ -46,6 +46,9 @@ class CostModel:
     front_flops : float
         Flops in the time that each of these matrices takes besides, some 0.4 ms: half of it for calls and for entries that
         are moved, half for the index arrays of the tree.
+    probing_vectors : int
+        Vectors of P numbers that multigrid solves for at a time, with their residuals and directions, and its probes.
+        Measured: some 180 over 48 x 96 coefficients.
     dense_matrices : int
         Matrices that a dense solver works with: a system, its root and its inverse.
     searched_solvers : int
@@ -81,6 +84,10 @@ class CostModel:
     exact_reml_entries, exact_gcv_entries : int
         P² times the number of systems up to which traces of products of inverses, which take P solves a system, are
         exact: for REML, whose Hessian alone needs them, and for GCV, whose gradient does. Chosen.
+    most_draws, least_draws, drawn_numbers : int
+        Draws from which these traces are estimated beyond, over all systems: the most, as many as GCV takes; for REML,
+        where they only steer, as many as have so many numbers together, but so many at least: the more coefficients, the
+        less each of them scatters. Chosen.
     """
 
     iterative_handicap_flops: float = 5e11
@@ -96,6 +103,7 @@ class CostModel:
     iterative_vectors: int = 18
     front_slowdown: float = 1.0
     front_flops: float = 1e7
+    probing_vectors: int = 200
     dense_matrices: int = 3
     searched_solvers: int = 3
     threaded_flops: float = 1e9
@@ -113,6 +121,14 @@ class CostModel:
     max_coarse_flops: float = 3e11
     exact_reml_entries: int = 150**2
     exact_gcv_entries: int = 1500**2
+    most_draws: int = 32
+    least_draws: int = 4
+    drawn_numbers: int = 1 << 18
+
+    def draws(self, size: int, steering: bool = True) -> int:
+        """Draws of P numbers for the second derivatives of a score, which steer a search or enter its gradient."""
+        fewest = self.least_draws if steering else self.most_draws
+        return min(self.most_draws, max(fewest, self.drawn_numbers // size))
 
 
 COSTS = CostModel()

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from xspline.solve.costs import GIB
 from xspline.solve.direct.band import Ordering, narrowest
+from xspline.solve.direct.cholesky import PANEL
 from xspline.solve.direct.dissection import cost_of
 from xspline.solve.errors import TooLargeError
 from xspline.solve.multigrid.schwarz import inverse_costs
@@ -180,16 +181,24 @@ class _Structure:
 
     def band_bytes(self, systems: int, ordering: Ordering) -> int:
         """Of bands and of the pairs of their inverses, as far as they are kept, and of those in the making."""
-        band = 8 * ordering.size * (ordering.bandwidth + 1)
-        pairs = 8 * ordering.size * math.prod(ordering.frame.offsets)
-        # A single band is factorised where it is kept; of several some may be in the making beside those that are.
+        size, frame, spans = ordering.size, ordering.frame, ordering.spans
+        band = 8 * size * (ordering.bandwidth + 1)
+        pairs, stripes = 8 * size * math.prod(frame.offsets), 4 * size * (math.prod(2 * s + 1 for s in spans) + 1)
+        # A single band is factorised where it is kept; of several some may be in the making beside those that are. What
+        # an inverse takes besides is a window of two bandwidths, its stripes, and pairs in either order.
         making = side_by_side(systems, ordering, self.resources)
-        working = 2 * making * pairs + (making * band if systems > 1 else pairs)
-        return self.kept_bytes(systems, band + pairs) + working
+        window = 8 * (2 * ordering.bandwidth + PANEL[1]) ** 2
+        working = making * (2 * stripes + 5 * pairs + window + (band if systems > 1 else 0))
+        return self.kept_bytes(systems, band + 2 * pairs) + working + self.search_bytes(size)
 
     def kept_bytes(self, systems: int, nbytes: int) -> int:
         """Of the factorisations and inverses that are kept, so many bytes a system; one system always is."""
         return self.held * int(min(systems * nbytes, max(self.kept, nbytes)))
+
+    def search_bytes(self, size: int) -> int:
+        """Of the draws that second derivatives of a score are made of, with their images for each term of the penalty."""
+        draws = self.resources.costs.draws(size) if self.held > 1 else 0
+        return 8 * size * draws * (4 + 4 * len(self.penalty.terms))
 
     # --- what each solver of `SOLVERS` proposes, if it takes the system
 
@@ -245,8 +254,8 @@ class _Structure:
         pairs = 8 * size * math.prod(frame.offsets)
         entries = size * (math.prod(2 * o - 1 for o in frame.offsets) + 1) // 2
         # Beside L: pairs, index arrays of the entries and their sorting, and what waits for its parents.
-        working = 8 * self.resources.cores * cost.waiting + 2 * pairs + 40 * entries
-        nbytes = self.kept_bytes(self.systems, 8 * cost.numbers + pairs) + working
+        working = 8 * self.resources.cores * cost.waiting + 5 * pairs + 40 * entries + self.search_bytes(size)
+        nbytes = self.kept_bytes(self.systems, 8 * cost.numbers + 2 * pairs) + working
         operations = costs.front_slowdown * cost.operations + costs.front_flops * cost.fronts
         return Choice("dissection", reason, nbytes, self.systems * operations)
 
@@ -254,7 +263,7 @@ class _Structure:
         """A full matrix; on a GPU if it fits there and is worth the transfer."""
         size, systems, costs = self.ordering.size, self.systems, self.resources.costs
         reason = f"a bandwidth of {self.ordering.bandwidth} is wide for {size} coefficients"
-        nbytes = self.kept_bytes(systems, 8 * size**2) + costs.dense_matrices * 8 * size**2
+        nbytes = self.kept_bytes(systems, 8 * size**2) + costs.dense_matrices * 8 * size**2 + self.search_bytes(size)
         choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, systems * size**3 / 3)
         operations = systems * costs.transfer_flops + choice.operations / costs.gpu_speedup
         if gpu_room(self.resources, size) < 8 * size**2 or operations >= choice.operations:
@@ -277,7 +286,7 @@ class _Structure:
             f"{self.general_reason}; a bandwidth of {self.ordering.bandwidth} over {size} coefficients would "
             "take longer than iterations"
         )
-        nbytes = int(LEVELS * systems * (4 * numbers + 8 * pairs)) + 3 * 8 * pairs
+        nbytes = int(LEVELS * systems * (4 * numbers + 8 * pairs)) + 8 * (3 * pairs + costs.probing_vectors * size)
         operations *= costs.flop_penalty * LEVELS * systems
         return Choice(ITERATIVE, reason, nbytes, operations, exact=False)
 

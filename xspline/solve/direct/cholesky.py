@@ -175,7 +175,9 @@ class DenseCholesky(Cholesky):
 
     def __init__(self, matrix: Array) -> None:
         scale = unit_scale(np.diagonal(matrix))
-        factor, info = lapack.dpotrf(matrix / scale / scale[:, None], lower=1, clean=0)
+        scaled = matrix / scale
+        scaled /= scale[:, None]
+        factor, info = lapack.dpotrf(scaled, lower=1, clean=0)
         super().__init__(factor, scale, np.diagonal(factor), info)
 
     def solve(self, rhs: Array, which: Which | None = None) -> Array:
@@ -189,8 +191,10 @@ class DenseCholesky(Cholesky):
     def inverse_pairs(self, ordering: Ordering) -> Array:
         """Pair form of A⁻¹, [K.., O.., 1]; the matrix is in the order of the Space, whatever the ordering."""
         inverse, _ = lapack.dpotri(self.factor, lower=1)
-        lower = np.tril(inverse, -1)
-        inverse = (lower + lower.T + np.diag(np.diag(inverse))) / self.scale / self.scale[:, None]
+        inverse = np.tril(inverse)
+        inverse += np.tril(inverse, -1).T
+        inverse /= self.scale
+        inverse /= self.scale[:, None]
         cells = inverse.reshape(*ordering.frame.sizes, *ordering.frame.sizes)
         return gather_entries(lambda rows, columns: cells[rows + columns], ordering.frame)[..., None]
 

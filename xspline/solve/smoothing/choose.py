@@ -218,7 +218,8 @@ def choice_for(
         """The first that does, if it is worth it or asked for, and there is one system only."""
         with suppress(ValueError):
             proposed = candidates(gram, matrix, frame, name, resources=resources) if single else []
-            return next((choice for choice in proposed if not choice.exact), None)
+            held = resources.costs.searched_solvers
+            return next((replace(c, nbytes=held * c.nbytes) for c in proposed if not c.exact), None)
         return None
 
     iterative = iterating(solver)

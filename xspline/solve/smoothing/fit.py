@@ -27,8 +27,6 @@ from xspline.solve.solution import factorise
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
 
-DRAWS = 32  # over all systems
-LEAST_DRAWS, DRAWN_NUMBERS = 4, 2**18  # where they only steer: the more coefficients, the less each draw scatters
 SLAB = 2**23  # numbers of one array of draws
 SMALLEST = 1e-290  # a residual sum of squares that may be divided by
 ROUNDING = 2e-15  # of the power of the data: what a residual sum of squares loses
@@ -203,8 +201,7 @@ class PenalisedFit:
         # Columns z, [K.., m, b..], of which the sum of zzᵀ is the identity, or is that on average.
         batch, size = self.factorisation.determined.shape, self.size
         systems = math.prod(batch)
-        draws = min(DRAWS, max(LEAST_DRAWS, DRAWN_NUMBERS // size)) if self.steering else DRAWS
-        count = size if self.exact else max(2, draws // systems)
+        count = size if self.exact else max(2, self.model.resources.costs.draws(size, self.steering) // systems)
         step, rng = max(1, SLAB // (size * systems * len(self.terms))), np.random.default_rng(0)
         for start in range(0, count, step):
             m = min(step, count - start)
