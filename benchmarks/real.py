@@ -18,13 +18,25 @@ from scipy import ndimage
 import xspline as xs
 from benchmarks import measure
 
-HEADER = ("coefficients", "data", "solver", "λ given, s", "REML, s", "ratio", "factorisations", "stderr, s", "peak, GB")
+HEADER = (
+    "coefficients",
+    "data",
+    "solver",
+    "λ given, s",
+    "REML, s",
+    "ratio",
+    "factorisations",
+    "stderr, s",
+    "peak, GB",
+)
 EDDIES, NOISE = (2.0, 6.0, 25.0), 0.3  # degrees; over the standard deviation of the eddies
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--solver", help="by name, in all solves")
-    parser.add_argument("--only", choices=("half", "full"), nargs="*", default=("half", "full"), help="180 or 360 rows")
+    parser.add_argument(
+        "--only", choices=("half", "full"), nargs="*", default=("half", "full"), help="180 or 360 rows"
+    )
 
 
 def sea() -> xr.DataArray:
@@ -44,16 +56,24 @@ def values(step: float) -> xr.DataArray:
     lat, lon = np.arange(-90 + step / 2, 90, step), np.arange(step / 2, 360, step)
     field = np.zeros((lat.size, lon.size))
     for scale in EDDIES:
-        eddies = ndimage.gaussian_filter(rng.standard_normal(field.shape), scale / step, mode=("nearest", "wrap"))
+        eddies = ndimage.gaussian_filter(
+            rng.standard_normal(field.shape), scale / step, mode=("nearest", "wrap")
+        )
         field += eddies / eddies.std()
     field += NOISE * rng.standard_normal(field.shape)
-    coordinates = {"lat": ("lat", lat, {"units": "degrees_north"}), "lon": ("lon", lon, {"units": "degrees_east"})}
+    coordinates = {
+        "lat": ("lat", lat, {"units": "degrees_north"}),
+        "lon": ("lon", lon, {"units": "degrees_east"}),
+    }
     data = xr.DataArray(field, coordinates, ("lat", "lon"), "u")
     return data.where(ocean.sel(lat=lat, lon=lon, method="nearest").to_numpy())
 
 
 def statistics(rows: int, step: float) -> xs.Statistics:
-    bases = {"lat": xs.BSpline(rows, domain=(-90, 90)), "lon": xs.BSpline(2 * rows, domain=(0, 360), period=360)}
+    bases = {
+        "lat": xs.BSpline(rows, domain=(-90, 90)),
+        "lon": xs.BSpline(2 * rows, domain=(0, 360), period=360),
+    }
     made = xs.statistics(values(step), bases)
     made.total("u")
     return made

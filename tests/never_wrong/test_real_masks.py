@@ -21,13 +21,23 @@ def ocean(rows: int, seed: int = 0) -> xr.DataArray:
     rng = np.random.default_rng(seed)
     lat, lon = -90 + 180 * (np.arange(rows) + 0.5) / rows, 360 * (np.arange(2 * rows) + 0.5) / (2 * rows)
     a, b = np.radians(lat)[:, None], np.radians(lon)
-    values = np.sin(5 * a) * np.cos(3 * b) + np.cos(11 * a + 7 * b) + 0.3 * rng.standard_normal((rows, 2 * rows))
-    coordinates = {"lat": ("lat", lat, {"units": "degrees_north"}), "lon": ("lon", lon, {"units": "degrees_east"})}
-    return xr.DataArray(values, coordinates, ("lat", "lon"), "u").where(np.sin(3 * b) + np.cos(2 * b + 4 * a) < 0.8)
+    values = (
+        np.sin(5 * a) * np.cos(3 * b) + np.cos(11 * a + 7 * b) + 0.3 * rng.standard_normal((rows, 2 * rows))
+    )
+    coordinates = {
+        "lat": ("lat", lat, {"units": "degrees_north"}),
+        "lon": ("lon", lon, {"units": "degrees_east"}),
+    }
+    return xr.DataArray(values, coordinates, ("lat", "lon"), "u").where(
+        np.sin(3 * b) + np.cos(2 * b + 4 * a) < 0.8
+    )
 
 
 def bases(rows: int) -> dict[str, Any]:
-    return {"lat": xs.BSpline(rows, domain=(-90, 90)), "lon": xs.BSpline(2 * rows, domain=(0, 360), period=360)}
+    return {
+        "lat": xs.BSpline(rows, domain=(-90, 90)),
+        "lon": xs.BSpline(2 * rows, domain=(0, 360), period=360),
+    }
 
 
 @pytest.mark.parametrize(("rows", "memory"), [(180, 1.5e9), (360, 8e9)])
@@ -53,7 +63,9 @@ def test_the_memory_of_the_plan_holds_for_every_solver(solver: str, penalty: Any
     """The peak of a solve and its edf, above the sums that it starts from."""
     rows = 24 if solver == "dense" else 48
     data = ocean(rows)
-    planned = next(r for r in xs.plan(data, bases(rows), penalty=penalty, solver=solver).rows if r.mask == "any")
+    planned = next(
+        r for r in xs.plan(data, bases(rows), penalty=penalty, solver=solver).rows if r.mask == "any"
+    )
     statistics = xs.statistics(data, bases(rows))
     statistics.solve(xs.Roughness(1e-3), solver=solver)  # imports and compiles
     tracemalloc.start()

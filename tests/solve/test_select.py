@@ -165,7 +165,8 @@ def test_other_misfits() -> None:
     with pytest.raises(ValueError, match="whose weights or gaps differ within the batch"):
         select(made("gaps", (4,)), ridge, frame, "spectral")
     with pytest.raises(
-        ValueError, match="unknown solver 'lu': choose one of spectral, separable, banded, dissection, dense, iter"
+        ValueError,
+        match="unknown solver 'lu': choose one of spectral, separable, banded, dissection, dense, iter",
     ):
         select(gram, ridge, frame, "lu")
 
@@ -220,7 +221,9 @@ def test_iterations_where_factors_take_minutes(size: int, name: str, exact: str)
         assert choice.nbytes < 1e9
 
 
-@pytest.mark.parametrize(("rows", "name"), [(12, "banded"), (30, "banded"), (180, "dissection"), (360, "dissection")])
+@pytest.mark.parametrize(
+    ("rows", "name"), [(12, "banded"), (30, "banded"), (180, "dissection"), (360, "dissection")]
+)
 def test_nested_dissection_where_a_band_over_two_coordinates_is_wide(rows: int, name: str) -> None:
     bases = {"lat": BSpline(rows, domain=(0, 1)), "lon": BSpline(2 * rows, domain=(0, 1), period=1.0)}
     space = Space(bases, axes={n: Axis() for n in bases})
@@ -258,7 +261,10 @@ def test_a_choice_that_is_estimated_for_lack_of_memory_warns() -> None:
     space = Space(bases, axes={n: Axis() for n in "abc"})
     case, gram = gaps(space, np.random.default_rng(0))
     sums, frame, penalty = case.sums(gram), space.frame, Roughness(1.0).gram(space)
-    needs = {name: select(gram, penalty, frame, name).nbytes for name in ("banded", "dissection", "dense", "iterative")}
+    needs = {
+        name: select(gram, penalty, frame, name).nbytes
+        for name in ("banded", "dissection", "dense", "iterative")
+    }
     assert needs["iterative"] < min(needs["banded"], needs["dissection"], needs["dense"])
     small = on(memory=needs["iterative"] + 1)
     message = r"estimated from random probes, not computed: a \w+ solve for P = 1728 coefficients needs about .* GiB"

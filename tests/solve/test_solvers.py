@@ -261,7 +261,9 @@ def test_lapack_with_and_without_the_lock(monkeypatch: pytest.MonkeyPatch, offer
     divide(front[9:], front[:9], transposed=False)
     inverse = np.asfortranarray(np.tril(front[:9]))
     assert potri(inverse) == 0
-    np.testing.assert_allclose(np.tril(inverse), np.tril(np.linalg.inv(lower @ lower.T)), rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(
+        np.tril(inverse), np.tril(np.linalg.inv(lower @ lower.T)), rtol=1e-10, atol=1e-13
+    )
     front[2, 2] = -1.0
     assert potrf(front[:9]) == 3
 

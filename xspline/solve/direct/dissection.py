@@ -225,7 +225,9 @@ class Tree:
 
     def __init__(self, frame: Frame, leaf: int = LEAF) -> None:
         self.frame, self._rule = frame, Rule(_thickness(frame), leaf)
-        self.number = np.full(frame.sizes, -1, dtype=np.int64)  # in the order of elimination, of each coefficient
+        self.number = np.full(
+            frame.sizes, -1, dtype=np.int64
+        )  # in the order of elimination, of each coefficient
         self.nodes: list[Node] = []
         around: list[list[Index]] = []  # of each node the indices of its box and what it meets, by axis
         self._add(_whole(frame), (0,) * len(frame.sizes), around)
@@ -288,7 +290,10 @@ class Tree:
             roots += [(depth + 1, child) for child in self.nodes[largest].children]
         levels = sorted({depth for depth, _ in above}, reverse=True)
         return [
-            [list(range(root - sizes[root] + 1, root + 1)) for _, root in sorted(roots, key=lambda root: root[1])],
+            [
+                list(range(root - sizes[root] + 1, root + 1))
+                for _, root in sorted(roots, key=lambda root: root[1])
+            ],
             *([[node] for at, node in above if at == level] for level in levels),
         ]
 
@@ -298,7 +303,9 @@ class Tree:
         owners = np.repeat(np.arange(len(self.nodes)), [node.pivots for node in self.nodes])
         # A matrix by rows sorts its entries in linear time, and keeps their order within a row.
         shape = len(self.nodes), len(source)
-        grouped = sparse.csr_array((np.ones(len(source), dtype=np.int8), (owners[column], np.arange(len(source)))), shape)
+        grouped = sparse.csr_array(
+            (np.ones(len(source), dtype=np.int8), (owners[column], np.arange(len(source)))), shape
+        )
         order, place = grouped.indices, np.empty(self.number.size, dtype=np.int64)
         source, column, row = source[order], column[order], row[order]
         target = np.empty_like(source)

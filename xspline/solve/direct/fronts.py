@@ -95,7 +95,9 @@ class DissectionCholesky(Cholesky):
         def invert(i: int) -> None:
             node, beyond = tree.nodes[i], waiting.pop(i)
             columns = _inverse_columns(self.factor[i], beyond)
-            values[node.entries] = self._scaled(node, columns.reshape(-1, order="F")[tree.target[node.entries]])
+            values[node.entries] = self._scaled(
+                node, columns.reshape(-1, order="F")[tree.target[node.entries]]
+            )
             for child, runs in zip(node.children, node.runs, strict=True):
                 waiting[child] = _part(columns, beyond, runs)
 
@@ -114,9 +116,7 @@ class DissectionCholesky(Cholesky):
             piece = functools.partial(_visit, visit, tasks)
             run(piece, [[(i, i + 1) for i in range(len(tasks))]], split=self.threaded)
 
-    def _eliminate(
-        self, node: Node, flat: Array, below: Sequence[Array | None]
-    ) -> tuple[Array, Array, int]:
+    def _eliminate(self, node: Node, flat: Array, below: Sequence[Array | None]) -> tuple[Array, Array, int]:
         """Columns of L of a node, what it leaves to its parent, and what LAPACK says."""
         size, pivots = node.pivots + len(node.boundary), node.pivots
         panel = np.zeros((size, pivots), order="F")
@@ -154,7 +154,9 @@ def _extend(panel: Array, update: Array, addition: Array, runs: Sequence[Run]) -
         columns = slice(column.front - back, column.front - back + column.length)
         for row in runs[i:]:
             rows = slice(row.front - back, row.front - back + row.length)
-            into[rows, columns] += addition[row.own : row.own + row.length, column.own : column.own + column.length]
+            into[rows, columns] += addition[
+                row.own : row.own + row.length, column.own : column.own + column.length
+            ]
 
 
 def _inverse_columns(panel: Array, beyond: Array) -> Array:

@@ -201,7 +201,9 @@ class PenalisedFit:
         # Columns z, [K.., m, b..], of which the sum of zzᵀ is the identity, or is that on average.
         batch, size = self.factorisation.determined.shape, self.size
         systems = math.prod(batch)
-        count = size if self.exact else max(2, self.model.resources.costs.draws(size, self.steering) // systems)
+        count = (
+            size if self.exact else max(2, self.model.resources.costs.draws(size, self.steering) // systems)
+        )
         step, rng = max(1, SLAB // (size * systems * len(self.terms))), np.random.default_rng(0)
         for start in range(0, count, step):
             m = min(step, count - start)
