@@ -1,4 +1,4 @@
-"""Automatic smoothing on a real mask: the ocean's of the OISST product, on half and quarter degrees, wherever there is sea.
+"""Automatic smoothing on a real mask: the ocean's of the OISST product, on half and quarter degrees.
 
 Values are made: waves and eddies of known size with noise. Statistics are not counted. `--solver` asks for a solver by
 name in all solves, to see what another one costs. Without XSPLINE_DATA_DIR the continents are made too.

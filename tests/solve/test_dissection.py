@@ -205,7 +205,7 @@ def test_costs_are_those_of_the_tree(shape: str) -> None:
 
 
 def test_costs_of_large_frames_are_known_at_once() -> None:
-    """Half a degree on the globe takes some twenty times fewer operations than a band; a billion coefficients are no tree."""
+    """Half a degree on the globe takes a tenth of a band's operations; of a billion coefficients no tree is made."""
     half = frame_of(("local", 360, 3), ("circle", 720, 3))
     bandwidth = narrowest(half).bandwidth
     assert cost_of(half).operations < 360 * 720 * bandwidth**2 / 5

@@ -44,8 +44,8 @@ class CostModel:
         Time of a flop in the small matrices of nested dissection over that of one in large blocks. Measured with
         `front_flops` over 180 x 360 and 360 x 720 cubic splines, where they take 0.65 and 5 seconds on one core.
     front_flops : float
-        Flops in the time that each of these matrices takes besides, some 0.4 ms: half of it for calls and for entries that
-        are moved, half for the index arrays of the tree.
+        Flops in the time that each of these matrices takes besides, some 0.4 ms: half of it for calls and for entries
+        that are moved, half for the index arrays of the tree.
     probing_vectors : int
         Vectors of P numbers that multigrid solves for at a time, with their residuals and directions, and its probes.
         Measured: some 180 over 48 x 96 coefficients.
@@ -75,8 +75,8 @@ class CostModel:
         Flops of a factorisation from which a search for the smoothing ends at a step of 2 % in λ, which leaves an
         error of its square and saves one or two factorisations. Chosen.
     coarse_share : float
-        Share of the flops of a factorisation up to which one with fewer knots may give the start; those beyond save less
-        than they cost. Chosen.
+        Share of the flops of a factorisation up to which one with fewer knots may give the start; those beyond save
+        less than they cost. Chosen.
     max_exact_reml_flops : float
         Flops of a factorisation, a minute, from which iterations estimate REML. Chosen.
     max_coarse_flops : float
@@ -86,8 +86,8 @@ class CostModel:
         exact: for REML, whose Hessian alone needs them, and for GCV, whose gradient does. Chosen.
     most_draws, least_draws, drawn_numbers : int
         Draws from which these traces are estimated beyond, over all systems: the most, as many as GCV takes; for REML,
-        where they only steer, as many as have so many numbers together, but so many at least: the more coefficients, the
-        less each of them scatters. Chosen.
+        where they only steer, as many as have so many numbers together, but so many at least: the more coefficients,
+        the less each of them scatters. Chosen.
     """
 
     iterative_handicap_flops: float = 5e11

@@ -26,7 +26,7 @@ SOLVERS = {
     "separable": "G is one product, with factors on whose coordinates all terms of the penalty agree, and others (a "
     "static mask): eigenvectors of the former, banded Cholesky factorisations over the latter",
     "banded": "any system: a Cholesky factorisation of a band",
-    "dissection": "any system: a Cholesky factorisation by nested dissection, box by box; wide bands in two coordinates",
+    "dissection": "any system: a Cholesky factorisation by nested dissection, where a band would be wide",
     "dense": "any system: a Cholesky factorisation of a full matrix",
     ITERATIVE: f"any system over up to {MAX_AXES} coordinates: conjugate gradients with multigrid, no error bars",
 }
@@ -212,7 +212,7 @@ class _Structure:
         return self.held * int(min(systems * nbytes, max(self.kept, nbytes)))
 
     def search_bytes(self, size: int) -> int:
-        """Of the draws that second derivatives of a score are made of, with their images for each term of the penalty."""
+        """Of the draws that second derivatives are estimated from, and their images for each term of the penalty."""
         draws = self.resources.costs.draws(size) if self.held > 1 else 0
         return 8 * size * draws * (4 + 4 * len(self.penalty.terms))
 
@@ -249,11 +249,12 @@ class _Structure:
         others = [math.prod(frame.sizes[axis] for axis in group.axes) for group in parts.others]
         systems = math.prod(others) * self.systems if self.penalty.terms else 1
         cut = dissects(ordering.frame, self.resources)
-        kind = "system by nested dissection" if cut else "banded system"
+        noun = "system" if cut else "banded system"
+        kind = "by nested dissection" if cut else f"bandwidth {ordering.bandwidth}"
         reason = (
-            f"{'one' if systems == 1 else systems} {kind if systems == 1 else kind.replace('system', 'systems')} over "
-            f"{len(parts.axes)} of {len(frame.sizes)} coordinates ({ordering.size} coefficients, bandwidth {ordering.bandwidth}) and the "
-            "eigenvalues of the other factors"
+            f"{f'one {noun}' if systems == 1 else f'{systems} {noun}s'} over {len(parts.axes)} of "
+            f"{len(frame.sizes)} coordinates ({ordering.size} coefficients, {kind}) and the eigenvalues of the other "
+            "factors"
         )
         costs = self.resources.costs
         each = _dissection_operations(ordering.frame, costs) if cut else _band_operations(ordering)

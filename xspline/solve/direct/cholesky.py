@@ -76,7 +76,7 @@ class Cholesky(ABC):
     @property
     def nbytes(self) -> int:
         """Bytes of L."""
-        return 8 * math.prod(self.factor.shape)
+        return int(8 * math.prod(self.factor.shape))
 
     @abstractmethod
     def solve(self, rhs: Array, which: Which | None = None) -> Array:

@@ -1,8 +1,8 @@
-"""Nested dissection of a tensor grid of coefficients: the order of elimination that leaves a direct solver the least work.
+"""Nested dissection of a tensor grid of coefficients: an order of elimination that leaves a direct solver little work.
 
-A coefficient meets those at most O − 1 away along each axis, so a slab of that thickness separates a box of them in two
-that do not meet (George 1973). Eliminated last, it is one small dense matrix; so are the slabs of the two halves, and so
-on. In two dimensions P log P numbers and P^1.5 operations take the place of the P^1.5 and P² of a band.
+A coefficient meets those at most O − 1 away along each axis, so a slab of that thickness separates a box of them in
+two that do not meet (George 1973). Eliminated last, it is one small dense matrix; so are the slabs of the two halves,
+and so on. In two dimensions P log P numbers and P^1.5 operations take the place of the P^1.5 and P² of a band.
 
 A tree of nodes says it: the pivots of a leaf are a box, those of any other node a separator, and its boundary are the
 coefficients around the box that are eliminated later. The dense matrix of a node is its front, pivots first.
@@ -11,6 +11,7 @@ coefficients around the box that are eliminated later. The dense matrix of a nod
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import threading
 import weakref
@@ -59,7 +60,7 @@ class Rule(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Slabs that separate a box, and the boxes that are left, along one axis: starts in the box with lengths, extents."""
+    """Slabs that separate a box, and the boxes that are left, along one axis: starts in the box, lengths, extents."""
 
     slabs: tuple[tuple[int, int], ...]
     boxes: tuple[tuple[int, Extent], ...]
@@ -115,7 +116,7 @@ def _thickness(frame: Frame) -> tuple[int, ...]:
 
 
 def _cut(extent: Extent, thickness: int) -> Cut | None:
-    """The middle of a box along one axis; None where nothing would be left on one side. A circle is cut in two places."""
+    """The middle of a box along one axis; None where nothing is left on one side. A circle is cut in two places."""
     length, before, after, circle = extent
     slabs = 2 if circle else 1
     left = (length - slabs * thickness) // 2
@@ -219,8 +220,8 @@ class Tree:
     rounds : list of list of list of int
         Tasks, each of some nodes: those of one round do not depend on each other.
     source, target : ndarray of int, [entries]
-        For each entry of the lower triangle, front by front, its flat index in the pair array, and in the columns of the
-        pivots of the front, [n, p] in Fortran order.
+        For each entry of the lower triangle, front by front, its flat index in the pair array, and in the columns of
+        the pivots of the front, [n, p] in Fortran order.
     """
 
     def __init__(self, frame: Frame, leaf: int = LEAF) -> None:
@@ -337,11 +338,11 @@ def _runs(parent: Node, boundary: Index) -> list[Run]:
     places = np.where(boundary < parent.stop, boundary - parent.first, beyond)
     new = np.flatnonzero((np.diff(places) != 1) | (places[1:] == parent.pivots)) + 1
     edges = [0, *new.tolist(), len(places)] if len(places) else []
-    return [Run(a, int(places[a]), b - a) for a, b in zip(edges, edges[1:], strict=False)]
+    return [Run(a, int(places[a]), b - a) for a, b in itertools.pairwise(edges)]
 
 
 def _pairs(frame: Frame, number: Index) -> Iterator[tuple[Index, Index, Index]]:
-    """Entries of the lower triangle: flat index in a pair array [K.., O..], column, and row in the order of elimination."""
+    """Entries of the lower triangle: flat index in a pair array [K.., O..]; column and row, as they are eliminated."""
     extents = (*frame.sizes, *frame.offsets)
     places = np.arange(math.prod(extents)).reshape(extents)
     for offset in np.ndindex(*frame.offsets):

@@ -1,7 +1,7 @@
 """The Cholesky factorisation by nested dissection: a dense matrix for each node of the tree, children before parents.
 
 With the front [[F_pp, ·], [F_bp, F_bb]] of a node, p its pivots and b its boundary, F_pp = L_pp L_ppᵀ and
-L_bp = F_bp L_pp⁻ᵀ are columns of L, and F_bb − L_bp L_bpᵀ is what the parent adds to its own front (Duff and Reid 1983).
+L_bp = F_bp L_pp⁻ᵀ give columns of L, and F_bb − L_bp L_bpᵀ is what the parent adds to its front (Duff and Reid 1983).
 The inverse comes down the same tree: with Z_bb from the parent and Y = L_bp L_pp⁻¹ it is Z_bp = −Z_bb Y and
 Z_pp = L_pp⁻ᵀ L_pp⁻¹ − Yᵀ Z_bp, as for a band.
 
@@ -61,7 +61,7 @@ class DissectionCholesky(Cholesky):
     @property
     def nbytes(self) -> int:
         """Bytes of L and of the tree."""
-        return sum(panel.nbytes for panel in self.factor) + self.tree.nbytes
+        return int(sum(panel.nbytes for panel in self.factor)) + self.tree.nbytes
 
     def solve(self, rhs: Array, which: Which | None = None) -> Array:
         x = np.take(rhs, self.tree.order, axis=0) / self.scale[:, None]
@@ -103,7 +103,9 @@ class DissectionCholesky(Cholesky):
 
         self._walk(invert, [[task[::-1] for task in tasks] for tasks in reversed(tree.rounds)])
         shape = (*frame.sizes, *frame.offsets)
-        pairs = np.bincount(tree.source, values, math.prod(shape)).reshape(shape)
+        pairs: Array = (
+            np.bincount(tree.source, values, math.prod(shape)).astype(np.float64, copy=False).reshape(shape)
+        )
         diagonal = (slice(None),) * len(frame.sizes) + (0,) * len(frame.sizes)
         once = pairs[diagonal].copy()
         pairs *= 2.0  # an entry and its transpose
@@ -160,7 +162,7 @@ def _extend(panel: Array, update: Array, addition: Array, runs: Sequence[Run]) -
 
 
 def _inverse_columns(panel: Array, beyond: Array) -> Array:
-    """The columns of the inverse at the pivots of a front, [n, p], from L there and from the inverse of its boundary."""
+    """The columns of the inverse at the pivots of a front, [n, p], from L there and the inverse at its boundary."""
     pivots = panel.shape[1]
     out = np.zeros_like(panel)
     if not pivots:
@@ -181,7 +183,7 @@ def _inverse_columns(panel: Array, beyond: Array) -> Array:
 
 
 def _part(columns: Array, beyond: Array, runs: Sequence[Run]) -> Array:
-    """The inverse of the boundary of a child, from that of the front of its parent: columns of the pivots, and the rest."""
+    """The inverse at the boundary of a child, from that of its parent: the columns of its pivots, and the rest."""
     size, pivots = sum(r.length for r in runs), columns.shape[1]
     out = np.empty((size, size), order="F")
     for i, column in enumerate(runs):

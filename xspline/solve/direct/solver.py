@@ -1,4 +1,4 @@
-"""Direct solver for any Gram and penalty: everything multiplied out into a band, a dense matrix, or the fronts of a tree."""
+"""Direct solver for any Gram and penalty: all multiplied out into a band, a dense matrix, or the fronts of a tree."""
 
 from __future__ import annotations
 
