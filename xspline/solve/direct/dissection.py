@@ -32,16 +32,7 @@ SUBTREES = 16  # that are eliminated side by side, before what lies above them
 
 
 class Extent(NamedTuple):
-    """A box along one axis.
-
-    Parameters
-    ----------
-    length : int
-    before, after : int
-        Coefficients beyond its ends that it meets.
-    circle : bool
-        Whether it is a periodic axis that is not yet cut.
-    """
+    """A box along one axis: how many coefficients beyond its ends it meets, whether it is a circle not yet cut."""
 
     length: int
     before: int

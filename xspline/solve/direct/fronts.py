@@ -15,11 +15,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+from scipy.linalg import lapack
 
 from xspline.solve.direct.band import Ordering
 from xspline.solve.direct.cholesky import Array, Cholesky, Which, unit_scale
 from xspline.solve.direct.dissection import Node, Run, Tree
-from xspline.solve.direct.lapack import divide, downdate, potrf, potri
+from xspline.solve.direct.lapack import divide, downdate, potrf
 from xspline.solve.parallel import run
 
 
@@ -164,21 +165,16 @@ def _extend(panel: Array, update: Array, addition: Array, runs: Sequence[Run]) -
 def _inverse_columns(panel: Array, beyond: Array) -> Array:
     """The columns of the inverse at the pivots of a front, [n, p], from L there and the inverse at its boundary."""
     pivots = panel.shape[1]
-    out = np.zeros_like(panel)
-    if not pivots:
-        return out
-    step = panel[pivots:].copy(order="F")
-    if len(step):
-        divide(step, panel[:pivots], transposed=False)
-    beside = beyond @ step
-    block = np.tril(panel[:pivots])
-    block = np.asfortranarray(block)
-    potri(block)
-    block += np.tril(block, -1).T
-    block += step.T @ beside
-    # Only the symmetric part of a rounding error dies out; the rest would grow from front to front.
-    out[:pivots] = (block + block.T) / 2
-    out[pivots:] = -beside
+    out, step = np.empty_like(panel), panel[pivots:].copy(order="F")
+    if panel.size:
+        if len(step):
+            divide(step, panel[:pivots], transposed=False)
+        root, _ = lapack.dtrtri(panel[:pivots], lower=1)
+        beside = beyond @ step
+        block = root.T @ root + step.T @ beside
+        # Only the symmetric part of a rounding error dies out; the rest would grow from front to front.
+        out[:pivots] = (block + block.T) / 2
+        out[pivots:] = -beside
     return out
 
 

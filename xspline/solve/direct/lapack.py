@@ -50,26 +50,14 @@ def potrf(matrix: Array) -> int:
     return _info(call, b"L", len(matrix), matrix, _leading(matrix))
 
 
-def potri(factor: Array) -> int:
-    """The lower triangle of (L Lᵀ)⁻¹ in place of L [n, n]."""
-    call = _routine(cython_lapack, "dpotri", "ciaii")
-    if call is None:
-        inverse, info = lapack.dpotri(factor, lower=1)
-        factor[:] = inverse
-        return int(info)
-    return _info(call, b"L", len(factor), factor, _leading(factor))
-
-
 def divide(matrix: Array, factor: Array, *, transposed: bool) -> None:
     """B becomes B L⁻¹ or, transposed, B L⁻ᵀ, in place: B [m, n], L [n, n]."""
     call = _routine(cython_blas, "dtrsm", "cccciixaiai")
     if call is None:
-        solved = blas.dtrsm(1.0, factor, matrix, side=1, lower=1, trans_a=int(transposed))
-        matrix[:] = solved
+        matrix[:] = blas.dtrsm(1.0, factor, matrix, side=1, lower=1, trans_a=int(transposed))
         return
-    rows, columns = matrix.shape
-    trans, leads = b"T" if transposed else b"N", (_leading(factor), _leading(matrix))
-    _call(call, b"R", b"L", trans, b"N", rows, columns, 1.0, factor, leads[0], matrix, leads[1])
+    how = (b"R", b"L", b"T" if transposed else b"N", b"N")
+    _call(call, *how, *matrix.shape, 1.0, factor, _leading(factor), matrix, _leading(matrix))
 
 
 def downdate(matrix: Array, columns: Array) -> None:
