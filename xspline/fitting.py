@@ -12,7 +12,7 @@ import xarray as xr
 
 from xspline import execution
 from xspline.labels.errors import check_tally, read_errors_name_labels, unknown_name
-from xspline.labels.evaluation import target_chunks
+from xspline.labels.read.targets import target_chunks
 from xspline.labels.field import Field
 from xspline.labels.fit import Fit
 from xspline.labels.read import defaults

@@ -19,6 +19,10 @@ NEEDS_DIRECT = (
 )
 
 
+class FitWarning(UserWarning):
+    """Something about the data or the fit that may not be what was meant."""
+
+
 class SingularSystemError(ValueError):
     """The data and the penalty do not determine the coefficients."""
 
@@ -39,13 +43,13 @@ class TooLargeError(ValueError):
     cause = ""
 
 
-def warn(message: str) -> None:
+def warn(message: str, category: type[UserWarning] = UserWarning) -> None:
     """Warn at the line of code outside xspline that led here."""
     frame, level = sys._getframe(1), 2
     ours = "xspline", "contextlib"  # which calls the functions that a context decorates
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def nothing_determined(

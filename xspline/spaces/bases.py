@@ -118,6 +118,10 @@ class BSpline(Basis):
         return self.size
 
     @property
+    def record(self) -> Domain | None:
+        return None if self.period is not None else self.domain
+
+    @property
     def spans(self) -> bool:
         return self.period is None and (self.domain is not None or self.knots is not None)
 
@@ -242,7 +246,8 @@ class Fourier(Basis):
         A number in the coordinate's unit, or a length of time: ``"365.2425D"``, ``"year"`` (the mean year of
         the calendar), ``"day"``.
     domain : tuple, optional
-        Range of the integrals of a roughness penalty; one period from 0 by default. Values exist everywhere.
+        Range of the integrals of a roughness penalty; one period from 0 by default. Every label is inside, whatever
+        the domain: the functions repeat.
 
     Raises
     ------
@@ -270,6 +275,10 @@ class Fourier(Basis):
         if self.period is None:
             raise ValueError(f'Fourier needs a period, as in Fourier({self.harmonics}, period="365.2425D")')
         assign(self, domain=checked_domain(self.domain))
+
+    @property
+    def record(self) -> Domain | None:
+        return None
 
     @property
     def count(self) -> int:
@@ -307,7 +316,9 @@ class Fourier(Basis):
 
 @dataclass(frozen=True, repr=False)
 class Polynomial(Basis):
-    """Legendre polynomials in 2 (t - lo) / (hi - lo) - 1, continued beyond the domain.
+    """Legendre polynomials in 2 (t - lo) / (hi - lo) - 1.
+
+    Observations outside the domain count, but a field has values there only with ``extrapolate=True``.
 
     Parameters
     ----------

@@ -9,14 +9,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xspline.spaces.axis import Axis
-from xspline.spaces.bases import BSpline, Fourier, as_basis
+from xspline.spaces.bases import BSpline, Fourier, Polynomial, as_basis
 from xspline.spaces.basis import Basis, Extent, Union, coordinate_in_errors, range_of, stored
-from xspline.spaces.features import Features, Floats, frozen
+from xspline.spaces.bspline import LocalSpline
+from xspline.spaces.features import Features, Floats, Global, frozen
+
+Bools: TypeAlias = NDArray[np.bool_]
 
 SCHEMA = 1
 
@@ -244,7 +248,7 @@ class Space:
         if axis.wrap is None or basis.domain is None or isinstance(basis, Fourier):
             return x
         lo, hi = range_of(axis, basis.domain)
-        inside = (x >= np.nextafter(lo, -np.inf)) & (x <= np.nextafter(hi, np.inf))
+        inside = _is_inside(x, lo, hi)
         known = np.where(np.isfinite(x), x, lo)
         moved = known - axis.wrap * np.floor((known - lo) / axis.wrap)
         # A label is as exact as its own ulp: 359.9 is -0.1 up to that.
@@ -252,6 +256,33 @@ class Space:
         moved = np.where(np.abs(moved - hi) <= tolerance, hi, moved)
         at_start = (np.abs(moved - lo) <= tolerance) | (np.abs(moved - lo - axis.wrap) <= tolerance)
         return np.where(inside | ~np.isfinite(x), x, np.where(at_start, lo, moved))
+
+    def to_position(self, name: str, labels: Any, extrapolate: bool = False) -> Floats:
+        """Labels of one coordinate as where to evaluate a field: as `to_float`, NaN outside the record.
+
+        The record is the domain; a periodic basis has none, every label is inside. To `extrapolate`, labels outside
+        stay, and those of a longitude go to the end of its arc that is nearer.
+        """
+        axis, basis = self._coordinate(name)
+        x = self.to_float(name, labels)
+        if basis.record is None:
+            return x
+        lo, hi = range_of(axis, basis.record)
+        if not extrapolate:
+            return np.where(_is_inside(x, lo, hi), x, np.nan)
+        return x if axis.wrap is None else np.where(x - hi > lo + axis.wrap - x, x - axis.wrap, x)
+
+    @cached_property
+    def cells(self) -> Space:
+        """The space of what is constant on each knot cell; along a global basis, everywhere."""
+        bases: dict[str, Basis | int] = {}
+        for (name, (axis, basis)), f in zip(self.axes.items(), self.features, strict=True):
+            if isinstance(f, LocalSpline) and isinstance(basis, BSpline):
+                knots = tuple(stored(axis, edge) for edge in f.edges)
+                bases[name] = BSpline(degree=0, knots=knots, period=basis.period)
+            elif isinstance(f, Global):
+                bases[name] = Polynomial(0, domain=(stored(axis, f.span[0]), stored(axis, f.span[1])))
+        return Space(bases, axes={name: axis for name, (axis, _) in self.axes.items()})
 
     def window(self, ranges: Sequence[tuple[float, float]]) -> tuple[tuple[int, int], ...]:
         """(start, length) per coordinate of the coefficients that the box of [lo, hi] ranges touches."""
@@ -319,6 +350,11 @@ class Space:
     @property
     def _title(self) -> str:
         return f"Space {' × '.join(map(str, self.shape))} = {self.size} coefficients"
+
+
+def _is_inside(x: Floats, lo: float, hi: float) -> Bools:
+    """Whether a position is in the domain, or one ulp outside."""
+    return (x >= np.nextafter(lo, -np.inf)) & (x <= np.nextafter(hi, np.inf))
 
 
 def _canonical(value: Any) -> str:
