@@ -1,4 +1,4 @@
-"""Where a field is evaluated: what is not recognised is never ignored, and nothing is claimed where nothing is known."""
+"""Where a field is evaluated: what is not recognised is never ignored, and there is nothing where nothing is known."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_table_of_several_columns_is_points_not_a_grid(basin: xs.Field) -> Non
     points = basin.predict(table)
     grid = basin.predict(latitude=[0.0, 5.0, 9.0], longitude=[110.0, 120.0, 130.0])
     assert points.dims == ("index",)
-    np.testing.assert_allclose(points, np.diag(grid), rtol=1e-13)
+    np.testing.assert_allclose(points, np.diag(grid), atol=1e-13)
     levels = table.set_index(["latitude", "longitude"])
     np.testing.assert_array_equal(basin.predict(levels), points)
     by_row = table.set_index("latitude", drop=False)
@@ -171,23 +171,31 @@ def test_a_table_with_other_names(basin: xs.Field) -> None:
 
 def test_several_latitudes_are_not_guessed_among(basin: xs.Field) -> None:
     target = elsewhere().assign_coords(lat_u=("lat", np.zeros(5), {"units": "degrees_north"}))
-    with pytest.raises(ValueError, match=r"no 'latitude' but several .*latitude: 'lat', 'lat_u'.*rename\(lat="):
+    with pytest.raises(
+        ValueError, match=r"no 'latitude' but several .*latitude: 'lat', 'lat_u'.*rename\(lat="
+    ):
         basin.predict(target)
 
 
 def test_times_answer_for_times() -> None:
     field = sst(months=24).rename(time="month").spline.fit(month=SEASONS, penalty=0)
     time = np.array(["2000-03-01", "2000-05-01"], "datetime64[ns]")
-    target = xr.Dataset(coords={"time": time, "forecast_reference_time": ((), time[0], {"standard_name": "no"})})
+    target = xr.Dataset(
+        coords={"time": time, "forecast_reference_time": ((), time[0], {"standard_name": "no"})}
+    )
     with pytest.warns(xs.FitWarning, match="'time' for 'month'"):
         assert field.predict(target).sizes["time"] == 2
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_an_object_with_nothing_that_is_fitted_is_refused(series: xs.Field, basin: xs.Field, door: str) -> None:
+def test_an_object_with_nothing_that_is_fitted_is_refused(
+    series: xs.Field, basin: xs.Field, door: str
+) -> None:
     with pytest.raises(ValueError, match=r"none of the fitted coordinates t.*did you mean 'tt'"):
         DOORS[door](series, xr.Dataset({"v": ("z", [1.0])}, {"tt": ("z", [3.0])}))
-    with pytest.raises(ValueError, match=r"none of the fitted coordinates latitude, longitude.*Known: 'depth'"):
+    with pytest.raises(
+        ValueError, match=r"none of the fitted coordinates latitude, longitude.*Known: 'depth'"
+    ):
         DOORS[door](basin, xr.Dataset(coords={"depth": [0.0, 1.0]}))
     with pytest.raises(ValueError, match=r"none of the fitted coordinates t"):
         DOORS[door](series, pd.DataFrame({"speed": [1.0]}))
@@ -226,12 +234,16 @@ def test_an_equation_is_held_at_recognised_points_only() -> None:
     assert abs(field.recover("u_t = D * u_xx", at=lazy).estimate.item() - 0.1) < 1e-3
 
 
-@pytest.mark.parametrize("door", ["predict", "derivative", "gradient", "laplacian", "stderr", "derivative_stderr"])
+@pytest.mark.parametrize(
+    "door", ["predict", "derivative", "gradient", "laplacian", "stderr", "derivative_stderr"]
+)
 def test_chunks_of_unknown_dimensions_are_refused(basin: xs.Field, door: str) -> None:
     call = getattr(basin, door)
     arguments = {"orders": {"latitude": 1}} if "derivative" in door else {}
     arguments |= {"dims": ["latitude"]} if door in ("gradient", "laplacian") else {}
-    with pytest.raises(ValueError, match=r"no dimension of the result to chunk 'foo'.*'latitude', 'longitude'"):
+    with pytest.raises(
+        ValueError, match=r"no dimension of the result to chunk 'foo'.*'latitude', 'longitude'"
+    ):
         call(chunks={"foo": 3}, **arguments)
     with pytest.raises(ValueError, match=r"to chunk 'lat'; did you mean 'latitude'"):
         call(chunks={"lat": 3}, **arguments)
@@ -287,7 +299,7 @@ def test_extrapolation_is_asked_for(kind: str) -> None:
     assert np.isfinite(values).all()
     np.testing.assert_array_equal(lazy, values)
     inside = (values.t >= 0) & (values.t <= 10)
-    np.testing.assert_array_equal(values[inside], field.predict(at)[inside])
+    np.testing.assert_allclose(values[inside], field.predict(at)[inside], rtol=1e-13)
     # The field and its slope go on without a jump.
     ends = field.predict(t=[-1e-9, 0.0, 10.0, 10.0 + 1e-9], extrapolate=True).values
     assert abs(ends[1] - ends[0]) < 1e-7 and abs(ends[3] - ends[2]) < 1e-7
@@ -307,7 +319,9 @@ def test_extrapolated_splines_are_scipys() -> None:
     for basis in (xs.BSpline(12), xs.BSpline(9, degree=2), xs.BSpline(knots=knots)):
         field = fitted(basis)
         bound = field.space.features[0]
-        reference = interpolate.BSpline(bound.knots, field.coefficients.values, bound.degree, extrapolate=True)
+        reference = interpolate.BSpline(
+            bound.knots, field.coefficients.values, bound.degree, extrapolate=True
+        )
         np.testing.assert_allclose(field.predict(t=at, extrapolate=True), reference(at), rtol=1e-9, atol=1e-9)
         slope = field.derivative({"t": at}, t=1, extrapolate=True)
         np.testing.assert_allclose(slope, reference.derivative()(at), rtol=1e-9, atol=1e-9)
@@ -315,7 +329,9 @@ def test_extrapolated_splines_are_scipys() -> None:
     assert (error.diff("t") > 0).all(), "errors grow outside"
 
 
-@pytest.mark.parametrize("basis", [xs.Fourier(1, 5.0), xs.Fourier(1, 5.0, domain=(0, 5)), xs.BSpline(9, period=5.0)])
+@pytest.mark.parametrize(
+    "basis", [xs.Fourier(1, 5.0), xs.Fourier(1, 5.0, domain=(0, 5)), xs.BSpline(9, period=5.0)]
+)
 def test_a_periodic_basis_has_no_outside(basis: Any) -> None:
     field = fitted(basis)
     for extrapolate in (False, True):
@@ -357,7 +373,10 @@ def test_land_stays_land_to_the_knot_cell() -> None:
     everywhere, masked = field.predict(), field.predict(mask="data")
     observed = data.notnull()
     assert masked.where(observed).notnull().equals(observed), "all of the sea is there"
-    cells = [np.searchsorted(f.edges, data[n], side="right") for n, f in zip(("lat", "lon"), field.space.features, strict=False)]
+    cells = [
+        np.searchsorted(f.edges, data[n], side="right")
+        for n, f in zip(("lat", "lon"), field.space.features, strict=False)
+    ]
     cells = [np.minimum(c, f.cells) for c, f in zip(cells, field.space.features, strict=False)]
     for i, j in np.argwhere(~observed.any("time").values):
         same = np.ix_(cells[0] == cells[0][i], cells[1] == cells[1][j])
@@ -398,7 +417,11 @@ def test_labels_on_knots_are_observed() -> None:
     t = np.arange(0.0, 21.0)
     y = np.where((t > 5) & (t < 12), np.nan, np.sin(t))
     data = xr.DataArray(y, {"t": t}, "t", "u")
-    for basis in (xs.BSpline(spacing=1.0), xs.BSpline(spacing=1.0, degree=1), xs.BSpline(spacing=1.0, degree=0)):
+    for basis in (
+        xs.BSpline(spacing=1.0),
+        xs.BSpline(spacing=1.0, degree=1),
+        xs.BSpline(spacing=1.0, degree=0),
+    ):
         field = data.spline.fit(t=basis, penalty=1e-3)
         masked = field.predict(mask="data")
         assert masked.where(data.notnull()).notnull().equals(data.notnull())
@@ -433,9 +456,7 @@ def test_points_and_members_of_a_batch_have_masks_of_their_own() -> None:
     rng = np.random.default_rng(1)
     x, y = rng.uniform(0, 4, 300), rng.uniform(0, 4, 300)
     values = np.stack([np.where(x < 2, np.nan, x), np.where(y < 2, np.nan, y)])
-    data = xr.DataArray(
-        values, {"x": ("obs", x), "y": ("obs", y), "day": [1, 2]}, ("day", "obs"), "u"
-    )
+    data = xr.DataArray(values, {"x": ("obs", x), "y": ("obs", y), "day": [1, 2]}, ("day", "obs"), "u")
     space = {"x": xs.BSpline(7, domain=(0, 4)), "y": xs.BSpline(7, domain=(0, 4))}
     field = data.spline.fit(space, penalty=1e-2)
     masked = field.predict(mask="data")
@@ -478,7 +499,9 @@ def test_other_masks_are_refused(basin: xs.Field, mask: Any, kind: type[Exceptio
 
 
 def test_a_lazy_field_knows_no_observations_yet() -> None:
-    field = sst(months=6).chunk(time=3).spline.fit({"lat": 6, "lon": 8, "time": 4}, penalty=1e-2, compute=False)
+    field = (
+        sst(months=6).chunk(time=3).spline.fit({"lat": 6, "lon": 8, "time": 4}, penalty=1e-2, compute=False)
+    )
     with pytest.raises(ValueError, match=r"mask='data' needs what was observed.*\.compute\(\)"):
         field.predict(mask="data")
 
@@ -537,7 +560,9 @@ def test_next_to_a_pole_there_is_no_noise(lat: float) -> None:
     near = {"lat": np.copysign(90 - 0.0011, lat), "lon": np.linspace(0, 350, 36)}
     second = np.abs(field.derivative(near, lon=2)).max() / xs.EARTH_RADIUS**2 / np.deg2rad(1.0) ** 2
     moved = {**near, "lon": near["lon"] + 360}
-    apart = np.abs(field.laplacian(near, geometry="sphere").values - field.laplacian(moved, geometry="sphere").values)
+    apart = np.abs(
+        field.laplacian(near, geometry="sphere").values - field.laplacian(moved, geometry="sphere").values
+    )
     assert apart.max() < 1e-5 * float(second) / np.sin(np.deg2rad(0.0011)) ** 2
 
 

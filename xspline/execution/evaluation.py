@@ -185,6 +185,6 @@ def _values(
     floats = tuple(np.asarray(x, dtype=np.float64) for x in coordinates)
     kernel = evaluate_pairs if request.pairs else evaluate_values
     moved = to_device(coefficients, request.device)
-    where, options = (floats, request.layout, request.space), {"extrapolate": request.extrapolate}
-    values = to_host(kernel(moved, *where, request.orders, **options))
+    layout, space, orders, beyond = request.layout, request.space, request.orders, request.extrapolate
+    values = to_host(kernel(moved, floats, layout, space, orders, extrapolate=beyond))
     return values if values.shape == shape else np.broadcast_to(values, shape).copy()

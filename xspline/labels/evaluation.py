@@ -115,7 +115,9 @@ def evaluate(
 def _observed(fit: Fit, distance: int) -> np.ndarray:
     """Return 1 for knot cells that are near observations and 0 for others, [m.., b..], as coefficients."""
     if fit.is_lazy:
-        raise ValueError("mask='data' needs what was observed, but this field is still lazy; call .compute() first")
+        raise ValueError(
+            "mask='data' needs what was observed, but this field is still lazy; call .compute() first"
+        )
     cells = observed_cells(fit.total.gram, fit.space, distance)
     axes = len(fit.space.names)  # draws have a batch dimension more than their statistics
     new = (1,) * (len(fit.variable.batch_shape) + axes - cells.ndim)

@@ -146,7 +146,10 @@ class FieldBase(files.Stored, Generic[Data]):
         >>> field = xs.fit(xr.DataArray(np.sin(x), {"x": x}, "x", "u"), x=24)
         >>> field.predict(x=[0.5, 1.0]).round(2).values
         array([0.48, 0.84])
-        >>> field.predict(x=[10.0, 10.5]).round(1).values, field.predict(x=10.5, extrapolate=True).round(1).item()
+        >>> (
+        ...     field.predict(x=[10.0, 10.5]).round(1).values,
+        ...     field.predict(x=10.5, extrapolate=True).round(1).item(),
+        ... )
         (array([-0.5,  nan]), -0.9)
         """
         target = self._target(at, coords, chunks, extrapolate, mask)

@@ -354,7 +354,8 @@ class Space:
 
 def _is_inside(x: Floats, lo: float, hi: float) -> Bools:
     """Whether a position is in the domain, or one ulp outside."""
-    return (x >= np.nextafter(lo, -np.inf)) & (x <= np.nextafter(hi, np.inf))
+    inside: Bools = (x >= np.nextafter(lo, -np.inf)) & (x <= np.nextafter(hi, np.inf))
+    return inside
 
 
 def _canonical(value: Any) -> str:

@@ -55,7 +55,7 @@ def observed_cells(gram: Gram, space: Space, distance: int = 0) -> Bools:
 def _by_place(entries: Bools, f: Features, knot: int, axis: int) -> Bools:
     """Entries by cell, or by knot, along one axis; any of those of a global basis."""
     if not f.local:
-        return np.any(entries, axis=axis, keepdims=True)
+        return np.asarray(np.any(entries, axis=axis, keepdims=True))
     last = [] if f.periodic or not knot else [f.first[-1] + 1]
     return np.take(entries, np.append(f.first, last).astype(np.int64), axis=axis)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from xspline.labels.errors import unknown_name
@@ -118,7 +117,9 @@ def checked_mask(mask: Any) -> Mask:
     arrays = mask.data_vars.values() if isinstance(mask, xr.Dataset) else (mask,)
     for array in arrays:
         if array.dtype != bool:
-            raise TypeError(f"mask {array.name!r} has dtype {array.dtype}; {advice}, for example mask=sea > 0")
+            raise TypeError(
+                f"mask {array.name!r} has dtype {array.dtype}; {advice}, for example mask=sea > 0"
+            )
     return mask
 
 
@@ -131,7 +132,7 @@ def _named(at: Any, space: Space) -> Any:
         return {}
     if isinstance(at, xr.Coordinates):
         return at.to_dataset()
-    if isinstance(at, pd.DataFrame):
+    if hasattr(at, "columns") and hasattr(at, "reset_index"):  # a DataFrame of pandas
         table = at.reset_index() if at.index.nlevels > 1 else at
         dim = table.index.name or "index"
         columns = {name: (dim, _labels_of(table[name])) for name in table if name != dim}
@@ -175,7 +176,9 @@ def _other_names(
     found: dict[str, Hashable] = {}
     for name in missing:
         if name in at.dims:
-            raise ValueError(f"dimension {name!r} of at= has no labels; pass {name}=..., or assign it coordinates")
+            raise ValueError(
+                f"dimension {name!r} of at= has no labels; pass {name}=..., or assign it coordinates"
+            )
         role = space.axis(name).role
         matches = [other for other in unused if role and _role(at[other]) == role]
         matches = [other for other in matches if other in at.coords] or matches
