@@ -114,8 +114,7 @@ def checked_mask(mask: Any) -> Mask:
         return 0
     if not isinstance(mask, xr.DataArray | xr.Dataset):
         raise TypeError(f"mask= is of type {type(mask).__name__}; {advice}")
-    arrays = mask.data_vars.values() if isinstance(mask, xr.Dataset) else (mask,)
-    for array in arrays:
+    for array in mask.data_vars.values() if isinstance(mask, xr.Dataset) else (mask,):
         if array.dtype != bool:
             raise TypeError(
                 f"mask {array.name!r} has dtype {array.dtype}; {advice}, for example mask=sea > 0"
@@ -173,7 +172,7 @@ def _other_names(
     owned = at.variables if isinstance(at, xr.Dataset) else at.coords
     unused = [name for name in owned if name not in space.names]
     missing = [name for name in space.names if name not in owned and name not in coords]
-    found: dict[str, Hashable] = {}
+    renamed: dict[str, Hashable] = {}
     for name in missing:
         if name in at.dims:
             raise ValueError(
@@ -188,7 +187,7 @@ def _other_names(
                 f"one that is meant, for example at=target.rename({matches[0]}={name!r})"
             )
         if matches:
-            found[name] = matches[0]
+            renamed[name] = matches[0]
             continue
         close = difflib.get_close_matches(name, [str(c) for c in at.xindexes if c in unused], n=1, cutoff=0.6)
         if close:
@@ -196,17 +195,17 @@ def _other_names(
                 f"at= has no {name!r}; did you mean its {close[0]!r}? Then pass at=target.rename({close[0]}={name!r}), "
                 f"else at=target.drop_vars({close[0]!r})"
             )
-    if found:
-        pairs = ", ".join(f"{other!r} for {name!r}" for name, other in found.items())
-        renamed = ", ".join(f"{other}={name!r}" for name, other in found.items())
-        warn(f"at= is read by what its coordinates are: {pairs}. To say so, rename({renamed})", FitWarning)
-    if len(missing) == len(space.names) and not found:
+    if renamed:
+        pairs = ", ".join(f"{other!r} for {name!r}" for name, other in renamed.items())
+        names = ", ".join(f"{other}={name!r}" for name, other in renamed.items())
+        warn(f"at= is read by what its coordinates are: {pairs}. To say so, rename({names})", FitWarning)
+    if len(missing) == len(space.names) and not renamed:
         error = unknown_name("".join(missing[:1]), "coordinate", unused or at.dims)
         raise ValueError(
             f"at= has none of the fitted coordinates {', '.join(space.names)}: {error}. Rename what is meant, or pass "
             "labels by name"
         )
-    return found
+    return renamed
 
 
 def _role(coordinate: xr.DataArray) -> str:
