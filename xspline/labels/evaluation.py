@@ -131,16 +131,15 @@ def _kept(result: xr.DataArray, mask: xr.DataArray | xr.Dataset, fit: Fit) -> xr
             raise unknown_name(fit.name, "variable of mask=", mask.data_vars)
         mask = mask[fit.name]
     if extra := set(mask.dims) - set(result.dims):
+        names = sorted(map(str, extra))
         raise ValueError(
-            f"the mask spans {sorted(map(str, extra))}, the result has dimensions {result.dims}; rename the mask's, "
-            "or select one entry of it"
+            f"mask= spans {names}, the result has dimensions {result.dims}; rename or select them"
         )
     try:
         _, mask = xr.align(result, mask, join="exact", copy=False)
     except ValueError as error:
         raise ValueError(
-            f"mask= has other labels than the result; bring it there, for example mask.sel(..., method='nearest'), "
-            f"or pass at=mask. {error}"
+            f"mask= has other labels than the result; pass at=mask, or reindex it. {error}"
         ) from None
     return result.where(mask.drop_vars(mask.coords))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.spaces import Features, Space
+from xspline.spaces import Space
 from xspline.sums.gram import Gram
 
 Bools: TypeAlias = NDArray[np.bool_]
@@ -27,51 +29,28 @@ def observed_cells(gram: Gram, space: Space, distance: int = 0) -> Bools:
         Batch extents are those of G.
     """
     features = space.features
-    cells: Any = None
-    # What lies inside of cells comes before what lies on knots along some of the axes.
-    on_knots = itertools.product(*((0, 1) if f.local and f.width > 1 else (0,) for f in features))
-    for knots in sorted(on_knots, key=sum):
-        apart = [f.width - 1 - knot if f.local else 0 for f, knot in zip(features, knots, strict=True)]
-        places: Any = gram.at(apart, space.frame) != 0
-        for axis, (f, knot) in enumerate(zip(features, knots, strict=True)):
-            places = _by_place(places, f, knot, axis)
-        if cells is None:
-            cells = places
-            continue
-        axes = [axis for axis, knot in enumerate(knots) if knot]
-        explained = cells
-        for axis in axes:
-            explained = _meeting_cells(explained, features[axis], axis)
-        places &= ~explained
-        for axis in axes:
-            places = _ends(places, features[axis], axis)
-        cells = cells | places
-    for axis, f in enumerate(features):
-        for _ in range(min(distance, f.cells) if f.local else 0):
-            cells = _ends(_meeting_cells(cells, f, axis), f, axis)
-    return np.asarray(cells)
+    local = [axis for axis, f in enumerate(features) if f.local]
+    # Knots are counted like cells: where there is one more of them, the last cell is none. Steps have no need of them.
+    counts = [f.cells + (f.local and f.width > 1 and not f.periodic) for f in features]
+    is_cell = (i < f.cells for i, f in zip(np.indices(counts, sparse=True), features, strict=True))
+    real = functools.reduce(np.logical_and, is_cell).reshape(*counts, *(1,) * gram.batch_ndim)
+    cells = np.zeros((*counts, *gram.batch), dtype=bool)
+    levels = itertools.product(*((0, 1) if f.local and f.width > 1 else (0,) for f in features))
+    for level in sorted(levels, key=sum):  # inside of cells; then on knots along one axis, along two, …
+        apart = [f.width - 1 - less if f.local else 0 for f, less in zip(features, level, strict=True)]
+        entries: Any = gram.at(apart, space.frame) != 0
+        for axis, (f, n) in enumerate(zip(features, counts, strict=True)):
+            places = np.append(f.first, f.first[-1] + 1)[:n]
+            entries = np.take(entries, places, axis) if f.local else np.any(entries, axis, keepdims=True)
+        knots = [axis for axis, less in enumerate(level) if less]
+        cells |= _spread(entries & ~_spread(cells, knots, 1), knots, -1) & real
+    for _ in range(min(distance, max(counts))):
+        cells = _spread(_spread(cells, local, 1), local, -1) & real
+    return cells[tuple(slice(f.cells) for f in features)]
 
 
-def _by_place(entries: Bools, f: Features, knot: int, axis: int) -> Bools:
-    """Entries by cell, or by knot, along one axis; any of those of a global basis."""
-    if not f.local:
-        return np.asarray(np.any(entries, axis=axis, keepdims=True))
-    last = [] if f.periodic or not knot else [f.first[-1] + 1]
-    return np.take(entries, np.append(f.first, last).astype(np.int64), axis=axis)
-
-
-def _meeting_cells(cells: Bools, f: Features, axis: int) -> Bools:
-    """Whether either of the cells that meet at a knot is marked, by knot."""
-    if f.periodic:
-        return cells | np.roll(cells, 1, axis)
-    widths = [(0, 0)] * cells.ndim
-    before, after = ([*widths[:axis], pad, *widths[axis + 1 :]] for pad in ((1, 0), (0, 1)))
-    return np.pad(cells, before) | np.pad(cells, after)
-
-
-def _ends(knots: Bools, f: Features, axis: int) -> Bools:
-    """Whether either end of a cell is marked, by cell."""
-    if f.periodic:
-        return knots | np.roll(knots, -1, axis)
-    n = knots.shape[axis]
-    return np.take(knots, range(n - 1), axis) | np.take(knots, range(1, n), axis)
+def _spread(marks: Bools, axes: Iterable[int], step: int) -> Bools:
+    """Cells' marks to the knots at their ends (step 1), or those of knots to the cells that meet there (-1)."""
+    for axis in axes:
+        marks = marks | np.roll(marks, step, axis)
+    return marks

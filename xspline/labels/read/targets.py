@@ -102,24 +102,18 @@ def resolve(
 
 
 def checked_mask(mask: Any) -> Mask:
-    """Return what `mask=` means; TypeError or ValueError where that cannot be told."""
-    advice = "pass 'data', a number of knot cells, or a boolean DataArray that is True where values are kept"
-    if mask is None or (isinstance(mask, int | np.integer) and not isinstance(mask, bool)):
-        if mask is not None and mask < 0:
-            raise ValueError(f"mask={mask} is below 0; {advice}")
-        return mask if mask is None else int(mask)
-    if isinstance(mask, str):
-        if mask != "data":
-            raise ValueError(f"mask={mask!r} is unknown; {advice}")
+    """Return what `mask=` means; ValueError where that cannot be told."""
+    if isinstance(mask, str) and mask == "data":
         return 0
-    if not isinstance(mask, xr.DataArray | xr.Dataset):
-        raise TypeError(f"mask= is of type {type(mask).__name__}; {advice}")
-    for array in mask.data_vars.values() if isinstance(mask, xr.Dataset) else (mask,):
-        if array.dtype != bool:
-            raise TypeError(
-                f"mask {array.name!r} has dtype {array.dtype}; {advice}, for example mask=sea > 0"
-            )
-    return mask
+    is_count = isinstance(mask, int | np.integer) and not isinstance(mask, bool) and mask >= 0
+    marks = mask.data_vars.values() if isinstance(mask, xr.Dataset) else (mask,)
+    if mask is None or is_count or all(isinstance(m, xr.DataArray) and m.dtype == bool for m in marks):
+        return int(mask) if is_count else mask
+    shown = type(mask).__name__ if np.ndim(mask) else repr(mask)
+    raise ValueError(
+        f"mask={shown} is none of these: 'data', a number of knot cells (0, 1, ...), or a DataArray of bool "
+        "that is True where values are kept, for example sea > 0"
+    )
 
 
 # ---- what `at` may be
@@ -138,10 +132,7 @@ def _named(at: Any, space: Space) -> Any:
         return xr.Dataset(columns, {dim: _labels_of(table.index)})
     if isinstance(at, Mapping | xr.DataArray):
         return at
-    example = ", ".join(f"{name}=..." for name in space.names)
-    if len(space.names) == 1 and isinstance(at, list | tuple | int | float | str | np.ndarray):
-        text = repr(at)
-        example = f"{space.names[0]}={text if len(text) < 40 else '...'}"
+    example = ", ".join(f"{name}=[...]" for name in space.names)
     raise TypeError(
         f"at= is of type {type(at).__name__}, which does not say which coordinate its labels are of; pass labels by "
         f"name, as in predict({example}) or at=dict({example}), or an xarray object or a pandas DataFrame that has them"
@@ -174,10 +165,6 @@ def _other_names(
     missing = [name for name in space.names if name not in owned and name not in coords]
     renamed: dict[str, Hashable] = {}
     for name in missing:
-        if name in at.dims:
-            raise ValueError(
-                f"dimension {name!r} of at= has no labels; pass {name}=..., or assign it coordinates"
-            )
         role = space.axis(name).role
         matches = [other for other in unused if role and _role(at[other]) == role]
         matches = [other for other in matches if other in at.coords] or matches
@@ -189,6 +176,8 @@ def _other_names(
         if matches:
             renamed[name] = matches[0]
             continue
+        if name in at.dims:
+            raise ValueError(f"dimension {name!r} of at= has no labels; pass {name}=..., or assign them")
         close = difflib.get_close_matches(name, [str(c) for c in at.xindexes if c in unused], n=1, cutoff=0.6)
         if close:
             raise ValueError(
@@ -199,8 +188,8 @@ def _other_names(
         pairs = ", ".join(f"{other!r} for {name!r}" for name, other in renamed.items())
         names = ", ".join(f"{other}={name!r}" for name, other in renamed.items())
         warn(f"at= is read by what its coordinates are: {pairs}. To say so, rename({names})", FitWarning)
-    if len(missing) == len(space.names) and not renamed:
-        error = unknown_name("".join(missing[:1]), "coordinate", unused or at.dims)
+    if not renamed and not set(space.names).intersection(owned):
+        error = unknown_name(space.names[0], "coordinate", unused or at.dims)
         raise ValueError(
             f"at= has none of the fitted coordinates {', '.join(space.names)}: {error}. Rename what is meant, or pass "
             "labels by name"
