@@ -451,6 +451,71 @@ def test_labels_on_knots_are_observed() -> None:
         assert np.isnan(field.predict(x=[8.5, 17.5], y=[4.5, 15.5], mask="data")).all()
 
 
+def test_masks_in_time() -> None:
+    time = np.arange("2000", "2003", dtype="datetime64[D]").astype("datetime64[ns]")
+    data = xr.DataArray(np.sin(np.arange(time.size) / 58), {"time": time}, "time", "u")
+    winters = data.where((data.time.dt.month < 4) | (data.time.dt.month > 9))
+    season = winters.spline.fit(time=xs.BSpline(12, period="year"), penalty=1e-3)
+    far = season.predict(time=["2050-01-15", "2050-06-15", "1950-12-31"], mask="data")
+    np.testing.assert_array_equal(far.notnull(), [True, False, True])
+    lead = winters.assign_coords(time=time - time[0]).rename(time="lead")
+    for own in (winters, winters.convert_calendar("noleap", use_cftime=True), lead):
+        field = own.spline.fit({own.dims[0]: xs.BSpline(40)}, penalty=1e-3)
+        kept = field.predict(mask="data").notnull()
+        assert (kept | own.isnull()).all() and 0.4 < float(kept.mean()) < 0.6
+    daily = data[:10].spline.fit(time=xs.BSpline(spacing="2D"), penalty=1e-3)
+    after = daily.predict(time=time[:12], mask="data", extrapolate=True).notnull()
+    np.testing.assert_array_equal(after, np.arange(12) < 10)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_cells_are_kept_exactly_where_there_are_observations(seed: int) -> None:
+    """Random bases, scattered or on a grid, some of them on knots; against cells counted one by one."""
+    rng = np.random.default_rng(seed)
+    bases, edges = {}, {}
+    for name in "xy":
+        cells = int(rng.integers(7, 12))
+        knots = (
+            np.sort(rng.uniform(0, 10, cells - 1))
+            if rng.random() < 0.5
+            else np.linspace(0, 10, cells + 1)[1:-1]
+        )
+        degree, edges[name] = int(rng.integers(0, 4)), np.concatenate([[0.0], knots, [10.0]])
+        kind = rng.integers(3)
+        if kind == 0:
+            bases[name] = xs.BSpline(knots=tuple(edges[name]), degree=degree, period=10.0)
+        elif kind == 1:  # the ends repeated, as in SciPy
+            full = np.concatenate([np.zeros(degree), edges[name], np.full(degree, 10.0)])
+            bases[name] = xs.BSpline(knots=tuple(full), degree=degree)
+        else:
+            edges[name] = np.linspace(0, 10, cells + 1)
+            bases[name] = xs.BSpline(cells + degree, degree=degree, domain=(0.0, 10.0))
+    labels = {
+        n: np.where(rng.random(6) < 0.4, rng.choice(edges[n][1:-1], 6), rng.uniform(0, 10, 6)) for n in "xy"
+    }
+    if seed % 2:
+        data = xr.DataArray(np.ones(6), {n: ("obs", labels[n]) for n in "xy"}, "obs", "u")
+        places = np.stack([labels["x"], labels["y"]], axis=1)
+    else:
+        values = np.where(rng.random((6, 6)) < 0.3, 1.0, np.nan)
+        values[0, 0] = 1.0
+        data = xr.DataArray(values, labels, ("x", "y"), "u")
+        places = np.array([(labels["x"][i], labels["y"][j]) for i, j in np.argwhere(values == 1.0)])
+    field = data.spline.fit(bases, penalty=0.1)
+    assert field.predict(mask="data").where(data.notnull()).notnull().equals(data.notnull())
+    at = {n: np.linspace(0.0131, 9.9872, 61) for n in "xy"}
+    kept = field.predict(at, mask="data").notnull().values
+    cell = {n: np.searchsorted(edges[n], at[n]) - 1 for n in "xy"}
+    closed = np.zeros(kept.shape, bool)
+    inside = np.zeros(kept.shape, bool)
+    for x, y in places:
+        near = [(edges[n][cell[n]] <= v) & (v <= edges[n][cell[n] + 1]) for n, v in (("x", x), ("y", y))]
+        deep = [(edges[n][cell[n]] < v) & (v < edges[n][cell[n] + 1]) for n, v in (("x", x), ("y", y))]
+        closed |= np.outer(*near)
+        inside |= np.outer(*deep)
+    assert (kept | ~inside).all() and (closed | ~kept).all()
+
+
 def test_a_mask_goes_around_the_circle() -> None:
     lon = np.arange(0.0, 360.0, 3.0)
     y = np.where((lon > 20) & (lon < 340), np.nan, 1.0)

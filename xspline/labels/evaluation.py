@@ -113,7 +113,7 @@ def evaluate(
 
 
 def _observed(fit: Fit, distance: int) -> np.ndarray:
-    """Return 1 for knot cells that are near observations and 0 for others, [m.., b..], as coefficients."""
+    """Return 1 for knot cells that are near observations and 0 for others, as coefficients of `Space.cells`."""
     if fit.is_lazy:
         raise ValueError(
             "mask='data' needs what was observed, but this field is still lazy; call .compute() first"

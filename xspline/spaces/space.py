@@ -274,15 +274,20 @@ class Space:
 
     @cached_property
     def cells(self) -> Space:
-        """The space of what is constant on each knot cell; along a global basis, everywhere."""
+        """The space of what is constant at the start of each knot cell and on the rest; globally along other bases.
+
+        Its labels are the floats of this one's axes.
+        """
         bases: dict[str, Basis | int] = {}
-        for (name, (axis, basis)), f in zip(self.axes.items(), self.features, strict=True):
-            if isinstance(f, LocalSpline) and isinstance(basis, BSpline):
-                knots = tuple(stored(axis, edge) for edge in f.edges)
-                bases[name] = BSpline(degree=0, knots=knots, period=basis.period)
+        for name, f in zip(self.names, self.features, strict=True):
+            if isinstance(f, LocalSpline):
+                (lo, hi), starts = f.ends, f.edges[:-1]
+                knots = np.append(np.stack([starts, np.nextafter(starts, np.inf)], axis=1), hi)
+                period = hi - lo if f.periodic else None
+                bases[name] = BSpline(degree=0, knots=tuple(knots.tolist()), period=period)
             elif isinstance(f, Global):
-                bases[name] = Polynomial(0, domain=(stored(axis, f.span[0]), stored(axis, f.span[1])))
-        return Space(bases, axes={name: axis for name, (axis, _) in self.axes.items()})
+                bases[name] = Polynomial(0, domain=f.span)
+        return Space(bases, axes=dict.fromkeys(self.names, Axis()))
 
     def window(self, ranges: Sequence[tuple[float, float]]) -> tuple[tuple[int, int], ...]:
         """(start, length) per coordinate of the coefficients that the box of [lo, hi] ranges touches."""

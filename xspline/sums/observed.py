@@ -25,8 +25,9 @@ def observed_cells(gram: Gram, space: Space, distance: int = 0) -> Bools:
 
     Returns
     -------
-    ndarray of bool, [m.., b..]
-        Batch extents are those of G.
+    ndarray of bool, [K.., b..]
+        As coefficients of `Space.cells`: along a local spline the start of each cell, which belongs to the cell before
+        it too, and the rest of it, in turn. Batch extents are those of G.
     """
     features = space.features
     local = [axis for axis, f in enumerate(features) if f.local]
@@ -46,7 +47,10 @@ def observed_cells(gram: Gram, space: Space, distance: int = 0) -> Bools:
         cells |= _spread(entries & ~_spread(cells, knots, 1), knots, -1) & real
     for _ in range(min(distance, max(counts))):
         cells = _spread(_spread(cells, local, 1), local, -1) & real
-    return cells[tuple(slice(f.cells) for f in features)]
+    for axis in local:
+        starts = _spread(cells, [axis], 1) if features[axis].width > 1 else cells
+        cells = np.stack([starts, cells], axis + 1).reshape(*cells.shape[:axis], -1, *cells.shape[axis + 1 :])
+    return cells[tuple(slice(2 * f.cells if f.local else 1) for f in features)]
 
 
 def _spread(marks: Bools, axes: Iterable[int], step: int) -> Bools:
