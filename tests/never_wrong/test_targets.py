@@ -217,6 +217,12 @@ def test_what_other_labels_do_not_need_is_not_ignored(basin: xs.Field) -> None:
         assert basin.predict(curvilinear).dims == dims
 
 
+def test_no_labels_are_none(basin: xs.Field) -> None:
+    for call in (lambda: basin.predict(latitude=None), lambda: basin.predict({"latitude": None})):
+        with pytest.raises(ValueError, match="latitude=None holds no labels; leave latitude out"):
+            call()
+
+
 def test_a_near_miss_beside_a_match_is_refused() -> None:
     x = np.linspace(0, 1, 20)
     field = xr.DataArray(np.outer(x, x), {"x": x, "y": x}, ("x", "y")).spline.fit(x=5, y=5, penalty=0)
@@ -553,6 +559,18 @@ def test_a_boolean_mask_keeps_what_it_marks(basin: xs.Field) -> None:
     error = basin.stderr()
     sure = basin.predict(mask=error < float(error.median()))
     assert 0.4 < float(sure.notnull().mean()) < 0.6
+
+
+def test_each_variable_of_a_dataset_has_a_mask() -> None:
+    sst_ = sea().rename("u")
+    ds = xr.Dataset({"u": sst_, "v": (2 * sst_).where(sst_.latitude > 0)})
+    field = ds.spline.fit(latitude=6, longitude=6, penalty=1e-3)
+    both = field.predict(mask="data")
+    assert both.u.notnull().all() and not both.v.notnull().all()
+    error = field.stderr()
+    sure = field.predict(mask=error < error.v_stderr.median())
+    xr.testing.assert_equal(sure.v.notnull(), error.v_stderr < error.v_stderr.median())
+    xr.testing.assert_equal(field.predict(mask=both.notnull()), both)
 
 
 @pytest.mark.parametrize(

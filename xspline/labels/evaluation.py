@@ -127,9 +127,10 @@ def _observed(fit: Fit, distance: int) -> np.ndarray:
 def _kept(result: xr.DataArray, mask: xr.DataArray | xr.Dataset, fit: Fit) -> xr.DataArray:
     """Return the result with NaN where a mask by labels is False."""
     if isinstance(mask, xr.Dataset):
-        if fit.name not in mask:
+        names = [name for name in (fit.name, f"{fit.name}_stderr") if name in mask]
+        if not names:
             raise unknown_name(fit.name, "variable of mask=", mask.data_vars)
-        mask = mask[fit.name]
+        mask = mask[names[0]]
     if extra := set(mask.dims) - set(result.dims):
         names = sorted(map(str, extra))
         raise ValueError(

@@ -210,6 +210,8 @@ def _as_labels(name: str, value: Any) -> xr.DataArray:
         raise ValueError(
             f"{name}={value} is a slice; pass the labels themselves, for example np.linspace(lo, hi, n)"
         )
+    if value is None:
+        raise ValueError(f"{name}=None holds no labels; leave {name} out to keep the fitted ones")
     if isinstance(value, xr.DataArray):
         return value
     if isinstance(value, xr.Variable):
