@@ -287,6 +287,7 @@ RECORDS = {
     "trend and season": lambda: xs.Polynomial(1) + xs.Fourier(1, period=5.0),
     "spline": lambda: xs.BSpline(12),
     "spline and season": lambda: xs.BSpline(8) + xs.Fourier(1, period=5.0),
+    "trend and periodic spline": lambda: xs.Polynomial(1) + xs.BSpline(8, period=5.0),
 }
 
 
@@ -354,6 +355,29 @@ def test_a_periodic_basis_has_no_outside(basis: Any) -> None:
     for extrapolate in (False, True):
         far = field.predict(t=[1.0, 101.0, -49.0], extrapolate=extrapolate)
         np.testing.assert_allclose(far, far[0], rtol=1e-9)
+
+
+def test_a_polynomial_goes_on_as_itself_in_several_dimensions() -> None:
+    def truth(x: Any, y: Any) -> Any:
+        return x**3 - 2 * x * y + y**2
+
+    x, y = np.linspace(0, 3, 14), np.linspace(-2, 1, 12)
+    coords = {"x": ("x", x, {"units": "m"}), "y": ("y", y, {"units": "m"}), "day": [1, 2]}
+    u = truth(x[:, None], y)
+    data = xr.DataArray(np.stack([u, -u]), coords, ("day", "x", "y"), "u")
+    out = xr.Dataset(coords={"x": np.linspace(-2, 5, 8), "y": np.linspace(-4, 3, 8)})
+    drift = xr.Dataset({"x": ("o", out.x.values), "y": ("o", out.y.values[::-1])})
+    for basis in ({"x": 6, "y": xs.BSpline(5, degree=2)}, {"x": xs.Polynomial(3), "y": 6}):
+        field = data.spline.fit(basis, penalty=0)
+        for at in (out, drift):
+            values = field.predict(at, extrapolate=True)
+            np.testing.assert_allclose(values.sel(day=1), truth(at.x, at.y), atol=1e-9)
+            np.testing.assert_allclose(values.sel(day=2), -truth(at.x, at.y), atol=1e-9)
+            lazy = field.predict(at, extrapolate=True, chunks=3)
+            np.testing.assert_allclose(lazy, values, atol=1e-12)
+            laplacian = field.laplacian(at, extrapolate=True).sel(day=1)
+            np.testing.assert_allclose(laplacian, 6 * at.x + 2 + 0 * at.y, atol=1e-8)
+            assert np.isnan(field.predict(at).isel({at.x.dims[0]: 0})).all()
 
 
 def test_a_longitude_goes_on_from_the_nearer_end() -> None:
