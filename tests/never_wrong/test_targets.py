@@ -468,6 +468,10 @@ def test_labels_on_knots_are_observed() -> None:
         assert masked.where(data.notnull()).notnull().equals(data.notnull())
         assert np.isnan(field.predict(t=[6.5, 9.0, 10.5], mask="data")).all()
         assert np.isfinite(field.predict(t=[4.5, 12.5], mask="data")).all()
+        # A step away from the end is not the start.
+        end = data.where(data.t > 19).spline.fit(t=basis, penalty=1e-3)
+        kept = end.predict(t=[0.5, 1.5, 16.5, 17.5, 19.5], mask=2).notnull()
+        np.testing.assert_array_equal(kept, [False, False, False, True, True])
     # Along two coordinates: on a knot along one, along both, along none.
     grid = xr.DataArray(np.full((21, 21), np.nan), {"x": t, "y": t}, ("x", "y"), "u")
     grid[3, 4] = grid[15, 9] = grid[15, 10] = 1.0

@@ -31,8 +31,8 @@ def observed_cells(gram: Gram, space: Space, distance: int = 0) -> Bools:
     """
     features = space.features
     local = [axis for axis, f in enumerate(features) if f.local]
-    # Knots are counted like cells: where there is one more of them, the last cell is none. Steps have no need of them.
-    counts = [f.cells + (f.local and f.width > 1 and not f.periodic) for f in features]
+    # Knots are counted like cells: where there is one more of them, the last cell is none.
+    counts = [f.cells + (f.local and not f.periodic) for f in features]
     is_cell = (i < f.cells for i, f in zip(np.indices(counts, sparse=True), features, strict=True))
     real = functools.reduce(np.logical_and, is_cell).reshape(*counts, *(1,) * gram.batch_ndim)
     cells = np.zeros((*counts, *gram.batch), dtype=bool)
@@ -41,7 +41,7 @@ def observed_cells(gram: Gram, space: Space, distance: int = 0) -> Bools:
         apart = [f.width - 1 - less if f.local else 0 for f, less in zip(features, level, strict=True)]
         entries: Any = gram.at(apart, space.frame) != 0
         for axis, (f, n) in enumerate(zip(features, counts, strict=True)):
-            places = np.append(f.first, f.first[-1] + 1)[:n]
+            places = np.append(f.first, min(f.first[-1] + 1, f.size - 1))[:n]
             entries = np.take(entries, places, axis) if f.local else np.any(entries, axis, keepdims=True)
         knots = [axis for axis, less in enumerate(level) if less]
         cells |= _spread(entries & ~_spread(cells, knots, 1), knots, -1) & real
