@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -15,9 +15,6 @@ from xspline.labels.read.cf import is_date, role_of
 from xspline.labels.read.observations import is_lazily_indexed, storage_chunks
 from xspline.solve.errors import FitWarning, warn
 from xspline.spaces import Space
-
-#: Which places keep their values: those within so many knot cells of an observation, or those marked; None for all.
-Mask: TypeAlias = int | xr.DataArray | xr.Dataset | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +27,14 @@ class Target:
     extra : other coordinates of the target that may label the result.
     chunks : chunk sizes by dimension, or one for all dimensions; None for a result in memory.
     extrapolate : whether there are values outside the domains.
-    mask : which places keep their values.
+    mask : which places keep their values: within so many knot cells of an observation, or those marked; None for all.
     """
 
     coordinates: Mapping[str, xr.DataArray]
     extra: xr.Dataset
     chunks: Any
     extrapolate: bool = False
-    mask: Mask = None
+    mask: int | xr.DataArray | xr.Dataset | None = None
 
 
 def resolve(
@@ -96,12 +93,17 @@ def resolve(
                 raise unknown_name(str(dim), "dimension of the result to chunk", dims)
     elif chunks is None:
         requested = [*coords.values(), *(() if is_object else given.values())]
-        chunks = target_chunks(at) if is_object else _chunks_of_labels(requested, fitted_chunks)
+        if is_object:
+            chunks = target_chunks(at)
+        elif lazy := [c for c in requested if getattr(c, "chunks", None) and hasattr(c, "dims")]:
+            chunks = {dim: sizes for c in lazy for dim, sizes in zip(c.dims, c.chunks, strict=True)}
+        else:
+            chunks = None if requested else fitted_chunks
         chunks = chunks and {dim: sizes for dim, sizes in chunks.items() if dim in dims}
     return Target(labels, at.coords.to_dataset() if is_object else xr.Dataset(), chunks)
 
 
-def checked_mask(mask: Any) -> Mask:
+def checked_mask(mask: Any) -> int | xr.DataArray | xr.Dataset | None:
     """Return what `mask=` means; ValueError where that cannot be told."""
     if isinstance(mask, str) and mask == "data":
         return 0
@@ -237,13 +239,3 @@ def target_chunks(data: xr.DataArray | xr.Dataset) -> Mapping[Hashable, Any] | N
         stored = storage_chunks(data)
         return dict(zip(data.dims, stored or data.shape, strict=True))
     return None
-
-
-def _chunks_of_labels(
-    requested: list[Any], fitted_chunks: Mapping[Hashable, Any] | None
-) -> Mapping[Hashable, Any] | None:
-    """Return the chunks of labels that are lazy; those of the data where no labels are requested."""
-    lazy = [c for c in requested if isinstance(c, xr.DataArray | xr.Variable) and c.chunks is not None]
-    if lazy:
-        return {dim: sizes for c in lazy for dim, sizes in zip(c.dims, c.chunks or (), strict=True)}
-    return None if requested else fitted_chunks
