@@ -25,11 +25,11 @@ from xspline.labels.statistics import Statistics as Statistics
 from xspline.labels.statistics import merge as merge
 from xspline.labels.statistics import open_statistics as open_statistics
 from xspline.solve import ConvergenceError as ConvergenceError
+from xspline.solve import FitWarning as FitWarning
 from xspline.solve import Penalty as Penalty
 from xspline.solve import Ridge as Ridge
 from xspline.solve import Roughness as Roughness
 from xspline.solve import SingularSystemError as SingularSystemError
-from xspline.solve.errors import FitWarning as FitWarning
 from xspline.spaces import Axis as Axis
 from xspline.spaces import Basis as Basis
 from xspline.spaces import BSpline as BSpline

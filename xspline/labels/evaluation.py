@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import functools
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from xspline.labels.read.coordinates import arrange, floats
 from xspline.labels.read.observations import Variable
 from xspline.labels.read.targets import Target
 from xspline.labels.uncertainty import Covariance
+from xspline.spaces import Space
 from xspline.sums import observed_cells
 
 _WORDS = {1: "derivative", 2: "second derivative", 3: "third derivative"}
@@ -73,9 +73,8 @@ def evaluate(
             )
         sizes[dim] = n
     arrangement = arrange(dims, target.coordinates)
-    to_position = functools.partial(space.to_position, extrapolate=target.extrapolate)
     coordinates = tuple(
-        floats(target.coordinates[name], name, space, span, sizes, to_position)
+        _within(floats(target.coordinates[name], name, space, span, sizes), name, space, target.extrapolate)
         for name, span in zip(arrangement.names, arrangement.spans, strict=True)
     )
     shape, layout = tuple(sizes[dim] for dim in dims), arrangement.layout()
@@ -110,6 +109,13 @@ def evaluate(
         long_name = f"standard error of {result.attrs['long_name']}"
         result = result.assign_attrs(long_name=long_name, **covariance.attrs)
     return result if target.mask is None or isinstance(target.mask, int) else _kept(result, target.mask, fit)
+
+
+def _within(x: Any, name: str, space: Space, extrapolate: bool) -> Any:
+    """Return the floats of a coordinate with NaN where the field has no values; lazy where they are."""
+    if isinstance(x, np.ndarray):
+        return space.within(x, name, extrapolate)
+    return x.map_blocks(space.within, name, extrapolate, dtype=float, meta=np.empty((0,) * x.ndim))
 
 
 def _observed(fit: Fit, distance: int) -> np.ndarray:

@@ -20,7 +20,7 @@ NEEDS_DIRECT = (
 
 
 class FitWarning(UserWarning):
-    """Something about the data or the fit that may not be what was meant."""
+    """Something about data or fit that is worth a look; the message says what to do."""
 
 
 class SingularSystemError(ValueError):
@@ -43,13 +43,13 @@ class TooLargeError(ValueError):
     cause = ""
 
 
-def warn(message: str, category: type[UserWarning] = UserWarning) -> None:
+def warn(message: str) -> None:
     """Warn at the line of code outside xspline that led here."""
     frame, level = sys._getframe(1), 2
     ours = "xspline", "contextlib"  # which calls the functions that a context decorates
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(message, FitWarning, stacklevel=level)
 
 
 def nothing_determined(

@@ -246,8 +246,7 @@ class Fourier(Basis):
         A number in the coordinate's unit, or a length of time: ``"365.2425D"``, ``"year"`` (the mean year of
         the calendar), ``"day"``.
     domain : tuple, optional
-        Range of the integrals of a roughness penalty; one period from 0 by default. Every label is inside, whatever
-        the domain: the functions repeat.
+        Range of the integrals of a roughness penalty; one period from 0 by default. Values exist everywhere.
 
     Raises
     ------

@@ -257,14 +257,17 @@ class Space:
         at_start = (np.abs(moved - lo) <= tolerance) | (np.abs(moved - lo - axis.wrap) <= tolerance)
         return np.where(inside | ~np.isfinite(x), x, np.where(at_start, lo, moved))
 
-    def to_position(self, name: str, labels: Any, extrapolate: bool = False) -> Floats:
-        """Labels of one coordinate as where to evaluate a field: as `to_float`, NaN outside the record.
+    def window(self, ranges: Sequence[tuple[float, float]]) -> tuple[tuple[int, int], ...]:
+        """(start, length) per coordinate of the coefficients that the box of [lo, hi] ranges touches."""
+        return tuple(f.window(lo, hi) for f, (lo, hi) in zip(self.features, ranges, strict=True))
+
+    def within(self, x: Floats, name: str, extrapolate: bool = False) -> Floats:
+        """Floats of one coordinate, from `to_float`, with NaN outside the record, where a field has no values.
 
         The record is the domain; a periodic basis has none, every label is inside. To `extrapolate`, labels outside
         stay, and those of a longitude go to the end of its arc that is nearer.
         """
         axis, basis = self._coordinate(name)
-        x = self.to_float(name, labels)
         if basis.record is None:
             return x
         lo, hi = range_of(axis, basis.record)
@@ -288,10 +291,6 @@ class Space:
             elif isinstance(f, Global):
                 bases[name] = Polynomial(0, domain=f.span)
         return Space(bases, axes=dict.fromkeys(self.names, Axis()))
-
-    def window(self, ranges: Sequence[tuple[float, float]]) -> tuple[tuple[int, int], ...]:
-        """(start, length) per coordinate of the coefficients that the box of [lo, hi] ranges touches."""
-        return tuple(f.window(lo, hi) for f, (lo, hi) in zip(self.features, ranges, strict=True))
 
     # --- text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,15 +170,10 @@ def floats(
     space: Space,
     span: tuple[Hashable, ...],
     sizes: Mapping[Hashable, int],
-    to_float: Callable[[str, Any], Any] | None = None,
 ) -> Any:
-    """Return a coordinate as floats of its axis over its whole group: NumPy, or a lazy array where it is chunked.
-
-    `to_float` is that of the space unless given.
-    """
-    to_float = to_float or space.to_float
+    """Return a coordinate as floats of its axis over its whole group: NumPy, or a lazy array where it is chunked."""
     full = coordinate.variable.set_dims({dim: sizes[dim] for dim in span}).transpose(*span)
     if coordinate.chunks is None:
-        return to_float(name, full.values)
-    convert = functools.partial(to_float, name)
+        return space.to_float(name, full.values)
+    convert = functools.partial(space.to_float, name)
     return full.data.map_blocks(convert, dtype=float, meta=np.empty((0,) * full.ndim))

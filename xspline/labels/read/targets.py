@@ -13,7 +13,7 @@ import xarray as xr
 from xspline.labels.errors import unknown_name
 from xspline.labels.read.cf import is_date, role_of
 from xspline.labels.read.observations import is_lazily_indexed, storage_chunks
-from xspline.solve.errors import FitWarning, warn
+from xspline.solve.errors import warn
 from xspline.spaces import Space
 
 
@@ -189,7 +189,7 @@ def _other_names(
     if renamed:
         pairs = ", ".join(f"{other!r} for {name!r}" for name, other in renamed.items())
         names = ", ".join(f"{other}={name!r}" for name, other in renamed.items())
-        warn(f"at= is read by what its coordinates are: {pairs}. To say so, rename({names})", FitWarning)
+        warn(f"at= is read by what its coordinates are: {pairs}. To say so, rename({names})")
     if not renamed and not set(space.names).intersection(owned):
         error = unknown_name(space.names[0], "coordinate", unused or at.dims)
         raise ValueError(
