@@ -99,14 +99,15 @@ def gradient(
     first = {name: evaluate(fit, target, order, device, covariance) for name, order in orders.items()}
     if lat:
         cos_phi = cos_lat(first[lon].coords[lat])
-        north, errors = first[lat] / _METRES_PER_DEGREE, ", stderr=True" if covariance else ""
+        north = first[lat] / _METRES_PER_DEGREE
         east = first[lon] / (cos_phi * _METRES_PER_DEGREE)
         for name, metric, direction in ((lat, north, "northward"), (lon, east, "eastward")):
             plane = first[name]
+            call = f"gradient(geometry='sphere'{', stderr=True' if covariance else ''})"
             attrs = {
                 "units": per(fit.variable.units, ("m", 1)),
                 "long_name": f"{direction} {plane.attrs['long_name']}",
-                "history": history(fit.variable.history, f"gradient(geometry='sphere'{errors})"),
+                "history": history(fit.variable.history, call),
             }
             named = metric.transpose(*plane.dims).rename(plane.name)
             first[name] = named.assign_attrs({**plane.attrs, **attrs})
