@@ -107,23 +107,20 @@ class FieldBase(files.Stored, Generic[Data]):
         ----------
         at
             Labels to evaluate at: any xarray object that has them (as coordinates, else as data variables), a pandas
-            DataFrame, whose rows are points, or a mapping. None keeps the fitted labels, and so does a coordinate that
-            is not among them. A latitude, longitude or time of another name is taken for the fitted one with an
-            ``xs.FitWarning``.
+            DataFrame, whose rows are points, or a mapping. What is left out keeps its fitted labels. A latitude,
+            longitude or time of another name is taken for the fitted one, with an ``xs.FitWarning``.
         chunks
             Chunk sizes of a lazy result, as for ``Dataset.chunk``. By default the result is in memory when the target
             is, and chunked like the target when that is lazy.
         device
             "cuda" evaluates on a GPU.
         extrapolate
-            Whether there are values outside the domain (of a basis without ``domain=``, the range of the data):
-            Fourier series and polynomials go on as they are, B-splines by the polynomials of their outermost
-            intervals. Errors grow fast there. A periodic basis has no outside.
+            Whether there are values outside the domain (by default the range of the data), those of the polynomials at
+            its ends: their errors grow fast. A periodic basis has no outside.
         mask
-            Where values are kept; elsewhere they are NaN. "data": in those cells between knots that hold observations;
-            a number n: and up to n cells away from them, along every coordinate. (Fourier series, polynomials and
-            unions are one cell.) Or a boolean DataArray with labels of the result, or a Dataset of one for each
-            variable, such as ``field.stderr(at) < 0.3``.
+            Where values are kept; elsewhere they are NaN. "data": in cells between knots that hold observations; a
+            number n: and up to n cells away along every coordinate (Fourier series, polynomials and unions are one
+            cell); or a boolean DataArray with the result's labels, such as ``field.stderr(at) < 0.3``.
         **coords
             Labels by name. Coordinates that share a dimension are points, others span a grid.
 
@@ -134,10 +131,8 @@ class FieldBase(files.Stored, Generic[Data]):
 
         Raises
         ------
-        TypeError
-            `at` does not name its labels; `mask` is none of these.
-        ValueError
-            A name is unknown, `at` has none of the fitted coordinates, or the labels of `mask` differ.
+        TypeError, ValueError
+            Labels without a name or with an unknown one, no fitted coordinate in `at`, another kind of `mask`.
 
         Examples
         --------
@@ -293,7 +288,7 @@ class FieldBase(files.Stored, Generic[Data]):
     ) -> Data:
         """Evaluate the Laplacian; parameters as for :meth:`gradient`. Named ``sst_laplacian``, in units per area.
 
-        On the sphere it is NaN within 0.001° (111 m) of a pole: 1/cos² of the latitude magnifies rounding there.
+        On the sphere it is NaN within 0.001° (111 m) of a pole, where rounding would dominate.
 
         Raises
         ------
@@ -380,12 +375,9 @@ class FieldBase(files.Stored, Generic[Data]):
             contents[f"coefficients__{k}"] = (dims, fit.coefficients)
         return dataset.assign(contents).assign_attrs({files.ATTRIBUTE: json.dumps(meta)})
 
-    def _target(
-        self, at: Any, coords: Mapping[str, Any], chunks: Any, extrapolate: bool, mask: Any
-    ) -> targets.Target:
-        s, batch = self.statistics, (dim for v in self.variables.values() for dim in v.batch_dims)
-        target = targets.resolve(self.space, s.fitted, s.chunks, batch, at, coords, chunks)
-        return replace(target, extrapolate=bool(extrapolate), mask=targets.checked_mask(mask))
+    def _target(self, at: Any, coords: Mapping[str, Any], chunks: Any, *where: Any) -> targets.Target:
+        s, batch = self.statistics, [dim for v in self.variables.values() for dim in v.batch_dims]
+        return targets.resolve(self.space, s.fitted, s.chunks, batch, at, coords, chunks, *where)
 
     def _each(self, result_of: Callable[[Fit], xr.DataArray]) -> Any:
         """Return a Dataset named by variables for a Dataset's field, else the one DataArray."""

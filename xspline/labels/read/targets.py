@@ -33,8 +33,8 @@ class Target:
     coordinates: Mapping[str, xr.DataArray]
     extra: xr.Dataset
     chunks: Any
-    extrapolate: bool = False
-    mask: int | xr.DataArray | xr.Dataset | None = None
+    extrapolate: bool
+    mask: int | xr.DataArray | xr.Dataset | None
 
 
 def resolve(
@@ -45,6 +45,8 @@ def resolve(
     at: Any,
     coords: Mapping[str, Any],
     chunks: Any,
+    extrapolate: bool = False,
+    mask: Any = None,
 ) -> Target:
     """Return the target that the arguments of ``predict`` describe, as ``DataArray.interp`` reads them.
 
@@ -100,7 +102,8 @@ def resolve(
         else:
             chunks = None if requested else fitted_chunks
         chunks = chunks and {dim: sizes for dim, sizes in chunks.items() if dim in dims}
-    return Target(labels, at.coords.to_dataset() if is_object else xr.Dataset(), chunks)
+    extra = at.coords.to_dataset() if is_object else xr.Dataset()
+    return Target(labels, extra, chunks, bool(extrapolate), checked_mask(mask))
 
 
 def checked_mask(mask: Any) -> int | xr.DataArray | xr.Dataset | None:
