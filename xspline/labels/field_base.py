@@ -139,13 +139,8 @@ class FieldBase(files.Stored, Generic[Data]):
         >>> import numpy as np, xarray as xr, xspline as xs
         >>> x = np.linspace(0, 10, 200)
         >>> field = xs.fit(xr.DataArray(np.sin(x), {"x": x}, "x", "u"), x=24)
-        >>> field.predict(x=[0.5, 1.0]).round(2).values
-        array([0.48, 0.84])
-        >>> (
-        ...     field.predict(x=[10.0, 10.5]).round(1).values,
-        ...     field.predict(x=10.5, extrapolate=True).round(1).item(),
-        ... )
-        (array([-0.5,  nan]), -0.9)
+        >>> field.predict(x=[0.5, 1.0, 10.5]).round(2).values
+        array([0.48, 0.84,  nan])
         """
         target = self._target(at, coords, chunks, extrapolate, mask)
         return self._each(lambda fit: evaluation.evaluate(fit, target, {}, device))
@@ -243,7 +238,7 @@ class FieldBase(files.Stored, Generic[Data]):
             Coordinates to differentiate along; None takes every fitted one that is not time.
         geometry
             "plane": per unit of each coordinate; "sphere": northward and eastward per metre on a sphere of radius
-            ``xs.EARTH_RADIUS``, NaN eastward within 0.001° (111 m) of a pole.
+            ``xs.EARTH_RADIUS``, NaN eastward, and for the Laplacian, within 0.001° (111 m) of a pole.
         stderr
             True adds the standard error of each derivative: ``dsst_dlat_stderr``, …
 
@@ -287,8 +282,6 @@ class FieldBase(files.Stored, Generic[Data]):
         mask: Any = None,
     ) -> Data:
         """Evaluate the Laplacian; parameters as for :meth:`gradient`. Named ``sst_laplacian``, in units per area.
-
-        On the sphere it is NaN within 0.001° (111 m) of a pole, where rounding would dominate.
 
         Raises
         ------
