@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import difflib
+import inspect
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -28,6 +30,8 @@ from xspline.labels.read.observations import (
 from xspline.labels.statistics import Data, Part, Statistics, merge
 from xspline.solve import as_penalty, choice_for
 from xspline.spaces import Basis, Space, as_basis
+from xspline.spaces.basis import coordinate_in_errors
+from xspline.spaces.space import near_labels
 from xspline.sums import Sums
 
 
@@ -222,12 +226,10 @@ def _read(
         )
     by_name = bases if isinstance(space, Space) else {**(space or {}), **bases}
     pooled = tuple(name for name, basis in by_name.items() if basis is None)
-    given: Space | dict[str, Basis] | None = {
-        str(n): as_basis(b) for n, b in by_name.items() if b is not None
-    }
-    given = space if isinstance(space, Space) else given or None
     if isinstance(data, xr.DataArray):
         check_data(data)
+    _check_arguments(data, by_name)
+    given: Space | dict[str, Basis] | None = space if isinstance(space, Space) else _bases(by_name) or None
     extents: dict[str, tuple[float, float]] = {}
     if given is None:
         given, extents = defaults.bases_for(data, pooled)
@@ -243,6 +245,11 @@ def _read(
         unbound = {n: c for n, c in coordinates.items() if given[n].domain is None and c.ndim}
         for name, c in in_memory({n: c for n, c in unbound.items() if n not in extents}).items():
             extents[name] = extent_of(axes[name].to_float(c.values), axes[name], name)
+        near = {n: near_labels(axes[n], given[n], extents[n]) for n in unbound}
+        moved = {n: unbound[n] for n, axis in near.items() if axis.epoch}  # read again, from an epoch of their own
+        for name, c in in_memory(moved).items():
+            axes[name] = near[name]
+            extents[name] = extent_of(near[name].to_float(c.values), near[name], name)
         agreed = Space(given, axes=axes, extents=extents)
     variables: Iterable[xr.DataArray] = [data] if isinstance(data, xr.DataArray) else []
     if isinstance(data, xr.Dataset):
@@ -254,6 +261,29 @@ def _read(
     holders = holders_of(holder, data)
     observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
     return agreed, observed
+
+
+def _check_arguments(data: xr.DataArray | xr.Dataset, names: Iterable[Any]) -> None:
+    """Raise TypeError for a keyword that is no coordinate and nearly the name of an argument."""
+    known = {*data.coords, *data.dims, *(data.data_vars if isinstance(data, xr.Dataset) else ())}
+    arguments = [name for name in inspect.signature(fit).parameters if name not in ("data", "bases")]
+    for name in names:
+        close = [] if name in known else difflib.get_close_matches(str(name), arguments, n=1, cutoff=0.75)
+        if close:
+            raise TypeError(
+                f"{name!r} is no argument and no coordinate of the data; did you mean {close[0]}=? Coordinates: "
+                f"{', '.join(map(str, data.coords)) or 'none'}"
+            )
+
+
+def _bases(by_name: Mapping[Any, Any]) -> dict[str, Basis]:
+    """Return the bases of a mapping; what is wrong with one is said with the name of its coordinate."""
+    bases = {}
+    for name, basis in by_name.items():
+        if basis is not None:
+            with coordinate_in_errors(str(name)):
+                bases[str(name)] = as_basis(basis)
+    return bases
 
 
 def _statistics(

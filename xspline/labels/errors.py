@@ -50,7 +50,7 @@ def check_tally(tally: Tally, data: xr.DataArray, what: str) -> None:
         )
     if tally.bad_weight is not None:
         raise ValueError(
-            f"the weight of {what} at {place(data, tally.bad_weight)} is negative or NaN; weights are relative "
+            f"the weight of {what} at {place(data, tally.bad_weight)} is negative, infinite or NaN; weights are relative "
             f"precisions (1/se**2), and zero leaves an observation out"
         )
 

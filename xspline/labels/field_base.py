@@ -63,7 +63,7 @@ class FieldBase(files.Stored, Generic[Data]):
         """Coefficients with dimensions ``<coord>_basis`` (Greville points or names) and batch: DataArray or Dataset."""
         space = self.space
         labels: dict[Hashable, Any] = {
-            f"{c}_basis": f.labels() for c, f in zip(space.names, space.features, strict=True)
+            f"{name}_basis": space.coefficient_labels(name) for name in space.names
         }
 
         def labelled(fit: Fit) -> xr.DataArray:

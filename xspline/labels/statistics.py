@@ -18,6 +18,7 @@ from xspline.labels import files
 from xspline.labels.errors import check_tally, read_errors_name_labels, unknown_name
 from xspline.labels.read.observations import Variable
 from xspline.spaces import Space
+from xspline.spaces.units import are_one
 from xspline.sums import Sums
 
 if TYPE_CHECKING:
@@ -356,6 +357,14 @@ def _check_compatible(a: Statistics[Any], b: Statistics[Any]) -> None:
         raise ValueError(
             f"the two statistics hold different variables: {list(a.variables)} and {list(b.variables)}"
         )
+    for name in a.space.names:
+        mine, yours = a.space.axis(name).units, b.space.axis(name).units
+        if not are_one(mine, yours):
+            raise ValueError(
+                f"the labels of {name!r} were read as {mine!r} in one part and as {yours!r} in the other, in one space "
+                "whose definition names no units, so they do not fit together; compute them in a space that has units "
+                "(xs.space(data, ...)), which converts the labels of the other"
+            )
     for name, variable in a.variables.items():
         variable.check_matches(b.variables[name])
     a._check_computed()
@@ -392,7 +401,14 @@ def merge(statistics: Iterable[Statistics[Data]]) -> Statistics[Data]:
     >>> np.allclose(merged.solve(0.1).coefficients, xs.fit(data, space, penalty=0.1).coefficients)
     True
     """
+    if isinstance(statistics, Statistics):
+        raise TypeError("merge takes a list of Statistics, as in xs.merge([a, b]); one alone needs no merge")
     listed = list(statistics)
+    for i, other in enumerate(listed):
+        if not isinstance(other, Statistics):
+            field = hasattr(other, "statistics")
+            advice = "pass its .statistics, or merge models by xs.merge_models" if field else "see xs.statistics"
+            raise TypeError(f"merge takes Statistics, and item {i} is of type {type(other).__name__}; {advice}")
     if not listed:
         raise ValueError("merge needs at least one Statistics; the list is empty")
     first = listed[0]

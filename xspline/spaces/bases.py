@@ -135,7 +135,7 @@ class BSpline(Basis):
         if self.knots is not None:
             knots, domain = self._bound_knots(axis, period)
             return replace(self, knots=knots, domain=domain, period=length)
-        if period:
+        if period:  # from the epoch, which is 1970-01-01 unless that is too far away
             lo, hi = (0.0, period) if self.domain is None else range_of(axis, self.domain)
             _check_period(axis, lo, hi, period)
             domain = stored(axis, lo), stored(axis, hi)
@@ -286,11 +286,13 @@ class Fourier(Basis):
 
     def _bind(self, axis: Axis, extent: Extent | None) -> Fourier:
         period = stored_duration(axis, axis.duration(self.period, "period"))
-        domain = None if self.domain is None else bound_domain(self, axis, None)
+        given = self.domain is not None or (axis.epoch and extent is not None)  # the epoch follows from a domain
+        domain = bound_domain(self, axis, extent) if given else None
         return replace(self, period=period, domain=domain)
 
     def term(self, axis: Axis, with_constant: bool = True, suffix: str = "") -> Harmonics:
-        return Harmonics(axis.duration(self.period, "period"), self.harmonics, with_constant, suffix)
+        period = axis.duration(self.period, "period")
+        return Harmonics(period, self.harmonics, with_constant, suffix, math.fmod(axis.epoch, period))
 
     def integral_range(self, axis: Axis) -> Extent:
         if self.domain is None:

@@ -50,6 +50,11 @@ def coordinate_of(
     raise unknown_name(name, "coordinate", [*data.coords, *data.dims], advice)
 
 
+def units_of(coordinate: xr.DataArray) -> str:
+    """Return the units that the attributes say; empty without any."""
+    return str(coordinate.attrs.get("units") or "")
+
+
 # ---- ranges
 
 
@@ -171,9 +176,24 @@ def floats(
     span: tuple[Hashable, ...],
     sizes: Mapping[Hashable, int],
 ) -> Any:
-    """Return a coordinate as floats of its axis over its whole group: NumPy, or a lazy array where it is chunked."""
+    """Return a coordinate as floats of its axis over its whole group: NumPy, or a lazy array where it is chunked.
+
+    Its units are converted to those of the axis.
+
+    Raises
+    ------
+    ValueError
+        Its units measure something else, or another coordinate has another length along one of its dimensions.
+    """
+    for dim, n in coordinate.sizes.items():
+        if n != sizes[dim]:
+            raise ValueError(
+                f"coordinate {name!r} has {n} labels along {dim!r}, where others have {sizes[dim]}; coordinates that "
+                "share a dimension are points, one label of each for every point: pass as many of each, or name the "
+                "dimensions differently for a grid"
+            )
     full = coordinate.variable.set_dims({dim: sizes[dim] for dim in span}).transpose(*span)
+    convert = functools.partial(space.to_float, name, given=units_of(coordinate))
     if coordinate.chunks is None:
-        return space.to_float(name, full.values)
-    convert = functools.partial(space.to_float, name)
+        return convert(full.values)
     return full.data.map_blocks(convert, dtype=float, meta=np.empty((0,) * full.ndim))
