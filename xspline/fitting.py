@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.labels.errors import check_tally, read_errors_name_labels, unknown_name
+from xspline.labels.errors import check_range, check_tally, read_errors_name_labels, unknown_name
 from xspline.labels.evaluation import target_chunks
 from xspline.labels.field import Field
 from xspline.labels.fit import Fit
@@ -245,8 +245,13 @@ def _read(
         unbound = {n: c for n, c in coordinates.items() if given[n].domain is None and c.ndim}
         for name, c in in_memory({n: c for n, c in unbound.items() if n not in extents}).items():
             extents[name] = extent_of(axes[name].to_float(c.values), axes[name], name)
-        near = {n: near_labels(axes[n], given[n], extents[n]) for n in unbound}
-        moved = {n: unbound[n] for n, axis in near.items() if axis.epoch}  # read again, from an epoch of their own
+        near = {}
+        for name in unbound:
+            with coordinate_in_errors(name):
+                near[name] = near_labels(axes[name], given[name], extents[name])
+        moved = {
+            n: unbound[n] for n, axis in near.items() if axis.epoch
+        }  # read again, from an epoch of their own
         for name, c in in_memory(moved).items():
             axes[name] = near[name]
             extents[name] = extent_of(near[name].to_float(c.values), near[name], name)
@@ -345,6 +350,7 @@ def _part(
         return Part("", holder or "", by_name, provenance)
     for name, s in by_name.items():
         check_tally(s.tally, data[name], name)
+        check_range(s, name)
     return Part.of(by_name, holder, provenance)
 
 

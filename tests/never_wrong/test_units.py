@@ -116,7 +116,10 @@ def test_labels_without_units_are_taken_as_they_are() -> None:
     ("given", "message"),
     [
         ("K", r"z: its labels have units 'K', and the fitted coordinate has 'm': these measure different"),
-        ("furlong", r"z: its labels have units 'furlong', .* 'm': 'furlong' cannot be converted; convert the"),
+        (
+            "furlong",
+            r"z: its labels have units 'furlong', .* 'm': 'furlong' cannot be converted; convert the",
+        ),
         ("days since 2000-01-01", r"z: its labels have units 'days since 2000-01-01', .* has 'm'"),
     ],
 )
@@ -234,7 +237,7 @@ def test_other_units_on_the_sphere_are_refused(units: str) -> None:
 def test_a_planar_laplacian_is_refused_by_role_in_any_units() -> None:
     for units in ("degrees", "radian"):
         field = grid(units).spline.fit(y=12, x=12, penalty=1e-9)
-        with pytest.raises(ValueError, match="no lengths, so second derivatives .* do not add up"):
+        with pytest.raises(ValueError, match=r"no lengths, so second derivatives .* do not add up"):
             field.laplacian()
 
 

@@ -166,7 +166,8 @@ def cos_lat(latitude: xr.DataArray) -> xr.DataArray:
 def _degrees(space: Space, latitude: xr.DataArray) -> xr.DataArray:
     """Return labels of a latitude in degrees, which are those of their own units, else of the fitted ones."""
     given = units_of(latitude) or space.axis(str(latitude.name)).units
-    return latitude.copy(data=converted(latitude.astype(np.float64).data, given, "degree"))
+    degrees: xr.DataArray = converted(latitude.astype(np.float64), given, "degree")
+    return degrees
 
 
 def _per_degree(space: Space, name: str, derivative: xr.DataArray, order: int) -> xr.DataArray:

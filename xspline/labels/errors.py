@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from xspline.sums import Tally
+from xspline.solve.errors import warn
+from xspline.sums import Sums, Tally
+
+_SMALLEST_SQUARE = 2.0**-1012  # of which a thousandth is still a normal number
+_LARGEST_SUM = 2.0**1000  # of squares, some of which are added to each other
 
 
 def unknown_name(name: str, kind: str, known: Iterable[Any], advice: str = "") -> ValueError:
@@ -50,9 +54,28 @@ def check_tally(tally: Tally, data: xr.DataArray, what: str) -> None:
         )
     if tally.bad_weight is not None:
         raise ValueError(
-            f"the weight of {what} at {place(data, tally.bad_weight)} is negative, infinite or NaN; weights are relative "
-            f"precisions (1/se**2), and zero leaves an observation out"
+            f"the weight of {what} at {place(data, tally.bad_weight)} is negative, infinite or NaN; weights are "
+            f"relative precisions (1/se**2), and zero leaves an observation out"
         )
+
+
+def check_range(sums: Sums, what: str) -> None:
+    """Raise ValueError where the squares of all values leave the range of float64; warn where those of some fits do.
+
+    Coefficients would be right, and all that rests on residuals (standard errors, the choice of a penalty) wrong.
+    """
+    axes = tuple(range(len(sums.window)))
+    observed = np.broadcast_to(np.any(sums.moment != 0, axis=axes), sums.power.shape)
+    mean = sums.power / np.maximum(sums.count, 1)
+    wrong = observed & ~((mean > _SMALLEST_SQUARE) & (sums.power < _LARGEST_SUM))
+    if not wrong.any():
+        return
+    size = "small" if (mean[wrong] <= _SMALLEST_SQUARE).any() else "large"
+    cause = f"the values of {what} are so {size} that their weighted squares leave the range of float64"
+    advice = "scale the data (or the weights) by a power of ten, and the field back"
+    if np.all(wrong | ~observed):
+        raise ValueError(f"{cause}; {advice}")
+    warn(f"{cause} in {int(wrong.sum())} of {wrong.size} fits, whose standard errors are wrong; {advice}")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.uncertainty import Covariance
 from xspline.solve import penalty_code
-from xspline.spaces import Space
+from xspline.spaces import Basis, Space
 
 SAMPLE = "sample"  # the dimension of draws
 
@@ -267,6 +267,13 @@ class FieldBase(files.Stored, Generic[Data]):
 
         The constant goes with the polynomial if there is one, else with the Fourier series.
         """
+        for name, kind in terms.items():
+            if not isinstance(kind, type) or not issubclass(kind, Basis):
+                example = "Fourier" if kind is None else getattr(kind, "strip", type(kind).__name__.strip)()
+                raise TypeError(
+                    f"select({name}={kind!r}) takes the class of a term, not its name and not one of its kind: "
+                    f"select({name}=xs.{example})"
+                )
         return self._select({name: kind.__name__ for name, kind in terms.items()})
 
     def _select(self, terms: Mapping[str, str]) -> Self:

@@ -15,7 +15,7 @@ import xarray as xr
 
 from xspline import execution
 from xspline.labels import files
-from xspline.labels.errors import check_tally, read_errors_name_labels, unknown_name
+from xspline.labels.errors import check_range, check_tally, read_errors_name_labels, unknown_name
 from xspline.labels.read.observations import Variable
 from xspline.spaces import Space
 from xspline.spaces.units import are_one
@@ -140,6 +140,7 @@ class Statistics(files.Stored, Generic[Data]):
             sums = {name: next(computed) for name in names}
             for name, s in sums.items():
                 check_tally(s.tally, self.pending[name], name)
+                check_range(s, name)
             parts.append(Part.of(sums, part.holder, part.provenance))
         return replace(self, parts=tuple(parts), pending={})
 
@@ -407,8 +408,12 @@ def merge(statistics: Iterable[Statistics[Data]]) -> Statistics[Data]:
     for i, other in enumerate(listed):
         if not isinstance(other, Statistics):
             field = hasattr(other, "statistics")
-            advice = "pass its .statistics, or merge models by xs.merge_models" if field else "see xs.statistics"
-            raise TypeError(f"merge takes Statistics, and item {i} is of type {type(other).__name__}; {advice}")
+            advice = (
+                "pass its .statistics, or merge models by xs.merge_models" if field else "see xs.statistics"
+            )
+            raise TypeError(
+                f"merge takes Statistics, and item {i} is of type {type(other).__name__}; {advice}"
+            )
     if not listed:
         raise ValueError("merge needs at least one Statistics; the list is empty")
     first = listed[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -16,7 +15,7 @@ import xarray as xr
 from xspline.labels import evaluation
 from xspline.labels.errors import unknown_name
 from xspline.labels.field_base import FieldBase
-from xspline.labels.read.coordinates import units_of
+from xspline.labels.read.coordinates import in_units_of
 from xspline.labels.read.observations import is_lazily_indexed
 from xspline.pde.symbols import Value
 
@@ -74,9 +73,9 @@ class Points:
 
     def coordinate(self, name: str) -> xr.DataArray:
         """Return labels as floats of the coordinate's axis."""
-        axis, labels = self.field.space.axis(name), self.labels[name]
-        convert = functools.partial(axis.to_float, given=units_of(labels))
-        return xr.apply_ufunc(convert, bare(labels), dask="parallelized", output_dtypes=[np.float64])
+        axis = self.field.space.axis(name)
+        plain = bare(in_units_of(axis, self.labels[name], name))
+        return xr.apply_ufunc(axis.to_float, plain, dask="parallelized", output_dtypes=[np.float64])
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,7 +304,9 @@ def _aligned(name: str, array: xr.DataArray, points: Points) -> xr.DataArray:
 def _fitted_indexer(name: str, labels: xr.DataArray, points: Points) -> slice | xr.Variable | None:
     """Return where the points' labels are among the array's; None if they are the same ones in the same order."""
     dim, space, wanted = str(labels.name), points.field.space, points.labels[str(labels.name)]
-    mine, requested = (space.to_float(dim, own.values, units_of(own)) for own in (labels, wanted))
+    mine, requested = (
+        space.to_float(dim, in_units_of(space.axis(dim), own, dim).values) for own in (labels, wanted)
+    )
     if wanted.dims == labels.dims and np.array_equal(mine, requested):
         return None
     # Where each label is among the array's; -1 where it is not, and anywhere for NaN: no field has a value there.

@@ -11,7 +11,7 @@ from typing import Any
 import cftime
 import numpy as np
 
-from xspline.spaces import instants, units
+from xspline.spaces import instants
 from xspline.spaces.instants import STANDARD, Array, Floats
 
 KINDS = ("number", "time", "timedelta")
@@ -76,32 +76,23 @@ class Axis:
         fine = np.spacing(largest) <= FINE * min((hi - lo) / PARTS, period)
         return self if fine else replace(self, epoch=math.floor(lo))
 
-    def to_float(self, labels: Any, given: str = "") -> Floats:
+    def to_float(self, labels: Any) -> Floats:
         """Labels as float64 of the same shape: numbers, or seconds; missing labels are NaN.
 
         Times may be datetime64 of any unit, cftime dates of the calendar, datetimes and ISO strings (a
         partial date is its first instant); timedeltas may be timedelta64, datetime.timedelta and "6h".
 
-        Parameters
-        ----------
-        labels : array_like
-        given : str
-            Units of numbers, which are converted to those of the axis; where one of both is empty, numbers are
-            taken as they are.
-
         Raises
         ------
         TypeError, ValueError
-            For labels of another kind, calendar or quantity, with what to pass.
+            For labels of another kind or calendar, with what to pass.
         """
         array = _as_array(labels)
         if self.kind == "number":
             if array.dtype.kind not in "iufbO":
                 raise TypeError(f"labels of type {array.dtype} on a coordinate of numbers; pass numbers")
             try:
-                return units.converted(array.astype(np.float64), given, self.units)
-            except units.UnitsError:
-                raise
+                return array.astype(np.float64)
             except (TypeError, ValueError):
                 types = ", ".join(sorted({type(label).__name__ for label in array.ravel()}))
                 raise TypeError(f"labels of type {types} on a coordinate of numbers; pass numbers") from None

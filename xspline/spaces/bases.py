@@ -34,7 +34,8 @@ def as_basis(value: Any) -> Basis:
         return value
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return BSpline(int(value))
-    raise TypeError(f"expected a basis or an integer (the size of a cubic B-spline), got {value!r}")
+    kind = f", one of the class: write {value.__name__}(...)" if value in Basis.kinds.values() else ""
+    raise TypeError(f"expected a basis or an integer (the size of a cubic B-spline), got {value!r}{kind}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -286,7 +287,9 @@ class Fourier(Basis):
 
     def _bind(self, axis: Axis, extent: Extent | None) -> Fourier:
         period = stored_duration(axis, axis.duration(self.period, "period"))
-        given = self.domain is not None or (axis.epoch and extent is not None)  # the epoch follows from a domain
+        given = self.domain is not None or (
+            axis.epoch and extent is not None
+        )  # the epoch follows from a domain
         domain = bound_domain(self, axis, extent) if given else None
         return replace(self, period=period, domain=domain)
 

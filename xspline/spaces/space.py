@@ -239,15 +239,14 @@ class Space:
 
     # --- labels and windows
 
-    def to_float(self, name: str, labels: Any, given: str = "") -> Floats:
+    def to_float(self, name: str, labels: Any) -> Floats:
         """Labels of one coordinate as float64; those of a longitude taken modulo 360 into the domain.
 
-        Labels already inside, or one ulp outside, stay as they are bit for bit. Numbers in other units, `given`, are
-        converted to those of the axis.
+        Labels already inside, or one ulp outside, stay as they are bit for bit.
         """
         axis, basis = self._coordinate(name)
         with coordinate_in_errors(name):
-            x = axis.to_float(labels, given)
+            x = axis.to_float(labels)
             check_resolution(axis, basis, x)
         # A Fourier basis alone takes labels as they are: its functions repeat by themselves.
         if axis.wrap is None or basis.domain is None or isinstance(basis, Fourier):

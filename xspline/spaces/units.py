@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
-
-Floats: TypeAlias = NDArray[np.float64]
-
-
-class UnitsError(ValueError):
-    """Units of two quantities, or units that are not known."""
+from typing import Any, NamedTuple
 
 
 class Scale(NamedTuple):
@@ -81,12 +72,12 @@ def scale_of(units: str, base: str) -> float | None:
     return scale.numerator / scale.denominator
 
 
-def converted(x: Floats, given: str, wanted: str) -> Floats:
+def converted(x: Any, given: str, wanted: str) -> Any:
     """Numbers in other units; as they are where the units are the same, or either says nothing.
 
     Raises
     ------
-    UnitsError
+    ValueError
         The units measure different things, or are not known.
 
     Examples
@@ -101,7 +92,7 @@ def converted(x: Floats, given: str, wanted: str) -> Floats:
     if mine is None or theirs is None or mine.base != theirs.base:
         unknown = [repr(units) for units, scale in ((given, mine), (wanted, theirs)) if scale is None]
         why = f"{' and '.join(unknown)} cannot be converted" if unknown else "these measure different things"
-        raise UnitsError(
+        raise ValueError(
             f"its labels have units {given!r}, and the fitted coordinate has {wanted!r}: {why}; convert the labels to "
             f"{wanted!r}, or, where the attribute is wrong, correct it (attrs['units'])"
         )

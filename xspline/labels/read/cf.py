@@ -109,14 +109,20 @@ def _of_pandas(coordinate: xr.DataArray) -> str:
     """Return what is wrong with labels of a type that only pandas has, and what to do."""
     name, index = coordinate.name, f"ds.indexes[{coordinate.name!r}]"
     for prefix, what, labels in (
-        ("datetime64", "times of a time zone; all times are UTC here", f'{index}.tz_convert("UTC").tz_localize(None)'),
+        (
+            "datetime64",
+            "times of a time zone; all times are UTC here",
+            f'{index}.tz_convert("UTC").tz_localize(None)',
+        ),
         ("period", "periods, which are no instants", f"{index}.to_timestamp()"),
         ("interval", "intervals; take their middles", f"{index}.mid"),
     ):
         if str(coordinate.dtype).startswith(prefix):
             return f"coordinate {name!r} holds {what} ({coordinate.dtype}): ds.assign_coords({name}={labels})"
     numbers = f"ds[{name!r}].astype(float)"
-    return f"coordinate {name!r} has the type {coordinate.dtype} of pandas: ds.assign_coords({name}={numbers})"
+    return (
+        f"coordinate {name!r} has the type {coordinate.dtype} of pandas: ds.assign_coords({name}={numbers})"
+    )
 
 
 def auxiliary(named: Mapping[Hashable, xr.Variable]) -> set[Hashable]:

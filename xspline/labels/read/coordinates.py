@@ -14,6 +14,8 @@ from xspline.kernels import Group, Layout
 from xspline.labels.errors import unknown_name
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Space
+from xspline.spaces.basis import coordinate_in_errors
+from xspline.spaces.units import are_one, converted
 
 _ONE_GAP = 1.5  # labels close the circle when their widest gap is within this factor of the usual one
 _SMALL_GAP = 0.01  # or below this share of the circle,
@@ -53,6 +55,22 @@ def coordinate_of(
 def units_of(coordinate: xr.DataArray) -> str:
     """Return the units that the attributes say; empty without any."""
     return str(coordinate.attrs.get("units") or "")
+
+
+def in_units_of(axis: Axis, coordinate: xr.DataArray, name: str) -> xr.DataArray:
+    """Return a coordinate with its labels in the units of an axis; as it is where one of both has no units.
+
+    Raises
+    ------
+    ValueError
+        The units measure different things, or are not known.
+    """
+    given = units_of(coordinate)
+    if axis.kind != "number" or are_one(given, axis.units):
+        return coordinate
+    with coordinate_in_errors(name):
+        labels = converted(coordinate.variable.data.astype(np.float64), given, axis.units)
+    return xr.DataArray(xr.Variable(coordinate.dims, labels), name=coordinate.name)
 
 
 # ---- ranges
@@ -178,8 +196,6 @@ def floats(
 ) -> Any:
     """Return a coordinate as floats of its axis over its whole group: NumPy, or a lazy array where it is chunked.
 
-    Its units are converted to those of the axis.
-
     Raises
     ------
     ValueError
@@ -192,8 +208,9 @@ def floats(
                 "share a dimension are points, one label of each for every point: pass as many of each, or name the "
                 "dimensions differently for a grid"
             )
+    coordinate = in_units_of(space.axis(name), coordinate, name)
     full = coordinate.variable.set_dims({dim: sizes[dim] for dim in span}).transpose(*span)
-    convert = functools.partial(space.to_float, name, given=units_of(coordinate))
     if coordinate.chunks is None:
-        return convert(full.values)
+        return space.to_float(name, full.values)
+    convert = functools.partial(space.to_float, name)
     return full.data.map_blocks(convert, dtype=float, meta=np.empty((0,) * full.ndim))
