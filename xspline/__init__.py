@@ -39,4 +39,36 @@ from xspline.spaces import Space as Space
 
 __version__ = "0.1.0"
 
+__all__ = [
+    "EARTH_RADIUS",
+    "Axis",
+    "BSpline",
+    "Basis",
+    "ClusterLostError",
+    "ConvergenceError",
+    "Draws",
+    "Field",
+    "FitWarning",
+    "Fourier",
+    "Part",
+    "Penalty",
+    "Plan",
+    "Polynomial",
+    "Ridge",
+    "Roughness",
+    "SingularSystemError",
+    "Space",
+    "Statistics",
+    "WorkerMemoryError",
+    "fit",
+    "merge",
+    "merge_models",
+    "open_field",
+    "open_statistics",
+    "plan",
+    "space",
+    "statistics",
+    "synthetic",
+]
+
 _accessor.register()

@@ -23,6 +23,7 @@ from xspline.labels.read.coordinates import coordinate_of, extent_of, in_memory
 from xspline.labels.read.observations import (
     Observations,
     check_data,
+    check_lengths,
     checked_weights,
     fitted_variables,
     holders_of,
@@ -226,6 +227,7 @@ def _read(
         )
     by_name = bases if isinstance(space, Space) else {**(space or {}), **bases}
     pooled = tuple(name for name, basis in by_name.items() if basis is None)
+    check_lengths(data)
     if isinstance(data, xr.DataArray):
         check_data(data)
     _check_arguments(data, by_name)
@@ -382,7 +384,11 @@ def merge_models(
         There is no field, the fields live in different spaces, or one does not determine all its coefficients.
     """
     predictions = []  # the statistics of each field's own predictions at its observations
-    for field in fields:
+    for i, field in enumerate(fields):
+        if not isinstance(field, Field):
+            raise TypeError(
+                f"merge_models takes Fields, and item {i} is of type {type(field).__name__}; of statistics see xs.merge"
+            )
         computed = field.compute()
         origin = computed.statistics
         provenance = {"predictions of": [part.digest for part in origin.parts]}

@@ -269,10 +269,9 @@ class FieldBase(files.Stored, Generic[Data]):
         """
         for name, kind in terms.items():
             if not isinstance(kind, type) or not issubclass(kind, Basis):
-                example = "Fourier" if kind is None else getattr(kind, "strip", type(kind).__name__.strip)()
                 raise TypeError(
-                    f"select({name}={kind!r}) takes the class of a term, not its name and not one of its kind: "
-                    f"select({name}=xs.{example})"
+                    f"select({name}={kind!r}) takes the class of a term, not its name and no basis: "
+                    f"select({name}=xs.Fourier)"
                 )
         return self._select({name: kind.__name__ for name, kind in terms.items()})
 

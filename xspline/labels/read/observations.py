@@ -216,6 +216,15 @@ class Observations:
         )
 
 
+def check_lengths(data: xr.DataArray | xr.Dataset) -> None:
+    """Raise ValueError where the length of a dimension is not known before it is computed."""
+    if unknown := [str(dim) for dim, n in data.sizes.items() if not n >= 0]:
+        raise ValueError(
+            f"the length of {', '.join(unknown)} is not known, as a selection by a lazy condition leaves it; compute "
+            "it first, data.data.compute_chunk_sizes(), or select by a condition in memory"
+        )
+
+
 def check_data(data: xr.DataArray) -> None:
     """Raise TypeError unless the data are real numbers, ValueError if a dimension is there twice."""
     if twice := {d for d in data.dims if data.dims.count(d) > 1}:
@@ -237,11 +246,6 @@ def check_data(data: xr.DataArray) -> None:
             else "units go into attrs"
         )
         raise TypeError(f"{what} is an array of {kind}; pass data.as_numpy() ({how})")
-    if data.chunks is not None and any(np.isnan(n) for sizes in data.chunks for n in sizes):
-        raise ValueError(
-            f"{what} has chunks of unknown length, as a selection by a lazy condition leaves them; compute them with "
-            "data.data.compute_chunk_sizes(), or select with a condition in memory"
-        )
     if data.dtype.kind not in "iufb":
         parts = "fit its .real and .imag parts apart"
         hint = parts if data.dtype.kind == "c" else "convert it with .astype(float)"
