@@ -271,14 +271,16 @@ def _read(
 
 
 def _check_arguments(data: xr.DataArray | xr.Dataset, names: Iterable[Any]) -> None:
-    """Raise TypeError for a keyword that is no coordinate and nearly the name of an argument."""
+    """Raise TypeError for a keyword that is no coordinate and the name of an argument of `fit`, or nearly one."""
     known = {*data.coords, *data.dims, *(data.data_vars if isinstance(data, xr.Dataset) else ())}
     arguments = [name for name in inspect.signature(fit).parameters if name not in ("data", "bases")]
     for name in names:
         close = [] if name in known else difflib.get_close_matches(str(name), arguments, n=1, cutoff=0.75)
         if close:
+            mine = close[0] == name  # as plan(checkpoint=...)
+            hint = "fit takes it, this function does not" if mine else f"did you mean {close[0]}=?"
             raise TypeError(
-                f"{name!r} is no argument and no coordinate of the data; did you mean {close[0]}=? Coordinates: "
+                f"{name!r} is no argument here and no coordinate of the data; {hint}. Coordinates: "
                 f"{', '.join(map(str, data.coords)) or 'none'}"
             )
 

@@ -192,6 +192,20 @@ def test_more_functions_than_any_memory_holds(basis: Any) -> None:
             call(lat=basis)
 
 
+def test_a_product_of_more_functions_than_memory_holds() -> None:
+    with pytest.raises(
+        MemoryError, match=r"sums .* need more memory than there is \(.*\); use fewer coefficients"
+    ):
+        plane().spline.fit(lat=150_000, lon=150_000)
+
+
+def test_arguments_of_another_function() -> None:
+    with pytest.raises(
+        TypeError, match=r"'penalty' is no argument here .* fit takes it, this function does not"
+    ):
+        plane().spline.statistics(lat=8, penalty=1.0)
+
+
 @pytest.mark.parametrize("method", ["reml", "gcv"])
 def test_degrees_that_float64_does_not_carry(method: str) -> None:
     data = line(500)
@@ -207,7 +221,7 @@ def test_degrees_that_float64_does_not_carry(method: str) -> None:
         (
             {"penalti": 0.1},
             TypeError,
-            r"'penalti' is no argument and no coordinate .* did you mean penalty=\?",
+            r"'penalti' is no argument here and no coordinate .* did you mean penalty=\?",
         ),
         ({"weigths": 3}, TypeError, "'weigths' is no argument .* did you mean weights="),
         ({"solvr": "banded"}, TypeError, "'solvr' is no argument .* did you mean solver="),

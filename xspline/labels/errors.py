@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from xspline.execution import WorkerMemoryError
 from xspline.solve.errors import warn
 from xspline.sums import Sums, Tally
 
@@ -80,9 +81,19 @@ def check_range(sums: Sums, what: str) -> None:
 
 @contextmanager
 def read_errors_name_labels(data: Mapping[str, xr.DataArray]) -> Iterator[None]:
-    """Note on an error of a read, which keeps its type, the labels of that piece of the data and its store."""
+    """Note on an error of a read, which keeps its type, the labels of that piece of the data and its store.
+
+    A want of memory is said in one sentence with what to do.
+    """
     try:
         yield
+    except WorkerMemoryError:  # says so by itself
+        raise
+    except MemoryError as error:
+        raise MemoryError(
+            f"the sums of this fit need more memory than there is ({error}); use fewer coefficients, or smaller "
+            "chunks: xs.plan(...) says what they need"
+        ) from error
     except Exception as error:
         name, box = getattr(error, "read", ("", ()))
         if name in data:
