@@ -62,6 +62,9 @@ def fit(
         repeated observations. Dimensions that no coordinate spans are batch dimensions: one independent fit each.
         Without any basis, the axes X, Y, Z and T of the CF conventions get one each, by their number of labels
         (:func:`xspline.labels.read.defaults.bases_for`); :func:`plan` shows them.
+        Labels in other units (attribute ``units``) than those of a Space, or of the fit in later targets, are
+        converted, or refused where they measure something else; where one of both has no units, numbers are taken as
+        they are.
     penalty
         A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness`` or a sum of them; 0 means none. "reml", "gcv" and
         "holders" choose the strengths of a ``Roughness`` by that criterion; None is "reml" where there are B-splines.
@@ -251,10 +254,8 @@ def _read(
         for name in unbound:
             with coordinate_in_errors(name):
                 near[name] = near_labels(axes[name], given[name], extents[name])
-        moved = {
-            n: unbound[n] for n, axis in near.items() if axis.epoch
-        }  # read again, from an epoch of their own
-        for name, c in in_memory(moved).items():
+        # Labels that get an epoch are read again, now exactly.
+        for name, c in in_memory({n: unbound[n] for n, axis in near.items() if axis.epoch}).items():
             axes[name] = near[name]
             extents[name] = extent_of(near[name].to_float(c.values), near[name], name)
         agreed = Space(given, axes=axes, extents=extents)

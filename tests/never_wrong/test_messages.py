@@ -84,7 +84,7 @@ def test_merge_models_takes_fields(given: Any) -> None:
             r"'x' holds times of a time zone.*tz_convert\(\"UTC\"\)",
         ),
         (pd.period_range("2000-01", periods=50, freq="M"), r"'x' holds periods, .*\.to_timestamp\(\)"),
-        (pd.interval_range(0, 50), r"'x' holds intervals; take their middles .*ds\.indexes\['x'\]\.mid"),
+        (pd.interval_range(0, 50), r"'x' holds intervals; take their middles, .*ds\.indexes\['x'\]\.mid"),
         (pd.CategoricalIndex(list("abcde") * 10), r"'x' .*(category|object|labels|label)"),
     ],
 )

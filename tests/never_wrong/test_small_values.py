@@ -159,7 +159,7 @@ def test_equations_see_seconds_since_1970() -> None:
 
 
 @pytest.mark.parametrize("method", ["reml", "gcv", "holders"])
-@pytest.mark.parametrize("exponent", [-150, -146, 100, 140])
+@pytest.mark.parametrize("exponent", [-134, -100, 100, 134])
 def test_the_choice_of_smoothing_does_not_depend_on_the_scale(method: str, exponent: int) -> None:
     x, rng = np.linspace(0, 1, 200), np.random.default_rng(0)
     data = xr.DataArray(np.sin(7 * x) + 3 + 0.1 * rng.standard_normal(200), {"x": x}, "x")
@@ -173,16 +173,19 @@ def test_the_choice_of_smoothing_does_not_depend_on_the_scale(method: str, expon
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy speaks of the overflow too
 @pytest.mark.parametrize(
-    ("exponent", "size"), [(-160, "small"), (-200, "small"), (160, "large"), (300, "large")]
+    ("exponent", "size"), [(-150, "small"), (-200, "small"), (150, "large"), (300, "large")]
 )
+@pytest.mark.parametrize("penalty", [0, "reml"])
 @pytest.mark.parametrize("compute", [True, False])
-def test_values_whose_squares_leave_float64_are_refused(exponent: int, size: str, compute: bool) -> None:
+def test_values_whose_squares_leave_float64_are_refused(
+    exponent: int, size: str, compute: bool, penalty: Any
+) -> None:
     x = np.linspace(0, 1, 50)
     data = xr.DataArray(np.sin(7 * x) * 10.0**exponent, {"x": x}, "x", "u").chunk(x=25)
     with pytest.raises(
         ValueError, match=f"values of u are so {size} .* leave the range of float64; scale the data"
     ):
-        data.spline.fit(x=10, penalty=0, compute=compute).compute()
+        data.spline.fit(x=10, penalty=penalty, compute=compute).compute()
 
 
 def test_a_tiny_member_of_a_batch_is_named_and_the_rest_is_fitted() -> None:

@@ -22,7 +22,7 @@ from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import units_of
 from xspline.labels.uncertainty import Covariance
 from xspline.spaces import Space
-from xspline.spaces.units import are_one, converted, scale_of
+from xspline.spaces.units import are_one, converted, degrees_in
 
 #: Mean radius of the Earth in metres (IUGG R1).
 EARTH_RADIUS = 6_371_008.8
@@ -172,8 +172,8 @@ def _degrees(space: Space, latitude: xr.DataArray) -> xr.DataArray:
 
 def _per_degree(space: Space, name: str, derivative: xr.DataArray, order: int) -> xr.DataArray:
     """Return a derivative along latitude or longitude per degree instead of per unit of the coordinate."""
-    degrees = scale_of(space.axis(name).units or "degree", "degree")
-    return derivative if degrees == 1 else derivative / (degrees or np.nan) ** order
+    degrees = degrees_in(space.axis(name).units) or np.nan
+    return derivative if degrees == 1 else derivative / degrees**order
 
 
 def _sphere_names(space: Space, names: tuple[str, ...], geometry: str) -> tuple[str, str]:
@@ -190,7 +190,7 @@ def _sphere_names(space: Space, names: tuple[str, ...], geometry: str) -> tuple[
         )
     for role in ("latitude", "longitude"):
         units = space.axis(roles[role]).units
-        if (scale_of(units or "degree", "degree") or -1) < 0:
+        if (degrees_in(units) or -1) < 0:
             raise ValueError(
                 f"geometry='sphere' takes degrees, north and east, or radians, and {roles[role]!r} was fitted in "
                 f"{units!r}; convert its labels and its units before the fit, or use geometry='plane'"

@@ -14,8 +14,7 @@ from xspline.execution import WorkerMemoryError
 from xspline.solve.errors import warn
 from xspline.sums import Sums, Tally
 
-_SMALLEST_SQUARE = 2.0**-1012  # of which a thousandth is still a normal number
-_LARGEST_SUM = 2.0**1000  # of squares, some of which are added to each other
+_EXTREME = 2.0**900  # of mean squares: values above 1e135 or below 1e-135, as rounding errors are counted too
 
 
 def unknown_name(name: str, kind: str, known: Iterable[Any], advice: str = "") -> ValueError:
@@ -68,10 +67,10 @@ def check_range(sums: Sums, what: str) -> None:
     axes = tuple(range(len(sums.window)))
     observed = np.broadcast_to(np.any(sums.moment != 0, axis=axes), sums.power.shape)
     mean = sums.power / np.maximum(sums.count, 1)
-    wrong = observed & ~((mean > _SMALLEST_SQUARE) & (sums.power < _LARGEST_SUM))
+    wrong = observed & ~((mean > 1 / _EXTREME) & (mean < _EXTREME))
     if not wrong.any():
         return
-    size = "small" if (mean[wrong] <= _SMALLEST_SQUARE).any() else "large"
+    size = "small" if (mean[wrong] < 1).any() else "large"
     cause = f"the values of {what} are so {size} that their weighted squares leave the range of float64"
     advice = "scale the data (or the weights) by a power of ten, and the field back"
     if np.all(wrong | ~observed):

@@ -287,10 +287,9 @@ class Fourier(Basis):
 
     def _bind(self, axis: Axis, extent: Extent | None) -> Fourier:
         period = stored_duration(axis, axis.duration(self.period, "period"))
-        given = self.domain is not None or (
-            axis.epoch and extent is not None
-        )  # the epoch follows from a domain
-        domain = bound_domain(self, axis, extent) if given else None
+        # An epoch follows from a domain.
+        has_domain = self.domain is not None or (axis.epoch and extent is not None)
+        domain = bound_domain(self, axis, extent) if has_domain else None
         return replace(self, period=period, domain=domain)
 
     def term(self, axis: Axis, with_constant: bool = True, suffix: str = "") -> Harmonics:

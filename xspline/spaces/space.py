@@ -106,7 +106,7 @@ class Space:
             other = axes.get(name)
             if other is not None and other.kind == axis.kind:
                 its = other.units
-                if axis.role in ("latitude", "longitude") and units.scale_of(its, "degree") not in (None, 1):
+                if axis.role in ("latitude", "longitude") and units.degrees_in(its) not in (None, 1):
                     its = "degrees"
                 role = axis.role or other.role
                 axis = replace(axis, units=axis.units or its, role=role, wrap=axis.wrap or other.wrap)

@@ -5,71 +5,63 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+# Quantity, and how many of its base units one is: spellings as UDUNITS has them, with or without an s where there is +.
+# West and south count the other way; Celsius has an offset too.
+_SPELLINGS = """
+    length 1/1: m metre+ meter+
+    length 1000/1: km kilometre+ kilometer+
+    length 1/100: cm centimetre+ centimeter+
+    length 1/1000: mm millimetre+ millimeter+
+    time 1/1: s sec+ second+
+    time 1/1000: ms msec millisecond+
+    time 1/1000000: us µs microsecond+
+    time 60/1: min+ minute+
+    time 3600/1: h hr+ hour+
+    time 86400/1: d day+
+    pressure 1/1: Pa pascal+
+    pressure 100/1: hPa mb mbar millibar+ hectopascal+
+    pressure 1000/1: kPa kilopascal+
+    pressure 10000/1: dbar decibar+
+    pressure 100000/1: bar+
+    pressure 101325/1: atm atmosphere+
+    angle 1/1: deg ° degree+ degree+_north degree+_N degree+N degree+_east degree+_E degree+E
+    angle -1/1: degree+_south degree+_S degree+S degree+_west degree+_W degree+W
+    angle 180/pi: rad radian+
+    temperature 1/1: K kelvin+ Kelvin+
+    celsius 1/1: degC celsius Celsius degree+_C degree+_celsius degree+_Celsius
+    share 1/1: 1 dimensionless level layer sigma_level
+    share 1/100: % percent
+"""
+
 
 class Scale(NamedTuple):
-    """x units are x · numerator / denominator + offset units of the base."""
+    """x units are x · numerator / denominator + offset base units of the quantity."""
 
-    base: str
-    numerator: float = 1.0
-    denominator: float = 1.0
+    quantity: str
+    numerator: float
+    denominator: float
     offset: float = 0.0
 
 
-def _plural(*names: str) -> tuple[str, ...]:
-    return (*names, *(f"{name}s" for name in names))
+def _table() -> dict[str, Scale]:
+    table: dict[str, Scale] = {}
+    for line in _SPELLINGS.strip().splitlines():
+        quantity, ratio, *names = line.replace(":", "").split()
+        top, bottom = ratio.split("/")
+        scale = Scale(quantity, float(top), math.pi if bottom == "pi" else float(bottom))
+        if quantity == "celsius":
+            scale = Scale("temperature", 1.0, 1.0, 273.15)
+        table |= {name.replace("+", s): scale for name in names for s in ("", "s")}
+    return table
 
 
-def _spelt(scale: Scale, *names: str) -> dict[str, Scale]:
-    return dict.fromkeys(names, scale)
+_TABLE = _table()
 
 
-def _degrees(direction: str) -> tuple[str, ...]:
-    letter = direction[0].upper()
-    return tuple(f"degree{s}{end}" for s in ("", "s") for end in (f"_{direction}", f"_{letter}", letter))
-
-
-# As UDUNITS spells them, as far as coordinates have them. West and south count the other way.
-TABLE: dict[str, Scale] = {
-    **_spelt(Scale("m"), "m", *_plural("metre", "meter")),
-    **_spelt(Scale("m", 1000), "km", *_plural("kilometre", "kilometer")),
-    **_spelt(Scale("m", 1, 10), "dm", *_plural("decimetre", "decimeter")),
-    **_spelt(Scale("m", 1, 100), "cm", *_plural("centimetre", "centimeter")),
-    **_spelt(Scale("m", 1, 1000), "mm", *_plural("millimetre", "millimeter")),
-    **_spelt(Scale("m", 1, 10**6), "um", "µm", *_plural("micrometre", "micrometer", "micron")),
-    **_spelt(Scale("m", 1852), *_plural("nautical_mile")),
-    **_spelt(Scale("m", 3048, 10000), "ft", "foot", "feet"),
-    **_spelt(Scale("s"), "s", "sec", "secs", *_plural("second")),
-    **_spelt(Scale("s", 1, 1000), "ms", "msec", *_plural("millisecond")),
-    **_spelt(Scale("s", 1, 10**6), "us", "µs", *_plural("microsecond")),
-    **_spelt(Scale("s", 60), "min", "mins", *_plural("minute")),
-    **_spelt(Scale("s", 3600), "h", "hr", "hrs", *_plural("hour")),
-    **_spelt(Scale("s", 86400), "d", *_plural("day")),
-    **_spelt(Scale("s", 7 * 86400), *_plural("week")),
-    **_spelt(Scale("Pa"), "Pa", *_plural("pascal")),
-    **_spelt(Scale("Pa", 100), "hPa", "mb", "mbar", *_plural("hectopascal", "millibar")),
-    **_spelt(Scale("Pa", 1000), "kPa", *_plural("kilopascal")),
-    **_spelt(Scale("Pa", 10**4), "dbar", *_plural("decibar")),
-    **_spelt(Scale("Pa", 10**5), *_plural("bar")),
-    **_spelt(Scale("Pa", 101325), "atm", *_plural("atmosphere")),
-    **_spelt(Scale("degree"), "deg", "°", *_plural("degree"), *_degrees("north"), *_degrees("east")),
-    **_spelt(Scale("degree", -1), *_degrees("south"), *_degrees("west")),
-    **_spelt(Scale("degree", 180, math.pi), "rad", *_plural("radian")),
-    **_spelt(Scale("degree", 1, 60), "arcmin", *_plural("arcminute", "arc_minute", "minute_of_arc")),
-    **_spelt(Scale("degree", 1, 3600), "arcsec", *_plural("arcsecond", "arc_second")),
-    **_spelt(Scale("K"), "K", *_plural("kelvin", "Kelvin", "degree_K")),
-    **_spelt(Scale("K", 1, 1, 273.15), "degC", "degreeC", "celsius", "Celsius", "degree_C", "degrees_C"),
-    **_spelt(Scale("K", 1, 1, 273.15), *(f"degree{s}_{c}elsius" for s in ("", "s") for c in "cC")),
-    **_spelt(Scale("1"), "1", "dimensionless", "level", "layer", "sigma_level"),
-    **_spelt(Scale("1", 1, 100), "%", "percent"),
-}
-
-
-def scale_of(units: str, base: str) -> float | None:
-    """How many units of `base` one of `units` is; None where it is of another quantity."""
-    scale = TABLE.get(units.strip())
-    if scale is None or scale.base != TABLE[base].base or scale.offset:
-        return None
-    return scale.numerator / scale.denominator
+def degrees_in(units: str) -> float | None:
+    """How many degrees one unit is, of which none means degrees; None where it is no angle."""
+    scale = _TABLE.get(units.strip() or "degree")
+    return scale.numerator / scale.denominator if scale and scale.quantity == "angle" else None
 
 
 def converted(x: Any, given: str, wanted: str) -> Any:
@@ -79,25 +71,17 @@ def converted(x: Any, given: str, wanted: str) -> Any:
     ------
     ValueError
         The units measure different things, or are not known.
-
-    Examples
-    --------
-    >>> converted(np.array([1.5]), "km", "m"), converted(np.array([1.5]), "hours", "h")
-    (array([1500.]), array([1.5]))
     """
-    given, wanted = given.strip(), wanted.strip()
-    if not given or not wanted or given == wanted:
+    if are_one(given, wanted):
         return x
-    mine, theirs = TABLE.get(given), TABLE.get(wanted)
-    if mine is None or theirs is None or mine.base != theirs.base:
+    mine, theirs = _TABLE.get(given.strip()), _TABLE.get(wanted.strip())
+    if mine is None or theirs is None or mine.quantity != theirs.quantity:
         unknown = [repr(units) for units, scale in ((given, mine), (wanted, theirs)) if scale is None]
         why = f"{' and '.join(unknown)} cannot be converted" if unknown else "these measure different things"
         raise ValueError(
             f"its labels have units {given!r}, and the fitted coordinate has {wanted!r}: {why}; convert the labels to "
             f"{wanted!r}, or, where the attribute is wrong, correct it (attrs['units'])"
         )
-    if mine == theirs:
-        return x
     # One product and one quotient of whole numbers: 1500 m are exactly 1.5 km.
     base = x * (mine.numerator * theirs.denominator) / (mine.denominator * theirs.numerator)
     shift = (mine.offset - theirs.offset) * theirs.denominator / theirs.numerator
@@ -107,4 +91,4 @@ def converted(x: Any, given: str, wanted: str) -> Any:
 def are_one(a: str, b: str) -> bool:
     """Whether two units are the same, or either says nothing."""
     a, b = a.strip(), b.strip()
-    return not a or not b or a == b or (a in TABLE and TABLE.get(a) == TABLE.get(b))
+    return not a or not b or a == b or (a in _TABLE and _TABLE[a] == _TABLE.get(b))

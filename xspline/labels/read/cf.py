@@ -44,8 +44,7 @@ def role_of(coordinate: xr.DataArray) -> str:
         return "latitude"
     if given in _LONGITUDE_UNITS:
         return "longitude"
-    is_angle = not given or units.scale_of(given, "degree") is not None
-    return Axis.infer(str(coordinate.name), 0.0).role if is_angle else ""
+    return Axis.infer(str(coordinate.name), 0.0).role if units.degrees_in(given) else ""
 
 
 def cf_axis(coordinate: xr.DataArray) -> tuple[str, int]:
@@ -100,29 +99,23 @@ def axis_of(coordinate: xr.DataArray) -> Axis:
     if axis.kind != "number":
         return axis
     role, given = role_of(coordinate), units_of(coordinate)
-    scale = units.scale_of(given or "degree", "degree") if role == "longitude" else None
-    wrap = float(units.converted(np.array(FULL_CIRCLE), "degree", given)) if scale else None
-    return Axis(units=given, wrap=wrap and abs(wrap), role=role)
+    is_circle = role == "longitude" and units.degrees_in(given)
+    wrap = abs(units.converted(FULL_CIRCLE, "degree", given)) if is_circle else None
+    return Axis(units=given, wrap=wrap, role=role)
 
 
 def _of_pandas(coordinate: xr.DataArray) -> str:
     """Return what is wrong with labels of a type that only pandas has, and what to do."""
     name, index = coordinate.name, f"ds.indexes[{coordinate.name!r}]"
-    for prefix, what, labels in (
-        (
-            "datetime64",
-            "times of a time zone; all times are UTC here",
+    what, labels = {
+        "datetime64": (
+            "times of a time zone (all are UTC here)",
             f'{index}.tz_convert("UTC").tz_localize(None)',
         ),
-        ("period", "periods, which are no instants", f"{index}.to_timestamp()"),
-        ("interval", "intervals; take their middles", f"{index}.mid"),
-    ):
-        if str(coordinate.dtype).startswith(prefix):
-            return f"coordinate {name!r} holds {what} ({coordinate.dtype}): ds.assign_coords({name}={labels})"
-    numbers = f"ds[{name!r}].astype(float)"
-    return (
-        f"coordinate {name!r} has the type {coordinate.dtype} of pandas: ds.assign_coords({name}={numbers})"
-    )
+        "period": ("periods, which are no instants", f"{index}.to_timestamp()"),
+        "interval": ("intervals; take their middles", f"{index}.mid"),
+    }.get(str(coordinate.dtype).partition("[")[0], ("a type of pandas", f"ds[{name!r}].astype(float)"))
+    return f"coordinate {name!r} holds {what}, {coordinate.dtype}: ds.assign_coords({name}={labels})"
 
 
 def auxiliary(named: Mapping[Hashable, xr.Variable]) -> set[Hashable]:
@@ -132,11 +125,8 @@ def auxiliary(named: Mapping[Hashable, xr.Variable]) -> set[Hashable]:
     for text in (str(a["grid_mapping"]) for a in attributes if "grid_mapping" in a):  # "crs", or "crs: x y"
         names |= {word.rstrip(":") for word in text.split() if word.endswith(":")} or {text}
     names |= {name for name, v in named.items() if "grid_mapping_name" in v.attrs}
-    for name in named:
-        base = _BOUNDS.fullmatch(str(name))
-        if base and base[1] in named:
-            names.add(name)
-    return names
+    bounds = ((name, _BOUNDS.fullmatch(str(name))) for name in named)
+    return names | {name for name, match in bounds if match and match[1] in named}
 
 
 def _sample(coordinate: xr.DataArray) -> np.ndarray:

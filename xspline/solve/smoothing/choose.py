@@ -30,9 +30,6 @@ WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagon
 ROUGHLY = 0.1  # the step in log λ that ends a search of a coarser problem
 CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what remains is of the order of its square
 ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
-EXTREME = (
-    400  # exponents of two of Σw(y − r)², beyond which the data are scaled: values below 1e-60 or above 1e60
-)
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
 
 
@@ -46,8 +43,7 @@ class Smoothing:
         With one strength λ_j for each coordinate that has a B-spline.
     method : str
     score : float
-        The score at the choice; of "reml" its negative logarithm, in which a difference of 1 counts. Of data whose
-        squares are extreme it is the score of the data times a power of two.
+        The score at the choice; of "reml" its negative logarithm, in which a difference of 1 counts.
     gradient : dict of str to float
         Its derivatives by log λ_j.
     at_bounds : dict of str to str
@@ -113,8 +109,6 @@ def choose(
     if not sums.has_weight:
         raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
     resources = resources or Resources.here()
-    exponent = _exponent(sums)
-    sums, parts = _scaled(sums, exponent), [_scaled(part, exponent) for part in parts]
     model = Model(space, centred(sums, space), names, order, solver, resources)
     observations, null = model.observations, model.spectrum.null
     if 0 < observations <= null:
@@ -165,20 +159,6 @@ def choose(
         converged=minimum.converged,
         error=dict(zip(names, errors, strict=False)),
     )
-
-
-def _exponent(sums: Sums) -> int:
-    """The power of two that brings the data near 1, where their squares would come near the ends of float64; else 0."""
-    exponent = int(np.frexp(np.max(sums.power, initial=0.0))[1])
-    return 0 if abs(exponent) < EXTREME else -exponent // 2
-
-
-def _scaled(sums: Sums, exponent: int) -> Sums:
-    """The sums of the data times a power of two, which is exact; strengths of smoothing do not depend on it."""
-    if not exponent:
-        return sums
-    moment, reference = np.ldexp(sums.moment, exponent), np.ldexp(sums.reference, exponent)
-    return replace(sums, moment=moment, power=np.ldexp(sums.power, 2 * exponent), reference=reference)
 
 
 def smoothed(space: Space, method: str) -> tuple[tuple[str, ...], int]:
