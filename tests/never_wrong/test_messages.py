@@ -52,9 +52,12 @@ def test_select_of_another_class() -> None:
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ([1, 2], r"merge takes Statistics, and item 0 is of type int; see xs\.statistics"),
-        ("field", r"item 0 is of type Field; pass its \.statistics, or merge models by xs\.merge_models"),
-        ("data", r"item 1 is of type DataArray; see xs\.statistics"),
+        ([1, 2], r"merge takes Statistics, and item 0 is of type int; of data see xs\.statistics"),
+        (
+            "field",
+            r"item 0 is of type Field; .* of a field pass its \.statistics, or merge models by xs\.merge_models",
+        ),
+        ("data", r"item 1 is of type DataArray; of data see xs\.statistics"),
         ("one", r"merge takes a list of Statistics, as in xs\.merge\(\[a, b\]\)"),
     ],
 )

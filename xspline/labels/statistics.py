@@ -407,12 +407,9 @@ def merge(statistics: Iterable[Statistics[Data]]) -> Statistics[Data]:
     listed = list(statistics)
     for i, other in enumerate(listed):
         if not isinstance(other, Statistics):
-            field = hasattr(other, "statistics")
-            advice = (
-                "pass its .statistics, or merge models by xs.merge_models" if field else "see xs.statistics"
-            )
             raise TypeError(
-                f"merge takes Statistics, and item {i} is of type {type(other).__name__}; {advice}"
+                f"merge takes Statistics, and item {i} is of type {type(other).__name__}; of data see xs.statistics, of "
+                "a field pass its .statistics, or merge models by xs.merge_models"
             )
     if not listed:
         raise ValueError("merge needs at least one Statistics; the list is empty")

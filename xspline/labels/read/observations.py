@@ -240,12 +240,9 @@ def check_data(data: xr.DataArray) -> None:
         )
     blocks = type_of_blocks(data.data) if data.chunks is not None else type(data.variable._data)
     if (kind := blocks.__module__.partition(".")[0]) in ("sparse", "pint"):
-        how = (
-            "what it does not store would count as zeros observed"
-            if kind == "sparse"
-            else "units go into attrs"
+        raise TypeError(
+            f"{what} is an array of {kind}; pass data.as_numpy(), with NaN where nothing was observed"
         )
-        raise TypeError(f"{what} is an array of {kind}; pass data.as_numpy() ({how})")
     if data.dtype.kind not in "iufb":
         parts = "fit its .real and .imag parts apart"
         hint = parts if data.dtype.kind == "c" else "convert it with .astype(float)"
@@ -300,12 +297,9 @@ def checked_weights(weights: Any, data: xr.DataArray) -> xr.DataArray | None:
             f"weights have to be a DataArray, which says what its dimensions are, not {type(weights).__name__}"
         )
     if weights.dtype.kind not in "iufb":
-        hint = (
-            "their lengths are no precision" if weights.dtype.kind in "mM" else "convert them: .astype(float)"
-        )
-        hint = "pass their .real part, or 1 / abs(se)**2" if weights.dtype.kind == "c" else hint
         raise TypeError(
-            f"weights have dtype {weights.dtype}, and have to be real numbers, relative precisions (1/se**2); {hint}"
+            f"weights have dtype {weights.dtype}, and have to be real numbers, relative precisions (1/se**2); convert "
+            "them: .astype(float), or .real"
         )
     if extra := [d for d in weights.dims if d not in data.dims]:
         raise ValueError(f"weights span {extra}, but {data.name or 'the data'} has dimensions {data.dims}")
