@@ -91,6 +91,18 @@ def test_holders_of_fine_times_agree(tmp_path: Path) -> None:
     assert merged.statistics.outside == 0
 
 
+@pytest.mark.parametrize("start", ["12:34:56.9999999", "12:34:56.99999995", "12:34:57.00000012", "12:34:57"])
+def test_one_text_gives_one_epoch(start: str) -> None:
+    """Wherever the rounded start of the domain falls, workers that read the text count from where the client does."""
+    data = wave(1000, start=np.datetime64(f"2024-03-05T{start}", "ns"))
+    for basis in (xs.BSpline(50), xs.Fourier(2, "1ms"), xs.Fourier(2, "1ms") + xs.Polynomial(1)):
+        space = xs.space(data, time=basis)
+        again = xs.Space.from_json(space.to_json())
+        assert again.axis("time") == space.axis("time") and again == space
+        lazy = data.chunk(time=500).spline.fit(space, penalty=1e-6).predict()
+        np.testing.assert_allclose(lazy, data.spline.fit(space, penalty=1e-6).predict(), atol=1e-12)
+
+
 def test_fields_of_fine_times_are_stored(tmp_path: Path) -> None:
     field = wave(1000).spline.fit(time=200, penalty="reml")
     field.to_zarr(tmp_path / "field.zarr")

@@ -86,6 +86,7 @@ def test_derivatives_errors_and_draws_take_converted_targets() -> None:
         ("degrees", "radians", np.pi / 180),
         ("cm", "km", 1e-5),
         ("%", "1", 0.01),
+        ("days since 2000-01-01", "hours since 2000-01-01 00:00:00", 24.0),
     ],
 )
 def test_the_usual_units_are_known(fitted: str, given: str, factor: float) -> None:
@@ -133,6 +134,14 @@ def test_other_quantities_and_unknown_units_are_refused(given: str, message: str
         other.spline.statistics(field.space)
     with pytest.raises(ValueError, match=message):
         other.spline.fit(field.space)
+
+
+def test_elapsed_times_from_other_starts_are_refused() -> None:
+    field = profile(units="days since 2000-01-01").spline.fit(z=20, penalty=1e-9)
+    with pytest.raises(
+        ValueError, match=r"'days since 2001-01-01', .* 'days since 2000-01-01': these measure diff"
+    ):
+        field.predict(profile(units="days since 2001-01-01"))
 
 
 def test_unknown_units_that_agree_are_no_matter() -> None:

@@ -408,8 +408,8 @@ def merge(statistics: Iterable[Statistics[Data]]) -> Statistics[Data]:
     for i, other in enumerate(listed):
         if not isinstance(other, Statistics):
             raise TypeError(
-                f"merge takes Statistics, and item {i} is of type {type(other).__name__}; of data see xs.statistics, of "
-                "a field pass its .statistics, or merge models by xs.merge_models"
+                f"merge takes Statistics, and item {i} is of type {type(other).__name__}; of data see xs.statistics, "
+                "of a field pass its .statistics, or merge models by xs.merge_models"
             )
     if not listed:
         raise ValueError("merge needs at least one Statistics; the list is empty")

@@ -86,7 +86,9 @@ class Space:
                 basis = as_basis(value)
                 extent = (extents or {}).get(name)
                 axis = near_labels((axes or {}).get(name) or _inferred(name, basis), basis, extent)
-            bound[name] = (axis, basis.bind(axis, extent, name=name))
+            basis_bound = basis.bind(axis, extent, name=name)
+            # The epoch is that of the bound basis alone, so that it is the same wherever the text of the Space is read.
+            bound[name] = (near_labels(replace(axis, epoch=0), basis_bound, None), basis_bound)
             if basis.needs_extent or name in from_data or (axis.epoch and _ends(basis) is None):
                 learned.append(name)
         object.__setattr__(self, "axes", bound)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from xspline.spaces.instants import STANDARD, seconds_of_object
+
 # Quantity, and how many of its base units one is: spellings as UDUNITS has them, with or without an s where there is +.
 # West and south count the other way; Celsius has an offset too.
 _SPELLINGS = """
@@ -58,6 +60,18 @@ def _table() -> dict[str, Scale]:
 _TABLE = _table()
 
 
+def _scale_of(units: str) -> Scale | None:
+    """What a text means; elapsed time, as in "days since 2000-01-01", is a quantity of its own for each start."""
+    unit, since, start = units.strip().partition(" since ")
+    scale = _TABLE.get(unit)
+    if scale is None or not since:
+        return scale
+    try:
+        return scale._replace(quantity=f"time since {seconds_of_object(start, STANDARD)}")
+    except ValueError:
+        return None
+
+
 def degrees_in(units: str) -> float | None:
     """How many degrees one unit is, of which none means degrees; None where it is no angle."""
     scale = _TABLE.get(units.strip() or "degree")
@@ -74,7 +88,7 @@ def converted(x: Any, given: str, wanted: str) -> Any:
     """
     if are_one(given, wanted):
         return x
-    mine, theirs = _TABLE.get(given.strip()), _TABLE.get(wanted.strip())
+    mine, theirs = _scale_of(given), _scale_of(wanted)
     if mine is None or theirs is None or mine.quantity != theirs.quantity:
         unknown = [repr(units) for units, scale in ((given, mine), (wanted, theirs)) if scale is None]
         why = f"{' and '.join(unknown)} cannot be converted" if unknown else "these measure different things"
@@ -91,4 +105,5 @@ def converted(x: Any, given: str, wanted: str) -> Any:
 def are_one(a: str, b: str) -> bool:
     """Whether two units are the same, or either says nothing."""
     a, b = a.strip(), b.strip()
-    return not a or not b or a == b or (a in _TABLE and _TABLE[a] == _TABLE.get(b))
+    scale = _scale_of(a)
+    return not a or not b or a == b or (scale is not None and scale == _scale_of(b))
