@@ -243,7 +243,8 @@ class Fourier(Basis):
         A number in the coordinate's unit, or a length of time: ``"365.2425D"``, ``"year"`` (the mean year of
         the calendar), ``"day"``.
     domain : tuple, optional
-        Range of the integrals of a roughness penalty; one period from 0 by default. Values exist everywhere.
+        Range of the integrals of a roughness penalty; one period from 0 by default. Values exist everywhere. A period
+        below some four minutes takes the range of the data, since seconds from 1970 are too coarse for it.
 
     Raises
     ------

@@ -87,8 +87,9 @@ def is_date(coordinate: xr.DataArray) -> bool:
 
 def axis_of(coordinate: xr.DataArray) -> Axis:
     """Return the :class:`~xspline.spaces.Axis` of a coordinate: its kind, calendar, units and CF role."""
-    if not isinstance(coordinate.dtype, np.dtype):
-        raise TypeError(_of_pandas(coordinate))
+    dtype = getattr(coordinate.indexes.get(coordinate.name), "dtype", coordinate.dtype)
+    if not isinstance(dtype, np.dtype):
+        raise TypeError(_of_pandas(str(coordinate.name), str(dtype)))
     sample = _sample(coordinate)
     if coordinate.dtype.kind not in "iufbMmO":
         raise TypeError(
@@ -104,9 +105,9 @@ def axis_of(coordinate: xr.DataArray) -> Axis:
     return Axis(units=given, wrap=wrap, role=role)
 
 
-def _of_pandas(coordinate: xr.DataArray) -> str:
+def _of_pandas(name: str, dtype: str) -> str:
     """Return what is wrong with labels of a type that only pandas has, and what to do."""
-    name, index = coordinate.name, f"ds.indexes[{coordinate.name!r}]"
+    index = f"ds.indexes[{name!r}]"
     what, labels = {
         "datetime64": (
             "times of a time zone (all are UTC here)",
@@ -114,8 +115,8 @@ def _of_pandas(coordinate: xr.DataArray) -> str:
         ),
         "period": ("periods, which are no instants", f"{index}.to_timestamp()"),
         "interval": ("intervals; take their middles", f"{index}.mid"),
-    }.get(str(coordinate.dtype).partition("[")[0], ("a type of pandas", f"ds[{name!r}].astype(float)"))
-    return f"coordinate {name!r} holds {what}, {coordinate.dtype}: ds.assign_coords({name}={labels})"
+    }.get(dtype.partition("[")[0], ("a type of pandas", f"ds[{name!r}].astype(float)"))
+    return f"coordinate {name!r} holds {what}, {dtype}: ds.assign_coords({name}={labels})"
 
 
 def auxiliary(named: Mapping[Hashable, xr.Variable]) -> set[Hashable]:
