@@ -104,6 +104,20 @@ def test_degrees_celsius_and_kelvin_differ_by_an_offset() -> None:
     np.testing.assert_allclose(field.predict(x=at), field.predict().values, atol=1e-9)
 
 
+@pytest.mark.parametrize("chunks", [None, {"x": 2}])
+def test_conversion_does_not_push_labels_out_of_the_domain(chunks: dict[str, int] | None) -> None:
+    rng = np.random.default_rng(0)
+    for lo, hi in np.sort(rng.uniform(-3, 3, (40 if chunks is None else 3, 2)), axis=1):
+        space = xs.Space({"x": xs.BSpline(8, domain=(lo, hi))}, axes={"x": xs.Axis(units="radian")})
+        ends = xr.DataArray(np.rad2deg([lo, (lo + hi) / 2, hi]), dims="x", attrs={"units": "degrees"})
+        data = xr.DataArray(np.ones(3), {"x": ends}, "x")
+        parts = (data.chunk(chunks) if chunks else data).spline.statistics(space)
+        assert parts.outside == 0 and parts.count == 3
+        target = xr.Dataset(coords={"x": ends})
+        target = target.chunk(chunks) if chunks else target
+        assert np.isfinite(parts.solve(1.0).predict(target)).all()
+
+
 def test_labels_without_units_are_taken_as_they_are() -> None:
     field = profile().spline.fit(z=20, penalty=1e-9)
     np.testing.assert_array_equal(field.predict(z=DEPTHS), field.predict(profile(units="")))

@@ -73,9 +73,11 @@ class Points:
 
     def coordinate(self, name: str) -> xr.DataArray:
         """Return labels as floats of the coordinate's axis."""
-        axis = self.field.space.axis(name)
-        plain = bare(in_units_of(axis, self.labels[name], name))
-        return xr.apply_ufunc(axis.to_float, plain, dask="parallelized", output_dtypes=[np.float64])
+        space = self.field.space
+        plain = bare(in_units_of(space, self.labels[name], name))
+        return xr.apply_ufunc(
+            space.axis(name).to_float, plain, dask="parallelized", output_dtypes=[np.float64]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,9 +306,7 @@ def _aligned(name: str, array: xr.DataArray, points: Points) -> xr.DataArray:
 def _fitted_indexer(name: str, labels: xr.DataArray, points: Points) -> slice | xr.Variable | None:
     """Return where the points' labels are among the array's; None if they are the same ones in the same order."""
     dim, space, wanted = str(labels.name), points.field.space, points.labels[str(labels.name)]
-    mine, requested = (
-        space.to_float(dim, in_units_of(space.axis(dim), own, dim).values) for own in (labels, wanted)
-    )
+    mine, requested = (space.to_float(dim, in_units_of(space, own, dim).values) for own in (labels, wanted))
     if wanted.dims == labels.dims and np.array_equal(mine, requested):
         return None
     # Where each label is among the array's; -1 where it is not, and anywhere for NaN: no field has a value there.

@@ -57,19 +57,21 @@ def units_of(coordinate: xr.DataArray) -> str:
     return str(coordinate.attrs.get("units") or "")
 
 
-def in_units_of(axis: Axis, coordinate: xr.DataArray, name: str) -> xr.DataArray:
-    """Return a coordinate with its labels in the units of an axis; as it is where one of both has no units.
+def in_units_of(space: Space, coordinate: xr.DataArray, name: str) -> xr.DataArray:
+    """Return a coordinate with its labels in the units of the space; as it is where one of both has no units.
 
     Raises
     ------
     ValueError
         The units measure different things, or are not known.
     """
-    given = units_of(coordinate)
+    given, axis, domain = units_of(coordinate), space.axis(name), space.basis(name).domain
     if axis.kind != "number" or are_one(given, axis.units):
         return coordinate
     with coordinate_in_errors(name):
         labels = converted(coordinate.variable.data.astype(np.float64), given, axis.units)
+    for end in domain or ():  # which rounding errors of the conversion are not to cross
+        labels = np.where(abs(labels - end) <= 4 * np.spacing(abs(end)), end, labels)
     return xr.DataArray(xr.Variable(coordinate.dims, labels), name=coordinate.name)
 
 
@@ -208,7 +210,7 @@ def floats(
                 "share a dimension are points, one label of each for every point: pass as many of each, or name the "
                 "dimensions differently for a grid"
             )
-    coordinate = in_units_of(space.axis(name), coordinate, name)
+    coordinate = in_units_of(space, coordinate, name)
     full = coordinate.variable.set_dims({dim: sizes[dim] for dim in span}).transpose(*span)
     if coordinate.chunks is None:
         return space.to_float(name, full.values)
