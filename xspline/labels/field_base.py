@@ -238,7 +238,8 @@ class FieldBase(files.Stored, Generic[Data]):
             Coordinates to differentiate along; None takes every fitted one that is not time.
         geometry
             "plane": per unit of each coordinate; "sphere": latitude and longitude, in degrees or radians, northward and
-            eastward per metre on a sphere of radius ``xs.EARTH_RADIUS``, NaN eastward, and for the Laplacian, within 0.001° (111 m) of a pole.
+            eastward per metre on a sphere of radius ``xs.EARTH_RADIUS``, NaN eastward, and for the Laplacian, within
+            0.001° (111 m) of a pole.
         stderr
             True adds the standard error of each derivative: ``dsst_dlat_stderr``, …
 
