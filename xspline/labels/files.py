@@ -1,13 +1,13 @@
 """The files: Zarr stores or NetCDF, written so that a file is complete once it has its name.
 
 A file holds plain arrays, one attribute of JSON and a digest of both; nothing in it is pickled or executed.
-``part{i}__{k}__{array}`` are the arrays of the sums of variable k of part i (`Sums.to_arrays`), ``batch{k}__{name}`` and
-``fitted__{name}`` coordinates and, in the file of a field, ``coefficients__{k}`` the coefficients of variable k. The JSON
-has the version of this layout ("schema"), "content" ("statistics" or "field"), the space, the digest, holder and
-provenance of each part, what the labels say of each variable and, of a field, its penalties and how they were chosen
-(`Statistics.to_dataset`, `Field.to_dataset`). Coordinates are stored as numbers or text; "stored" says what they were,
-and their attributes. The digest covers the JSON and every array that no part's own digest covers: what opens is what
-was written.
+``part{i}__{k}__{array}`` are the arrays of the sums of variable k of part i (`Sums.to_arrays`), ``batch{k}__{name}``
+and ``fitted__{name}`` coordinates and, in the file of a field, ``coefficients__{k}`` the coefficients of variable k.
+The JSON has the version of this layout ("schema"), "content" ("statistics" or "field"), the space, the digest, holder
+and provenance of each part, what the labels say of each variable and, of a field, its penalties and how they were
+chosen (`Statistics.to_dataset`, `Field.to_dataset`). Arrays are numbers or text; "stored" says what they were, and
+their attributes. The digest covers the JSON and every array that no part's own digest covers: what opens is what was
+written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -76,7 +76,9 @@ def _built(path: Any, build: Callable[[xr.Dataset], T], dataset: xr.Dataset) -> 
     try:
         return build(dataset)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(f"{path} lacks what it should hold ({type(error).__name__}: {error}): {_BROKEN}") from error
+        raise ValueError(
+            f"{path} lacks what it should hold ({type(error).__name__}: {error}): {_BROKEN}"
+        ) from error
 
 
 def open_dataset(path: Any, **kwargs: Any) -> xr.Dataset:
@@ -96,12 +98,14 @@ def open_dataset(path: Any, **kwargs: Any) -> xr.Dataset:
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         if opened is None:
             _forget(error)
-        raise ValueError(f"{path} cannot be read as a Zarr store or NetCDF file ({reason}): {_BROKEN}") from error
+        raise ValueError(
+            f"{path} cannot be read as a Zarr store or NetCDF file ({reason}): {_BROKEN}"
+        ) from error
     return _unsealed(stored)
 
 
 def _forget(error: BaseException) -> None:
-    """Drop the tasks of Zarr that failed beside the first, which the frames of its error keep, without their tracebacks.
+    """Drop the tasks of Zarr that failed beside the first, which the frames of its error keep, in silence.
 
     Zarr opens the arrays of a group at once, and asyncio prints what nobody asked the others for.
     """
@@ -140,7 +144,9 @@ def read_meta(dataset: xr.Dataset, content: str) -> dict[str, Any]:
         raise ValueError(f"this is not a file of xspline {content}: it has no attribute {ATTRIBUTE!r}")
     meta = _parsed(dataset.attrs[ATTRIBUTE])
     if meta.get("content") not in ("statistics", "field"):
-        raise ValueError(f"the file says that it holds {meta.get('content')!r}, not statistics or a field: {_BROKEN}")
+        raise ValueError(
+            f"the file says that it holds {meta.get('content')!r}, not statistics or a field: {_BROKEN}"
+        )
     if meta["content"] != content and content == "field":
         raise ValueError(
             "the file holds statistics, not a field; read it with xspline.open_statistics and .solve() it"
@@ -156,7 +162,9 @@ def _parsed(text: Any) -> dict[str, Any]:
         raise ValueError(f"the attribute {ATTRIBUTE!r} is not JSON ({error}): {_BROKEN}") from error
     schema = meta.get("schema") if isinstance(meta, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
-        raise ValueError(f"the file has schema version {schema!r}, which is not one from 1 to {SCHEMA}: {_BROKEN}")
+        raise ValueError(
+            f"the file has schema version {schema!r}, which is not one from 1 to {SCHEMA}: {_BROKEN}"
+        )
     if schema > SCHEMA:
         raise ValueError(
             f"the file has schema version {schema} and this xspline reads up to {SCHEMA}; upgrade xspline"
@@ -172,12 +180,13 @@ def _sealed(dataset: xr.Dataset) -> xr.Dataset:
     plain, stored = {}, {}
     for name, variable in dataset.variables.items():
         values, attrs = _plain(str(name), variable)
-        plain[name] = xr.Variable(variable.dims, values)
-        if not _OF_A_PART.match(str(name)):
+        plain[str(name)] = xr.Variable(variable.dims, values)
+        if not _OF_A_PART.match(str(name)):  # `Part.digest` covers those
             dtype = variable.dtype.str if variable.dtype.kind in "mMbSUO" else ""
             stored[str(name)] = {"dtype": dtype, "attrs": attrs}
-    text = json.dumps(json.loads(dataset.attrs[ATTRIBUTE]) | {"schema": SCHEMA, "stored": stored}, default=_listed)
-    return xr.Dataset(plain, attrs={ATTRIBUTE: text, DIGEST: _digest(plain, text)})
+    meta = json.loads(dataset.attrs[ATTRIBUTE]) | {"schema": SCHEMA, "stored": stored}
+    text = json.dumps(meta, default=_listed)
+    return xr.Dataset(plain, attrs={ATTRIBUTE: text, DIGEST: _digest(plain, stored, text)})
 
 
 def _unsealed(dataset: xr.Dataset) -> xr.Dataset:
@@ -185,12 +194,15 @@ def _unsealed(dataset: xr.Dataset) -> xr.Dataset:
     if ATTRIBUTE not in dataset.attrs:
         return dataset  # `read_meta` says what it is not
     text = dataset.attrs[ATTRIBUTE]
-    meta, digest = _parsed(text), dataset.attrs.get(DIGEST)
-    if meta["schema"] <= WITHOUT_DIGEST and digest is None:
+    meta, expected = _parsed(text), dataset.attrs.get(DIGEST)
+    if meta["schema"] <= WITHOUT_DIGEST and expected is None:
         return xr.decode_cf(dataset)
-    if digest != (now := _digest(dataset.variables, text)):
-        raise ValueError(f"the file has digest {now[:12]} and says {str(digest)[:12]}: {_BROKEN}")
-    restored = {name: _restored(v, meta["stored"].get(str(name))) for name, v in dataset.variables.items()}
+    stored = meta.get("stored", {})
+    if missing := sorted(set(stored) - set(map(str, dataset.variables))):
+        raise ValueError(f"the file lacks the arrays {missing}: {_BROKEN}")
+    if expected != (digest := _digest(dataset.variables, stored, text)):
+        raise ValueError(f"the file has digest {digest[:12]} and says {str(expected)[:12]}: {_BROKEN}")
+    restored = {name: _restored(v, stored.get(str(name))) for name, v in dataset.variables.items()}
     return xr.Dataset(restored, attrs={ATTRIBUTE: text})
 
 
@@ -207,8 +219,8 @@ def _plain(name: str, variable: xr.Variable) -> tuple[NDArray[Any], dict[str, An
     if not all(isinstance(label, cftime.datetime) for label in labels):
         kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
         raise ValueError(
-            f"the coordinate {name.partition('__')[2]!r} has labels of type {kinds}, which a file cannot hold; turn them "
-            "into numbers, dates or text, or drop them (drop_vars), before the fit"
+            f"the coordinate {name.partition('__')[2]!r} has labels of type {kinds}, which a file cannot hold; turn "
+            "them into numbers, dates or text, or drop them (drop_vars), before the fit"
         )
     encoded = xr.conventions.encode_cf_variable(variable, name=name)
     return encoded.values, dict(encoded.attrs)
@@ -234,20 +246,21 @@ def _listed(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
 
-def _digest(variables: Mapping[Any, xr.Variable], text: str) -> str:
-    """SHA-256 of the JSON and of the arrays that no digest in it covers, in hexadecimal; the same on every machine."""
+def _digest(variables: Mapping[Any, xr.Variable], names: Iterable[str], text: str) -> str:
+    """SHA-256 of the JSON and of some arrays, in hexadecimal; the same on every machine."""
     digest = hashlib.sha256(str(text).encode())
-    for name in sorted(map(str, variables)):
-        if _OF_A_PART.match(name):  # `Part.digest`
-            continue
-        variable = variables[name]
-        values, kind = variable.values, "text"
+    for name in sorted(names):
+        values, dims = variables[name].values, [*map(str, variables[name].dims)]
         if values.dtype.kind in "OTU":
-            data = json.dumps([str(label) for label in values.flat]).encode()
+            kind, data = (
+                "text",
+                np.frombuffer(json.dumps([str(label) for label in values.flat]).encode(), "u1"),
+            )
         else:
-            little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
-            kind, data = little.dtype.str[1:], little.tobytes()
-        digest.update(json.dumps([name, [*map(str, variable.dims)], kind, values.shape]).encode() + data)
+            data = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+            kind = data.dtype.str[1:]
+        digest.update(json.dumps([name, dims, kind, values.shape]).encode())
+        digest.update(data.data)
     return digest.hexdigest()
 
 
@@ -298,7 +311,8 @@ class Stored(ABC):
     def to_netcdf(self, path: Any, **kwargs: Any) -> None:
         """Write to a NetCDF file; `kwargs` as for :meth:`xarray.Dataset.to_netcdf`.
 
-        A digest covers everything: what opens is what was written. A file takes its name once all of it is written. Read it again with ``xs.open_statistics`` or ``xs.open_field``.
+        A digest covers everything: what opens is what was written. A file takes its name once all of it is written.
+        Read it again with ``xs.open_statistics`` or ``xs.open_field``.
         """
         with _target(path, kwargs, ("w",)) as target:
             _sealed(self.to_dataset()).to_netcdf(target, **kwargs)
@@ -306,7 +320,7 @@ class Stored(ABC):
 
 def _with_checksums(dataset: xr.Dataset, kwargs: Mapping[str, Any]) -> dict[Any, Any]:
     """Return an encoding by which each chunk of a Zarr store carries its CRC-32C; format 2 has no such codec."""
-    import zarr  # 0.2 s: not before there is something to write
+    import zarr.codecs  # 0.2 s: not before there is something to write
 
     given = {**(kwargs.get("encoding") or {})}
     if (kwargs.get("zarr_format") or zarr.config.get("default_zarr_format", 3)) == 2:

@@ -292,7 +292,7 @@ class Statistics(files.Stored, Generic[Data]):
         """
         meta = files.read_meta(dataset, "statistics")
         space = Space.from_json(json.dumps(meta["space"]))
-        parts = []
+        parts: list[Part] = []
         for described in meta["parts"]:
             sums = {}
             for name, stored in described["sums"].items():
@@ -305,7 +305,9 @@ class Statistics(files.Stored, Generic[Data]):
                     f"{described['digest'][:12]}: the file was changed or damaged; ask its holder for it again"
                 )
             if part.digest in {p.digest for p in parts}:
-                raise ValueError(f"the file lists part {part.describe()} twice; it was changed after it was written")
+                raise ValueError(
+                    f"the file lists part {part.describe()} twice; it was changed after it was written"
+                )
             parts.append(part)
         variables = {}
         for k, described in enumerate(meta["variables"]):

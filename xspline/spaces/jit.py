@@ -27,7 +27,7 @@ import numba
 from numba.core import event
 
 QUIET_SECONDS = 2.0  # of compilation in a process, after which it says what takes so long
-_PASSED_BY = ("xspline", "numba", "contextlib")  # in a search for the line of the user
+_PASSED_BY = ("xspline", "numba", "contextlib", "functools")  # in a search for the line of the user
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,7 +70,8 @@ def compiled(function: F | None = None, /, **options: Any) -> F | Callable[[F], 
 
 def internal(function: F) -> F:
     """Compile what only compiled functions of its own file call: there is no way in from Python, and none on disk."""
-    out: F = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)(function)
+    njit: Any = numba.njit
+    out: F = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)(function)
     return out
 
 
@@ -116,7 +117,8 @@ class _DispensableCache:
 
 def _described(error: Exception) -> str:
     """Without the names of files, which differ: one warning for one reason."""
-    return isinstance(error, OSError) and error.strerror or f"a file of its cache is damaged: {type(error).__name__}"
+    reason = error.strerror if isinstance(error, OSError) else None
+    return reason or f"a file of its cache is damaged: {type(error).__name__}"
 
 
 @functools.cache
@@ -133,7 +135,7 @@ def _warn_once(reason: str) -> None:
     )
 
 
-class _Announcer(event.Listener):  # type: ignore[misc]
+class _Announcer(event.Listener):
     """Says once in a process what takes so long, while functions of the package are compiled."""
 
     def __init__(self) -> None:
@@ -172,4 +174,5 @@ def _announce() -> None:
     )
 
 
-event.register("numba:compile", _Announcer())
+register: Any = event.register
+register("numba:compile", _Announcer())

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
@@ -68,8 +67,8 @@ class Variable:
     @property
     def levels(self) -> dict[str, list[str]]:
         """The names of the coordinates that each MultiIndex over a batch dimension is made of."""
-        indexes = {str(dim): self.batch.indexes.get(dim) for dim in self.batch_dims}
-        return {dim: [*map(str, i.names)] for dim, i in indexes.items() if isinstance(i, pd.MultiIndex)}
+        indexes = {str(dim): self.batch.indexes[dim] for dim in self.batch_dims if dim in self.batch.indexes}
+        return {dim: [*map(str, index.names)] for dim, index in indexes.items() if index.nlevels > 1}
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the values of the batch coordinates as plain data."""
