@@ -244,8 +244,8 @@ def _tile(
     for axis in range(axes - 2, 0, -1):
         size, source = plan.size[axis], inner[: TILE_ROWS * width].reshape(TILE_ROWS, width)
         after -= size
-        out = spare[: TILE_ROWS * size * width].reshape(TILE_ROWS, size, width)
-        _expand(source, stop - s, columns[after : after + size], out)
+        expanded = spare[: TILE_ROWS * size * width].reshape(TILE_ROWS, size, width)
+        _expand(source, stop - s, columns[after : after + size], expanded)
         inner, spare = spare, inner
         width *= size
     return inner[: TILE_ROWS * width].reshape(TILE_ROWS, width)
