@@ -205,6 +205,14 @@ def test_an_edit_is_refused(made: dict[str, Any], tmp_path: Path, name: str) -> 
         xs.open_statistics(path)
 
 
+def test_a_part_listed_twice_is_refused_where_there_is_no_digest(made: dict[str, Any]) -> None:
+    dataset = made["statistics"].to_dataset()
+    meta = json.loads(dataset.attrs["xspline"])
+    meta["parts"].append(meta["parts"][0])
+    with pytest.raises(ValueError, match=r"lists part 'a' \(\w+\) twice"):
+        xs.Statistics.from_dataset(dataset.assign_attrs(xspline=json.dumps(meta)))
+
+
 def test_a_missing_array_is_refused(made: dict[str, Any], tmp_path: Path) -> None:
     for content in CONTENTS:
         path = write(made[content], tmp_path / f"{content}.zarr")

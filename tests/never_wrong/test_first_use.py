@@ -86,6 +86,7 @@ def test_what_takes_long_is_said_once_and_kept(points: First) -> None:
     [
         "truncated index",
         "truncated code",
+        "other code",
         pytest.param("empty", marks=pytest.mark.slow),
         pytest.param("garbage", marks=pytest.mark.slow),
     ],
@@ -96,7 +97,9 @@ def test_a_damaged_cache_is_a_warning(grid: First, tmp_path: Path, damage: str) 
         copy.parent.mkdir(exist_ok=True, parents=True)
         data = file.read_bytes()
         hit = file.suffix == ".nbi" if damage == "truncated index" else file.suffix == ".nbc"
-        changed = {"empty": b"", "garbage": b"garbage" * 99}.get(damage, data[: len(data) // 2])
+        (other,) = grid.cache.rglob("cells.series*.nbc")
+        changes = {"empty": b"", "garbage": b"garbage" * 99, "other code": other.read_bytes()}
+        changed = changes.get(damage, data[: len(data) // 2])
         copy.write_bytes(changed if hit and file.name.startswith("cells.locate") else data)
     again, _ = first_fit("grid", tmp_path)
     assert again["digest"] == grid.result["digest"]

@@ -12,7 +12,6 @@ written.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import logging
@@ -116,7 +115,6 @@ def _forget(error: BaseException) -> None:
         while cause is not None:
             cause.__traceback__, cause = None, cause.__context__
         time.sleep(STRAY_SECONDS)
-        gc.collect()
     finally:
         logger.removeFilter(_is_no_stray)
 

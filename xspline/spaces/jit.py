@@ -100,7 +100,10 @@ class _DispensableCache:
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return what was compiled for a signature, or None."""
         try:
-            return self._cache.load_overload(signature, context)
+            loaded = self._cache.load_overload(signature, context)
+            if loaded is not None and tuple(loaded.signature.args) != tuple(signature):
+                raise TypeError("of other arguments")  # two processes may have taken one name for their files
+            return loaded
         except Exception as error:  # a truncated file raises whatever reading its content as an object does
             with suppress(OSError):
                 self._cache.flush()  # or the function could not be saved again
