@@ -179,8 +179,8 @@ def _sealed(dataset: xr.Dataset) -> xr.Dataset:
     for name, variable in dataset.variables.items():
         values, attrs = _plain(str(name), variable)
         plain[str(name)] = xr.Variable(variable.dims, values)
-        if not _OF_A_PART.match(str(name)):  # `Part.digest` covers those
-            dtype = variable.dtype.str if variable.dtype.kind in "mMbSUO" else ""
+        dtype = variable.dtype.str if variable.dtype.kind in "mMbSUO" else ""
+        if dtype or not _OF_A_PART.match(str(name)):  # `Part.digest` covers those
             stored[str(name)] = {"dtype": dtype, "attrs": attrs}
     meta = json.loads(dataset.attrs[ATTRIBUTE]) | {"schema": SCHEMA, "stored": stored}
     text = json.dumps(meta, default=_listed)
@@ -250,10 +250,8 @@ def _digest(variables: Mapping[Any, xr.Variable], names: Iterable[str], text: st
     for name in sorted(names):
         values, dims = variables[name].values, [*map(str, variables[name].dims)]
         if values.dtype.kind in "OTU":
-            kind, data = (
-                "text",
-                np.frombuffer(json.dumps([str(label) for label in values.flat]).encode(), "u1"),
-            )
+            labels = json.dumps([str(label) for label in values.flat])
+            kind, data = "text", np.frombuffer(labels.encode(), "u1")
         else:
             data = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
             kind = data.dtype.str[1:]
