@@ -19,6 +19,9 @@ import zarr
 import xspline as xs
 from tests.products import SEASONS, sst
 
+# Zarr 3.0 warns of text of any kind.
+pytestmark = pytest.mark.filterwarnings("ignore:.*not part in the Zarr format 3 specification:UserWarning")
+
 FORMATS = ("zarr", "nc")
 CONTENTS = ("field", "statistics")
 OPEN: dict[str, Callable[..., Any]] = {"field": xs.open_field, "statistics": xs.open_statistics}
