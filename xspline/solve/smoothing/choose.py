@@ -27,7 +27,8 @@ from xspline.sums import Gram, Sums, leave_one_out
 
 ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
-COARSELY = 0.3  # the step in log λ that a search of a coarser problem ends with
+ROUGHLY = 0.1  # the step in log λ that ends a search of a coarser problem
+COARSELY = 3 * ROUGHLY  # the same where that step is taken without another look
 CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what remains is of the order of its square
 ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
