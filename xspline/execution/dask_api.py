@@ -19,7 +19,8 @@ from typing import Any
 import dask.array as da
 import dask.base
 import numpy as np
-from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
+from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, _execute_subgraph
+from dask.blockwise import Blockwise
 
 from xspline.execution.limits import LIMITS
 from xspline.execution.source import retrying
@@ -62,6 +63,42 @@ def needed(graph: Graph, keys: Iterable[Key]) -> Graph:
             out[key] = graph[key]
             stack.extend(getattr(graph[key], "dependencies", ()))
     return out
+
+
+def subgraph_of(task: GraphNode) -> tuple[Graph, Key, dict[Key, Any]] | None:
+    """Return the graph that a fused task runs, its result's key, and its inputs by key; None of any other task."""
+    if not isinstance(task, Task) or task.func is not _execute_subgraph:
+        return None
+    inner, out, names, *values = task.args
+    return dict(inner), out, dict(zip(names, values, strict=True))
+
+
+def stored_leaves(array: da.Array) -> list[Any]:
+    """Return the objects that an array was made from by `dask.array.from_array`, those in memory left out."""
+    layers = getattr(array.dask, "layers", {"": array.dask}).values()
+    single = (next(iter(layer.values())) for layer in layers if type(layer) is not Blockwise and len(layer) == 1)
+    values = (node.value if isinstance(node, DataNode) else node for node in single)
+    return [value for value in values if hasattr(value, "shape") and not isinstance(value, np.ndarray)]
+
+
+def stored_reads(array: da.Array) -> Iterator[tuple[Any, Any]]:
+    """Yield for each read of such an object the object and its index, which is None where it cannot be told."""
+
+    def reads(graph: Graph, around: Graph) -> Iterator[tuple[Any, Any]]:
+        for node in graph.values():
+            inner = subgraph_of(node)
+            if inner is not None:
+                yield from reads(inner[0], graph)
+            elif isinstance(node, Task) and node.args:
+                source, *index = node.args
+                if isinstance(source, TaskRef):
+                    source = graph.get(source.key, around.get(source.key))
+                value = source.value if isinstance(source, DataNode) else source
+                if hasattr(value, "shape") and not isinstance(value, np.ndarray):
+                    yield value, index[0] if index else None
+
+    (optimised,) = dask.base.optimize(array)
+    yield from reads(dict(optimised.dask), {})
 
 
 class EmbeddedTask:

@@ -132,6 +132,11 @@ class LazyReader:
         self.shape, self.dtype, self.chunks = data.shape, data.dtype, storage_chunks(data)
         self._variable = data.variable
 
+    @property
+    def lazy(self) -> Any:
+        """The lazy array, as xarray holds it."""
+        return self._variable._data
+
     def read(self, slices: tuple[slice, ...]) -> Any:
         """Return the values of a region, from the store, on the host or the device that the store decodes to."""
         return self._variable[slices].data
