@@ -109,7 +109,14 @@ def fit(
     """
     agreed, observed = _read(data, space, bases, weights, holder, default_labels=True)
     computed = _statistics(
-        data, agreed, observed, holder, device, compute=compute, checkpoint=checkpoint, complete=require_complete
+        data,
+        agreed,
+        observed,
+        holder,
+        device,
+        compute=compute,
+        checkpoint=checkpoint,
+        complete=require_complete,
     )
     return computed.solve(penalty, solver=solver, device=execution.present(device))
 
@@ -146,7 +153,14 @@ def statistics(
     """
     agreed, observed = _read(data, space, bases, weights, holder, default_labels=False)
     return _statistics(
-        data, agreed, observed, holder, device, compute=compute, checkpoint=checkpoint, complete=require_complete
+        data,
+        agreed,
+        observed,
+        holder,
+        device,
+        compute=compute,
+        checkpoint=checkpoint,
+        complete=require_complete,
     )
 
 
@@ -294,7 +308,9 @@ def _statistics(
     ]  # for each variable its Sums, lazy or not; a mapping by holder where there are several
     if compute:
         with read_errors_name_labels(by_name):
-            computed = execution.sums(sources, agreed, device=device, checkpoint=checkpoint, stamp=stores.stamp)
+            computed = execution.sums(
+                sources, agreed, device=device, checkpoint=checkpoint, stamp=stores.stamp
+            )
     else:
         computed = [execution.lazy_sums(source, agreed, device=device) for source in sources]
     holders = observed[0].holders

@@ -113,6 +113,10 @@ def test_another_space_shares_the_directory(tmp_path: Path) -> None:
     assert_as_without(series(V, step=7), tmp_path)
 
 
+def multiplier(factor: float) -> Any:
+    return lambda block: block * factor
+
+
 SCALE = 1.0
 
 
@@ -124,7 +128,7 @@ def test_functions_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for factor in (1.0, 3.0):
         data = series(V)
         assert_as_without(data.copy(data=data.data.map_blocks(lambda block, f=factor: block * f)), tmp_path)
-        assert_as_without(data.copy(data=data.data.map_blocks(lambda block: block * factor)), tmp_path)
+        assert_as_without(data.copy(data=data.data.map_blocks(multiplier(factor))), tmp_path)
         monkeypatch.setattr(sys.modules[__name__], "SCALE", factor)
         assert_as_without(data.copy(data=data.data.map_blocks(scaled, dtype=float)), tmp_path)
     before = kept(tmp_path)
@@ -195,7 +199,9 @@ def test_a_file_that_a_task_reads_is_read_again(tmp_path: Path) -> None:
                 xr_delayed(read)(str(tmp_path / "v.npy")), shape=(400,), dtype=float
             ).rechunk(10)
             data = xr.DataArray(later, {"t": T}, "t", "v")
-            with pytest.warns(xs.FitWarning, match=r"keeps no sums of v.*load\(\) makes them, and what it reads"):
+            with pytest.warns(
+                xs.FitWarning, match=r"keeps no sums of v.*load\(\) makes them, and what it reads"
+            ):
                 assert_as_without(data, tmp_path / "kept")
     assert not kept(tmp_path / "kept")
 
@@ -212,13 +218,17 @@ def xr_delayed(function: Any) -> Any:
 def test_a_file_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "ck").write_text("notes")
     for path in (tmp_path / "ck", tmp_path / "ck" / "below"):
-        with pytest.raises(ValueError, match=r"checkpoint has to be a directory, and .*ck is a file; give the path"):
+        with pytest.raises(
+            ValueError, match=r"checkpoint has to be a directory, and .*ck is a file; give the path"
+        ):
             series(V).spline.fit(t=20, penalty=0.1, checkpoint=path)
 
 
 def test_a_directory_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "description.json").write_text('{"version": "0.1.0", "space": "{}"}')
-    with pytest.raises(ValueError, match=r"schema version 1 and this xspline writes 2.* give another directory"):
+    with pytest.raises(
+        ValueError, match=r"schema version 1 and this xspline writes 2.* give another directory"
+    ):
         series(V).spline.fit(t=20, penalty=0.1, checkpoint=tmp_path)
 
 
@@ -277,5 +287,3 @@ def test_racing_runs_neither_fail_nor_mix(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["same", "other"])
 def test_forty_racing_runs_neither_fail_nor_mix(tmp_path: Path, kind: str) -> None:
     race(tmp_path, kind, 40)
-
-

@@ -1,11 +1,11 @@
 """Partial sums in files, so that an interrupted accumulation goes on where it stopped, with the same bits.
 
 One level of the tree of merges is kept: its sums are written by the tasks that compute them, some to a file. A file is
-named by a digest of all that its sums are computed from (`Identities`), and takes its name once it is complete. So a run
-takes just those files that are of its own data, space and blocks, and computes the rest; all merges above are computed
-again, in the same order. Workers write, as they write the chunks of a Zarr store: sums do not pass through the client,
-and those of a client that dies are kept. So the directory has to be one that all see. Any runs may share it: those of
-the same data write the same bits under the same names, those of other data other names, and none removes a file.
+named by a digest of all that its sums are computed from (`Identities`), and takes its name once it is complete. So a
+run takes just those files that are of its own data, space and blocks, and computes the rest; all merges above are
+computed again, in the same order. Workers write, as they write the chunks of a Zarr store: sums do not pass through the
+client, and those of a client that dies are kept. So the directory has to be one that all see. Any runs may share it:
+those of the same data write the same bits under the same names, others other names, and none removes a file.
 """
 
 from __future__ import annotations
@@ -155,7 +155,9 @@ def save(path: Path, pauses: Sequence[float], *parts: Sums | HolderSums) -> tupl
             arrays.update({f"{k}_{code}_{name}": array for name, array in named.items()})
             own.append({"code": code, "arrays": list(named), "meta": attributes, "digest": sums.digest()})
         meta.append({"shared": shared, "sums": own})
-    text = np.frombuffer(json.dumps({"schema": SCHEMA, "name": path.stem, "parts": meta}).encode(), dtype=np.uint8)
+    text = np.frombuffer(
+        json.dumps({"schema": SCHEMA, "name": path.stem, "parts": meta}).encode(), dtype=np.uint8
+    )
 
     def write() -> None:
         with replacing(path) as beside, beside.open("wb") as file:
@@ -237,4 +239,3 @@ def replacing(path: Path) -> Iterator[Path]:
             shutil.rmtree(new, ignore_errors=True)
             time.sleep(0.01)
         new.unlink(missing_ok=True)
-

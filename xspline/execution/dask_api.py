@@ -76,7 +76,9 @@ def subgraph_of(task: GraphNode) -> tuple[Graph, Key, dict[Key, Any]] | None:
 def stored_leaves(array: da.Array) -> list[Any]:
     """Return the objects that an array was made from by `dask.array.from_array`, those in memory left out."""
     layers = getattr(array.dask, "layers", {"": array.dask}).values()
-    single = (next(iter(layer.values())) for layer in layers if type(layer) is not Blockwise and len(layer) == 1)
+    single = (
+        next(iter(layer.values())) for layer in layers if type(layer) is not Blockwise and len(layer) == 1
+    )
     values = (node.value if isinstance(node, DataNode) else node for node in single)
     return [value for value in values if hasattr(value, "shape") and not isinstance(value, np.ndarray)]
 

@@ -45,7 +45,16 @@ _PLAIN = (
     *(datetime.date, datetime.time, datetime.timedelta, np.generic, np.dtype, np.ufunc),
 )
 # Code that makes data of its arguments alone, so that a task which starts from nothing else is known by them.
-_PURE = "dask.array", "dask._task_spec", "dask.utils", "numpy", "operator", "_operator", "builtins", "functools"
+_PURE = (
+    "dask.array",
+    "dask._task_spec",
+    "dask.utils",
+    "numpy",
+    "operator",
+    "_operator",
+    "builtins",
+    "functools",
+)
 _READING = {"load", "fromfile", "loadtxt", "genfromtxt", "memmap", "fromregex", "open"}
 
 
@@ -207,7 +216,9 @@ class _Content:
         elif (inner := subgraph_of(node)) is not None:
             tasks, out, inputs = inner
             # A graph within a task: sources in it are told there, its functions start from them.
-            self._write(self.identities.of_subgraph(tasks, out, {k: self._apart(v) for k, v in inputs.items()}))
+            self._write(
+                self.identities.of_subgraph(tasks, out, {k: self._apart(v) for k, v in inputs.items()})
+            )
             self._has_input = True
         else:
             self._add_all([node.func, node.args, node.kwargs])
@@ -219,7 +230,7 @@ class _Content:
         self._write(self.identities.known[key])
 
     def _add_code(self, function: Any) -> None:
-        """Add a function or class: its name, where it is installed with a version; else its code and what that names."""
+        """Add a function or class: its name and its package's version; without one its code and what that names."""
         module, name = str(getattr(function, "__module__", "")), function.__qualname__
         self._write(f"{module}.{name} {_version(module) or ''}")
         owner = getattr(function, "__self__", None)

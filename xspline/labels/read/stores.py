@@ -20,7 +20,9 @@ from xspline.labels.read.observations import LazyReader, is_lazily_indexed
 from xspline.solve.errors import warn
 
 # By what the file systems of fsspec tell one version of an object from the next.
-_VERSIONS = "ETag etag e_tag generation md5Hash crc32c LastModified last_modified updated mtime created".split()
+_VERSIONS = (
+    "ETag etag e_tag generation md5Hash crc32c LastModified last_modified updated mtime created".split()
+)
 
 
 # ---- versions
