@@ -21,6 +21,7 @@ from xspline.labels.read.coordinates import coordinate_of, extent_of, in_memory
 from xspline.labels.read.observations import (
     Observations,
     check_data,
+    check_lengths,
     checked_weights,
     fitted_variables,
     holders_of,
@@ -255,6 +256,8 @@ def _read(
         str(n): as_basis(b) for n, b in by_name.items() if b is not None
     }
     given = space if isinstance(space, Space) else given or None
+    for variable in data.data_vars.values() if isinstance(data, xr.Dataset) else [data]:
+        check_lengths(variable, str(variable.name or "the data"))
     if isinstance(data, xr.DataArray):
         check_data(data)
     extents: dict[str, tuple[float, float]] = {}

@@ -86,21 +86,25 @@ def stored_leaves(array: da.Array) -> list[Any]:
 def stored_reads(array: da.Array) -> Iterator[tuple[Any, Any]]:
     """Yield for each read of such an object the object and its index, which is None where it cannot be told."""
 
-    def reads(graph: Graph, around: Graph) -> Iterator[tuple[Any, Any]]:
+    def reads(graph: Graph, outside: Callable[[Key], Any]) -> Iterator[tuple[Any, Any]]:
+        def value_of(node: Any) -> Any:
+            if isinstance(node, TaskRef | Alias):
+                key = node.key if isinstance(node, TaskRef) else node.target
+                return value_of(graph[key]) if key in graph else outside(key)
+            return node.value if isinstance(node, DataNode) else node
+
         for node in graph.values():
             inner = subgraph_of(node)
             if inner is not None:
-                yield from reads(inner[0], graph)
+                inputs = inner[2]
+                yield from reads(inner[0], lambda key, inputs=inputs: value_of(inputs.get(key)))  # type: ignore[misc]
             elif isinstance(node, Task) and node.args:
-                source, *index = node.args
-                if isinstance(source, TaskRef):
-                    source = graph.get(source.key, around.get(source.key))
-                value = source.value if isinstance(source, DataNode) else source
+                value, *index = map(value_of, node.args)
                 if hasattr(value, "shape") and not isinstance(value, np.ndarray):
                     yield value, index[0] if index else None
 
     (optimised,) = dask.base.optimize(array)
-    yield from reads(dict(optimised.dask), {})
+    yield from reads(dict(optimised.dask), lambda key: None)
 
 
 class EmbeddedTask:

@@ -195,7 +195,8 @@ class _Content:
         if isinstance(array, np.ma.MaskedArray):
             self._add_all([np.ma.getmaskarray(array), array.fill_value])
         plain = np.ascontiguousarray(array)  # the same values digest alike, whatever their order in memory
-        self._hash.update(plain.view(np.ndarray).reshape(-1).view(np.uint8) if plain.nbytes else b"")
+        if plain.nbytes:
+            self._hash.update(plain.view(np.ndarray).reshape(-1).view(np.uint8).data)
 
     def _add_node(self, node: Any) -> None:
         if isinstance(node, TaskRef | Alias):

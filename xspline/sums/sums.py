@@ -272,7 +272,9 @@ class Sums:
         alike = self.window == other.window and np.array_equal(self.reference, other.reference)
         return alike and all(  # the small arrays first
             a.shape == b.shape and np.abs(a - b).max(initial=0) <= 1e-9 * np.abs(a).max(initial=0)
-            for a, b in ((getattr(self, n), getattr(other, n)) for n in ("count", "weight", "power", "moment"))
+            for a, b in (
+                (getattr(self, n), getattr(other, n)) for n in ("count", "weight", "power", "moment")
+            )
         )
 
     def to_arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

@@ -220,6 +220,16 @@ class Observations:
         )
 
 
+def check_lengths(data: xr.DataArray | xr.Dataset, what: str) -> None:
+    """Raise ValueError where Dask does not know how long a dimension is."""
+    for dim, size in data.sizes.items():
+        if size != size:  # NaN
+            raise ValueError(
+                f"{what}: the length of dimension {dim!r} is unknown, as Dask computes its blocks before it knows how "
+                "long they are; call .compute_chunk_sizes() on the Dask array, or .load() the data first"
+            )
+
+
 def check_data(data: xr.DataArray) -> None:
     """Raise TypeError unless the data are real numbers, ValueError if a dimension is there twice."""
     if twice := {d for d in data.dims if data.dims.count(d) > 1}:
@@ -272,6 +282,7 @@ def checked_weights(weights: Any, data: xr.DataArray) -> xr.DataArray | None:
         raise TypeError(
             f"weights have to be a DataArray, which says what its dimensions are, not {type(weights).__name__}"
         )
+    check_lengths(weights, "the weights")
     if extra := [d for d in weights.dims if d not in data.dims]:
         raise ValueError(f"weights span {extra}, but {data.name or 'the data'} has dimensions {data.dims}")
     try:

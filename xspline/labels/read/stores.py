@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def _file_version(path: Any) -> tuple[Any, ...]:
     return (os.path.abspath(path), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
 
 
-def _zarr_version(array: zarr.Array) -> Any:
+def _zarr_version(array: Any) -> Any:
     """Return name, size and time, or tag, of all objects of a Zarr array, digested."""
     store: Any = array.store_path.store
     while isinstance(store, WrapperStore):
@@ -171,7 +172,11 @@ def _unwritten(data: xr.DataArray, most: int | None) -> Iterator[Unwritten]:
     for array in (_unwrapped(leaf)[1] for leaf in leaves):
         if isinstance(array, zarr.Array) and array.size and (most is None or array.nchunks <= most):
             names = _names(array)
-            if any(key not in names for key in array._iter_shard_keys()):
+            counts = [
+                range(-(-n // size))
+                for n, size in zip(array.shape, array.shards or array.chunks, strict=True)
+            ]
+            if any(key not in names for key in _keys(array, counts)):
                 present[id(array)] = array, names, [set[int]() for _ in array.shape]
     if not present:
         return
@@ -184,16 +189,22 @@ def _unwritten(data: xr.DataArray, most: int | None) -> Iterator[Unwritten]:
                 own.update(np.unique(read // size).tolist())
     for stored, names, chunks in present.values():
         shape = tuple(map(len, chunks))
-        grid = np.array(np.meshgrid(*map(sorted, chunks), indexing="ij")).reshape(len(shape), -1).T
-        keys = [stored.metadata.encode_chunk_key(tuple(map(int, place))) for place in grid]
+        keys = list(_keys(stored, [sorted(own) for own in chunks]))
         lacks = np.array([key not in names for key in keys]).reshape(shape)
         if not lacks.any():
             continue
-        dims = stored.metadata.to_dict().get("dimension_names") or stored.attrs.get("_ARRAY_DIMENSIONS") or ()
+        dims: Any = getattr(stored.metadata, "dimension_names", None) or stored.attrs.get(
+            "_ARRAY_DIMENSIONS", ()
+        )
         times = [a for a, dim in enumerate(dims) if _is_time(data, dim) and shape[a] > 1]
         steady = any((lacks == lacks.all(axis=a, keepdims=True)).all() for a in times) and not lacks.all()
         first = f"{keys[int(np.argmax(lacks))]} of {stored.store_path}"
         yield Unwritten(int(lacks.sum()), lacks.size, first, str(stored.fill_value), steady)
+
+
+def _keys(array: Any, chunks: Sequence[Iterable[int]]) -> Iterator[str]:
+    """Yield the names of the objects that hold the chunks of these numbers along each axis, in C order."""
+    return map(array.metadata.encode_chunk_key, itertools.product(*chunks))
 
 
 def _is_time(data: xr.DataArray, dim: Any) -> bool:
@@ -218,7 +229,7 @@ def _places(layers: list[Any], shape: tuple[int, ...], index: Any) -> list[np.nd
     return places
 
 
-def _names(array: zarr.Array) -> set[str]:
+def _names(array: Any) -> set[str]:
     """Return the names of all objects of a Zarr array, relative to it."""
     prefix = f"{array.path}/" if array.path else ""
 
