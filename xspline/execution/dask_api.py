@@ -39,6 +39,16 @@ def new_name(what: str) -> str:
     return f"xspline-{what}-{uuid.uuid4().hex}"
 
 
+def check_arrays() -> None:
+    """Raise NotImplementedError where Dask's arrays are expressions, which have no graph until they are computed."""
+    if "_array_expr" in da.Array.__module__:
+        raise NotImplementedError(
+            "xspline does not support Dask's array expressions, which are experimental: set "
+            "dask.config.set({'array.query-planning': False}) before dask.array is first imported, or pass data in "
+            "memory or opened with chunks=None"
+        )
+
+
 def add_task(graph: Graph, what: str, function: Callable[..., Any], *args: Any) -> Key:
     """Add a task with a new name and return its key."""
     key = new_name(what)
