@@ -11,10 +11,9 @@ import dataclasses
 import datetime
 import functools
 import hashlib
-import os
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -41,10 +40,10 @@ Stamp = Callable[[Any], Any]
 """Of a stored array what tells its version, as plain data; None of anything else."""
 
 _PLAIN = (
-    *(type(None), type(Ellipsis), bool, int, float, complex, str, bytes, range, PurePath),
+    *(type(None), type(Ellipsis), bool, int, float, complex, str, bytes, range, slice, PurePath),
     *(datetime.date, datetime.time, datetime.timedelta, np.generic, np.dtype, np.ufunc),
 )
-# Code that makes data of its arguments alone, so that a task which starts from nothing else is known by them.
+# Code that makes data of its arguments alone, so that a task which starts from nothing else is known by them,
 _PURE = (
     "dask.array",
     "dask._task_spec",
@@ -55,15 +54,16 @@ _PURE = (
     "builtins",
     "functools",
 )
+# but for these.
 _READING = {"load", "fromfile", "loadtxt", "genfromtxt", "memmap", "fromregex", "open"}
-
-
-class UnidentifiedError(Exception):
-    """What a value is computed from cannot be told without computing it; the text says what and why."""
 
 
 def no_stamp(value: Any) -> None:
     """Return None: no stored array is known."""
+
+
+class UnidentifiedError(Exception):
+    """What a value is computed from cannot be told without computing it; the text says why."""
 
 
 class Identities:
@@ -73,63 +73,59 @@ class Identities:
     ----------
     graph : with all that its nodes need.
     stamp : tells stored arrays.
+    shared : digests of objects that many tasks hold, by their id; filled while graphs are walked.
     """
 
-    def __init__(self, graph: Graph, stamp: Stamp = no_stamp) -> None:
+    def __init__(
+        self, graph: Graph, stamp: Stamp, shared: dict[int, tuple[Any, _Content]] | None = None
+    ) -> None:
         self.graph, self.stamp = graph, stamp
+        self.shared = {} if shared is None else shared
         self.known: dict[Key, str] = {}
 
     def of(self, key: Key) -> str:
-        """Return the digest of one node.
-
-        Raises
-        ------
-        UnidentifiedError
-            Something that it is computed from cannot be told.
-        """
+        """Return the digest of one node, or raise UnidentifiedError."""
         waiting = [key]
         while waiting:  # not a recursion: a graph may be thousands of tasks deep
             at = waiting[-1]
             if at in self.known:
                 waiting.pop()
-                continue
-            if at not in self.graph:
+            elif at not in self.graph:
                 raise UnidentifiedError("they lie in the memory of a cluster already (persist)")
-            node = self.graph[at]
-            missing = [name for name in node.dependencies if name not in self.known]
-            if missing:
+            elif missing := [name for name in self.graph[at].dependencies if name not in self.known]:
                 waiting += missing
             else:
-                self.known[at] = self._of_node(node)
+                self.known[at] = self.of_node(self.graph[at])
         return self.known[key]
 
-    def _of_node(self, node: GraphNode) -> str:
+    def of_node(self, node: GraphNode) -> str:
+        """Return the digest of a node whose dependencies are known."""
         if isinstance(node, Alias):
             return self.known[node.target]
         content = _Content(self)
         content.add(node)
-        return content.digest(node)
-
-    def of_subgraph(self, inner: Graph, out: Key, inputs: Mapping[Key, str]) -> str:
-        """Return the digest of one node of a graph within a task, from those of its inputs."""
-        own = Identities(inner, self.stamp)
-        own.known.update(inputs)
-        return own.of(out)
+        if isinstance(node, Task) and content.foreign and not content.has_input:
+            raise UnidentifiedError(f"{content.foreign[0]}() makes them, and what it reads is not known")
+        return content.digest
 
 
 class _Content:
-    """The digest of one task, while its parts are added."""
+    """The digest of some values while they are added, and what they start from.
+
+    Attributes
+    ----------
+    has_input : whether there are arrays, or values of other tasks.
+    foreign : functions that may read what their arguments do not tell.
+    """
 
     def __init__(self, identities: Identities) -> None:
-        self.identities = identities
+        self._identities = identities
         self._hash = hashlib.blake2b(digest_size=20)
-        self._has_input = False  # arrays, or other tasks
-        self._foreign: list[str] = []  # functions that may read what their arguments do not tell
-        self._within: set[int] = set()  # functions whose code is being added
+        self.has_input = False
+        self.foreign: list[str] = []
 
-    def digest(self, node: GraphNode | None = None) -> str:
-        if isinstance(node, Task) and self._foreign and not self._has_input:
-            raise UnidentifiedError(f"{self._foreign[0]}() makes them, and what it reads is not known")
+    @property
+    def digest(self) -> str:
         return self._hash.hexdigest()
 
     def add(self, value: Any) -> None:
@@ -138,56 +134,117 @@ class _Content:
         self._write(f"{kind.__module__}.{kind.__qualname__}(")
         if isinstance(value, _PLAIN):
             self._write(repr(value))
-        elif isinstance(value, np.ndarray):
-            self._add_array(value)
         elif isinstance(value, TaskRef | GraphNode | EmbeddedTask | EmbeddedBlocks):
             self._add_node(value)
         elif isinstance(value, tuple | list):
             self._add_all(value)
         elif isinstance(value, Mapping):
             self._add_all([part for item in value.items() for part in item])
-        elif isinstance(value, set | frozenset):
-            self._write(",".join(sorted(self._apart(part) for part in value)))
-        elif isinstance(value, slice):
-            self._add_all([value.start, value.stop, value.step])
         elif isinstance(value, functools.partial):
             self._add_all([value.func, value.args, value.keywords])
-        elif isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType | type):
-            self._add_code(value)
-        elif isinstance(value, types.ModuleType):
-            self._write(f"{value.__name__} {getattr(value, '__version__', '')}")
-        elif isinstance(value, Space):
-            self._write(value.to_json())
         elif isinstance(value, Opaque):
             self.add(value.reader)
-        elif isinstance(value, Source):
-            self._add_all([part for item in vars(value).items() for part in item])
-        elif (stamp := self.identities.stamp(value)) is not None:
-            self._has_input = True
-            self.add(stamp)
-        else:
-            self._add_object(value)
+        else:  # many tasks may hold one of these, which takes time: an array, a store, a function
+            if id(value) not in self._identities.shared:
+                content = _Content(self._identities)
+                self._identities.shared[id(value)] = (
+                    value,
+                    content,
+                )  # before, as a function may refer to itself
+                try:
+                    content._add_object(value)
+                except UnidentifiedError:
+                    del self._identities.shared[id(value)]
+                    raise
+            self._take(self._identities.shared[id(value)][1])
         self._write(")")
 
     def _write(self, text: str) -> None:
         self._hash.update(text.encode(errors="surrogatepass"))
 
-    def _add_all(self, values: Any) -> None:
-        self._write(f"{len(values)}:")
+    def _add_all(self, values: Iterable[Any]) -> None:
         for value in values:
             self.add(value)
+            self._write(",")
 
-    def _apart(self, value: Any) -> str:
-        """Return the digest of one value alone."""
-        content = _Content(self.identities)
-        content._within = self._within
-        content.add(value)
-        self._has_input |= content._has_input
-        self._foreign += content._foreign
-        return content._hash.hexdigest()
+    def _take(self, other: _Content) -> None:
+        self._write(other.digest)
+        self.has_input |= other.has_input
+        self.foreign += other.foreign
+
+    def _add_node(self, node: Any) -> None:
+        if isinstance(node, DataNode):
+            self.add(node.value)
+            return
+        if not isinstance(node, Task):
+            self.has_input = True
+        if isinstance(node, TaskRef | Alias):
+            self._add_known(node.key if isinstance(node, TaskRef) else node.target)
+        elif isinstance(node, EmbeddedTask):
+            self._write(self._identities.of_node(node.node))
+        elif isinstance(node, EmbeddedBlocks):
+            for start, block in node.blocks.items():
+                self.add(start)
+                self.add(block) if isinstance(block, EmbeddedTask) else self._add_known(block)
+        elif (
+            inner := subgraph_of(node)
+        ) is not None:  # its tasks are told by themselves, whatever they start from
+            tasks, out, inputs = inner
+            own = Identities(tasks, self._identities.stamp, self._identities.shared)
+            for name, value in inputs.items():
+                content = _Content(self._identities)
+                content.add(value)
+                own.known[name] = content.digest
+            self._write(own.of(out))
+            self.has_input = True
+        else:
+            self._add_all([node.func, node.args, node.kwargs])
+
+    def _add_known(self, key: Key) -> None:
+        if key not in self._identities.known:
+            raise UnidentifiedError(f"the task {key!r} is not in the graph")
+        self._write(self._identities.known[key])
+
+    def _add_object(self, value: Any) -> None:
+        if isinstance(value, np.ndarray):
+            self._add_array(value)
+        elif isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType | type):
+            self._add_code(value)
+            self.has_input = False  # what a function holds is not what a task starts from
+        elif isinstance(value, types.ModuleType):
+            self._write(f"{value.__name__} {_version(value.__name__)}")
+        elif isinstance(value, Space):
+            self._write(value.to_json())
+        elif isinstance(value, Source):
+            self.add(vars(value))
+        elif hasattr(value, "acquire") and hasattr(value, "release"):
+            pass  # a lock
+        elif (stamp := self._identities.stamp(value)) is not None:
+            self.has_input = True
+            self.add(stamp)
+        elif hasattr(value, "__cuda_array_interface__"):
+            self.add(to_host(value))
+        elif hasattr(value, "__dask_graph__"):
+            raise UnidentifiedError(f"a function that computes them holds a {type(value).__name__}")
+        elif hasattr(value, "__dask_tokenize__"):
+            self.has_input = True
+            self.add(value.__dask_tokenize__())
+        elif hasattr(value, "shape") and hasattr(value, "dtype"):
+            raise UnidentifiedError(f"a {type(value).__name__} does not tell the version of what it reads")
+        elif dataclasses.is_dataclass(value):
+            self._add_all([(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)])
+        else:
+            self._add_code(type(value))
+            self.add(
+                getattr(value, "__wrapped__", getattr(value, "py_func", None))
+            )  # of a decorated function
+            try:
+                self._write(dask.base.tokenize(value, ensure_deterministic=True))
+            except Exception as error:  # whatever an object raises when it is pickled
+                raise UnidentifiedError(f"a {type(value).__name__} cannot be told from another") from error
 
     def _add_array(self, array: np.ndarray) -> None:
-        self._has_input |= array.ndim > 0
+        self.has_input = array.ndim > 0
         self._write(f"{array.dtype!r}{array.shape}")
         if array.dtype.hasobject:
             self._add_all(array.ravel().tolist())
@@ -198,91 +255,31 @@ class _Content:
         if plain.nbytes:
             self._hash.update(plain.view(np.ndarray).reshape(-1).view(np.uint8).data)
 
-    def _add_node(self, node: Any) -> None:
-        if isinstance(node, TaskRef | Alias):
-            self._add_known(node.key if isinstance(node, TaskRef) else node.target)
-        elif isinstance(node, DataNode):
-            self.add(node.value)
-        elif isinstance(node, EmbeddedTask):
-            self._write(self.identities._of_node(node.node))
-            self._has_input = True
-        elif isinstance(node, EmbeddedBlocks):
-            self._has_input = True
-            for start, block in node.blocks.items():
-                self.add(start)
-                if isinstance(block, EmbeddedTask):
-                    self.add(block)
-                else:
-                    self._add_known(block)
-        elif (inner := subgraph_of(node)) is not None:
-            tasks, out, inputs = inner
-            # A graph within a task: sources in it are told there, its functions start from them.
-            self._write(
-                self.identities.of_subgraph(tasks, out, {k: self._apart(v) for k, v in inputs.items()})
-            )
-            self._has_input = True
-        else:
-            self._add_all([node.func, node.args, node.kwargs])
-
-    def _add_known(self, key: Key) -> None:
-        if key not in self.identities.known:
-            raise UnidentifiedError(f"the task {key!r} is not in the graph")
-        self._has_input = True
-        self._write(self.identities.known[key])
-
     def _add_code(self, function: Any) -> None:
         """Add a function or class: its name and its package's version; without one its code and what that names."""
         module, name = str(getattr(function, "__module__", "")), function.__qualname__
-        self._write(f"{module}.{name} {_version(module) or ''}")
+        version = _version(module)
+        self._write(f"{module}.{name} {version}")
+        if not any(f"{module}.".startswith(f"{pure}.") for pure in _PURE) or name in _READING:
+            self.foreign.append(f"{module}.{name}")
         owner = getattr(function, "__self__", None)
-        if owner is not None and not isinstance(owner, types.ModuleType):
+        if not isinstance(owner, types.ModuleType):
             self.add(owner)
         function = getattr(function, "__func__", function)
-        if not any(f"{module}.".startswith(f"{pure}.") for pure in _PURE) or name in _READING:
-            self._foreign.append(f"{module}.{name}")
-        if isinstance(function, type) and _version(module) is None:
+        if isinstance(function, type) and version is None:
             self._add_all([f for f in vars(function).values() if isinstance(f, types.FunctionType)])
-        code = getattr(function, "__code__", None)
-        if code is None or id(function) in self._within:
+        if not isinstance(function, types.FunctionType):
             return
-        self._within.add(id(function))
-        self._add_all([function.__defaults__, function.__kwdefaults__])
-        for cell in function.__closure__ or ():
-            try:
-                self.add(cell.cell_contents)
-            except ValueError:  # not assigned yet
-                self._write("empty")
-        if _version(module) is not None:
-            return
-        named: set[str] = set()
-        for part in _codes(code):
-            self._hash.update(part.co_code)
-            self._add_all([c for c in part.co_consts if not isinstance(c, types.CodeType)])
-            self._add_all(part.co_names)
-            named.update(part.co_names)
-        self._add_all([function.__globals__[n] for n in sorted(named & function.__globals__.keys())])
-
-    def _add_object(self, value: Any) -> None:
-        if hasattr(value, "acquire") and hasattr(value, "release"):
-            return  # a lock
-        if hasattr(value, "__cuda_array_interface__"):
-            self.add(to_host(value))
-        elif hasattr(value, "__dask_graph__"):
-            raise UnidentifiedError(f"a function that computes them holds a {type(value).__name__}")
-        elif hasattr(value, "__dask_tokenize__"):
-            self._has_input = True
-            self.add(value.__dask_tokenize__())
-        elif hasattr(value, "shape") and hasattr(value, "dtype"):
-            raise UnidentifiedError(f"a {type(value).__name__} does not tell the version of what it reads")
-        elif dataclasses.is_dataclass(value):
-            fields = dataclasses.fields(value)
-            self._add_all([part for f in fields for part in (f.name, getattr(value, f.name))])
-        else:
-            self._add_code(type(value))
-            try:
-                self._write(dask.base.tokenize(value, ensure_deterministic=True))
-            except Exception as error:  # whatever an object raises when it is pickled
-                raise UnidentifiedError(f"a {type(value).__name__} cannot be told from another") from error
+        held = [
+            cell for cell in function.__closure__ or () if cell != types.CellType()
+        ]  # those that are assigned
+        self._add_all(
+            [function.__defaults__, function.__kwdefaults__, *(cell.cell_contents for cell in held)]
+        )
+        for code in _codes(function.__code__) if version is None else ():
+            self._hash.update(code.co_code)
+            self._add_all([c for c in code.co_consts if not isinstance(c, types.CodeType)])
+            self._add_all([(n, function.__globals__.get(n)) for n in code.co_names])
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -300,6 +297,6 @@ def _version(module: str) -> str | None:
     if root in sys.stdlib_module_names or root == "builtins":
         return sys.version
     package = sys.modules.get(root)
-    places = Path(getattr(package, "__file__", None) or os.sep).parts
+    places = Path(getattr(package, "__file__", None) or "").parts
     installed = root == "xspline" or "site-packages" in places or "dist-packages" in places
-    return str(getattr(package, "__version__", "")) if installed else None
+    return str(getattr(package, "__version__", "")) if installed and root != "__main__" else None

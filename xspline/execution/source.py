@@ -213,9 +213,10 @@ def cut(
     try:
         return retrying(array.read, box, pauses=pauses)
     except Exception:
-        for chunk in _chunks_in(box, array.chunks):  # which of them it is
+        chunks = list(_chunks_in(box, array.chunks))
+        for chunk in chunks if len(chunks) > 1 else ():  # which of them it is
             try:
-                retrying(array.read, chunk, pauses=pauses)
+                array.read(chunk)
             except Exception as error:
                 error.chunk = chunk  # type: ignore[attr-defined]  # for the note
                 raise
@@ -223,14 +224,12 @@ def cut(
 
 
 def _chunks_in(box: Slices, chunks: Sequence[int] | None) -> Iterator[Slices]:
-    """Yield the parts of a box that lie in one storage chunk each."""
-    if chunks is None or len(chunks) != len(box):
-        return
-    bounds = [
-        [s.start, *range((s.start // n + 1) * n, s.stop, n), s.stop] for s, n in zip(box, chunks, strict=True)
-    ]
-    for ends in itertools.product(*map(itertools.pairwise, bounds)):
-        yield tuple(slice(*pair) for pair in ends)
+    """Return the parts of a box that lie in one storage chunk each; itself where these are not known."""
+    steps = zip(box, chunks or [s.stop + 1 for s in box], strict=True)
+    bounds = [[s.start, *range((s.start // n + 1) * n, s.stop, n), s.stop] for s, n in steps]
+    return (
+        tuple(slice(*pair) for pair in ends) for ends in itertools.product(*map(itertools.pairwise, bounds))
+    )
 
 
 # Rows of several holders
