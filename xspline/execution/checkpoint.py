@@ -97,7 +97,7 @@ class Checkpoint:
         reasons: list[str] = []
         for indices in batches(list(keys), self.limits):
             try:
-                own = "".join(identities.of(keys[index]) for index in indices)
+                own = "".join(identities.of(keys[index]).digest for index in indices)
             except UnidentifiedError as error:
                 reasons.append(str(error))
                 continue

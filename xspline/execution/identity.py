@@ -15,7 +15,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.base
 import numpy as np
@@ -28,8 +28,8 @@ from xspline.execution.dask_api import (
     Graph,
     GraphNode,
     Key,
-    Task,
     TaskRef,
+    run_embedded,
     subgraph_of,
 )
 from xspline.execution.device.gpu import to_host
@@ -62,18 +62,21 @@ def no_stamp(value: Any) -> None:
     """Return None: no stored array is known."""
 
 
+_NODES = (TaskRef, GraphNode, EmbeddedTask)
+
+
 class UnidentifiedError(Exception):
     """What a value is computed from cannot be told without computing it; the text says why."""
 
 
 class Identities:
-    """Digests of what the nodes of a graph are computed from, whatever the names of its tasks.
+    """Digests of what the nodes of a graph are computed from, whatever the names of its tasks and which are fused.
 
     Parameters
     ----------
     graph : with all that its nodes need.
     stamp : tells stored arrays.
-    shared : digests of objects that many tasks hold, by their id; filled while graphs are walked.
+    shared : contents of objects that many tasks hold, by their id; filled while graphs are walked.
     """
 
     def __init__(
@@ -81,10 +84,10 @@ class Identities:
     ) -> None:
         self.graph, self.stamp = graph, stamp
         self.shared = {} if shared is None else shared
-        self.known: dict[Key, str] = {}
+        self.known: dict[Key, Identity] = {}
 
-    def of(self, key: Key) -> str:
-        """Return the digest of one node, or raise UnidentifiedError."""
+    def of(self, key: Key) -> Identity:
+        """Return what tells one node, or raise UnidentifiedError."""
         waiting = [key]
         while waiting:  # not a recursion: a graph may be thousands of tasks deep
             at = waiting[-1]
@@ -98,15 +101,41 @@ class Identities:
                 self.known[at] = self.of_node(self.graph[at])
         return self.known[key]
 
-    def of_node(self, node: GraphNode) -> str:
-        """Return the digest of a node whose dependencies are known."""
-        if isinstance(node, Alias):
-            return self.known[node.target]
+    def of_node(self, node: Any) -> Identity:
+        """Return what tells a node, or a reference to one, whose dependencies are known."""
+        if isinstance(node, EmbeddedTask):
+            return self.of_node(node.node)
+        if isinstance(node, TaskRef | Alias):
+            return self.known[node.key if isinstance(node, TaskRef) else node.target]
         content = _Content(self)
-        content.add(node)
-        if isinstance(node, Task) and content.foreign and not content.has_input:
+        if isinstance(node, DataNode):
+            content.add(node.value)
+            return content.identity
+        if (inner := subgraph_of(node)) is not None:
+            tasks, out, inputs = inner
+            own = Identities(tasks, self.stamp, self.shared)
+            for name, value in inputs.items():
+                own.known[name] = self.of_node(value if isinstance(value, _NODES) else DataNode(name, value))
+            return own.of(out)
+        args = node.args
+        for value in (
+            args
+        ):  # the last arguments are what the embedded blocks depend on, which these tell by themselves
+            if isinstance(value, EmbeddedBlocks):
+                args = args[: len(args) - len(value.names)]
+        if node.func is run_embedded:
+            return self.of_node(args[0])
+        content.add((node.func, args, node.kwargs))
+        if content.foreign and not content.identity.from_data:
             raise UnidentifiedError(f"{content.foreign[0]}() makes them, and what it reads is not known")
-        return content.digest
+        return content.identity
+
+
+class Identity(NamedTuple):
+    """The digest of a value, and whether it starts from arrays, whose values are in it, or from arguments alone."""
+
+    digest: str
+    from_data: bool
 
 
 class _Content:
@@ -114,28 +143,32 @@ class _Content:
 
     Attributes
     ----------
-    has_input : whether there are arrays, or values of other tasks.
+    from_data : whether there are arrays, or functions that make them of their arguments alone.
     foreign : functions that may read what their arguments do not tell.
     """
 
     def __init__(self, identities: Identities) -> None:
         self._identities = identities
         self._hash = hashlib.blake2b(digest_size=20)
-        self.has_input = False
+        self.from_data = False
         self.foreign: list[str] = []
 
     @property
-    def digest(self) -> str:
-        return self._hash.hexdigest()
+    def identity(self) -> Identity:
+        return Identity(self._hash.hexdigest(), self.from_data)
 
     def add(self, value: Any) -> None:
         """Add one value: its type, then what it holds."""
+        if isinstance(value, _NODES):
+            self._take(self._identities.of_node(value))
+            return
         kind = type(value)
         self._write(f"{kind.__module__}.{kind.__qualname__}(")
         if isinstance(value, _PLAIN):
             self._write(repr(value))
-        elif isinstance(value, TaskRef | GraphNode | EmbeddedTask | EmbeddedBlocks):
-            self._add_node(value)
+        elif isinstance(value, EmbeddedBlocks):
+            for start, block in value.blocks.items():
+                self.add((start, block if isinstance(block, EmbeddedTask) else TaskRef(block)))
         elif isinstance(value, tuple | list):
             self._add_all(value)
         elif isinstance(value, Mapping):
@@ -156,7 +189,9 @@ class _Content:
                 except UnidentifiedError:
                     del self._identities.shared[id(value)]
                     raise
-            self._take(self._identities.shared[id(value)][1])
+            content = self._identities.shared[id(value)][1]
+            self.foreign += content.foreign
+            self._take(content.identity)
         self._write(")")
 
     def _write(self, text: str) -> None:
@@ -167,50 +202,21 @@ class _Content:
             self.add(value)
             self._write(",")
 
-    def _take(self, other: _Content) -> None:
-        self._write(other.digest)
-        self.has_input |= other.has_input
-        self.foreign += other.foreign
-
-    def _add_node(self, node: Any) -> None:
-        if isinstance(node, DataNode):
-            self.add(node.value)
-            return
-        if not isinstance(node, Task):
-            self.has_input = True
-        if isinstance(node, TaskRef | Alias):
-            self._add_known(node.key if isinstance(node, TaskRef) else node.target)
-        elif isinstance(node, EmbeddedTask):
-            self._write(self._identities.of_node(node.node))
-        elif isinstance(node, EmbeddedBlocks):
-            for start, block in node.blocks.items():
-                self.add(start)
-                self.add(block) if isinstance(block, EmbeddedTask) else self._add_known(block)
-        elif (
-            inner := subgraph_of(node)
-        ) is not None:  # its tasks are told by themselves, whatever they start from
-            tasks, out, inputs = inner
-            own = Identities(tasks, self._identities.stamp, self._identities.shared)
-            for name, value in inputs.items():
-                content = _Content(self._identities)
-                content.add(value)
-                own.known[name] = content.digest
-            self._write(own.of(out))
-            self.has_input = True
-        else:
-            self._add_all([node.func, node.args, node.kwargs])
-
-    def _add_known(self, key: Key) -> None:
-        if key not in self._identities.known:
-            raise UnidentifiedError(f"the task {key!r} is not in the graph")
-        self._write(self._identities.known[key])
+    def _take(self, other: Identity) -> None:
+        self._write(f"<{other.digest}>")
+        self.from_data |= other.from_data
 
     def _add_object(self, value: Any) -> None:
+        kind = type(value).__module__
         if isinstance(value, np.ndarray):
             self._add_array(value)
         elif isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType | type):
             self._add_code(value)
-            self.has_input = False  # what a function holds is not what a task starts from
+            # What a function holds is not what a task starts from.
+            module = f"{value.__module__}."
+            pure = value.__name__ not in _READING and any(module.startswith(f"{p}.") for p in _PURE)
+            self.foreign += [] if pure else [f"{module}{value.__qualname__}"]
+            self.from_data = pure and module.startswith(("dask.array.", "numpy."))
         elif isinstance(value, types.ModuleType):
             self._write(f"{value.__name__} {_version(value.__name__)}")
         elif isinstance(value, Space):
@@ -220,16 +226,16 @@ class _Content:
         elif hasattr(value, "acquire") and hasattr(value, "release"):
             pass  # a lock
         elif (stamp := self._identities.stamp(value)) is not None:
-            self.has_input = True
+            self.from_data = True
             self.add(stamp)
         elif hasattr(value, "__cuda_array_interface__"):
             self.add(to_host(value))
         elif hasattr(value, "__dask_graph__"):
             raise UnidentifiedError(f"a function that computes them holds a {type(value).__name__}")
         elif hasattr(value, "__dask_tokenize__"):
-            self.has_input = True
+            self.from_data = True
             self.add(value.__dask_tokenize__())
-        elif hasattr(value, "shape") and hasattr(value, "dtype"):
+        elif hasattr(value, "shape") and hasattr(value, "dtype") and not kind.startswith("pandas."):
             raise UnidentifiedError(f"a {type(value).__name__} does not tell the version of what it reads")
         elif dataclasses.is_dataclass(value):
             self._add_all([(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)])
@@ -244,7 +250,7 @@ class _Content:
                 raise UnidentifiedError(f"a {type(value).__name__} cannot be told from another") from error
 
     def _add_array(self, array: np.ndarray) -> None:
-        self.has_input = array.ndim > 0
+        self.from_data = array.ndim > 0
         self._write(f"{array.dtype!r}{array.shape}")
         if array.dtype.hasobject:
             self._add_all(array.ravel().tolist())
@@ -260,8 +266,6 @@ class _Content:
         module, name = str(getattr(function, "__module__", "")), function.__qualname__
         version = _version(module)
         self._write(f"{module}.{name} {version}")
-        if not any(f"{module}.".startswith(f"{pure}.") for pure in _PURE) or name in _READING:
-            self.foreign.append(f"{module}.{name}")
         owner = getattr(function, "__self__", None)
         if not isinstance(owner, types.ModuleType):
             self.add(owner)

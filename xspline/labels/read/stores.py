@@ -6,15 +6,11 @@ import hashlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
-import zarr
-from zarr.core.sync import sync
-from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, ZipStore
 
 from xspline.execution import LIMITS, UnidentifiedError, stored_leaves, stored_reads
 from xspline.labels.read.observations import LazyReader, is_lazily_indexed
@@ -38,7 +34,7 @@ def stamp(value: Any) -> Any:
         It is stored, and its store does not tell.
     """
     layers, stored = _unwrapped(value)
-    if isinstance(stored, zarr.Array):
+    if _is_zarr(stored):
         version: Any = (stored.path, str(stored.metadata.to_dict()), _zarr_version(stored))
     elif type(stored).__module__.startswith("xarray.backends.") and hasattr(stored, "datastore"):  # of NetCDF
         store = stored.datastore
@@ -65,6 +61,10 @@ def _unwrapped(value: Any) -> tuple[list[Any], Any]:
     return layers, getattr(lazy, "_array", lazy) if type(lazy).__module__.startswith("xarray.") else lazy
 
 
+def _is_zarr(stored: Any) -> bool:
+    return type(stored).__module__.startswith("zarr.") and hasattr(stored, "store_path")
+
+
 def _state(layer: Any) -> dict[str, Any]:
     """Return what a layer does to the array in it."""
     names = {n for kind in type(layer).__mro__ for n in getattr(kind, "__slots__", ())} | set(
@@ -84,7 +84,10 @@ def _file_version(path: Any) -> tuple[Any, ...]:
 
 def _zarr_version(array: Any) -> Any:
     """Return name, size and time, or tag, of all objects of a Zarr array, digested."""
-    store: Any = array.store_path.store
+    from zarr.core.sync import sync
+    from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, ZipStore
+
+    store = array.store_path.store
     while isinstance(store, WrapperStore):
         store = store._store
     if isinstance(store, ZipStore):
@@ -116,29 +119,6 @@ def _zarr_version(array: Any) -> Any:
 # ---- chunks that were never written
 
 
-@dataclass(frozen=True)
-class Unwritten:
-    """Chunks that the data need and that the store lacks.
-
-    Attributes
-    ----------
-    count, of : how many, of how many that are needed.
-    first : name of the first one and of its store.
-    fill : what they are read as.
-    steady : whether each of them lacks at all times: where there is land, say.
-    """
-
-    count: int
-    of: int
-    first: str
-    fill: str
-    steady: bool
-
-    def __str__(self) -> str:
-        chunks = f"{self.count} of {self.of} chunks were never written"
-        return f"{chunks}, the first of them {self.first}; they are read as {self.fill}"
-
-
 def check_complete(data: xr.DataArray, what: str, require: bool | None) -> str:
     """Return what is to be told of chunks of a Zarr store that were never written; empty if there are all.
 
@@ -154,28 +134,28 @@ def check_complete(data: xr.DataArray, what: str, require: bool | None) -> str:
         Some are missing, and all are required.
     """
     texts = []
-    for part in _unwritten(data, None if require else LIMITS.counted_chunks):
+    for text, steady in _unwritten(data, None if require else LIMITS.counted_chunks):
         advice = "write them again, or pass require_complete=False if they hold nothing but gaps"
         if require:
-            raise ValueError(f"{what}: {part}; {advice}")
-        if require is None and not part.steady:
-            warn(f"{what}: {part}; {advice} (True makes this an error)")
-        texts.append(str(part))
+            raise ValueError(f"{what}: {text}; {advice}")
+        if require is None and not steady:
+            warn(f"{what}: {text}; {advice} (True makes this an error)")
+        texts.append(text)
     return "; ".join(texts)
 
 
-def _unwritten(data: xr.DataArray, most: int | None) -> Iterator[Unwritten]:
-    """Yield what each Zarr array behind the data lacks; arrays of more than `most` chunks are not looked at."""
+def _unwritten(data: xr.DataArray, most: int | None) -> Iterator[tuple[str, bool]]:
+    """Yield what each Zarr array behind the data lacks, and whether at all times, as where there is land.
+
+    Only chunks that the data need count; arrays of more than `most` chunks are not looked at.
+    """
     lazy = [data.variable._data] if is_lazily_indexed(data) else []
     leaves = [*lazy, *(stored_leaves(data.data) if data.chunks is not None else ())]
     present = {}
     for array in (_unwrapped(leaf)[1] for leaf in leaves):
-        if isinstance(array, zarr.Array) and array.size and (most is None or array.nchunks <= most):
-            names = _names(array)
-            counts = [
-                range(-(-n // size))
-                for n, size in zip(array.shape, array.shards or array.chunks, strict=True)
-            ]
+        if _is_zarr(array) and array.size and (most is None or array.nchunks <= most):
+            names, sizes = _names(array), array.shards or array.chunks
+            counts = [range(-(-n // size)) for n, size in zip(array.shape, sizes, strict=True)]
             if any(key not in names for key in _keys(array, counts)):
                 present[id(array)] = array, names, [set[int]() for _ in array.shape]
     if not present:
@@ -193,13 +173,14 @@ def _unwritten(data: xr.DataArray, most: int | None) -> Iterator[Unwritten]:
         lacks = np.array([key not in names for key in keys]).reshape(shape)
         if not lacks.any():
             continue
-        dims: Any = getattr(stored.metadata, "dimension_names", None) or stored.attrs.get(
-            "_ARRAY_DIMENSIONS", ()
-        )
+        dims = getattr(stored.metadata, "dimension_names", None) or stored.attrs.get("_ARRAY_DIMENSIONS", ())
         times = [a for a, dim in enumerate(dims) if _is_time(data, dim) and shape[a] > 1]
         steady = any((lacks == lacks.all(axis=a, keepdims=True)).all() for a in times) and not lacks.all()
-        first = f"{keys[int(np.argmax(lacks))]} of {stored.store_path}"
-        yield Unwritten(int(lacks.sum()), lacks.size, first, str(stored.fill_value), steady)
+        yield (
+            f"{int(lacks.sum())} of {lacks.size} chunks were never written, the first of them "
+            f"{keys[int(np.argmax(lacks))]} of {stored.store_path}; they are read as {stored.fill_value}",
+            bool(steady),
+        )
 
 
 def _keys(array: Any, chunks: Sequence[Iterable[int]]) -> Iterator[str]:
@@ -231,6 +212,8 @@ def _places(layers: list[Any], shape: tuple[int, ...], index: Any) -> list[np.nd
 
 def _names(array: Any) -> set[str]:
     """Return the names of all objects of a Zarr array, relative to it."""
+    from zarr.core.sync import sync  # late: importing xspline needs no zarr
+
     prefix = f"{array.path}/" if array.path else ""
 
     async def listed() -> set[str]:
