@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 import xspline as xs
 from tests.products import land
@@ -118,6 +120,23 @@ def test_stores_without_gaps_say_nothing(tmp_path: Path) -> None:
     path = written(tmp_path, product(gaps=True))
     for data in (opened(path, None), opened(path, {}), opened(path, {}).load()):
         assert "unwritten" not in data.spline.fit(BASES, penalty=0.1, require_complete=True).summary().attrs
+
+
+class Unlisted(zarr.storage.LocalStore):
+    """A store that gives what it is asked for by name, like most servers."""
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        raise NotImplementedError("no lists here")
+        yield ""
+
+
+def test_a_store_that_cannot_be_listed(gappy: Path) -> None:
+    data = xr.open_zarr(Unlisted(gappy, read_only=True), chunks=None, consolidated=False).adt
+    assert int(data.spline.fit(BASES, penalty=0.1).summary()["count"]) == 57_600 - 2880
+    with pytest.raises(
+        ValueError, match=r"adt\.zarr/adt cannot be listed, so it is not known which chunks it lacks"
+    ):
+        data.spline.fit(BASES, penalty=0.1, require_complete=True)
 
 
 @pytest.mark.parametrize("chunks", [None, {}], ids=["lazy", "chunks"])

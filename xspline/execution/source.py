@@ -212,7 +212,9 @@ def cut(
         return array[(*box, ...)]
     try:
         return retrying(array.read, box, pauses=pauses)
-    except Exception:
+    except (ConnectionError, TimeoutError, *PERMANENT):
+        raise
+    except Exception:  # damaged
         chunks = list(_chunks_in(box, array.chunks))
         for chunk in chunks if len(chunks) > 1 else ():  # which of them it is
             try:

@@ -104,8 +104,11 @@ def _zarr_version(array: Any) -> Any:
             if key.startswith(array.path):
                 digest.update(key.encode() + content.to_bytes())
     elif isinstance(store, FsspecStore):
-        store.fs.invalidate_cache()
-        objects = sync(store.fs._find(f"{store.path}/{array.path}", detail=True))
+        try:
+            store.fs.invalidate_cache()
+            objects = sync(store.fs._find(f"{store.path}/{array.path}", detail=True))
+        except Exception as error:  # whatever a server answers that has no lists
+            raise UnidentifiedError(f"{store} cannot be listed") from error
         for key, facts in sorted(objects.items()):
             told = [(name, str(facts[name])) for name in _VERSIONS if facts.get(name) is not None]
             if not told:
@@ -155,6 +158,13 @@ def _unwritten(data: xr.DataArray, most: int | None) -> Iterator[tuple[str, bool
     for array in (_unwrapped(leaf)[1] for leaf in leaves):
         if _is_zarr(array) and array.size and (most is None or array.nchunks <= most):
             names, sizes = _names(array), array.shards or array.chunks
+            if not names & {"zarr.json", ".zarray"}:
+                if most is None:
+                    raise ValueError(
+                        f"{array.store_path} cannot be listed, so it is not known which chunks it lacks; leave out "
+                        "require_complete"
+                    )
+                continue
             counts = [range(-(-n // size)) for n, size in zip(array.shape, sizes, strict=True)]
             if any(key not in names for key in _keys(array, counts)):
                 present[id(array)] = array, names, [set[int]() for _ in array.shape]
@@ -211,7 +221,7 @@ def _places(layers: list[Any], shape: tuple[int, ...], index: Any) -> list[np.nd
 
 
 def _names(array: Any) -> set[str]:
-    """Return the names of all objects of a Zarr array, relative to it."""
+    """Return the names of all objects of a Zarr array, relative to it; none of a store that cannot be listed."""
     from zarr.core.sync import sync  # late: importing xspline needs no zarr
 
     prefix = f"{array.path}/" if array.path else ""
@@ -219,4 +229,7 @@ def _names(array: Any) -> set[str]:
     async def listed() -> set[str]:
         return {key.removeprefix(prefix) async for key in array.store_path.store.list_prefix(prefix)}
 
-    return sync(listed())
+    try:
+        return sync(listed())
+    except Exception:  # whatever a server answers that has no lists
+        return set()
