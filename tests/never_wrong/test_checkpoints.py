@@ -177,6 +177,20 @@ def test_a_rewritten_chunk_of_a_store(tmp_path: Path, form: str) -> None:
     assert_as_without(stored(tmp_path, form), tmp_path / "kept")
 
 
+@pytest.mark.parametrize(
+    "make", [zarr.storage.MemoryStore, lambda: zarr.storage.FsspecStore.from_url("memory://v")]
+)
+def test_a_rewritten_chunk_elsewhere_than_on_a_disk(tmp_path: Path, make: Any) -> None:
+    store = make()
+    xr.DataArray(V, {"t": T}, "t", "v").to_dataset().chunk(t=10).to_zarr(store, mode="w", consolidated=False)
+    for changed in (False, False, True):
+        before = kept(tmp_path)
+        if changed:
+            zarr.open_array(store, path="v", mode="r+")[50:60] = 7.0
+        assert_as_without(xr.open_zarr(store, chunks={}, consolidated=False).v, tmp_path)
+        assert (kept(tmp_path) > before) == (changed or not before)
+
+
 @pytest.mark.parametrize("form", ["lazy", "chunked", "netcdf"])
 def test_a_selection_and_a_scale_of_a_store(tmp_path: Path, form: str) -> None:
     write(tmp_path, V, form)
