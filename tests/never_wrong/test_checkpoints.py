@@ -125,13 +125,21 @@ def scaled(block: np.ndarray) -> np.ndarray:
     return block * SCALE
 
 
+def scaled_by_module(block: np.ndarray) -> np.ndarray:
+    return block * HERE.SCALE
+
+
+HERE = sys.modules[__name__]
+
+
 def test_functions_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for factor in (1.0, 3.0):
         data = series(V)
         assert_as_without(data.copy(data=data.data.map_blocks(lambda block, f=factor: block * f)), tmp_path)
         assert_as_without(data.copy(data=data.data.map_blocks(multiplier(factor))), tmp_path)
         monkeypatch.setattr(sys.modules[__name__], "SCALE", factor)
-        assert_as_without(data.copy(data=data.data.map_blocks(scaled, dtype=float)), tmp_path)
+        for function in (scaled, scaled_by_module):
+            assert_as_without(data.copy(data=data.data.map_blocks(function, dtype=float)), tmp_path)
     before = kept(tmp_path)
     assert_as_without(data.copy(data=data.data.map_blocks(scaled, dtype=float)), tmp_path)
     assert kept(tmp_path) == before
@@ -164,6 +172,15 @@ def test_a_rewritten_store(tmp_path: Path, form: str) -> None:
     assert kept(tmp_path / "kept")
     write(tmp_path, V, form)
     assert_as_without(stored(tmp_path, form), tmp_path / "kept")
+
+
+def test_a_file_that_was_replaced_while_it_was_open(tmp_path: Path) -> None:
+    write(tmp_path, V, "netcdf")
+    with xr.open_dataset(tmp_path / "v.nc", chunks={"t": 10}) as opened:
+        opened.v[:3].load()
+        write(tmp_path, altered(V), "netcdf")
+        opened.v.spline.fit(t=20, penalty=0.1, checkpoint=tmp_path / "kept")
+    assert_as_without(stored(tmp_path, "netcdf"), tmp_path / "kept")
 
 
 @pytest.mark.parametrize("form", ["lazy", "chunked"])

@@ -81,7 +81,10 @@ class Checkpoint:
             self.directory.mkdir(parents=True, exist_ok=True)
             with replacing(file) as beside:
                 beside.write_text(json.dumps({"content": "checkpoint", "schema": SCHEMA}), encoding="utf-8")
-        schema = json.loads(file.read_text(encoding="utf-8")).get("schema", 1)
+        try:
+            schema = json.loads(file.read_text(encoding="utf-8")).get("schema", 1)
+        except (ValueError, AttributeError):
+            schema = "unknown"
         if schema != SCHEMA:
             raise ValueError(
                 f"the checkpoint {self.directory} has schema version {schema} and this xspline writes {SCHEMA}, so its "

@@ -283,7 +283,9 @@ class _Content:
         for code in _codes(function.__code__) if version is None else ():
             self._hash.update(code.co_code)
             self._add_all([c for c in code.co_consts if not isinstance(c, types.CodeType)])
-            self._add_all([(n, function.__globals__.get(n)) for n in code.co_names])
+            named = [function.__globals__.get(n) for n in code.co_names]
+            own = [m for m in named if isinstance(m, types.ModuleType) and _version(m.__name__) is None]
+            self._add_all([*named, *(getattr(m, n, None) for m in own for n in code.co_names)])
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -38,6 +38,9 @@ def stamp(value: Any) -> Any:
         version: Any = (stored.path, str(stored.metadata.to_dict()), _zarr_version(stored))
     elif type(stored).__module__.startswith("xarray.backends.") and hasattr(stored, "datastore"):  # of NetCDF
         store = stored.datastore
+        manager: Any = getattr(store, "_manager", None)
+        if type(manager).__name__ == "CachingFileManager":
+            manager.close()  # it opens again when it reads: the file that has the name now, not one it has replaced
         path = getattr(store, "_filename", None) or getattr(getattr(store, "ds", None), "filename", None)
         version = (_file_version(path), getattr(store, "_group", None), stored.variable_name)
     elif type(stored).__module__.startswith("h5py"):
@@ -95,7 +98,7 @@ def _zarr_version(array: Any) -> Any:
     digest = hashlib.sha256()
     if isinstance(store, LocalStore):
         digest.update(str(Path(store.root).absolute()).encode())
-        for folder, folders, names in os.walk(Path(store.root) / array.path):
+        for folder, folders, names in os.walk(Path(store.root) / array.path, followlinks=True):
             folders.sort()
             for name in sorted(names):
                 digest.update(repr(_file_version(os.path.join(folder, name))).encode())
