@@ -221,13 +221,14 @@ def test_a_selection_and_a_scale_of_a_store(tmp_path: Path, form: str) -> None:
 def test_a_file_that_a_task_reads_is_read_again(tmp_path: Path) -> None:
     """What a task reads by itself is not known, so nothing of it is kept, and a warning says so."""
 
-    def load(path: str) -> np.ndarray:
-        return np.load(path)
+    def load(path: str, dtype: Any = float) -> np.ndarray:
+        return np.load(path).astype(dtype)
 
     for values in (altered(V), V):
         np.save(tmp_path / "v.npy", values)
         path = str(tmp_path / "v.npy")
-        for task in (pure(load)(path), pure(np.load)(path), pure(load)(dask.delayed(path))):
+        read = pure(load)
+        for task in (read(path), pure(np.load)(path), read(dask.delayed(path)), read(path, dtype=np.float64)):
             later = da.from_delayed(task, shape=(400,), dtype=float).rechunk(10)
             data = xr.DataArray(later, {"t": T}, "t", "v")
             with pytest.warns(

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from xspline.execution.dask_api import BlockKeys, Graph, Task, TaskRef, add_task, new_name
-from xspline.execution.identity import Identities, UnidentifiedError
+from xspline.execution.identity import Identities
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import retrying
 from xspline.solve.errors import warn
@@ -101,7 +101,7 @@ class Checkpoint:
         for indices in batches(list(keys), self.limits):
             try:
                 own = "".join(identities.of(keys[index]).digest for index in indices)
-            except UnidentifiedError as error:
+            except Exception as error:  # an UnidentifiedError, or whatever objects in the graph raise
                 reasons.append(str(error))
                 continue
             path = self.directory / f"{hashlib.sha256(own.encode()).hexdigest()[:40]}.npz"

@@ -117,18 +117,14 @@ class Identities:
             for name, value in inputs.items():
                 own.known[name] = self.of_node(value if isinstance(value, _NODES) else DataNode(name, value))
             return own.of(out)
-        args = node.args
-        for value in (
-            args
-        ):  # the last arguments are what the embedded blocks depend on, which these tell by themselves
-            if isinstance(value, EmbeddedBlocks):
-                args = args[: len(args) - len(value.names)]
         if node.func is run_embedded:
-            return self.of_node(args[0])
-        content.add((node.func, args, node.kwargs))
-        if content.foreign and not content.identity.from_data:
+            return self.of_node(node.args[0])
+        # What embedded blocks depend on, they tell by themselves; it comes as the last arguments.
+        feeding = sum(len(value.names) for value in node.args if isinstance(value, EmbeddedBlocks))
+        content.add((node.func, node.args[: len(node.args) - feeding], node.kwargs))
+        if content.foreign and not content.from_data:
             raise UnidentifiedError(f"{content.foreign[0]}() makes them, and what it reads is not known")
-        return content.identity
+        return Identity(content.identity.digest, content.from_data or content.makes_data)
 
 
 class Identity(NamedTuple):
@@ -143,14 +139,15 @@ class _Content:
 
     Attributes
     ----------
-    from_data : whether there are arrays, or functions that make them of their arguments alone.
+    from_data : whether there are arrays, or values of tasks that start from some.
+    makes_data : whether there are functions that make arrays of their arguments alone.
     foreign : functions that may read what their arguments do not tell.
     """
 
     def __init__(self, identities: Identities) -> None:
         self._identities = identities
         self._hash = hashlib.blake2b(digest_size=20)
-        self.from_data = False
+        self.from_data = self.makes_data = False
         self.foreign: list[str] = []
 
     @property
@@ -180,17 +177,16 @@ class _Content:
         else:  # many tasks may hold one of these, which takes time: an array, a store, a function
             if id(value) not in self._identities.shared:
                 content = _Content(self._identities)
-                self._identities.shared[id(value)] = (
-                    value,
-                    content,
-                )  # before, as a function may refer to itself
+                # Before it is complete, as a function may refer to itself.
+                self._identities.shared[id(value)] = value, content
                 try:
                     content._add_object(value)
-                except UnidentifiedError:
+                except BaseException:
                     del self._identities.shared[id(value)]
                     raise
             content = self._identities.shared[id(value)][1]
             self.foreign += content.foreign
+            self.makes_data |= content.makes_data
             self._take(content.identity)
         self._write(")")
 
@@ -212,11 +208,11 @@ class _Content:
             self._add_array(value)
         elif isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType | type):
             self._add_code(value)
-            # What a function holds is not what a task starts from.
             module = f"{value.__module__}."
             pure = value.__name__ not in _READING and any(module.startswith(f"{p}.") for p in _PURE)
             self.foreign += [] if pure else [f"{module}{value.__qualname__}"]
-            self.from_data = pure and module.startswith(("dask.array.", "numpy."))
+            self.makes_data = pure and module.startswith(("dask.array.", "numpy."))
+            self.from_data = False  # what a function holds is not what a task starts from
         elif isinstance(value, types.ModuleType):
             self._write(f"{value.__name__} {_version(value.__name__)}")
         elif isinstance(value, Space):
@@ -241,9 +237,7 @@ class _Content:
             self._add_all([(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)])
         else:
             self._add_code(type(value))
-            self.add(
-                getattr(value, "__wrapped__", getattr(value, "py_func", None))
-            )  # of a decorated function
+            self.add(getattr(value, "__wrapped__", getattr(value, "py_func", None)))  # a decorated function
             try:
                 self._write(dask.base.tokenize(value, ensure_deterministic=True))
             except Exception as error:  # whatever an object raises when it is pickled
@@ -274,12 +268,8 @@ class _Content:
             self._add_all([f for f in vars(function).values() if isinstance(f, types.FunctionType)])
         if not isinstance(function, types.FunctionType):
             return
-        held = [
-            cell for cell in function.__closure__ or () if cell != types.CellType()
-        ]  # those that are assigned
-        self._add_all(
-            [function.__defaults__, function.__kwdefaults__, *(cell.cell_contents for cell in held)]
-        )
+        assigned = [cell for cell in function.__closure__ or () if cell != types.CellType()]
+        self._add_all([function.__defaults__, function.__kwdefaults__, *(c.cell_contents for c in assigned)])
         for code in _codes(function.__code__) if version is None else ():
             self._hash.update(code.co_code)
             self._add_all([c for c in code.co_consts if not isinstance(c, types.CodeType)])
