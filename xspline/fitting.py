@@ -80,10 +80,10 @@ def fit(
         Directory for partial sums, on a path that all workers see. An interrupted call that is made again takes them
         from there, reads only the rest, and returns the same bits. A sum is named by all that it is computed from:
         coordinates, weights and data in memory by their values, those in a Zarr store or a NetCDF file by name, size
-        and times (or tags) of its files, functions mapped over blocks by their code and what they refer to. So calls
-        with any data may share a directory, and changed data are computed again. Where a part cannot be told (a task
-        of ``dask.delayed`` that reads files, say), nothing is kept, with a :class:`FitWarning`. Nothing is removed:
-        delete the directory when it is no longer needed.
+        and times (or tags) of its files, functions mapped over blocks by their code and what they refer to, but not by
+        what they read themselves. So calls with any data may share a directory, and changed data are computed again.
+        Where a part cannot be told (a task of ``dask.delayed`` that reads files, say), nothing is kept, with a
+        :class:`FitWarning`. Nothing is removed: delete the directory when it is no longer needed.
     require_complete
         True makes it an error when chunks of the data or weights were never written to their Zarr store, and so are
         read as its fill value. None warns of that (:class:`FitWarning`) unless the same ones lack at all times, as
@@ -392,7 +392,8 @@ def merge_models(
     Raises
     ------
     ValueError
-        There is no field, the fields live in different spaces, or one does not determine all its coefficients.
+        There is no field, the fields live in different spaces, two carry the name of one holder, or one does not
+        determine all its coefficients.
     """
     predictions = []  # the statistics of each field's own predictions at its observations
     for field in fields:
