@@ -160,6 +160,9 @@ class Fit:
         attrs = {"penalty": repr(self.penalty), "solver": solver}
         if sums.tally.outside:
             attrs["outside"] = f"{sums.tally.outside} observations outside the domain were left out"
+        told = (part.provenance.get("unwritten", {}).get(self.name) for part in self.statistics.parts)
+        if unwritten := list(filter(None, told)):
+            attrs["unwritten"] = "; ".join(unwritten)
         strengths: dict[str, float] = {}
         for term in self.known_penalty.parts:
             strengths |= term.strengths(self.space) if isinstance(term, Roughness) else {}
