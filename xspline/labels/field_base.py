@@ -16,7 +16,7 @@ from xspline.labels.fit import Fit, Request
 from xspline.labels.read import defaults
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Data, Statistics
-from xspline.labels.uncertainty import Covariance
+from xspline.labels.uncertainty import Covariance, Requested
 from xspline.solve import penalty_code
 from xspline.spaces import Space
 
@@ -134,6 +134,8 @@ class FieldBase(files.Stored, Generic[Data]):
         chunks: Any = None,
         device: str | None = None,
         stderr: Literal[False] = False,
+        draws: int | None = None,
+        seed: int = 0,
         **orders_kwargs: int,
     ) -> Data: ...
 
@@ -146,6 +148,8 @@ class FieldBase(files.Stored, Generic[Data]):
         chunks: Any = None,
         device: str | None = None,
         stderr: Literal[True],
+        draws: int | None = None,
+        seed: int = 0,
         **orders_kwargs: int,
     ) -> xr.Dataset: ...
 
@@ -157,6 +161,8 @@ class FieldBase(files.Stored, Generic[Data]):
         chunks: Any = None,
         device: str | None = None,
         stderr: bool = False,
+        draws: int | None = None,
+        seed: int = 0,
         **orders_kwargs: int,
     ) -> Data | xr.Dataset:
         """Evaluate a derivative, exactly.
@@ -169,6 +175,8 @@ class FieldBase(files.Stored, Generic[Data]):
             Order by coordinate, for example ``lon=1, time=1``: integers, at least one positive, none above the degree.
         stderr
             True returns a Dataset that holds the derivative and its standard error, ``dsst_dlat_stderr``.
+        draws, seed
+            Of the standard error, as for :meth:`Field.stderr`.
 
         Returns
         -------
@@ -188,7 +196,9 @@ class FieldBase(files.Stored, Generic[Data]):
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
         target = self._target(at, {}, chunks)
         values = self._each(lambda fit: evaluation.evaluate(fit, target, requested, device))
-        return merged([values, self._errors(target, requested, device, None)]) if stderr else values
+        if not stderr:
+            return values
+        return merged([values, self._errors(target, requested, device, Requested(None, draws, seed))])
 
     def gradient(
         self,
@@ -199,6 +209,8 @@ class FieldBase(files.Stored, Generic[Data]):
         chunks: Any = None,
         device: str | None = None,
         stderr: bool = False,
+        draws: int | None = None,
+        seed: int = 0,
     ) -> xr.Dataset:
         """Evaluate the gradient.
 
@@ -213,6 +225,8 @@ class FieldBase(files.Stored, Generic[Data]):
             ``xs.EARTH_RADIUS``, NaN eastward at the poles.
         stderr
             True adds the standard error of each derivative: ``dsst_dlat_stderr``, …
+        draws, seed
+            Of the standard errors, as for :meth:`Field.stderr`.
 
         Returns
         -------
@@ -236,8 +250,9 @@ class FieldBase(files.Stored, Generic[Data]):
         fits = self.fits.values()
         gradients = [derivatives.gradient(fit, target, names, geometry, device) for fit in fits]
         if stderr:
+            error = Requested(None, draws, seed)
             gradients += [
-                derivatives.gradient(fit, target, names, geometry, device, self._covariance(fit.name, None))
+                derivatives.gradient(fit, target, names, geometry, device, self._covariance(fit.name, error))
                 for fit in fits
             ]
         return merged(gradients)
@@ -348,14 +363,18 @@ class FieldBase(files.Stored, Generic[Data]):
         return xr.Dataset({r.name: r for r in results}) if self.statistics.is_dataset else results[0]
 
     def _errors(
-        self, target: evaluation.Target, orders: Mapping[str, int], device: str | None, method: str | None
+        self,
+        target: evaluation.Target,
+        orders: Mapping[str, int],
+        device: str | None,
+        requested: Requested,
     ) -> Data:
         def error(fit: Fit) -> xr.DataArray:
-            return evaluation.evaluate(fit, target, orders, device, self._covariance(fit.name, method))
+            return evaluation.evaluate(fit, target, orders, device, self._covariance(fit.name, requested))
 
         return self._each(error)
 
-    def _covariance(self, name: str, method: str | None) -> Covariance:
+    def _covariance(self, name: str, requested: Requested) -> Covariance:
         """Return the covariance of one variable's coefficients; only a :class:`Field` has one."""
         raise _without("stderr")
 
