@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,16 @@ WAYS = {
     "space with clouds": (3, "iterative"),
     "full grid": (3, "spectral"),
 }
-SIZES = {2: (17, 15), 3: (9, 8, 7)}
-STRENGTHS = 1e-4
+SMALL = {2: (17, 15), 3: (9, 8, 7)}
+LARGE = {2: (60, 54), 3: (16, 15, 14)}  # more coefficients than multigrid solves for directly
+PENALTY = xs.Roughness(1e-4)
 NAMES = ("x", "y", "z")
 
 
-def data(ndim: int, *, gaps: bool = True, seed: int = 0) -> xr.DataArray:
+def data(sizes: tuple[int, ...], *, gaps: bool = True, seed: int = 0) -> xr.DataArray:
     """Waves with noise; a hole over a third of each axis, and a quarter missing at random."""
-    rng = np.random.default_rng(seed)
-    shape = tuple(2 * k + 3 for k in SIZES[ndim])
+    rng, ndim = np.random.default_rng(seed), len(sizes)
+    shape = tuple(2 * k + 3 for k in sizes)
     axes = [np.linspace(0, 1, n) for n in shape]
     mesh = np.meshgrid(*axes, indexing="ij")
     values = np.sin(sum((4 + j) * a for j, a in enumerate(mesh))) + 0.2 * rng.standard_normal(shape)
@@ -34,11 +36,11 @@ def data(ndim: int, *, gaps: bool = True, seed: int = 0) -> xr.DataArray:
     return xr.DataArray(values, dict(zip(names, axes, strict=True)), names, "u", {"units": "K"})
 
 
-def both(ndim: int, solver: str, penalty: Any = None) -> tuple[xs.Field, xs.Field]:
+@functools.lru_cache
+def both(sizes: tuple[int, ...], solver: str, penalty: Any = PENALTY) -> tuple[xs.Field, xs.Field]:
     """One field, solved by iterations and by a band."""
-    values = data(ndim, gaps=solver == "iterative")
-    bases = dict(zip(NAMES, SIZES[ndim], strict=False))
-    penalty = xs.Roughness(STRENGTHS) if penalty is None else penalty
+    values = data(sizes, gaps=solver == "iterative")
+    bases = dict(zip(NAMES, sizes, strict=False))
     fits = (values.spline.fit(bases, penalty=penalty, solver=s) for s in (solver, "banded"))
     ours, exact = fits
     return ours, exact
@@ -54,40 +56,39 @@ def mean_ratio(drawn: xr.DataArray, exact: xr.DataArray) -> float:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_drawn_errors_are_the_exact_ones(way: str) -> None:
-    """In the mean within 5 % over the domain, in the hole and outside it; of single points within four of its own."""
+    """In the mean within 5 % over the domain, in the hole and outside it; of single points within five of its own."""
     ndim, solver = WAYS[way]
-    ours, exact = both(ndim, solver)
+    ours, exact = both(LARGE[ndim], solver)
     at = target(ndim)
-    for seed in (0, 1):
-        drawn, known = ours.stderr(at, seed=seed), exact.stderr(at)
-        ratio = drawn / known
-        assert abs(mean_ratio(drawn, known) - 1) < 0.05
-        hole = {name: slice(0.25, 0.5) for name in at}
-        assert abs(float(ratio.sel(hole).mean()) - 1) < 0.1
-        assert float(abs(ratio - 1).max()) < 5 * 0.05
-        assert drawn.units == "K" and drawn.name == "u_stderr"
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_drawn_errors_of_derivatives_are_the_exact_ones(way: str) -> None:
-    ndim, solver = WAYS[way]
-    ours, exact = both(ndim, solver)
-    at = target(ndim)
-    drawn, known = (f.derivative_stderr(at, x=1, y=1) for f in (ours, exact))
+    drawn, known = ours.stderr(at), exact.stderr(at)
+    ratio = drawn / known
     assert abs(mean_ratio(drawn, known) - 1) < 0.05
-    drawn, known = (f.derivative(at, x=2, stderr=True).d2u_dx2_stderr for f in (ours, exact))
-    assert abs(mean_ratio(drawn, known) - 1) < 0.05
-    drawn, known = (f.gradient(at, stderr=True) for f in (ours, exact))
+    hole = {name: slice(0.25, 0.5) for name in at}
+    assert abs(float(ratio.sel(hole).mean()) - 1) < 0.1
+    assert float(abs(ratio - 1).max()) < 5 * 0.05
+    assert drawn.units == "K" and drawn.name == "u_stderr"
+    slope = ours.derivative_stderr(at, x=1, y=1) / exact.derivative_stderr(at, x=1, y=1)
+    assert abs(float(slope.mean()) - 1) < 0.05
+    curved = [f.derivative(at, x=2, stderr=True).d2u_dx2_stderr for f in (ours, exact)]
+    assert abs(mean_ratio(*curved) - 1) < 0.05
+    gradients = [f.gradient(at, stderr=True) for f in (ours, exact)]
     for name in ("du_dx_stderr", "du_dy_stderr"):
-        assert abs(mean_ratio(drawn[name], known[name]) - 1) < 0.05
-    few = ours.gradient(at, stderr=True, draws=20, seed=3).du_dx_stderr
+        assert abs(mean_ratio(*(g[name] for g in gradients)) - 1) < 0.05
+
+
+def test_derivatives_take_draws_and_a_seed() -> None:
+    ours, _ = both(SMALL[2], "iterative")
+    few = ours.gradient(target(2), stderr=True, draws=20, seed=3).du_dx_stderr
     assert few.attrs["draws"] == 20 and few.attrs["seed"] == 3
+    again = ours.derivative(target(2), x=1, stderr=True, draws=20, seed=3).du_dx_stderr
+    np.testing.assert_array_equal(few, again)
+    np.testing.assert_array_equal(few, ours.derivative_stderr(target(2), x=1, draws=20, seed=3))
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_samples_are_drawn_from_iterations(way: str) -> None:
     ndim, solver = WAYS[way]
-    ours, exact = both(ndim, solver)
+    ours, exact = both(SMALL[ndim], solver)
     at = target(ndim)
     values, error = ours.sample(200, seed=1).predict(at), exact.stderr(at)
     assert abs(mean_ratio(values.std("sample"), error) - 1) < 0.05
@@ -98,15 +99,15 @@ def test_samples_are_drawn_from_iterations(way: str) -> None:
 
 @pytest.mark.parametrize("strength", [1e-8, 1.0])
 def test_weak_and_strong_penalties_leave_no_bias(strength: float) -> None:
-    """Of 1,000 draws, whose own scatter is 2 %."""
-    ours, exact = both(2, "iterative", xs.Roughness(strength) + xs.Ridge(1e-3))
+    """Of 500 draws, whose own scatter is 3 %."""
+    ours, exact = both(SMALL[2], "iterative", xs.Roughness(strength) + xs.Ridge(1e-3))
     at = target(2)
-    drawn, known = ours.stderr(at, draws=1000), exact.stderr(at)
-    assert abs(mean_ratio(drawn, known) - 1) < 0.02 and float(abs(drawn / known - 1).max()) < 5 * 0.023
+    drawn, known = ours.stderr(at, draws=500), exact.stderr(at)
+    assert abs(mean_ratio(drawn, known) - 1) < 0.03 and float(abs(drawn / known - 1).max()) < 5 * 0.032
 
 
 def test_what_is_drawn_says_so() -> None:
-    ours, exact = both(2, "iterative")
+    ours, exact = both(SMALL[2], "iterative")
     at = target(2)
     drawn = ours.stderr(at)
     assert drawn.attrs["method"] == "draws" and drawn.attrs["draws"] == 200 and drawn.attrs["seed"] == 0
@@ -119,8 +120,8 @@ def test_what_is_drawn_says_so() -> None:
 
 
 def test_the_same_seed_gives_the_same_error_bars() -> None:
-    ours, _ = both(2, "iterative")
-    again, _ = both(2, "iterative")
+    ours, _ = both(SMALL[2], "iterative")
+    again = ours.statistics.solve(PENALTY, solver="iterative")
     at = target(2)
     first = ours.stderr(at, draws=12)
     np.testing.assert_array_equal(first, again.stderr(at, draws=12))
@@ -129,7 +130,7 @@ def test_the_same_seed_gives_the_same_error_bars() -> None:
 
 
 def test_too_few_draws_and_what_iterations_do_not_know_are_refused() -> None:
-    ours, exact = both(2, "iterative")
+    ours, exact = both(SMALL[2], "iterative")
     for draws in (9, 0, True, 20.0):
         with pytest.raises(
             ValueError, match=r"draws=.*: a standard error needs an integer of at least 10 draws"
@@ -151,14 +152,12 @@ def test_too_few_draws_and_what_iterations_do_not_know_are_refused() -> None:
 @pytest.mark.parametrize("solver", ["iterative", "spectral"])
 def test_members_of_a_batch_have_draws_of_their_own(solver: str) -> None:
     """Gaps that differ between members, and observations that are there several times."""
-    values = data(2, gaps=solver == "iterative").expand_dims(member=3).copy()
+    values = data(SMALL[2], gaps=solver == "iterative").expand_dims(member=3).copy()
     if solver == "iterative":
-        values[1] = data(2, seed=1)
+        values[1] = data(SMALL[2], seed=1)
         values[2] = np.nan  # nothing to fit
-    bases = dict(zip(NAMES, SIZES[2], strict=False))
-    ours, exact = (
-        values.spline.fit(bases, penalty=xs.Roughness(STRENGTHS), solver=s) for s in (solver, "banded")
-    )
+    bases = dict(zip(NAMES, SMALL[2], strict=False))
+    ours, exact = (values.spline.fit(bases, penalty=PENALTY, solver=s) for s in (solver, "banded"))
     drawn, known = ours.stderr(target(2)), exact.stderr(target(2))
     for member in range(2 if solver == "iterative" else 3):
         assert abs(mean_ratio(drawn[member], known[member]) - 1) < 0.06
@@ -185,8 +184,8 @@ def test_a_term_alone_has_drawn_errors() -> None:
 
 
 def test_a_field_whose_strengths_iterations_chose_has_error_bars() -> None:
-    values = data(3)
-    bases = dict(zip(NAMES, SIZES[3], strict=False))
+    values = data(SMALL[3])
+    bases = dict(zip(NAMES, SMALL[3], strict=False))
     ours = values.spline.fit(bases, solver="iterative")
     exact = values.spline.fit(bases, penalty=ours.penalty, solver="banded")
     at = target(3)

@@ -149,8 +149,8 @@ def _drawn_pairs(fit: Fit, n: int, rng: np.random.Generator, nbytes: int) -> Arr
     if 3 * nbytes > memory:  # of some draws, of all and in the making
         raise TooLargeError(
             f"the covariance of {fit.name!r} in pair form takes three times {nbytes} bytes "
-            f"({3 * nbytes / 2**30:.1f} GiB), more than the {memory / 2**30:.1f} GiB of this machine; evaluate draws themselves "
-            "(field.sample(20, seed=0)), or use fewer coefficients along some coordinate"
+            f"({3 * nbytes / 2**30:.1f} GiB), more than the {memory / 2**30:.1f} GiB of this machine; evaluate draws "
+            "themselves (field.sample(20, seed=0)), or use fewer coefficients along some coordinate"
         )
     total = None
     for some in _drawn(fit, n, rng):

@@ -9,12 +9,13 @@ from scipy import linalg
 
 from xspline.solve.direct.cholesky import Array, unit_scale
 from xspline.solve.kronecker.pcg import apply_kronecker
-from xspline.solve.krylov import ROOT_STEPS, LinearMap, square_root
+from xspline.solve.krylov import LinearMap, square_root
 from xspline.solve.penalty import integral
 from xspline.solve.structure import dense_of
 from xspline.spaces import Space
 
-BASIS = 2**26  # numbers of the vectors that the Lanczos process keeps, 512 MB
+BASIS = 2**26  # numbers that the Lanczos process is expected to keep, 512 MB
+STEPS = 40  # of it that are expected
 
 
 def data_root(matvec: LinearMap, diagonal: Array, space: Space) -> LinearMap:
@@ -41,7 +42,7 @@ def data_root(matvec: LinearMap, diagonal: Array, space: Space) -> LinearMap:
         return apply_kronecker(inverses, inverse * matvec(inverse * apply_kronecker(transposed, v)))
 
     def root(z: Array) -> Array:
-        step = max(1, BASIS // (ROOT_STEPS * math.prod(space.shape)))
+        step = max(1, BASIS // (STEPS * math.prod(space.shape)))
         parts = [square_root(scaled, z[i : i + step]) for i in range(0, len(z), step)]
         return scale * apply_kronecker(lower, np.concatenate(parts))
 
