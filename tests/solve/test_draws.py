@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.devices import Device
 from tests.solve.cases import Case, close, gaps, grid, space_of, static, with_multiplicity
 from tests.solve.test_iterative import roughness
 from xspline.solve import Ridge, Roughness, factorise, system
@@ -166,3 +167,14 @@ def test_draws_without_a_penalty() -> None:
     exact = factorise(gram, Gram(()), space, "banded").inverse_pairs()
     ratio = np.sqrt(outer_pairs(draws, space.frame)[..., 0, 0] / 400 / exact[..., 0, 0])
     assert abs(ratio.mean() - 1) < 0.02
+
+
+def test_draws_on_a_gpu_are_those_of_the_host(device: Device) -> None:
+    """The same random numbers through the same algorithm, up to the tolerance of the solves."""
+    space = plane(18, 16)
+    gram, penalty = clouds(space).general(), Roughness(1e-3).gram(space)
+    ours, host = (
+        Iterative(gram, penalty, space, coarsest=100, gpu=gpu).draws(np.random.default_rng(0))((8,))
+        for gpu in (device, None)
+    )
+    assert close(ours, host, 0.01)

@@ -195,7 +195,8 @@ class Field(FieldBase[Data]):
         Returns
         -------
         Draws
-            Each draw has coefficients of mean c and covariance σ̂² (G + Λ)⁻¹, independent between variables.
+            Each draw has coefficients of mean c and covariance σ̂² (G + Λ)⁻¹, independent between variables. Where the
+            solver iterates, each takes a solve.
         """
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
             raise ValueError(f"sample({n!r}): the number of draws is an integer, at least 1")
