@@ -107,8 +107,8 @@ def large(sizes: tuple[int, ...]) -> list[tuple[object, ...]]:
 
 
 def run(args: argparse.Namespace) -> None:
-    small: list[tuple[tuple[int, ...], str]] = [((40, 36), "iterative"), ((12, 11, 10), "iterative")]
-    small.append(((12, 11, 10), "spectral"))
+    small: list[tuple[tuple[int, ...], str]] = [((60, 56), "iterative"), ((16, 15, 14), "iterative")]
+    small.append(((16, 15, 14), "spectral"))
     rows = [row for sizes, solver in (small[:1] if args.quick else small) for row in ratios(sizes, solver)]
     header = ("coefficients", "solver", "λ", "drawn / exact", "5 to 95 %", "of ∂/∂x")
     measure.table(

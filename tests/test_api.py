@@ -90,16 +90,29 @@ def test_signatures_are_those_of_the_contract() -> None:
         "chunks",
         "device",
         "stderr",
+        "draws",
+        "seed",
         "orders_kwargs",
     ]
     assert parameters(xs.Field.laplacian) == ["self", "at", "dims", "geometry", "chunks", "device"]
-    assert parameters(xs.Field.gradient) == [*parameters(xs.Field.laplacian), "stderr"]
-    assert parameters(xs.Field.stderr) == ["self", "at", "method", "chunks", "device", "coords"]
+    assert parameters(xs.Field.gradient) == [*parameters(xs.Field.laplacian), "stderr", "draws", "seed"]
+    assert parameters(xs.Field.stderr) == [
+        "self",
+        "at",
+        "method",
+        "draws",
+        "seed",
+        "chunks",
+        "device",
+        "coords",
+    ]
     assert parameters(xs.Field.derivative_stderr) == [
         "self",
         "at",
         "orders",
         "method",
+        "draws",
+        "seed",
         "chunks",
         "device",
         "orders_kwargs",

@@ -192,6 +192,7 @@ def test_a_field_whose_strengths_iterations_chose_has_error_bars() -> None:
     assert abs(mean_ratio(ours.stderr(at), exact.stderr(at)) - 1) < 0.05
 
 
+@pytest.mark.slow
 def test_draws_whose_covariance_does_not_fit_in_memory_are_refused() -> None:
     """Of two long Fourier series every pair of functions meets: 260 GB."""
     t, x = np.arange(170.0), np.linspace(0, 1, 6)
