@@ -168,8 +168,9 @@ def _drawn(fit: Fit, n: int, rng: np.random.Generator) -> Iterator[Array]:
     """Yield the draws of `deviations`, some at a time."""
     batch, sigma, factorisation = fit.variable.batch_shape, fit.sigma(), fit.solved.factorisation
     draw = factorisation.draws(rng)
-    fewest = 1 if factorisation.knows_inverse else SIDE_BY_SIDE
-    step = max(fewest, DRAWN // (fit.space.size * math.prod(batch)))
+    members = math.prod(batch)
+    fewest = 1 if factorisation.knows_inverse else SIDE_BY_SIDE // members
+    step = max(1, fewest, DRAWN // (fit.space.size * members))
     for first in range(0, n, step):
         yield sigma * draw((min(step, n - first), *batch))
 

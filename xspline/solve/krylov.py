@@ -26,7 +26,7 @@ PROBES = (4, 16)  # fewest and most: their estimates scatter like 1 / √(probes
 PROBE_TOLERANCE = 1e-6  # relative residual of the systems that are solved for probes
 FULLY_PROBED = 12_500  # coefficients up to which there are most probes: log λ scatters by some 0.003 there
 SEED = 20240229
-ROOT_TOLERANCE = 3e-4  # relative change of a root over `ROOT_CHECK` steps that ends them
+ROOT_TOLERANCE = 3e-4  # relative change of a root over `ROOT_CHECK` steps that ends them: some 20 to 60 steps
 ROOT_CHECK = 4  # steps from one look at a root to the next
 ROOT_STEPS = 160  # most steps of a root
 
@@ -144,7 +144,7 @@ def square_root(matvec: LinearMap, z: Array) -> Array:
     """S^½ z for several z [m, ..] side by side, S symmetric and positive semidefinite, on the host.
 
     In the basis V of the Krylov space of z, S is a tridiagonal matrix T and S^½ z = ‖z‖ V T^½ e₁ up to what the next
-    steps would change. √ is flat where it is not smooth, at 0, so that S may be singular; eigenvalues in clusters, as
+    steps would change. √ is small where it is not smooth, at 0, so that S may be singular; eigenvalues in clusters, as
     those of a system of even observations with gaps, need few steps.
     """
     norm = norm_of(z)
