@@ -111,13 +111,15 @@ class Field(FieldBase[Data]):
         seed: int = 0,
         chunks: Any = None,
         device: str | None = None,
+        extrapolate: bool = False,
+        mask: Any = None,
         **coords: Any,
     ) -> Data:
         """Evaluate the standard error of the field: √(σ̂² φᵀ(G + Λ)⁻¹φ) (Wahba 1983; Nychka 1988).
 
         Parameters
         ----------
-        at, chunks, device, **coords
+        at, chunks, device, extrapolate, mask, **coords
             As for :meth:`predict`.
         method
             "exact": from the factorised system. "draws": from draws of the coefficients. "jackknife": from the fits
@@ -150,7 +152,7 @@ class Field(FieldBase[Data]):
         >>> error.name, error.round(2).values  # outside the domain there is none
         ('u_stderr', array([0.02,  nan]))
         """
-        target = self._target(at, coords, chunks)
+        target = self._target(at, coords, chunks, extrapolate, mask)
         return self._errors(target, {}, device, Requested(method, draws, seed))
 
     def derivative_stderr(
@@ -163,11 +165,14 @@ class Field(FieldBase[Data]):
         seed: int = 0,
         chunks: Any = None,
         device: str | None = None,
+        extrapolate: bool = False,
+        mask: Any = None,
         **orders_kwargs: int,
     ) -> Data:
         """Evaluate the standard error of a derivative; parameters as for :meth:`derivative` and :meth:`stderr`."""
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
-        return self._errors(self._target(at, {}, chunks), requested, device, Requested(method, draws, seed))
+        target = self._target(at, {}, chunks, extrapolate, mask)
+        return self._errors(target, requested, device, Requested(method, draws, seed))
 
     @functools.cached_property
     def _covariances(self) -> dict[tuple[str, Requested], uncertainty.Covariance]:
