@@ -19,6 +19,7 @@ NAMES = (
     "stderr",
     "error_bars",
     "smoothing",
+    "real",
     "mgcv",
     "held_out",
     "coverage",

@@ -190,4 +190,5 @@ def _system(
         room = min(room, gpu_room(resources, space.size))
     else:
         resources = replace(resources, gpu=None)
-    return Direct(gram, penalty, frame, dense=name == "dense", room=room, resources=resources)
+    dense, dissection = name == "dense", name == "dissection"
+    return Direct(gram, penalty, frame, dense=dense, dissection=dissection, room=room, resources=resources)
