@@ -57,6 +57,15 @@ class CostModel:
         P (u + 1) of the largest systems that are faster factorised many at a time than one by one in LAPACK. Estimate.
     min_batch : int
         Systems from which they are factorised many at a time. Estimate.
+    min_update_flops : float
+        Flops of a factorisation from which systems of a batch that differ little are looked for. Chosen.
+    max_update_rank : int
+        Observations, about, in which a system may differ from one whose factorisation it uses; where a band is narrow, a
+        quarter of its width, since a solve for each of them has to cost less than a factorisation. Chosen.
+    update_bytes : float
+        Bytes of the solves for such differences that are kept. Chosen.
+    compared_systems : int
+        Factorised systems that another one is compared with. Chosen.
     serial_product_flops : float
         Flops of a matrix along one axis of a grid that are not worth a second thread. Estimate.
     coarse_start_flops : float
@@ -94,6 +103,10 @@ class CostModel:
     slab_systems: int = 512
     max_batched_numbers: int = 64 * 64
     min_batch: int = 32
+    min_update_flops: float = 1e7
+    max_update_rank: int = 64
+    update_bytes: float = 2**29
+    compared_systems: int = 8
     serial_product_flops: float = 1e7
     coarse_start_flops: float = 1e9
     close_search_flops: float = 3e10

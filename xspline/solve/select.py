@@ -9,6 +9,7 @@ from functools import cached_property
 
 from xspline.solve.costs import GIB
 from xspline.solve.direct.band import Ordering, narrowest
+from xspline.solve.direct.near import Near, near
 from xspline.solve.errors import TooLargeError
 from xspline.solve.multigrid.schwarz import inverse_costs
 from xspline.solve.multigrid.spaces import MAX_AXES
@@ -151,6 +152,21 @@ class _Structure:
         return int(distinct(self.gram)[1].max(initial=0)) + 1
 
     @cached_property
+    def near(self) -> Near | None:
+        """The systems by their differences, where some differ little."""
+        return near(self.gram, self.frame, self.resources.costs)
+
+    @property
+    def factorised(self) -> int:
+        """Number of systems that a direct solver factorises."""
+        return self.systems if self.near is None else len(self.near.leaders)
+
+    @property
+    def corrected(self) -> int:
+        """Right-hand sides of P numbers by which it answers for the others."""
+        return 0 if self.near is None else self.near.rank
+
+    @cached_property
     def has_ridge(self) -> bool:
         """Whether the penalty is a ridge or nothing."""
         return ridge_of(self.penalty) is not None
@@ -163,6 +179,8 @@ class _Structure:
     @property
     def general_reason(self) -> str:
         """Why a system does not fall into smaller ones."""
+        if self.near is not None:
+            return f"gaps or weights of {self.systems} systems differ in few places, and {self.factorised} are factorised"
         if len(self.gram.terms) > 1:
             return f"a sum of {len(self.gram.terms)} products has no common eigenvectors"
         if sum(bool(f.axes) for f in self.gram.terms[0]) == 1:
@@ -222,15 +240,19 @@ class _Structure:
     def banded(self) -> Choice:
         ordering = self.ordering
         reason = f"{self.general_reason}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
-        nbytes = self.band_bytes(self.systems, ordering)
-        return Choice("banded", reason, nbytes, self.systems * _band_operations(ordering))
+        nbytes = self.band_bytes(self.factorised, ordering) + 8 * self.corrected * ordering.size
+        operations = self.factorised * _band_operations(ordering)
+        operations += 4.0 * self.corrected * ordering.size * (ordering.bandwidth + 1)
+        return Choice("banded", reason, nbytes, operations)
 
     def dense(self) -> Choice:
         """A full matrix; on a GPU if it fits there and is worth the transfer."""
-        size, systems, costs = self.ordering.size, self.systems, self.resources.costs
+        size, systems, costs = self.ordering.size, self.factorised, self.resources.costs
         reason = f"a bandwidth of {self.ordering.bandwidth} is wide for {size} coefficients"
         nbytes = int(min(systems * 8 * size**2, self.kept)) + costs.dense_matrices * 8 * size**2
-        choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, systems * size**3 / 3)
+        nbytes += 8 * self.corrected * size
+        own = systems * size**3 / 3 + 2.0 * self.corrected * size**2
+        choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, own)
         operations = systems * costs.transfer_flops + choice.operations / costs.gpu_speedup
         if gpu_room(self.resources, size) < 8 * size**2 or operations >= choice.operations:
             return choice

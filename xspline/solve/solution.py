@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
+from xspline.solve.direct.low_rank import LowRank
+from xspline.solve.direct.near import near
 from xspline.solve.direct.solver import Direct
 from xspline.solve.errors import ConvergenceError, nothing_determined
 from xspline.solve.kronecker.pcg import FastDiagonal
@@ -190,4 +192,9 @@ def _system(
         room = min(room, gpu_room(resources, space.size))
     else:
         resources = replace(resources, gpu=None)
-    return Direct(gram, penalty, frame, dense=name == "dense", room=room, resources=resources)
+
+    def direct(systems: Gram) -> Direct:
+        return Direct(systems, penalty, frame, dense=name == "dense", room=room, resources=resources)
+
+    differences = near(gram, frame, resources.costs)
+    return direct(gram) if differences is None else LowRank(differences, penalty, frame, direct)
