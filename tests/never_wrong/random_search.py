@@ -353,14 +353,13 @@ def _compare(case: Case, field: xs.Field[Any], members: list[Reference], rng: np
     target = xr.DataArray(np.zeros(count), at.coords, "target")
     order = {n: 0 if f.max_order is None else min(1, f.max_order) for n, f in zip(space.names, space.features, strict=True)}
     along = next((n for n in space.names if order[n]), None)
-    coefficients = by_member(field.coefficients, *(f"{n}_basis" for n in space.names)) if len(space.names) == 1 else None
-    c = field.coefficients.transpose(*(f"{n}_basis" for n in space.names), *case.batch).values.reshape(space.size, -1)
-    del coefficients
+    c = by_member(field.coefficients, *(f"{n}_basis" for n in space.names)).reshape(space.size, -1)
     answers: list[tuple[np.ndarray, np.ndarray]] = [(_rows(target, space), by_member(field.predict(at), "target"))]
     if along is not None:
         rows = _rows(target, space, [int(n == along) for n in space.names])
         answers.append((rows, by_member(field.derivative(at, {along: 1}), "target")))
-    summary = {k: by_member(v) if v.dims else np.full(len(members), v) for k, v in field.summary().items()}
+    found = field.summary()
+    summary = {k: by_member(found[k]) for k in ("count", "edf", "rmse")}
     errors = None if iterated else by_member(field.stderr(at), "target")
     for i, m in enumerate(members):
         known = bool(np.isfinite(c[:, i]).all())
@@ -370,8 +369,8 @@ def _compare(case: Case, field: xs.Field[Any], members: list[Reference], rng: np
             continue
         slack = m.error + (ITERATED * (np.abs(m.c) + m.error / m.loss) if iterated else 0.0)
         _close(c[:, i], m.c, slack, f"member {i}: coefficients")
-        for what, (rows, found) in zip(("prediction", "derivative"), answers, strict=False):
-            _close(found[:, i], rows @ m.c, np.abs(rows) @ slack, f"member {i}: {what}")
+        for what, (rows, values) in zip(("prediction", "derivative"), answers, strict=False):
+            _close(values[:, i], rows @ m.c, np.abs(rows) @ slack, f"member {i}: {what}")
         if iterated:
             continue
         size = space.size
