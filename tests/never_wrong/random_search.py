@@ -360,6 +360,7 @@ def _compare(case: Case, field: xs.Field[Any], members: list[Reference], rng: np
         answers.append((rows, by_member(field.derivative(at, {along: 1}), "target")))
     found = field.summary()
     summary = {k: by_member(found[k]) for k in ("count", "edf", "rmse")}
+    spread = float(case.data.max() - case.data.min())
     errors = None if iterated else by_member(field.stderr(at), "target")
     for i, m in enumerate(members):
         known = bool(np.isfinite(c[:, i]).all())
@@ -375,7 +376,7 @@ def _compare(case: Case, field: xs.Field[Any], members: list[Reference], rng: np
             continue
         size = space.size
         _close(summary["edf"][i], m.edf, m.loss * size, f"member {i}: edf")
-        floor = m.loss * (m.rss + m.weight * float(np.abs(case.data).max()) ** 2 * 1e-6)
+        floor = m.loss * m.rss + SLACK * EPS * m.weight * spread**2
         _close(summary["rmse"][i] ** 2 * m.weight, m.rss, floor, f"member {i}: squares")
         left = m.count - m.edf
         if left > 1e-3 * m.count and m.rss > 10 * floor:

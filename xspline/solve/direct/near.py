@@ -23,6 +23,7 @@ from xspline.sums import Gram
 from xspline.sums.factor import orientations
 
 Array = NDArray[np.float64]
+ROUNDING = 64 * float(np.finfo(np.float64).eps)  # of an entry of G, relative to its diagonal
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,26 +105,42 @@ def _near(gram: Gram, frame: Frame, costs: CostModel) -> Near | None:
     rank = min(costs.max_update_rank, (ordering.bandwidth + 1) // 4)
     room = costs.update_bytes // (8 * ordering.size)
     trace = np.broadcast_to(systems.diagonal(frame).reshape(ordering.size, -1).sum(axis=0), count)
-    leaders: dict[int, Array] = {}  # the last few, with their pairs: to these others are compared
+    leaders: dict[int, tuple[Array, Array]] = {}  # the last few, to which others are compared: pairs, rounding errors
     factorised, changes = [], {}
     for system in np.argsort(-trace, kind="stable").tolist():
         pairs = systems_between(systems, system, system + 1).one_factor(frame).pairs[..., 0]
-        found = (change(leader, own, pairs, frame, min(rank, room)) for leader, own in leaders.items())
+        found = (change(leader, *own, pairs, frame, min(rank, room)) for leader, own in leaders.items())
         best = min((x for x in found if x is not None), key=lambda x: len(x.signs), default=None)
         if best is not None:
             changes[system] = best
             room -= len(best.signs)
             continue
         factorised.append(system)
-        leaders[system] = pairs
+        leaders[system] = pairs, rounding(pairs, frame)
         if len(leaders) > costs.compared_systems:
             del leaders[next(iter(leaders))]
     return Near(systems, index, tuple(factorised), changes) if changes else None
 
 
-def change(leader: int, before: Array, after: Array, frame: Frame, rank: int) -> Change | None:
-    """The difference of two pair arrays [K.., O..]; None where it has more than `rank` columns."""
-    places = np.nonzero(before != after)
+def rounding(pairs: Array, frame: Frame) -> Array:
+    """How far entries of equal masks may be apart, since blocks were cut or added up differently: [K.., O..]."""
+    count = len(frame.sizes)
+    root, out = np.sqrt(pairs[(slice(None),) * count + (0,) * count]), np.full(pairs.shape, np.inf)
+    axes = tuple(range(count))
+    for offset in np.ndindex(*frame.offsets):
+        at = (slice(None),) * count + offset
+        for flips in orientations(offset):  # |G_ij| ≤ √(G_ii G_jj) of every entry that a pair stands for
+            ends = [[-o if flip == end else 0 for o, flip in zip(offset, flips, strict=True)] for end in (False, True)]
+            bound = np.roll(root, ends[0], axes) * np.roll(root, ends[1], axes)
+            out[at] = np.minimum(out[at], bound)
+    return np.asarray(ROUNDING * out)
+
+
+def change(
+    leader: int, before: Array, noise: Array, after: Array, frame: Frame, rank: int
+) -> Change | None:
+    """The difference of two pair arrays [K.., O..] beyond noise; None where it has more than `rank` columns."""
+    places = np.nonzero(np.abs(after - before) > noise)
     count, sizes = len(frame.sizes), frame.sizes
     most = rank * math.prod(frame.offsets)  # of the features at `rank` places, far from each other
     if len(places[0]) > most * math.prod(frame.offsets):
