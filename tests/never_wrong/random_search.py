@@ -25,6 +25,7 @@ import xspline as xs
 from xspline.solve.select import SOLVERS
 
 EPS = float(np.finfo(np.float64).eps)
+LONG = 1e-17  # rounding errors of long double, and some
 SLACK = 200.0  # times the rounding errors that a first-order bound allows
 MOST = 90  # coefficients
 CERTAIN, SINGULAR = 1e-10, 1e-15  # least eigenvalue of the scaled system: surely determined, surely not
@@ -243,6 +244,8 @@ class Reference:
         What rounding errors may do to c.
     loss : float
         The same, relative, to entries of the inverse.
+    pull : float
+        The same, to the residual sum of squares, by way of c; and what the reference itself loses.
     """
 
     determined: bool | None
@@ -254,6 +257,7 @@ class Reference:
     inverse: Any = None
     error: Any = None
     loss: float = math.nan
+    pull: float = 0.0
 
 
 def reference(phi: np.ndarray, y: np.ndarray, w: np.ndarray, penalty: np.ndarray) -> Reference:
@@ -279,9 +283,10 @@ def reference(phi: np.ndarray, y: np.ndarray, w: np.ndarray, penalty: np.ndarray
     largest = float(np.sqrt(np.sum(w * (y - shift) ** 2)) + np.sqrt(np.sum(w)) * np.abs(y).max() * 1e-3)
     loss = SLACK * EPS / least
     error = loss * (largest + float(np.linalg.norm(scale * c))) / scale.astype(float)
+    pull = 2 * float(np.abs(penalty @ c) @ error) + float(w.sum()) * (LONG * float(np.abs(y).max()) / least) ** 2
     return Reference(
         True, len(y), float(np.sum(inverse * gram)), float(np.sum(w * residual**2)), float(w.sum()),
-        c.astype(float), inverse.astype(float), error, loss,
+        c.astype(float), inverse.astype(float), error, loss, pull,
     )
 
 
@@ -376,7 +381,7 @@ def _compare(case: Case, field: xs.Field[Any], members: list[Reference], rng: np
             continue
         size = space.size
         _close(summary["edf"][i], m.edf, m.loss * size, f"member {i}: edf")
-        floor = m.loss * m.rss + SLACK * EPS * m.weight * spread**2
+        floor = m.loss * m.rss + SLACK * EPS * m.weight * spread**2 + m.pull
         _close(summary["rmse"][i] ** 2 * m.weight, m.rss, floor, f"member {i}: squares")
         left = m.count - m.edf
         if left > 1e-3 * m.count and m.rss > 10 * floor:

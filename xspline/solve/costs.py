@@ -103,7 +103,7 @@ class CostModel:
     slab_systems: int = 512
     max_batched_numbers: int = 64 * 64
     min_batch: int = 32
-    min_update_flops: float = 1e7
+    min_update_flops: float = 2e6
     max_update_rank: int = 64
     update_bytes: float = 2**29
     compared_systems: int = 8
