@@ -57,9 +57,7 @@ class Case:
     what: str
 
     def fit(self, solver: str | None) -> xs.Field[Any]:
-        return xs.fit(
-            self.data, self.bases, penalty=self.penalty, weights=self.weights, solver=solver
-        )
+        return xs.fit(self.data, self.bases, penalty=self.penalty, weights=self.weights, solver=solver)
 
 
 # --- what is drawn
@@ -103,8 +101,12 @@ def _basis(rng: np.random.Generator, low: float, high: float) -> Any:
         case "uniform":
             return uniform()
         case "uneven":
-            before = low - (np.zeros(degree) if rng.random() < 0.5 else np.sort(rng.uniform(0, length, degree))[::-1])
-            after = high + (np.zeros(degree) if rng.random() < 0.5 else np.sort(rng.uniform(0, length, degree)))
+            before = low - (
+                np.zeros(degree) if rng.random() < 0.5 else np.sort(rng.uniform(0, length, degree))[::-1]
+            )
+            after = high + (
+                np.zeros(degree) if rng.random() < 0.5 else np.sort(rng.uniform(0, length, degree))
+            )
             knots = np.concatenate([before, [low], inner, [high], after])
             return xs.BSpline(knots=knots.tolist(), degree=degree, domain=(low, high))
         case "circle":
@@ -115,7 +117,9 @@ def _basis(rng: np.random.Generator, low: float, high: float) -> Any:
             edges[1:-1] += rng.uniform(-0.3, 0.3, len(edges) - 2) * (edges[1] - edges[0])
             return xs.BSpline(knots=edges.tolist(), degree=degree, period=length)
         case "fourier":
-            return xs.Fourier(int(rng.integers(1, 4)), period=length * float(rng.choice([1.0, 1.3])), domain=(low, high))
+            return xs.Fourier(
+                int(rng.integers(1, 4)), period=length * float(rng.choice([1.0, 1.3])), domain=(low, high)
+            )
         case "polynomial":
             return xs.Polynomial(int(rng.integers(0, 5)), domain=(low, high))
         case _:
@@ -129,7 +133,9 @@ def _data(
 ) -> tuple[xr.DataArray, tuple[str, ...], tuple[str, ...]]:
     """Values of a random field of the space and noise, with coordinates; dimensions of the batch, and pooled ones."""
     names, dims = space.names, {}
-    lengths = {n: int(rng.integers(max(1, k - 1), 2 * k + 4)) for n, k in zip(names, space.shape, strict=True)}
+    lengths = {
+        n: int(rng.integers(max(1, k - 1), 2 * k + 4)) for n, k in zip(names, space.shape, strict=True)
+    }
     points = int(rng.integers(max(2, space.size // 2), 4 * space.size + 6))
     match layout:
         case "grid":
@@ -137,9 +143,14 @@ def _data(
         case "points":
             dims = {n: {"p": points} for n in names}
         case "mixed":
-            dims = {n: {"p": points // space.shape[0] + 2} if j else {n: lengths[n]} for j, n in enumerate(names)}
+            dims = {
+                n: {"p": points // space.shape[0] + 2} if j else {n: lengths[n]} for j, n in enumerate(names)
+            }
         case _:
-            dims = {n: {"i": lengths[names[0]], "j": lengths[names[1]]} if j < 2 else {n: lengths[n]} for j, n in enumerate(names)}
+            dims = {
+                n: {"i": lengths[names[0]], "j": lengths[names[1]]} if j < 2 else {n: lengths[n]}
+                for j, n in enumerate(names)
+            }
     coords = {}
     for n, (low, high) in zip(names, ranges, strict=True):
         margin = 0.1 * (high - low) * (rng.random() < 0.15)  # some observations are outside the domain
@@ -155,7 +166,9 @@ def _data(
     truth = np.nan_to_num(rows @ rng.normal(size=space.size)).reshape(tuple(sizes.values()))
     values = truth + 0.1 * rng.normal(size=truth.shape)
     dtype = str(rng.choice(["float64", "float64", "float32", "int32", "int16"]))
-    values = values * float(rng.choice([1.0, 100.0, 1e-5] if dtype.startswith("float") else [20.0])) + float(rng.choice([0.0, -273.0, 1e4]))
+    values = values * float(rng.choice([1.0, 100.0, 1e-5] if dtype.startswith("float") else [20.0])) + float(
+        rng.choice([0.0, -273.0, 1e4])
+    )
     order = rng.permutation(list(sizes)).tolist()
     return xr.DataArray(values.astype(dtype), coords, tuple(sizes), "u").transpose(*order), batch, pooled
 
@@ -173,7 +186,11 @@ def _masked(
     rng: np.random.Generator, data: xr.DataArray, weights: xr.DataArray | None, batch: tuple[str, ...]
 ) -> tuple[xr.DataArray, xr.DataArray | None, str]:
     """Data with gaps, as NaN or as weights of zero, and what kind."""
-    kind = str(rng.choice(["none", "product", "static", "random", "few", "empty"], p=[0.3, 0.15, 0.15, 0.2, 0.15, 0.05]))
+    kind = str(
+        rng.choice(
+            ["none", "product", "static", "random", "few", "empty"], p=[0.3, 0.15, 0.15, 0.2, 0.15, 0.05]
+        )
+    )
     keep = xr.DataArray(np.ones(data.shape, dtype=bool), dims=data.dims)
     share = float(rng.choice([0.95, 0.8, 0.5]))
     if kind == "product":
@@ -193,7 +210,11 @@ def _masked(
     keep = keep.transpose(*data.dims)
     if data.dtype.kind == "f":
         return data.where(keep), weights, kind
-    return data, weights if kind == "none" else (keep * (1.0 if weights is None else weights)).transpose(*data.dims), kind
+    return (
+        data,
+        weights if kind == "none" else (keep * (1.0 if weights is None else weights)).transpose(*data.dims),
+        kind,
+    )
 
 
 def _penalty(rng: np.random.Generator, space: xs.Space) -> Any:
@@ -202,10 +223,18 @@ def _penalty(rng: np.random.Generator, space: xs.Space) -> Any:
     splines = {n: d for n, d in degrees.items() if d is not None}
     choices: list[Any] = [0, strength, strength, xs.Ridge(strength)]
     if splines:
-        order = int(rng.integers(1, min(2, *splines.values()) + 1)) if len(splines) > 1 else int(rng.integers(1, min(2, *splines.values(), 2) + 1))
+        order = (
+            int(rng.integers(1, min(2, *splines.values()) + 1))
+            if len(splines) > 1
+            else int(rng.integers(1, min(2, *splines.values(), 2) + 1))
+        )
         rough = xs.Roughness(strength * 1e-3, order=order)
         some = {n: float(10 ** rng.uniform(-8, -1)) for n in splines if rng.random() < 0.7}
-        choices += [rough, rough + xs.Ridge(1e-4), rough + xs.Roughness(some or {next(iter(splines)): 1e-5}, order=1)]
+        choices += [
+            rough,
+            rough + xs.Ridge(1e-4),
+            rough + xs.Roughness(some or {next(iter(splines)): 1e-5}, order=1),
+        ]
         if some:
             choices += [xs.Roughness(some, order=order)]
     return choices[int(rng.integers(len(choices)))]
@@ -245,7 +274,7 @@ class Reference:
     loss : float
         The same, relative, to entries of the inverse.
     pull : float
-        The same, to the residual sum of squares, by way of c; and what the reference itself loses.
+        The same, to the residual sum of squares.
     """
 
     determined: bool | None
@@ -283,10 +312,23 @@ def reference(phi: np.ndarray, y: np.ndarray, w: np.ndarray, penalty: np.ndarray
     largest = float(np.sqrt(np.sum(w * (y - shift) ** 2)) + np.sqrt(np.sum(w)) * np.abs(y).max() * 1e-3)
     loss = SLACK * EPS / least
     error = loss * (largest + float(np.linalg.norm(scale * c))) / scale.astype(float)
-    pull = 2 * float(np.abs(penalty @ c) @ error) + float(w.sum()) * (LONG * float(np.abs(y).max()) / least) ** 2
+    # By c; by functions that add up to one but for rounding errors; by long double; by what cancels.
+    rss, total, top = float(np.sum(w * residual**2)), float(w.sum()), float(np.abs(y).max())
+    apart = 30 * EPS * top * math.sqrt(total)
+    pull = 2 * float(np.abs(penalty @ c) @ error) + apart * (apart + 2 * math.sqrt(rss))
+    centred = scale * (inverse @ (phi.T @ (w * (y - shift))))
+    pull += total * (LONG * top / least) ** 2 + SLACK * EPS * float(centred @ centred)
     return Reference(
-        True, len(y), float(np.sum(inverse * gram)), float(np.sum(w * residual**2)), float(w.sum()),
-        c.astype(float), inverse.astype(float), error, loss, pull,
+        True,
+        len(y),
+        float(np.sum(inverse * gram)),
+        rss,
+        total,
+        c.astype(float),
+        inverse.astype(float),
+        error,
+        loss,
+        pull,
     )
 
 
@@ -353,13 +395,21 @@ def _compare(case: Case, field: xs.Field[Any], members: list[Reference], rng: np
         return flat.reshape(*flat.shape[: len(first)], -1)
 
     count = 6
-    labels = {n: rng.uniform(*f.domain, count) if f.domain else rng.uniform(0, 1, count) for n, f in zip(space.names, space.features, strict=True)}
+    labels = {
+        n: rng.uniform(*f.domain, count) if f.domain else rng.uniform(0, 1, count)
+        for n, f in zip(space.names, space.features, strict=True)
+    }
     at = xr.Dataset(coords={n: ("target", x) for n, x in labels.items()})
     target = xr.DataArray(np.zeros(count), at.coords, "target")
-    order = {n: 0 if f.max_order is None else min(1, f.max_order) for n, f in zip(space.names, space.features, strict=True)}
+    order = {
+        n: 0 if f.max_order is None else min(1, f.max_order)
+        for n, f in zip(space.names, space.features, strict=True)
+    }
     along = next((n for n in space.names if order[n]), None)
     c = by_member(field.coefficients, *(f"{n}_basis" for n in space.names)).reshape(space.size, -1)
-    answers: list[tuple[np.ndarray, np.ndarray]] = [(_rows(target, space), by_member(field.predict(at), "target"))]
+    answers: list[tuple[np.ndarray, np.ndarray]] = [
+        (_rows(target, space), by_member(field.predict(at), "target"))
+    ]
     if along is not None:
         rows = _rows(target, space, [int(n == along) for n in space.names])
         answers.append((rows, by_member(field.derivative(at, {along: 1}), "target")))
@@ -369,7 +419,9 @@ def _compare(case: Case, field: xs.Field[Any], members: list[Reference], rng: np
     errors = None if iterated else by_member(field.stderr(at), "target")
     for i, m in enumerate(members):
         known = bool(np.isfinite(c[:, i]).all())
-        assert m.determined is None or m.determined == known, f"member {i}: determined {m.determined}, found {known}"
+        assert m.determined is None or m.determined == known, (
+            f"member {i}: determined {m.determined}, found {known}"
+        )
         assert int(summary["count"][i]) == m.count, f"member {i}: count {summary['count'][i]} of {m.count}"
         if not m.determined:
             continue
@@ -399,7 +451,9 @@ def _close(found: Any, expected: Any, allowed: Any, what: str) -> None:
     wrong = np.abs(np.asarray(found) - expected) - allowed
     if not (wrong <= 0).all():
         worst = np.nanmax(np.abs(np.asarray(found) - expected))
-        raise AssertionError(f"{what}: off by {worst:.3g}, allowed {np.max(allowed):.3g}, of {np.max(np.abs(expected)):.3g}")
+        raise AssertionError(
+            f"{what}: off by {worst:.3g}, allowed {np.max(allowed):.3g}, of {np.max(np.abs(expected)):.3g}"
+        )
 
 
 def run(seed: int, number: int) -> str:
@@ -415,7 +469,9 @@ def run(seed: int, number: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--seed", type=int, default=0)

@@ -15,14 +15,23 @@ from .cases import Case, close, coordinates_of, on, space_of, weights_of
 
 NEAR = on(min_update_flops=0.0, max_batched_numbers=0)
 APART = on(min_update_flops=np.inf, max_batched_numbers=0)
-SPACES = [("cubic", "cubic"), ("circle", "uneven"), ("short circle", "linear"), ("cubic", "season"), ("cubic",)]
+SPACES = [
+    ("cubic", "cubic"),
+    ("circle", "uneven"),
+    ("short circle", "linear"),
+    ("cubic", "season"),
+    ("cubic",),
+]
 MEMBERS = 9
 
 
 def nearly_equal(kinds: tuple[str, ...], seed: int, taken: int = 2) -> tuple[Case, Gram]:
     """Members whose weights are those of the first but for a few places, and two that are the first again."""
     rng, space = np.random.default_rng(seed), space_of(*kinds)
-    xs = tuple(np.sort(np.concatenate([x, rng.random(4 * k)])) for x, k in zip(coordinates_of(space, rng), space.shape, strict=True))
+    xs = tuple(
+        np.sort(np.concatenate([x, rng.random(4 * k)]))
+        for x, k in zip(coordinates_of(space, rng), space.shape, strict=True)
+    )
     shape = tuple(map(len, xs))
     w = np.repeat(((rng.random(shape) < 0.9) * weights_of(shape, rng))[..., None], MEMBERS, axis=-1)
     flat = w.reshape(-1, MEMBERS)

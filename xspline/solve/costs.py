@@ -42,6 +42,10 @@ class CostModel:
         Vectors of P numbers that conjugate gradients and products hold, about. Counted in the code.
     dense_matrices : int
         Matrices that a dense solver works with: a system, its root and its inverse.
+    result_vectors : int
+        Vectors of P numbers beside a solver: right-hand sides, solutions, residuals. Counted in the code.
+    search_vectors : int
+        The same of a search: `search_columns`, what they are multiplied by, and what solves make of them. Counted.
     searched_solvers : int
         Solvers that a search for the smoothing holds at a time: of its last two points and of a trial.
     threaded_flops : float
@@ -66,6 +70,27 @@ class CostModel:
         Bytes of the solves for such differences that are kept. Chosen.
     compared_systems : int
         Factorised systems that another one is compared with. Chosen.
+    flops_per_second : float
+        Flops of LAPACK in a second of one core. Measured: factorisations and inverses of bands within a choice by REML,
+        P = 50 to 11,008 (Xeon, 2.5 GHz).
+    column_flops_per_second : float
+        The same of solves with some dozens of right-hand sides, which wait for memory. Measured there.
+    pairs_per_second : float
+        Entries of G that a solve with λ given multiplies out, brings into a band and takes residuals with in a second.
+        Measured there: 3e6 to 8e6.
+    step_seconds : float
+        What a step of a search takes whatever the size. Measured there: P = 50.
+    search_steps : int
+        Factorisations that a search takes. Measured there: 4 to 7.
+    search_columns : int
+        Right-hand sides of a step: draws for the Hessian, and twice as many that follow from them. Counted in the code.
+    estimated_solves : float
+        Solves whose time an estimated search takes. Measured (`python -m benchmarks smoothing`): 13.5 at P = 10,648,
+        14.4 at 195,112.
+    values_per_second : float
+        Values of a grid that one core sums in a second. Measured: 0.9e8 to 4e8.
+    rows_per_second : float
+        Rows of one coordinate that are located and summed in a second, of points one for each. Measured: 0.8e7 to 1.3e7.
     serial_product_flops : float
         Flops of a matrix along one axis of a grid that are not worth a second thread. Estimate.
     coarse_start_flops : float
@@ -95,6 +120,8 @@ class CostModel:
     spectral_vectors: int = 9
     iterative_vectors: int = 18
     dense_matrices: int = 3
+    result_vectors: int = 12
+    search_vectors: int = 224
     searched_solvers: int = 3
     threaded_flops: float = 1e9
     parallel_bytes: float = 1.5 * GIB
@@ -107,6 +134,15 @@ class CostModel:
     max_update_rank: int = 64
     update_bytes: float = 2**29
     compared_systems: int = 8
+    flops_per_second: float = 2.2e10
+    column_flops_per_second: float = 2.5e9
+    pairs_per_second: float = 4.5e6
+    step_seconds: float = 0.006
+    search_steps: int = 6
+    search_columns: int = 96
+    estimated_solves: float = 14.0
+    values_per_second: float = 1.5e8
+    rows_per_second: float = 1e7
     serial_product_flops: float = 1e7
     coarse_start_flops: float = 1e9
     close_search_flops: float = 3e10

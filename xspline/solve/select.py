@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from xspline.solve.costs import GIB
+from xspline.solve.costs import GIB, CostModel
 from xspline.solve.direct.band import Ordering, narrowest
 from xspline.solve.direct.near import Near, near
 from xspline.solve.errors import TooLargeError
@@ -49,6 +49,10 @@ class Choice:
         Whether it knows the inverse; others iterate, estimate traces and give no error bars.
     on_gpu : bool
         Whether it factorises on a GPU; then `nbytes` are those that the host needs to say why it is singular.
+    kept : int
+        Of the bytes those of the factorisation itself, which a search for the smoothing holds several times.
+    searched : bool
+        Whether λ is searched for; then `nbytes` are those of the search, `operations` those of one factorisation.
     memory_refusal : str
         Why there is no memory for an exact solver in its place; empty where memory did not decide.
     """
@@ -59,7 +63,36 @@ class Choice:
     operations: float
     exact: bool = True
     on_gpu: bool = False
+    kept: int = 0
+    searched: bool = False
     memory_refusal: str = ""
+
+    def in_search(self, size: int, costs: CostModel) -> Choice:
+        """The same solver within a search for the smoothing of P coefficients."""
+        more = (costs.searched_solvers - 1) * (self.kept or self.nbytes) + 8 * costs.search_vectors * size
+        return replace(self, searched=True, nbytes=self.nbytes + more)
+
+    def seconds(self, frame: Frame, systems: int, costs: CostModel) -> float:
+        """About how long it takes one core to choose λ, where that is searched for, and to solve.
+
+        Parameters
+        ----------
+        frame : Frame
+        systems : int
+            Systems like the one that it was chosen for.
+        costs : CostModel
+        """
+        size, factorising = math.prod(frame.sizes), systems * self.operations / costs.flops_per_second
+        if not self.searched:
+            pairs = systems * size * math.prod(frame.offsets)
+            return costs.step_seconds + pairs / costs.pairs_per_second + factorising
+        if not self.exact:
+            return costs.estimated_solves * factorising
+        # A factor of a band has √(P · operations) entries; a column takes four operations with each of them.
+        entries = systems * math.sqrt(size * self.operations)
+        columns = 4.0 * costs.search_columns * entries / costs.column_flops_per_second
+        # An inverse takes twice the operations of a factorisation.
+        return costs.search_steps * (costs.step_seconds + 3 * factorising + columns)
 
 
 def candidates(
@@ -189,12 +222,13 @@ class _Structure:
             return "the penalty does not share the eigenvectors of the factors"
         return "weights or gaps differ within the batch"
 
-    def band_bytes(self, systems: int, ordering: Ordering) -> int:
-        """Of bands and of the pairs of their inverses, as far as they are kept, and of those in the making."""
+    def band_bytes(self, systems: int, ordering: Ordering) -> tuple[int, int]:
+        """Of bands and of the pairs of their inverses: as far as they are kept, and with those in the making."""
         band = 8 * ordering.size * (ordering.bandwidth + 1)
         pairs = 8 * ordering.size * math.prod(ordering.frame.offsets)
         working = side_by_side(systems, ordering, self.resources) * (band + 2 * pairs)
-        return int(min(systems * (band + pairs), self.kept)) + working
+        kept = int(min(systems * (band + pairs), self.kept))
+        return kept, kept + working
 
     # --- what each solver of `SOLVERS` proposes, if it takes the system
 
@@ -234,25 +268,29 @@ class _Structure:
             "eigenvalues of the other factors"
         )
         operations = _eigen_operations(others) + systems * _band_operations(ordering)
-        nbytes = 8 * 2 * sum(k * k for k in others) + self.band_bytes(systems, ordering)
-        return Choice("separable", reason, nbytes, operations)
+        kept, nbytes = self.band_bytes(systems, ordering)
+        nbytes += 8 * 2 * sum(k * k for k in others)
+        return Choice("separable", reason, nbytes, operations, kept=kept)
 
     def banded(self) -> Choice:
         ordering = self.ordering
         reason = f"{self.general_reason}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
-        nbytes = self.band_bytes(self.factorised, ordering) + 8 * self.corrected * ordering.size
+        kept, nbytes = (
+            x + 8 * self.corrected * ordering.size for x in self.band_bytes(self.factorised, ordering)
+        )
         operations = self.factorised * _band_operations(ordering)
         operations += 4.0 * self.corrected * ordering.size * (ordering.bandwidth + 1)
-        return Choice("banded", reason, nbytes, operations)
+        return Choice("banded", reason, nbytes, operations, kept=kept)
 
     def dense(self) -> Choice:
         """A full matrix; on a GPU if it fits there and is worth the transfer."""
         size, systems, costs = self.ordering.size, self.factorised, self.resources.costs
         reason = f"a bandwidth of {self.ordering.bandwidth} is wide for {size} coefficients"
-        nbytes = int(min(systems * 8 * size**2, self.kept)) + costs.dense_matrices * 8 * size**2
-        nbytes += 8 * self.corrected * size
+        kept = int(min(systems * 8 * size**2, self.kept)) + 8 * self.corrected * size
+        # One is made symmetric on the host, and scaled.
+        nbytes = kept + (costs.dense_matrices + 2) * 8 * size**2
         own = systems * size**3 / 3 + 2.0 * self.corrected * size**2
-        choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, own)
+        choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, own, kept=kept)
         operations = systems * costs.transfer_flops + choice.operations / costs.gpu_speedup
         if gpu_room(self.resources, size) < 8 * size**2 or operations >= choice.operations:
             return choice
@@ -274,7 +312,7 @@ class _Structure:
             f"{self.general_reason}; a bandwidth of {self.ordering.bandwidth} over {size} coefficients would "
             "take longer than iterations"
         )
-        nbytes = int(LEVELS * systems * (4 * numbers + 8 * pairs)) + 3 * 8 * pairs
+        nbytes = int(LEVELS * systems * (4 * numbers + 8 * pairs)) + 4 * 8 * pairs
         operations *= costs.flop_penalty * LEVELS * systems
         return Choice(ITERATIVE, reason, nbytes, operations, exact=False)
 

@@ -217,7 +217,9 @@ def _digests(gram: Gram) -> list[bytes]:
         flat = np.broadcast_to(factor.pairs, (*factor.pairs.shape[: 2 * len(factor.axes)], *gram.batch))
         flat = flat.reshape(-1, len(digests))
         for first in range(0, len(flat), HASHED):
-            for digest, column in zip(digests, np.ascontiguousarray(flat[first : first + HASHED].T), strict=True):
+            for digest, column in zip(
+                digests, np.ascontiguousarray(flat[first : first + HASHED].T), strict=True
+            ):
                 digest.update(column)
     return [digest.digest() for digest in digests]
 

@@ -78,7 +78,9 @@ class LowRank(DirectSystem):
         # For each system the number of the factorised one that answers for it.
         place = {system: i for i, system in enumerate(factorised)}
         systems = range(len(place) + len(self.corrections))
-        self.place = np.array([place[near.changes[s].leader if s in self.corrections else s] for s in systems])
+        self.place = np.array(
+            [place[near.changes[s].leader if s in self.corrections else s] for s in systems]
+        )
 
     def _corrections(self, changes: dict[int, Change], factorised: list[int]) -> dict[int, Correction]:
         """Those of the systems of which the factorised ones tell enough."""

@@ -105,7 +105,9 @@ def _near(gram: Gram, frame: Frame, costs: CostModel) -> Near | None:
     rank = min(costs.max_update_rank, (ordering.bandwidth + 1) // 4)
     room = costs.update_bytes // (8 * ordering.size)
     trace = np.broadcast_to(systems.diagonal(frame).reshape(ordering.size, -1).sum(axis=0), count)
-    leaders: dict[int, tuple[Array, Array]] = {}  # the last few, to which others are compared: pairs, rounding errors
+    leaders: dict[
+        int, tuple[Array, Array]
+    ] = {}  # the last few, to which others are compared: pairs, rounding errors
     factorised, changes = [], {}
     for system in np.argsort(-trace, kind="stable").tolist():
         pairs = systems_between(systems, system, system + 1).one_factor(frame).pairs[..., 0]
@@ -130,15 +132,16 @@ def rounding(pairs: Array, frame: Frame) -> Array:
     for offset in np.ndindex(*frame.offsets):
         at = (slice(None),) * count + offset
         for flips in orientations(offset):  # |G_ij| ≤ √(G_ii G_jj) of every entry that a pair stands for
-            ends = [[-o if flip == end else 0 for o, flip in zip(offset, flips, strict=True)] for end in (False, True)]
+            ends = [
+                [-o if flip == end else 0 for o, flip in zip(offset, flips, strict=True)]
+                for end in (False, True)
+            ]
             bound = np.roll(root, ends[0], axes) * np.roll(root, ends[1], axes)
             out[at] = np.minimum(out[at], bound)
     return np.asarray(ROUNDING * out)
 
 
-def change(
-    leader: int, before: Array, noise: Array, after: Array, frame: Frame, rank: int
-) -> Change | None:
+def change(leader: int, before: Array, noise: Array, after: Array, frame: Frame, rank: int) -> Change | None:
     """The difference of two pair arrays [K.., O..] beyond noise; None where it has more than `rank` columns."""
     places = np.nonzero(np.abs(after - before) > noise)
     count, sizes = len(frame.sizes), frame.sizes

@@ -222,9 +222,10 @@ def choice_for(
     except ValueError as error:
         if iterative is None:
             raise
-        return replace(iterative, memory_refusal=error.cause if isinstance(error, TooLargeError) else "")
+        refusal = error.cause if isinstance(error, TooLargeError) else ""
+        return replace(iterative, memory_refusal=refusal).in_search(space.size, resources.costs)
     costly = exact.operations > resources.costs.max_exact_reml_flops
-    return exact if iterative is None or not costly else iterative
+    return (exact if iterative is None or not costly else iterative).in_search(space.size, resources.costs)
 
 
 class Bounds(NamedTuple):
