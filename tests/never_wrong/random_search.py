@@ -2,7 +2,7 @@
 
     python -m tests.never_wrong.random_search --cases 2000 --seed 0
 
-prints what came of the cases, and each that disagrees with the line that repeats it. A case is drawn from its number alone.
+prints what came of the cases, and each that disagrees with what it was. A case is drawn from seed and number alone.
 The reference forms all rows of Φ, adds them up in long double, and knows nothing of blocks, masks, layouts or solvers.
 """
 
@@ -83,8 +83,8 @@ def draw(seed: int, number: int) -> Case:
     if chunked:
         data = data.chunk({d: int(rng.integers(1, n + 1)) for d, n in data.sizes.items()})
     what = (
-        f"{layout} {dict(data.sizes)} {data.dtype}{' chunked' * chunked}, batch {batch}, pooled {pooled}, mask {mask}, weights "
-        f"{None if weights is None else weights.dims}, penalty {penalty!r}, solver {solver}, {bases}"
+        f"{layout} {dict(data.sizes)} {data.dtype}{' chunked' * chunked}, batch {batch}, pooled {pooled}, mask {mask}, "
+        f"weights {None if weights is None else weights.dims}, penalty {penalty!r}, solver {solver}, {bases}"
     )
     return Case(data, {**bases, **dict.fromkeys(pooled)}, batch, weights, penalty, solver, what)
 

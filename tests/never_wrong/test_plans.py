@@ -83,7 +83,7 @@ SOLVES = {
 def test_the_memory_of_a_plan_holds(solve: str) -> None:
     values, bases, penalty, solver, gaps = SOLVES[solve]
     names = list(bases)
-    small = {name: 6 for name in names}
+    small = dict.fromkeys(names, 6)
     values[tuple(slice(None, None, 3) for _ in names)].spline.fit(
         small, penalty=penalty, solver=solver
     )  # compiles

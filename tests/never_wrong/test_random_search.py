@@ -1,4 +1,4 @@
-"""Random fits against a dense reference in long double: 50 here, thousands by `python -m tests.never_wrong.random_search`."""
+"""Random fits against a dense reference: 50 here, thousands by `python -m tests.never_wrong.random_search`."""
 
 from __future__ import annotations
 

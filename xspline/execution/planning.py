@@ -47,8 +47,8 @@ class Row:
     moved_bytes : of all partial sums that one task hands to another.
     memory_bytes : projected peak per worker thread, above an idle worker whose kernels are compiled.
     solver, reason, solver_bytes : of the solve, which runs where `fit` was called.
-    seconds : about how long the call takes one core: sums, the choice of the penalty and the solve; reading is not in it,
-        nor compiling.
+    seconds : about how long the call takes one core: sums, the choice of the penalty and the solve, without reading and
+        compiling.
     """
 
     mask: str
@@ -171,9 +171,11 @@ def _times(shape: Sequence[int]) -> str:
 
 
 _HEAD = ("mask", "G", "statistics", "moved", "memory per thread", "solver", "solver memory", "time")
-_NOTE = (
-    "Moved: sums that tasks hand to tasks. Memory: above an idle worker; the solve runs where fit was called.\n"
-    "Time: of one core, to sum the values, choose the penalty and solve; reading and compiling come on top."
+_NOTE = "\n".join(
+    [
+        "Moved: sums that tasks hand to tasks. Memory: above an idle worker; the solve runs where fit was called.",
+        "Time: of one core, to sum the values, choose the penalty and solve; reading and compiling come on top.",
+    ]
 )
 
 

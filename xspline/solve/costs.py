@@ -42,10 +42,8 @@ class CostModel:
         Vectors of P numbers that conjugate gradients and products hold, about. Counted in the code.
     dense_matrices : int
         Matrices that a dense solver works with: a system, its root and its inverse.
-    result_vectors : int
-        Vectors of P numbers beside a solver: right-hand sides, solutions, residuals. Counted in the code.
-    search_vectors : int
-        The same of a search: `search_columns`, what they are multiplied by, and what solves make of them. Counted.
+    result_vectors, search_vectors : int
+        Vectors of P numbers beside a solver (right-hand sides, solutions, residuals), and in a search. Counted.
     searched_solvers : int
         Solvers that a search for the smoothing holds at a time: of its last two points and of a trial.
     threaded_flops : float
@@ -64,33 +62,27 @@ class CostModel:
     min_update_flops : float
         Flops of a factorisation from which systems of a batch that differ little are looked for. Chosen.
     max_update_rank : int
-        Observations, about, in which a system may differ from one whose factorisation it uses; where a band is narrow, a
-        quarter of its width, since a solve for each of them has to cost less than a factorisation. Chosen.
+        Observations, about, in which a system may differ from one whose factorisation it uses; where a band is narrow,
+        a quarter of its width, since a solve for each of them has to cost less than a factorisation. Chosen.
     update_bytes : float
         Bytes of the solves for such differences that are kept. Chosen.
     compared_systems : int
         Factorised systems that another one is compared with. Chosen.
-    flops_per_second : float
-        Flops of LAPACK in a second of one core. Measured: factorisations and inverses of bands within a choice by REML,
-        P = 50 to 11,008 (Xeon, 2.5 GHz).
-    column_flops_per_second : float
-        The same of solves with some dozens of right-hand sides, which wait for memory. Measured there.
+    flops_per_second, column_flops_per_second : float
+        Flops of LAPACK in a second of one core, and those of solves with some dozens of columns, which wait for
+        memory. Measured: choices by REML with bands, P = 50 to 11,008 (Xeon, 2.5 GHz); so are the next four.
     pairs_per_second : float
-        Entries of G that a solve with λ given multiplies out, brings into a band and takes residuals with in a second.
-        Measured there: 3e6 to 8e6.
-    step_seconds : float
-        What a step of a search takes whatever the size. Measured there: P = 50.
-    search_steps : int
-        Factorisations that a search takes. Measured there: 4 to 7.
+        Entries of G that a solve with λ given multiplies out, brings into a band and takes residuals with: 3e6 to 8e6.
+    step_seconds, search_steps : float
+        What a step of a search takes whatever the size, and how many it takes: 4 to 7.
     search_columns : int
         Right-hand sides of a step: draws for the Hessian, and twice as many that follow from them. Counted in the code.
     estimated_solves : float
         Solves whose time an estimated search takes. Measured (`python -m benchmarks smoothing`): 13.5 at P = 10,648,
         14.4 at 195,112.
-    values_per_second : float
-        Values of a grid that one core sums in a second. Measured: 0.9e8 to 4e8.
-    rows_per_second : float
-        Rows of one coordinate that are located and summed in a second, of points one for each. Measured: 0.8e7 to 1.3e7.
+    values_per_second, rows_per_second : float
+        Values of a grid that one core sums in a second (measured: 0.9e8 to 4e8), and rows of a coordinate that it
+        locates, one for each point (0.8e7 to 1.3e7).
     serial_product_flops : float
         Flops of a matrix along one axis of a grid that are not worth a second thread. Estimate.
     coarse_start_flops : float
@@ -133,7 +125,7 @@ class CostModel:
     min_update_flops: float = 2e6
     max_update_rank: int = 64
     update_bytes: float = 2**29
-    compared_systems: int = 8
+    compared_systems: int = 4
     flops_per_second: float = 2.2e10
     column_flops_per_second: float = 2.5e9
     pairs_per_second: float = 4.5e6

@@ -73,15 +73,7 @@ class Choice:
         return replace(self, searched=True, nbytes=self.nbytes + more)
 
     def seconds(self, frame: Frame, systems: int, costs: CostModel) -> float:
-        """About how long it takes one core to choose λ, where that is searched for, and to solve.
-
-        Parameters
-        ----------
-        frame : Frame
-        systems : int
-            Systems like the one that it was chosen for.
-        costs : CostModel
-        """
+        """About how long one core takes to solve so many systems, and first to choose λ where that is searched for."""
         size, factorising = math.prod(frame.sizes), systems * self.operations / costs.flops_per_second
         if not self.searched:
             pairs = systems * size * math.prod(frame.offsets)
@@ -190,14 +182,9 @@ class _Structure:
         return near(self.gram, self.frame, self.resources.costs)
 
     @property
-    def factorised(self) -> int:
-        """Number of systems that a direct solver factorises."""
-        return self.systems if self.near is None else len(self.near.leaders)
-
-    @property
-    def corrected(self) -> int:
-        """Right-hand sides of P numbers by which it answers for the others."""
-        return 0 if self.near is None else self.near.rank
+    def factorised(self) -> tuple[int, int]:
+        """Number of systems that a direct solver factorises, and of right-hand sides by which it answers for others."""
+        return (self.systems, 0) if self.near is None else (len(self.near.leaders), self.near.rank)
 
     @cached_property
     def has_ridge(self) -> bool:
@@ -213,7 +200,7 @@ class _Structure:
     def general_reason(self) -> str:
         """Why a system does not fall into smaller ones."""
         if self.near is not None:
-            return f"gaps or weights of {self.systems} systems differ in few places, and {self.factorised} are factorised"
+            return f"{self.systems} systems differ in few gaps or weights, and {self.factorised[0]} are factorised"
         if len(self.gram.terms) > 1:
             return f"a sum of {len(self.gram.terms)} products has no common eigenvectors"
         if sum(bool(f.axes) for f in self.gram.terms[0]) == 1:
@@ -275,21 +262,20 @@ class _Structure:
     def banded(self) -> Choice:
         ordering = self.ordering
         reason = f"{self.general_reason}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
-        kept, nbytes = (
-            x + 8 * self.corrected * ordering.size for x in self.band_bytes(self.factorised, ordering)
-        )
-        operations = self.factorised * _band_operations(ordering)
-        operations += 4.0 * self.corrected * ordering.size * (ordering.bandwidth + 1)
+        systems, columns = self.factorised
+        kept, nbytes = (x + 8 * columns * ordering.size for x in self.band_bytes(systems, ordering))
+        operations = systems * _band_operations(ordering)
+        operations += 4.0 * columns * ordering.size * (ordering.bandwidth + 1)
         return Choice("banded", reason, nbytes, operations, kept=kept)
 
     def dense(self) -> Choice:
         """A full matrix; on a GPU if it fits there and is worth the transfer."""
-        size, systems, costs = self.ordering.size, self.factorised, self.resources.costs
+        size, (systems, columns), costs = self.ordering.size, self.factorised, self.resources.costs
         reason = f"a bandwidth of {self.ordering.bandwidth} is wide for {size} coefficients"
-        kept = int(min(systems * 8 * size**2, self.kept)) + 8 * self.corrected * size
+        kept = int(min(systems * 8 * size**2, self.kept)) + 8 * columns * size
         # One is made symmetric on the host, and scaled.
         nbytes = kept + (costs.dense_matrices + 2) * 8 * size**2
-        own = systems * size**3 / 3 + 2.0 * self.corrected * size**2
+        own = systems * size**3 / 3 + 2.0 * columns * size**2
         choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, own, kept=kept)
         operations = systems * costs.transfer_flops + choice.operations / costs.gpu_speedup
         if gpu_room(self.resources, size) < 8 * size**2 or operations >= choice.operations:

@@ -192,9 +192,7 @@ def _system(
         room = min(room, gpu_room(resources, space.size))
     else:
         resources = replace(resources, gpu=None)
-
-    def direct(systems: Gram) -> Direct:
-        return Direct(systems, penalty, frame, dense=name == "dense", room=room, resources=resources)
-
     differences = near(gram, frame, resources.costs)
-    return direct(gram) if differences is None else LowRank(differences, penalty, frame, direct)
+    if differences is not None:
+        return LowRank(differences, penalty, frame, dense=name == "dense", room=room, resources=resources)
+    return Direct(gram, penalty, frame, dense=name == "dense", room=room, resources=resources)

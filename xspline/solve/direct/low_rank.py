@@ -13,39 +13,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.direct.cholesky import Array, tolerance
+from xspline.solve.direct.cholesky import Array
+from xspline.solve.direct.cholesky import tolerance as least_pivot
 from xspline.solve.direct.near import Change, Near
 from xspline.solve.direct.solver import Direct
-from xspline.solve.system import DirectSystem, columns_of
+from xspline.solve.system import columns_of
 from xspline.spaces import Frame
 from xspline.sums import Gram, outer_pairs
 
-LEAST = 1e-2  # of 1 + m and 1 / (1 + m): two digits of sixteen may be lost
+LEAST = 1e-2  # of 1 + m, and of one over another: two digits of sixteen may be lost
 
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """What tells A_k⁻¹ from A⁻¹.
+    """What tells A_k⁻¹ from A⁻¹: m [r], Y [P, r] in the order of the Space, N [n, r] in the rows that are not zero."""
 
-    Parameters
-    ----------
-    rows : ndarray of int, [n]
-        Where N is not zero.
-    y : ndarray, [P, r]
-        Y, in the order of the Space.
-    n : ndarray, [n, r]
-        N.
-    m : ndarray, [r]
-    """
-
-    rows: NDArray[np.int64]
+    m: Array
     y: Array
     n: Array
-    m: Array
+    rows: NDArray[np.int64]
 
     @property
     def weights(self) -> Array:
@@ -53,135 +44,103 @@ class Correction:
         return np.asarray(self.m / (1 + self.m))
 
 
-class LowRank(DirectSystem):
-    """The different systems of a batch, some factorised and the others as corrections of these.
+class LowRank(Direct):
+    """The different systems of a batch, some factorised and the others as corrections; parameters as of `Direct`."""
 
-    Parameters
-    ----------
-    near : Near
-    penalty : Gram
-        Λ without batch axes.
-    frame : Frame
-    direct : callable
-        Makes the solver of some systems, a Gram with one batch axis.
-    """
-
-    def __init__(self, near: Near, penalty: Gram, frame: Frame, direct: Callable[[Gram], Direct]) -> None:
-        self.frame, self.penalty, self.index = frame, penalty, near.index
+    def __init__(self, near: Near, penalty: Gram, frame: Frame, **options: Any) -> None:
         factorised = list(near.leaders)
-        self.base = direct(near.only(factorised))
+        super().__init__(near.only(factorised), penalty, frame, **options)
         self.corrections = self._corrections(near.changes, factorised)
         apart = sorted(near.changes.keys() - self.corrections.keys())
         if apart:
             factorised += apart
-            self.base = direct(near.only(factorised))
-        # For each system the number of the factorised one that answers for it.
+            super().__init__(near.only(factorised), penalty, frame, **options)
+        self.systems, self.lambdas = near.index, penalty
+        # Who answers for each batch member before corrections.
         place = {system: i for i, system in enumerate(factorised)}
-        systems = range(len(place) + len(self.corrections))
-        self.place = np.array(
-            [place[near.changes[s].leader if s in self.corrections else s] for s in systems]
+        leaders = {k: near.changes[k].leader for k in self.corrections}
+        self.index = np.array([place[leaders.get(k, k)] for k in near.index.ravel().tolist()]).reshape(
+            near.index.shape
         )
 
     def _corrections(self, changes: dict[int, Change], factorised: list[int]) -> dict[int, Correction]:
         """Those of the systems of which the factorised ones tell enough."""
-        own = [[k for k, change in changes.items() if change.leader == leader] for leader in factorised]
-        ranks = [[len(changes[k].signs) for k in group] for group in own]
-        size = int(np.prod(self.frame.sizes))
-        rhs = np.zeros((size, max(map(sum, ranks)), len(factorised)))
-        starts = {}
-        for place, group in enumerate(own):
-            start = 0
-            for k in group:
-                vectors = changes[k].vectors
-                starts[k] = place, slice(start, start + vectors.shape[1])
-                rhs[changes[k].rows, starts[k][1], place] = vectors
-                start += vectors.shape[1]
-        solved = self.base.solve(rhs.reshape(*self.frame.sizes, *rhs.shape[1:])).reshape(rhs.shape)
-        out, pivot = {}, self.base.verdicts.pivot
-        for k, (place, columns) in starts.items():
-            if self.base.determined[place]:
-                found = correction(changes[k], solved[:, columns, place])
-                spread = (1 + found.m.min(initial=0.0)) / (1 + found.m.max(initial=0.0))
+        places = {k: factorised.index(change.leader) for k, change in changes.items()}
+        columns, used = {}, [0] * len(factorised)  # of each leader, side by side
+        for k, place in places.items():
+            columns[k] = slice(used[place], used[place] + len(changes[k].signs))
+            used[place] = columns[k].stop
+        rhs = np.zeros((self.ordering.size, max(used), len(factorised)))
+        for k, place in places.items():
+            rhs[changes[k].rows, columns[k], place] = changes[k].vectors
+        solved = super().solve(rhs.reshape(*self.frame.sizes, *rhs.shape[1:])).reshape(rhs.shape)
+        out, verdicts = {}, [slab.verdict for slab in self.slabs]
+        for k, place in places.items():
+            verdict = verdicts[place]
+            if verdict is not None and verdict.determined.all():
+                own = correction(changes[k], solved[:, columns[k], place])
+                spread = (1 + own.m.min(initial=0.0)) / (1 + own.m.max(initial=0.0))
                 # Pivots of A_k are at least that share of those of A.
-                if spread > LEAST and spread * pivot[place] > tolerance(size):
-                    out[k] = found
+                if spread > LEAST and spread * verdict.pivot.min() > least_pivot(self.ordering.size):
+                    out[k] = own
         return out
-
-    @property
-    def determined(self) -> NDArray[np.bool_]:
-        return np.asarray(self.base.determined[self.place][self.index])
-
-    @property
-    def weakest(self) -> int:
-        return self.base.weakest
 
     @property
     def nbytes(self) -> int:
-        return self.base.nbytes + sum(c.y.nbytes + c.n.nbytes for c in self.corrections.values())
+        return super().nbytes + sum(c.y.nbytes + c.n.nbytes for c in self.corrections.values())
 
     def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
-        columns, which, shape = columns_of(rhs, self.frame.sizes, self.index)
-        out, flat = self._by_base(columns, which, self.base.solve), columns.reshape(-1, len(which))
+        out = np.ascontiguousarray(super().solve(rhs))
+        columns, which, _ = columns_of(rhs, self.frame.sizes, self.systems)
+        flat, solved = columns.reshape(-1, len(which)), out.reshape(-1, len(which))
         for k, c in self.corrections.items():
             own = which == k
-            out[:, own] -= c.y @ (c.weights[:, None] * (c.y.T @ flat[:, own]))
-        return out.reshape(shape)
+            solved[:, own] -= c.y @ (c.weights[:, None] * (c.y.T @ flat[:, own]))
+        return out
 
     def apply_inverse_sqrt(self, z: Array) -> Array:
-        columns, which, shape = columns_of(z, self.frame.sizes, self.index)
-        out = self._by_base(columns, which, self.base.apply_inverse_sqrt)
+        out = np.ascontiguousarray(super().apply_inverse_sqrt(z))
+        _, which, _ = columns_of(z, self.frame.sizes, self.systems)
+        drawn = out.reshape(-1, len(which))
         for k, c in self.corrections.items():
-            own = which == k
-            shrunk = (1 / np.sqrt(1 + c.m) - 1)[:, None]
-            out[:, own] += c.y @ (shrunk * (c.n.T @ out[np.ix_(c.rows, own)]))
-        return out.reshape(shape)
-
-    def _by_base(self, columns: Array, which: NDArray[np.intp], answer: Callable[[Array], Array]) -> Array:
-        """Answers of the factorised systems, [P, n], to columns [K.., n] of some systems."""
-        sizes, count = self.frame.sizes, len(self.base.index)
-        places = self.place[which]
-        own = [np.flatnonzero(places == place) for place in range(count)]
-        padded = np.zeros((*sizes, max(map(len, own)), count))
-        for place, chosen in enumerate(own):
-            padded[..., : len(chosen), place] = columns[..., chosen]
-        answers = answer(padded).reshape(-1, *padded.shape[len(sizes) :])
-        out = np.empty((len(answers), len(which)))
-        for place, chosen in enumerate(own):
-            out[:, chosen] = answers[:, : len(chosen), place]
+            own = np.flatnonzero(which == k)
+            drawn[:, own] += c.y @ (
+                (1 / np.sqrt(1 + c.m) - 1)[:, None] * (c.n.T @ drawn[np.ix_(c.rows, own)])
+            )
         return out
 
     def logdet(self) -> Array:
-        return self._corrected(self.base.logdet(), lambda c: np.sum(np.log1p(c.m)))
+        return self._corrected(super().logdet(), lambda c: np.log1p(c.m).sum())
 
     def traces(self, grams: Sequence[Gram]) -> Array:
-        def lost(c: Correction) -> Array:
-            return np.array([-np.sum(c.weights * self._forms(gram, c)) for gram in grams])
+        def change(c: Correction) -> Array:
+            return np.array([-np.sum(c.weights * self._forms(gram, c)) for gram in grams])[:, None]
 
-        return self._corrected(self.base.traces(grams), lost)
+        return self._corrected(super().traces(grams), change)
 
     def edf(self) -> Array:
         """tr(A_k⁻¹G_k) = P − tr(A_k⁻¹Λ), [b..]."""
-        return self._corrected(self.base.edf(), lambda c: np.sum(c.weights * self._forms(self.penalty, c)))
+        return self._corrected(super().edf(), lambda c: (c.weights * self._forms(self.lambdas, c)).sum())
 
     def inverse_pairs(self) -> Array:
-        def lost(c: Correction) -> Array:
+        def change(c: Correction) -> Array:
             vectors = (c.y * np.sqrt(np.abs(c.weights))).reshape(*self.frame.sizes, -1)
             more, fewer = (outer_pairs(vectors[..., own], self.frame) for own in (c.m < 0, c.m >= 0))
-            return np.asarray(more - fewer)
+            return np.asarray(more - fewer)[..., None]
 
-        return self._corrected(self.base.inverse_pairs(), lost)
+        return self._corrected(super().inverse_pairs(), change)
 
     def _forms(self, gram: Gram, c: Correction) -> Array:
         """yᵀSy of each column of Y, [r]."""
         columns = c.y.reshape(*self.frame.sizes, -1)
         return gram.with_batch_axes(1).form(columns, self.frame) if gram.terms else np.zeros(len(c.m))
 
-    def _corrected(self, answers: Array, change: Callable[[Correction], Array]) -> Array:
-        """Answers of the factorised systems, [.., factorised], plus the changes of the others: [.., b..]."""
-        out = answers[..., self.place]
+    def _corrected(self, answers: Array, change: Callable[[Correction], Array | float]) -> Array:
+        """Answers of who is factorised, [.., b..], plus what changes for those who are not."""
+        out = np.array(answers)
         for k, c in self.corrections.items():
-            out[..., k] += change(c)
-        return np.asarray(out[..., self.index])
+            out[..., self.systems == k] += change(c)
+        return out
 
 
 def correction(change: Change, solved: Array) -> Correction:
@@ -193,4 +152,4 @@ def correction(change: Change, solved: Array) -> Correction:
     inner = roots[:, None] * (directions.T @ (change.signs[:, None] * directions)) * roots
     m, rotation = np.linalg.eigh((inner + inner.T) / 2)
     basis = (directions / roots) @ rotation
-    return Correction(change.rows, solved @ basis, change.vectors @ basis, m)
+    return Correction(m, solved @ basis, change.vectors @ basis, change.rows)

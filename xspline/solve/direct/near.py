@@ -1,8 +1,7 @@
 """Systems of a batch that differ from another one by few observations: G_k = G_0 + V diag(±1) Vᵀ with few columns.
 
-An observation adds wφφᵀ, so a mask that differs from another in one place differs in a matrix of rank 1, which is zero but
-for the features at that place. The system with the most observations leads: the others only take some away, so that
-all are determined where it is not by much.
+An observation adds wφφᵀ: masks that differ in one place differ in a matrix of rank 1, which is zero but for the
+features at that place. The systems with the most observations lead, so that it is mostly these that are determined.
 """
 
 from __future__ import annotations
@@ -36,10 +35,8 @@ class Change:
         Number of the system that leads.
     rows : ndarray of int, [n]
         Coefficients, in the order of the Space, outside of which V is zero.
-    vectors : ndarray, [n, r]
-        V.
-    signs : ndarray, [r]
-        s.
+    vectors, signs : ndarray, [n, r] and [r]
+        V and s.
     """
 
     leader: int
@@ -50,14 +47,12 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class Near:
-    """The different systems of a batch, some of them as changes of others.
+    """The different systems of a batch, and which of them are changes of others; `gram` and `index` are of `distinct`.
 
     Parameters
     ----------
     gram : Gram
-        The different systems, along one batch axis.
     index : ndarray of int, [b..]
-        System of each batch position.
     leaders : tuple of int
         The systems that are to be factorised.
     changes : dict of int to Change
@@ -79,7 +74,7 @@ class Near:
         return taken(self.gram, np.array(systems))
 
 
-_known: WeakKeyDictionary[Gram, tuple[CostModel, Near | None]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Gram, dict[CostModel, Near | None]] = WeakKeyDictionary()
 
 
 def near(gram: Gram, frame: Frame, costs: CostModel) -> Near | None:
@@ -87,11 +82,10 @@ def near(gram: Gram, frame: Frame, costs: CostModel) -> Near | None:
 
     A search for the smoothing asks again for every λ, so the answer for a Gram is kept as long as it lives.
     """
-    before = _known.get(gram)
-    if before is None or before[0] != costs:
-        before = costs, _near(gram, frame, costs)
-        _known[gram] = before
-    return before[1]
+    kept = _known.setdefault(gram, {})
+    if costs not in kept:
+        kept[costs] = _near(gram, frame, costs)
+    return kept[costs]
 
 
 def _near(gram: Gram, frame: Frame, costs: CostModel) -> Near | None:
@@ -102,17 +96,20 @@ def _near(gram: Gram, frame: Frame, costs: CostModel) -> Near | None:
     small = count >= costs.min_batch and ordering.size * (ordering.bandwidth + 1) <= costs.max_batched_numbers
     if count == 1 or small or operations < costs.min_update_flops:
         return None
-    rank = min(costs.max_update_rank, (ordering.bandwidth + 1) // 4)
-    room = costs.update_bytes // (8 * ordering.size)
+    rank, most = (
+        min(costs.max_update_rank, (ordering.bandwidth + 1) // 4),
+        max(200, int(np.cbrt(operations / 4))),
+    )
+    room = int(costs.update_bytes // (8 * ordering.size))
     trace = np.broadcast_to(systems.diagonal(frame).reshape(ordering.size, -1).sum(axis=0), count)
-    leaders: dict[
-        int, tuple[Array, Array]
-    ] = {}  # the last few, to which others are compared: pairs, rounding errors
+    leaders: dict[int, tuple[Array, Array]] = {}  # the last few: pairs, and their rounding errors
     factorised, changes = [], {}
     for system in np.argsort(-trace, kind="stable").tolist():
         pairs = systems_between(systems, system, system + 1).one_factor(frame).pairs[..., 0]
-        found = (change(leader, *own, pairs, frame, min(rank, room)) for leader, own in leaders.items())
-        best = min((x for x in found if x is not None), key=lambda x: len(x.signs), default=None)
+        proposed = (
+            change(leader, *own, pairs, frame, min(rank, room), most) for leader, own in leaders.items()
+        )
+        best = min((x for x in proposed if x is not None), key=lambda x: len(x.signs), default=None)
         if best is not None:
             changes[system] = best
             room -= len(best.signs)
@@ -132,20 +129,18 @@ def rounding(pairs: Array, frame: Frame) -> Array:
     for offset in np.ndindex(*frame.offsets):
         at = (slice(None),) * count + offset
         for flips in orientations(offset):  # |G_ij| ≤ √(G_ii G_jj) of every entry that a pair stands for
-            ends = [
-                [-o if flip == end else 0 for o, flip in zip(offset, flips, strict=True)]
-                for end in (False, True)
-            ]
-            bound = np.roll(root, ends[0], axes) * np.roll(root, ends[1], axes)
-            out[at] = np.minimum(out[at], bound)
+            second = [0 if flip else -o for o, flip in zip(offset, flips, strict=True)]
+            first = [-o - s for o, s in zip(offset, second, strict=True)]
+            out[at] = np.minimum(out[at], np.roll(root, first, axes) * np.roll(root, second, axes))
     return np.asarray(ROUNDING * out)
 
 
-def change(leader: int, before: Array, noise: Array, after: Array, frame: Frame, rank: int) -> Change | None:
-    """The difference of two pair arrays [K.., O..] beyond noise; None where it has more than `rank` columns."""
+def change(
+    leader: int, before: Array, noise: Array, after: Array, frame: Frame, rank: int, most: int
+) -> Change | None:
+    """The difference of two pair arrays [K.., O..] beyond noise; None where it has too many columns or rows."""
     places = np.nonzero(np.abs(after - before) > noise)
     count, sizes = len(frame.sizes), frame.sizes
-    most = rank * math.prod(frame.offsets)  # of the features at `rank` places, far from each other
     if len(places[0]) > most * math.prod(frame.offsets):
         return None
     ends = [(k, (k + o) % n) for k, o, n in zip(places[:count], places[count:], sizes, strict=True)]
@@ -171,12 +166,11 @@ def entries(pairs: Array, rows: NDArray[np.int64], frame: Frame) -> Array:
     out = np.zeros((len(rows), len(rows)))
     for flips in orientations((1,) * len(at)):
         inside, firsts, offsets = np.ones(out.shape, dtype=bool), [], []
-        for i, flip, size, reach, circle in zip(
-            at, flips, frame.sizes, frame.offsets, frame.periodic, strict=True
-        ):
+        axes = zip(at, flips, frame.sizes, frame.offsets, frame.periodic, strict=True)
+        for i, flip, size, count, circle in axes:
             first, second = (i[None, :], i[:, None]) if flip else (i[:, None], i[None, :])
             offset = (second - first) % size if circle else second - first
-            inside &= (offset >= flip) & (offset < reach)  # a pair of equals is there once
+            inside &= (offset >= flip) & (offset < count)  # a pair of equals is there once
             firsts.append(np.broadcast_to(first, out.shape))
             offsets.append(offset)
         out[inside] += pairs[tuple(x[inside] for x in (*firsts, *offsets))]
