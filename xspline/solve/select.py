@@ -184,7 +184,9 @@ class _Structure:
     @property
     def factorised(self) -> tuple[int, int]:
         """Number of systems that a direct solver factorises, and of right-hand sides by which it answers for others."""
-        return (self.systems, 0) if self.near is None else (len(self.near.leaders), self.near.rank)
+        if self.near is None:
+            return self.systems, 0
+        return len(self.near.leaders), sum(len(change.signs) for change in self.near.changes.values())
 
     @cached_property
     def has_ridge(self) -> bool:

@@ -22,6 +22,7 @@ from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.cholesky import tolerance as least_pivot
 from xspline.solve.direct.near import Change, Near
 from xspline.solve.direct.solver import Direct
+from xspline.solve.structure import taken
 from xspline.solve.system import columns_of
 from xspline.spaces import Frame
 from xspline.sums import Gram, outer_pairs
@@ -49,12 +50,12 @@ class LowRank(Direct):
 
     def __init__(self, near: Near, penalty: Gram, frame: Frame, **options: Any) -> None:
         factorised = list(near.leaders)
-        super().__init__(near.only(factorised), penalty, frame, **options)
+        super().__init__(taken(near.gram, np.array(factorised)), penalty, frame, **options)
         self.corrections = self._corrections(near.changes, factorised)
         apart = sorted(near.changes.keys() - self.corrections.keys())
         if apart:
             factorised += apart
-            super().__init__(near.only(factorised), penalty, frame, **options)
+            super().__init__(taken(near.gram, np.array(factorised)), penalty, frame, **options)
         self.systems, self.lambdas = near.index, penalty
         # Who answers for each batch member before corrections.
         place = {system: i for i, system in enumerate(factorised)}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from xspline.solve.costs import CostModel
 from xspline.solve.direct.band import narrowest
-from xspline.solve.structure import distinct, systems_between, taken
+from xspline.solve.structure import distinct, systems_between
 from xspline.spaces import Frame
 from xspline.sums import Gram
 from xspline.sums.factor import orientations
@@ -63,15 +63,6 @@ class Near:
     index: NDArray[np.int64]
     leaders: tuple[int, ...]
     changes: dict[int, Change]
-
-    @property
-    def rank(self) -> int:
-        """Columns of all changes."""
-        return sum(len(change.signs) for change in self.changes.values())
-
-    def only(self, systems: list[int]) -> Gram:
-        """Some of the systems."""
-        return taken(self.gram, np.array(systems))
 
 
 _known: WeakKeyDictionary[Gram, dict[CostModel, Near | None]] = WeakKeyDictionary()
