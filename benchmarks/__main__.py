@@ -18,6 +18,7 @@ NAMES = (
     "solve",
     "stderr",
     "smoothing",
+    "real",
     "mgcv",
     "held_out",
     "coverage",

@@ -104,7 +104,7 @@ SEPARABLE = {("static", kind) for kind in ("none", "ridge", "one", "two")} | {
 
 
 def solvers(structure: str, kind: str) -> list[str]:
-    found = ["banded", "dense"]
+    found = ["banded", "dissection", "dense"]
     found += ["spectral"] if structure == "grid" and kind in ("none", "ridge") else []
     return found + (["separable"] if (structure, kind) in SEPARABLE else [])
 
@@ -171,7 +171,7 @@ def test_members_with_gaps_of_their_own(kinds: tuple[str, ...], members: int) ->
     space = space_of(*kinds)
     case, gram = gaps(space, np.random.default_rng(0), (members,))
     penalty = Ridge(0.1)
-    for solver in ("banded", "dense"):
+    for solver in ("banded", "dissection", "dense"):
         check(factorise(gram, penalty.gram(space), space, solver), case, penalty)
 
 
@@ -182,7 +182,7 @@ def test_members_that_are_not_determined_are_missing(members: int) -> None:
     w = np.ones(case.w.shape)
     w[3:, 2] = 0
     case = Case(space, case.coordinates, case.y, w)
-    for solver in ("banded", "dense"):
+    for solver in ("banded", "dissection", "dense"):
         found = factorise(case.general(), Gram(()), space, solver)
         rng = np.random.default_rng(0)
         values = [
@@ -195,7 +195,7 @@ def test_members_that_are_not_determined_are_missing(members: int) -> None:
             assert missing[:, 2].all() and not np.delete(missing, 2, axis=1).any()
 
 
-@pytest.mark.parametrize("solver", ["spectral", "separable", "banded", "dense"])
+@pytest.mark.parametrize("solver", ["spectral", "separable", "banded", "dissection", "dense"])
 @pytest.mark.parametrize("penalty", [Ridge(0.0), Ridge(0.1)], ids=repr)
 def test_members_without_observations_are_missing(solver: str, penalty: Penalty) -> None:
     space = space_of(*KINDS)

@@ -165,7 +165,8 @@ def test_other_misfits() -> None:
     with pytest.raises(ValueError, match="whose weights or gaps differ within the batch"):
         select(made("gaps", (4,)), ridge, frame, "spectral")
     with pytest.raises(
-        ValueError, match="unknown solver 'lu': choose one of spectral, separable, banded, dense, iter"
+        ValueError,
+        match="unknown solver 'lu': choose one of spectral, separable, banded, dissection, dense, iter",
     ):
         select(gram, ridge, frame, "lu")
 
@@ -195,7 +196,7 @@ def test_what_does_not_fit_in_memory_is_refused_before_it_is_made() -> None:
     )
     with pytest.raises(ValueError, match=message):
         select(kilobytes(space), Roughness(1.0).gram(space), space.frame, "iterative")
-    with pytest.raises(ValueError, match=r"a banded solve .* or pass strengths, as in xs.Roughness"):
+    with pytest.raises(ValueError, match=r"a dissection solve .* or pass strengths, as in xs.Roughness"):
         select(kilobytes(space), Roughness(1.0).gram(space), space.frame, exact=True)
     with pytest.raises(ValueError, match="a dense solve for P = 64000000"):
         select(kilobytes(space), Ridge(1.0).gram(space), space.frame, "dense")
@@ -203,18 +204,38 @@ def test_what_does_not_fit_in_memory_is_refused_before_it_is_made() -> None:
         assert select(kilobytes(space), penalty.gram(space), space.frame).name == "spectral"
 
 
-@pytest.mark.parametrize(("size", "name"), [(12, "banded"), (30, "banded"), (48, "iterative")])
-def test_iterations_where_a_band_takes_minutes(size: int, name: str) -> None:
+@pytest.mark.parametrize(
+    ("size", "name", "exact"),
+    [(12, "banded", "banded"), (30, "dissection", "dissection"), (48, "iterative", "dissection")],
+)
+def test_iterations_where_factors_take_minutes(size: int, name: str, exact: str) -> None:
     space = Space({n: BSpline(size, domain=(0, 1)) for n in "abc"}, axes={n: Axis() for n in "abc"})
     gram, penalty = Gram(kilobytes(space).terms * 2), Roughness(1.0).gram(space)
     choice = select(gram, penalty, space.frame)
     assert choice.name == name
-    assert select(gram, penalty, space.frame, exact=True).name == "banded"
+    assert select(gram, penalty, space.frame, exact=True, resources=on(memory=64e9)).name == exact
     if name == "iterative":
         assert (
             "a bandwidth of 7059 over 110592 coefficients would take longer than iterations" in choice.reason
         )
         assert choice.nbytes < 1e9
+
+
+@pytest.mark.parametrize(
+    ("rows", "name"), [(12, "banded"), (30, "banded"), (180, "dissection"), (360, "dissection")]
+)
+def test_nested_dissection_where_a_band_over_two_coordinates_is_wide(rows: int, name: str) -> None:
+    bases = {"lat": BSpline(rows, domain=(0, 1)), "lon": BSpline(2 * rows, domain=(0, 1), period=1.0)}
+    space = Space(bases, axes={n: Axis() for n in bases})
+    gram, penalty = Gram(kilobytes(space).terms * 2), Roughness(1.0).gram(space)
+    plenty = on(memory=64e9)
+    choice = select(gram, penalty, space.frame, resources=plenty)
+    assert choice.name == name
+    assert select(gram, penalty, space.frame, exact=True, resources=plenty).name == name
+    if name == "dissection":
+        assert f"nested dissection of {space.size} coefficients takes" in choice.reason
+        banded = select(gram, penalty, space.frame, "banded", resources=plenty)
+        assert choice.operations < banded.operations / 3 and choice.nbytes < banded.nbytes
 
 
 def test_the_iterative_solver_by_name() -> None:
@@ -240,8 +261,11 @@ def test_a_choice_that_is_estimated_for_lack_of_memory_warns() -> None:
     space = Space(bases, axes={n: Axis() for n in "abc"})
     case, gram = gaps(space, np.random.default_rng(0))
     sums, frame, penalty = case.sums(gram), space.frame, Roughness(1.0).gram(space)
-    needs = {name: select(gram, penalty, frame, name).nbytes for name in ("banded", "dense", "iterative")}
-    assert needs["iterative"] < min(needs["banded"], needs["dense"])
+    needs = {
+        name: select(gram, penalty, frame, name).nbytes
+        for name in ("banded", "dissection", "dense", "iterative")
+    }
+    assert needs["iterative"] < min(needs["banded"], needs["dissection"], needs["dense"])
     small = on(memory=needs["iterative"] + 1)
     message = r"estimated from random probes, not computed: a \w+ solve for P = 1728 coefficients needs about .* GiB"
     with pytest.warns(UserWarning, match=message) as caught:

@@ -35,7 +35,7 @@ def masked(*holes: tuple[slice, slice], solver: str = "banded") -> tuple[Case, G
     return case, case.general()
 
 
-@pytest.mark.parametrize("solver", ["separable", "banded", "dense"])
+@pytest.mark.parametrize("solver", ["separable", "banded", "dissection", "dense"])
 def test_empty_cells_are_named(solver: str) -> None:
     """Coefficients sit at multiples of 10; a hole of half-width 10 leaves those inside empty."""
     case, gram = masked((slice(3, 10), slice(5, 12)), solver=solver)
@@ -104,7 +104,7 @@ def test_fewer_observations_than_coefficients(solver: str | None) -> None:
     assert close(case.phi @ c, case.phi @ case.expected(Ridge(0.1)))
 
 
-@pytest.mark.parametrize("solver", [None, "spectral", "banded", "dense"])
+@pytest.mark.parametrize("solver", [None, "spectral", "banded", "dissection", "dense"])
 def test_nearly_dependent_coefficients(solver: str | None) -> None:
     """A constant and a wave sampled at one phase only."""
     space = space_of("season", "linear")
@@ -148,12 +148,12 @@ def test_a_penalty_that_does_not_suffice(penalty: Penalty) -> None:
         gram = case.general()
     elif "lat" in penalty.strengths(case.space):
         case, gram = masked((slice(None), slice(3, 8)))
-    for solver in (None, "banded", "dense"):
+    for solver in (None, "banded", "dissection", "dense"):
         with pytest.raises(SingularSystemError, match=r"pass a larger penalty, add a ridge to it \(penalty"):
             solve(case.sums(gram), case.space, penalty, solver)
 
 
-@pytest.mark.parametrize("solver", ["spectral", "separable", "banded", "dense"])
+@pytest.mark.parametrize("solver", ["spectral", "separable", "banded", "dissection", "dense"])
 @pytest.mark.parametrize("penalty", [NONE, Ridge(0.1)], ids=repr)
 def test_members_without_observations_come_back_missing(solver: str, penalty: Penalty) -> None:
     space = space_of("linear", "circle", "season")
@@ -168,7 +168,7 @@ def test_members_without_observations_come_back_missing(solver: str, penalty: Pe
 
 
 @pytest.mark.parametrize("members", [4, 60])
-@pytest.mark.parametrize("solver", [None, "banded", "dense"])
+@pytest.mark.parametrize("solver", [None, "banded", "dissection", "dense"])
 def test_members_with_too_few_observations_come_back_missing(solver: str | None, members: int) -> None:
     space = space_of("cubic")
     case, _ = gaps(space, np.random.default_rng(1), (members,))
@@ -197,7 +197,7 @@ def test_no_member_is_determined() -> None:
         solve(case.sums(case.general()), space, NONE)
 
 
-@pytest.mark.parametrize("solver", ["spectral", "banded", "dense"])
+@pytest.mark.parametrize("solver", ["spectral", "banded", "dissection", "dense"])
 def test_an_empty_month_with_a_ridge(solver: str) -> None:
     """A singular factor is no obstacle to a ridge, and its empty coefficients stay at zero."""
     space = space_of("cubic", "linear")
@@ -214,5 +214,5 @@ def test_scales_do_not_decide() -> None:
     space = space_of("cubic", "linear")
     _, gram = grid(space, np.random.default_rng(3))
     for scale in (1e-200, 1e-12, 1e12, 1e200):
-        for solver in ("spectral", "banded", "dense"):
+        for solver in ("spectral", "banded", "dissection", "dense"):
             assert factorise(gram.scaled(scale), NONE.gram(space), space, solver).determined

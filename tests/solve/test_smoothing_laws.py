@@ -337,9 +337,9 @@ def test_coarser_problems_lead_to_the_same_choice(method: str, monkeypatch: pyte
     shapes: list[tuple[int, ...]] = []
     search = smoothing.Problem.search
 
-    def recorded(problem: smoothing.Problem, *start: Any) -> Any:
+    def recorded(problem: smoothing.Problem, *start: Any, **options: Any) -> Any:
         shapes.append(problem.model.space.shape)
-        return search(problem, *start)
+        return search(problem, *start, **options)
 
     monkeypatch.setattr(smoothing.Problem, "search", recorded)
     levels = choose(summed(block, space), space, method, parts=parts, resources=on(coarse_start_flops=1e4))

@@ -8,7 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from xspline.solve import SOLVERS, Penalty, Ridge, Roughness, factorise, solve
-from xspline.solve.direct.cholesky import BandCholesky, pbtrf
+from xspline.solve.direct.cholesky import BandCholesky
+from xspline.solve.direct.lapack import divide, downdate, pbtrf, potrf
 from xspline.solve.select import ITERATIVE
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
@@ -43,7 +44,7 @@ def penalties(space: Space) -> dict[str, Penalty]:
 
 def admissible(structure: str, space: Space, kind: str) -> set[str]:
     """What the structure of the weights and the penalty admit."""
-    count, found = len(space.names), {"banded", "dense"}
+    count, found = len(space.names), {"banded", "dissection", "dense"}
     if kind in ("none", "ridge") and (structure == "grid" or count == 1):
         found.add("spectral")
     if kind in ("none", "ridge") and structure == "static" and count > 2:
@@ -250,7 +251,7 @@ def test_same_bits_on_any_number_of_cores(kept: float) -> None:
 @pytest.mark.parametrize("offered", [True, False])
 def test_lapack_with_and_without_the_lock(monkeypatch: pytest.MonkeyPatch, offered: bool) -> None:
     if not offered:
-        monkeypatch.setattr("xspline.solve.direct.cholesky._pbtrf", lambda: None)
+        monkeypatch.setattr("xspline.solve.direct.lapack._routine", lambda *args: None)
     rng = np.random.default_rng(0)
     matrix = np.eye(9) * 3 + np.diag(rng.random(8), -1) + np.diag(rng.random(7), -2)
     band = np.zeros((9, 3))
@@ -263,6 +264,20 @@ def test_lapack_with_and_without_the_lock(monkeypatch: pytest.MonkeyPatch, offer
         np.testing.assert_allclose(factor[: 9 - r, r], np.diagonal(lower, -r), rtol=1e-14)
     band[4, 0] = -1.0
     assert pbtrf(band) == 5
+    # Blocks of a larger matrix, as the columns of a front are.
+    front = np.asfortranarray(np.vstack([matrix @ matrix.T + np.eye(9), rng.normal(size=(5, 9))]))
+    rest, update = front[9:].copy(), np.zeros((5, 5), order="F")
+    lower = np.linalg.cholesky(front[:9])
+    assert potrf(front[:9]) == 0
+    np.testing.assert_allclose(np.tril(front[:9]), lower, rtol=1e-13)
+    divide(front[9:], front[:9], transposed=True)
+    np.testing.assert_allclose(front[9:], np.linalg.solve(lower, rest.T).T, rtol=1e-11, atol=1e-13)
+    downdate(update, front[9:])
+    np.testing.assert_allclose(np.tril(update), np.tril(-front[9:] @ front[9:].T), rtol=1e-12)
+    divide(front[9:], front[:9], transposed=False)
+    np.testing.assert_allclose(front[9:], np.linalg.solve(lower @ lower.T, rest.T).T, rtol=1e-10, atol=1e-13)
+    front[2, 2] = -1.0
+    assert potrf(front[:9]) == 3
 
 
 @pytest.mark.parametrize("apart", [0, 1, 2])

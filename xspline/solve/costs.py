@@ -40,10 +40,19 @@ class CostModel:
         Vectors of P numbers that a direct spectral solve holds. Counted in the code.
     iterative_vectors : int
         Vectors of P numbers that conjugate gradients and products hold, about. Counted in the code.
+    front_slowdown : float
+        Time of a flop in the small matrices of nested dissection over that of one in large blocks. Measured with
+        `front_flops` over 180 x 360 and 360 x 720 cubic splines, where they take 0.65 and 5 seconds on one core.
+    front_flops : float
+        Flops in the time that each of these matrices takes besides, some 0.4 ms: half of it for calls and for entries
+        that are moved, half for the index arrays of the tree.
+    probing_vectors : int
+        Vectors of P numbers that multigrid solves for at a time, with their residuals and directions, and its probes.
+        Measured: some 180 over 48 x 96 coefficients.
     dense_matrices : int
         Matrices that a dense solver works with: a system, its root and its inverse.
-    result_vectors, search_vectors : int
-        Vectors of P numbers beside a solver (right-hand sides, solutions, residuals), and in a search. Counted.
+    result_vectors : int
+        Vectors of P numbers beside a solver: right-hand sides, solutions, residuals. Counted in the code.
     searched_solvers : int
         Solvers that a search for the smoothing holds at a time: of its last two points and of a trial.
     threaded_flops : float
@@ -91,6 +100,9 @@ class CostModel:
     close_search_flops : float
         Flops of a factorisation from which a search for the smoothing ends at a step of 2 % in λ, which leaves an
         error of its square and saves one or two factorisations. Chosen.
+    coarse_share : float
+        Share of the flops of a factorisation up to which one with fewer knots may give the start; those beyond save
+        less than they cost. Chosen.
     max_exact_reml_flops : float
         Flops of a factorisation, a minute, from which iterations estimate REML. Chosen.
     max_coarse_flops : float
@@ -98,6 +110,10 @@ class CostModel:
     exact_reml_entries, exact_gcv_entries : int
         P² times the number of systems up to which traces of products of inverses, which take P solves a system, are
         exact: for REML, whose Hessian alone needs them, and for GCV, whose gradient does. Chosen.
+    most_draws, least_draws, drawn_numbers : int
+        Draws from which these traces are estimated beyond, over all systems: the most, as many as GCV takes; for REML,
+        where they only steer, as many as have so many numbers together, but so many at least: the more coefficients,
+        the less each of them scatters. Chosen.
     """
 
     iterative_handicap_flops: float = 5e11
@@ -111,9 +127,11 @@ class CostModel:
     max_gpu_coefficients: int = 46_340
     spectral_vectors: int = 9
     iterative_vectors: int = 18
+    front_slowdown: float = 1.0
+    front_flops: float = 1e7
+    probing_vectors: int = 200
     dense_matrices: int = 3
     result_vectors: int = 12
-    search_vectors: int = 224
     searched_solvers: int = 3
     threaded_flops: float = 1e9
     parallel_bytes: float = 1.5 * GIB
@@ -137,11 +155,20 @@ class CostModel:
     rows_per_second: float = 1e7
     serial_product_flops: float = 1e7
     coarse_start_flops: float = 1e9
-    close_search_flops: float = 3e10
+    close_search_flops: float = 1e10
+    coarse_share: float = 0.25
     max_exact_reml_flops: float = 2e12
     max_coarse_flops: float = 3e11
     exact_reml_entries: int = 150**2
     exact_gcv_entries: int = 1500**2
+    most_draws: int = 32
+    least_draws: int = 4
+    drawn_numbers: int = 1 << 18
+
+    def draws(self, size: int, steering: bool = True) -> int:
+        """Draws of P numbers for the second derivatives of a score, which steer a search or enter its gradient."""
+        fewest = self.least_draws if steering else self.most_draws
+        return min(self.most_draws, max(fewest, self.drawn_numbers // size))
 
 
 COSTS = CostModel()

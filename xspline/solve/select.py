@@ -9,6 +9,8 @@ from functools import cached_property
 
 from xspline.solve.costs import GIB, CostModel
 from xspline.solve.direct.band import Ordering, narrowest
+from xspline.solve.direct.cholesky import PANEL
+from xspline.solve.direct.dissection import cost_of
 from xspline.solve.direct.near import Near, near
 from xspline.solve.errors import TooLargeError
 from xspline.solve.multigrid.schwarz import inverse_costs
@@ -25,6 +27,7 @@ SOLVERS = {
     "separable": "G is one product, with factors on whose coordinates all terms of the penalty agree, and others (a "
     "static mask): eigenvectors of the former, banded Cholesky factorisations over the latter",
     "banded": "any system: a Cholesky factorisation of a band",
+    "dissection": "any system: a Cholesky factorisation by nested dissection, where a band would be wide",
     "dense": "any system: a Cholesky factorisation of a full matrix",
     ITERATIVE: f"any system over up to {MAX_AXES} coordinates: conjugate gradients with multigrid, no error bars",
 }
@@ -49,8 +52,6 @@ class Choice:
         Whether it knows the inverse; others iterate, estimate traces and give no error bars.
     on_gpu : bool
         Whether it factorises on a GPU; then `nbytes` are those that the host needs to say why it is singular.
-    kept : int
-        Of the bytes those of the factorisation itself, which a search for the smoothing holds several times.
     searched : bool
         Whether λ is searched for; then `nbytes` are those of the search, `operations` those of one factorisation.
     memory_refusal : str
@@ -63,14 +64,8 @@ class Choice:
     operations: float
     exact: bool = True
     on_gpu: bool = False
-    kept: int = 0
     searched: bool = False
     memory_refusal: str = ""
-
-    def in_search(self, size: int, costs: CostModel) -> Choice:
-        """The same solver within a search for the smoothing of P coefficients."""
-        more = (costs.searched_solvers - 1) * (self.kept or self.nbytes) + 8 * costs.search_vectors * size
-        return replace(self, searched=True, nbytes=self.nbytes + more)
 
     def seconds(self, frame: Frame, systems: int, costs: CostModel) -> float:
         """About how long one core takes to solve so many systems, and first to choose λ where that is searched for."""
@@ -126,7 +121,9 @@ def candidates(
         )
     resources = resources or Resources.here()
     costs, kept = resources.costs, bytes_kept(resources, exact)
-    structure = _Structure(gram, product_of(gram, frame), penalty, frame, kept, resources)
+    # Whoever needs the inverse searches for the smoothing, and holds the solvers of several strengths at a time.
+    held = costs.searched_solvers if exact else 1
+    structure = _Structure(gram, product_of(gram, frame), penalty, frame, kept, held, resources)
     proposals: list[Choice | None] = [
         getattr(structure, name)() for name in (SOLVERS if solver is None else (solver,))
     ]
@@ -156,7 +153,9 @@ class _Structure:
     penalty : Gram
     frame : Frame
     kept : float
-        Bytes of factorisations that are kept.
+        Bytes of factorisations that a solver keeps.
+    held : int
+        Solvers that exist at a time.
     resources : Resources
     """
 
@@ -165,6 +164,7 @@ class _Structure:
     penalty: Gram
     frame: Frame
     kept: float
+    held: int
     resources: Resources
 
     @cached_property
@@ -211,13 +211,42 @@ class _Structure:
             return "the penalty does not share the eigenvectors of the factors"
         return "weights or gaps differ within the batch"
 
-    def band_bytes(self, systems: int, ordering: Ordering) -> tuple[int, int]:
-        """Of bands and of the pairs of their inverses: as far as they are kept, and with those in the making."""
-        band = 8 * ordering.size * (ordering.bandwidth + 1)
-        pairs = 8 * ordering.size * math.prod(ordering.frame.offsets)
-        working = side_by_side(systems, ordering, self.resources) * (band + 2 * pairs)
-        kept = int(min(systems * (band + pairs), self.kept))
-        return kept, kept + working
+    def band_bytes(self, systems: int, ordering: Ordering) -> int:
+        """Of bands and of the pairs of their inverses, as far as they are kept, and of those in the making."""
+        size, frame, spans = ordering.size, ordering.frame, ordering.spans
+        band = 8 * size * (ordering.bandwidth + 1)
+        pairs, stripes = (
+            8 * size * math.prod(frame.offsets),
+            4 * size * (math.prod(2 * s + 1 for s in spans) + 1),
+        )
+        # A single band is factorised where it is kept; of several some may be in the making beside those that are. What
+        # an inverse takes besides is a window of two bandwidths, its stripes, and pairs in either order.
+        making = side_by_side(systems, ordering, self.resources)
+        window = 8 * (2 * ordering.bandwidth + PANEL[1]) ** 2
+        working = making * (2 * stripes + 5 * pairs + window + (band if systems > 1 else 0))
+        return self.kept_bytes(systems, band + 2 * pairs) + working + self.search_bytes(size)
+
+    def dissection_bytes(self, systems: int, frame: Frame) -> int:
+        """Of the factors of as many systems and of the pairs of their inverses, as far as they are kept."""
+        cost, size = cost_of(frame), math.prod(frame.sizes)
+        pairs = 8 * size * math.prod(frame.offsets)
+        entries = size * (math.prod(2 * o - 1 for o in frame.offsets) + 1) // 2
+        # Beside L: pairs, index arrays of the entries and their sorting, what waits for its parents, one more L.
+        working = 8 * self.resources.cores * cost.waiting + 5 * pairs + 40 * entries + self.search_bytes(size)
+        return (
+            self.kept_bytes(systems, 8 * cost.numbers + 2 * pairs)
+            + working
+            + 8 * cost.numbers * (systems > 1)
+        )
+
+    def kept_bytes(self, systems: int, nbytes: int) -> int:
+        """Of the factorisations and inverses that are kept, so many bytes a system; one system always is."""
+        return self.held * int(min(systems * nbytes, max(self.kept, nbytes)))
+
+    def search_bytes(self, size: int) -> int:
+        """Of the draws that second derivatives are estimated from, and their images for each term of the penalty."""
+        draws = self.resources.costs.draws(size) if self.held > 1 else 0
+        return 8 * size * draws * (4 + 4 * len(self.penalty.terms))
 
     # --- what each solver of `SOLVERS` proposes, if it takes the system
 
@@ -251,34 +280,51 @@ class _Structure:
         ordering = narrowest(subframe(frame, parts.axes))
         others = [math.prod(frame.sizes[axis] for axis in group.axes) for group in parts.others]
         systems = math.prod(others) * self.systems if self.penalty.terms else 1
+        cut = dissects(ordering.frame, self.resources)
+        noun = "system" if cut else "banded system"
+        kind = "by nested dissection" if cut else f"bandwidth {ordering.bandwidth}"
         reason = (
-            f"{'one banded system' if systems == 1 else f'{systems} banded systems'} over {len(parts.axes)} of "
-            f"{len(frame.sizes)} coordinates ({ordering.size} coefficients, bandwidth {ordering.bandwidth}) and the "
-            "eigenvalues of the other factors"
+            f"{f'one {noun}' if systems == 1 else f'{systems} {noun}s'} over {len(parts.axes)} of "
+            f"{len(frame.sizes)} coordinates ({ordering.size} coefficients, {kind}) and the eigenvalues of the other "
+            "factors"
         )
-        operations = _eigen_operations(others) + systems * _band_operations(ordering)
-        kept, nbytes = self.band_bytes(systems, ordering)
-        nbytes += 8 * 2 * sum(k * k for k in others)
-        return Choice("separable", reason, nbytes, operations, kept=kept)
+        costs = self.resources.costs
+        each = _dissection_operations(ordering.frame, costs) if cut else _band_operations(ordering)
+        own = self.dissection_bytes(systems, ordering.frame) if cut else self.band_bytes(systems, ordering)
+        operations = _eigen_operations(others) + systems * each
+        nbytes = 8 * 2 * sum(k * k for k in others) + own
+        return Choice("separable", reason, nbytes, operations)
 
     def banded(self) -> Choice:
         ordering = self.ordering
         reason = f"{self.general_reason}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
         systems, columns = self.factorised
-        kept, nbytes = (x + 8 * columns * ordering.size for x in self.band_bytes(systems, ordering))
+        nbytes = self.band_bytes(systems, ordering) + self.held * 8 * columns * ordering.size
         operations = systems * _band_operations(ordering)
         operations += 4.0 * columns * ordering.size * (ordering.bandwidth + 1)
-        return Choice("banded", reason, nbytes, operations, kept=kept)
+        return Choice("banded", reason, nbytes, operations)
+
+    def dissection(self) -> Choice:
+        frame, fronts = self.frame, cost_of(self.frame).fronts
+        cut = f"nested dissection of {self.ordering.size} coefficients takes {fronts} small matrices"
+        systems, columns = self.factorised
+        operations = systems * _dissection_operations(frame, self.resources.costs)
+        operations += 4.0 * columns * cost_of(frame).numbers
+        nbytes = self.dissection_bytes(systems, frame) + self.held * 8 * columns * self.ordering.size
+        return Choice("dissection", f"{self.general_reason}; {cut}", nbytes, operations)
 
     def dense(self) -> Choice:
         """A full matrix; on a GPU if it fits there and is worth the transfer."""
         size, (systems, columns), costs = self.ordering.size, self.factorised, self.resources.costs
         reason = f"a bandwidth of {self.ordering.bandwidth} is wide for {size} coefficients"
-        kept = int(min(systems * 8 * size**2, self.kept)) + 8 * columns * size
-        # One is made symmetric on the host, and scaled.
-        nbytes = kept + (costs.dense_matrices + 2) * 8 * size**2
+        nbytes = (
+            self.kept_bytes(systems, 8 * size**2)
+            + costs.dense_matrices * 8 * size**2
+            + self.search_bytes(size)
+            + self.held * 8 * columns * size
+        )
         own = systems * size**3 / 3 + 2.0 * columns * size**2
-        choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, own, kept=kept)
+        choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, own)
         operations = systems * costs.transfer_flops + choice.operations / costs.gpu_speedup
         if gpu_room(self.resources, size) < 8 * size**2 or operations >= choice.operations:
             return choice
@@ -300,7 +346,9 @@ class _Structure:
             f"{self.general_reason}; a bandwidth of {self.ordering.bandwidth} over {size} coefficients would "
             "take longer than iterations"
         )
-        nbytes = int(LEVELS * systems * (4 * numbers + 8 * pairs)) + 4 * 8 * pairs
+        nbytes = int(LEVELS * systems * (4 * numbers + 8 * pairs)) + 8 * (
+            3 * pairs + costs.probing_vectors * size
+        )
         operations *= costs.flop_penalty * LEVELS * systems
         return Choice(ITERATIVE, reason, nbytes, operations, exact=False)
 
@@ -311,6 +359,16 @@ def _eigen_operations(sizes: Sequence[int]) -> float:
 
 def _band_operations(ordering: Ordering) -> float:
     return float(ordering.size) * (ordering.bandwidth + 1) ** 2
+
+
+def _dissection_operations(frame: Frame, costs: CostModel) -> float:
+    cost = cost_of(frame)
+    return costs.front_slowdown * cost.operations + costs.front_flops * cost.fronts
+
+
+def dissects(frame: Frame, resources: Resources) -> bool:
+    """Whether a system over a frame is factorised by nested dissection, not as a band."""
+    return _dissection_operations(frame, resources.costs) < _band_operations(narrowest(frame))
 
 
 def side_by_side(systems: int, ordering: Ordering, resources: Resources) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,7 +193,11 @@ def _system(
         room = min(room, gpu_room(resources, space.size))
     else:
         resources = replace(resources, gpu=None)
-    differences = near(gram, frame, resources.costs)
+    options: dict[str, Any] = {"dense": name == "dense", "dissection": name == "dissection"}
+    differences, options = (
+        near(gram, frame, resources.costs),
+        options | {"room": room, "resources": resources},
+    )
     if differences is not None:
-        return LowRank(differences, penalty, frame, dense=name == "dense", room=room, resources=resources)
-    return Direct(gram, penalty, frame, dense=name == "dense", room=room, resources=resources)
+        return LowRank(differences, penalty, frame, **options)
+    return Direct(gram, penalty, frame, **options)

@@ -11,19 +11,17 @@ All classes answer alike: `solve` and `apply_inverse_sqrt` of columns [P, n] and
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import NDArray
-from scipy.linalg import cython_lapack, lapack
+from scipy.linalg import lapack
 
 from xspline.solve.direct.band import Ordering, gather, gather_entries
+from xspline.solve.direct.lapack import pbtrf
 
 Array = NDArray[np.float64]
 Which = NDArray[np.int64]  # number of the system that each column belongs to
@@ -63,20 +61,22 @@ class Cholesky(ABC):
         Smallest relative pivot, and the coefficient it belongs to.
     determined : bool
         Whether A is positive definite beyond rounding errors.
-    nbytes : int
-        Bytes of L.
     logdet : float
         log|A|; NaN where LAPACK found no factor.
     """
 
     def __init__(self, factor: Any, scale: Array, diagonal: Array, info: int) -> None:
         self.factor, self.scale = factor, scale
-        self.nbytes: int = 8 * math.prod(factor.shape)
         # LAPACK stops at the first pivot that is not positive and reports its number, from 1.
         self.weakest = info - 1 if info > 0 else int(np.argmin(diagonal))
         self.pivot = 0.0 if info > 0 else float(diagonal[self.weakest]) ** 2
         self.determined = self.pivot > tolerance(len(scale))
         self.logdet = math.nan if info > 0 else 2.0 * float(np.sum(np.log(diagonal) + np.log(scale)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of L."""
+        return int(8 * math.prod(self.factor.shape))
 
     @abstractmethod
     def solve(self, rhs: Array, which: Which | None = None) -> Array:
@@ -175,7 +175,9 @@ class DenseCholesky(Cholesky):
 
     def __init__(self, matrix: Array) -> None:
         scale = unit_scale(np.diagonal(matrix))
-        factor, info = lapack.dpotrf(matrix / scale / scale[:, None], lower=1, clean=0)
+        scaled = matrix / scale
+        scaled /= scale[:, None]
+        factor, info = lapack.dpotrf(scaled, lower=1, clean=0)
         super().__init__(factor, scale, np.diagonal(factor), info)
 
     def solve(self, rhs: Array, which: Which | None = None) -> Array:
@@ -189,53 +191,12 @@ class DenseCholesky(Cholesky):
     def inverse_pairs(self, ordering: Ordering) -> Array:
         """Pair form of A⁻¹, [K.., O.., 1]; the matrix is in the order of the Space, whatever the ordering."""
         inverse, _ = lapack.dpotri(self.factor, lower=1)
-        lower = np.tril(inverse, -1)
-        inverse = (lower + lower.T + np.diag(np.diag(inverse))) / self.scale / self.scale[:, None]
+        inverse = np.tril(inverse)
+        inverse += np.tril(inverse, -1).T
+        inverse /= self.scale
+        inverse /= self.scale[:, None]
         cells = inverse.reshape(*ordering.frame.sizes, *ordering.frame.sizes)
         return gather_entries(lambda rows, columns: cells[rows + columns], ordering.frame)[..., None]
-
-
-# --- LAPACK without the interpreter's lock, which SciPy's wrappers hold: several factorisations at the same time
-
-_INTEGER = ctypes.POINTER(ctypes.c_int)
-_PBTRF = ctypes.CFUNCTYPE(None, ctypes.c_char_p, _INTEGER, _INTEGER, ctypes.c_void_p, _INTEGER, _INTEGER)
-
-
-def pbtrf(band: Array) -> int:
-    """Cholesky factorisation L of the band [P, u + 1] of a lower triangle, contiguous, in place.
-
-    Returns
-    -------
-    int
-        0, or the number, from 1, of the first pivot that is not positive.
-    """
-    call = _pbtrf()
-    if call is None:
-        return int(lapack.dpbtrf(band.T, lower=1, overwrite_ab=1)[1])
-    size, width = band.shape
-    info = ctypes.c_int(0)
-    call(b"L", ctypes.c_int(size), ctypes.c_int(width - 1), band.ctypes.data, ctypes.c_int(width), info)
-    return info.value
-
-
-@functools.lru_cache(maxsize=1)
-def _pbtrf() -> Callable[..., Any] | None:
-    """The routine that SciPy offers to Cython; None where its integers are not those of C.
-
-    `numba.extending.get_cython_function_address` finds it too, but would import numba for every banded solve. The two
-    functions of Python's are objects of our own, because prototypes set on `ctypes.pythonapi` are shared by all.
-    """
-    capsule = getattr(cython_lapack, "__pyx_capi__", {}).get("dpbtrf")
-    if capsule is None:
-        return None
-    name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
-    prototype = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
-    address_of = prototype(("PyCapsule_GetPointer", ctypes.pythonapi))
-    signature = name_of(capsule)
-    arguments = signature[signature.index(b"(") :].split(b", ")
-    if [argument.count(b"int *") for argument in arguments] != [0, 1, 1, 0, 1, 1]:
-        return None
-    return _PBTRF(address_of(capsule, signature))
 
 
 # --- one band by panels of columns

@@ -1,4 +1,4 @@
-"""Direct solver for any Gram and penalty: everything multiplied out into a band, or into a dense matrix."""
+"""Direct solver for any Gram and penalty: all multiplied out into a band, a dense matrix, or the fronts of a tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from xspline.solve.device.dense import DeviceCholesky
 from xspline.solve.direct.band import band, narrowest, stripes
 from xspline.solve.direct.cholesky import Array, BandCholesky, BatchCholesky, Cholesky, DenseCholesky
-from xspline.solve.parallel import Resources, ranges, run, single_threaded_blas
+from xspline.solve.direct.dissection import Tree, cost_of, tree_of
+from xspline.solve.direct.fronts import DissectionCholesky
+from xspline.solve.parallel import Resources, on_cores, ranges, run, single_threaded_blas
 from xspline.solve.select import side_by_side
 from xspline.solve.structure import distinct, systems_between
 from xspline.solve.system import DirectSystem, columns_of
@@ -69,6 +71,8 @@ class Direct(DirectSystem):
     frame : Frame
     dense : bool
         Whether to store P² numbers a system instead of a band.
+    dissection : bool
+        Whether to eliminate coefficients by nested dissection instead of in a band.
     room : float
         Bytes of factorisations and selected inverses that are kept; a single factorisation always is.
     resources : Resources, optional
@@ -81,7 +85,8 @@ class Direct(DirectSystem):
         penalty: Gram,
         frame: Frame,
         *,
-        dense: bool,
+        dense: bool = False,
+        dissection: bool = False,
         room: float = math.inf,
         resources: Resources | None = None,
     ) -> None:
@@ -94,10 +99,12 @@ class Direct(DirectSystem):
         costs, numbers = self.resources.costs, self.ordering.size * (self.ordering.bandwidth + 1)
         self.batched = self.count >= costs.min_batch and numbers <= costs.max_batched_numbers
         step = max(costs.slab_numbers // numbers, costs.slab_systems) if self.batched else 1
+        self.tree: Tree | None = tree_of(frame) if dissection and not self.batched else None
         # Matrices are in the order of the Space, bands are not.
-        self._in_order_of_space = dense and not self.batched
-        width = self.ordering.size if self._in_order_of_space else self.ordering.bandwidth + 1
-        self._factor_bytes = 8 * self.ordering.size * width * min(step, self.count)  # of a slab
+        self._in_order_of_space = (dense or dissection) and not self.batched
+        numbers = self.ordering.size**2 if dense and not self.batched else numbers
+        numbers = numbers if self.tree is None else cost_of(frame).numbers
+        self._factor_bytes = 8 * numbers * min(step, self.count)  # of a slab
         starts = range(0, self.count, step)
         self.slabs = [Slab(i, start, min(start + step, self.count)) for i, start in enumerate(starts)]
 
@@ -224,9 +231,9 @@ class Direct(DirectSystem):
                     place = factors.factor
                 out[slab.number] = use(slab, factors)
 
-        alone = self.dense or self.batched
+        alone = self.dense or self.batched or self.tree is not None
         threads = 1 if alone else side_by_side(len(slabs), self.ordering, self.resources)
-        with single_threaded_blas():
+        with single_threaded_blas(), on_cores(self.resources.cores):
             run(piece, [ranges(len(slabs), threads)])
         return [out[slab.number] for slab in slabs]
 
@@ -238,6 +245,9 @@ class Direct(DirectSystem):
         factors: Factors
         if self.batched:
             factors = BatchCholesky(band(pairs, self.ordering))
+        elif self.tree is not None:
+            threaded = cost_of(self.frame).operations >= self.resources.costs.threaded_flops
+            factors = DissectionCholesky(pairs[..., 0], self.tree, threaded=threaded)
         elif self.dense:
             # On the GPU where that finds it determined; else LAPACK gives the verdict, and names a coefficient.
             dense: Cholesky | None = (

@@ -19,6 +19,7 @@ from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.solver import Direct
 from xspline.solve.kronecker.spectral import eigen, eigenvalues, rotate
 from xspline.solve.parallel import Resources
+from xspline.solve.select import dissects
 from xspline.solve.structure import Split, alone, dense_of, subframe, within
 from xspline.solve.system import DirectSystem
 from xspline.spaces import Frame
@@ -26,7 +27,7 @@ from xspline.sums import Factor, Gram, digest_key
 
 
 class Separable(DirectSystem):
-    """Eigenvalues of the factors that stand apart, and a banded Cholesky factorisation for each product of them.
+    """Eigenvalues of the factors that stand apart, and for each product of them a factorisation, banded or dissected.
 
     Parameters
     ----------
@@ -80,7 +81,9 @@ class Separable(DirectSystem):
         gram = Gram(
             ((*factors, Factor((), (), multiples, digest_key("multiples", multiples))),), multiples.ndim
         )
-        return Direct(gram, self.penalty, self.own, dense=False, room=self.room, resources=self.resources)
+        resources = self.resources or Resources.here()
+        cut = dissects(self.own, resources)
+        return Direct(gram, self.penalty, self.own, dissection=cut, room=self.room, resources=resources)
 
     @cached_property
     def determined(self) -> NDArray[np.bool_]:

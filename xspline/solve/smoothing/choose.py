@@ -15,7 +15,7 @@ from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_det
 from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness, spline_degrees
-from xspline.solve.select import Choice, candidates
+from xspline.solve.select import ITERATIVE, Choice, candidates
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, OfFit, Reml, Score
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
 from xspline.solve.smoothing.newton import NEAR, State, minimise
@@ -27,7 +27,7 @@ from xspline.sums import Gram, Sums, leave_one_out
 
 ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
-ROUGHLY = 0.1  # the step in log λ that ends a search of a coarser problem
+ROUGHLY = 0.3  # the step in log λ that a search of a coarser problem ends with
 CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what remains is of the order of its square
 ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
@@ -212,20 +212,28 @@ def choice_for(
     names, order = smoothed(space, penalty)
     matrix, frame = Roughness(dict.fromkeys(names, 1.0), order).gram(space), space.frame
     resources = resources or Resources.here()
-    iterative = None  # the first that does, if it is worth it or asked for, and there is one system only
-    if penalty == "reml" and int(distinct(gram)[1].max(initial=0)) == 0:
+    single = penalty == "reml" and int(distinct(gram)[1].max(initial=0)) == 0
+
+    def iterating(name: str | None) -> Choice | None:
+        """The first that does, if it is worth it or asked for, and there is one system only."""
         with suppress(ValueError):
-            proposed = candidates(gram, matrix, frame, solver, resources=resources)
-            iterative = next((choice for choice in proposed if not choice.exact), None)
+            proposed = candidates(gram, matrix, frame, name, resources=resources) if single else []
+            held = resources.costs.searched_solvers
+            return next((replace(c, nbytes=held * c.nbytes) for c in proposed if not c.exact), None)
+        return None
+
+    iterative = iterating(solver)
     try:
         exact = candidates(gram, matrix, frame, solver, exact=True, resources=resources)[0]
     except ValueError as error:
+        if iterative is None and solver is None:  # one solve would fit in memory, the search does not
+            iterative = iterating(ITERATIVE)
         if iterative is None:
             raise
         refusal = error.cause if isinstance(error, TooLargeError) else ""
-        return replace(iterative, memory_refusal=refusal).in_search(space.size, resources.costs)
+        return replace(iterative, memory_refusal=refusal, searched=True)
     costly = exact.operations > resources.costs.max_exact_reml_flops
-    return (exact if iterative is None or not costly else iterative).in_search(space.size, resources.costs)
+    return replace(exact if iterative is None or not costly else iterative, searched=True)
 
 
 class Bounds(NamedTuple):
@@ -252,8 +260,8 @@ class Problem:
     method: str
     parts: Sequence[Sums]
 
-    def search(self, start: Array, near: float = NEAR) -> tuple[State[Score], int]:
-        """The minimum, and how many factorisations it took."""
+    def search(self, start: Array, near: float = NEAR, *, unseen: bool = False) -> tuple[State[Score], int]:
+        """The minimum, and how many factorisations it took; see `minimise`."""
         evaluations, included = 0, None
 
         def score(rho: Array) -> Score:
@@ -265,7 +273,7 @@ class Problem:
             return point
 
         with on_cores(self.model.resources.cores):
-            minimum = minimise(score, start, self.bounds.lower, self.bounds.upper, near)
+            minimum = minimise(score, start, self.bounds.lower, self.bounds.upper, near, unseen=unseen)
         return minimum, evaluations * (len(self.parts) if self.method == "holders" else 1)
 
     def score(self, rho: Array, included: Mask | None = None) -> Score:
@@ -287,7 +295,7 @@ class Problem:
         """Where the search starts: where those of coarser problems end, if a factorisation of this one takes long.
 
         Coordinates are refined one at a time, first the one that is least smooth: its strength is the most wrong where
-        knots are missing, and all problems but the last remain much smaller than this one.
+        knots are missing. Problems that would cost a good part of this one are left out.
         """
         names, problem, costs = self.model.names, self, self.model.resources.costs
         halvings = dict.fromkeys(self.model.space.names, 0)  # how often every second knot has been removed
@@ -298,9 +306,10 @@ class Problem:
             for name, before, after in zip(halvings, *shapes, strict=True):
                 halvings[name] += before != after
             problem = coarse
-        rho = problem.bounds.start
-        while any(halvings.values()) and not (self.estimated and problem.operations > costs.max_coarse_flops):
-            rho = problem.search(rho, ROUGHLY)[0].rho
+        rho, searched = problem.bounds.start, self.estimated
+        most = costs.max_coarse_flops if self.estimated else costs.coarse_share * self.operations
+        while any(halvings.values()) and not (searched and problem.operations > most):
+            rho, searched = problem.search(rho, ROUGHLY, unseen=True)[0].rho, True
             smoothness = dict(zip(names, rho - problem.bounds.start, strict=True))
             halvings[min((n for n in names if halvings[n]), key=lambda n: smoothness[n])] -= 1
             problem = self

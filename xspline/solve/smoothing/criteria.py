@@ -67,10 +67,11 @@ class OfFit(Score):
     """
 
     fit_type: type[PenalisedFit] = PenalisedFit
+    steering = False  # whether `hessian_traces` enter nothing but the Hessian
 
     def __init__(self, model: Model, rho: Array, included: Mask | None = None) -> None:
         self.model, self.rho = model, rho
-        self.fit = self.fit_type(model, rho, self.exact)
+        self.fit = self.fit_type(model, rho, self.exact, self.steering)
         self.n = np.asarray(model.sums.count, dtype=np.float64)
         batch = np.broadcast_shapes(model.sums.batch, model.sums.gram.batch)
         determined = np.broadcast_to(self.fit.factorisation.determined, batch)
@@ -100,6 +101,8 @@ class Reml(OfFit):
 
     up to −½ Σ log w over the observations.
     """
+
+    steering = True
 
     @cached_property
     def value(self) -> float | None:

@@ -27,7 +27,6 @@ from xspline.solve.solution import factorise
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
 
-DRAWS = 32  # over all systems
 SLAB = 2**23  # numbers of one array of draws
 SMALLEST = 1e-290  # a residual sum of squares that may be divided by
 ROUNDING = 2e-15  # of the power of the data: what a residual sum of squares loses
@@ -97,6 +96,8 @@ class PenalisedFit:
     rho : ndarray, [J]
     exact : int
         P² times the number of systems up to which `hessian_traces` are exact; it takes P solves a system.
+    steering : bool
+        Whether nothing but the length of a search hangs on `hessian_traces`: fewer draws do in large problems.
 
     Attributes
     ----------
@@ -109,8 +110,8 @@ class PenalisedFit:
 
     exact_solver = True
 
-    def __init__(self, model: Model, rho: Array, exact: int = 0) -> None:
-        self.size, self.limit = math.prod(model.space.shape), exact
+    def __init__(self, model: Model, rho: Array, exact: int = 0, steering: bool = False) -> None:
+        self.size, self.limit, self.steering = math.prod(model.space.shape), exact, steering
         self.model, self.frame, self.count = model, model.space.frame, len(model.space.shape)
         self.rho = rho
         self.penalty = model.penalty(rho).gram(model.space)
@@ -200,7 +201,9 @@ class PenalisedFit:
         # Columns z, [K.., m, b..], of which the sum of zzᵀ is the identity, or is that on average.
         batch, size = self.factorisation.determined.shape, self.size
         systems = math.prod(batch)
-        count = size if self.exact else max(2, DRAWS // systems)
+        count = (
+            size if self.exact else max(2, self.model.resources.costs.draws(size, self.steering) // systems)
+        )
         step, rng = max(1, SLAB // (size * systems * len(self.terms))), np.random.default_rng(0)
         for start in range(0, count, step):
             m = min(step, count - start)

@@ -97,7 +97,13 @@ class State(Generic[P]):
 
 
 def minimise(
-    score: Callable[[Array], P], start: Array, lower: Array, upper: Array, near: float = NEAR
+    score: Callable[[Array], P],
+    start: Array,
+    lower: Array,
+    upper: Array,
+    near: float = NEAR,
+    *,
+    unseen: bool = False,
 ) -> State[P]:
     """The minimum of a score within bounds.
 
@@ -110,14 +116,21 @@ def minimise(
     lower, upper : ndarray, [J]
     near : float
         A step this short ends the search.
+    unseen : bool
+        Whether the search goes that step without another look, which is of use to those who go on from there.
     """
+
+    def ended(state: State[P], step: Array) -> State[P]:
+        rho = np.clip(state.rho + step, state.lower, state.upper) if unseen else state.rho
+        return replace(state, rho=rho, converged=True)
+
     rho = np.clip(start, lower, upper)
     state = State(rho, score(rho), lower, upper, np.zeros(len(rho), dtype=bool))
     hessian, correction = state.point.hessian, np.zeros((len(rho), len(rho)))
     for _ in range(STEPS):
         step, downhill = _newton_step(state, hessian)
         if _ends(state.point, step, near):
-            return replace(state, converged=True)
+            return ended(state, step)
         before = state  # first: while a score is computed the point before this one is not held
         state = _advanced(score, before, step, hessian)
         if state.point is before.point:  # what is left is rounding, or gradients that are not the score's
@@ -126,8 +139,9 @@ def minimise(
         # After a whole step downhill: twice as far the next time.
         state = replace(state, stride=2 * downhill if np.allclose(moved, step) else 0.0)
         if np.max(np.abs(moved)) <= SHORT:
-            if _ends(state.point, _newton_step(state, hessian)[0], near):  # which spares the Hessian there
-                return replace(state, converged=True)
+            step = _newton_step(state, hessian)[0]
+            if _ends(state.point, step, near):  # which spares the Hessian there
+                return ended(state, step)
             # The mean of two Hessians is made to agree with the gradients at both, by the least change (Powell 1970).
             # Hessians may come from random draws; then it is this that makes the last steps short.
             length, after = moved @ moved, state.point

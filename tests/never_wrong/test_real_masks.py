@@ -1,0 +1,103 @@
+"""Fields where there is sea: what the automatic smoothing costs there, and that the plan says so."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+
+SOLVERS = ("banded", "dissection", "dense", "iterative")
+
+
+def ocean(rows: int, seed: int = 0) -> xr.DataArray:
+    """Waves with noise on a globe of some rows and twice as many columns, continents left out."""
+    rng = np.random.default_rng(seed)
+    lat, lon = -90 + 180 * (np.arange(rows) + 0.5) / rows, 360 * (np.arange(2 * rows) + 0.5) / (2 * rows)
+    a, b = np.radians(lat)[:, None], np.radians(lon)
+    values = (
+        np.sin(5 * a) * np.cos(3 * b) + np.cos(11 * a + 7 * b) + 0.3 * rng.standard_normal((rows, 2 * rows))
+    )
+    coordinates = {
+        "lat": ("lat", lat, {"units": "degrees_north"}),
+        "lon": ("lon", lon, {"units": "degrees_east"}),
+    }
+    return xr.DataArray(values, coordinates, ("lat", "lon"), "u").where(
+        np.sin(3 * b) + np.cos(2 * b + 4 * a) < 0.8
+    )
+
+
+def bases(rows: int) -> dict[str, Any]:
+    return {
+        "lat": xs.BSpline(rows, domain=(-90, 90)),
+        "lon": xs.BSpline(2 * rows, domain=(0, 360), period=360),
+    }
+
+
+@pytest.mark.parametrize(("rows", "memory"), [(180, 1.5e9), (360, 8e9)])
+def test_the_automatic_fit_of_an_ocean_is_no_band(rows: int, memory: float) -> None:
+    """A band over 180 x 360 coefficients takes seconds for each strength that is tried, one over 360 x 720 minutes."""
+    plan = xs.plan(ocean(rows), bases(rows))
+    row = next(row for row in plan.rows if row.mask == "any")
+    assert row.solver == "dissection" and row.solver_bytes < memory
+
+
+@pytest.mark.parametrize("penalty", [None, xs.Roughness(1e-5)], ids=repr)
+def test_the_plan_names_the_solver_of_the_fit(penalty: Any) -> None:
+    for rows in (12, 72):
+        data = ocean(rows)
+        planned = next(row for row in xs.plan(data, bases(rows), penalty=penalty).rows if row.mask == "any")
+        field = xs.fit(data, bases(rows), penalty=penalty)
+        assert planned.solver == field.fits["u"].solved.factorisation.choice.name
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("penalty", [None, xs.Roughness(1e-5)], ids=repr)
+def test_the_memory_of_the_plan_holds_for_every_solver(solver: str, penalty: Any) -> None:
+    """The peak of a solve and its edf, above the sums that it starts from."""
+    rows = 24 if solver == "dense" else 48
+    data = ocean(rows)
+    planned = next(
+        r for r in xs.plan(data, bases(rows), penalty=penalty, solver=solver).rows if r.mask == "any"
+    )
+    statistics = xs.statistics(data, bases(rows))
+    statistics.solve(xs.Roughness(1e-3), solver=solver)  # imports and compiles
+    tracemalloc.start()
+    try:
+        field = statistics.solve(penalty, solver=solver)
+        field.summary()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert planned.solver == solver
+    assert peak < planned.solver_bytes + 2e6
+
+
+def test_every_answer_by_dissection_is_that_of_a_band() -> None:
+    data = ocean(40)
+    fields = [xs.fit(data, bases(36), solver=solver) for solver in ("dissection", "banded")]
+    ours, theirs = fields
+    np.testing.assert_allclose(ours.predict(), theirs.predict(), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(ours.stderr(), theirs.stderr(), rtol=1e-6)
+    np.testing.assert_allclose(ours.summary()["lambda"], theirs.summary()["lambda"], rtol=1e-6)
+    np.testing.assert_allclose(ours.summary()["edf"], theirs.summary()["edf"], rtol=1e-7)
+
+
+@pytest.mark.slow
+def test_the_automatic_choice_on_the_sea_of_a_product_costs_ten_solves(data_dir: Path) -> None:
+    """CPU seconds, which other work on the machine does not stretch as much."""
+    mask = xr.open_dataset(data_dir / "oisst_v2_land_sea_mask.nc").mask.squeeze(drop=True)
+    data = ocean(360)
+    sea = mask.sel(lat=data.lat, lon=data.lon, method="nearest").to_numpy() > 0
+    statistics = xs.statistics(ocean(360).where(sea), bases(180))
+    start = time.process_time()
+    penalty = statistics.solve().penalty
+    chosen, start = time.process_time() - start, time.process_time()
+    statistics.solve(penalty)
+    assert chosen < 10 * (time.process_time() - start)

@@ -1,0 +1,248 @@
+"""Nested dissection against the dense matrix and the band: everything that a factorisation answers, on any frame."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.sums.cases import frame_of, frames, random_gram
+from xspline.solve import Penalty, Ridge, Roughness, factorise
+from xspline.solve.direct.band import gather_entries, narrowest, stripes
+from xspline.solve.direct.cholesky import BandCholesky, DenseCholesky
+from xspline.solve.direct.dissection import Tree, cost_of, tree_of
+from xspline.solve.direct.fronts import DissectionCholesky
+from xspline.solve.kronecker.separable import Separable
+from xspline.solve.parallel import on_cores
+from xspline.spaces import Frame
+from xspline.sums import Factor
+
+from .cases import close, gaps, on, rngs, space_of, static
+
+SHAPES = {
+    "plane": (("local", 24, 3), ("local", 21, 3)),
+    "globe": (("local", 14, 3), ("circle", 40, 3)),
+    "two circles": (("circle", 20, 2), ("circle", 24, 1)),
+    "line": (("local", 300, 3),),
+    "circle": (("circle", 200, 2),),
+    "box": (("local", 8, 1), ("circle", 10, 2), ("local", 7, 1)),
+    "beside a season": (("local", 14, 2), ("global", 3, 0), ("local", 13, 1)),
+    "steps": (("local", 30, 0), ("circle", 20, 1)),
+    "nothing to cut": (("global", 6, 0), ("global", 5, 0)),
+}
+
+
+def dense(pairs: np.ndarray, frame: Frame) -> np.ndarray:
+    """The matrix of a pair array, [P, P]."""
+    axes, size = tuple(range(len(frame.sizes))), math.prod(frame.sizes)
+    return Factor(axes, tuple((0, k) for k in frame.sizes), pairs, 0).to_dense(frame).reshape(size, size)
+
+
+def positive(rng: np.random.Generator, frame: Frame) -> np.ndarray:
+    """A random pair array whose matrix is diagonally dominant, and badly scaled."""
+    count = len(frame.sizes)
+    pairs = random_gram(rng, frame, terms=2).one_factor(frame).pairs.copy()
+    diagonal = pairs[(slice(None),) * count + (0,) * count]
+    rows = np.abs(dense(pairs, frame)).sum(axis=1).reshape(frame.sizes)
+    diagonal += rows * (1.0 + 10.0 ** rng.uniform(-1, 3, frame.sizes)) + 1e-3
+    return pairs
+
+
+def band_of(pairs: np.ndarray, frame: Frame) -> tuple[BandCholesky, np.ndarray]:
+    """The banded factorisation, and the flat index of each of its coefficients."""
+    ordering = narrowest(frame)
+    out = np.empty((ordering.size, ordering.bandwidth + 1))
+    places = ordering.flatten(np.arange(ordering.size, dtype=float).reshape(frame.sizes)).astype(int)
+    return BandCholesky.of_stripes(stripes(pairs[..., None], ordering)[..., 0], ordering.rows, out), places
+
+
+def check(cholesky: DissectionCholesky, matrix: np.ndarray, frame: Frame, rng: np.random.Generator) -> None:
+    """All answers against the dense inverse, in units in which the diagonal is 1."""
+    units = np.sqrt(np.diag(matrix))
+    inverse = np.linalg.inv(matrix / units / units[:, None]) / units / units[:, None]
+    assert cholesky.determined and 0 < cholesky.pivot <= 1
+    for columns in (1, 20):
+        rhs = rng.normal(size=(len(matrix), columns))
+        assert close(units[:, None] * cholesky.solve(rhs), units[:, None] * (inverse @ rhs), 1e-12)
+    assert cholesky.logdet == pytest.approx(np.linalg.slogdet(matrix)[1], rel=1e-12, abs=1e-12)
+    halves = units[:, None] * cholesky.apply_inverse_sqrt(np.eye(len(matrix)))
+    assert close(halves @ halves.T, units * inverse * units[:, None], 1e-12)
+    pairs = cholesky.inverse_pairs(narrowest(frame))
+    cells = inverse.reshape(*frame.sizes, *frame.sizes)
+    expected = gather_entries(lambda rows, columns: cells[rows + columns], frame)
+    assert pairs.shape == (*frame.sizes, *frame.offsets, 1)
+    assert close(pairs[..., 0], expected, 1e-12)
+    assert cholesky.nbytes > 0
+
+
+@given(frame=frames(), rng=rngs, leaf=st.sampled_from([1, 4, 20]))
+def test_any_small_frame(frame: Frame, rng: np.random.Generator, leaf: int) -> None:
+    """Boxes are cut until nothing is left to cut; pairs of short circles are stored twice."""
+    pairs = positive(rng, frame)
+    check(DissectionCholesky(pairs, Tree(frame, leaf)), dense(pairs, frame), frame, rng)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_frames_of_many_boxes(shape: str) -> None:
+    frame, rng = frame_of(*SHAPES[shape]), np.random.default_rng(0)
+    pairs = positive(rng, frame)
+    cholesky = DissectionCholesky(pairs, Tree(frame))
+    check(cholesky, dense(pairs, frame), frame, rng)
+    banded, _ = band_of(pairs, frame)
+    assert close(cholesky.inverse_pairs(narrowest(frame)), banded.inverse_pairs(narrowest(frame)), 1e-12)
+    assert cholesky.logdet == pytest.approx(banded.logdet, rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", ["globe", "box", "plane"])
+def test_the_same_bits_on_any_number_of_threads(shape: str) -> None:
+    frame, rng = frame_of(*SHAPES[shape]), np.random.default_rng(0)
+    pairs, rhs = positive(rng, frame), rng.normal(size=(math.prod(frame.sizes), 3))
+    answers = []
+    for cores, threaded in ((1, False), (1, True), (2, True), (3, True)):
+        with on_cores(cores):
+            cholesky = DissectionCholesky(pairs, tree_of(frame), threaded=threaded)
+            found = [cholesky.solve(rhs), cholesky.apply_inverse_sqrt(rhs), np.array(cholesky.logdet)]
+            answers.append([*found, cholesky.inverse_pairs(narrowest(frame))])
+    for other in answers[1:]:
+        assert all(np.array_equal(x, y) for x, y in zip(answers[0], other, strict=True))
+
+
+@pytest.mark.parametrize("shape", ["globe", "box", "line", "beside a season"])
+@pytest.mark.parametrize("leaf", [4, 96])
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_system_that_is_not_determined(shape: str, leaf: int, cores: int) -> None:
+    """A rank-deficient matrix, an empty coefficient and an indefinite matrix have the verdict of band and dense."""
+    frame, rng = frame_of(*SHAPES[shape]), np.random.default_rng(0)
+    count, size = len(frame.sizes), math.prod(frame.sizes)
+    at = (slice(None),) * count + (0,) * count
+    empty, indefinite = positive(rng, frame), positive(rng, frame)
+    hole = tuple(k // 3 for k in frame.sizes)
+    matrix = dense(empty, frame)
+    index = int(np.ravel_multi_index(hole, frame.sizes))
+    drop = np.ones(size)
+    drop[index] = 0.0
+    empty = _masked(empty, drop.reshape(frame.sizes), frame)
+    indefinite[at][hole] *= -1.0
+    for pairs, weakest in ((empty, index), (indefinite, None)):
+        matrix = dense(pairs, frame)
+        with on_cores(cores):
+            cholesky = DissectionCholesky(pairs, Tree(frame, leaf))
+        full, (banded, _) = DenseCholesky(matrix), band_of(pairs, frame)
+        assert not cholesky.determined and not full.determined and not banded.determined
+        assert cholesky.pivot == full.pivot == banded.pivot == 0.0
+        assert math.isnan(cholesky.logdet)
+        assert 0 <= cholesky.weakest < size
+        if weakest is not None:
+            assert cholesky.weakest == weakest
+
+
+def _masked(pairs: np.ndarray, keep: np.ndarray, frame: Frame) -> np.ndarray:
+    """The pairs of which both members are kept."""
+    out = pairs.copy()
+    for offset in np.ndindex(*frame.offsets):
+        dropped = np.zeros(frame.sizes, dtype=bool)
+        for side in np.ndindex(*(2 for _ in offset)):
+            shift = [-o if s else 0 for s, o in zip(side, offset, strict=True)]
+            dropped |= np.roll(keep, shift, axis=range(len(shift))) == 0
+        out[(slice(None),) * len(frame.sizes) + offset][dropped] = 0.0
+    return out
+
+
+def test_nearly_dependent_coefficients_are_told_by_their_pivot() -> None:
+    """The sum of two neighbours far apart in scale: the smallest pivot is that of the pair, whatever the order."""
+    frame = frame_of(("local", 60, 1))
+    for gap, determined in ((0.0, False), (1e-16, False), (1e-8, True)):
+        pairs = np.stack([np.full(60, 2.0), np.zeros(60)], axis=1)
+        pairs[30, 1] = 2.0 * (1.0 - gap)
+        cholesky = DissectionCholesky(pairs, Tree(frame, 4))
+        banded, _ = band_of(pairs, frame)
+        assert cholesky.determined == banded.determined == determined
+        assert cholesky.weakest in (30, 31)
+        assert cholesky.pivot == pytest.approx(banded.pivot, abs=1e-15)
+
+
+@given(frame=frames(), leaf=st.sampled_from([1, 4, 20]))
+def test_a_tree_holds_every_entry_once(frame: Frame, leaf: int) -> None:
+    tree, size = Tree(frame, leaf), math.prod(frame.sizes)
+    assert sorted(tree.order) == list(range(size))
+    assert sum(node.pivots for node in tree.nodes) == size
+    lower = np.zeros((size, size))
+    for node in tree.nodes:
+        flat = np.zeros(len(node.front) * node.pivots)
+        np.add.at(flat, tree.target[node.entries], 1.0)
+        lower[np.ix_(node.front, np.arange(node.first, node.stop))] += flat.reshape(
+            node.pivots, len(node.front)
+        ).T
+    ones = np.ones((*frame.sizes, *frame.offsets))
+    for offset in np.ndindex(*frame.offsets):
+        for axis, o in enumerate(offset):
+            if not frame.periodic[axis] and o:
+                out = (slice(None),) * axis + (slice(frame.sizes[axis] - o, None),)
+                ones[(*out, *(slice(None),) * (len(offset) - axis - 1), *offset)] = 0.0
+    expected = dense(ones, frame)[np.ix_(tree.order, tree.order)]
+    np.testing.assert_array_equal(lower, np.tril(expected))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_costs_are_those_of_the_tree(shape: str) -> None:
+    frame = frame_of(*SHAPES[shape])
+    tree, cost = Tree(frame), cost_of(frame)
+    sizes = [(node.pivots, len(node.boundary)) for node in tree.nodes]
+    assert cost.fronts == len(tree.nodes)
+    assert cost.numbers == sum(p * (p + b) for p, b in sizes)
+    assert cost.operations == pytest.approx(sum(p**3 / 3 + p**2 * b + p * b**2 for p, b in sizes))
+    waiting, held = 0, {}
+    for i, node in enumerate(tree.nodes):
+        p, b = sizes[i]
+        waiting = max(waiting, sum(held.values()) + p * (p + b) + b**2)
+        for child in node.children:
+            del held[child]
+        held[i] = b**2
+    assert cost.waiting == waiting
+
+
+def test_costs_of_large_frames_are_known_at_once() -> None:
+    """Half a degree on the globe takes a tenth of a band's operations; of a billion coefficients no tree is made."""
+    half = frame_of(("local", 360, 3), ("circle", 720, 3))
+    bandwidth = narrowest(half).bandwidth
+    assert cost_of(half).operations < 360 * 720 * bandwidth**2 / 5
+    assert cost_of(frame_of(*[("local", 1000, 3)] * 3)).numbers > 1e12
+
+
+def test_a_tree_is_shared_while_it_is_used() -> None:
+    frame = frame_of(*SHAPES["globe"])
+    tree = tree_of(frame)
+    assert tree_of(frame_of(*SHAPES["globe"])) is tree
+    assert tree.nbytes > 0
+
+
+@pytest.mark.parametrize("penalty", [Ridge(0.0), Ridge(0.1), Roughness({"c": 0.1})], ids=repr)
+def test_systems_behind_a_static_mask_are_dissected_where_that_is_cheaper(penalty: Penalty) -> None:
+    space = space_of("circle", "cubic", "cubic")
+    case, gram = static(space, np.random.default_rng(0), (2,))
+    matrix = penalty.gram(space)
+    cheap = on(front_flops=0.0, front_slowdown=1e-9)
+    ours, theirs = (factorise(gram, matrix, space, "separable", resources=r) for r in (cheap, on()))
+    trees = [found.system.systems.tree for found in (ours, theirs) if isinstance(found.system, Separable)]
+    assert trees[0] is not None and trees[1] is None
+    moment = case.sums(gram).full_moment(space.frame)
+    assert close(ours.solve(moment), theirs.solve(moment), 1e-9)
+    assert close(ours.inverse_pairs(), theirs.inverse_pairs(), 1e-9)
+    assert close(ours.logdet(), theirs.logdet(), 1e-12) and close(ours.edf(), theirs.edf(), 1e-10)
+
+
+@pytest.mark.parametrize("kept", [0.0, math.inf])
+def test_members_of_a_batch_with_masks_of_their_own(kept: float) -> None:
+    """Factors that are not kept are made again."""
+    space = space_of("linear", "short circle", "trend")
+    case, gram = gaps(space, np.random.default_rng(0), (3,))
+    matrix = Ridge(0.1).gram(space)
+    ours = factorise(gram, matrix, space, "dissection", resources=on(kept_bytes=kept))
+    theirs = factorise(gram, matrix, space, "banded")
+    moment = case.sums(gram).full_moment(space.frame)
+    assert close(ours.solve(moment), theirs.solve(moment), 1e-11)
+    assert close(ours.inverse_pairs(), theirs.inverse_pairs(), 1e-11)
+    assert close(ours.logdet(), theirs.logdet(), 1e-12) and close(ours.edf(), theirs.edf(), 1e-12)
