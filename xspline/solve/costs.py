@@ -79,13 +79,11 @@ class CostModel:
         Factorised systems that another one is compared with. Chosen.
     flops_per_second, column_flops_per_second : float
         Flops of LAPACK in a second of one core, and those of solves with some dozens of columns, which wait for
-        memory. Measured: choices by REML with bands, P = 50 to 11,008 (Xeon, 2.5 GHz); so are the next four.
+        memory. Measured: choices by REML with bands, P = 50 to 11,008 (Xeon, 2.5 GHz); so are the next three.
     pairs_per_second : float
         Entries of G that a solve with λ given multiplies out, brings into a band and takes residuals with: 3e6 to 8e6.
     step_seconds, search_steps : float
         What a step of a search takes whatever the size, and how many it takes: 4 to 7.
-    search_columns : int
-        Right-hand sides of a step: draws for the Hessian, and twice as many that follow from them. Counted in the code.
     estimated_solves : float
         Solves whose time an estimated search takes. Measured (`python -m benchmarks smoothing`): 13.5 at P = 10,648,
         14.4 at 195,112.
@@ -149,7 +147,6 @@ class CostModel:
     pairs_per_second: float = 4.5e6
     step_seconds: float = 0.006
     search_steps: int = 6
-    search_columns: int = 96
     estimated_solves: float = 14.0
     values_per_second: float = 1.5e8
     rows_per_second: float = 1e7

@@ -77,7 +77,8 @@ class Choice:
             return costs.estimated_solves * factorising
         # A factor of a band has √(P · operations) entries; a column takes four operations with each of them.
         entries = systems * math.sqrt(size * self.operations)
-        columns = 4.0 * costs.search_columns * entries / costs.column_flops_per_second
+        # Of each draw there are three: itself, what a solve makes of it, and what it is multiplied by before.
+        columns = 4.0 * 3 * costs.draws(size) * entries / costs.column_flops_per_second
         # An inverse takes twice the operations of a factorisation.
         return costs.search_steps * (costs.step_seconds + 3 * factorising + columns)
 
