@@ -375,7 +375,10 @@ def check(case: Case, rng: np.random.Generator) -> str:
             assert not any(m.determined for m in members), "an error, but the reference is determined"
             return "nothing determined"
     assert any(m.determined is not False for m in members), "a fit, but nothing is determined"
-    _compare(case, field, members, rng)
+    try:
+        _compare(case, field, members, rng)
+    except xs.ConvergenceError:  # iterations that were asked for by name say so of a nearly singular system
+        assert not any(m.determined for m in members), "no convergence, but the reference is determined"
     return outcome if any(m.determined for m in members) else "rounding errors decide"
 
 
