@@ -25,6 +25,7 @@ from xspline.labels.statistics import Statistics as Statistics
 from xspline.labels.statistics import merge as merge
 from xspline.labels.statistics import open_statistics as open_statistics
 from xspline.solve import ConvergenceError as ConvergenceError
+from xspline.solve import FitWarning as FitWarning
 from xspline.solve import Penalty as Penalty
 from xspline.solve import Ridge as Ridge
 from xspline.solve import Roughness as Roughness

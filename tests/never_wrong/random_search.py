@@ -411,15 +411,15 @@ def _compare(case: Case, field: xs.Field[Any], members: list[Reference], rng: np
     along = next((n for n in space.names if order[n]), None)
     c = by_member(field.coefficients, *(f"{n}_basis" for n in space.names)).reshape(space.size, -1)
     answers: list[tuple[np.ndarray, np.ndarray]] = [
-        (_rows(target, space), by_member(field.predict(at), "target"))
+        (_rows(target, space), by_member(field.predict(at, extrapolate=True), "target"))
     ]
     if along is not None:
         rows = _rows(target, space, [int(n == along) for n in space.names])
-        answers.append((rows, by_member(field.derivative(at, {along: 1}), "target")))
+        answers.append((rows, by_member(field.derivative(at, {along: 1}, extrapolate=True), "target")))
     found = field.summary()
     summary = {k: by_member(found[k]) for k in ("count", "edf", "rmse")}
     spread = float(case.data.max() - case.data.min())
-    errors = None if iterated else by_member(field.stderr(at), "target")
+    errors = None if iterated else by_member(field.stderr(at, extrapolate=True), "target")
     for i, m in enumerate(members):
         known = bool(np.isfinite(c[:, i]).all())
         assert m.determined is None or m.determined == known, (

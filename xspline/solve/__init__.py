@@ -1,6 +1,7 @@
 """Solve: from sums and a penalty to coefficients. Host NumPy; the only room that uses SciPy."""
 
 from xspline.solve.errors import ConvergenceError as ConvergenceError
+from xspline.solve.errors import FitWarning as FitWarning
 from xspline.solve.errors import SingularSystemError as SingularSystemError
 from xspline.solve.parallel import Resources as Resources
 from xspline.solve.penalty import Penalty as Penalty
