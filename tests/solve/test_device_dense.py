@@ -169,7 +169,13 @@ def cube(size: int) -> tuple[Space, Gram]:
 
 @pytest.mark.parametrize(
     ("size", "name", "on_gpu"),
-    [(8, "banded", False), (20, "dense", True), (30, "dense", True), (48, "iterative", False)],
+    [
+        (8, "banded", False),
+        (20, "dense", True),
+        (26, "dense", True),
+        (30, "dissection", False),
+        (48, "iterative", False),
+    ],
 )
 def test_a_gpu_takes_dense_systems_that_are_worth_the_transfer(size: int, name: str, on_gpu: bool) -> None:
     space, gram = cube(size)

@@ -96,6 +96,14 @@ def test_frames_of_many_boxes(shape: str) -> None:
     assert cholesky.logdet == pytest.approx(banded.logdet, rel=1e-12)
 
 
+def test_routines_that_scipy_does_not_offer_to_cython(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the integers of LAPACK are not those of C its wrappers take over."""
+    monkeypatch.setattr("xspline.solve.direct.lapack._routine", lambda *args: None)
+    frame, rng = frame_of(*SHAPES["globe"]), np.random.default_rng(0)
+    pairs = positive(rng, frame)
+    check(DissectionCholesky(pairs, Tree(frame, 20)), dense(pairs, frame), frame, rng)
+
+
 @pytest.mark.parametrize("shape", ["globe", "box", "plane"])
 def test_the_same_bits_on_any_number_of_threads(shape: str) -> None:
     frame, rng = frame_of(*SHAPES[shape]), np.random.default_rng(0)

@@ -1,1 +1,1 @@
-"""Direct solvers: banded and dense Cholesky factorisations of G + Λ."""
+"""Direct solvers: Cholesky factorisations of G + Λ, banded, by nested dissection and dense."""

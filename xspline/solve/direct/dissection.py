@@ -217,9 +217,8 @@ class Tree:
 
     def __init__(self, frame: Frame, leaf: int = LEAF) -> None:
         self.frame, self._rule = frame, Rule(_thickness(frame), leaf)
-        self.number = np.full(
-            frame.sizes, -1, dtype=np.int64
-        )  # in the order of elimination, of each coefficient
+        # The number of each coefficient in the order of elimination.
+        self.number = np.full(frame.sizes, -1, dtype=np.int64)
         self.nodes: list[Node] = []
         around: list[list[Index]] = []  # of each node the indices of its box and what it meets, by axis
         self._add(_whole(frame), (0,) * len(frame.sizes), around)
@@ -294,19 +293,18 @@ class Tree:
         source, column, row = (np.concatenate(x) for x in zip(*_pairs(self.frame, self.number), strict=True))
         owners = np.repeat(np.arange(len(self.nodes)), [node.pivots for node in self.nodes])
         # A matrix by rows sorts its entries in linear time, and keeps their order within a row.
-        shape = len(self.nodes), len(source)
-        grouped = sparse.csr_array(
-            (np.ones(len(source), dtype=np.int8), (owners[column], np.arange(len(source)))), shape
-        )
+        ones, places = np.ones(len(source), dtype=np.int8), (owners[column], np.arange(len(source)))
+        grouped = sparse.csr_array((ones, places), (len(self.nodes), len(source)))
         order, place = grouped.indices, np.empty(self.number.size, dtype=np.int64)
         source, column, row = source[order], column[order], row[order]
-        target = np.empty_like(source)
+        target = np.empty(len(source), dtype=np.int64)
         for node, start, stop in zip(self.nodes, grouped.indptr, grouped.indptr[1:], strict=False):
             node.entries = slice(int(start), int(stop))
             front = node.front
             place[front] = np.arange(len(front))
-            target[start:stop] = (column[start:stop] - node.first) * len(front) + place[row[start:stop]]
-        return source, target
+            own = column[start:stop].astype(np.int64) - node.first
+            target[start:stop] = own * len(front) + place[row[start:stop]]
+        return source, _small(target)
 
 
 _trees: weakref.WeakValueDictionary[tuple[object, ...], Tree] = weakref.WeakValueDictionary()

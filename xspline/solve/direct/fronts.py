@@ -170,7 +170,7 @@ def _inverse_columns(panel: Array, beyond: Array) -> Array:
         if len(step):
             divide(step, panel[:pivots], transposed=False)
         root, _ = lapack.dtrtri(panel[:pivots], lower=1)
-        beside = beyond @ step
+        beside = (step.T @ beyond).T  # Z_bb Y, in Fortran order
         block = root.T @ root + step.T @ beside
         # Only the symmetric part of a rounding error dies out; the rest would grow from front to front.
         out[:pivots] = (block + block.T) / 2

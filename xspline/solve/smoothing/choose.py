@@ -27,7 +27,7 @@ from xspline.sums import Gram, Sums, leave_one_out
 
 ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
-ROUGHLY = 0.3  # the step in log λ that a search of a coarser problem ends with
+COARSELY = 0.3  # the step in log λ that a search of a coarser problem ends with
 CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what remains is of the order of its square
 ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
@@ -309,7 +309,7 @@ class Problem:
         rho, searched = problem.bounds.start, self.estimated
         most = costs.max_coarse_flops if self.estimated else costs.coarse_share * self.operations
         while any(halvings.values()) and not (searched and problem.operations > most):
-            rho, searched = problem.search(rho, ROUGHLY, unseen=True)[0].rho, True
+            rho, searched = problem.search(rho, COARSELY, unseen=True)[0].rho, True
             smoothness = dict(zip(names, rho - problem.bounds.start, strict=True))
             halvings[min((n for n in names if halvings[n]), key=lambda n: smoothness[n])] -= 1
             problem = self
