@@ -15,9 +15,10 @@ import xarray as xr
 
 from xspline import execution
 from xspline.labels import files
-from xspline.labels.errors import check_tally, read_errors_name_labels, unknown_name
+from xspline.labels.errors import check_range, check_tally, read_errors_name_labels, unknown_name
 from xspline.labels.read.observations import Variable
 from xspline.spaces import Space
+from xspline.spaces.units import are_one
 from xspline.sums import Sums
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class Statistics(files.Stored, Generic[Data]):
             sums = {name: next(computed) for name in names}
             for name, s in sums.items():
                 check_tally(s.tally, self.pending[name], name)
+                check_range(s, name)
             parts.append(Part.of(sums, part.holder, part.provenance))
         return replace(self, parts=tuple(parts), pending={})
 
@@ -243,7 +245,7 @@ class Statistics(files.Stored, Generic[Data]):
         return Field.from_statistics(self, penalty, solver, device)
 
     def to_dataset(self) -> xr.Dataset:
-        """Return everything as plain arrays and one JSON attribute (the form of the files)."""
+        """Return everything as arrays and one JSON attribute (in files: and a digest of both)."""
         self._check_computed()
         contents: dict[str, Any] = {}
         parts, variables = [], []
@@ -260,7 +262,9 @@ class Statistics(files.Stored, Generic[Data]):
             parts.append({**identity, "sums": described})
         for k, variable in enumerate(self.variables.values()):
             own = set(variable.batch_dims)
-            batch = {n: c for n, c in variable.batch.coords.items() if set(c.dims) <= own}
+            levels = variable.levels  # a MultiIndex is stored as the coordinates that it is made of
+            coords = variable.batch.coords.items()
+            batch = {n: c for n, c in coords if set(c.dims) <= own and str(n) not in levels}
             contents |= {
                 f"batch{k}__{n}": files.stored_coordinate(c, f"batch{k}__") for n, c in batch.items()
             }
@@ -268,7 +272,7 @@ class Statistics(files.Stored, Generic[Data]):
         fitted = {n: c for n, c in (self.fitted or {}).items() if c.dims in ((), (n,))}
         contents |= {f"fitted__{n}": files.stored_coordinate(c, "fitted__") for n, c in fitted.items()}
         meta = {
-            "schema": files.SCHEMA,
+            "schema": files.WITHOUT_DIGEST,
             "content": "statistics",
             "space": json.loads(self.space.to_json()),
             "parts": parts,
@@ -290,7 +294,7 @@ class Statistics(files.Stored, Generic[Data]):
         """
         meta = files.read_meta(dataset, "statistics")
         space = Space.from_json(json.dumps(meta["space"]))
-        parts = []
+        parts: list[Part] = []
         for described in meta["parts"]:
             sums = {}
             for name, stored in described["sums"].items():
@@ -301,6 +305,10 @@ class Statistics(files.Stored, Generic[Data]):
                 raise ValueError(
                     f"part {described['holder']!r} has digest {part.digest[:12]}, but the file says "
                     f"{described['digest'][:12]}: the file was changed or damaged; ask its holder for it again"
+                )
+            if part.digest in {p.digest for p in parts}:
+                raise ValueError(
+                    f"the file lists part {part.describe()} twice; it was changed after it was written"
                 )
             parts.append(part)
         variables = {}
@@ -344,9 +352,11 @@ def open_statistics(path: Any, **kwargs: Any) -> Statistics[Any]:
     Raises
     ------
     ValueError
-        The file is of another kind, of a later version, or its contents do not match their digests.
+        The file is of another kind or a later version, damaged, or its contents do not match their digests.
+    FileNotFoundError
+        There is none.
     """
-    return Statistics.from_dataset(files.open_dataset(path, **kwargs))
+    return files.read(path, Statistics.from_dataset, **kwargs)
 
 
 def _check_compatible(a: Statistics[Any], b: Statistics[Any]) -> None:
@@ -356,6 +366,14 @@ def _check_compatible(a: Statistics[Any], b: Statistics[Any]) -> None:
         raise ValueError(
             f"the two statistics hold different variables: {list(a.variables)} and {list(b.variables)}"
         )
+    for name in a.space.names:
+        mine, yours = a.space.axis(name).units, b.space.axis(name).units
+        if not are_one(mine, yours):
+            raise ValueError(
+                f"the labels of {name!r} were read as {mine!r} in one part and as {yours!r} in the other, in one space "
+                "whose definition names no units, so they do not fit together; compute them in a space that has units "
+                "(xs.space(data, ...)), which converts the labels of the other"
+            )
     for name, variable in a.variables.items():
         variable.check_matches(b.variables[name])
     a._check_computed()
@@ -392,7 +410,15 @@ def merge(statistics: Iterable[Statistics[Data]]) -> Statistics[Data]:
     >>> np.allclose(merged.solve(0.1).coefficients, xs.fit(data, space, penalty=0.1).coefficients)
     True
     """
+    if isinstance(statistics, Statistics):
+        raise TypeError("merge takes a list of Statistics, as in xs.merge([a, b]); one alone needs no merge")
     listed = list(statistics)
+    for i, other in enumerate(listed):
+        if not isinstance(other, Statistics):
+            raise TypeError(
+                f"merge takes Statistics, and item {i} is of type {type(other).__name__}; of data see xs.statistics, "
+                "of a field pass its .statistics, or merge models by xs.merge_models"
+            )
     if not listed:
         raise ValueError("merge needs at least one Statistics; the list is empty")
     first = listed[0]

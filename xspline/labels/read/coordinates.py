@@ -14,6 +14,8 @@ from xspline.kernels import Group, Layout
 from xspline.labels.errors import unknown_name
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Space
+from xspline.spaces.basis import coordinate_in_errors
+from xspline.spaces.units import are_one, converted
 
 _ONE_GAP = 1.5  # labels close the circle when their widest gap is within this factor of the usual one
 _SMALL_GAP = 0.01  # or below this share of the circle,
@@ -48,6 +50,29 @@ def coordinate_of(
         )
     advice = f". A variable of a Dataset becomes a coordinate of the others by ds.set_coords([{name!r}])"
     raise unknown_name(name, "coordinate", [*data.coords, *data.dims], advice)
+
+
+def units_of(coordinate: xr.DataArray) -> str:
+    """Return the units that the attributes say; empty without any."""
+    return str(coordinate.attrs.get("units") or "")
+
+
+def in_units_of(space: Space, coordinate: xr.DataArray, name: str) -> xr.DataArray:
+    """Return a coordinate with its labels in the units of the space; as it is where one of both has no units.
+
+    Raises
+    ------
+    ValueError
+        The units measure different things, or are not known.
+    """
+    given, axis, domain = units_of(coordinate), space.axis(name), space.basis(name).domain
+    if axis.kind != "number" or are_one(given, axis.units):
+        return coordinate
+    with coordinate_in_errors(name):
+        labels = converted(coordinate.variable.data.astype(np.float64), given, axis.units)
+    for end in domain or ():  # which rounding errors of the conversion are not to cross
+        labels = np.where(abs(labels - end) <= 4 * np.spacing(abs(end)), end, labels)
+    return xr.DataArray(xr.Variable(coordinate.dims, labels), name=coordinate.name)
 
 
 # ---- ranges
@@ -171,7 +196,21 @@ def floats(
     span: tuple[Hashable, ...],
     sizes: Mapping[Hashable, int],
 ) -> Any:
-    """Return a coordinate as floats of its axis over its whole group: NumPy, or a lazy array where it is chunked."""
+    """Return a coordinate as floats of its axis over its whole group: NumPy, or a lazy array where it is chunked.
+
+    Raises
+    ------
+    ValueError
+        Its units measure something else, or another coordinate has another length along one of its dimensions.
+    """
+    for dim, n in coordinate.sizes.items():
+        if n != sizes[dim]:
+            raise ValueError(
+                f"coordinate {name!r} has {n} labels along {dim!r}, where others have {sizes[dim]}; coordinates that "
+                "share a dimension are points, one label of each for every point: pass as many of each, or name the "
+                "dimensions differently for a grid"
+            )
+    coordinate = in_units_of(space, coordinate, name)
     full = coordinate.variable.set_dims({dim: sizes[dim] for dim in span}).transpose(*span)
     if coordinate.chunks is None:
         return space.to_float(name, full.values)
