@@ -1,4 +1,7 @@
-"""Automatic smoothing on a real mask: the ocean's of the OISST product, on half and quarter degrees.
+"""Automatic smoothing on real masks: the ocean's of the OISST product, and nearly equal ones of the Mediterranean.
+
+The first on half and quarter degrees. The others are 20 days whose five masks differ in one to three pixels, against
+the same days with one mask.
 
 Values are made: waves and eddies of known size with noise. Statistics are not counted; CPU seconds are of all cores.
 `--solver` asks for a solver by name in all solves, to see what another one costs. Without XSPLINE_DATA_DIR the
@@ -36,6 +39,7 @@ HEADER = (
     "CPU s",
     "peak, GB",
 )
+DAYS_HEADER = ("coefficients", "days", "masks", "REML, s", "CPU s", "one mask, s", "CPU s", "ratio of CPU")
 T = TypeVar("T")
 EDDIES, NOISE = (2.0, 6.0, 25.0), 0.3  # degrees; over the standard deviation of the eddies
 
@@ -43,7 +47,11 @@ EDDIES, NOISE = (2.0, 6.0, 25.0), 0.3  # degrees; over the standard deviation of
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--solver", help="by name, in all solves")
     parser.add_argument(
-        "--only", choices=("half", "full"), nargs="*", default=("half", "full"), help="180 or 360 rows"
+        "--only",
+        choices=("half", "full", "days"),
+        nargs="*",
+        default=("half", "full", "days"),
+        help="180 or 360 rows, or the days",
     )
 
 
@@ -75,6 +83,37 @@ def values(step: float) -> xr.DataArray:
     }
     data = xr.DataArray(field, coordinates, ("lat", "lon"), "u")
     return data.where(ocean.sel(lat=lat, lon=lon, method="nearest").to_numpy())
+
+
+def days() -> xr.DataArray:
+    """20 days of sea level in the Mediterranean, or made ones, with five masks in runs of some days."""
+    directory = os.environ.get("XSPLINE_DATA_DIR", "")
+    if directory:
+        with xr.open_dataset(Path(directory) / "adt_mediterranean_2005_q2.nc") as product:
+            return product.adt.isel(time=slice(20)).load()
+    rng, lat, lon = np.random.default_rng(0), np.arange(30.0, 46, 0.125), np.arange(-6.0, 37, 0.125)
+    field = ndimage.gaussian_filter(rng.standard_normal((20, lat.size, lon.size)), (2, 6, 6))
+    for day, gap in enumerate(rng.integers(0, lat.size * lon.size, 5).repeat(4).tolist()):
+        field[day].ravel()[[0, gap]] = np.nan
+    return xr.DataArray(field, {"latitude": lat, "longitude": lon}, ("time", "latitude", "longitude"), "adt")
+
+
+def days_row(rows: int, columns: int) -> tuple[object, ...]:
+    """The choice of λ for all days, with their own masks and with what all of them have."""
+    data, seconds = days(), []
+    for own in (data, data.where(data.notnull().all("time"))):
+        made = xs.statistics(own, latitude=rows, longitude=columns)
+        made.total("adt")
+        seconds.append(timed(made.solve)[1:])
+    masks = len({mask.tobytes() for mask in data.isnull().to_numpy()})
+    return (
+        f"{rows} × {columns}",
+        len(data.time),
+        masks,
+        *seconds[0],
+        *seconds[1],
+        seconds[0][1] / seconds[1][1],
+    )
 
 
 def statistics(rows: int, step: float) -> xs.Statistics:
@@ -110,9 +149,14 @@ def row(rows: int, step: float, solver: str | None) -> tuple[object, ...]:
 
 
 def run(args: argparse.Namespace) -> None:
+    sizes = {"half": (180, 0.5), "full": (360, 0.25)}
     if args.quick:
-        rows = [row(18, 5.0, args.solver)]
+        rows, several = [row(18, 5.0, args.solver)], [days_row(12, 24)]
     else:
-        sizes = {"half": (180, 0.5), "full": (360, 0.25)}
-        rows = [row(*sizes[name], args.solver) for name in args.only]
-    measure.table(f"REML on the ocean's mask; load {os.getloadavg()[0]:.1f}", HEADER, rows)
+        rows = [row(*sizes[name], args.solver) for name in args.only if name in sizes]
+        several = [days_row(*shape) for shape in ((40, 100), (64, 172)) if "days" in args.only]
+    load = f"load {os.getloadavg()[0]:.1f}"
+    if rows:
+        measure.table(f"REML on the ocean's mask; {load}", HEADER, rows)
+    if several:
+        measure.table(f"REML of days whose masks are nearly the same; {load}", DAYS_HEADER, several)

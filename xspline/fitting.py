@@ -205,7 +205,7 @@ def plan(
     device: str | None = None,
     **bases: Any,
 ) -> execution.Plan:
-    """Say what a fit would cost: coefficients, bytes, tasks, solver and peak memory, from labels and chunks alone.
+    """Say what a fit would cost: coefficients, bytes, tasks, solver, time and memory, from labels and chunks alone.
 
     Parameters are those of :func:`fit`; the penalty has a say in the choice of the solver. Of a Dataset, the plan is
     that of its first fitted variable. The plan shows the line of code that asks for its bases.

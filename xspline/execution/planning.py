@@ -26,6 +26,7 @@ from xspline.execution.cuts import (
 from xspline.execution.device.gpu import check_device, present, resources
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import Source, in_memory, is_reader
+from xspline.solve.costs import COSTS
 from xspline.solve.select import Choice, candidates
 from xspline.spaces import Space
 from xspline.sums import Factor, Gram, join_overlapping
@@ -46,6 +47,8 @@ class Row:
     moved_bytes : of all partial sums that one task hands to another.
     memory_bytes : projected peak per worker thread, above an idle worker whose kernels are compiled.
     solver, reason, solver_bytes : of the solve, which runs where `fit` was called.
+    seconds : about how long the call takes one core: sums, the choice of the penalty and the solve, without reading and
+        compiling.
     """
 
     mask: str
@@ -57,12 +60,14 @@ class Row:
     solver: str
     reason: str
     solver_bytes: int
+    seconds: float
 
     @property
     def cells(self) -> tuple[str, ...]:
         """The row as text."""
         sizes = (self.gram_bytes, self.statistics_bytes, self.moved_bytes, self.memory_bytes)
-        return (self.mask, *map(format_bytes, sizes), self.solver, format_bytes(self.solver_bytes))
+        seconds = f"{self.seconds:.2g} s" if self.seconds < 100 else f"{self.seconds / 60:.0f} min"
+        return (self.mask, *map(format_bytes, sizes), self.solver, format_bytes(self.solver_bytes), seconds)
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,11 @@ class Plan:
         """Projected peak per worker thread, whatever the mask."""
         return max(row.memory_bytes for row in self.rows)
 
+    @property
+    def seconds(self) -> float:
+        """About how long the call takes one core, whatever the mask; reading and compiling are not in it."""
+        return max(row.seconds for row in self.rows)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data."""
         return asdict(self)
@@ -160,9 +170,12 @@ def _times(shape: Sequence[int]) -> str:
     return " × ".join(map(str, shape)) or "one value"
 
 
-_HEAD = ("mask", "G", "statistics", "moved", "memory per thread", "solver", "solver memory")
-_NOTE = (
-    "Moved: sums that tasks hand to tasks. Memory: above an idle worker; the solve runs where fit was called."
+_HEAD = ("mask", "G", "statistics", "moved", "memory per thread", "solver", "solver memory", "time")
+_NOTE = "\n".join(
+    [
+        "Moved: sums that tasks hand to tasks. Memory: above an idle worker; the solve runs where fit was called.",
+        "Time: of one core, to sum the values, choose the penalty and solve; reading and compiling come on top.",
+    ]
 )
 
 
@@ -265,9 +278,11 @@ def _row(
     systems = batch if any(varies and axes for axes, varies in structure) else 1
     try:
         choice = choose(Gram((tuple(factors),)))
-        solver, reason, solver_bytes = choice.name, choice.reason, choice.nbytes * systems
+        solver, reason = choice.name, choice.reason
+        solver_bytes = choice.nbytes * systems + 8 * COSTS.result_vectors * space.size * batch
+        seconds = summing_seconds(source) + choice.seconds(space.frame, systems, COSTS)
     except ValueError as error:
-        solver, reason, solver_bytes = "none", str(error), 0
+        solver, reason, solver_bytes, seconds = "none", str(error), 0, math.nan
     return Row(
         mask,
         gram_bytes(lengths, space, structure, batch),
@@ -278,7 +293,17 @@ def _row(
         solver,
         reason,
         solver_bytes,
+        seconds,
     )
+
+
+def summing_seconds(source: Source) -> float:
+    """Return about how long one core takes for the sums of a source in memory."""
+    rows = (
+        math.prod(source.shape[a] for a in g.data_axes) * len(g.coefficient_axes)
+        for g in source.layout.groups
+    )
+    return math.prod(source.shape) / COSTS.values_per_second + sum(rows) / COSTS.rows_per_second
 
 
 def components(mask: str, source: Source, space: Space) -> list[Component]:

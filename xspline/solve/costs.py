@@ -51,6 +51,8 @@ class CostModel:
         Measured: some 180 over 48 x 96 coefficients.
     dense_matrices : int
         Matrices that a dense solver works with: a system, its root and its inverse.
+    result_vectors : int
+        Vectors of P numbers beside a solver: right-hand sides, solutions, residuals. Counted in the code.
     searched_solvers : int
         Solvers that a search for the smoothing holds at a time: of its last two points and of a trial.
     threaded_flops : float
@@ -66,6 +68,28 @@ class CostModel:
         P (u + 1) of the largest systems that are faster factorised many at a time than one by one in LAPACK. Estimate.
     min_batch : int
         Systems from which they are factorised many at a time. Estimate.
+    min_update_flops : float
+        Flops of a factorisation from which systems of a batch that differ little are looked for. Chosen.
+    max_update_rank : int
+        Observations, about, in which a system may differ from one whose factorisation it uses; where a band is narrow,
+        a quarter of its width, since a solve for each of them has to cost less than a factorisation. Chosen.
+    update_bytes : float
+        Bytes of the solves for such differences that are kept. Chosen.
+    compared_systems : int
+        Factorised systems that another one is compared with. Chosen.
+    flops_per_second, column_flops_per_second : float
+        Flops of LAPACK in a second of one core, and those of solves with some dozens of columns, which wait for
+        memory. Measured: choices by REML with bands, P = 50 to 11,008 (Xeon, 2.5 GHz); so are the next three.
+    pairs_per_second : float
+        Entries of G that a solve with λ given multiplies out, brings into a band and takes residuals with: 3e6 to 8e6.
+    step_seconds, search_steps : float
+        What a step of a search takes whatever the size, and how many it takes: 4 to 7.
+    estimated_solves : float
+        Solves whose time an estimated search takes. Measured (`python -m benchmarks smoothing`): 13.5 at P = 10,648,
+        14.4 at 195,112.
+    values_per_second, rows_per_second : float
+        Values of a grid that one core sums in a second (measured: 0.9e8 to 4e8), and rows of a coordinate that it
+        locates, one for each point (0.8e7 to 1.3e7).
     serial_product_flops : float
         Flops of a matrix along one axis of a grid that are not worth a second thread. Estimate.
     coarse_start_flops : float
@@ -107,6 +131,7 @@ class CostModel:
     front_flops: float = 1e7
     probing_vectors: int = 200
     dense_matrices: int = 3
+    result_vectors: int = 12
     searched_solvers: int = 3
     threaded_flops: float = 1e9
     parallel_bytes: float = 1.5 * GIB
@@ -115,6 +140,18 @@ class CostModel:
     slab_systems: int = 512
     max_batched_numbers: int = 64 * 64
     min_batch: int = 32
+    min_update_flops: float = 2e6
+    max_update_rank: int = 64
+    update_bytes: float = 2**29
+    compared_systems: int = 4
+    flops_per_second: float = 2.2e10
+    column_flops_per_second: float = 2.5e9
+    pairs_per_second: float = 4.5e6
+    step_seconds: float = 0.006
+    search_steps: int = 6
+    estimated_solves: float = 14.0
+    values_per_second: float = 1.5e8
+    rows_per_second: float = 1e7
     serial_product_flops: float = 1e7
     coarse_start_flops: float = 1e9
     close_search_flops: float = 1e10

@@ -11,6 +11,7 @@ from xspline.solve.costs import GIB, CostModel
 from xspline.solve.direct.band import Ordering, narrowest
 from xspline.solve.direct.cholesky import PANEL
 from xspline.solve.direct.dissection import cost_of
+from xspline.solve.direct.near import Near, near
 from xspline.solve.errors import TooLargeError
 from xspline.solve.multigrid.schwarz import inverse_costs
 from xspline.solve.multigrid.spaces import MAX_AXES
@@ -52,6 +53,8 @@ class Choice:
         Whether it knows the inverse; others iterate, estimate traces and have draws for error bars.
     on_gpu : bool
         Whether it factorises on a GPU; then `nbytes` are those that the host needs to say why it is singular.
+    searched : bool
+        Whether λ is searched for; then `nbytes` are those of the search, `operations` those of one factorisation.
     memory_refusal : str
         Why there is no memory for an exact solver in its place; empty where memory did not decide.
     """
@@ -62,7 +65,23 @@ class Choice:
     operations: float
     exact: bool = True
     on_gpu: bool = False
+    searched: bool = False
     memory_refusal: str = ""
+
+    def seconds(self, frame: Frame, systems: int, costs: CostModel) -> float:
+        """About how long one core takes to solve so many systems, and first to choose λ where that is searched for."""
+        size, factorising = math.prod(frame.sizes), systems * self.operations / costs.flops_per_second
+        if not self.searched:
+            pairs = systems * size * math.prod(frame.offsets)
+            return costs.step_seconds + pairs / costs.pairs_per_second + factorising
+        if not self.exact:
+            return costs.estimated_solves * factorising
+        # A factor of a band has √(P · operations) entries; a column takes four operations with each of them.
+        entries = systems * math.sqrt(size * self.operations)
+        # Of each draw there are three: itself, what a solve makes of it, and what it is multiplied by before.
+        columns = 4.0 * 3 * costs.draws(size) * entries / costs.column_flops_per_second
+        # An inverse takes twice the operations of a factorisation.
+        return costs.search_steps * (costs.step_seconds + 3 * factorising + columns)
 
 
 def candidates(
@@ -160,6 +179,18 @@ class _Structure:
         return int(distinct(self.gram)[1].max(initial=0)) + 1
 
     @cached_property
+    def near(self) -> Near | None:
+        """The systems by their differences, where some differ little."""
+        return near(self.gram, self.frame, self.resources.costs)
+
+    @property
+    def factorised(self) -> tuple[int, int]:
+        """Number of systems that a direct solver factorises, and of right-hand sides by which it answers for others."""
+        if self.near is None:
+            return self.systems, 0
+        return len(self.near.leaders), sum(len(change.signs) for change in self.near.changes.values())
+
+    @cached_property
     def has_ridge(self) -> bool:
         """Whether the penalty is a ridge or nothing."""
         return ridge_of(self.penalty) is not None
@@ -172,6 +203,8 @@ class _Structure:
     @property
     def general_reason(self) -> str:
         """Why a system does not fall into smaller ones."""
+        if self.near is not None:
+            return f"{self.systems} systems differ in few gaps or weights, and {self.factorised[0]} are factorised"
         if len(self.gram.terms) > 1:
             return f"a sum of {len(self.gram.terms)} products has no common eigenvectors"
         if sum(bool(f.axes) for f in self.gram.terms[0]) == 1:
@@ -267,26 +300,33 @@ class _Structure:
     def banded(self) -> Choice:
         ordering = self.ordering
         reason = f"{self.general_reason}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
-        nbytes = self.band_bytes(self.systems, ordering)
-        return Choice("banded", reason, nbytes, self.systems * _band_operations(ordering))
+        systems, columns = self.factorised
+        nbytes = self.band_bytes(systems, ordering) + self.held * 8 * columns * ordering.size
+        operations = systems * _band_operations(ordering)
+        operations += 4.0 * columns * ordering.size * (ordering.bandwidth + 1)
+        return Choice("banded", reason, nbytes, operations)
 
     def dissection(self) -> Choice:
         frame, fronts = self.frame, cost_of(self.frame).fronts
         cut = f"nested dissection of {self.ordering.size} coefficients takes {fronts} small matrices"
-        operations = self.systems * _dissection_operations(frame, self.resources.costs)
-        nbytes = self.dissection_bytes(self.systems, frame)
+        systems, columns = self.factorised
+        operations = systems * _dissection_operations(frame, self.resources.costs)
+        operations += 4.0 * columns * cost_of(frame).numbers
+        nbytes = self.dissection_bytes(systems, frame) + self.held * 8 * columns * self.ordering.size
         return Choice("dissection", f"{self.general_reason}; {cut}", nbytes, operations)
 
     def dense(self) -> Choice:
         """A full matrix; on a GPU if it fits there and is worth the transfer."""
-        size, systems, costs = self.ordering.size, self.systems, self.resources.costs
+        size, (systems, columns), costs = self.ordering.size, self.factorised, self.resources.costs
         reason = f"a bandwidth of {self.ordering.bandwidth} is wide for {size} coefficients"
         nbytes = (
             self.kept_bytes(systems, 8 * size**2)
             + costs.dense_matrices * 8 * size**2
             + self.search_bytes(size)
+            + self.held * 8 * columns * size
         )
-        choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, systems * size**3 / 3)
+        own = systems * size**3 / 3 + 2.0 * columns * size**2
+        choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, own)
         operations = systems * costs.transfer_flops + choice.operations / costs.gpu_speedup
         if gpu_room(self.resources, size) < 8 * size**2 or operations >= choice.operations:
             return choice

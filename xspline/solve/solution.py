@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
+from xspline.solve.direct.low_rank import LowRank
+from xspline.solve.direct.near import near
 from xspline.solve.direct.solver import Direct
 from xspline.solve.errors import ConvergenceError, nothing_determined
 from xspline.solve.kronecker.pcg import FastDiagonal
@@ -190,5 +193,11 @@ def _system(
         room = min(room, gpu_room(resources, space.size))
     else:
         resources = replace(resources, gpu=None)
-    dense, dissection = name == "dense", name == "dissection"
-    return Direct(gram, penalty, frame, dense=dense, dissection=dissection, room=room, resources=resources)
+    options: dict[str, Any] = {"dense": name == "dense", "dissection": name == "dissection"}
+    differences, options = (
+        near(gram, frame, resources.costs),
+        options | {"room": room, "resources": resources},
+    )
+    if differences is not None:
+        return LowRank(differences, penalty, frame, **options)
+    return Direct(gram, penalty, frame, **options)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from xspline.spaces import Frame
 from xspline.sums import Factor, Gram, join_overlapping
 
 Array = NDArray[np.float64]
+HASHED = 1 << 12  # rows of numbers that are hashed at a time: hashing copies them
 LEAST_PIVOT = 1e-6  # of a mass matrix whose inverse is used: it magnifies rounding errors by the reciprocal
 
 
@@ -173,9 +176,9 @@ def subframe(frame: Frame, axes: Sequence[int]) -> Frame:
 
 
 def distinct(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
-    """The different systems of a Gram, along one flat batch axis.
+    """The different systems of a Gram, along one flat batch axis; members with the same numbers are one system.
 
-    Batch members that differ only in multiplicities are one system where these are the same.
+    A search for the smoothing asks again for every λ, so the answer is kept as long as the Gram.
 
     Returns
     -------
@@ -183,23 +186,52 @@ def distinct(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
     index : ndarray of int, [b..]
         System of each batch position.
     """
+    if gram not in _distinct:
+        _distinct[gram] = _different(gram)
+    return _distinct[gram]
+
+
+_distinct: WeakKeyDictionary[Gram, tuple[Gram, NDArray[np.int64]]] = WeakKeyDictionary()
+
+
+def _different(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
     batch = gram.batch
     spanning = [f for term in gram.terms for f in term if f.axes]
     chosen: NDArray[np.int64] | slice
     if any(math.prod(f.batch) != 1 for f in spanning):
-        chosen, index = slice(None), np.arange(math.prod(batch))
+        numbers: dict[bytes, int] = {}
+        index = np.array([numbers.setdefault(digest, len(numbers)) for digest in _digests(gram)])
+        chosen = np.unique(index, return_index=True)[1] if len(numbers) < index.size else slice(None)
     else:
         v = [np.broadcast_to(f.pairs, batch).ravel() for term in gram.terms for f in term if not f.axes]
         stacked = np.array(v or [np.ones(math.prod(batch))])
         alike = stacked[0] if len(stacked) == 1 else stacked  # sorting numbers is faster than columns
         _, chosen, index = np.unique(alike, axis=-1, return_index=True, return_inverse=True)
-    terms = tuple(tuple(_take(f, batch, chosen) for f in term) for term in gram.terms)
-    return Gram(terms, 1), index.reshape(batch)
+    return taken(gram, chosen), index.reshape(batch)
+
+
+def _digests(gram: Gram) -> list[bytes]:
+    """What tells batch members apart: digests of all their numbers."""
+    digests = [blake2b(digest_size=16) for _ in range(math.prod(gram.batch))]
+    for factor in (factor for term in gram.terms for factor in term if math.prod(factor.batch) != 1):
+        flat = np.broadcast_to(factor.pairs, (*factor.pairs.shape[: 2 * len(factor.axes)], *gram.batch))
+        flat = flat.reshape(-1, len(digests))
+        for first in range(0, len(flat), HASHED):
+            for digest, column in zip(
+                digests, np.ascontiguousarray(flat[first : first + HASHED].T), strict=True
+            ):
+                digest.update(column)
+    return [digest.digest() for digest in digests]
 
 
 def systems_between(gram: Gram, start: int, stop: int) -> Gram:
     """Systems `start` to `stop` of a Gram with one batch axis."""
-    return Gram(tuple(tuple(_take(f, f.batch, slice(start, stop)) for f in term) for term in gram.terms), 1)
+    return taken(gram, slice(start, stop))
+
+
+def taken(gram: Gram, chosen: NDArray[np.int64] | slice) -> Gram:
+    """Some batch members of a Gram, along one flat batch axis."""
+    return Gram(tuple(tuple(_take(f, gram.batch, chosen) for f in term) for term in gram.terms), 1)
 
 
 def _take(factor: Factor, batch: tuple[int, ...], chosen: NDArray[np.int64] | slice) -> Factor:

@@ -231,9 +231,10 @@ def choice_for(
             iterative = iterating(ITERATIVE)
         if iterative is None:
             raise
-        return replace(iterative, memory_refusal=error.cause if isinstance(error, TooLargeError) else "")
+        refusal = error.cause if isinstance(error, TooLargeError) else ""
+        return replace(iterative, memory_refusal=refusal, searched=True)
     costly = exact.operations > resources.costs.max_exact_reml_flops
-    return exact if iterative is None or not costly else iterative
+    return replace(exact if iterative is None or not costly else iterative, searched=True)
 
 
 class Bounds(NamedTuple):

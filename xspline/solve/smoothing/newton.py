@@ -131,7 +131,8 @@ def minimise(
         step, downhill = _newton_step(state, hessian)
         if _ends(state.point, step, near):
             return ended(state, step)
-        before, state = state, _advanced(score, state, step, hessian)
+        before = state  # first: while a score is computed the point before this one is not held
+        state = _advanced(score, before, step, hessian)
         if state.point is before.point:  # what is left is rounding, or gradients that are not the score's
             return replace(state, converged=_gain(state.point, step) < LOST + state.point.noise)
         moved = state.rho - before.rho

@@ -1,0 +1,120 @@
+"""Independent fits whose masks are nearly the same cost what one mask costs, and each is the fit of its own data."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+
+DAYS = 20
+MOST = 3.0  # times the processor's seconds of the same days with one mask
+
+
+def days(rows: int, columns: int, changed: int = 3) -> xr.DataArray:
+    """Days with five masks, which differ in one to three places, in runs of four days."""
+    rng = np.random.default_rng(0)
+    y, x = np.linspace(0, 1, rows), np.linspace(0, 1, columns)
+    values = np.sin(5 * y)[:, None] * np.cos(4 * x) + 0.1 * rng.standard_normal((DAYS, rows, columns))
+    known = np.repeat((rng.random((rows, columns)) > 0.1)[None], DAYS, axis=0)
+    for run in range(5):
+        places = rng.choice(np.flatnonzero(known[0]), 1 + run % changed, replace=False)
+        known[4 * run : 4 * run + 4].reshape(4, -1)[:, places] = False
+    return xr.DataArray(np.where(known, values, np.nan), {"y": y, "x": x}, ("time", "y", "x"), "u")
+
+
+def one_mask(data: xr.DataArray) -> xr.DataArray:
+    """The same days, without what any of them lacks."""
+    return data.where(data.notnull().all("time"))
+
+
+def seconds(data: xr.DataArray, **bases: int) -> float:
+    before = time.process_time()
+    data.spline.fit(bases)
+    return time.process_time() - before
+
+
+@pytest.fixture(scope="module")
+def data() -> xr.DataArray:
+    return days(60, 90)
+
+
+def test_nearly_equal_masks_cost_what_one_mask_costs(data: xr.DataArray) -> None:
+    seconds(data[:, ::4, ::4], y=6, x=6)  # compiles
+    many, one = seconds(data, y=32, x=64), seconds(one_mask(data), y=32, x=64)
+    assert many < MOST * one + 0.2, f"{many:.2f} s of one processor, {one:.2f} s with one mask"
+
+
+def test_sea_level_of_twenty_days_costs_what_one_mask_costs(data_dir: Path) -> None:
+    with xr.open_dataset(data_dir / "adt_mediterranean_2005_q2.nc") as product:
+        adt = product.adt.isel(time=slice(DAYS)).load()
+    assert len({mask.tobytes() for mask in np.isnan(adt.values)}) == 5
+    seconds(adt[:, ::8, ::8], latitude=6, longitude=6)
+    many, one = (seconds(x, latitude=40, longitude=100) for x in (adt, one_mask(adt)))
+    assert many < MOST * one + 0.2, f"{many:.2f} s of one processor, {one:.2f} s with one mask"
+
+
+@pytest.mark.parametrize(
+    "chunks", [None, {"time": 7}, {"time": 3, "y": 20, "x": 31}], ids=["in memory", "by time", "across"]
+)
+def test_each_day_is_the_fit_of_its_own_data(data: xr.DataArray, chunks: dict[str, int] | None) -> None:
+    """Coefficients, error bars and degrees of freedom of 20 days at once, and of each day alone."""
+    penalty = xs.Roughness(1e-6)
+    field = (data if chunks is None else data.chunk(chunks)).spline.fit(y=26, x=40, penalty=penalty)
+    at = {"y": np.linspace(0, 1, 7), "x": np.linspace(0, 1, 6)}
+    stderr, edf = field.stderr(at), field.summary().edf
+    for day in range(0, DAYS, 3):
+        alone = data[day].spline.fit(y=26, x=40, penalty=penalty)
+        for found, expected in (
+            (field.coefficients[..., day], alone.coefficients),
+            (stderr.isel(time=day), alone.stderr(at)),
+            (edf[day], alone.summary().edf),
+        ):
+            scale = float(np.abs(expected).max())
+            np.testing.assert_allclose(found.values, expected.values, rtol=0, atol=1e-10 * scale)
+
+
+def test_the_smoothing_is_that_of_separate_factorisations(data: xr.DataArray) -> None:
+    """The criterion adds up the days; what it chooses does not depend on how their systems are solved."""
+    some = data[::7]
+    field = some.spline.fit(y=20, x=30)
+    assert "are factorised" in field.summary().attrs["solver"]
+    scores = []
+    for step in (0.9, 1.0, 1.1):
+        penalty = xs.Roughness({name: x * step for name, x in field.penalty.strength.items()})
+        scores.append(_reml(some, penalty, y=20, x=30))
+    assert scores[1] < min(scores[0], scores[2])
+
+
+def _reml(data: xr.DataArray, penalty: xs.Roughness, **bases: int) -> float:
+    """Σ over the days of (n − M)/2 log D + ½ log|A| − ½ log|Λ|₊, each day on its own, from dense matrices."""
+    total = 0.0
+    for day in data:
+        field = day.spline.fit(bases, penalty=penalty)
+        space, sums = field.space, field.statistics.total("u")
+        matrix = penalty.gram(space).to_dense(space.frame)
+        c = field.coefficients.values.ravel() - float(sums.reference)
+        deviance = float(field.summary().rmse) ** 2 * float(sums.weight) + c @ matrix @ c
+        eigenvalues = np.linalg.eigvalsh(matrix)
+        rank = len(matrix) - 4  # lines along both coordinates have no roughness
+        determinant = np.linalg.slogdet(sums.gram.to_dense(space.frame) + matrix)[1]
+        total += (float(sums.count) - 4) / 2 * np.log(deviance) + determinant / 2
+        total -= np.sum(np.log(eigenvalues[-rank:])) / 2
+    return total
+
+
+def test_a_day_without_the_only_place_of_a_coefficient_is_not_determined() -> None:
+    """One place decides whether a day has a fit: no correction of another day's says otherwise."""
+    rng, n = np.random.default_rng(1), 36
+    x = np.linspace(0, 1, n)
+    values = rng.standard_normal((4, n, n))
+    values[2, 0, 5] = values[1, 20, 20] = np.nan
+    data = xr.DataArray(values, {"y": x, "x": x}, ("day", "y", "x"), "u")
+    field = data.spline.fit(y=xs.BSpline(n, degree=1), x=xs.BSpline(n, degree=1), penalty=0, solver="banded")
+    known = np.isfinite(field.coefficients).all(("y_basis", "x_basis"))
+    np.testing.assert_array_equal(known, [True, False, False, True])
+    np.testing.assert_allclose(field.predict()[0], values[0], atol=1e-9)

@@ -1,0 +1,156 @@
+"""Systems of a batch whose masks differ in few places: one factorisation, corrected, answers as separate ones would."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from xspline.solve import Penalty, Resources, Ridge, Roughness, factorise
+from xspline.sums import Gram
+
+from .cases import Case, close, coordinates_of, on, space_of, weights_of
+
+SPACES = [
+    ("cubic", "cubic"),
+    ("circle", "uneven"),
+    ("short circle", "linear"),
+    ("cubic", "season"),
+    ("cubic",),
+]
+MEMBERS = 9
+
+
+def resources(near: bool) -> Resources:
+    """Systems that are small, but not taken for too small to look for differences; or too small always."""
+    return on(min_update_flops=0.0 if near else np.inf, max_batched_numbers=0)
+
+
+def nearly_equal(kinds: tuple[str, ...], seed: int, taken: int = 2) -> tuple[Case, Gram]:
+    """Members whose weights are those of the first but for a few places, and two that are the first again."""
+    rng, space = np.random.default_rng(seed), space_of(*kinds)
+    xs = tuple(
+        np.sort(np.concatenate([x, rng.random(4 * k)]))
+        for x, k in zip(coordinates_of(space, rng), space.shape, strict=True)
+    )
+    shape = tuple(map(len, xs))
+    w = np.repeat(((rng.random(shape) < 0.9) * weights_of(shape, rng))[..., None], MEMBERS, axis=-1)
+    flat = w.reshape(-1, MEMBERS)
+    for member in range(1, MEMBERS - 2):
+        places = rng.choice(len(flat), 1 + member % (taken + 1), replace=False)
+        flat[places, member] = rng.choice([0.0, 1.5], len(places))
+    case = Case(space, xs, rng.normal(size=w.shape), w)
+    return case, case.general()
+
+
+PENALTIES = [Ridge(1e-3), Roughness(1e-4, order=1), Ridge(0.0)]
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=repr)
+@pytest.mark.parametrize("kinds", SPACES, ids="-".join)
+def test_every_answer_is_that_of_separate_factorisations(kinds: tuple[str, ...], penalty: Penalty) -> None:
+    case, gram = nearly_equal(kinds, 1)
+    matrix, space = penalty.gram(case.space), case.space
+    found, expected = (
+        factorise(gram, matrix, space, "banded", exact=True, resources=resources(r)) for r in (True, False)
+    )
+    assert found.system.nbytes < expected.system.nbytes
+    np.testing.assert_array_equal(found.determined, expected.determined)
+    rng = np.random.default_rng(0)
+    rhs = rng.normal(size=(*space.shape, 3, MEMBERS))
+    # Rounding errors of either grow with the condition of the system.
+    dense = np.moveaxis(case.dense, -1, 0) + (matrix.to_dense(space.frame) if matrix.terms else 0.0)
+    tolerance = max(1e-10, 1e-15 * np.linalg.cond(dense).max())
+    assert close(found.solve(rhs), expected.solve(rhs), tolerance)
+    one = rhs[..., :1]
+    assert close(found.solve(one), expected.solve(one), tolerance)  # one right-hand side serves all members
+    assert close(found.logdet(), expected.logdet(), 1e-10)
+    assert close(found.edf(), expected.edf(), 1e-10)
+    assert close(found.inverse_pairs(), expected.inverse_pairs(), tolerance)
+    grams = [Ridge(2.0).gram(space), Roughness(dict.fromkeys(space.names, 1.0), 1).gram(space)]
+    assert close(found.traces(grams), expected.traces(grams), tolerance)
+
+
+@pytest.mark.parametrize("kinds", SPACES, ids="-".join)
+def test_draws_have_the_covariance(kinds: tuple[str, ...]) -> None:
+    """Over all columns of the identity, x xᵀ adds up to the inverse."""
+    case, gram = nearly_equal(kinds, 2)
+    space, size = case.space, case.space.size
+    found = factorise(gram, Ridge(1e-2).gram(space), space, "banded", resources=resources(True))
+    identity = np.eye(size).reshape(*space.shape, size, 1)
+    x = found.apply_inverse_sqrt(identity).reshape(size, size, MEMBERS)
+    inverse = np.linalg.inv(np.moveaxis(case.dense, -1, 0) + 1e-2 * np.eye(size))
+    assert close(np.einsum("pmb,qmb->bpq", x, x), inverse, 1e-10)
+
+
+def test_dense_systems_are_corrected_too() -> None:
+    case, gram = nearly_equal(("cubic", "cubic"), 3)
+    penalty = Roughness(1e-3).gram(case.space)
+    found, expected = (
+        factorise(gram, penalty, case.space, "dense", resources=resources(r)) for r in (True, False)
+    )
+    assert close(found.inverse_pairs(), expected.inverse_pairs(), 1e-10)
+
+
+def test_only_leaders_are_factorised() -> None:
+    case, gram = nearly_equal(("cubic", "cubic"), 4, taken=0)
+    found = factorise(gram, Ridge(1e-3).gram(case.space), case.space, resources=resources(True))
+    assert len(found.system.slabs) == 1
+    assert "1 are factorised" in found.choice.reason
+
+
+def lonely(kinds: tuple[str, ...]) -> tuple[Case, Gram]:
+    """As many observations as coefficients; all members but the first lack one of them."""
+    space = space_of(*kinds)
+    xs = tuple(np.clip(f.labels(), 0, 1) for f in space.features)
+    shape = tuple(map(len, xs))
+    places = list(itertools.islice(np.ndindex(*shape), 5))
+    w = np.ones((*shape, len(places) + 1))
+    for member, place in enumerate(places, 1):
+        w[(*place, member)] = 0.0
+    case = Case(space, xs, np.random.default_rng(5).normal(size=w.shape), w)
+    return case, case.general()
+
+
+@pytest.mark.parametrize("kinds", [("circle", "linear"), ("linear", "linear")], ids="-".join)
+def test_an_observation_that_alone_determines_a_coefficient(kinds: tuple[str, ...]) -> None:
+    """Without it nothing determines the member, and no correction says otherwise."""
+    case, gram = lonely(kinds)
+    none = Ridge(0.0).gram(case.space)
+    for near in (True, False):
+        found = factorise(gram, none, case.space, "banded", resources=resources(near))
+        np.testing.assert_array_equal(found.determined, [True] + [False] * (len(found.determined) - 1))
+
+
+def test_a_nearly_lost_member_is_factorised_on_its_own() -> None:
+    """Its answers are those of its own factorisation, bit for bit, under a penalty that only just holds it."""
+    case, gram = lonely(("circle", "linear"))
+    penalty = Ridge(1e-9).gram(case.space)
+    found, expected = (
+        factorise(gram, penalty, case.space, "banded", resources=resources(r)) for r in (True, False)
+    )
+    rhs = np.random.default_rng(0).normal(size=(*case.space.shape, 1))
+    np.testing.assert_array_equal(found.determined, expected.determined)
+    np.testing.assert_array_equal(found.solve(rhs), expected.solve(rhs))
+
+
+def test_equal_members_are_one_system() -> None:
+    case, gram = nearly_equal(("cubic", "linear"), 6)
+    order = [0, 3, 0, 3, 3, 0]
+    members = replace(case, y=case.y[..., order], w=case.w[..., order])
+    found = factorise(members.general(), Ridge(1e-3).gram(case.space), case.space, resources=resources(False))
+    assert len(found.system.slabs) == 2
+    expected = factorise(gram, Ridge(1e-3).gram(case.space), case.space, resources=resources(False))
+    rhs = np.ones((*case.space.shape, 1))
+    np.testing.assert_array_equal(found.solve(rhs), expected.solve(rhs)[..., order])
+
+
+def test_masks_that_differ_much_are_factorised_each() -> None:
+    rng, space = np.random.default_rng(7), space_of("cubic", "cubic")
+    xs = coordinates_of(space, rng)
+    w = (rng.random((*map(len, xs), 4)) < 0.6).astype(float)
+    gram = Case(space, xs, rng.normal(size=w.shape), w).general()
+    found = factorise(gram, Ridge(1e-3).gram(space), space, resources=resources(True))
+    assert len(found.system.slabs) == 4
