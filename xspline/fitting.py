@@ -253,6 +253,8 @@ def _read(
         variables = fitted_variables(data, dims).values()
     holders = holders_of(holder, data)
     observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
+    if space is None and not bases.keys() - set(pooled):  # the bases are defaults: what they do not span is batch
+        defaults.warn_of_batch(observed[0].data, observed[0].arrangement.batch)
     return agreed, observed
 
 
@@ -288,7 +290,7 @@ def _statistics(
         for code, name in enumerate(holders.names):
             sizes = {**data.sizes, holders.dim: int(np.count_nonzero(holders.holder_codes == code))}
             parts.append(_part(by_name, [sums[code] for sums in computed], name, sizes))
-    return Statistics(
+    result: Statistics[Data] = Statistics(
         agreed,
         tuple(parts),
         {o.name: o.variable() for o in observed},
@@ -297,6 +299,9 @@ def _statistics(
         chunks=target_chunks(observed[0].data),
         pending={} if compute else by_name,
     )
+    if compute:
+        result.warn_left_out()
+    return result
 
 
 def _part(

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from xspline.solve.errors import warn
+from xspline.spaces import Space
 from xspline.sums import Tally
 
 
@@ -53,6 +55,40 @@ def check_tally(tally: Tally, data: xr.DataArray, what: str) -> None:
             f"the weight of {what} at {place(data, tally.bad_weight)} is negative or NaN; weights are relative "
             f"precisions (1/se**2), and zero leaves an observation out"
         )
+
+
+def warn_left_out(
+    tallies: Mapping[str, Tally], space: Space, labels: Mapping[str, xr.DataArray] | None
+) -> None:
+    """Warn of observations that were left out without anyone having said so.
+
+    Those are the ones whose labels are no labels, and those outside a domain that came from other data: a domain that
+    somebody wrote down is there to leave observations out.
+
+    Parameters
+    ----------
+    tallies : by variable.
+    space : where they are fitted.
+    labels : of the fitted coordinates.
+    """
+    for name, tally in tallies.items():
+        if tally.unlabelled:
+            warn(
+                f"{name}: {tally.unlabelled} observations were left out because a label is NaN, NaT or infinite; drop "
+                "or mend them, to be sure which ones they are"
+            )
+    outside = max((tally.outside for tally in tallies.values()), default=0)
+    learned = {n: c for n, c in (labels or {}).items() if n in space.from_data and c.chunks is None}
+    for name, c in learned.items() if outside else ():
+        x, domain = space.to_float(name, c.values), space.features[space.names.index(name)].domain
+        lost = 0 if domain is None else int(np.sum((x < domain[0]) | (x > domain[1])))
+        if lost:
+            low, high = (space.axis(name).text(end) for end in domain or ())
+            warn(
+                f"{lost} of {c.size} labels of {name!r} lie outside its domain {low} to {high}, which came from other "
+                "data, and their observations were left out; agree on a domain that holds all of them, as in "
+                f"xs.BSpline(n, domain=(lo, hi)), or select the data first"
+            )
 
 
 @contextmanager

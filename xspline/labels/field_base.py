@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,9 +14,11 @@ from xspline.labels.errors import unknown_name
 from xspline.labels.fit import Fit, Request
 from xspline.labels.read import defaults
 from xspline.labels.read.observations import Variable
+from xspline.labels.report import findings
+from xspline.labels.report.text import sections, table
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.uncertainty import Covariance
-from xspline.solve import penalty_code
+from xspline.solve import penalty_code, rounded
 from xspline.spaces import Space
 
 SAMPLE = "sample"  # the dimension of draws
@@ -315,8 +316,11 @@ class FieldBase(files.Stored, Generic[Data]):
 
         What was chosen is spelt out; of a penalty for each of several variables only the criterion.
         """
-        penalty = self.request.penalty if isinstance(self.penalty, dict) else self.penalty
-        return f"fit({defaults.code(self.space)}, penalty={penalty_code(penalty)})"
+        return self._code(self.penalty)
+
+    def _code(self, penalty: Any) -> str:
+        asked = self.request.penalty if isinstance(penalty, dict) else penalty
+        return f"fit({defaults.code(self.space)}, penalty={penalty_code(asked)})"
 
     def to_dataset(self) -> xr.Dataset:
         """Return coefficients, statistics and definitions as plain arrays and one JSON attribute (as in files)."""
@@ -360,20 +364,51 @@ class FieldBase(files.Stored, Generic[Data]):
         raise _without("stderr")
 
     def __repr__(self) -> str:
-        shape = " x ".join(map(str, self.space.shape))
-        state = "lazy" if self.is_lazy else f"{self.statistics.count} observations"
-        kind = f"<xspline.{type(self).__name__} of {', '.join(self.variables)}"
-        bases = [f"    {name}: {self.space.basis(name)!r}" for name in self.space.names]
         chosen = any(fit.choice for fit in self.fits.values())
         by = f" (by {self.request.penalty!r})" if chosen else ""
-        head = f"{kind}: {shape} = {self.space.size} coefficients, {state}>"
-        return "\n".join([head, *bases, f"    penalty: {self.penalty!r}{by}", f"    = {self.code()}"])
+        bases = [f"{name}: {self.space.basis(name)!r}" for name in self.space.names]
+        penalty = self._read_penalty
+        lines = [*bases, *self._notes, f"penalty: {penalty!r}{by}", f"= {self._code(penalty)}"]
+        return "\n    ".join([f"<{self._head}>", *lines])
+
+    @property
+    def _head(self) -> str:
+        shape = " x ".join(map(str, self.space.shape))
+        state = "lazy" if self.is_lazy else f"{self.statistics.count} observations"
+        kind = f"xspline.{type(self).__name__} of {', '.join(self.variables)}"
+        return f"{kind}: {shape} = {self.space.size} coefficients, {state}"
+
+    @property
+    def _read_penalty(self) -> Any:
+        """The penalty with strengths of three digits."""
+        penalty = self.penalty
+        if isinstance(penalty, dict):
+            return {name: rounded(own) for name, own in penalty.items()}
+        return penalty if isinstance(penalty, str) else rounded(penalty)
+
+    @property
+    def _notes(self) -> list[str]:
+        """What a user may not have expected: the batch, what was left out, and what is worth a look."""
+        batches = {findings.batch_text(fit, self._members): None for fit in self.fits.values()}
+        several = len(self.fits) > 1
+        concerns = {
+            f"{f'{name}: ' if several else ''}{finding.text}": None
+            for name, fit in self.fits.items()
+            for finding in findings.concerns(fit)
+        }
+        return [text for text in [*batches, *concerns] if text]
 
     def _repr_html_(self) -> str:
-        return self._titled(self.coefficients)
-
-    def _titled(self, body: xr.DataArray | xr.Dataset) -> str:
-        return f"<div><strong>{html.escape(repr(self))}</strong>{body._repr_html_()}</div>"
+        space, penalty = self.space, self._read_penalty
+        bases = [(name, repr(space.basis(name)), str(n)) for name, n in zip(space.names, space.shape, strict=True)]
+        by_name = penalty if isinstance(penalty, dict) else {"": penalty}
+        contents = {
+            "Coefficients": self.coefficients._repr_html_(),
+            "Bases": table(bases),
+            "Penalty": table((name, repr(own), f"by {self.request.penalty!r}") for name, own in by_name.items()),
+            "Code": table([(self._code(penalty),)]),
+        }
+        return sections(self._head, self._notes, contents)
 
 
 class Draws(FieldBase[Data]):
@@ -392,7 +427,7 @@ class Draws(FieldBase[Data]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name in ("stderr", "derivative_stderr", "summary", "cross_validate", "sample", "solution"):
+            if name in ("stderr", "derivative_stderr", "summary", "check", "cross_validate", "sample", "solution"):
                 raise _without(name)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

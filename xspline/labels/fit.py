@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -14,7 +15,7 @@ from xspline import execution
 from xspline.labels.errors import unknown_name
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Statistics
-from xspline.solve import Penalty, Roughness, Solution, choose, solve
+from xspline.solve import Penalty, Roughness, Solution, choose, condition, solve
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
 
@@ -61,6 +62,7 @@ class Fit:
     choice : how the penalty was chosen, as plain data; empty if it was given.
     solution : the solve, of all terms; None while lazy, of draws, and of a fit that was read from a file.
     selected : for each coordinate of which one term was selected, that term's name.
+    condition : of the worst system of a fit without penalty (see :func:`xspline.solve.condition`); else NaN.
     """
 
     statistics: Statistics[Any]
@@ -70,6 +72,7 @@ class Fit:
     choice: Mapping[str, Any] = field(default_factory=dict)
     solution: Solution | None = None
     selected: Mapping[str, str] = field(default_factory=dict)
+    condition: float = math.nan
 
     @property
     def space(self) -> Space:
@@ -140,7 +143,7 @@ class Fit:
                 "count": sums.count,
                 "coefficients": self.space.size,
                 "rmse": np.sqrt(rss / sums.weight),
-                "r2": 1 - rss / _spread(sums, self.space),
+                "r2": 1 - rss / spread_of(sums, self.space),
                 "sigma": self.sigma(),
                 "edf": edf,
             }
@@ -172,7 +175,7 @@ class Fit:
         return xr.Dataset(rows, coords=variable.batch.coords, attrs=attrs)
 
 
-def _spread(sums: Sums, space: Space) -> np.ndarray:
+def spread_of(sums: Sums, space: Space) -> np.ndarray:
     """Return Σw (y − ȳ)² from the sums; about zero where the space does not hold the constant."""
     if not space.has_constant:
         return np.asarray(sums.power)
@@ -229,13 +232,20 @@ def solve_variables(
                 "at_bounds": dict(smoothing.at_bounds),
                 "converged": bool(smoothing.converged),
                 "error": dict(smoothing.error),
+                "edf": float(smoothing.edf),
+                "functions": dict(smoothing.functions),
+                "finest": dict(smoothing.finest),
             }
             fits[name] = Fit(statistics, name, solution.coefficients, smoothing.penalty, choice, solution)
             continue
         alike = (f for f in fits.values() if f.penalty == requested and not f.choice)
         known = next((f.solved.factorisation for f in alike if f.total.gram.equals(total.gram)), None)
         solution = solve(total, space, requested, solver, known, resources)
-        fits[name] = Fit(statistics, name, solution.coefficients, requested, {}, solution)
+        worst = math.nan
+        if not requested.gram(space).terms and solution.factorisation.choice.exact:
+            conditions = condition(total, space, requested, solution.factorisation)
+            worst = float(np.nanmax(conditions, initial=0.0))
+        fits[name] = Fit(statistics, name, solution.coefficients, requested, {}, solution, condition=worst)
     return fits
 
 

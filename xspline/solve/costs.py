@@ -65,6 +65,8 @@ class CostModel:
     close_search_flops : float
         Flops of a factorisation from which a search for the smoothing ends at a step of 2 % in λ, which leaves an
         error of its square and saves one or two factorisations. Chosen.
+    lattice_flops : float
+        Flops, about a second, that looking at a score here and there may take before a search for its minimum. Chosen.
     max_exact_reml_flops : float
         Flops of a factorisation, a minute, from which iterations estimate REML. Chosen.
     max_coarse_flops : float
@@ -97,6 +99,7 @@ class CostModel:
     serial_product_flops: float = 1e7
     coarse_start_flops: float = 1e9
     close_search_flops: float = 3e10
+    lattice_flops: float = 2e10
     max_exact_reml_flops: float = 2e12
     max_coarse_flops: float = 3e11
     exact_reml_entries: int = 150**2

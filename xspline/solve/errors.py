@@ -19,6 +19,10 @@ NEEDS_DIRECT = (
 )
 
 
+class FitWarning(UserWarning):
+    """Something about data or fit that is worth a look; the message says what to do."""
+
+
 class SingularSystemError(ValueError):
     """The data and the penalty do not determine the coefficients."""
 
@@ -45,7 +49,7 @@ def warn(message: str) -> None:
     ours = "xspline", "contextlib"  # which calls the functions that a context decorates
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level)
+    warnings.warn(message, FitWarning, stacklevel=level)
 
 
 def nothing_determined(

@@ -25,6 +25,9 @@ from xspline.spaces import Space
 from xspline.sums import Gram, Sums
 
 
+INVERSE_ITERATIONS = 3  # that find a smallest eigenvalue within a factor of about 2
+
+
 @dataclass(frozen=True, eq=False)
 class Solution:
     """Coefficients of a fit.
@@ -43,6 +46,12 @@ class Solution:
     rss: Array
     determined: NDArray[np.bool_]
     factorisation: Factorisation
+
+    def __repr__(self) -> str:
+        total, determined = self.determined.size, int(self.determined.sum())
+        fits = "" if total == 1 else f", {determined} of {total} fits determined"
+        sizes = " × ".join(map(str, self.coefficients.shape[: self.coefficients.ndim - self.rss.ndim]))
+        return f"<Solution of {sizes} coefficients{fits}: {self.factorisation!r}>"
 
 
 @single_threaded_blas()
@@ -128,6 +137,33 @@ def solve(
     determined = np.broadcast_to(factorisation.determined, rss.shape)
     centred += e.reshape(lifted) * sums.reference
     return Solution(centred, rss, determined, factorisation)
+
+
+@single_threaded_blas()
+def condition(sums: Sums, space: Space, penalty: Penalty, factorisation: Factorisation) -> Array:
+    """How nearly singular G + Λ is: about the inverse of the smallest eigenvalue, scaled to a unit diagonal, [b..].
+
+    From a few steps of inverse iteration, so never too large; NaN for members that are not determined. The largest
+    eigenvalue of such a matrix is near 1, at most the number of functions that overlap.
+
+    Parameters
+    ----------
+    sums : Sums
+    space : Space
+    penalty : Penalty
+    factorisation : Factorisation
+        Of the same G and penalty.
+    """
+    frame, axes = space.frame, tuple(range(len(space.shape)))
+    gram = sums.gram.with_batch_axes(sums.batch_ndim)
+    shared = penalty.gram(space).with_batch_axes(sums.batch_ndim)
+    scale = np.sqrt(gram.diagonal(frame) + shared.diagonal(frame))
+    x, growth = np.random.default_rng(0).standard_normal(scale.shape), np.ones(())
+    for _ in range(INVERSE_ITERATIONS):
+        x = x / np.sqrt(np.sum(x**2, axis=axes))
+        x = scale * factorisation.solve(scale * x)
+        growth = np.sqrt(np.sum(x**2, axis=axes))
+    return np.asarray(growth)
 
 
 def _solved(

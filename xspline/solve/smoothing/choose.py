@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,8 +19,10 @@ from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness, spline_degrees
 from xspline.solve.select import Choice, candidates
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, OfFit, Reml, Score
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
-from xspline.solve.smoothing.newton import NEAR, State, minimise
+from xspline.solve.smoothing.newton import NEAR, SLACK, State, minimise
 from xspline.solve.smoothing.probes import Estimated
+from xspline.solve.smoothing.progress import Progress
+from xspline.solve.smoothing.resolution import finest_signal, functions_in_use
 from xspline.solve.structure import distinct
 from xspline.solve.system import Factorisation
 from xspline.spaces import Space
@@ -31,6 +34,9 @@ ROUGHLY = 0.1  # the step in log λ that ends a search of a coarser problem
 CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what remains is of the order of its square
 ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
+APART = 1.0  # in log λ: a start this near to a minimum leads there
+MAX_LATTICE, MAX_SIDE, MIN_SIDE = 49, 24, 3  # values of a score that are looked at for starts, in all and along one λ
+MAX_MINIMA = 3  # of these from which searches start
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +63,12 @@ class Smoothing:
     error : dict of str to float
         Where the choice rests on random probes of an iterative solver, the standard errors that these leave in log λ_j;
         then the score is NaN and the gradient an estimate. Empty where it is exact.
+    edf : float
+        Effective degrees of freedom, the mean over the batch members that counted.
+    functions : dict of str to float
+        Of the K_j functions of each smoothed coordinate, how many its own penalty leaves in use.
+    finest : dict of str to float
+        The power of its finest functions over that of noise: about 1 where the space resolves the field.
     """
 
     penalty: Roughness
@@ -68,6 +80,9 @@ class Smoothing:
     factorisation: Factorisation
     converged: bool
     error: dict[str, float] = field(default_factory=dict)
+    edf: float = np.nan
+    functions: dict[str, float] = field(default_factory=dict)
+    finest: dict[str, float] = field(default_factory=dict)
 
 
 @single_threaded_blas()
@@ -132,7 +147,8 @@ def choose(
                 "some coordinate, or a machine with more memory"
             )
         near = NEAR if problem.operations < resources.costs.close_search_flops else CLOSE
-        minimum, factorisations = problem.search(problem.start(), ESTIMATED if problem.estimated else near)
+        start, explored = problem.start()
+        minimum, factorisations = problem.search(start, ESTIMATED if problem.estimated else near)
     except SingularSystemError as error:
         if method == "holders":
             raise
@@ -148,16 +164,20 @@ def choose(
     if isinstance(point, Estimated):  # its solver is chosen for its structure, not by name
         factorisation, errors = replace(factorisation, choice=problem.choice), point.error(~at_bound).tolist()
     sides = np.where(rho - bounds.lower < bounds.upper - rho, "lower", "upper")
+    edf, functions = functions_in_use(fit, point)
     return Smoothing(
         penalty=model.penalty(rho),
         method=method,
         score=value,
         gradient=dict(zip(names, gradient.tolist(), strict=True)),
         at_bounds={name: str(side) for name, side, at in zip(names, sides, at_bound, strict=True) if at},
-        factorisations=factorisations + (method == "holders"),
+        factorisations=factorisations + explored + (method == "holders"),
         factorisation=factorisation,
         converged=minimum.converged,
         error=dict(zip(names, errors, strict=False)),
+        edf=edf,
+        functions=functions,
+        finest=finest_signal(fit, point, edf),
     )
 
 
@@ -253,19 +273,62 @@ class Problem:
 
     def search(self, start: Array, near: float = NEAR) -> tuple[State[Score], int]:
         """The minimum, and how many factorisations it took."""
-        evaluations, included = 0, None
+        with on_cores(self.model.resources.cores), Progress(self.model.names) as progress:
+            score = _Scores(self, progress)
+            return minimise(score, start, self.bounds.lower, self.bounds.upper, near), score.factorisations
 
-        def score(rho: Array) -> Score:
-            """The score at ρ, of the same batch members everywhere."""
-            nonlocal evaluations, included
-            evaluations += 1
-            point = self.score(rho, included)
-            included = point.included
-            return point
+    def explored(self) -> tuple[Array, int]:
+        """A start in the valley of the lowest minimum, and how many factorisations that took.
 
-        with on_cores(self.model.resources.cores):
-            minimum = minimise(score, start, self.bounds.lower, self.bounds.upper, near)
-        return minimum, evaluations * (len(self.parts) if self.method == "holders" else 1)
+        A likelihood has one minimum, as a rule. Scores of predictions may have several, with the nearest one at a
+        bound and much worse than that of REML: searches from there and from the lowest places of a lattice compete.
+        """
+        start, lower, upper = self.bounds
+        if self.method == "reml":
+            return start, 0
+        ends: list[tuple[float, float, Array]] = []  # value, its rounding errors, ρ; without the factorisations
+        with on_cores(self.model.resources.cores), Progress(self.model.names) as progress:
+            score = _Scores(self, progress)
+            for candidate, apart in itertools.chain([(start, start)], self._starts(score)):
+                if any((np.abs(rho - candidate) < apart).all() for *_, rho in ends):
+                    continue
+                try:
+                    end = minimise(score, candidate, lower, upper, ROUGHLY)
+                except SingularSystemError:
+                    if not ends:
+                        raise
+                    continue
+                ends.append((float(end.point.value or 0.0), end.point.noise, end.rho))
+        lowest = min(value for value, *_ in ends)
+        best = next(rho for value, noise, rho in ends if value <= lowest + SLACK + noise)
+        return best, score.factorisations
+
+    def _starts(self, score: _Scores) -> Iterator[tuple[Array, Array]]:
+        """What REML would choose, then the lowest places of a lattice within the bounds if that is quick.
+
+        With how far away a minimum has to be, [J], for a search from there to be worth it.
+        """
+        (start, lower, upper), likelihood = self.bounds, replace(self, method="reml", parts=())
+        if not likelihood.estimated:
+            with suppress(SingularSystemError):
+                told = _Scores(likelihood, score.progress)
+                likely = minimise(told, start, lower, upper, ROUGHLY).rho
+                score.factorisations += told.factorisations
+                yield likely, np.full(len(start), APART)
+        budget = self.model.resources.costs.lattice_flops / (self.operations * max(len(self.parts), 1))
+        side = min(int(min(budget, MAX_LATTICE) ** (1 / len(start)) + 1e-9), MAX_SIDE)
+        if side < MIN_SIDE:
+            return
+        places, values = np.linspace(lower, upper, side), np.full((side,) * len(start), np.inf)
+        for index in np.ndindex(values.shape):
+            with suppress(SingularSystemError):
+                values[index] = score(places[index, range(len(start))]).value
+        padded, is_low = np.pad(values, 1, constant_values=np.inf), np.isfinite(values)
+        for axis, step in itertools.product(range(values.ndim), (-1, 1)):
+            is_low &= values <= np.roll(padded, step, axis)[(slice(1, -1),) * values.ndim]
+        low = np.argwhere(is_low)
+        for index in low[np.argsort(values[is_low])][:MAX_MINIMA]:
+            yield places[index, range(len(start))], np.maximum(places[1] - places[0], APART)
 
     def score(self, rho: Array, included: Mask | None = None) -> Score:
         """The score at ρ, of the batch members that counted elsewhere."""
@@ -282,8 +345,10 @@ class Problem:
         rests = [replace(model, sums=centred(x, model.space)) for x in leave_one_out(self.parts, frame)]
         return [(r, p.recentred(r.sums.reference, frame)) for r, p in zip(rests, self.parts, strict=True)]
 
-    def start(self) -> Array:
+    def start(self) -> tuple[Array, int]:
         """Where the search starts: where those of coarser problems end, if a factorisation of this one takes long.
+
+        With the factorisations of this problem that it took to find out.
 
         Coordinates are refined one at a time, first the one that is least smooth: its strength is the most wrong where
         knots are missing, and all problems but the last remain much smaller than this one.
@@ -297,7 +362,8 @@ class Problem:
             for name, before, after in zip(halvings, *shapes, strict=True):
                 halvings[name] += before != after
             problem = coarse
-        rho = problem.bounds.start
+        rho, factorisations = problem.explored()
+        factorisations = factorisations if problem is self else 0
         while any(halvings.values()) and not (self.estimated and problem.operations > costs.max_coarse_flops):
             rho = problem.search(rho, ROUGHLY)[0].rho
             smoothness = dict(zip(names, rho - problem.bounds.start, strict=True))
@@ -305,7 +371,7 @@ class Problem:
             problem = self
             for time in range(max(halvings.values())):
                 problem = problem.coarser([n for n, times in halvings.items() if times > time]) or problem
-        return rho
+        return rho, factorisations
 
     def coarser(self, names: Collection[str]) -> Problem | None:
         """With every second breakpoint removed along some coordinates; None where none has one to spare."""
@@ -356,3 +422,25 @@ class Problem:
         stiffest = np.log(STIFFEST * total / np.array(softest))
         wall = np.log(total / (16 * tolerance(space.size) * rough))
         return Bounds(start, start + WEAKEST, np.maximum(np.minimum(stiffest, wall), start + 1.0))
+
+
+class _Scores:
+    """The scores of a problem, of the same batch members everywhere; counts them and tells the progress.
+
+    Parameters
+    ----------
+    problem : Problem
+    progress : Progress
+    """
+
+    def __init__(self, problem: Problem, progress: Progress) -> None:
+        self.problem, self.progress = problem, progress
+        self.factorisations = 0
+        self._included: Mask | None = None
+
+    def __call__(self, rho: Array) -> Score:
+        self.factorisations += max(len(self.problem.parts), 1)
+        point = self.problem.score(rho, self._included)
+        self._included = point.included
+        self.progress.step(self.problem.method, rho, point.value)
+        return point

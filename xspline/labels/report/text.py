@@ -1,0 +1,67 @@
+"""The text of a check, and the look of a field in a notebook."""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from xspline.labels.report.findings import Finding
+
+WIDTH = 100
+
+
+@dataclass(frozen=True, repr=False)
+class FitCheck:
+    """What :meth:`Field.check` looked at; its text is what to read.
+
+    Attributes
+    ----------
+    findings : for each variable, each with ``subject``, ``text``, and ``advice``, which is empty where all is fine.
+    """
+
+    findings: Mapping[str, tuple[Finding, ...]]
+
+    @property
+    def concerns(self) -> dict[str, tuple[Finding, ...]]:
+        """Those that have advice, for each variable."""
+        return {name: tuple(f for f in own if f.advice) for name, own in self.findings.items()}
+
+    def __repr__(self) -> str:
+        count = sum(map(len, self.concerns.values()))
+        things = "all fine" if not count else f"{count} to look at"
+        lines = [f"<xspline.FitCheck of {', '.join(self.findings)}: {things}>"]
+        for name, own in self.findings.items():
+            lines += [name] if len(self.findings) > 1 else []
+            for f in own:
+                head = f"  {'look' if f.advice else 'fine':6}{f.subject:11}"
+                text = f"{f.text}; {f.advice}" if f.advice else f.text
+                lines += textwrap.wrap(
+                    text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False
+                )
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        cells = [
+            (name, "look" if f.advice else "fine", f.subject, f"{f.text}; {f.advice}" if f.advice else f.text)
+            for name, own in self.findings.items()
+            for f in own
+        ]
+        return f"<div><strong>xspline.FitCheck</strong>{table(cells)}</div>"
+
+
+def table(rows: Iterable[Iterable[str]]) -> str:
+    """Return rows of text as a table of HTML."""
+    cells = ("".join(f"<td style='text-align:left'>{html.escape(x)}</td>" for x in row) for row in rows)
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+def sections(title: str, notes: Iterable[str], contents: Mapping[str, str]) -> str:
+    """Return a title, notes, and parts that open and close, as HTML; the contents are HTML already."""
+    head = "".join(f"<div>{html.escape(note)}</div>" for note in notes)
+    parts = "".join(
+        f"<details{' open' if not i else ''}><summary><strong>{html.escape(name)}</strong></summary>{body}</details>"
+        for i, (name, body) in enumerate(contents.items())
+    )
+    return f"<div><div><strong>{html.escape(title)}</strong></div>{head}{parts}</div>"
