@@ -253,7 +253,9 @@ def _read(
         variables = fitted_variables(data, dims).values()
     holders = holders_of(holder, data)
     observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
-    if space is None and not bases.keys() - set(pooled):  # the bases are defaults: what they do not span is batch
+    if space is None and not bases.keys() - set(
+        pooled
+    ):  # the bases are defaults: what they do not span is batch
         defaults.warn_of_batch(observed[0].data, observed[0].arrangement.batch)
     return agreed, observed
 

@@ -276,6 +276,7 @@ class Field(FieldBase[Data]):
             return tables[0]
         return xr.concat(tables, dim=xr.Variable("variable", list(by_variable)), combine_attrs="override")
 
+
 def open_field(path: Any, **kwargs: Any) -> Field[Any] | Draws[Any]:
     """Open a field written by ``Field.to_zarr`` or ``to_netcdf``; parameters as for :func:`open_statistics`."""
     return Field.from_dataset(files.open_dataset(path, **kwargs))

@@ -319,8 +319,8 @@ class FieldBase(files.Stored, Generic[Data]):
         return self._code(self.penalty)
 
     def _code(self, penalty: Any) -> str:
-        asked = self.request.penalty if isinstance(penalty, dict) else penalty
-        return f"fit({defaults.code(self.space)}, penalty={penalty_code(asked)})"
+        own = self.request.penalty if isinstance(penalty, dict) else penalty
+        return f"fit({defaults.code(self.space)}, penalty={penalty_code(own)})"
 
     def to_dataset(self) -> xr.Dataset:
         """Return coefficients, statistics and definitions as plain arrays and one JSON attribute (as in files)."""
@@ -400,12 +400,16 @@ class FieldBase(files.Stored, Generic[Data]):
 
     def _repr_html_(self) -> str:
         space, penalty = self.space, self._read_penalty
-        bases = [(name, repr(space.basis(name)), str(n)) for name, n in zip(space.names, space.shape, strict=True)]
+        bases = [
+            (name, repr(space.basis(name)), str(n)) for name, n in zip(space.names, space.shape, strict=True)
+        ]
         by_name = penalty if isinstance(penalty, dict) else {"": penalty}
         contents = {
             "Coefficients": self.coefficients._repr_html_(),
             "Bases": table(bases),
-            "Penalty": table((name, repr(own), f"by {self.request.penalty!r}") for name, own in by_name.items()),
+            "Penalty": table(
+                (name, repr(own), f"by {self.request.penalty!r}") for name, own in by_name.items()
+            ),
             "Code": table([(self._code(penalty),)]),
         }
         return sections(self._head, self._notes, contents)
@@ -427,7 +431,15 @@ class Draws(FieldBase[Data]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name in ("stderr", "derivative_stderr", "summary", "check", "cross_validate", "sample", "solution"):
+            if name in (
+                "stderr",
+                "derivative_stderr",
+                "summary",
+                "check",
+                "cross_validate",
+                "sample",
+                "solution",
+            ):
                 raise _without(name)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

@@ -62,7 +62,7 @@ class Fit:
     choice : how the penalty was chosen, as plain data; empty if it was given.
     solution : the solve, of all terms; None while lazy, of draws, and of a fit that was read from a file.
     selected : for each coordinate of which one term was selected, that term's name.
-    condition : of the worst system of a fit without penalty (see :func:`xspline.solve.condition`); else NaN.
+    condition : the largest of a fit without penalty, see :func:`xspline.solve.condition`; else NaN.
     """
 
     statistics: Statistics[Any]
@@ -243,7 +243,7 @@ def solve_variables(
         solution = solve(total, space, requested, solver, known, resources)
         worst = math.nan
         if not requested.gram(space).terms and solution.factorisation.choice.exact:
-            conditions = condition(total, space, requested, solution.factorisation)
+            conditions = condition(total, space, solution.factorisation)
             worst = float(np.nanmax(conditions, initial=0.0))
         fits[name] = Fit(statistics, name, solution.coefficients, requested, {}, solution, condition=worst)
     return fits

@@ -107,8 +107,8 @@ def warn_of_batch(data: xr.DataArray, batch: Iterable[Hashable]) -> None:
         if own and data.sizes[dim] > 1:
             warn(
                 f"dimension {dim!r} is an axis ({own[0].name}), but another coordinate was fitted for that axis or its "
-                f"labels do not vary: there are {data.sizes[dim]} independent fits over it. Name all coordinates to fit, "
-                f"as in fit({own[0].name}={LEAST}, ...), or select one label"
+                f"labels do not vary: there are {data.sizes[dim]} independent fits over it. Name all coordinates to "
+                f"fit, as in fit({own[0].name}={LEAST}, ...), or select one label"
             )
 
 

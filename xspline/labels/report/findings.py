@@ -1,8 +1,8 @@
-"""What there is to know of a fit before it is trusted: each thing that was looked at, and what to do where it is not fine.
+"""What there is to know of a fit before it is trusted: each thing that was looked at, and advice where it is not fine.
 
 A finding is in the field's text where it has advice, and a warning where it is worth one. A warning is for what changes
-the answer without having been asked for. So none is for missing values, none for observations outside a domain that
-the user wrote down, none for independent fits over dimensions that the user left out, and none for the smoothing of data
+the answer without having been asked for. So none is for missing values, none for observations outside a domain that the
+user wrote down, none for independent fits over dimensions that the user left out, and none for the smoothing of data
 without noise, of which every λ makes the same field.
 """
 
@@ -20,13 +20,22 @@ from xspline.solve import Penalty, PenaltySum, Roughness, condition, rounded
 from xspline.solve.errors import warn
 from xspline.sums import Tally
 
-NEGLIGIBLE = 1e-4  # share of the variance: residuals below a hundredth of the data's spread are too small to matter
-CROWDED = 0.8  # share of functions in use from which the knots, not the smoothing, decide how fine the field is,
-ABOVE_NOISE = 10.0  # if the finest of them hold so many times the power of noise. Measured on waves and random walks:
+NEGLIGIBLE = (
+    1e-4  # share of the variance: residuals below a hundredth of the data's spread are too small to matter
+)
+ROUNDING = 1e-12  # share of Σ w y²: residuals below a millionth of the values are rounding
+CROWDED = (
+    0.8  # share of functions in use from which the knots, not the smoothing, decide how fine the field is,
+)
+ABOVE_NOISE = (
+    10.0  # if the finest of them hold so many times the power of noise. Measured on waves and random walks:
+)
 # below 3 where more knots change nothing, above 10 where they change the field by more than its error bar.
 ROOM = 2.0  # observations for each coefficient, at least, for advice to take more coefficients
-NEARLY_SINGULAR = 1e10  # condition from which an unpenalised fit has directions that the data hardly determine: noise
-# is magnified there by its root, 10⁵. Cubics on a full grid have 10³ in one dimension, 10⁷ in three.
+NEARLY_SINGULAR = (
+    1e3  # condition from which errors somewhere are thirty times those elsewhere. Measured: below 2 on
+)
+# any full grid; with 10⁴, at scattered stations without penalty, the field is off by ten times the spread of the data.
 
 
 @dataclass(frozen=True)
@@ -50,8 +59,8 @@ def concerns(fit: Fit) -> list[Finding]:
     """Return what is not fine, as far as it is known without further computation."""
     if fit.is_lazy:
         return []
-    found = [*_convergence(fit), *_bounds(fit), *_functions(fit), *_condition(fit, fit.condition)]
-    return [finding for finding in [*found, *_left_out(fit)] if finding.advice]
+    known = [*_convergence(fit), *_bounds(fit), *_functions(fit), *_condition(fit, fit.condition)]
+    return [finding for finding in [*known, *_left_out(fit)] if finding.advice]
 
 
 def warn_of(fits: Mapping[str, Fit]) -> None:
@@ -64,11 +73,9 @@ def warn_of(fits: Mapping[str, Fit]) -> None:
 
 def checked(fit: Fit) -> list[Finding]:
     """Return all findings of a solved fit."""
-    solution, space = fit.solved, fit.space
     known = fit.condition
     if math.isnan(known):
-        values = condition(fit.total, space, fit.known_penalty, solution.factorisation)
-        known = float(np.nanmax(values, initial=0.0))
+        known = float(np.nanmax(condition(fit.total, fit.space, fit.solved.factorisation), initial=0.0))
     return [
         *_convergence(fit),
         *_bounds(fit),
@@ -110,7 +117,7 @@ def _bounds(fit: Fit) -> Iterator[Finding]:
             )
         else:
             text = f"lambda of {name!r} is at its upper bound: along it the field has no more than a straight line"
-            advice = f"fit {name}=xs.Polynomial(1) to say so; if there is more, the noise hides it"
+            advice = f"fit {name}=xs.Polynomial(1) to say so; if there is more, try more functions or less noisy data"
         yield Finding("bounds", text, advice, warns=_matters(fit))
     if fit.choice and not at_bounds:
         yield Finding("bounds", "no lambda at a bound")
@@ -132,19 +139,23 @@ def _functions(fit: Fit) -> Iterator[Finding]:
         crowded = x > CROWDED * sizes[name] and choice["finest"][name] > ABOVE_NOISE
         if crowded and counts.mean() > ROOM * space.size and name not in choice["at_bounds"]:
             text = f"{x:.3g} of the {sizes[name]} functions along {name!r} are in use, so the knots limit the fit"
-            yield Finding("functions", text, f"take more and compare, for example {name}={2 * sizes[name]}", True)
+            yield Finding(
+                "functions", text, f"take more and compare, for example {name}={2 * sizes[name]}", True
+            )
 
 
 def _condition(fit: Fit, number: float) -> Iterator[Finding]:
     if math.isnan(number):
         return
-    text = f"condition of the system about {number:.1g}"
+    text = (
+        f"errors in the least determined direction are {max(number, 1.0) ** 0.5:.3g} times those of even data"
+    )
     if number < NEARLY_SINGULAR:
         yield Finding("condition", text)
         return
     advice = "away from the data the field may be anything: pass a penalty ('reml' chooses one) or take fewer functions"
     unpenalised = not fit.known_penalty.gram(fit.space).terms
-    yield Finding("condition", f"nearly singular, {text}", advice, warns=unpenalised)
+    yield Finding("condition", f"nearly singular: {text}", advice, warns=unpenalised)
 
 
 def _left_out(fit: Fit) -> Iterator[Finding]:
@@ -192,7 +203,11 @@ def _units(fit: Fit) -> Iterator[Finding]:
     units = {name: axis.units if axis.kind == "number" else axis.kind for name, axis in axes.items()}
     text = ", ".join(f"{name} {u or 'without units'}" for name, u in units.items())
     bare = [name for name, u in units.items() if not u]
-    advice = f'derivatives along {", ".join(bare)} have no units: data.{bare[0]}.attrs["units"] = ...' if bare else ""
+    advice = (
+        f'derivatives along {", ".join(bare)} have no units: data.{bare[0]}.attrs["units"] = ...'
+        if bare
+        else ""
+    )
     yield Finding("units", text, advice)
 
 
@@ -200,7 +215,9 @@ def _residual(fit: Fit) -> Iterator[Finding]:
     table = fit.summary()
     sigma, r2 = (float(table[key].mean()) for key in ("sigma", "r2"))
     mean = "mean " if table.sigma.ndim else ""
-    yield Finding("residual", f"{mean}standard deviation {sigma:.3g} {fit.variable.units}".rstrip() + f", R² {r2:.3g}")
+    yield Finding(
+        "residual", f"{mean}standard deviation {sigma:.3g} {fit.variable.units}".rstrip() + f", R² {r2:.3g}"
+    )
 
 
 def _matters(fit: Fit) -> bool:
@@ -208,7 +225,8 @@ def _matters(fit: Fit) -> bool:
     if fit.solution is None:
         return False
     sums, rss = fit.total, fit.solution.rss
-    return bool(np.any(rss > NEGLIGIBLE * spread_of(sums, fit.space) + 1e-10 * sums.power))
+    rounding = ROUNDING * (sums.power + sums.reference**2 * sums.weight)
+    return bool(np.any(rss > NEGLIGIBLE * spread_of(sums, fit.space) + rounding))
 
 
 def _strengths(penalty: Penalty, space: Any) -> dict[str, float]:

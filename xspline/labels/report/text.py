@@ -38,7 +38,11 @@ class FitCheck:
                 head = f"  {'look' if f.advice else 'fine':6}{f.subject:11}"
                 text = f"{f.text}; {f.advice}" if f.advice else f.text
                 lines += textwrap.wrap(
-                    text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False
+                    text,
+                    WIDTH,
+                    initial_indent=head,
+                    subsequent_indent=" " * len(head),
+                    break_long_words=False,
                 )
         return "\n".join(lines)
 

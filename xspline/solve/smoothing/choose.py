@@ -35,7 +35,8 @@ CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what r
 ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
 APART = 1.0  # in log λ: a start this near to a minimum leads there
-MAX_LATTICE, MAX_SIDE, MIN_SIDE = 49, 24, 3  # values of a score that are looked at for starts, in all and along one λ
+MAX_FACTORISATIONS = 81  # for a look at the score on a lattice within the bounds,
+MAX_SIDE, MIN_SIDE = 24, 3  # which has so many places along one λ
 MAX_MINIMA = 3  # of these from which searches start
 
 
@@ -286,7 +287,9 @@ class Problem:
         start, lower, upper = self.bounds
         if self.method == "reml":
             return start, 0
-        ends: list[tuple[float, float, Array]] = []  # value, its rounding errors, ρ; without the factorisations
+        ends: list[
+            tuple[float, float, Array]
+        ] = []  # value, its rounding errors, ρ; without the factorisations
         with on_cores(self.model.resources.cores), Progress(self.model.names) as progress:
             score = _Scores(self, progress)
             for candidate, apart in itertools.chain([(start, start)], self._starts(score)):
@@ -315,8 +318,9 @@ class Problem:
                 likely = minimise(told, start, lower, upper, ROUGHLY).rho
                 score.factorisations += told.factorisations
                 yield likely, np.full(len(start), APART)
-        budget = self.model.resources.costs.lattice_flops / (self.operations * max(len(self.parts), 1))
-        side = min(int(min(budget, MAX_LATTICE) ** (1 / len(start)) + 1e-9), MAX_SIDE)
+        each = max(len(self.parts), 1)  # factorisations of a score
+        most = min(MAX_FACTORISATIONS, self.model.resources.costs.lattice_flops / self.operations) / each
+        side = min(int(most ** (1 / len(start)) + 1e-9), MAX_SIDE)
         if side < MIN_SIDE:
             return
         places, values = np.linspace(lower, upper, side), np.full((side,) * len(start), np.inf)

@@ -1,4 +1,4 @@
-"""How a search for the smoothing gets on: a record of each step for `logging`, one line on a terminal if it takes long."""
+"""How a search for the smoothing gets on: a record of each step, and one line on a terminal if it takes long."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE_S = 2.0  # seconds that a search may take before a line says how far it
 
 
 class Progress:
-    """Steps of a search, with the strengths λ and the score at each; used as a context, which wipes its line at the end.
+    """Steps of a search, with the strengths λ and the score at each; a context, which wipes its line at the end.
 
     Every step is a record of the logger "xspline" at the level INFO. From `PATIENCE_S` on there is also a line on
     stderr where that is a terminal or a notebook, which each step overwrites.

@@ -1,4 +1,4 @@
-"""Whether a space is fine enough for what the data show: functions in use, and how much there is at the finest scales."""
+"""Whether a space is fine enough for what the data show: functions in use, and how much is at the finest scales."""
 
 from __future__ import annotations
 
