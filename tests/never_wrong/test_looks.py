@@ -11,7 +11,7 @@ import xarray as xr
 
 import xspline as xs
 
-SUBJECTS = ("smoothing", "bounds", "functions", "condition", "left out", "fits", "units", "residual")
+SUBJECTS = ("smoothing", "bounds", "functions", "knots", "condition", "left out", "fits", "units", "residual")
 
 
 def data(noise: float = 0.1, members: int = 3) -> xr.DataArray:
@@ -47,7 +47,7 @@ def test_a_check_says_what_is_fine(field: xs.Field) -> None:
         and "x m" in text
         and "standard deviation 0.1" in text
     )
-    assert max(map(len, text.splitlines())) <= 100 and "<table>" in check._repr_html_()
+    assert max(map(len, text.splitlines())) <= 100 and "<pre>&lt;xspline.FitCheck" in check._repr_html_()
 
 
 def test_a_check_advises() -> None:
@@ -57,8 +57,8 @@ def test_a_check_advises() -> None:
     with pytest.warns(xs.FitWarning, match="knots limit"):
         field = xr.DataArray(values, {"x": x}, "x", "u").spline.fit(x=xs.BSpline(10, domain=(0, 0.9)))
     concerns = {finding.subject: finding for finding in field.check().concerns["u"]}
-    assert set(concerns) == {"functions", "left out", "units"}
-    assert "x=20" in concerns["functions"].advice and "40 observations outside" in concerns["left out"].text
+    assert set(concerns) == {"knots", "left out", "units"}
+    assert "x=20" in concerns["knots"].advice and "40 observations outside" in concerns["left out"].text
     assert "data.x.attrs" in concerns["units"].advice and "1 missing values" in repr(field.check())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -62,7 +61,6 @@ class Fit:
     choice : how the penalty was chosen, as plain data; empty if it was given.
     solution : the solve, of all terms; None while lazy, of draws, and of a fit that was read from a file.
     selected : for each coordinate of which one term was selected, that term's name.
-    condition : the largest of a fit without penalty, see :func:`xspline.solve.condition`; else NaN.
     """
 
     statistics: Statistics[Any]
@@ -72,7 +70,6 @@ class Fit:
     choice: Mapping[str, Any] = field(default_factory=dict)
     solution: Solution | None = None
     selected: Mapping[str, str] = field(default_factory=dict)
-    condition: float = math.nan
 
     @property
     def space(self) -> Space:
@@ -115,6 +112,17 @@ class Fit:
             raise ValueError(f"the fit of {self.name!r} is not solved; call .compute() on its field first")
         return self.solution
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of functions of each coordinate."""
+        return dict(zip(self.space.names, self.space.shape, strict=True))
+
+    @property
+    def strengths(self) -> dict[str, float]:
+        """λ of each coordinate whose roughness is penalised."""
+        roughness = (term for term in self.known_penalty.parts if isinstance(term, Roughness))
+        return {name: x for term in roughness for name, x in term.strengths(self.space).items()}
+
     def select(self, terms: Mapping[str, str]) -> Fit:
         """Return the fit with the coefficients of all terms but the selected ones at zero."""
         keep = selection(self.space, terms, self.coefficients.ndim)
@@ -133,6 +141,11 @@ class Fit:
         count = self.total.count
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.sqrt(np.where(count > edf, rss / (count - edf), np.nan)))
+
+    @functools.cached_property
+    def condition(self) -> np.ndarray:
+        """How far from evenly the data and the penalty determine each field, see :func:`xspline.solve.condition`."""
+        return condition(self.total, self.space, self.solved.factorisation)
 
     def summary(self) -> xr.Dataset:
         """Return count, coefficients, rmse, r2, sigma, edf and how the penalty was chosen, over batch dimensions."""
@@ -157,10 +170,7 @@ class Fit:
         attrs = {"penalty": repr(self.penalty), "solver": solver}
         if sums.tally.outside:
             attrs["outside"] = f"{sums.tally.outside} observations outside the domain were left out"
-        strengths: dict[str, float] = {}
-        for term in self.known_penalty.parts:
-            strengths |= term.strengths(self.space) if isinstance(term, Roughness) else {}
-        if strengths:
+        if strengths := self.strengths:
             along = {"penalised": xr.Variable("penalised", list(strengths))}
             named = {"long_name": "strength of the roughness penalty"}
             rows["lambda"] = xr.DataArray(list(strengths.values()), along, attrs=named)
@@ -182,7 +192,8 @@ def spread_of(sums: Sums, space: Space) -> np.ndarray:
     moment = sums.full_moment(space.frame)
     for e in space.constant():
         moment = np.tensordot(e, moment, axes=(0, 0))
-    return np.asarray(sums.power - moment**2 / sums.weight)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(sums.power - moment**2 / sums.weight)
 
 
 def selection(space: Space, terms: Mapping[str, str], ndim: int = 0) -> np.ndarray:
@@ -232,20 +243,16 @@ def solve_variables(
                 "at_bounds": dict(smoothing.at_bounds),
                 "converged": bool(smoothing.converged),
                 "error": dict(smoothing.error),
-                "edf": float(smoothing.edf),
-                "functions": dict(smoothing.functions),
-                "finest": dict(smoothing.finest),
+                "functions": dict(smoothing.resolution.functions),
+                "limited": list(smoothing.resolution.limited),
+                "visible": smoothing.resolution.visible,
             }
             fits[name] = Fit(statistics, name, solution.coefficients, smoothing.penalty, choice, solution)
             continue
         alike = (f for f in fits.values() if f.penalty == requested and not f.choice)
         known = next((f.solved.factorisation for f in alike if f.total.gram.equals(total.gram)), None)
         solution = solve(total, space, requested, solver, known, resources)
-        worst = math.nan
-        if not requested.gram(space).terms and solution.factorisation.choice.exact:
-            conditions = condition(total, space, solution.factorisation)
-            worst = float(np.nanmax(conditions, initial=0.0))
-        fits[name] = Fit(statistics, name, solution.coefficients, requested, {}, solution, condition=worst)
+        fits[name] = Fit(statistics, name, solution.coefficients, requested, {}, solution)
     return fits
 
 

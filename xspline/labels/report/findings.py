@@ -11,31 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from xspline.labels.fit import Fit, spread_of
-from xspline.solve import Penalty, PenaltySum, Roughness, condition, rounded
+from xspline.solve import rounded
 from xspline.solve.errors import warn
 from xspline.sums import Tally
 
-NEGLIGIBLE = (
-    1e-4  # share of the variance: residuals below a hundredth of the data's spread are too small to matter
-)
-ROUNDING = 1e-12  # share of Σ w y²: residuals below a millionth of the values are rounding
-CROWDED = (
-    0.8  # share of functions in use from which the knots, not the smoothing, decide how fine the field is,
-)
-ABOVE_NOISE = (
-    10.0  # if the finest of them hold so many times the power of noise. Measured on waves and random walks:
-)
-# below 3 where more knots change nothing, above 10 where they change the field by more than its error bar.
-ROOM = 2.0  # observations for each coefficient, at least, for advice to take more coefficients
-NEARLY_SINGULAR = (
-    1e3  # condition from which errors somewhere are thirty times those elsewhere. Measured: below 2 on
-)
-# any full grid; with 10⁴, at scattered stations without penalty, the field is off by ten times the spread of the data.
+# A fit without penalty is nearly singular where the data leave a direction of the field so much to the noise that the
+# error there is a third of the data's spread, and thirty times what it is elsewhere; or where rounding errors are near.
+# Measured: the condition is below 2 on any full grid; where stations warn, the field is somewhere off by more than the
+# spread of the data.
+WEAK, UNSURE, ROUNDING = 1e3, 0.1, 1e12  # conditions; share of the variance
 
 
 @dataclass(frozen=True)
@@ -59,8 +47,8 @@ def concerns(fit: Fit) -> list[Finding]:
     """Return what is not fine, as far as it is known without further computation."""
     if fit.is_lazy:
         return []
-    known = [*_convergence(fit), *_bounds(fit), *_functions(fit), *_condition(fit, fit.condition)]
-    return [finding for finding in [*known, *_left_out(fit)] if finding.advice]
+    known = [*_smoothing(fit), *_bounds(fit), *_knots(fit), *_condition(fit), *_left_out(fit)]
+    return [finding for finding in known if finding.advice]
 
 
 def warn_of(fits: Mapping[str, Fit]) -> None:
@@ -73,14 +61,14 @@ def warn_of(fits: Mapping[str, Fit]) -> None:
 
 def checked(fit: Fit) -> list[Finding]:
     """Return all findings of a solved fit."""
-    known = fit.condition
-    if math.isnan(known):
-        known = float(np.nanmax(condition(fit.total, fit.space, fit.solved.factorisation), initial=0.0))
+    first = [*_smoothing(fit), *_bounds(fit), *_functions(fit), *_knots(fit)]
+    ratio = math.sqrt(max(float(np.nanmax(fit.condition, initial=0.0)), 1.0))
+    even = Finding(
+        "condition", f"in the least determined direction errors are {ratio:.3g} times those of even data"
+    )
     return [
-        *_convergence(fit),
-        *_bounds(fit),
-        *_functions(fit),
-        *_condition(fit, known),
+        *first,
+        *(list(_condition(fit)) or [even]),
         *_left_out(fit),
         *_batch(fit),
         *_units(fit),
@@ -91,24 +79,23 @@ def checked(fit: Fit) -> list[Finding]:
 # ---- one subject each
 
 
-def _convergence(fit: Fit) -> Iterator[Finding]:
+def _smoothing(fit: Fit) -> Iterator[Finding]:
     choice = fit.choice
     if not choice:
         yield Finding("smoothing", f"penalty given: {rounded(fit.known_penalty)!r}")
         return
-    strengths = ", ".join(f"{name} {x:.3g}" for name, x in _strengths(fit.known_penalty, fit.space).items())
+    strengths = ", ".join(f"{name} {x:.3g}" for name, x in fit.strengths.items())
     errors = "".join(f", log lambda of {name} ± {x:.2g}" for name, x in choice.get("error", {}).items())
     text = f"lambda {strengths} by {choice['method']!r} in {choice['factorisations']} factorisations{errors}"
     if choice["converged"]:
         yield Finding("smoothing", text)
     else:
-        advice = "the search gave up on the best that it saw: compare field.check() of another criterion or penalty"
+        advice = "the search ended with the best that it had seen: compare another criterion or penalty"
         yield Finding("smoothing", f"not converged: {text}", advice, warns=True)
 
 
 def _bounds(fit: Fit) -> Iterator[Finding]:
-    at_bounds = fit.choice.get("at_bounds", {})
-    for name, side in at_bounds.items():
+    for name, side in fit.choice.get("at_bounds", {}).items():
         if side == "lower":
             text = f"lambda of {name!r} is at its lower bound, so nothing is smoothed along it"
             advice = (
@@ -118,66 +105,62 @@ def _bounds(fit: Fit) -> Iterator[Finding]:
         else:
             text = f"lambda of {name!r} is at its upper bound: along it the field has no more than a straight line"
             advice = f"fit {name}=xs.Polynomial(1) to say so; if there is more, try more functions or less noisy data"
-        yield Finding("bounds", text, advice, warns=_matters(fit))
-    if fit.choice and not at_bounds:
+        yield Finding("bounds", text, advice, warns=fit.choice.get("visible", False))
+    if fit.choice and not fit.choice["at_bounds"]:
         yield Finding("bounds", "no lambda at a bound")
 
 
 def _functions(fit: Fit) -> Iterator[Finding]:
-    space, choice = fit.space, fit.choice
-    in_use, sizes = choice.get("functions", {}), dict(zip(space.names, space.shape, strict=True))
-    if fit.solution is not None and not in_use:
-        edf = float(np.nanmean(fit.edf_and_rss()[0]))
-        yield Finding("functions", f"{edf:.4g} effective degrees of freedom of {space.size} coefficients")
-    if in_use:
-        each = ", ".join(f"{x:.3g} of {sizes[name]} along {name}" for name, x in in_use.items())
-        yield Finding("functions", f"in use: {choice['edf']:.4g} of {space.size} coefficients; {each}")
-    if not in_use or fit.solution is None or not _matters(fit):
-        return
-    counts = fit.total.count[fit.total.count > 0]
-    for name, x in in_use.items():
-        crowded = x > CROWDED * sizes[name] and choice["finest"][name] > ABOVE_NOISE
-        if crowded and counts.mean() > ROOM * space.size and name not in choice["at_bounds"]:
-            text = f"{x:.3g} of the {sizes[name]} functions along {name!r} are in use, so the knots limit the fit"
-            yield Finding(
-                "functions", text, f"take more and compare, for example {name}={2 * sizes[name]}", True
-            )
+    edf, size, sizes = float(np.nanmean(fit.edf_and_rss()[0])), fit.space.size, fit.sizes
+    each = (f", {x:.3g} of {sizes[n]} along {n}" for n, x in fit.choice.get("functions", {}).items())
+    yield Finding("functions", f"in use: {edf:.4g} of {size} coefficients{''.join(each)}")
 
 
-def _condition(fit: Fit, number: float) -> Iterator[Finding]:
-    if math.isnan(number):
+def _knots(fit: Fit) -> Iterator[Finding]:
+    choice, sizes = fit.choice, fit.sizes
+    limited = [name for name in choice.get("limited", ()) if name not in choice["at_bounds"]]
+    if limited:
+        used = ", ".join(
+            f"{choice['functions'][n]:.3g} of the {sizes[n]} functions along {n!r}" for n in limited
+        )
+        text = f"{used} are in use, so the knots limit the fit, which its error bars do not know"
+        more = ", ".join(f"{name}={2 * sizes[name]}" for name in limited)
+        yield Finding("knots", text, f"take more and compare, for example {more}", warns=True)
+    elif choice:
+        yield Finding("knots", "they do not limit the fit")
+
+
+def _condition(fit: Fit) -> Iterator[Finding]:
+    if (
+        fit.solution is None
+        or fit.known_penalty.gram(fit.space).terms
+        or not fit.solution.factorisation.choice.exact
+    ):
         return
-    text = (
-        f"errors in the least determined direction are {max(number, 1.0) ** 0.5:.3g} times those of even data"
-    )
-    if number < NEARLY_SINGULAR:
-        yield Finding("condition", text)
-        return
-    advice = "away from the data the field may be anything: pass a penalty ('reml' chooses one) or take fewer functions"
-    unpenalised = not fit.known_penalty.gram(fit.space).terms
-    yield Finding("condition", f"nearly singular: {text}", advice, warns=unpenalised)
+    sums, c = fit.total, fit.condition
+    variance = fit.solution.rss / np.maximum(sums.count - fit.space.size, 1)
+    unsure = (c > WEAK) & (c * variance > UNSURE * spread_of(sums, fit.space))
+    weak = c[unsure | (c > ROUNDING)]
+    if weak.size:
+        fits = "" if c.size == 1 else f" in {weak.size} of {c.size} fits"
+        ratio = math.sqrt(weak.max())
+        text = f"nearly singular{fits}: errors are {ratio:.3g} times as large in one direction as elsewhere"
+        advice = (
+            "there the field may be anything: pass a penalty ('reml' chooses one) or take fewer functions"
+        )
+        yield Finding("condition", text, advice, warns=True)
 
 
 def _left_out(fit: Fit) -> Iterator[Finding]:
     tally = Tally.merge(s.tally for s in fit.sums)
     if tally.unlabelled:
-        advice = "drop or mend them, to be sure which ones they are"
-        yield Finding("left out", unlabelled_text(tally), advice)
+        text = f"{tally.unlabelled} observations were left out because a label is NaN, NaT or infinite"
+        yield Finding("left out", text, "drop or mend them, to be sure which ones they are")
     if tally.outside:
-        yield Finding("left out", outside_text(tally), "widen the domain if they should count")
+        text = f"{tally.outside} observations outside the domain were left out"
+        yield Finding("left out", text, "widen the domain if they should count")
     missing, used = tally.missing - tally.unlabelled, sum(int(s.count.sum()) for s in fit.sums)
-    rest = "" if tally.unlabelled or tally.outside else ", none outside the domain"
-    yield Finding("left out", f"{used} observations used, {missing} missing values{rest}")
-
-
-def unlabelled_text(tally: Tally) -> str:
-    """Return how many observations have no place."""
-    return f"{tally.unlabelled} observations were left out because a label is NaN, NaT or infinite"
-
-
-def outside_text(tally: Tally) -> str:
-    """Return how many observations lie outside the domain."""
-    return f"{tally.outside} observations outside the domain were left out"
+    yield Finding("left out", f"{used} observations used, {missing} missing values")
 
 
 def _batch(fit: Fit) -> Iterator[Finding]:
@@ -203,32 +186,14 @@ def _units(fit: Fit) -> Iterator[Finding]:
     units = {name: axis.units if axis.kind == "number" else axis.kind for name, axis in axes.items()}
     text = ", ".join(f"{name} {u or 'without units'}" for name, u in units.items())
     bare = [name for name, u in units.items() if not u]
-    advice = (
-        f'derivatives along {", ".join(bare)} have no units: data.{bare[0]}.attrs["units"] = ...'
-        if bare
-        else ""
+    remedy = (
+        f'derivatives along {", ".join(bare)} have none: data.{bare[0]}.attrs["units"] = ...' if bare else ""
     )
-    yield Finding("units", text, advice)
+    yield Finding("units", text, remedy)
 
 
 def _residual(fit: Fit) -> Iterator[Finding]:
-    table = fit.summary()
-    sigma, r2 = (float(table[key].mean()) for key in ("sigma", "r2"))
+    table, units = fit.summary(), fit.variable.units
     mean = "mean " if table.sigma.ndim else ""
-    yield Finding(
-        "residual", f"{mean}standard deviation {sigma:.3g} {fit.variable.units}".rstrip() + f", R² {r2:.3g}"
-    )
-
-
-def _matters(fit: Fit) -> bool:
-    """Whether residuals are large enough for the smoothing to make a difference that anyone sees."""
-    if fit.solution is None:
-        return False
-    sums, rss = fit.total, fit.solution.rss
-    rounding = ROUNDING * (sums.power + sums.reference**2 * sums.weight)
-    return bool(np.any(rss > NEGLIGIBLE * spread_of(sums, fit.space) + rounding))
-
-
-def _strengths(penalty: Penalty, space: Any) -> dict[str, float]:
-    parts = penalty.parts if isinstance(penalty, PenaltySum) else (penalty,)
-    return {n: x for part in parts if isinstance(part, Roughness) for n, x in part.strengths(space).items()}
+    sigma = f"{mean}standard deviation {float(table.sigma.mean()):.3g} {units}".rstrip()
+    yield Finding("residual", f"{sigma}, R² {float(table.r2.mean()):.3g}")

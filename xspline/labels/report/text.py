@@ -30,29 +30,18 @@ class FitCheck:
 
     def __repr__(self) -> str:
         count = sum(map(len, self.concerns.values()))
-        things = "all fine" if not count else f"{count} to look at"
-        lines = [f"<xspline.FitCheck of {', '.join(self.findings)}: {things}>"]
+        title = f"<xspline.FitCheck of {', '.join(self.findings)}: {f'{count} to look at' if count else 'all fine'}>"
+        lines = [title]
         for name, own in self.findings.items():
             lines += [name] if len(self.findings) > 1 else []
             for f in own:
                 head = f"  {'look' if f.advice else 'fine':6}{f.subject:11}"
-                text = f"{f.text}; {f.advice}" if f.advice else f.text
-                lines += textwrap.wrap(
-                    text,
-                    WIDTH,
-                    initial_indent=head,
-                    subsequent_indent=" " * len(head),
-                    break_long_words=False,
-                )
+                text = f"{head}{f.text}{f'; {f.advice}' if f.advice else ''}"
+                lines += textwrap.wrap(text, WIDTH, subsequent_indent=" " * len(head), break_long_words=False)
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        cells = [
-            (name, "look" if f.advice else "fine", f.subject, f"{f.text}; {f.advice}" if f.advice else f.text)
-            for name, own in self.findings.items()
-            for f in own
-        ]
-        return f"<div><strong>xspline.FitCheck</strong>{table(cells)}</div>"
+        return f"<pre>{html.escape(repr(self))}</pre>"
 
 
 def table(rows: Iterable[Iterable[str]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
 from xspline.solve.smoothing.newton import NEAR, SLACK, State, minimise
 from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.smoothing.progress import Progress
-from xspline.solve.smoothing.resolution import finest_signal, functions_in_use
+from xspline.solve.smoothing.resolution import Resolution, resolution
 from xspline.solve.structure import distinct
 from xspline.solve.system import Factorisation
 from xspline.spaces import Space
@@ -64,12 +64,8 @@ class Smoothing:
     error : dict of str to float
         Where the choice rests on random probes of an iterative solver, the standard errors that these leave in log λ_j;
         then the score is NaN and the gradient an estimate. Empty where it is exact.
-    edf : float
-        Effective degrees of freedom, the mean over the batch members that counted.
-    functions : dict of str to float
-        Of the K_j functions of each smoothed coordinate, how many its own penalty leaves in use.
-    finest : dict of str to float
-        The power of its finest functions over that of noise: about 1 where the space resolves the field.
+    resolution : Resolution
+        Whether the space is fine enough for what the data show.
     """
 
     penalty: Roughness
@@ -80,10 +76,8 @@ class Smoothing:
     factorisations: int
     factorisation: Factorisation
     converged: bool
-    error: dict[str, float] = field(default_factory=dict)
-    edf: float = np.nan
-    functions: dict[str, float] = field(default_factory=dict)
-    finest: dict[str, float] = field(default_factory=dict)
+    error: dict[str, float]
+    resolution: Resolution
 
 
 @single_threaded_blas()
@@ -165,7 +159,6 @@ def choose(
     if isinstance(point, Estimated):  # its solver is chosen for its structure, not by name
         factorisation, errors = replace(factorisation, choice=problem.choice), point.error(~at_bound).tolist()
     sides = np.where(rho - bounds.lower < bounds.upper - rho, "lower", "upper")
-    edf, functions = functions_in_use(fit, point)
     return Smoothing(
         penalty=model.penalty(rho),
         method=method,
@@ -176,9 +169,7 @@ def choose(
         factorisation=factorisation,
         converged=minimum.converged,
         error=dict(zip(names, errors, strict=False)),
-        edf=edf,
-        functions=functions,
-        finest=finest_signal(fit, point, edf),
+        resolution=resolution(fit, point),
     )
 
 
