@@ -59,7 +59,9 @@ def test_a_check_advises() -> None:
     concerns = {finding.subject: finding for finding in field.check().concerns["u"]}
     assert set(concerns) == {"knots", "left out", "units"}
     assert "x=20" in concerns["knots"].advice and "40 observations outside" in concerns["left out"].text
-    assert "data.x.attrs" in concerns["units"].advice and "1 missing values" in repr(field.check())
+    assert "derivatives along x carry none" in concerns["units"].advice and "1 missing values" in repr(
+        field.check()
+    )
 
 
 def test_a_check_of_a_given_penalty_and_of_an_opened_file(field: xs.Field, tmp_path: object) -> None:
@@ -111,7 +113,7 @@ def test_the_solution_is_readable(field: xs.Field) -> None:
 
 def test_a_field_in_a_notebook_has_sections(field: xs.Field) -> None:
     html = field._repr_html_()
-    for section in ("Coefficients", "Bases", "Penalty", "Code"):
+    for section in ("Coefficients", "Bases", "Penalty", "Notes", "Code"):
         assert f"<strong>{section}</strong></summary>" in html
     assert field.coefficients._repr_html_()[:60] in html and "3 independent fits over time" in html
     assert html.count("<details") == html.count("</details>") and "{&#x27;x&#x27;:" in html

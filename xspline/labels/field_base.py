@@ -22,6 +22,7 @@ from xspline.solve import penalty_code, rounded
 from xspline.spaces import Space
 
 SAMPLE = "sample"  # the dimension of draws
+_OF_FIELDS = "stderr derivative_stderr summary check cross_validate sample solution".split()  # not of draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,12 +365,22 @@ class FieldBase(files.Stored, Generic[Data]):
         raise _without("stderr")
 
     def __repr__(self) -> str:
-        chosen = any(fit.choice for fit in self.fits.values())
-        by = f" (by {self.request.penalty!r})" if chosen else ""
         bases = [f"{name}: {self.space.basis(name)!r}" for name in self.space.names]
-        penalty = self._read_penalty
-        lines = [*bases, *self._notes, f"penalty: {penalty!r}{by}", f"= {self._code(penalty)}"]
+        penalty = self._rounded_penalty
+        lines = [*bases, *self._notes, f"penalty: {penalty!r}{self._chosen_by}", f"= {self._code(penalty)}"]
         return "\n    ".join([f"<{self._head}>", *lines])
+
+    def _repr_html_(self) -> str:
+        space, penalty = self.space, self._rounded_penalty
+        penalties = penalty if isinstance(penalty, dict) else {"": penalty}
+        contents = {
+            "Coefficients": self.coefficients._repr_html_(),
+            "Bases": table((name, repr(space.basis(name))) for name in space.names),
+            "Penalty": table((name, f"{own!r}{self._chosen_by}") for name, own in penalties.items()),
+            "Notes": table((note,) for note in self._notes),
+            "Code": table([(self._code(penalty),)]),
+        }
+        return sections(self._head, contents)
 
     @property
     def _head(self) -> str:
@@ -379,8 +390,11 @@ class FieldBase(files.Stored, Generic[Data]):
         return f"{kind}: {shape} = {self.space.size} coefficients, {state}"
 
     @property
-    def _read_penalty(self) -> Any:
-        """The penalty with strengths of three digits."""
+    def _chosen_by(self) -> str:
+        return f" (by {self.request.penalty!r})" if any(fit.choice for fit in self.fits.values()) else ""
+
+    @property
+    def _rounded_penalty(self) -> Any:
         penalty = self.penalty
         if isinstance(penalty, dict):
             return {name: rounded(own) for name, own in penalty.items()}
@@ -389,30 +403,13 @@ class FieldBase(files.Stored, Generic[Data]):
     @property
     def _notes(self) -> list[str]:
         """What a user may not have expected: the batch, what was left out, and what is worth a look."""
-        batches = {findings.batch_text(fit, self._members): None for fit in self.fits.values()}
-        several = len(self.fits) > 1
-        concerns = {
-            f"{f'{name}: ' if several else ''}{finding.text}": None
+        batches = [findings.batch_text(fit, self._members) for fit in self.fits.values()]
+        concerns = [
+            f"{name}: {finding.text}" if len(self.fits) > 1 else finding.text
             for name, fit in self.fits.items()
             for finding in findings.concerns(fit)
-        }
-        return [text for text in [*batches, *concerns] if text]
-
-    def _repr_html_(self) -> str:
-        space, penalty = self.space, self._read_penalty
-        bases = [
-            (name, repr(space.basis(name)), str(n)) for name, n in zip(space.names, space.shape, strict=True)
         ]
-        by_name = penalty if isinstance(penalty, dict) else {"": penalty}
-        contents = {
-            "Coefficients": self.coefficients._repr_html_(),
-            "Bases": table(bases),
-            "Penalty": table(
-                (name, repr(own), f"by {self.request.penalty!r}") for name, own in by_name.items()
-            ),
-            "Code": table([(self._code(penalty),)]),
-        }
-        return sections(self._head, self._notes, contents)
+        return [text for text in dict.fromkeys([*batches, *concerns]) if text]
 
 
 class Draws(FieldBase[Data]):
@@ -431,15 +428,7 @@ class Draws(FieldBase[Data]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name in (
-                "stderr",
-                "derivative_stderr",
-                "summary",
-                "check",
-                "cross_validate",
-                "sample",
-                "solution",
-            ):
+            if name in _OF_FIELDS:
                 raise _without(name)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

@@ -61,19 +61,11 @@ def warn_of(fits: Mapping[str, Fit]) -> None:
 
 def checked(fit: Fit) -> list[Finding]:
     """Return all findings of a solved fit."""
-    first = [*_smoothing(fit), *_bounds(fit), *_functions(fit), *_knots(fit)]
     ratio = math.sqrt(max(float(np.nanmax(fit.condition, initial=0.0)), 1.0))
-    even = Finding(
-        "condition", f"in the least determined direction errors are {ratio:.3g} times those of even data"
-    )
-    return [
-        *first,
-        *(list(_condition(fit)) or [even]),
-        *_left_out(fit),
-        *_batch(fit),
-        *_units(fit),
-        *_residual(fit),
-    ]
+    even = f"in the least determined direction errors are {ratio:.3g} times those of even data"
+    choice = [*_smoothing(fit), *_bounds(fit), *_functions(fit), *_knots(fit)]
+    system = list(_condition(fit)) or [Finding("condition", even)]
+    return [*choice, *system, *_left_out(fit), *_batch(fit), *_units(fit), *_residual(fit)]
 
 
 # ---- one subject each
@@ -131,14 +123,11 @@ def _knots(fit: Fit) -> Iterator[Finding]:
 
 
 def _condition(fit: Fit) -> Iterator[Finding]:
-    if (
-        fit.solution is None
-        or fit.known_penalty.gram(fit.space).terms
-        or not fit.solution.factorisation.choice.exact
-    ):
+    solution = fit.solution
+    if solution is None or not solution.factorisation.choice.exact or fit.known_penalty.gram(fit.space).terms:
         return
     sums, c = fit.total, fit.condition
-    variance = fit.solution.rss / np.maximum(sums.count - fit.space.size, 1)
+    variance = solution.rss / np.maximum(sums.count - fit.space.size, 1)
     unsure = (c > WEAK) & (c * variance > UNSURE * spread_of(sums, fit.space))
     weak = c[unsure | (c > ROUNDING)]
     if weak.size:
@@ -164,13 +153,10 @@ def _left_out(fit: Fit) -> Iterator[Finding]:
 
 
 def _batch(fit: Fit) -> Iterator[Finding]:
-    determined = np.broadcast_to(fit.solved.determined, fit.variable.batch_shape or (1,))
-    text = batch_text(fit) or "one fit"
-    lost = determined.size - int(determined.sum())
-    if lost:
-        yield Finding("fits", f"{text}, {lost} not determined (NaN)", "pass a penalty or leave them out")
-    else:
-        yield Finding("fits", f"{text}, all determined" if determined.size > 1 else text)
+    lost = np.count_nonzero(~np.broadcast_to(fit.solved.determined, fit.variable.batch_shape))
+    left = f", of which {lost} are not determined (NaN)" if lost else ""
+    advice = "pass a penalty, or leave them out" if lost else ""
+    yield Finding("fits", f"{batch_text(fit) or 'one fit'}{left}", advice)
 
 
 def batch_text(fit: Fit, without: str = "") -> str:
@@ -185,11 +171,11 @@ def _units(fit: Fit) -> Iterator[Finding]:
     axes = {name: axis for name, (axis, _) in fit.space.axes.items()}
     units = {name: axis.units if axis.kind == "number" else axis.kind for name, axis in axes.items()}
     text = ", ".join(f"{name} {u or 'without units'}" for name, u in units.items())
-    bare = [name for name, u in units.items() if not u]
-    remedy = (
-        f'derivatives along {", ".join(bare)} have none: data.{bare[0]}.attrs["units"] = ...' if bare else ""
+    bare = ", ".join(name for name, u in units.items() if not u)
+    advice = (
+        f"derivatives along {bare} carry none; set them before the fit, .attrs['units'] = ..." if bare else ""
     )
-    yield Finding("units", text, remedy)
+    yield Finding("units", text, advice)
 
 
 def _residual(fit: Fit) -> Iterator[Finding]:

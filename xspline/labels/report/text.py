@@ -50,11 +50,10 @@ def table(rows: Iterable[Iterable[str]]) -> str:
     return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
-def sections(title: str, notes: Iterable[str], contents: Mapping[str, str]) -> str:
-    """Return a title, notes, and parts that open and close, as HTML; the contents are HTML already."""
-    head = "".join(f"<div>{html.escape(note)}</div>" for note in notes)
+def sections(title: str, contents: Mapping[str, str]) -> str:
+    """Return a title and parts that open and close, the first one open, as HTML; the contents are HTML already."""
     parts = "".join(
-        f"<details{' open' if not i else ''}><summary><strong>{html.escape(name)}</strong></summary>{body}</details>"
+        f"<details{' open' * (not i)}><summary><strong>{html.escape(name)}</strong></summary>{body}</details>"
         for i, (name, body) in enumerate(contents.items())
     )
-    return f"<div><div><strong>{html.escape(title)}</strong></div>{head}{parts}</div>"
+    return f"<div><strong>{html.escape(title)}</strong>{parts}</div>"
