@@ -278,23 +278,19 @@ class Problem:
         start, lower, upper = self.bounds
         if self.method == "reml":
             return start, 0
-        ends: list[
-            tuple[float, float, Array]
-        ] = []  # value, its rounding errors, ρ; without the factorisations
+        ends: list[tuple[float, Array]] = []  # of each search; without its factorisations
         with on_cores(self.model.resources.cores), Progress(self.model.names) as progress:
             score = _Scores(self, progress)
             for candidate, apart in itertools.chain([(start, start)], self._starts(score)):
-                if any((np.abs(rho - candidate) < apart).all() for *_, rho in ends):
+                if any((np.abs(rho - candidate) < apart).all() for _, rho in ends):
                     continue
                 try:
-                    end = minimise(score, candidate, lower, upper, ROUGHLY)
+                    ends.append(_end(minimise(score, candidate, lower, upper, ROUGHLY)))
                 except SingularSystemError:
                     if not ends:
                         raise
-                    continue
-                ends.append((float(end.point.value or 0.0), end.point.noise, end.rho))
-        lowest = min(value for value, *_ in ends)
-        best = next(rho for value, noise, rho in ends if value <= lowest + SLACK + noise)
+        lowest = min(value for value, _ in ends)
+        best = next(rho for value, rho in ends if value <= lowest + SLACK)
         return best, score.factorisations
 
     def _starts(self, score: _Scores) -> Iterator[tuple[Array, Array]]:
@@ -417,6 +413,11 @@ class Problem:
         stiffest = np.log(STIFFEST * total / np.array(softest))
         wall = np.log(total / (16 * tolerance(space.size) * rough))
         return Bounds(start, start + WEAKEST, np.maximum(np.minimum(stiffest, wall), start + 1.0))
+
+
+def _end(state: State[Score]) -> tuple[float, Array]:
+    """The score at the end of a search, and where that is."""
+    return float(state.point.value or 0.0), state.rho
 
 
 class _Scores:
