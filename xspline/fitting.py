@@ -88,6 +88,13 @@ def fit(
         Names, labels or weights do not fit the data; a value is infinite; nothing is determined; the checkpoint is
         of other data or of another space.
 
+    Warns
+    -----
+    FitWarning
+        A chosen strength is at a bound, or the search did not converge; the knots limit the fit; without a penalty, the
+        data hardly determine the field somewhere; labels are NaN, NaT or infinite where there are values; observations
+        lie outside a domain that came from other data. :meth:`Field.check` shows these and more, with advice.
+
     Examples
     --------
     >>> import numpy as np, xarray as xr, xspline as xs
