@@ -102,15 +102,17 @@ def pairwise(*factors: Collection[Hashable]) -> list[tuple[Hashable, ...]]:
 
 MASKS = ("full", "static", "rows", "random", "one", "none")
 WEIGHTS = ("none", "first axis", "pair", "all", "two")
-DTYPES = ("f8", "f4", ">f4", "i2")
+FLOATS = ("f8", "f4", ">f4")  # integers have no gaps
 
 
 def variants(name: str) -> list[tuple[str, str, str]]:
-    """Masks, weights and types of values for a case: over all cases every pair of levels of two of them occurs."""
-    return [
-        (mask, WEIGHTS[number % len(WEIGHTS)], DTYPES[number % len(DTYPES)])
-        for number, mask in enumerate(MASKS, list(CASES).index(name))
+    """Each mask for a case, with weights and types of values that change from case to case, and integers."""
+    index = list(CASES).index(name)
+    gaps = [
+        (mask, WEIGHTS[number % len(WEIGHTS)], FLOATS[number % len(FLOATS)])
+        for number, mask in enumerate(MASKS, index)
     ]
+    return [*gaps, ("full", WEIGHTS[(index + 2) % len(WEIGHTS)], "i2")]
 
 
 def masked(values: Floats, mask: str, rng: np.random.Generator) -> Floats:
@@ -151,8 +153,6 @@ def block(
 ) -> tuple[Block, Layout]:
     """A block of one of the cases, with an offset that a reference should take away."""
     case, rng = CASES[name], np.random.default_rng(seed)
-    values = np.asarray(280.0 + 5.0 * rng.normal(size=case.shape))
-    if dtype != "i2":
-        values = masked(values, mask, rng)
+    values = masked(np.asarray(280.0 + 5.0 * rng.normal(size=case.shape)), mask, rng)
     built = Block(values.astype(dtype), case.coordinates(rng), weights(case, weight, rng))
     return built, case.layout

@@ -58,7 +58,7 @@ def test_three_namespaces_give_the_same_sums(name: str, mask: str, device: Devic
 
 @pytest.mark.parametrize("name", CASES)
 def test_sums_on_a_device_are_those_on_the_host(name: str, device: Device) -> None:
-    for mask, weight, dtype in variants(name)[list(CASES).index(name) % 2 :: 2]:
+    for mask, weight, dtype in variants(name):
         built, layout = block(name, mask, weight, dtype)
         assert_same(accumulate(moved(built, device), layout, SPACE), accumulate(built, layout, SPACE))
 

@@ -95,6 +95,8 @@ def assert_refits(
         ("lon", xs.Roughness(1e-4) + xs.Ridge(1e-6)),
         pytest.param("time.month", 0.1, marks=pytest.mark.slow),
         pytest.param("time.year", xs.Roughness(1e-4) + xs.Ridge(1e-6), marks=pytest.mark.slow),
+        pytest.param("time.month", xs.Roughness(1e-4) + xs.Ridge(1e-6), marks=pytest.mark.slow),
+        pytest.param("lon", 0.1, marks=pytest.mark.slow),
     ],
 )
 def test_scores_are_those_of_refits_on_a_grid(product: xr.DataArray, holder: str, penalty: Any) -> None:

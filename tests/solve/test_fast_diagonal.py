@@ -24,6 +24,7 @@ from tests.solve.cases import (
 from xspline.solve import ConvergenceError, Penalty, Ridge, Roughness, factorise, solve
 from xspline.solve.direct.solver import Direct
 from xspline.solve.kronecker.pcg import FastDiagonal, KroneckerSum, apply_along
+from xspline.solve.parallel import on_cores
 from xspline.solve.select import candidates
 from xspline.solve.structure import product_of
 from xspline.spaces import Axis, BSpline, Space
@@ -155,8 +156,22 @@ def test_same_bits_on_one_thread_and_on_several(shape: tuple[int, ...]) -> None:
     """Every way in which a product is cut into slabs."""
     rng = np.random.default_rng(0)
     x, matrix = rng.normal(size=shape), rng.normal(size=(shape[1], shape[1]))
-    serial, split = (apply_along(matrix, x, 1, serial=limit) for limit in (np.inf, 0.0))
-    assert np.array_equal(serial, split)
+    answers = []
+    for cores, limit in ((1, np.inf), (1, 0.0), (4, 0.0)):
+        with on_cores(cores):
+            answers.append(apply_along(matrix, x, 1, serial=limit))
+    assert all(np.array_equal(answers[0], other) for other in answers[1:])
+
+
+def test_a_solve_has_the_same_bits_on_any_number_of_threads() -> None:
+    space = cube(60, 52, 50)  # its products are cut into slabs
+    case, gram = even(space)
+    penalty, rhs = roughness(space, gram, 1e-3), moment_of(case)
+    answers = []
+    for cores in (1, 4):
+        with on_cores(cores):
+            answers.append(system_of(space, gram, penalty).solve(rhs))
+    assert np.array_equal(*answers)
 
 
 # --- estimates
@@ -178,6 +193,7 @@ def test_edf_is_estimated_and_what_needs_the_inverse_is_refused(share: float) ->
         lambda: factorisation.apply_inverse_sqrt(np.zeros(space.shape)),
         factorisation.inverse_pairs,
         factorisation.logdet,
+        lambda: factorisation.traces([penalty.gram(space)]),
     ):
         with pytest.raises(ConvergenceError, match=r"not available from iterations: pass solver='banded'"):
             answer()
@@ -224,6 +240,14 @@ def test_the_error_of_too_many_iterations_says_what_to_do() -> None:
     system = FastDiagonal(product_of(gram, space.frame), penalty.gram(space), space.frame, most=4)
     with pytest.raises(ConvergenceError, match=r"after 4 iterations, 1e-10 was asked for.*a larger penalty"):
         system.solve(case.sums(gram).full_moment(space.frame))
+
+
+def test_the_error_reaches_whoever_asks_for_a_solve(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = cube(12, 12, 12)
+    case, gram = even(space, gap=(0.2, 0.7))
+    monkeypatch.setattr("xspline.solve.solution.MAX_ITERATIONS", 4)
+    with pytest.raises(ConvergenceError, match=r"after 4 iterations, 1e-10 was asked for.*a larger penalty"):
+        solve(case.sums(gram), space, roughness(space, gram, 1e-2), "spectral")
 
 
 def test_a_function_with_neither_observations_nor_roughness_is_named() -> None:

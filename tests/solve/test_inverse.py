@@ -21,6 +21,7 @@ from .cases import (
     gaps,
     grid,
     rngs,
+    slow_but,
     space_of,
     static,
     with_multiplicity,
@@ -136,11 +137,18 @@ def check(found: Factorisation, case: Case, penalty: Penalty) -> None:
     assert close(halves @ np.moveaxis(halves, -2, -1), inverse)
 
 
-@pytest.mark.parametrize("kind", PENALTIES)
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_every_solver_gives_what_the_dense_inverse_gives(structure: str, kind: str) -> None:
-    batched = (list(STRUCTURES).index(structure) + list(PENALTIES).index(kind)) % 2 == 1
-    space, batch = space_of(*KINDS), (2,) if batched else ()
+ALTERNATELY = [
+    (s, k, ((), (2,))[(i + j) % 2]) for i, s in enumerate(STRUCTURES) for j, k in enumerate(PENALTIES)
+]
+
+
+@pytest.mark.parametrize(
+    ("structure", "kind", "batch"), slow_but(ALTERNATELY, STRUCTURES, PENALTIES, [(), (2,)])
+)
+def test_every_solver_gives_what_the_dense_inverse_gives(
+    structure: str, kind: str, batch: tuple[int, ...]
+) -> None:
+    space = space_of(*KINDS)
     case, gram = STRUCTURES[structure](space, np.random.default_rng(0), batch)
     for solver in solvers(structure, kind):
         penalty = PENALTIES[kind]

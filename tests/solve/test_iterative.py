@@ -473,3 +473,7 @@ def test_entries_of_the_inverse_need_another_solver() -> None:
         ours.inverse_pairs()
     with pytest.raises(ConvergenceError, match=r"draws .* pass solver='banded'"):
         ours.apply_inverse_sqrt(np.zeros(8))
+    with pytest.raises(ConvergenceError, match=r"determinants .* pass solver='banded'"):
+        ours.logdet()
+    with pytest.raises(ConvergenceError, match=r"exact traces .* pass solver='banded'"):
+        ours.traces([Ridge(1.0).gram(system.space)])

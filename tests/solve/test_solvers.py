@@ -23,6 +23,7 @@ from .cases import (
     on,
     product,
     rngs,
+    slow_but,
     space_of,
     spaces,
     static,
@@ -95,34 +96,44 @@ def test_every_solver_is_the_dense_one(
 
 @pytest.mark.parametrize(
     ("solver", "kind"),
-    [
-        (None, "ridge"),
-        ("spectral", "none"),
-        ("spectral", "ridge"),
-        ("separable", "ridge"),
-        ("banded", "none"),
-        ("dense", "ridge"),
-    ],
+    slow_but(
+        [
+            (None, "ridge"),
+            ("spectral", "none"),
+            ("spectral", "ridge"),
+            ("separable", "ridge"),
+            ("banded", "none"),
+            ("dense", "ridge"),
+        ],
+        [None, *EXACT],
+        ["none", "ridge"],
+    ),
 )
 def test_a_batch_that_shares_its_weights(solver: str | None, kind: str) -> None:
-    space, rng = space_of("cubic", "circle", "trend"), np.random.default_rng(1)
+    space, rng = space_of("cubic", "circle", "season"), np.random.default_rng(1)
     case, gram = (static if solver == "separable" else grid)(space, rng, batch=(2, 3))
     check(case, gram, penalties(space)[kind], solver)
 
 
 @pytest.mark.parametrize(
     ("solver", "kind"),
-    [
-        (None, "none"),
-        (None, "sum"),
-        ("spectral", "ridge"),
-        ("separable", "none"),
-        ("separable", "ridge"),
-        ("banded", "sum"),
-        ("dense", "none"),
-    ],
+    slow_but(
+        [
+            (None, "none"),
+            (None, "sum"),
+            ("spectral", "ridge"),
+            ("separable", "none"),
+            ("separable", "ridge"),
+            ("banded", "sum"),
+            ("dense", "none"),
+        ],
+        [None, *EXACT],
+        ["none", "ridge", "sum"],
+    ),
 )
 def test_members_that_differ_by_a_multiplicity(solver: str | None, kind: str) -> None:
+    if kind == "sum" and solver in ("spectral", "separable"):
+        return
     space, rng = space_of("linear", "circle", "season"), np.random.default_rng(2)
     case, gram = (static if solver == "separable" else grid)(space, rng, batch=(2, 3))
     v = np.array([[0.5], [2.0]]) if solver == "spectral" else np.array([[1.0, 0.25, 3.0], [3.0, 1.0, 1.0]])
@@ -131,16 +142,21 @@ def test_members_that_differ_by_a_multiplicity(solver: str | None, kind: str) ->
 
 @pytest.mark.parametrize(
     ("kinds", "solver", "batch"),
-    [
-        (("circle",), "banded", (5,)),
-        (("circle",), "banded", (600,)),
-        (("cubic",), "dense", (6, 7)),
-        (("cubic",), "banded", (5,)),
-        (("season",), "banded", (6, 7)),
-        (("season",), "dense", (5,)),
-        (("linear", "circle"), "banded", (6, 7)),
-        (("linear", "circle"), "dense", (5,)),
-    ],
+    slow_but(
+        [
+            (("circle",), "banded", (600,)),
+            (("circle",), "dense", (5,)),
+            (("cubic",), "dense", (600,)),
+            (("cubic",), "banded", (5,)),
+            (("season",), "banded", (6, 7)),
+            (("season",), "dense", (5,)),
+            (("linear", "circle"), "banded", (6, 7)),
+            (("linear", "circle"), "dense", (5,)),
+        ],
+        [("circle",), ("cubic",), ("season",), ("linear", "circle")],
+        ["banded", "dense"],
+        [(5,), (600,), (6, 7)],
+    ),
 )
 def test_members_with_gaps_of_their_own(kinds: tuple[str, ...], solver: str, batch: tuple[int, ...]) -> None:
     space = space_of(*kinds)

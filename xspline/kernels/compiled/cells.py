@@ -207,6 +207,19 @@ def _add_tile(outer: Floats, weight: Floats, inner: Floats, scaled: Floats, out:
 
 
 @compiled
+def _expand(inner: Floats, count: int, columns: Floats, out: Floats) -> None:
+    """out[t, k, :] = columns[k, t] inner[t, :]: one more axis, before the others.
+
+    A function of its own with an array of three dimensions: inside `_tile` its loop takes a tenth more of all.
+    """
+    for t in range(count):
+        for k in range(columns.shape[0]):
+            x = columns[k, t]
+            for j in range(inner.shape[1]):
+                out[t, k, j] = x * inner[t, j]
+
+
+@compiled
 def _tile(
     table: Floats, s: int, stop: int, plan: ColumnPlan, columns: Floats, inner: Floats, spare: Floats
 ) -> Floats:
@@ -226,12 +239,8 @@ def _tile(
     for axis in range(axes - 2, 0, -1):
         size, source = plan.size[axis], inner[: TILE_ROWS * width].reshape(TILE_ROWS, width)
         after -= size
-        out = spare[: TILE_ROWS * size * width].reshape(TILE_ROWS, size * width)
-        for t in range(stop - s):
-            for k in range(size):
-                x, product = columns[after + k, t], out[t, k * width : (k + 1) * width]
-                for j in range(width):
-                    product[j] = x * source[t, j]
+        out = spare[: TILE_ROWS * size * width].reshape(TILE_ROWS, size, width)
+        _expand(source, stop - s, columns[after : after + size], out)
         inner, spare = spare, inner
         width *= size
     return inner[: TILE_ROWS * width].reshape(TILE_ROWS, width)
