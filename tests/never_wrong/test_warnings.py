@@ -82,6 +82,10 @@ def test_no_warning_where_more_knots_change_nothing(size: int) -> None:
     wave(cycles=2).spline.fit(x=size)
 
 
+def test_no_warning_of_what_only_many_observations_tell_from_noise() -> None:
+    wave(n=200_000, cycles=2, noise=0.5).spline.fit(x=12)
+
+
 # ---- a nearly singular system without a penalty
 
 

@@ -168,9 +168,9 @@ def batch_text(fit: Fit, without: str = "") -> str:
 
 
 def _units(fit: Fit) -> Iterator[Finding]:
-    axes = {name: axis for name, (axis, _) in fit.space.axes.items()}
-    units = {name: axis.units if axis.kind == "number" else axis.kind for name, axis in axes.items()}
-    text = ", ".join(f"{name} {u or 'without units'}" for name, u in units.items())
+    kinds = {"time": "dates", "timedelta": "durations"}
+    units = {name: kinds.get(axis.kind, axis.units) for name, (axis, _) in fit.space.axes.items()}
+    text = ", ".join(f"{name}: {u or 'none'}" for name, u in units.items())
     bare = ", ".join(name for name, u in units.items() if not u)
     advice = (
         f"derivatives along {bare} carry none; set them before the fit, .attrs['units'] = ..." if bare else ""

@@ -13,9 +13,10 @@ from xspline.solve.smoothing.fit import SMALLEST, PenalisedFit
 NEGLIGIBLE = 1e-4  # share of the variance: residuals of a hundredth of the spread are too small to matter
 TINY = 1e-12  # share of Σ w y²: residuals below a millionth of the values are rounding
 # The knots, not the smoothing, decide how fine the field is, where more than this share of functions is in use, the
-# finest quarter of them holds so many times the power of noise, and there are observations for more of them. Measured
-# on waves and random walks: the power is below 3 where more knots change nothing.
-CROWDED, FINEST, ABOVE_NOISE, ROOM = 0.8, 4, 10.0, 2.0
+# finest quarter of them holds so many times the power of noise and such a share of the variance of residuals, and there
+# are observations for more of them. Measured on waves and random walks: the power is below 3 where more knots change
+# nothing. Of many observations all functions stand out from the noise; then the share tells what anyone would see.
+CROWDED, FINEST, ABOVE_NOISE, SEEN, ROOM = 0.8, 4, 10.0, 0.01, 2.0
 
 
 @dataclass(frozen=True)
@@ -55,16 +56,16 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
         np.broadcast_to(v, included.shape)[included]
         for v in (sums.count, fit.rss, sums.weight, sums.power, sums.reference)
     )
-    power = _power(fit, included) * np.maximum(n - edf, 1.0) * weight / rss
+    left = np.maximum(n - edf, 1.0)
+    power = np.mean(_power(fit, included) * left * weight / rss, axis=-1)  # over that of noise
     visible = bool(np.any(rss > NEGLIGIBLE * spread + TINY * mean**2 * weight + 2 * SMALLEST))
     functions, limited = {}, []
     for t, (j, axis) in zip(taken.tolist(), model.spectrum.axes.items(), strict=True):
         name, size = space.names[j], space.shape[j]
         functions[name] = size * edf / max(edf + t, 1e-300)
-        finest = np.argsort(axis.values)[-max(size // FINEST, 1) :]
-        signal = float(np.mean(np.take(power, finest, axis=j)))
-        crowded = functions[name] > CROWDED * size and signal > ABOVE_NOISE
-        if crowded and visible and float(np.mean(n)) > ROOM * space.size:
+        finest = np.take(power, np.argsort(axis.values)[-max(size // FINEST, 1) :], axis=j)
+        signal = finest.mean() > ABOVE_NOISE and finest.sum() > SEEN * left.mean()
+        if functions[name] > CROWDED * size and signal and visible and n.mean() > ROOM * space.size:
             limited.append(name)
     return Resolution(functions, tuple(limited), visible)
 
