@@ -82,6 +82,13 @@ def test_no_warning_where_more_knots_change_nothing(size: int) -> None:
     wave(cycles=2).spline.fit(x=size)
 
 
+@pytest.mark.parametrize("size", [5, 8])
+def test_no_warning_of_a_curve_that_few_functions_hold(size: int) -> None:
+    x = np.linspace(0, 1, 20_000)
+    values = noisy(3 * x**2 - x)
+    xr.DataArray(values, {"x": x}, "x", "u").spline.fit(x=size)
+
+
 def test_no_warning_of_what_only_many_observations_tell_from_noise() -> None:
     wave(n=200_000, cycles=2, noise=0.5).spline.fit(x=12)
 

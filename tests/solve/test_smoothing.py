@@ -169,7 +169,7 @@ def test_the_choice_minimises_the_score(name: str, method: str) -> None:
     assert np.abs(np.linalg.solve(hessian, derivatives(score, chosen_rho, 1e-3))).max() < 1e-4
     assert not chosen.at_bounds and chosen.converged
     assert np.isclose(chosen.score, score(chosen_rho), rtol=1e-8)
-    assert chosen.factorisations <= (10 if method == "reml" else 80)  # several starts
+    assert chosen.factorisations <= (10 if method == "reml" else 120)  # several starts
     assert max(map(abs, chosen.gradient.values())) < 1e-3
     assert chosen.method == method and tuple(chosen.gradient) == tuple(chosen.penalty.strengths(space))
 

@@ -56,7 +56,7 @@ def test_noise_about_a_line_leaves_the_line(method: str) -> None:
     sums, x, y = on_line(lambda x, rng: 3 + 2 * x + rng.normal(size=x.size))
     chosen = choose(sums, LINE, method)
     assert chosen.at_bounds == {"a": "upper"} and chosen.converged
-    assert chosen.factorisations <= (10 if method == "reml" else 80)  # several starts
+    assert chosen.factorisations <= (10 if method == "reml" else 120)  # several starts
     solution = solve(sums, LINE, chosen.penalty)
     assert abs(solution.factorisation.edf() - 2) < 1e-3
     rest = np.linalg.lstsq(np.column_stack([np.ones(x.size), x]), y, rcond=None)[1]

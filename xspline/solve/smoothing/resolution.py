@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from xspline.solve.penalty import spline_degrees
 from xspline.solve.smoothing.criteria import Score
 from xspline.solve.smoothing.determinant import axis_spectrum
 from xspline.solve.smoothing.fit import SMALLEST, PenalisedFit
@@ -46,9 +47,10 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
 
     In the basis T that diagonalises masses and roughness a function has noise of the variance σ²/Σw, were the
     observations spread evenly. A field that the space resolves leaves its finest functions to the noise; one that the
-    space cuts off fills them.
+    space cuts off fills them. Roughness is that of the highest derivative: polynomials below it have none.
     """
     model, space, included = fit.model, fit.model.space, point.included
+    degrees = spline_degrees(space)
     sums = model.sums
     taken = point.total(fit.traces) / max(int(included.sum()), 1)
     edf = max(space.size - float(taken.sum()), 0.0)
@@ -57,24 +59,19 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
         for v in (sums.count, fit.rss, sums.weight, sums.power, sums.reference)
     )
     left = np.maximum(n - edf, 1.0)
-    power = np.mean(_power(fit, included) * left * weight / rss, axis=-1)  # over that of noise
+    spectra = [axis_spectrum(space, j, degrees.get(name, 0)) for j, name in enumerate(space.names)]
+    x = np.broadcast_to(fit.c, (*space.shape, *included.shape))[..., included]
+    for j, axis in enumerate(spectra):
+        x = np.moveaxis(np.tensordot(np.linalg.inv(axis.vectors), x, axes=(1, j)), 0, j)
+    power = np.mean(x**2 * left * weight / rss, axis=-1)  # over that of noise, [K..]
     visible = bool(np.any(rss > NEGLIGIBLE * spread + TINY * mean**2 * weight + 2 * SMALLEST))
     functions, limited = {}, []
-    for t, (j, axis) in zip(taken.tolist(), model.spectrum.axes.items(), strict=True):
-        name, size = space.names[j], space.shape[j]
+    for name, t in zip(model.names, taken.tolist(), strict=True):
+        j = space.names.index(name)
+        size = space.shape[j]
         functions[name] = size * edf / max(edf + t, 1e-300)
-        finest = np.take(power, np.argsort(axis.values)[-max(size // FINEST, 1) :], axis=j)
+        finest = np.take(power, np.argsort(spectra[j].values)[-max(size // FINEST, 1) :], axis=j)
         signal = finest.mean() > ABOVE_NOISE and finest.sum() > SEEN * left.mean()
         if functions[name] > CROWDED * size and signal and visible and n.mean() > ROOM * space.size:
             limited.append(name)
     return Resolution(functions, tuple(limited), visible)
-
-
-def _power(fit: PenalisedFit, included: np.ndarray) -> np.ndarray:
-    """Squares of the coefficients in the basis that diagonalises masses and roughness, [K.., n]."""
-    model, space = fit.model, fit.model.space
-    x = np.broadcast_to(fit.c, (*space.shape, *included.shape))[..., included]
-    for j, name in enumerate(space.names):
-        vectors = axis_spectrum(space, j, model.order if name in model.names else 0).vectors
-        x = np.moveaxis(np.tensordot(np.linalg.inv(vectors), x, axes=(1, j)), 0, j)
-    return np.asarray(x**2)
