@@ -81,6 +81,8 @@ def test_signatures_are_those_of_the_contract() -> None:
         "at",
         "chunks",
         "device",
+        "extrapolate",
+        "mask",
         "coords",
     ]
     assert list(inspect.signature(xs.Field.derivative).parameters) == [
@@ -89,12 +91,32 @@ def test_signatures_are_those_of_the_contract() -> None:
         "orders",
         "chunks",
         "device",
+        "extrapolate",
+        "mask",
         "stderr",
         "orders_kwargs",
     ]
-    assert parameters(xs.Field.laplacian) == ["self", "at", "dims", "geometry", "chunks", "device"]
+    assert parameters(xs.Field.laplacian) == [
+        "self",
+        "at",
+        "dims",
+        "geometry",
+        "chunks",
+        "device",
+        "extrapolate",
+        "mask",
+    ]
     assert parameters(xs.Field.gradient) == [*parameters(xs.Field.laplacian), "stderr"]
-    assert parameters(xs.Field.stderr) == ["self", "at", "method", "chunks", "device", "coords"]
+    assert parameters(xs.Field.stderr) == [
+        "self",
+        "at",
+        "method",
+        "chunks",
+        "device",
+        "extrapolate",
+        "mask",
+        "coords",
+    ]
     assert parameters(xs.Field.derivative_stderr) == [
         "self",
         "at",
@@ -102,6 +124,8 @@ def test_signatures_are_those_of_the_contract() -> None:
         "method",
         "chunks",
         "device",
+        "extrapolate",
+        "mask",
         "orders_kwargs",
     ]
     assert parameters(xs.Field.sample) == ["self", "n", "seed"]

@@ -12,7 +12,6 @@ import xarray as xr
 
 from xspline import execution
 from xspline.labels.errors import check_tally, read_errors_name_labels, unknown_name
-from xspline.labels.evaluation import target_chunks
 from xspline.labels.field import Field
 from xspline.labels.fit import Fit
 from xspline.labels.read import defaults
@@ -25,6 +24,7 @@ from xspline.labels.read.observations import (
     fitted_variables,
     holders_of,
 )
+from xspline.labels.read.targets import target_chunks
 from xspline.labels.statistics import Data, Part, Statistics, merge
 from xspline.solve import as_penalty, choice_for
 from xspline.spaces import Basis, Space, as_basis

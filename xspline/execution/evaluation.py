@@ -31,6 +31,7 @@ def evaluate(
     shape: tuple[int, ...],
     *,
     pairs: bool = False,
+    extrapolate: bool = False,
     chunks: Any = None,
     device: str | None = None,
     limits: Limits = LIMITS,
@@ -46,6 +47,7 @@ def evaluate(
     orders : derivative order per coefficient axis.
     shape : of the target.
     pairs : whether `coefficients` are pairs, as those of `xspline.kernels.evaluate_pairs`.
+    extrapolate : whether there are values outside the domains: those of the polynomials at the ends.
     chunks : of the result, as Dask reads them; None for NumPy unless something given is a Dask array.
     device : None (the host) or "cuda".
     limits : up to which size coordinates travel whole.
@@ -62,7 +64,7 @@ def evaluate(
         known = {a: c for axes, x in chunked for a, c in zip(axes, x.chunks, strict=True)}
         chunks = tuple(known.get(a, (n,)) for a, n in enumerate(shape))
     cuts = Cuts.of_chunks(normalize_chunks(chunks, shape, dtype=float))
-    request = Request(layout, space, orders, pairs, cuts, device)
+    request = Request(layout, space, orders, pairs, extrapolate, cuts, device)
     if lazy:
         return _lazy_values(coefficients, coordinates, request, limits)
     check_device(device, here=True)
@@ -92,7 +94,7 @@ class Request:
 
     Attributes
     ----------
-    layout, space, orders, pairs, device : as of `evaluate`.
+    layout, space, orders, pairs, extrapolate, device : as of `evaluate`.
     cuts : blocks of the target.
     coordinates : those that travel whole; None for those that come by the block.
     """
@@ -101,6 +103,7 @@ class Request:
     space: Space
     orders: tuple[int, ...]
     pairs: bool
+    extrapolate: bool
     cuts: Cuts
     device: str | None
     coordinates: tuple[Any, ...] = ()
@@ -182,5 +185,6 @@ def _values(
     floats = tuple(np.asarray(x, dtype=np.float64) for x in coordinates)
     kernel = evaluate_pairs if request.pairs else evaluate_values
     moved = to_device(coefficients, request.device)
-    values = to_host(kernel(moved, floats, request.layout, request.space, request.orders))
+    layout, space, orders, beyond = request.layout, request.space, request.orders, request.extrapolate
+    values = to_host(kernel(moved, floats, layout, space, orders, extrapolate=beyond))
     return values if values.shape == shape else np.broadcast_to(values, shape).copy()

@@ -30,12 +30,15 @@ class Options(TypedDict, total=False):
         Entries of a slab, and rows of one group in it.
     out : array, float32 or float64
         To write into, of the shape of the result; of NumPy C-contiguous and native. Sums are float64.
+    extrapolate : bool
+        Whether there are values outside the domains: those of the polynomials at the ends.
     """
 
     engine: str | Engine | None
     slab: int | None
     slab_rows: int
     out: Array | None
+    extrapolate: bool
 
 
 def evaluate(
@@ -145,7 +148,8 @@ def _evaluate(
     entries = slab_entries(coefficients)
     limit = options.get("slab") or (entries if pairs else max(entries, SLAB))
     boxes = slab_boxes(shape, slab_axes, limit, options.get("slab_rows", SLAB_ROWS))
-    _fill(out, array, coordinates, slab_axes, boxes, space, orders, engine, pairs=pairs)
+    extrapolate = options.get("extrapolate", False)
+    _fill(out, array, coordinates, slab_axes, boxes, space, orders, engine, pairs, extrapolate)
     return out
 
 
@@ -179,8 +183,8 @@ def _fill(
     space: Space,
     orders: Sequence[int],
     engine: Engine,
-    *,
     pairs: bool,
+    extrapolate: bool,
 ) -> None:
     """Fill the result slab by slab: written in place where its axes are those of slabs, in their order.
 
@@ -208,7 +212,9 @@ def _fill(
                 own = axis.coefficient_axes
                 features, positions = [space.features[a] for a in own], [labels[a] for a in own]
                 ranges, order = [CoefficientRange.whole(f) for f in features], [orders[a] for a in own]
-                built = build_rows(features, positions, ranges, order, span, engine.compiled, outside=np.nan)
+                built = build_rows(
+                    features, positions, ranges, order, span, engine.compiled, np.nan, extrapolate
+                )
                 known[i] = span, built.paired() if pairs else built
             rows.append(known[i][1])
             spans += known[i][1].spans

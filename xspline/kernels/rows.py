@@ -22,8 +22,12 @@ from xspline.spaces.features import Features
 from xspline.sums.window import union
 
 
-def locate(features: Features, x: Floats, compiled: bool) -> tuple[Integers, Floats]:
+def locate(
+    features: Features, x: Floats, compiled: bool, extrapolate: bool = False
+) -> tuple[Integers, Floats]:
     """Cell [n] and local coordinate [n] of positions x [n]: `Features.locate`, or its compiled twin."""
+    if extrapolate:
+        return features.locate_anywhere(x)
     if not (compiled and isinstance(features, LocalSpline)):
         return features.locate(x)
     from xspline.kernels.compiled import (
@@ -266,6 +270,7 @@ def build_rows(
     span: tuple[int, int],
     compiled: bool,
     outside: float = 0.0,
+    extrapolate: bool = False,
 ) -> Rows:
     """A range of the rows of one group.
 
@@ -281,6 +286,8 @@ def build_rows(
         Whether compiled loops locate the rows of B-splines.
     outside : float
         What the values of rows outside the domain are.
+    extrapolate : bool
+        Whether the functions at the ends of the domain go on outside.
     """
     functions, (start, count) = tuple(f.width for f in features), span
     table, inside = np.empty((count, sum(functions))), np.ones(count, dtype=bool)
@@ -289,7 +296,7 @@ def build_rows(
     lows: list[int] = []
     last = 0
     for f, x, touched, order in zip(features, coordinates, ranges, orders, strict=True):
-        cell, z = locate(f, x[start : start + count], compiled)
+        cell, z = locate(f, x[start : start + count], compiled, extrapolate)
         known, (first, last) = cell >= 0, (last, last + f.width)
         table[:, first:last] = function_values(f, cell, z, order, compiled)
         table[~known, first:last] = outside

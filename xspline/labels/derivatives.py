@@ -16,14 +16,18 @@ import numpy as np
 import xarray as xr
 
 from xspline.labels.errors import unknown_name
-from xspline.labels.evaluation import Target, evaluate, history, per
+from xspline.labels.evaluation import evaluate, history, per
 from xspline.labels.fit import Fit
+from xspline.labels.read.targets import Target
 from xspline.labels.uncertainty import Covariance
 from xspline.spaces import Space
 
 #: Mean radius of the Earth in metres (IUGG R1).
 EARTH_RADIUS = 6_371_008.8
 _METRES_PER_DEGREE = EARTH_RADIUS * np.pi / 180
+#: Degrees from a pole (111 m) within which east has no direction: there the Laplacian's 1/cos² φ would magnify the
+#: rounding of ∂²u/∂λ², some 1e-16 of it, more than 3e9 times.
+POLE = 1e-3
 
 
 def checked_orders(
@@ -99,10 +103,11 @@ def gradient(
         east = first[lon] / (cos_phi * _METRES_PER_DEGREE)
         for name, metric, direction in ((lat, north, "northward"), (lon, east, "eastward")):
             plane = first[name]
+            call = f"gradient(geometry='sphere'{', stderr=True' if covariance else ''})"
             attrs = {
                 "units": per(fit.variable.units, ("m", 1)),
                 "long_name": f"{direction} {plane.attrs['long_name']}",
-                "history": history(fit.variable.history, "gradient(geometry='sphere')"),
+                "history": history(fit.variable.history, call),
             }
             named = metric.transpose(*plane.dims).rename(plane.name)
             first[name] = named.assign_attrs({**plane.attrs, **attrs})
@@ -153,9 +158,9 @@ def laplacian(
 
 
 def cos_lat(latitude: xr.DataArray) -> xr.DataArray:
-    """Return cos φ of a latitude in degrees, NaN at the poles, where east has no direction."""
-    phi = latitude.astype(np.float64)
-    return xr.where(np.abs(phi) >= 90, np.nan, np.cos(np.deg2rad(phi)))
+    """Return cos φ of a latitude in degrees, NaN within `POLE` degrees of a pole."""
+    colatitude = 90 - np.abs(latitude.astype(np.float64))  # exact near the poles, and so is its sine
+    return xr.where(colatitude <= POLE, np.nan, np.sin(np.deg2rad(colatitude)))
 
 
 def _sphere_names(space: Space, names: tuple[str, ...], geometry: str) -> tuple[str, str]:

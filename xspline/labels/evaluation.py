@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,115 +13,16 @@ from xspline import execution
 from xspline.labels.errors import unknown_name
 from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import arrange, floats
-from xspline.labels.read.observations import Variable, is_lazily_indexed, storage_chunks
+from xspline.labels.read.observations import Variable
+from xspline.labels.read.targets import Target
 from xspline.labels.uncertainty import Covariance
 from xspline.spaces import Space
+from xspline.sums import observed_cells
 
 _WORDS = {1: "derivative", 2: "second derivative", 3: "third derivative"}
 
 
 # ---- where
-
-
-@dataclass(frozen=True, eq=False)
-class Target:
-    """The labels to evaluate at.
-
-    Attributes
-    ----------
-    coordinates : for each fitted coordinate, in Space order, its labels.
-    extra : other coordinates of the target that may label the result.
-    chunks : chunk sizes by dimension, or one for all dimensions; None for a result in memory.
-    """
-
-    coordinates: Mapping[str, xr.DataArray]
-    extra: xr.Dataset
-    chunks: Any
-
-
-def resolve(
-    space: Space,
-    fitted: Mapping[str, xr.DataArray] | None,
-    fitted_chunks: Mapping[Hashable, Any] | None,
-    at: Any,
-    coords: Mapping[str, Any],
-    chunks: Any,
-) -> Target:
-    """Return the target that the arguments of ``predict`` describe, as ``DataArray.interp`` reads them.
-
-    Raises
-    ------
-    ValueError
-        A name is not fitted, a coordinate is neither given nor remembered, or a label is a slice.
-    """
-    at = {} if at is None else at
-    is_object = isinstance(at, xr.DataArray | xr.Dataset)
-    given = at.variables if isinstance(at, xr.Dataset) else at.coords if is_object else at
-    for name in coords:
-        if name not in space.names:
-            raise unknown_name(name, "fitted coordinate", space.names)
-        if name in given:
-            raise ValueError(f"{name!r} is given twice, in at= and as {name}=...; drop it from one of them")
-    if not is_object:
-        for key in given:
-            if key not in space.names:
-                raise unknown_name(str(key), "fitted coordinate", space.names)
-    labels = {}
-    for name in space.names:
-        if name in coords:
-            own = _as_labels(name, coords[name])
-        elif name in given:
-            own = at[name] if is_object else _as_labels(name, at[name])
-        elif fitted is not None and name in fitted:
-            own = fitted[name]
-        else:
-            raise ValueError(
-                f"no labels for {name!r} are remembered here; pass at= an object that has them, or {name}=..."
-            )
-        axis = space.axis(name)
-        if axis.kind != "number" and own.dtype.kind in "US":  # strings become the instants that they name
-            own = own.copy(data=axis.to_label(axis.to_float(own.values)))
-        labels[name] = own
-    if chunks is None and is_object:
-        chunks = target_chunks(at)
-    elif chunks is None:
-        requested = [*coords.values(), *given.values()]
-        lazy = [c for c in requested if isinstance(c, xr.DataArray | xr.Variable) and c.chunks is not None]
-        if lazy:
-            chunks = {dim: sizes for c in lazy for dim, sizes in zip(c.dims, c.chunks or (), strict=True)}
-        elif not requested:
-            chunks = fitted_chunks
-    return Target(labels, at.coords.to_dataset() if is_object else xr.Dataset(), chunks)
-
-
-def _as_labels(name: str, value: Any) -> xr.DataArray:
-    """Return labels given as a DataArray, a Variable, a scalar, or a sequence along a dimension of that name."""
-    if isinstance(value, slice):
-        raise ValueError(
-            f"{name}={value} is a slice; pass the labels themselves, for example np.linspace(lo, hi, n)"
-        )
-    if isinstance(value, xr.DataArray):
-        return value
-    if isinstance(value, xr.Variable):
-        return xr.DataArray(value)
-    array = np.asarray(value)
-    if array.ndim > 1:
-        raise ValueError(f"{name} is an array of {array.ndim} dimensions without names; pass a DataArray")
-    return xr.DataArray(array, dims=(name,) if array.ndim else ())
-
-
-def target_chunks(data: xr.DataArray | xr.Dataset) -> Mapping[Hashable, Any] | None:
-    """Return the chunks of a lazy object by dimension; None for one in memory."""
-    if isinstance(data, xr.Dataset):
-        variables = [*data.data_vars.values(), *data.coords.values()]
-        lazy = [chunks for chunks in map(target_chunks, variables) if chunks is not None]
-        return {dim: sizes for chunks in lazy for dim, sizes in chunks.items()} if lazy else None
-    if data.chunks is not None:
-        return dict(zip(data.dims, data.chunks, strict=True))
-    if data.ndim and is_lazily_indexed(data):
-        stored = storage_chunks(data)
-        return dict(zip(data.dims, stored or data.shape, strict=True))
-    return None
 
 
 def _ordered_dims(target: Target, variable: Variable) -> tuple[Hashable, ...]:
@@ -131,6 +31,8 @@ def _ordered_dims(target: Target, variable: Variable) -> tuple[Hashable, ...]:
     order: list[Hashable] = []
     for dim in variable.dims:
         replaced = [d for name, c in target.coordinates.items() if dim in spans[name] for d in c.dims]
+        if set(replaced) <= set(variable.dims):  # labels over (j, i) of data over (i, j)
+            replaced = [d for d in variable.dims if d in replaced]
         order += replaced or ([dim] if dim in variable.batch_dims else [])
     order += [dim for c in target.coordinates.values() for dim in c.dims]
     return tuple(dict.fromkeys(order))
@@ -172,48 +74,99 @@ def evaluate(
         sizes[dim] = n
     arrangement = arrange(dims, target.coordinates)
     coordinates = tuple(
-        floats(target.coordinates[name], name, space, span, sizes)
+        _within(floats(target.coordinates[name], name, space, span, sizes), name, space, target.extrapolate)
         for name, span in zip(arrangement.names, arrangement.spans, strict=True)
     )
-    shape = tuple(sizes[dim] for dim in dims)
+    shape, layout = tuple(sizes[dim] for dim in dims), arrangement.layout()
+    chunks = _chunk_sizes(target.chunks, dims, shape)
     values = execution.evaluate(
         fit.coefficients if covariance is None else covariance.pairs,
         coordinates,
-        arrangement.layout(),
+        layout,
         space,
         tuple(orders.get(c, 0) for c in space.names),
         shape,
-        chunks=_chunk_sizes(target.chunks, dims, shape),
+        chunks=chunks,
         device=device,
         pairs=covariance is not None,
+        extrapolate=target.extrapolate,
     )
+    if isinstance(target.mask, int):
+        cells, everywhere = _observed(fit, target.mask), (0,) * len(space.names)
+        near = execution.evaluate(cells, coordinates, layout, space.cells, everywhere, shape, chunks=chunks)
+        values = np.where(near > 0, values, np.nan)
     name = variable.name
     if orders:  # dsst_dlat, d2sst_dlon2, d2sst_dlon_dtime
         total = sum(orders.values())
         below = "_".join(f"d{c}{n if n > 1 else ''}" for c, n in orders.items())
         name = f"d{total if total > 1 else ''}{name}_{below}"
     if covariance is None:
-        return _labelled(xr.DataArray(values, dims=dims, name=name), target, fit, orders)
-    stderr = np.sqrt(np.maximum(values, 0.0))  # where it vanishes, rounding may leave it below zero
-    result = _labelled(xr.DataArray(stderr, dims=dims, name=f"{name}_stderr"), target, fit, orders)
-    long_name = f"standard error of {result.attrs['long_name']}"
-    return result.assign_attrs(long_name=long_name, **covariance.attrs)
+        result = _labelled(xr.DataArray(values, dims=dims, name=name), target, fit, orders)
+    else:
+        stderr = np.sqrt(np.maximum(values, 0.0))  # where it vanishes, rounding may leave it below zero
+        result = xr.DataArray(stderr, dims=dims, name=f"{name}_stderr")
+        result = _labelled(result, target, fit, orders, stderr=True)
+        long_name = f"standard error of {result.attrs['long_name']}"
+        result = result.assign_attrs(long_name=long_name, **covariance.attrs)
+    return result if target.mask is None or isinstance(target.mask, int) else _kept(result, target.mask, fit)
 
 
-def _labelled(result: xr.DataArray, target: Target, fit: Fit, orders: Mapping[str, int]) -> xr.DataArray:
+def _within(x: Any, name: str, space: Space, extrapolate: bool) -> Any:
+    """Return the floats of a coordinate with NaN where the field has no values; lazy where they are."""
+    if isinstance(x, np.ndarray):
+        return space.within(x, name, extrapolate)
+    return x.map_blocks(space.within, name, extrapolate, dtype=float, meta=np.empty((0,) * x.ndim))
+
+
+def _observed(fit: Fit, distance: int) -> np.ndarray:
+    """Return 1 for knot cells that are near observations and 0 for others, as coefficients of `Space.cells`."""
+    if fit.is_lazy:
+        raise ValueError(
+            "mask='data' needs what was observed, but this field is still lazy; call .compute() first"
+        )
+    cells = observed_cells(fit.total.gram, fit.space, distance)
+    axes = len(fit.space.names)  # draws have a batch dimension more than their statistics
+    new = (1,) * (len(fit.variable.batch_shape) + axes - cells.ndim)
+    return cells.reshape(*cells.shape[:axes], *new, *cells.shape[axes:]).astype(np.float64)
+
+
+def _kept(result: xr.DataArray, mask: xr.DataArray | xr.Dataset, fit: Fit) -> xr.DataArray:
+    """Return the result with NaN where a mask by labels is False."""
+    if isinstance(mask, xr.Dataset):
+        names = [name for name in (fit.name, f"{fit.name}_stderr") if name in mask]
+        if not names:
+            raise unknown_name(fit.name, "variable of mask=", mask.data_vars)
+        mask = mask[names[0]]
+    if extra := set(mask.dims) - set(result.dims):
+        names = sorted(map(str, extra))
+        raise ValueError(
+            f"mask= spans {names}, the result has dimensions {result.dims}; rename or select them"
+        )
+    try:
+        _, mask = xr.align(result, mask, join="exact", copy=False)
+    except ValueError as error:
+        raise ValueError(
+            f"mask= has other labels than the result; pass at=mask, or reindex it. {error}"
+        ) from None
+    return result.where(mask.drop_vars(mask.coords))
+
+
+def _labelled(
+    result: xr.DataArray, target: Target, fit: Fit, orders: Mapping[str, int], stderr: bool = False
+) -> xr.DataArray:
     """Attach the target's coordinates, and name, units and history of what was evaluated."""
     variable, space = fit.variable, fit.space
     units = per(variable.units, *((space.axis(name).units, n) for name, n in orders.items()))
     selected = ", ".join(f"{name}={kind}" for name, kind in fit.selected.items())
     long_name = f"{variable.long_name} ({selected})" if selected else variable.long_name
-    call = "predict()"
+    call = "stderr()" if stderr else "predict()"
     if orders:
         parts = [
             f"{_WORDS.get(n, f'derivative of order {n}')} with respect to {c}" for c, n in orders.items()
         ]
         parts[0] = parts[0].replace(" with", f" of {long_name} with", 1)
         long_name = ", ".join(parts)
-        call = f"derivative({', '.join(f'{n}={o}' for n, o in orders.items())})"
+        call = f"derivative{'_stderr' if stderr else ''}({', '.join(f'{n}={o}' for n, o in orders.items())})"
     own = {name: labels.variable for name, labels in target.coordinates.items()}
     beside = {n: c for labels in target.coordinates.values() for n, c in labels.coords.items()}
     beside |= dict(target.extra.coords)

@@ -112,13 +112,15 @@ class Field(FieldBase[Data]):
         method: str | None = None,
         chunks: Any = None,
         device: str | None = None,
+        extrapolate: bool = False,
+        mask: Any = None,
         **coords: Any,
     ) -> Data:
         """Evaluate the standard error of the field: √(σ̂² φᵀ(G + Λ)⁻¹φ) (Wahba 1983; Nychka 1988).
 
         Parameters
         ----------
-        at, chunks, device, **coords
+        at, chunks, device, extrapolate, mask, **coords
             As for :meth:`predict`.
         method
             "exact": from the factorised system. "draws": from 800 draws of the coefficients, with a relative error of
@@ -145,7 +147,7 @@ class Field(FieldBase[Data]):
         >>> error.name, error.round(2).values  # outside the domain there is none
         ('u_stderr', array([0.02,  nan]))
         """
-        target = self._target(at, coords, chunks)
+        target = self._target(at, coords, chunks, extrapolate, mask)
         return self._errors(target, {}, device, method)
 
     def derivative_stderr(
@@ -156,11 +158,13 @@ class Field(FieldBase[Data]):
         method: str | None = None,
         chunks: Any = None,
         device: str | None = None,
+        extrapolate: bool = False,
+        mask: Any = None,
         **orders_kwargs: int,
     ) -> Data:
         """Evaluate the standard error of a derivative; parameters as for :meth:`derivative` and :meth:`stderr`."""
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
-        return self._errors(self._target(at, {}, chunks), requested, device, method)
+        return self._errors(self._target(at, {}, chunks, extrapolate, mask), requested, device, method)
 
     @functools.cached_property
     def _covariances(self) -> dict[tuple[str, str | None], uncertainty.Covariance]:

@@ -12,7 +12,7 @@ import xarray as xr
 from xspline.labels import derivatives, evaluation, files
 from xspline.labels.errors import unknown_name
 from xspline.labels.fit import Fit, Request
-from xspline.labels.read import defaults
+from xspline.labels.read import defaults, targets
 from xspline.labels.read.observations import Variable
 from xspline.labels.report import findings
 from xspline.labels.report.text import sections, table
@@ -94,37 +94,57 @@ class FieldBase(files.Stored, Generic[Data]):
         return type(self)(statistics, fits, self.request)  # type: ignore[arg-type, return-value]
 
     def predict(
-        self, at: Any = None, *, chunks: Any = None, device: str | None = None, **coords: Any
+        self,
+        at: Any = None,
+        *,
+        chunks: Any = None,
+        device: str | None = None,
+        extrapolate: bool = False,
+        mask: Any = None,
+        **coords: Any,
     ) -> Data:
         """Evaluate the field.
 
         Parameters
         ----------
         at
-            Labels to evaluate at: any xarray object that has them (as coordinates, else as data variables), or a
-            mapping. None keeps the fitted labels.
+            Labels to evaluate at: any xarray object that has them (as coordinates, else as data variables), a pandas
+            DataFrame, whose rows are points, or a mapping. What is left out keeps its fitted labels. A latitude,
+            longitude or time of another name is taken for the fitted one, with an ``xs.FitWarning``.
         chunks
             Chunk sizes of a lazy result, as for ``Dataset.chunk``. By default the result is in memory when the target
             is, and chunked like the target when that is lazy.
         device
             "cuda" evaluates on a GPU.
+        extrapolate
+            Whether there are values outside the domain (by default the range of the data), those of the polynomials at
+            its ends: their errors grow fast. A periodic basis has no outside.
+        mask
+            Where values are kept; elsewhere they are NaN. "data": in cells between knots that hold observations; a
+            number n: and up to n cells away along every coordinate (Fourier series, polynomials and unions are one
+            cell); or a boolean DataArray with the result's labels, such as ``field.stderr(at) < 0.3``.
         **coords
             Labels by name. Coordinates that share a dimension are points, others span a grid.
 
         Returns
         -------
         DataArray or Dataset
-            float64, in the data's units; NaN outside a B-spline's domain.
+            float64, in the data's units; NaN outside the domain unless `extrapolate`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Labels without a name or with an unknown one, no fitted coordinate in `at`, another kind of `mask`.
 
         Examples
         --------
         >>> import numpy as np, xarray as xr, xspline as xs
         >>> x = np.linspace(0, 10, 200)
         >>> field = xs.fit(xr.DataArray(np.sin(x), {"x": x}, "x", "u"), x=24)
-        >>> field.predict(x=[0.5, 1.0]).round(2).values
-        array([0.48, 0.84])
+        >>> field.predict(x=[0.5, 1.0, 10.5]).round(2).values
+        array([0.48, 0.84,  nan])
         """
-        target = self._target(at, coords, chunks)
+        target = self._target(at, coords, chunks, extrapolate, mask)
         return self._each(lambda fit: evaluation.evaluate(fit, target, {}, device))
 
     @overload
@@ -135,6 +155,8 @@ class FieldBase(files.Stored, Generic[Data]):
         *,
         chunks: Any = None,
         device: str | None = None,
+        extrapolate: bool = False,
+        mask: Any = None,
         stderr: Literal[False] = False,
         **orders_kwargs: int,
     ) -> Data: ...
@@ -147,6 +169,8 @@ class FieldBase(files.Stored, Generic[Data]):
         *,
         chunks: Any = None,
         device: str | None = None,
+        extrapolate: bool = False,
+        mask: Any = None,
         stderr: Literal[True],
         **orders_kwargs: int,
     ) -> xr.Dataset: ...
@@ -158,6 +182,8 @@ class FieldBase(files.Stored, Generic[Data]):
         *,
         chunks: Any = None,
         device: str | None = None,
+        extrapolate: bool = False,
+        mask: Any = None,
         stderr: bool = False,
         **orders_kwargs: int,
     ) -> Data | xr.Dataset:
@@ -165,7 +191,7 @@ class FieldBase(files.Stored, Generic[Data]):
 
         Parameters
         ----------
-        at, chunks, device
+        at, chunks, device, extrapolate, mask
             As for :meth:`predict`.
         orders, **orders_kwargs
             Order by coordinate, for example ``lon=1, time=1``: integers, at least one positive, none above the degree.
@@ -188,7 +214,7 @@ class FieldBase(files.Stored, Generic[Data]):
         ('du_dx', 'K m-1', array([0.88, 0.07]))
         """
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
-        target = self._target(at, {}, chunks)
+        target = self._target(at, {}, chunks, extrapolate, mask)
         values = self._each(lambda fit: evaluation.evaluate(fit, target, requested, device))
         return merged([values, self._errors(target, requested, device, None)]) if stderr else values
 
@@ -200,19 +226,21 @@ class FieldBase(files.Stored, Generic[Data]):
         geometry: str = "plane",
         chunks: Any = None,
         device: str | None = None,
+        extrapolate: bool = False,
+        mask: Any = None,
         stderr: bool = False,
     ) -> xr.Dataset:
         """Evaluate the gradient.
 
         Parameters
         ----------
-        at, chunks, device
+        at, chunks, device, extrapolate, mask
             As for :meth:`predict`.
         dims
             Coordinates to differentiate along; None takes every fitted one that is not time.
         geometry
             "plane": per unit of each coordinate; "sphere": northward and eastward per metre on a sphere of radius
-            ``xs.EARTH_RADIUS``, NaN eastward at the poles.
+            ``xs.EARTH_RADIUS``, NaN eastward, and for the Laplacian, within 0.001° (111 m) of a pole.
         stderr
             True adds the standard error of each derivative: ``dsst_dlat_stderr``, …
 
@@ -234,7 +262,7 @@ class FieldBase(files.Stored, Generic[Data]):
         1.0
         """
         names = derivatives.differentiated(self.space, dims)
-        target = self._target(at, {}, chunks)
+        target = self._target(at, {}, chunks, extrapolate, mask)
         fits = self.fits.values()
         gradients = [derivatives.gradient(fit, target, names, geometry, device) for fit in fits]
         if stderr:
@@ -252,6 +280,8 @@ class FieldBase(files.Stored, Generic[Data]):
         geometry: str = "plane",
         chunks: Any = None,
         device: str | None = None,
+        extrapolate: bool = False,
+        mask: Any = None,
     ) -> Data:
         """Evaluate the Laplacian; parameters as for :meth:`gradient`. Named ``sst_laplacian``, in units per area.
 
@@ -261,7 +291,7 @@ class FieldBase(files.Stored, Generic[Data]):
             The units of the coordinates differ, or latitude or longitude is among several of them in the plane.
         """
         names = derivatives.differentiated(self.space, dims)
-        target = self._target(at, {}, chunks)
+        target = self._target(at, {}, chunks, extrapolate, mask)
         return self._each(lambda fit: derivatives.laplacian(fit, target, names, geometry, device))
 
     def select(self, **terms: type) -> Self:
@@ -343,9 +373,9 @@ class FieldBase(files.Stored, Generic[Data]):
             contents[f"coefficients__{k}"] = (dims, fit.coefficients)
         return dataset.assign(contents).assign_attrs({files.ATTRIBUTE: json.dumps(meta)})
 
-    def _target(self, at: Any, coords: Mapping[str, Any], chunks: Any) -> evaluation.Target:
-        s = self.statistics
-        return evaluation.resolve(self.space, s.fitted, s.chunks, at, coords, chunks)
+    def _target(self, at: Any, coords: Mapping[str, Any], chunks: Any, *where: Any) -> targets.Target:
+        s, batch = self.statistics, [dim for v in self.variables.values() for dim in v.batch_dims]
+        return targets.resolve(self.space, s.fitted, s.chunks, batch, at, coords, chunks, *where)
 
     def _each(self, result_of: Callable[[Fit], xr.DataArray]) -> Any:
         """Return a Dataset named by variables for a Dataset's field, else the one DataArray."""
@@ -353,7 +383,7 @@ class FieldBase(files.Stored, Generic[Data]):
         return xr.Dataset({r.name: r for r in results}) if self.statistics.is_dataset else results[0]
 
     def _errors(
-        self, target: evaluation.Target, orders: Mapping[str, int], device: str | None, method: str | None
+        self, target: targets.Target, orders: Mapping[str, int], device: str | None, method: str | None
     ) -> Data:
         def error(fit: Fit) -> xr.DataArray:
             return evaluation.evaluate(fit, target, orders, device, self._covariance(fit.name, method))

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from xspline.labels import evaluation
 from xspline.labels.errors import unknown_name
 from xspline.labels.field_base import FieldBase
+from xspline.labels.read import targets
 from xspline.labels.read.observations import is_lazily_indexed
 from xspline.pde.symbols import Value
 
@@ -54,7 +54,8 @@ class Points:
                 f"this field remembers no labels of {', '.join(missing)}, so there is nowhere to hold the equation "
                 f"against it; pass at= a grid, for example xr.Dataset(coords={{{missing[0]!r}: ...}})"
             )
-        where = evaluation.resolve(field.space, s.fitted, s.chunks, at, {}, None)
+        batch = (dim for v in field.variables.values() for dim in v.batch_dims)
+        where = targets.resolve(field.space, s.fitted, s.chunks, batch, at, {}, None)
         fields = {name: field[name] if s.is_dataset else field for name in field.variables}
         return cls(field, fields, where.coordinates, where.chunks)
 

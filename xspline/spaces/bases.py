@@ -118,6 +118,10 @@ class BSpline(Basis):
         return self.size
 
     @property
+    def record(self) -> Domain | None:
+        return None if self.period is not None else self.domain
+
+    @property
     def spans(self) -> bool:
         return self.period is None and (self.domain is not None or self.knots is not None)
 
@@ -272,6 +276,10 @@ class Fourier(Basis):
         assign(self, domain=checked_domain(self.domain))
 
     @property
+    def record(self) -> Domain | None:
+        return None
+
+    @property
     def count(self) -> int:
         return 2 * self.harmonics + 1
 
@@ -307,7 +315,9 @@ class Fourier(Basis):
 
 @dataclass(frozen=True, repr=False)
 class Polynomial(Basis):
-    """Legendre polynomials in 2 (t - lo) / (hi - lo) - 1, continued beyond the domain.
+    """Legendre polynomials in 2 (t - lo) / (hi - lo) - 1.
+
+    Observations outside the domain count, but a field has values there only with ``extrapolate=True``.
 
     Parameters
     ----------

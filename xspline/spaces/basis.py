@@ -52,6 +52,11 @@ class Basis:
         raise NotImplementedError
 
     @property
+    def record(self) -> Domain | None:
+        """(lo, hi) outside which a fit says nothing; None where every label is inside, as for a periodic basis."""
+        return self.domain
+
+    @property
     def count(self) -> int:
         """Number of functions; known unless it follows from a spacing."""
         raise NotImplementedError
@@ -213,6 +218,10 @@ class Union(Basis):
     def domain(self) -> Domain | None:
         """That of the terms that are not periodic."""
         return next((term.domain for term in self.terms if term.spans and term.domain is not None), None)
+
+    @property
+    def record(self) -> Domain | None:
+        return next((term.record for term in self.terms if term.record is not None), None)
 
     @property
     def count(self) -> int:

@@ -196,6 +196,14 @@ class LocalSpline(PairFeatures):
         z = xp.minimum(xp.maximum(z, xp.full_like(z, -1.0)), xp.ones_like(z))
         return xp.where(known, cell, xp.full_like(cell, -1)), z
 
+    def locate_anywhere(self, x: Floats) -> tuple[Integers, Floats]:
+        if self.periodic:
+            return self.locate(x)
+        (lo, hi), x = self.ends, np.where(np.isfinite(x), x, np.nan)
+        cell, z = self.locate(np.clip(x, lo, hi))
+        beyond = np.minimum(x - lo, 0.0) / self.lengths[0] + np.maximum(x - hi, 0.0) / self.lengths[-1]
+        return cell, np.where(cell >= 0, z + 2.0 * beyond, 0.0)
+
     def clean(self, x: Floats, xp: Any = np) -> Floats:
         """Positions in the domain: one ulp outside is on the end, periodic ones wrapped, NaN elsewhere."""
         (lo, hi), x = self.ends, xp.asarray(x, dtype=xp.float64)
@@ -222,8 +230,8 @@ class LocalSpline(PairFeatures):
         values[cell < 0] = 0.0
         return values
 
-    def design(self, x: Floats, order: int = 0) -> Floats:
-        cell, z = self.locate(x)
+    def design(self, x: Floats, order: int = 0, *, extrapolate: bool = False) -> Floats:
+        cell, z = self.locate_anywhere(x) if extrapolate else self.locate(x)
         values = self.features(cell, z, order)
         out, rows = np.zeros((cell.size, self.size)), np.arange(cell.size)
         for a in range(self.width):  # short periodic splines: several of a cell's functions are one
@@ -306,7 +314,7 @@ class SplineTerm(TermFunctions):
         return x if self.spline.periodic else self.spline.clean(x)
 
     def values(self, x: Floats, order: int) -> Floats:
-        return self.spline.design(x, order)
+        return self.spline.design(x, order, extrapolate=True)  # `clean` says what is inside
 
     def panels(self, lo: float, hi: float) -> Floats:
         """Knots in [lo, hi], repeated with the period."""

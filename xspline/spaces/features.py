@@ -71,6 +71,10 @@ class Features(Protocol):
         """
         ...
 
+    def locate_anywhere(self, x: Floats) -> tuple[Integers, Floats]:
+        """As `locate`, but what lies outside belongs to the cell at that end, whose functions go on there."""
+        ...
+
     def features(self, cell: Integers, z: Floats, order: int = 0) -> Floats:
         """Values [n, q] of functions first[cell] + a, or derivatives per unit of x; zero where cell is -1."""
         ...
@@ -334,8 +338,11 @@ class Global(PairFeatures):
         z = np.asarray(x, dtype=np.float64)
         for term in self.terms:
             z = term.clean(z)
-        known = np.isfinite(z)
-        return np.where(known, 0, -1).astype(np.int64), np.where(known, z, 0.0)
+        return self.locate_anywhere(z)
+
+    def locate_anywhere(self, x: Floats) -> tuple[Integers, Floats]:
+        known = np.isfinite(x)
+        return np.where(known, 0, -1).astype(np.int64), np.where(known, x, 0.0)
 
     def features(self, cell: Integers, z: Floats, order: int = 0) -> Floats:
         checked_order(order, None)  # a B-spline among the terms refuses by itself

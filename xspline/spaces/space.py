@@ -9,14 +9,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xspline.spaces.axis import Axis
-from xspline.spaces.bases import BSpline, Fourier, as_basis
+from xspline.spaces.bases import BSpline, Fourier, Polynomial, as_basis
 from xspline.spaces.basis import Basis, Extent, Union, coordinate_in_errors, range_of, stored
-from xspline.spaces.features import Features, Floats, frozen
+from xspline.spaces.bspline import LocalSpline
+from xspline.spaces.features import Features, Floats, Global, frozen
+
+Bools: TypeAlias = NDArray[np.bool_]
 
 SCHEMA = 1
 
@@ -244,7 +248,7 @@ class Space:
         if axis.wrap is None or basis.domain is None or isinstance(basis, Fourier):
             return x
         lo, hi = range_of(axis, basis.domain)
-        inside = (x >= np.nextafter(lo, -np.inf)) & (x <= np.nextafter(hi, np.inf))
+        inside = _is_inside(x, lo, hi)
         known = np.where(np.isfinite(x), x, lo)
         moved = known - axis.wrap * np.floor((known - lo) / axis.wrap)
         # A label is as exact as its own ulp: 359.9 is -0.1 up to that.
@@ -256,6 +260,37 @@ class Space:
     def window(self, ranges: Sequence[tuple[float, float]]) -> tuple[tuple[int, int], ...]:
         """(start, length) per coordinate of the coefficients that the box of [lo, hi] ranges touches."""
         return tuple(f.window(lo, hi) for f, (lo, hi) in zip(self.features, ranges, strict=True))
+
+    def within(self, x: Floats, name: str, extrapolate: bool = False) -> Floats:
+        """Floats of one coordinate, from `to_float`, with NaN outside the record, where a field has no values.
+
+        The record is the domain; a periodic basis has none, every label is inside. To `extrapolate`, labels outside
+        stay, and those of a longitude go to the end of its arc that is nearer.
+        """
+        axis, basis = self._coordinate(name)
+        if basis.record is None:
+            return x
+        lo, hi = range_of(axis, basis.record)
+        if not extrapolate:
+            return np.where(_is_inside(x, lo, hi), x, np.nan)
+        return x if axis.wrap is None else np.where(x - hi > lo + axis.wrap - x, x - axis.wrap, x)
+
+    @cached_property
+    def cells(self) -> Space:
+        """The space of what is constant at the start of each knot cell and on the rest; globally along other bases.
+
+        Its labels are the floats of this one's axes.
+        """
+        bases: dict[str, Basis | int] = {}
+        for name, f in zip(self.names, self.features, strict=True):
+            if isinstance(f, LocalSpline):
+                (lo, hi), starts = f.ends, f.edges[:-1]
+                knots = np.append(np.stack([starts, np.nextafter(starts, np.inf)], axis=1), hi)
+                period = hi - lo if f.periodic else None
+                bases[name] = BSpline(degree=0, knots=tuple(knots.tolist()), period=period)
+            elif isinstance(f, Global):
+                bases[name] = Polynomial(0, domain=f.span)
+        return Space(bases, axes=dict.fromkeys(self.names, Axis()))
 
     # --- text
 
@@ -319,6 +354,12 @@ class Space:
     @property
     def _title(self) -> str:
         return f"Space {' × '.join(map(str, self.shape))} = {self.size} coefficients"
+
+
+def _is_inside(x: Floats, lo: float, hi: float) -> Bools:
+    """Whether a position is in the domain, or one ulp outside."""
+    inside: Bools = (x >= np.nextafter(lo, -np.inf)) & (x <= np.nextafter(hi, np.inf))
+    return inside
 
 
 def _canonical(value: Any) -> str:

@@ -6,6 +6,7 @@ from xspline.sums.factor import masked_pairs as masked_pairs
 from xspline.sums.factor import orientations as orientations
 from xspline.sums.factor import outer_pairs as outer_pairs
 from xspline.sums.gram import Gram as Gram
+from xspline.sums.observed import observed_cells as observed_cells
 from xspline.sums.sums import HolderSums as HolderSums
 from xspline.sums.sums import Sums as Sums
 from xspline.sums.sums import Tally as Tally

@@ -230,12 +230,12 @@ def _tile(
         _columns(table[plan.first[axis] :], s, stop, plan.given[axis], mine)
         after += plan.size[axis]
     after -= plan.size[-1]
-    last, out = columns[after : after + plan.size[-1]], inner[: TILE_ROWS * width].reshape(TILE_ROWS, width)
+    last, rows = columns[after : after + plan.size[-1]], inner[: TILE_ROWS * width].reshape(TILE_ROWS, width)
     for t in range(stop - s):
         for k in range(last.shape[0]):
-            out[t, k] = last[k, t]
+            rows[t, k] = last[k, t]
         for k in range(last.shape[0], width):
-            out[t, k] = 0.0
+            rows[t, k] = 0.0
     for axis in range(axes - 2, 0, -1):
         size, source = plan.size[axis], inner[: TILE_ROWS * width].reshape(TILE_ROWS, width)
         after -= size

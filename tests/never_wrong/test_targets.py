@@ -1,0 +1,707 @@
+"""Where a field is evaluated: what is not recognised is never ignored, and there is nothing where nothing is known."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from scipy import interpolate
+
+import xspline as xs
+from tests.products import SEASONS, sst
+
+DOORS: dict[str, Callable[..., Any]] = {
+    "predict": lambda f, at: f.predict(at),
+    "derivative": lambda f, at: f.derivative(at, {f.space.names[0]: 1}),
+    "gradient": lambda f, at: f.gradient(at).to_array(),
+    "laplacian": lambda f, at: f.laplacian(at, dims=f.space.names[0]),
+    "stderr": lambda f, at: f.stderr(at),
+    "derivative_stderr": lambda f, at: f.derivative_stderr(at, {f.space.names[0]: 1}),
+    "jackknife": lambda f, at: f.stderr(at, method="jackknife"),
+    "draws": lambda f, at: f.sample(2, seed=0).predict(at),
+}
+
+
+def line(seed: int = 0) -> xs.Field:
+    """Return a field over `t` with two holders."""
+    t = np.linspace(0.0, 10.0, 60)
+    y = np.sin(t) + 0.1 * np.random.default_rng(seed).standard_normal(60)
+    data = xr.DataArray(y, {"t": t}, "t", "u")
+    holder = xr.DataArray(np.arange(60) % 2, dims="t")
+    return data.spline.fit(t=10, penalty=1e-3, holder=holder)
+
+
+@pytest.fixture(scope="module")
+def series() -> xs.Field:
+    return line()
+
+
+def sea(lat: str = "latitude", lon: str = "longitude", attrs: bool = True) -> xr.DataArray:
+    """Return values over latitude and longitude under some names."""
+    y, x = np.linspace(-30.0, 30.0, 21), np.linspace(100.0, 160.0, 25)
+    units = {lat: {"units": "degrees_north"}, lon: {"units": "degrees_east"}}
+    coords = {
+        lat: (lat, y, units[lat] if attrs else {}),
+        lon: (lon, x, units[lon] if attrs else {}),
+    }
+    values = np.cos(np.deg2rad(y))[:, None] * np.sin(np.deg2rad(3 * x))
+    return xr.DataArray(values, coords, (lat, lon), "sst")
+
+
+@pytest.fixture(scope="module")
+def basin() -> xs.Field:
+    holder = xr.DataArray(np.arange(21) % 3, dims="latitude")
+    return sea().spline.fit(latitude=7, longitude=8, penalty=1e-3, holder=holder)
+
+
+def elsewhere(lat: str = "lat", lon: str = "lon", attrs: bool = True) -> xr.Dataset:
+    y, x = np.linspace(-20.0, 20.0, 5), np.linspace(110.0, 150.0, 6)
+    coords = {lat: (lat, y), lon: (lon, x)}
+    target = xr.Dataset({"ice": ((lat, lon), np.zeros((5, 6)))}, coords)
+    if attrs:
+        target[lat].attrs["units"], target[lon].attrs["units"] = "degrees_north", "degrees_east"
+    return target
+
+
+# ---- at= ------------------------------------------------------------------------------------------------------------
+
+UNNAMED: dict[str, Callable[[], Any]] = {
+    "list": lambda: [3.5, 7.25],
+    "tuple": lambda: (3.5, 7.25),
+    "array": lambda: np.array([3.5, 7.25]),
+    "number": lambda: 3.5,
+    "text": lambda: "2016",
+    "index": lambda: pd.Index([3.5, 7.25], name="t"),
+    "series": lambda: pd.Series([3.5, 7.25], name="t"),
+    "variable": lambda: xr.Variable("t", [3.5, 7.25]),
+    "dask": lambda: da.ones(3),
+    "groupby": lambda: sst(months=12).groupby("time.season"),
+}
+
+
+@pytest.mark.parametrize("kind", UNNAMED)
+def test_labels_without_a_name_are_refused(series: xs.Field, kind: str) -> None:
+    with pytest.raises(TypeError, match=r"does not say which coordinate.*predict\(t=.*DataFrame"):
+        series.predict(UNNAMED[kind]())
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door_refuses_labels_without_a_name(series: xs.Field, basin: xs.Field, door: str) -> None:
+    with pytest.raises(TypeError, match=r"at= is of type list.*predict\(t=\[\.\.\.\]\)"):
+        DOORS[door](series, [3.5, 7.25])
+    with pytest.raises(TypeError, match=r"at=dict\(latitude=\[\.\.\.\], longitude=\[\.\.\.\]\)"):
+        DOORS[door](basin, np.zeros(3))
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_table_gives_points_along_its_rows(series: xs.Field, door: str) -> None:
+    table = pd.DataFrame({"t": [3.5, 7.25], "u": [1.0, 2.0]}, index=pd.Index(["a", "b"], name="buoy"))
+    result = DOORS[door](series, table)
+    assert result.dims[-1] == "buoy" and list(result.buoy.values) == ["a", "b"]
+    expected = DOORS[door](series, {"t": [3.5, 7.25]})
+    np.testing.assert_array_equal(result.values, expected.values)
+    np.testing.assert_array_equal(result.t, [3.5, 7.25])
+
+
+def test_a_table_of_several_columns_is_points_not_a_grid(basin: xs.Field) -> None:
+    table = pd.DataFrame({"latitude": [0.0, 5.0, 9.0], "longitude": [110.0, 120.0, 130.0]})
+    points = basin.predict(table)
+    grid = basin.predict(latitude=[0.0, 5.0, 9.0], longitude=[110.0, 120.0, 130.0])
+    assert points.dims == ("index",)
+    np.testing.assert_allclose(points, np.diag(grid), atol=1e-13)
+    levels = table.set_index(["latitude", "longitude"])
+    np.testing.assert_array_equal(basin.predict(levels), points)
+    by_row = table.set_index("latitude", drop=False)
+    assert basin.predict(by_row).dims == ("latitude",)
+    np.testing.assert_array_equal(basin.predict(by_row), points)
+
+
+def test_a_table_of_dates_as_texts() -> None:
+    field = sst(months=24).spline.fit(time=SEASONS, penalty=0)
+    table = pd.DataFrame({"time": ["2000-03-01", "2001-04-15"]})
+    predicted = field.predict(table)
+    assert predicted.time.dtype.kind == "M" and predicted.dims[0] == "index"
+    expected = field.predict(time=["2000-03-01", "2001-04-15"])
+    np.testing.assert_array_equal(predicted.values, expected.values)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_latitude_answers_for_lat_and_says_so(basin: xs.Field, door: str) -> None:
+    target = elsewhere()
+    with pytest.warns(xs.FitWarning, match=r"'lat' for 'latitude', 'lon' for 'longitude'.*rename\(lat="):
+        result = DOORS[door](basin, target)
+    assert result.sizes["lat"] == 5 and result.sizes["lon"] == 6
+    expected = DOORS[door](basin, target.rename(lat="latitude", lon="longitude"))
+    np.testing.assert_array_equal(result.values, expected.values)
+
+
+def test_the_result_aligns_with_a_target_of_other_names(basin: xs.Field) -> None:
+    target = elsewhere()
+    with pytest.warns(xs.FitWarning, match="'lat' for 'latitude'"):
+        result = basin.predict(target.ice.chunk(lat=2))
+    assert result.dims == ("lat", "lon") and result.chunks[0] == (2, 2, 1)
+    assert (result - target.ice).shape == (5, 6)
+
+
+def test_usual_names_are_enough_and_half_a_match_is_no_mixture(basin: xs.Field) -> None:
+    with pytest.warns(xs.FitWarning, match="'lon' for 'longitude'"):
+        half = basin.predict(elsewhere("latitude", "lon", attrs=False))
+    np.testing.assert_array_equal(half, basin.predict(elsewhere("latitude", "longitude")))
+
+
+def test_the_warning_points_at_the_line_that_asked(basin: xs.Field) -> None:
+    with pytest.warns(xs.FitWarning, match="'lat' for 'latitude'") as warned:
+        basin.predict(elsewhere())
+    assert warned[0].filename == __file__
+
+
+def test_a_table_with_other_names(basin: xs.Field) -> None:
+    table = pd.DataFrame({"lat": [0.0, 5.0], "lon": [110.0, 120.0]})
+    with pytest.warns(xs.FitWarning, match="'lat' for 'latitude', 'lon' for 'longitude'"):
+        points = basin.predict(table)
+    assert points.dims == ("index",) and points.shape == (2,)
+
+
+def test_several_latitudes_are_not_guessed_among(basin: xs.Field) -> None:
+    target = elsewhere().assign_coords(lat_u=("lat", np.zeros(5), {"units": "degrees_north"}))
+    with pytest.raises(
+        ValueError, match=r"no 'latitude' but several .*latitude: 'lat', 'lat_u'.*rename\(lat="
+    ):
+        basin.predict(target)
+
+
+def test_times_answer_for_times() -> None:
+    field = sst(months=24).rename(time="month").spline.fit(month=SEASONS, penalty=0)
+    time = np.array(["2000-03-01", "2000-05-01"], "datetime64[ns]")
+    target = xr.Dataset(
+        coords={"time": time, "forecast_reference_time": ((), time[0], {"standard_name": "no"})}
+    )
+    with pytest.warns(xs.FitWarning, match="'time' for 'month'"):
+        assert field.predict(target).sizes["time"] == 2
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_an_object_with_nothing_that_is_fitted_is_refused(
+    series: xs.Field, basin: xs.Field, door: str
+) -> None:
+    with pytest.raises(ValueError, match=r"none of the fitted coordinates t.*did you mean 'tt'"):
+        DOORS[door](series, xr.Dataset({"v": ("z", [1.0])}, {"tt": ("z", [3.0])}))
+    with pytest.raises(
+        ValueError, match=r"none of the fitted coordinates latitude, longitude.*Known: 'depth'"
+    ):
+        DOORS[door](basin, xr.Dataset(coords={"depth": [0.0, 1.0]}))
+    with pytest.raises(ValueError, match=r"none of the fitted coordinates t"):
+        DOORS[door](series, pd.DataFrame({"speed": [1.0]}))
+
+
+def test_dimensions_without_labels_are_refused(series: xs.Field) -> None:
+    with pytest.raises(ValueError, match=r"dimension 't' of at= has no labels; pass t=\.\.\."):
+        series.predict(xr.DataArray(np.zeros(5), dims="t"))
+
+
+def test_what_other_labels_do_not_need_is_not_ignored(basin: xs.Field) -> None:
+    with pytest.raises(ValueError, match="none of the fitted coordinates latitude, longitude"):
+        basin.predict(xr.Dataset(coords={"depth": [0.0]}), latitude=3.0)
+    named = elsewhere("y", "x").rename(y="latitude", x="longitude").drop_vars(["latitude", "longitude"])
+    lat, lon = np.meshgrid(np.linspace(-20, 20, 5), np.linspace(110, 150, 6), indexing="ij")
+    dims = ("latitude", "longitude")  # of a curvilinear grid, without labels
+    curvilinear = named.assign_coords(nav_lat=(dims, lat, {"units": "degrees_north"}), lon=(dims, lon))
+    with pytest.warns(xs.FitWarning, match="'nav_lat' for 'latitude', 'lon' for 'longitude'"):
+        assert basin.predict(curvilinear).dims == dims
+
+
+def test_no_labels_are_none(basin: xs.Field) -> None:
+    for call in (lambda: basin.predict(latitude=None), lambda: basin.predict({"latitude": None})):
+        with pytest.raises(ValueError, match="latitude=None holds no labels; leave latitude out"):
+            call()
+
+
+def test_a_near_miss_beside_a_match_is_refused() -> None:
+    x = np.linspace(0, 1, 20)
+    field = xr.DataArray(np.outer(x, x), {"x": x, "y": x}, ("x", "y")).spline.fit(x=5, y=5, penalty=0)
+    with pytest.raises(ValueError, match=r"no 'y'; did you mean its 'yy'\?.*rename\(yy='y'\).*drop_vars"):
+        field.predict(xr.Dataset(coords={"x": [0.1], "yy": [0.1, 0.2]}))
+
+
+def test_what_a_target_lacks_keeps_its_fitted_labels(basin: xs.Field) -> None:
+    one = xr.Dataset(coords={"latitude": [0.0, 1.0]})
+    assert basin.predict(one).shape == (2, 25)
+    assert basin.predict({"latitude": [0.0, 1.0]}).shape == (2, 25)
+    assert basin.predict(one.coords).shape == (2, 25)
+    assert basin.predict({}).shape == (21, 25)
+
+
+def test_an_equation_is_held_at_recognised_points_only() -> None:
+    x, t = np.linspace(0, 1, 40), np.linspace(0, 1, 30)
+    u = np.exp(-0.1 * np.pi**2 * t)[:, None] * np.sin(np.pi * x)
+    field = xr.DataArray(u, {"t": t, "x": x}, name="u").spline.fit(x=14, t=10, penalty=1e-9)
+    with pytest.raises(TypeError, match="at= is of type list"):
+        field.recover("u_t = D * u_xx", at=[0.5])
+    with pytest.raises(ValueError, match="none of the fitted coordinates"):
+        field.recover("u_t = D * u_xx", at=xr.Dataset(coords={"depth": [0.5]}))
+    other = xr.Dataset(coords={"x": np.linspace(0.2, 0.8, 20), "t": np.linspace(0.2, 0.8, 20), "other": [1]})
+    lazy = other.assign(v=(("t", "other"), da.zeros((20, 1), chunks=10)))
+    assert abs(field.recover("u_t = D * u_xx", at=lazy).estimate.item() - 0.1) < 1e-3
+
+
+@pytest.mark.parametrize(
+    "door", ["predict", "derivative", "gradient", "laplacian", "stderr", "derivative_stderr"]
+)
+def test_chunks_of_unknown_dimensions_are_refused(basin: xs.Field, door: str) -> None:
+    call = getattr(basin, door)
+    arguments = {"orders": {"latitude": 1}} if "derivative" in door else {}
+    arguments |= {"dims": ["latitude"]} if door in ("gradient", "laplacian") else {}
+    with pytest.raises(
+        ValueError, match=r"no dimension of the result to chunk 'foo'.*'latitude', 'longitude'"
+    ):
+        call(chunks={"foo": 3}, **arguments)
+    with pytest.raises(ValueError, match=r"to chunk 'lat'; did you mean 'latitude'"):
+        call(chunks={"lat": 3}, **arguments)
+    lazy = call(chunks={"latitude": 4}, **arguments)
+    assert lazy.chunks
+
+
+def test_batch_dimensions_may_be_chunked() -> None:
+    field = sst(months=12).spline.fit(time=xs.Fourier(1, "year"), penalty=0)
+    assert field.predict(chunks={"lat": 5}).chunks[1] == (5, 5, 5, 2)
+
+
+# ---- outside the record ---------------------------------------------------------------------------------------------
+
+
+def fitted(basis: Any, lo: float = 0.0, hi: float = 10.0) -> xs.Field:
+    t = np.linspace(lo, hi, 101)
+    y = 1 + 0.2 * t + np.sin(2 * np.pi * t / 5)
+    return xr.DataArray(y, {"t": t}, "t", "u").spline.fit(t=basis, penalty=1e-6)
+
+
+RECORDS = {
+    "polynomial": lambda: xs.Polynomial(2),
+    "trend and season": lambda: xs.Polynomial(1) + xs.Fourier(1, period=5.0),
+    "spline": lambda: xs.BSpline(12),
+    "spline and season": lambda: xs.BSpline(8) + xs.Fourier(1, period=5.0),
+    "trend and periodic spline": lambda: xs.Polynomial(1) + xs.BSpline(8, period=5.0),
+}
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_outside_the_record_there_is_nothing(kind: str) -> None:
+    field, at = fitted(RECORDS[kind]()), {"t": [-0.001, 0.0, 5.0, 10.0, 10.001]}
+    inside = np.array([False, True, True, True, False])
+    results = [
+        field.predict(at),
+        field.derivative(at, t=1),
+        field.gradient(at).du_dt,
+        field.laplacian(at),
+        field.stderr(at),
+        field.derivative_stderr(at, t=1),
+        field.predict(at, chunks=2).compute(),
+        field.predict(t=xr.DataArray(at["t"], dims="t").chunk(t=2)).compute(),
+    ]
+    for result in results:
+        np.testing.assert_array_equal(np.isfinite(result), inside)
+    assert np.isfinite(field.predict()).all()
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_extrapolation_is_asked_for(kind: str) -> None:
+    field, at = fitted(RECORDS[kind]()), {"t": np.linspace(-3.0, 13.0, 33)}
+    values, lazy = field.predict(at, extrapolate=True), field.predict(at, extrapolate=True, chunks=5)
+    assert np.isfinite(values).all()
+    np.testing.assert_array_equal(lazy, values)
+    inside = (values.t >= 0) & (values.t <= 10)
+    np.testing.assert_allclose(values[inside], field.predict(at)[inside], rtol=1e-13)
+    # The field and its slope go on without a jump.
+    ends = field.predict(t=[-1e-9, 0.0, 10.0, 10.0 + 1e-9], extrapolate=True).values
+    assert abs(ends[1] - ends[0]) < 1e-7 and abs(ends[3] - ends[2]) < 1e-7
+    error = field.stderr(at, extrapolate=True)
+    assert np.isfinite(error).all()
+    slope = field.derivative(at, t=1, extrapolate=True).values
+    steps = (field.predict(t=at["t"] + 1e-5, extrapolate=True).values - values.values) / 1e-5
+    np.testing.assert_allclose(slope, steps, atol=1e-2)
+    for result in (field.gradient(at, extrapolate=True).du_dt, field.laplacian(at, extrapolate=True)):
+        assert np.isfinite(result).all()
+    assert np.isfinite(field.derivative_stderr(at, {"t": 1}, extrapolate=True)).all()
+
+
+def test_extrapolated_splines_are_scipys() -> None:
+    knots = (0.0, 0.0, 0.0, 0.0, 1.0, 2.5, 2.5, 4.0, 7.0, 10.0, 10.0, 10.0, 10.0)
+    at = np.linspace(-4.0, 14.0, 37)
+    for basis in (xs.BSpline(12), xs.BSpline(9, degree=2), xs.BSpline(knots=knots)):
+        field = fitted(basis)
+        bound = field.space.features[0]
+        reference = interpolate.BSpline(
+            bound.knots, field.coefficients.values, bound.degree, extrapolate=True
+        )
+        np.testing.assert_allclose(field.predict(t=at, extrapolate=True), reference(at), rtol=1e-9, atol=1e-9)
+        slope = field.derivative({"t": at}, t=1, extrapolate=True)
+        np.testing.assert_allclose(slope, reference.derivative()(at), rtol=1e-9, atol=1e-9)
+    error = field.stderr(t=[10.0, 11.0, 12.0, 14.0], extrapolate=True)
+    assert (error.diff("t") > 0).all(), "errors grow outside"
+
+
+@pytest.mark.parametrize(
+    "basis", [xs.Fourier(1, 5.0), xs.Fourier(1, 5.0, domain=(0, 5)), xs.BSpline(9, period=5.0)]
+)
+def test_a_periodic_basis_has_no_outside(basis: Any) -> None:
+    field = fitted(basis)
+    for extrapolate in (False, True):
+        far = field.predict(t=[1.0, 101.0, -49.0], extrapolate=extrapolate)
+        np.testing.assert_allclose(far, far[0], rtol=1e-9)
+
+
+def test_a_polynomial_goes_on_as_itself_in_several_dimensions() -> None:
+    def truth(x: Any, y: Any) -> Any:
+        return x**3 - 2 * x * y + y**2
+
+    x, y = np.linspace(0, 3, 14), np.linspace(-2, 1, 12)
+    coords = {"x": ("x", x, {"units": "m"}), "y": ("y", y, {"units": "m"}), "day": [1, 2]}
+    u = truth(x[:, None], y)
+    data = xr.DataArray(np.stack([u, -u]), coords, ("day", "x", "y"), "u")
+    out = xr.Dataset(coords={"x": np.linspace(-2, 5, 8), "y": np.linspace(-4, 3, 8)})
+    drift = xr.Dataset({"x": ("o", out.x.values), "y": ("o", out.y.values[::-1])})
+    for basis in ({"x": 6, "y": xs.BSpline(5, degree=2)}, {"x": xs.Polynomial(3), "y": 6}):
+        field = data.spline.fit(basis, penalty=0)
+        for at in (out, drift):
+            values = field.predict(at, extrapolate=True)
+            np.testing.assert_allclose(values.sel(day=1), truth(at.x, at.y), atol=1e-9)
+            np.testing.assert_allclose(values.sel(day=2), -truth(at.x, at.y), atol=1e-9)
+            lazy = field.predict(at, extrapolate=True, chunks=3)
+            np.testing.assert_allclose(lazy, values, atol=1e-12)
+            laplacian = field.laplacian(at, extrapolate=True).sel(day=1)
+            np.testing.assert_allclose(laplacian, 6 * at.x + 2 + 0 * at.y, atol=1e-8)
+            assert np.isnan(field.predict(at).isel({at.x.dims[0]: 0})).all()
+
+
+def test_a_longitude_goes_on_from_the_nearer_end() -> None:
+    lon = np.arange(120.0, 281.0, 4.0)
+    data = xr.DataArray(lon / 100, {"lon": ("lon", lon, {"units": "degrees_east"})}, "lon", "u")
+    for basis in (xs.Polynomial(1), xs.BSpline(8)):
+        field = data.spline.fit(lon=basis, penalty=1e-12)
+        assert np.isnan(field.predict(lon=[110.0, 290.0, -70.0, 470.0])).all()
+        out = field.predict(lon=[110.0, 290.0, -70.0, 470.0, 130.0, -230.0], extrapolate=True)
+        np.testing.assert_allclose(out, [1.10, 2.90, 2.90, 1.10, 1.30, 1.30], rtol=1e-6)
+
+
+def test_a_trend_in_time_ends_with_its_record() -> None:
+    data = sst(months=24).isel(lat=8, lon=[20, 21])
+    field = data.spline.fit(time=SEASONS, penalty=0)
+    assert np.isnan(field.predict(time=["1999-12-31", "2002-06-01"])).all()
+    assert np.isfinite(field.predict(time=["1999-12-31", "2002-06-01"], extrapolate=True)).all()
+    assert np.isnan(field.select(time=xs.Polynomial).predict(time="2050")).all()
+
+
+def test_points_outside_the_record_do_not_count_in_an_equation() -> None:
+    x = np.linspace(0, 1, 60)
+    field = xr.DataArray(np.exp(-2 * x), {"x": x}, "x", "u").spline.fit(x=xs.Polynomial(8), penalty=0)
+    wide = xr.Dataset(coords={"x": np.linspace(-1, 2, 200)})
+    assert abs(field.recover("u_x = k * u", at=wide).estimate.item() + 2) < 1e-4
+
+
+# ---- mask= ----------------------------------------------------------------------------------------------------------
+
+
+def test_land_stays_land_to_the_knot_cell() -> None:
+    data = sst(months=12)
+    field = data.spline.fit({"lat": 12, "lon": 16, "time": SEASONS}, penalty=1e-2)
+    everywhere, masked = field.predict(), field.predict(mask="data")
+    observed = data.notnull()
+    assert masked.where(observed).notnull().equals(observed), "all of the sea is there"
+    cells = [
+        np.searchsorted(f.edges, data[n], side="right")
+        for n, f in zip(("lat", "lon"), field.space.features, strict=False)
+    ]
+    cells = [np.minimum(c, f.cells) for c, f in zip(cells, field.space.features, strict=False)]
+    for i, j in np.argwhere(~observed.any("time").values):
+        same = np.ix_(cells[0] == cells[0][i], cells[1] == cells[1][j])
+        # A label on a knot belongs to two cells: only what lies inside one tells.
+        if not observed.any("time").values[same].any():
+            near = np.abs(field.space.features[0].edges - float(data.lat[i])).min() < 1e-9
+            assert near or np.isnan(masked[:, i, j]).all()
+    assert 0 < float(np.isnan(masked).mean()) < float(np.isnan(data).mean())
+    xr.testing.assert_identical(masked.drop_attrs(), everywhere.where(masked.notnull()).drop_attrs())
+    assert masked.attrs["units"] == "degC"
+    wider = field.predict(mask=1)
+    assert wider.notnull().sum() > masked.notnull().sum() and wider.where(masked.notnull()).equals(masked)
+    xr.testing.assert_identical(field.predict(mask=100).drop_attrs(), everywhere.drop_attrs())
+    xr.testing.assert_identical(field.predict(mask=0).drop_attrs(), masked.drop_attrs())
+
+
+def test_every_door_takes_a_mask_and_lazy_results_do() -> None:
+    data = sst(months=12)
+    field = data.spline.fit({"lat": 12, "lon": 16, "time": SEASONS}, penalty=1e-2)
+    expected = field.predict(mask="data").notnull()
+    assert not expected.all()
+    results = [
+        field.derivative(lat=1, mask="data"),
+        field.gradient(mask="data").dsst_dlat,
+        field.gradient(mask="data", geometry="sphere", stderr=True).dsst_dlon_stderr,
+        field.laplacian(dims=["lat", "lon"], geometry="sphere", mask="data"),
+        field.stderr(mask="data"),
+        field.derivative_stderr(lat=1, mask="data"),
+        field.sample(2, seed=0).predict(mask="data").isel(sample=1, drop=True),
+        field.predict(mask="data", chunks={"time": 5, "lon": 7}).compute(),
+        data.chunk(time=4).spline.fit(field.space, penalty=1e-2).predict(mask="data").compute(),
+    ]
+    for result in results:
+        xr.testing.assert_equal(result.notnull().drop_vars("height", errors="ignore"), expected)
+
+
+def test_labels_on_knots_are_observed() -> None:
+    t = np.arange(0.0, 21.0)
+    y = np.where((t > 5) & (t < 12), np.nan, np.sin(t))
+    data = xr.DataArray(y, {"t": t}, "t", "u")
+    for basis in (
+        xs.BSpline(spacing=1.0),
+        xs.BSpline(spacing=1.0, degree=1),
+        xs.BSpline(spacing=1.0, degree=0),
+    ):
+        field = data.spline.fit(t=basis, penalty=1e-3)
+        masked = field.predict(mask="data")
+        assert masked.where(data.notnull()).notnull().equals(data.notnull())
+        assert np.isnan(field.predict(t=[6.5, 9.0, 10.5], mask="data")).all()
+        assert np.isfinite(field.predict(t=[4.5, 12.5], mask="data")).all()
+        # A step away from the end is not the start.
+        end = data.where(data.t > 19).spline.fit(t=basis, penalty=1e-3)
+        kept = end.predict(t=[0.5, 1.5, 16.5, 17.5, 19.5], mask=2).notnull()
+        np.testing.assert_array_equal(kept, [False, False, False, True, True])
+    # Along two coordinates: on a knot along one, along both, along none.
+    grid = xr.DataArray(np.full((21, 21), np.nan), {"x": t, "y": t}, ("x", "y"), "u")
+    grid[3, 4] = grid[15, 9] = grid[15, 10] = 1.0
+    shifted = grid.assign_coords(y=grid.y + 0.25)
+    for data2 in (grid, shifted):
+        field = data2.spline.fit(
+            x=xs.BSpline(spacing=1.0, domain=(0, 20)), y=xs.BSpline(spacing=1.0, domain=(0, 21)), penalty=0.1
+        )
+        masked = field.predict(mask="data")
+        assert masked.where(data2.notnull()).notnull().equals(data2.notnull())
+        assert np.isnan(field.predict(x=[8.5, 17.5], y=[4.5, 15.5], mask="data")).all()
+
+
+def test_masks_in_time() -> None:
+    time = np.arange("2000", "2003", dtype="datetime64[D]").astype("datetime64[ns]")
+    data = xr.DataArray(np.sin(np.arange(time.size) / 58), {"time": time}, "time", "u")
+    winters = data.where((data.time.dt.month < 4) | (data.time.dt.month > 9))
+    season = winters.spline.fit(time=xs.BSpline(12, period="year"), penalty=1e-3)
+    far = season.predict(time=["2050-01-15", "2050-06-15", "1950-12-31"], mask="data")
+    np.testing.assert_array_equal(far.notnull(), [True, False, True])
+    lead = winters.assign_coords(time=time - time[0]).rename(time="lead")
+    for own in (winters, winters.convert_calendar("noleap", use_cftime=True), lead):
+        field = own.spline.fit({own.dims[0]: xs.BSpline(40)}, penalty=1e-3)
+        kept = field.predict(mask="data").notnull()
+        assert (kept | own.isnull()).all() and 0.4 < float(kept.mean()) < 0.6
+    daily = data[:10].spline.fit(time=xs.BSpline(spacing="2D"), penalty=1e-3)
+    after = daily.predict(time=time[:12], mask="data", extrapolate=True).notnull()
+    np.testing.assert_array_equal(after, np.arange(12) < 10)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_cells_are_kept_exactly_where_there_are_observations(seed: int) -> None:
+    """Random bases, scattered or on a grid, some of them on knots; against cells counted one by one."""
+    rng = np.random.default_rng(seed)
+    bases, edges = {}, {}
+    for name in "xy":
+        cells = int(rng.integers(7, 12))
+        knots = (
+            np.sort(rng.uniform(0, 10, cells - 1))
+            if rng.random() < 0.5
+            else np.linspace(0, 10, cells + 1)[1:-1]
+        )
+        degree, edges[name] = int(rng.integers(0, 4)), np.concatenate([[0.0], knots, [10.0]])
+        kind = rng.integers(3)
+        if kind == 0:
+            bases[name] = xs.BSpline(knots=tuple(edges[name]), degree=degree, period=10.0)
+        elif kind == 1:  # the ends repeated, as in SciPy
+            full = np.concatenate([np.zeros(degree), edges[name], np.full(degree, 10.0)])
+            bases[name] = xs.BSpline(knots=tuple(full), degree=degree)
+        else:
+            edges[name] = np.linspace(0, 10, cells + 1)
+            bases[name] = xs.BSpline(cells + degree, degree=degree, domain=(0.0, 10.0))
+    labels = {
+        n: np.where(rng.random(6) < 0.4, rng.choice(edges[n][1:-1], 6), rng.uniform(0, 10, 6)) for n in "xy"
+    }
+    if seed % 2:
+        data = xr.DataArray(np.ones(6), {n: ("obs", labels[n]) for n in "xy"}, "obs", "u")
+        places = np.stack([labels["x"], labels["y"]], axis=1)
+    else:
+        values = np.where(rng.random((6, 6)) < 0.3, 1.0, np.nan)
+        values[0, 0] = 1.0
+        data = xr.DataArray(values, labels, ("x", "y"), "u")
+        places = np.array([(labels["x"][i], labels["y"][j]) for i, j in np.argwhere(values == 1.0)])
+    field = data.spline.fit(bases, penalty=0.1)
+    assert field.predict(mask="data").where(data.notnull()).notnull().equals(data.notnull())
+    at = {n: np.linspace(0.0131, 9.9872, 61) for n in "xy"}
+    kept = field.predict(at, mask="data").notnull().values
+    cell = {n: np.searchsorted(edges[n], at[n]) - 1 for n in "xy"}
+    closed = np.zeros(kept.shape, bool)
+    inside = np.zeros(kept.shape, bool)
+    for x, y in places:
+        near = [(edges[n][cell[n]] <= v) & (v <= edges[n][cell[n] + 1]) for n, v in (("x", x), ("y", y))]
+        deep = [(edges[n][cell[n]] < v) & (v < edges[n][cell[n] + 1]) for n, v in (("x", x), ("y", y))]
+        closed |= np.outer(*near)
+        inside |= np.outer(*deep)
+    assert (kept | ~inside).all() and (closed | ~kept).all()
+
+
+def test_a_mask_goes_around_the_circle() -> None:
+    lon = np.arange(0.0, 360.0, 3.0)
+    y = np.where((lon > 20) & (lon < 340), np.nan, 1.0)
+    data = xr.DataArray(y, {"lon": ("lon", lon, {"units": "degrees_east"})}, "lon", "u")
+    field = data.spline.fit(lon=xs.BSpline(36), penalty=1e-3)
+    assert field.space.features[0].periodic
+    at = {"lon": [-12.0, 5.0, 18.0, 45.0, 180.0, 345.0, 365.0]}
+    np.testing.assert_array_equal(field.predict(at, mask="data").notnull(), [1, 1, 1, 0, 0, 1, 1])
+    np.testing.assert_array_equal(field.predict(at, mask=2).notnull(), [1, 1, 1, 0, 0, 1, 1])
+    np.testing.assert_array_equal(field.predict(at, mask=3).notnull(), [1, 1, 1, 1, 0, 1, 1])
+
+
+def test_points_and_members_of_a_batch_have_masks_of_their_own() -> None:
+    rng = np.random.default_rng(1)
+    x, y = rng.uniform(0, 4, 300), rng.uniform(0, 4, 300)
+    values = np.stack([np.where(x < 2, np.nan, x), np.where(y < 2, np.nan, y)])
+    data = xr.DataArray(values, {"x": ("obs", x), "y": ("obs", y), "day": [1, 2]}, ("day", "obs"), "u")
+    space = {"x": xs.BSpline(7, domain=(0, 4)), "y": xs.BSpline(7, domain=(0, 4))}
+    field = data.spline.fit(space, penalty=1e-2)
+    masked = field.predict(mask="data")
+    assert masked.notnull().equals(data.notnull())
+    corners = field.predict(x=[0.5, 3.5], y=[0.5, 3.5], mask="data").notnull()
+    np.testing.assert_array_equal(corners.sel(day=1), [[0, 0], [1, 1]])
+    np.testing.assert_array_equal(corners.sel(day=2), [[0, 1], [0, 1]])
+    drawn = field.sample(3, seed=0).predict(mask="data")
+    assert drawn.isel(sample=2, drop=True).notnull().equals(data.notnull())
+
+
+def test_a_boolean_mask_keeps_what_it_marks(basin: xs.Field) -> None:
+    keep = xr.DataArray(np.arange(21) > 9, {"latitude": sea().latitude}, "latitude")
+    for mask in (keep, keep.chunk(latitude=5), xr.Dataset({"sst": keep})):
+        kept = basin.predict(mask=mask)
+        xr.testing.assert_equal(kept.notnull().compute().drop_attrs(), keep.broadcast_like(kept).drop_attrs())
+        assert kept.dims == ("latitude", "longitude")
+    error = basin.stderr()
+    sure = basin.predict(mask=error < float(error.median()))
+    assert 0.4 < float(sure.notnull().mean()) < 0.6
+
+
+def test_each_variable_of_a_dataset_has_a_mask() -> None:
+    sst_ = sea().rename("u")
+    ds = xr.Dataset({"u": sst_, "v": (2 * sst_).where(sst_.latitude > 0)})
+    field = ds.spline.fit(latitude=6, longitude=6, penalty=1e-3)
+    both = field.predict(mask="data")
+    assert both.u.notnull().all() and not both.v.notnull().all()
+    error = field.stderr()
+    sure = field.predict(mask=error < error.v_stderr.median())
+    xr.testing.assert_equal(sure.v.notnull(), error.v_stderr < error.v_stderr.median())
+    xr.testing.assert_equal(field.predict(mask=both.notnull()), both)
+
+
+@pytest.mark.parametrize(
+    ("mask", "match"),
+    [
+        ("land", "mask='land' is none of these: 'data'"),
+        (-1, "mask=-1 is none of these"),
+        (True, "mask=True is none of these"),
+        (0.3, "mask=0.3 is none of these"),
+        (np.ones((21, 25), bool), "mask=ndarray is none of these"),
+        (sea(), "mask=DataArray is none of these.*a DataArray of bool"),
+        (sea("lat", "lon") > 0, r"spans \['lat', 'lon'\], the result has dimensions"),
+        (sea()[:5] > 0, "mask= has other labels than the result"),
+        (xr.Dataset({"v": sea() > 0}), "no variable of mask= 'sst'"),
+    ],
+)
+def test_other_masks_are_refused(basin: xs.Field, mask: Any, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        basin.predict(mask=mask)
+
+
+def test_a_lazy_field_knows_no_observations_yet() -> None:
+    field = (
+        sst(months=6).chunk(time=3).spline.fit({"lat": 6, "lon": 8, "time": 4}, penalty=1e-2, compute=False)
+    )
+    with pytest.raises(ValueError, match=r"mask='data' needs what was observed.*\.compute\(\)"):
+        field.predict(mask="data")
+
+
+def test_a_mask_survives_files(tmp_path: Path) -> None:
+    field = sst(months=6).spline.fit({"lat": 12, "lon": 16, "time": 4}, penalty=1e-2)
+    field.to_netcdf(tmp_path / "f.nc")
+    again = xs.open_field(tmp_path / "f.nc")
+    xr.testing.assert_equal(again.predict(mask="data"), field.predict(mask="data"))
+
+
+def test_the_oceans_mask(data_dir: Path) -> None:
+    with xr.open_dataset(data_dir / "oisst_v2_land_sea_mask.nc") as opened:
+        mask = opened.mask.isel(time=0, drop=True).load() > 0
+    truth = np.cos(np.deg2rad(mask.lat)) * np.sin(np.deg2rad(mask.lon)) + 0 * mask
+    data = truth.where(mask).rename("sst")
+    field = data.spline.fit(lat=xs.BSpline(93), lon=xs.BSpline(180), penalty=xs.Roughness(1e-6))
+    kept = field.predict(mask="data").notnull()
+    assert bool((kept | ~mask).all()), "all of the sea is there"
+    share = float((kept & ~mask).sum() / (~mask).sum())
+    print(f"land that keeps values, next to a coast by 2 degrees: {share:.3f}")
+    assert share < 0.25
+    inland = field.predict(lat=[48.0, -25.0, 10.0], lon=[90.0, 133.0, 20.0], mask="data")
+    assert np.isnan(np.diag(inland)).all()
+
+
+# ---- order, poles, history ------------------------------------------------------------------------------------------
+
+
+def test_curvilinear_coordinates_in_the_other_order_keep_that_of_the_data() -> None:
+    i, j = np.meshgrid(np.arange(12.0), np.arange(15.0), indexing="ij")
+    x, y = 0.1 * i + 0.02 * j, 0.1 * j - 0.01 * i
+    data = xr.DataArray(x + y, {"x": (("j", "i"), x.T), "y": (("j", "i"), y.T)}, ("i", "j"), "u")
+    field = data.spline.fit(x=5, y=5, penalty=1e-6)
+    assert field.predict().dims == ("i", "j") and field.predict(data).dims == ("i", "j")
+    assert field.stderr().dims == ("i", "j") and field.derivative(x=1).dims == ("i", "j")
+    np.testing.assert_allclose(field.predict().values, data.values, atol=1e-3)
+    assert data.chunk(i=4).spline.fit(x=5, y=5, penalty=1e-6).predict().dims == ("i", "j")
+
+
+def globe() -> xs.Field:
+    lat, lon = np.linspace(-90, 90, 46), np.arange(0.0, 360.0, 6.0)
+    coords = {"lat": ("lat", lat, {"units": "degrees_north"}), "lon": ("lon", lon, {"units": "degrees_east"})}
+    phi, lam = np.deg2rad(lat)[:, None], np.deg2rad(lon)
+    data = xr.DataArray(np.sin(phi) + np.cos(phi) * np.cos(lam), coords, ("lat", "lon"), "u")
+    return data.spline.fit(lat=20, lon=24, penalty=1e-6)
+
+
+@pytest.mark.parametrize("lat", [89.99999, -89.99999, 89.9999999999, 90.0, -90.0])
+def test_next_to_a_pole_there_is_no_noise(lat: float) -> None:
+    field = globe()
+    for door in (field.laplacian, lambda *a, **k: field.gradient(*a, **k).du_dlon):
+        assert np.isnan(door({"lat": lat, "lon": [0.0, 77.0]}, geometry="sphere")).all()
+    assert np.isfinite(field.gradient({"lat": lat, "lon": [0.0]}, geometry="sphere").du_dlat).all()
+    # Where there are values, rounding is small beside the terms that it comes from.
+    near = {"lat": np.copysign(90 - 0.0011, lat), "lon": np.linspace(0, 350, 36)}
+    second = np.abs(field.derivative(near, lon=2)).max() / xs.EARTH_RADIUS**2 / np.deg2rad(1.0) ** 2
+    moved = {**near, "lon": near["lon"] + 360}
+    apart = np.abs(
+        field.laplacian(near, geometry="sphere").values - field.laplacian(moved, geometry="sphere").values
+    )
+    assert apart.max() < 1e-5 * float(second) / np.sin(np.deg2rad(0.0011)) ** 2
+
+
+def test_history_names_what_was_asked(series: xs.Field) -> None:
+    def newest(result: xr.DataArray) -> str:
+        return str(result.attrs["history"]).splitlines()[0]
+
+    assert newest(series.predict()).endswith("predict()")
+    assert newest(series.stderr()).endswith(": stderr()")
+    assert newest(series.derivative(t=1)).endswith(": derivative(t=1)")
+    assert newest(series.derivative_stderr(t=1)).endswith(": derivative_stderr(t=1)")
+    at = {"lat": [10.0], "lon": [0.0]}
+    errors = globe().gradient(at, geometry="sphere", stderr=True)
+    assert newest(errors.du_dlon_stderr).endswith("gradient(geometry='sphere', stderr=True)")
+
+
+def test_no_warning_where_names_are_right(basin: xs.Field) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        basin.predict(elsewhere("latitude", "longitude"))

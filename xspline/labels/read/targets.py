@@ -1,0 +1,244 @@
+"""Where a field is evaluated: what `at=`, labels by name, `chunks=` and `mask=` of a call mean."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from xspline.labels.errors import unknown_name
+from xspline.labels.read.cf import is_date, role_of
+from xspline.labels.read.observations import is_lazily_indexed, storage_chunks
+from xspline.solve.errors import warn
+from xspline.spaces import Space
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """The labels to evaluate at.
+
+    Attributes
+    ----------
+    coordinates : for each fitted coordinate, in Space order, its labels.
+    extra : other coordinates of the target that may label the result.
+    chunks : chunk sizes by dimension, or one for all dimensions; None for a result in memory.
+    extrapolate : whether there are values outside the domains.
+    mask : which places keep their values: within so many knot cells of an observation, or those marked; None for all.
+    """
+
+    coordinates: Mapping[str, xr.DataArray]
+    extra: xr.Dataset
+    chunks: Any
+    extrapolate: bool
+    mask: int | xr.DataArray | xr.Dataset | None
+
+
+def resolve(
+    space: Space,
+    fitted: Mapping[str, xr.DataArray] | None,
+    fitted_chunks: Mapping[Hashable, Any] | None,
+    batch_dims: Iterable[Hashable],
+    at: Any,
+    coords: Mapping[str, Any],
+    chunks: Any,
+    extrapolate: bool = False,
+    mask: Any = None,
+) -> Target:
+    """Return the target that the arguments of ``predict`` describe, as ``DataArray.interp`` reads them.
+
+    Raises
+    ------
+    TypeError
+        `at` is nothing that names its labels.
+    ValueError
+        A name is not fitted, a coordinate is neither given nor remembered, a label is a slice, or an object that has
+        the coordinates under other names does not say which of them is meant.
+    """
+    at = _named(at, space)
+    is_object = isinstance(at, xr.DataArray | xr.Dataset)
+    given = at.variables if isinstance(at, xr.Dataset) else at.coords if is_object else at
+    for name in coords:
+        if name not in space.names:
+            raise unknown_name(name, "fitted coordinate", space.names)
+        if name in given:
+            raise ValueError(f"{name!r} is given twice, in at= and as {name}=...; drop it from one of them")
+    for key in () if is_object else given:
+        if key not in space.names:
+            raise unknown_name(str(key), "fitted coordinate", space.names)
+    others = _other_names(space, at, coords) if is_object else {}
+    labels = {}
+    for name in space.names:
+        if name in coords:
+            own = _as_labels(name, coords[name])
+        elif name in given:
+            own = at[name] if is_object else _as_labels(name, at[name])
+        elif name in others:
+            own = at[others[name]]
+        elif fitted is not None and name in fitted:
+            own = fitted[name]
+        else:
+            raise ValueError(
+                f"no labels for {name!r} are remembered here; pass at= an object that has them, or {name}=..."
+            )
+        axis = space.axis(name)
+        if axis.kind != "number" and own.dtype.kind in "US":  # strings become the instants that they name
+            own = own.copy(data=axis.to_label(axis.to_float(own.values)))
+        labels[name] = own
+    dims = list(dict.fromkeys([*(d for c in labels.values() for d in c.dims), *batch_dims]))
+    if isinstance(chunks, Mapping):
+        for dim in chunks:
+            if dim not in dims:
+                raise unknown_name(str(dim), "dimension of the result to chunk", dims)
+    elif chunks is None:
+        requested = [*coords.values(), *(() if is_object else given.values())]
+        if is_object:
+            chunks = target_chunks(at)
+        elif lazy := [c for c in requested if getattr(c, "chunks", None) and hasattr(c, "dims")]:
+            chunks = {dim: sizes for c in lazy for dim, sizes in zip(c.dims, c.chunks, strict=True)}
+        else:
+            chunks = None if requested else fitted_chunks
+        chunks = chunks and {dim: sizes for dim, sizes in chunks.items() if dim in dims}
+    extra = at.coords.to_dataset() if is_object else xr.Dataset()
+    return Target(labels, extra, chunks, bool(extrapolate), checked_mask(mask))
+
+
+def checked_mask(mask: Any) -> int | xr.DataArray | xr.Dataset | None:
+    """Return what `mask=` means; ValueError where that cannot be told."""
+    if isinstance(mask, str) and mask == "data":
+        return 0
+    is_count = isinstance(mask, int | np.integer) and not isinstance(mask, bool) and mask >= 0
+    marks = mask.data_vars.values() if isinstance(mask, xr.Dataset) else (mask,)
+    if mask is None or is_count or all(isinstance(m, xr.DataArray) and m.dtype == bool for m in marks):
+        return int(mask) if is_count else mask
+    shown = type(mask).__name__ if np.ndim(mask) else repr(mask)
+    raise ValueError(
+        f"mask={shown} is none of these: 'data', a number of knot cells (0, 1, ...), or a DataArray of bool "
+        "that is True where values are kept, for example sea > 0"
+    )
+
+
+# ---- what `at` may be
+
+
+def _named(at: Any, space: Space) -> Any:
+    """Return `at` as a DataArray, a Dataset or a mapping; a table as points along its rows."""
+    if at is None:
+        return {}
+    if isinstance(at, xr.Coordinates):
+        return at.to_dataset()
+    if hasattr(at, "columns") and hasattr(at, "reset_index"):  # a DataFrame of pandas
+        table = at.reset_index() if at.index.nlevels > 1 else at
+        dim = table.index.name or "index"
+        columns = {name: (dim, _labels_of(table[name])) for name in table if name != dim}
+        return xr.Dataset(columns, {dim: _labels_of(table.index)})
+    if isinstance(at, Mapping | xr.DataArray):
+        return at
+    example = ", ".join(f"{name}=[...]" for name in space.names)
+    raise TypeError(
+        f"at= is of type {type(at).__name__}, which does not say which coordinate its labels are of; pass labels by "
+        f"name, as in predict({example}) or at=dict({example}), or an xarray object or a pandas DataFrame that has them"
+    )
+
+
+def _labels_of(column: Any) -> np.ndarray:
+    """Return a column of a table as an array; texts, which are objects there, as texts."""
+    array = np.asarray(column)
+    texts = array.dtype == object and array.size and all(isinstance(label, str) for label in array)
+    return array.astype(str) if texts else array
+
+
+def _other_names(
+    space: Space, at: xr.DataArray | xr.Dataset, coords: Mapping[str, Any]
+) -> dict[str, Hashable]:
+    """Return under which other name an object has a fitted coordinate that it lacks, by its role.
+
+    Latitude, longitude and time are known by their attributes (CF conventions, section 4) or usual names. It warns
+    where it takes one for the other; what an object lacks altogether keeps its fitted labels, unless it lacks all.
+
+    Raises
+    ------
+    ValueError
+        Several would do, a dimension of that name has no labels, another name is nearly that of what is missing, or
+        there is none of the fitted coordinates.
+    """
+    owned = at.variables if isinstance(at, xr.Dataset) else at.coords
+    unused = [name for name in owned if name not in space.names]
+    missing = [name for name in space.names if name not in owned and name not in coords]
+    renamed: dict[str, Hashable] = {}
+    for name in missing:
+        role = space.axis(name).role
+        matches = [other for other in unused if role and _role(at[other]) == role]
+        matches = [other for other in matches if other in at.coords] or matches
+        if len(matches) > 1:
+            raise ValueError(
+                f"at= has no {name!r} but several coordinates of {role}: {', '.join(map(repr, matches))}; pass the "
+                f"one that is meant, for example at=target.rename({matches[0]}={name!r})"
+            )
+        if matches:
+            renamed[name] = matches[0]
+            continue
+        if name in at.dims:
+            raise ValueError(f"dimension {name!r} of at= has no labels; pass {name}=..., or assign them")
+        close = difflib.get_close_matches(name, [str(c) for c in at.xindexes if c in unused], n=1, cutoff=0.6)
+        if close:
+            raise ValueError(
+                f"at= has no {name!r}; did you mean its {close[0]!r}? Then pass at=target.rename({close[0]}={name!r}), "
+                f"else at=target.drop_vars({close[0]!r})"
+            )
+    if renamed:
+        pairs = ", ".join(f"{other!r} for {name!r}" for name, other in renamed.items())
+        names = ", ".join(f"{other}={name!r}" for name, other in renamed.items())
+        warn(f"at= is read by what its coordinates are: {pairs}. To say so, rename({names})")
+    if not renamed and not set(space.names).intersection(owned):
+        error = unknown_name(space.names[0], "coordinate", unused or at.dims)
+        raise ValueError(
+            f"at= has none of the fitted coordinates {', '.join(space.names)}: {error}. Rename what is meant, or pass "
+            "labels by name"
+        )
+    return renamed
+
+
+def _role(coordinate: xr.DataArray) -> str:
+    # A forecast's reference time is a date too.
+    if is_date(coordinate):
+        return "time" if coordinate.attrs.get("standard_name", "time") == "time" else ""
+    return role_of(coordinate) if coordinate.dtype.kind in "iuf" else ""
+
+
+def _as_labels(name: str, value: Any) -> xr.DataArray:
+    """Return labels given as a DataArray, a Variable, a scalar, or a sequence along a dimension of that name."""
+    if isinstance(value, slice):
+        raise ValueError(
+            f"{name}={value} is a slice; pass the labels themselves, for example np.linspace(lo, hi, n)"
+        )
+    if value is None:
+        raise ValueError(f"{name}=None holds no labels; leave {name} out to keep the fitted ones")
+    if isinstance(value, xr.DataArray):
+        return value
+    if isinstance(value, xr.Variable):
+        return xr.DataArray(value)
+    array = np.asarray(value)
+    if array.ndim > 1:
+        raise ValueError(f"{name} is an array of {array.ndim} dimensions without names; pass a DataArray")
+    return xr.DataArray(array, dims=(name,) if array.ndim else ())
+
+
+# ---- chunks
+
+
+def target_chunks(data: xr.DataArray | xr.Dataset) -> Mapping[Hashable, Any] | None:
+    """Return the chunks of a lazy object by dimension; None for one in memory."""
+    if isinstance(data, xr.Dataset):
+        variables = [*data.data_vars.values(), *data.coords.values()]
+        lazy = [chunks for chunks in map(target_chunks, variables) if chunks is not None]
+        return {dim: sizes for chunks in lazy for dim, sizes in chunks.items()} if lazy else None
+    if data.chunks is not None:
+        return dict(zip(data.dims, data.chunks, strict=True))
+    if data.ndim and is_lazily_indexed(data):
+        stored = storage_chunks(data)
+        return dict(zip(data.dims, stored or data.shape, strict=True))
+    return None
