@@ -119,6 +119,16 @@ def test_gcv_ends_in_no_local_minimum_of_200_planes() -> None:
     assert not above
 
 
+@pytest.mark.parametrize(("n", "noise"), [(60, 0.01), (60, 0.1)])
+def test_reml_finds_a_wave_that_the_knots_just_hold(n: int, noise: float) -> None:
+    """Its nearest minimum is a straight line, with everything else for noise."""
+    x = np.linspace(0, 1, n)
+    grid = xr.DataArray(np.zeros(n), {"x": x}, "x", "v")
+    wave = grid.spline.space(x=20).features[0].design(x) @ (-1.0) ** np.arange(20)
+    field = (grid + wave + noise * np.random.default_rng(0).standard_normal(n)).spline.fit(x=20)
+    assert float(((field.predict() - wave) ** 2).mean()) < noise**2
+
+
 def test_a_search_records_its_steps(caplog: pytest.LogCaptureFixture) -> None:
     data, _ = grid(0)
     with caplog.at_level(logging.INFO, logger="xspline"):

@@ -37,6 +37,7 @@ STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still let
 APART = 1.0  # in log λ: a start this near to a minimum leads there
 MAX_FACTORISATIONS = 81  # for a look at the score on a lattice within the bounds,
 MAX_SIDE, MIN_SIDE = 24, 3  # which has so many places along one λ
+SOFTER = 5.0, 10.0  # in log λ: below its usual start
 MAX_MINIMA = 3  # of these from which searches start
 
 
@@ -143,7 +144,9 @@ def choose(
             )
         near = NEAR if problem.operations < resources.costs.close_search_flops else CLOSE
         start, explored = problem.start()
-        minimum, factorisations = problem.search(start, ESTIMATED if problem.estimated else near)
+        near = ESTIMATED if problem.estimated else near
+        minimum, factorisations = problem.search(start, near)
+        minimum, more = problem.softer(minimum, near)
     except SingularSystemError as error:
         if method == "holders":
             raise
@@ -165,7 +168,7 @@ def choose(
         score=value,
         gradient=dict(zip(names, gradient.tolist(), strict=True)),
         at_bounds={name: str(side) for name, side, at in zip(names, sides, at_bound, strict=True) if at},
-        factorisations=factorisations + explored + (method == "holders"),
+        factorisations=factorisations + explored + more + (method == "holders"),
         factorisation=factorisation,
         converged=minimum.converged,
         error=dict(zip(names, errors, strict=False)),
@@ -292,6 +295,23 @@ class Problem:
         lowest = min(value for value, _ in ends)
         best = next(rho for value, rho in ends if value <= lowest + SLACK)
         return best, score.factorisations
+
+    def softer(self, minimum: State[Score], near: float) -> tuple[State[Score], int]:
+        """A lower minimum of REML than one on an upper bound, if there is one and a look is quick; factorisations.
+
+        Of waves that the knots just hold the likelihood has a second minimum: a straight line, and everything is noise.
+        """
+        stiff, looks = minimum.at_bound & (minimum.rho >= self.bounds.upper), 0
+        quick = self.operations < self.model.resources.costs.lattice_flops
+        if self.method == "reml" and not self.estimated and quick and stiff.any():
+            for looks, step in enumerate(SOFTER, 1):
+                rho = np.where(stiff, self.bounds.start - step, minimum.rho)
+                with suppress(SingularSystemError):
+                    value = self.score(rho, minimum.point.included).value
+                    if value is not None and value < (minimum.point.value or 0.0) - SLACK:
+                        softer, more = self.search(rho, near)
+                        return softer, looks + more
+        return minimum, looks
 
     def _starts(self, score: _Scores) -> Iterator[tuple[Array, Array]]:
         """What REML would choose, then the lowest places of a lattice within the bounds if that is quick.
