@@ -34,7 +34,7 @@ def test_bad_weights_are_named_by_their_place(product: xr.DataArray, bad: float)
     weights[3] = bad
     with pytest.raises(
         ValueError,
-        match=r"the weight of sst at .*lat=-12\.5.* is negative or NaN; weights are relative precisions",
+        match=r"the weight of sst at .*lat=-12\.5.* is negative, infinite or NaN; weights are relative precisions",
     ):
         product.spline.fit(BASES, weights=weights)
 

@@ -6,6 +6,8 @@ Merging", which docstrings call "the paper".
 
 from __future__ import annotations
 
+from types import ModuleType as _ModuleType
+
 from xspline import accessor as _accessor
 from xspline import synthetic as synthetic
 from xspline.execution import ClusterLostError as ClusterLostError
@@ -39,5 +41,11 @@ from xspline.spaces import Polynomial as Polynomial
 from xspline.spaces import Space as Space
 
 __version__ = "0.1.0"
+
+# What `help(xspline)` lists.
+__all__ = ["synthetic"]
+__all__ += sorted(
+    n for n, v in globals().items() if n[0] != "_" and n != "annotations" and type(v) is not _ModuleType
+)
 
 _accessor.register()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import difflib
+import inspect
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.labels.errors import check_tally, read_errors_name_labels, unknown_name
+from xspline.labels.errors import check_range, check_tally, read_errors_name_labels, unknown_name
 from xspline.labels.field import Field
 from xspline.labels.fit import Fit
 from xspline.labels.read import defaults
@@ -20,6 +22,7 @@ from xspline.labels.read.coordinates import coordinate_of, extent_of, in_memory
 from xspline.labels.read.observations import (
     Observations,
     check_data,
+    check_lengths,
     checked_weights,
     fitted_variables,
     holders_of,
@@ -28,6 +31,8 @@ from xspline.labels.read.targets import target_chunks
 from xspline.labels.statistics import Data, Part, Statistics, merge
 from xspline.solve import as_penalty, choice_for
 from xspline.spaces import Basis, Space, as_basis
+from xspline.spaces.basis import coordinate_in_errors
+from xspline.spaces.space import near_labels
 from xspline.sums import Sums
 
 
@@ -57,6 +62,9 @@ def fit(
         repeated observations. Dimensions that no coordinate spans are batch dimensions: one independent fit each.
         Without any basis, the axes X, Y, Z and T of the CF conventions get one each, by their number of labels
         (:func:`xspline.labels.read.defaults.bases_for`); :func:`plan` shows them.
+        Labels in other units (attribute ``units``) than those of a Space, or of the fit in later targets, are
+        converted, or refused where they measure something else; where one of both has no units, numbers are taken as
+        they are.
     penalty
         A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness`` or a sum of them; 0 means none. "reml", "gcv" and
         "holders" choose the strengths of a ``Roughness`` by that criterion; None is "reml" where there are B-splines.
@@ -229,12 +237,11 @@ def _read(
         )
     by_name = bases if isinstance(space, Space) else {**(space or {}), **bases}
     pooled = tuple(name for name, basis in by_name.items() if basis is None)
-    given: Space | dict[str, Basis] | None = {
-        str(n): as_basis(b) for n, b in by_name.items() if b is not None
-    }
-    given = space if isinstance(space, Space) else given or None
+    check_lengths(data)
     if isinstance(data, xr.DataArray):
         check_data(data)
+    _check_arguments(data, by_name)
+    given: Space | dict[str, Basis] | None = space if isinstance(space, Space) else _bases(by_name) or None
     extents: dict[str, tuple[float, float]] = {}
     if given is None:
         given, extents = defaults.bases_for(data, pooled)
@@ -250,6 +257,14 @@ def _read(
         unbound = {n: c for n, c in coordinates.items() if given[n].domain is None and c.ndim}
         for name, c in in_memory({n: c for n, c in unbound.items() if n not in extents}).items():
             extents[name] = extent_of(axes[name].to_float(c.values), axes[name], name)
+        near = {}
+        for name in unbound:
+            with coordinate_in_errors(name):
+                near[name] = near_labels(axes[name], given[name], extents[name])
+        # Labels that get an epoch are read again, now exactly.
+        for name, c in in_memory({n: unbound[n] for n, axis in near.items() if axis.epoch}).items():
+            axes[name] = near[name]
+            extents[name] = extent_of(near[name].to_float(c.values), near[name], name)
         agreed = Space(given, axes=axes, extents=extents)
     variables: Iterable[xr.DataArray] = [data] if isinstance(data, xr.DataArray) else []
     if isinstance(data, xr.Dataset):
@@ -265,6 +280,31 @@ def _read(
     ):  # the bases are defaults: what they do not span is batch
         defaults.warn_of_batch(observed[0].data, observed[0].arrangement.batch)
     return agreed, observed
+
+
+def _check_arguments(data: xr.DataArray | xr.Dataset, names: Iterable[Any]) -> None:
+    """Raise TypeError for a keyword that is no coordinate and the name of an argument of `fit`, or nearly one."""
+    known = {*data.coords, *data.dims, *(data.data_vars if isinstance(data, xr.Dataset) else ())}
+    arguments = [name for name in inspect.signature(fit).parameters if name not in ("data", "bases")]
+    for name in names:
+        close = [] if name in known else difflib.get_close_matches(str(name), arguments, n=1, cutoff=0.75)
+        if close:
+            mine = close[0] == name  # as plan(checkpoint=...)
+            hint = "fit takes it, this function does not" if mine else f"did you mean {close[0]}=?"
+            raise TypeError(
+                f"{name!r} is no argument here and no coordinate of the data; {hint}. Coordinates: "
+                f"{', '.join(map(str, data.coords)) or 'none'}"
+            )
+
+
+def _bases(by_name: Mapping[Any, Any]) -> dict[str, Basis]:
+    """Return the bases of a mapping; what is wrong with one is said with the name of its coordinate."""
+    bases = {}
+    for name, basis in by_name.items():
+        if basis is not None:
+            with coordinate_in_errors(str(name)):
+                bases[str(name)] = as_basis(basis)
+    return bases
 
 
 def _statistics(
@@ -329,6 +369,7 @@ def _part(
         return Part("", holder or "", by_name, provenance)
     for name, s in by_name.items():
         check_tally(s.tally, data[name], name)
+        check_range(s, name)
     return Part.of(by_name, holder, provenance)
 
 
@@ -360,7 +401,11 @@ def merge_models(
         There is no field, the fields live in different spaces, or one does not determine all its coefficients.
     """
     predictions = []  # the statistics of each field's own predictions at its observations
-    for field in fields:
+    for i, field in enumerate(fields):
+        if not isinstance(field, Field):
+            raise TypeError(
+                f"merge_models takes Fields, and item {i} is of type {type(field).__name__}; of statistics see xs.merge"
+            )
         computed = field.compute()
         origin = computed.statistics
         provenance = {"predictions of": [part.digest for part in origin.parts]}

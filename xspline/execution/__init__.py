@@ -3,6 +3,7 @@
 from xspline.execution.checkpoint import replacing as replacing
 from xspline.execution.dask_api import ClusterLostError as ClusterLostError
 from xspline.execution.dask_api import WorkerMemoryError as WorkerMemoryError
+from xspline.execution.dask_api import type_of_blocks as type_of_blocks
 from xspline.execution.device.gpu import Gpu as Gpu
 from xspline.execution.device.gpu import check_device as check_device
 from xspline.execution.device.gpu import has_gpu as has_gpu

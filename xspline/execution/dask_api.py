@@ -20,6 +20,7 @@ import dask.array as da
 import dask.base
 import numpy as np
 from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
+from dask.array.utils import meta_from_array
 
 from xspline.execution.limits import LIMITS
 from xspline.execution.source import retrying
@@ -31,6 +32,11 @@ BlockKeys = dict[tuple[int, ...], Key]
 
 
 # Graphs
+
+
+def type_of_blocks(array: da.Array) -> type:
+    """Return the type of the arrays that a Dask array is made of, as far as it knows."""
+    return type(meta_from_array(array))
 
 
 def new_name(what: str) -> str:

@@ -1,6 +1,6 @@
 """Which derivatives are requested, and how they combine into gradients and Laplacians, in the plane and on the sphere.
 
-With latitude φ and longitude λ in degrees, R the radius of the Earth and d = π/180:
+With latitude φ and longitude λ in degrees, R the radius of the Earth and d = π/180 (radians are converted):
 
     northward   ∂u/∂y = 1/(R d) ∂u/∂φ                   eastward   ∂u/∂x = 1/(R d cos φ) ∂u/∂λ
     ∇²u = 1/(R d)² [ ∂²u/∂φ² + 1/cos² φ ∂²u/∂λ² ] − tan φ/(R² d) ∂u/∂φ
@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 import numpy as np
 import xarray as xr
@@ -18,9 +19,11 @@ import xarray as xr
 from xspline.labels.errors import unknown_name
 from xspline.labels.evaluation import evaluate, history, per
 from xspline.labels.fit import Fit
+from xspline.labels.read.coordinates import units_of
 from xspline.labels.read.targets import Target
 from xspline.labels.uncertainty import Covariance
 from xspline.spaces import Space
+from xspline.spaces.units import are_one, converted, degrees_in
 
 #: Mean radius of the Earth in metres (IUGG R1).
 EARTH_RADIUS = 6_371_008.8
@@ -98,9 +101,9 @@ def gradient(
     orders = {name: checked_orders(fit.space, {name: 1}, {}) for name in names}
     first = {name: evaluate(fit, target, order, device, covariance) for name, order in orders.items()}
     if lat:
-        cos_phi = cos_lat(first[lon].coords[lat])
-        north = first[lat] / _METRES_PER_DEGREE
-        east = first[lon] / (cos_phi * _METRES_PER_DEGREE)
+        cos_phi = cos_lat(_degrees(fit.space, first[lon].coords[lat]))
+        north = _per_degree(fit.space, lat, first[lat], 1) / _METRES_PER_DEGREE
+        east = _per_degree(fit.space, lon, first[lon], 1) / (cos_phi * _METRES_PER_DEGREE)
         for name, metric, direction in ((lat, north, "northward"), (lon, east, "eastward")):
             plane = first[name]
             call = f"gradient(geometry='sphere'{', stderr=True' if covariance else ''})"
@@ -126,7 +129,7 @@ def laplacian(
             f"pass dims={[lat, lon]}"
         )
     units = {name: space.axis(name).units for name in names}
-    if not lat and len(set(units.values())) > 1:
+    if not lat and not all(are_one(a, b) and bool(a) == bool(b) for a, b in pairwise(units.values())):
         raise ValueError(
             f"a Laplacian adds second derivatives per {units}, which differ; choose dims= with one unit, "
             f"or geometry='sphere' for latitude and longitude"
@@ -141,10 +144,12 @@ def laplacian(
     second = {name: evaluate(fit, target, order, device) for name, order in orders.items()}
     example = second[names[0]]
     if lat:
-        first, latitude = evaluate(fit, target, {lat: 1}, device), example.coords[lat]
+        first = _per_degree(space, lat, evaluate(fit, target, {lat: 1}, device), 1)
+        north, east = (_per_degree(space, name, second[name], 2) for name in (lat, lon))
+        latitude = _degrees(space, example.coords[lat])
         cos_phi = cos_lat(latitude)
-        tan_phi_d_dlat = np.sin(np.deg2rad(latitude.astype(np.float64))) / cos_phi * first * np.deg2rad(1.0)
-        total = (second[lat] + second[lon] / cos_phi**2 - tan_phi_d_dlat) / _METRES_PER_DEGREE**2
+        tan_phi_d_dlat = np.sin(np.deg2rad(latitude)) / cos_phi * first * np.deg2rad(1.0)
+        total = (north + east / cos_phi**2 - tan_phi_d_dlat) / _METRES_PER_DEGREE**2
     else:
         total = functools.reduce(operator.add, second.values())
     attrs = {
@@ -163,6 +168,19 @@ def cos_lat(latitude: xr.DataArray) -> xr.DataArray:
     return xr.where(colatitude <= POLE, np.nan, np.sin(np.deg2rad(colatitude)))
 
 
+def _degrees(space: Space, latitude: xr.DataArray) -> xr.DataArray:
+    """Return labels of a latitude in degrees, which are those of their own units, else of the fitted ones."""
+    given = units_of(latitude) or space.axis(str(latitude.name)).units
+    degrees: xr.DataArray = converted(latitude.astype(np.float64), given, "degree")
+    return degrees
+
+
+def _per_degree(space: Space, name: str, derivative: xr.DataArray, order: int) -> xr.DataArray:
+    """Return a derivative along latitude or longitude per degree instead of per unit of the coordinate."""
+    degrees = degrees_in(space.axis(name).units) or np.nan
+    return derivative if degrees == 1 else derivative / degrees**order
+
+
 def _sphere_names(space: Space, names: tuple[str, ...], geometry: str) -> tuple[str, str]:
     """Return the names of latitude and longitude on the sphere; empty ones in the plane."""
     if geometry not in ("plane", "sphere"):
@@ -175,4 +193,11 @@ def _sphere_names(space: Space, names: tuple[str, ...], geometry: str) -> tuple[
             f"geometry='sphere' needs a latitude and a longitude among {list(names)}; give the coordinates "
             f"units degrees_north and degrees_east before the fit, or name them in dims="
         )
+    for role in ("latitude", "longitude"):
+        units = space.axis(roles[role]).units
+        if (degrees_in(units) or -1) < 0:
+            raise ValueError(
+                f"geometry='sphere' takes degrees, north and east, or radians, and {roles[role]!r} was fitted in "
+                f"{units!r}; convert its labels and its units before the fit, or use geometry='plane'"
+            )
     return roles["latitude"], roles["longitude"]

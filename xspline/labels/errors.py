@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from xspline.execution import WorkerMemoryError
 from xspline.solve.errors import warn
-from xspline.spaces import Space
-from xspline.sums import Tally
+from xspline.sums import Sums, Tally
+
+_EXTREME = 2.0**900  # of mean squares: values above 1e135 or below 1e-135, as rounding errors are counted too
 
 
 def unknown_name(name: str, kind: str, known: Iterable[Any], advice: str = "") -> ValueError:
@@ -52,50 +54,45 @@ def check_tally(tally: Tally, data: xr.DataArray, what: str) -> None:
         )
     if tally.bad_weight is not None:
         raise ValueError(
-            f"the weight of {what} at {place(data, tally.bad_weight)} is negative or NaN; weights are relative "
-            f"precisions (1/se**2), and zero leaves an observation out"
+            f"the weight of {what} at {place(data, tally.bad_weight)} is negative, infinite or NaN; weights are "
+            f"relative precisions (1/se**2), and zero leaves an observation out"
         )
 
 
-def warn_left_out(
-    tallies: Mapping[str, Tally], space: Space, labels: Mapping[str, xr.DataArray] | None
-) -> None:
-    """Warn of observations that were left out without anyone having said so.
+def check_range(sums: Sums, what: str) -> None:
+    """Raise ValueError where the squares of all values leave the range of float64; warn where those of some fits do.
 
-    Those are the ones whose labels are no labels, and those outside a domain that came from other data: a domain that
-    somebody wrote down is there to leave observations out.
-
-    Parameters
-    ----------
-    tallies : by variable.
-    space : where they are fitted.
-    labels : of the fitted coordinates.
+    Coefficients would be right, and all that rests on residuals (standard errors, the choice of a penalty) wrong.
     """
-    for name, tally in tallies.items():
-        if tally.unlabelled:
-            warn(
-                f"{name}: {tally.unlabelled} observations were left out because a label is NaN, NaT or infinite; drop "
-                "or mend them, to be sure which ones they are"
-            )
-    outside = max((tally.outside for tally in tallies.values()), default=0)
-    learned = {n: c for n, c in (labels or {}).items() if n in space.from_data and c.chunks is None}
-    for name, c in learned.items() if outside else ():
-        x, domain = space.to_float(name, c.values), space.features[space.names.index(name)].domain
-        lost = 0 if domain is None else int(np.sum((x < domain[0]) | (x > domain[1])))
-        if lost:
-            low, high = (space.axis(name).text(end) for end in domain or ())
-            warn(
-                f"{lost} of {c.size} labels of {name!r} lie outside its domain {low} to {high}, which came from other "
-                "data, and their observations were left out; agree on a domain that holds all of them, as in "
-                f"xs.BSpline(n, domain=(lo, hi)), or select the data first"
-            )
+    axes = tuple(range(len(sums.window)))
+    observed = np.broadcast_to(np.any(sums.moment != 0, axis=axes), sums.power.shape)
+    mean = sums.power / np.maximum(sums.count, 1)
+    wrong = observed & ~((mean > 1 / _EXTREME) & (mean < _EXTREME))
+    if not wrong.any():
+        return
+    size = "small" if (mean[wrong] < 1).any() else "large"
+    cause = f"the values of {what} are so {size} that their weighted squares leave the range of float64"
+    advice = "scale the data (or the weights) by a power of ten, and the field back"
+    if np.all(wrong | ~observed):
+        raise ValueError(f"{cause}; {advice}")
+    warn(f"{cause} in {int(wrong.sum())} of {wrong.size} fits, whose standard errors are wrong; {advice}")
 
 
 @contextmanager
 def read_errors_name_labels(data: Mapping[str, xr.DataArray]) -> Iterator[None]:
-    """Note on an error of a read, which keeps its type, the labels of that piece of the data and its store."""
+    """Note on an error of a read, which keeps its type, the labels of that piece of the data and its store.
+
+    A want of memory is said in one sentence with what to do.
+    """
     try:
         yield
+    except WorkerMemoryError:  # says so by itself
+        raise
+    except MemoryError as error:
+        raise MemoryError(
+            f"the sums of this fit need more memory than there is ({error}); use fewer coefficients, or smaller "
+            "chunks: xs.plan(...) says what they need"
+        ) from error
     except Exception as error:
         name, box = getattr(error, "read", ("", ()))
         if name in data:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from xspline.labels.uncertainty import Covariance
 from xspline.spaces import Space
 from xspline.sums import observed_cells
 
+_WORD = re.compile(r"[^\W\d]+|[°%]")
 _WORDS = {1: "derivative", 2: "second derivative", 3: "third derivative"}
 
 
@@ -190,7 +192,9 @@ def per(units: str, *denominators: tuple[str, int]) -> str:
     """
     if any(n and not unit for unit, n in denominators):
         return ""
-    below = [f"{unit}-{n}" for unit, n in denominators if unit != "1" and n]
+    # Of elapsed time "days since 2000-01-01" a derivative is per day; a product of units takes brackets.
+    plain = [(unit.partition(" since ")[0], n) for unit, n in denominators]
+    below = [f"{u if _WORD.fullmatch(u) else f'({u})'}-{n}" for u, n in plain if u != "1" and n]
     return " ".join([units, *below] if units and units != "1" else below)
 
 

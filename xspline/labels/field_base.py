@@ -19,7 +19,7 @@ from xspline.labels.report.text import sections, table
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.uncertainty import Covariance
 from xspline.solve import penalty_code, rounded
-from xspline.spaces import Space
+from xspline.spaces import Basis, Space
 
 SAMPLE = "sample"  # the dimension of draws
 _OF_FIELDS = "stderr derivative_stderr summary check cross_validate sample solution".split()  # not of draws
@@ -65,7 +65,7 @@ class FieldBase(files.Stored, Generic[Data]):
         """Coefficients with dimensions ``<coord>_basis`` (Greville points or names) and batch: DataArray or Dataset."""
         space = self.space
         labels: dict[Hashable, Any] = {
-            f"{c}_basis": f.labels() for c, f in zip(space.names, space.features, strict=True)
+            f"{name}_basis": space.coefficient_labels(name) for name in space.names
         }
 
         def labelled(fit: Fit) -> xr.DataArray:
@@ -239,8 +239,9 @@ class FieldBase(files.Stored, Generic[Data]):
         dims
             Coordinates to differentiate along; None takes every fitted one that is not time.
         geometry
-            "plane": per unit of each coordinate; "sphere": northward and eastward per metre on a sphere of radius
-            ``xs.EARTH_RADIUS``, NaN eastward, and for the Laplacian, within 0.001° (111 m) of a pole.
+            "plane": per unit of each coordinate; "sphere": latitude and longitude, in degrees or radians, northward and
+            eastward per metre on a sphere of radius ``xs.EARTH_RADIUS``, NaN eastward, and for the Laplacian, within
+            0.001° (111 m) of a pole.
         stderr
             True adds the standard error of each derivative: ``dsst_dlat_stderr``, …
 
@@ -299,6 +300,12 @@ class FieldBase(files.Stored, Generic[Data]):
 
         The constant goes with the polynomial if there is one, else with the Fourier series.
         """
+        for name, kind in terms.items():
+            if not isinstance(kind, type) or not issubclass(kind, Basis):
+                raise TypeError(
+                    f"select({name}={kind!r}) takes the class of a term, not its name and no basis: "
+                    f"select({name}=xs.Fourier)"
+                )
         return self._select({name: kind.__name__ for name, kind in terms.items()})
 
     def _select(self, terms: Mapping[str, str]) -> Self:

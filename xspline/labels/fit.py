@@ -125,6 +125,12 @@ class Fit:
 
     def select(self, terms: Mapping[str, str]) -> Fit:
         """Return the fit with the coefficients of all terms but the selected ones at zero."""
+        for name, kind in terms.items():
+            if (before := self.selected.get(name, kind)) != kind:
+                raise ValueError(
+                    f"{kind} of {name!r} was left out already, by select({name}=xs.{before}); select it from the field "
+                    "with all terms"
+                )
         keep = selection(self.space, terms, self.coefficients.ndim)
         return replace(self, coefficients=self.coefficients * keep, selected={**self.selected, **terms})
 

@@ -15,9 +15,11 @@ import xarray as xr
 
 from xspline import execution
 from xspline.labels import files
-from xspline.labels.errors import check_tally, read_errors_name_labels, unknown_name, warn_left_out
+from xspline.labels.errors import check_range, check_tally, read_errors_name_labels, unknown_name
+from xspline.labels.read.coordinates import warn_left_out
 from xspline.labels.read.observations import Variable
 from xspline.spaces import Space
+from xspline.spaces.units import are_one
 from xspline.sums import Sums, Tally
 
 if TYPE_CHECKING:
@@ -139,6 +141,7 @@ class Statistics(files.Stored, Generic[Data]):
             sums = {name: next(computed) for name in names}
             for name, s in sums.items():
                 check_tally(s.tally, self.pending[name], name)
+                check_range(s, name)
             parts.append(Part.of(sums, part.holder, part.provenance))
         computed_parts = replace(self, parts=tuple(parts), pending={})
         computed_parts.warn_left_out()
@@ -363,6 +366,14 @@ def _check_compatible(a: Statistics[Any], b: Statistics[Any]) -> None:
         raise ValueError(
             f"the two statistics hold different variables: {list(a.variables)} and {list(b.variables)}"
         )
+    for name in a.space.names:
+        mine, yours = a.space.axis(name).units, b.space.axis(name).units
+        if not are_one(mine, yours):
+            raise ValueError(
+                f"the labels of {name!r} were read as {mine!r} in one part and as {yours!r} in the other, in one space "
+                "whose definition names no units, so they do not fit together; compute them in a space that has units "
+                "(xs.space(data, ...)), which converts the labels of the other"
+            )
     for name, variable in a.variables.items():
         variable.check_matches(b.variables[name])
     a._check_computed()
@@ -399,7 +410,15 @@ def merge(statistics: Iterable[Statistics[Data]]) -> Statistics[Data]:
     >>> np.allclose(merged.solve(0.1).coefficients, xs.fit(data, space, penalty=0.1).coefficients)
     True
     """
+    if isinstance(statistics, Statistics):
+        raise TypeError("merge takes a list of Statistics, as in xs.merge([a, b]); one alone needs no merge")
     listed = list(statistics)
+    for i, other in enumerate(listed):
+        if not isinstance(other, Statistics):
+            raise TypeError(
+                f"merge takes Statistics, and item {i} is of type {type(other).__name__}; of data see xs.statistics, "
+                "of a field pass its .statistics, or merge models by xs.merge_models"
+            )
     if not listed:
         raise ValueError("merge needs at least one Statistics; the list is empty")
     first = listed[0]

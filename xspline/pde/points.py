@@ -15,6 +15,7 @@ import xarray as xr
 from xspline.labels.errors import unknown_name
 from xspline.labels.field_base import FieldBase
 from xspline.labels.read import targets
+from xspline.labels.read.coordinates import in_units_of
 from xspline.labels.read.observations import is_lazily_indexed
 from xspline.pde.symbols import Value
 
@@ -72,10 +73,12 @@ class Points:
         return bare(variable.derivative(self.labels, dict(value.orders), chunks=self.chunks))
 
     def coordinate(self, name: str) -> xr.DataArray:
-        """Return labels as numbers: seconds since 1970-01-01 of the calendar for times."""
-        axis = self.field.space.axis(name)
-        plain = bare(self.labels[name])
-        return xr.apply_ufunc(axis.to_float, plain, dask="parallelized", output_dtypes=[np.float64])
+        """Return labels as floats of the coordinate's axis."""
+        space = self.field.space
+        plain = bare(in_units_of(space, self.labels[name], name))
+        return xr.apply_ufunc(
+            space.axis(name).to_float, plain, dask="parallelized", output_dtypes=[np.float64]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,7 +249,8 @@ def _called(
         if coordinate not in points.labels:
             what = f"coordinate that the known {name!r} could be a function of:"
             raise unknown_name(argument, what, [*letters, *points.labels])
-        coordinates.append(points.coordinate(coordinate))
+        epoch = points.field.space.axis(coordinate).epoch
+        coordinates.append(points.coordinate(coordinate) + epoch if epoch else points.coordinate(coordinate))
 
     def broadcast(*x: np.ndarray) -> np.ndarray:
         values = np.asarray(function(**dict(zip(arguments, x, strict=True))), dtype=np.float64)
@@ -303,7 +307,7 @@ def _aligned(name: str, array: xr.DataArray, points: Points) -> xr.DataArray:
 def _fitted_indexer(name: str, labels: xr.DataArray, points: Points) -> slice | xr.Variable | None:
     """Return where the points' labels are among the array's; None if they are the same ones in the same order."""
     dim, space, wanted = str(labels.name), points.field.space, points.labels[str(labels.name)]
-    mine, requested = space.to_float(dim, labels.values), space.to_float(dim, wanted.values)
+    mine, requested = (space.to_float(dim, in_units_of(space, own, dim).values) for own in (labels, wanted))
     if wanted.dims == labels.dims and np.array_equal(mine, requested):
         return None
     # Where each label is among the array's; -1 where it is not, and anywhere for NaN: no field has a value there.

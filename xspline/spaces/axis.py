@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import cftime
@@ -16,6 +17,9 @@ from xspline.spaces.instants import STANDARD, Array, Floats
 KINDS = ("number", "time", "timedelta")
 ROLES = {"lat": "latitude", "lon": "longitude"} | {role: role for role in ("latitude", "longitude", "time")}
 FULL_CIRCLE = 360.0
+# Times are told apart this finely, as a share of a period and of 1/64 of a domain, or they get an epoch of their own:
+# in 2024 that is where a domain is shorter than 4.5 hours, or a period than 4 minutes.
+FINE, PARTS = 2.0**-30, 64
 
 
 @dataclass(frozen=True)
@@ -25,15 +29,18 @@ class Axis:
     Parameters
     ----------
     kind : {"number", "time", "timedelta"}
-        Times are seconds since 1970-01-01 of the calendar, timedeltas are seconds.
+        Times are seconds since the epoch, timedeltas are seconds.
     units : str
         Units of the float; always ``"s"`` for time and timedelta.
     calendar : str, optional
         Of a time. ``standard``, ``gregorian`` and ``proleptic_gregorian`` are one: ``"standard"``.
     wrap : float, optional
-        Labels this far apart are one place: 360 for a longitude.
+        Labels this far apart are one place: 360 for a longitude in degrees.
     role : {"", "latitude", "longitude", "time"}
         What the coordinate is, for the sphere and for the default directions of a gradient.
+    epoch : int
+        Of a time, whole seconds after 1970-01-01 of the calendar. A Space sets it (`near`), and no file holds it: it
+        follows from the domain.
     """
 
     kind: str = "number"
@@ -41,6 +48,7 @@ class Axis:
     calendar: str | None = None
     wrap: float | None = None
     role: str = ""
+    epoch: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -51,6 +59,22 @@ class Axis:
             object.__setattr__(self, "units", "s")
 
     # --- labels
+
+    def near(self, lo: float, hi: float, period: float = math.inf) -> Axis:
+        """The axis of times with an epoch near them, if seconds since 1970-01-01 would tell them apart too coarsely.
+
+        Parameters
+        ----------
+        lo, hi : float
+            Their range, as floats of this axis.
+        period : float
+            The shortest one of the basis, in seconds.
+        """
+        largest = max(abs(lo), abs(hi))
+        if self.kind != "time" or self.epoch or not math.isfinite(largest):
+            return self
+        fine = np.spacing(largest) <= FINE * min((hi - lo) / PARTS, period)
+        return self if fine else replace(self, epoch=math.floor(lo))
 
     def to_float(self, labels: Any) -> Floats:
         """Labels as float64 of the same shape: numbers, or seconds; missing labels are NaN.
@@ -75,7 +99,7 @@ class Axis:
         if array.size == 0:
             return np.zeros(array.shape)
         if array.dtype.kind == ("M" if self.kind == "time" else "m") and self.calendar in (STANDARD, None):
-            return instants.seconds_of_integers(array)
+            return instants.seconds_of_integers(array, self.epoch)
         if array.dtype.kind not in "OUSTM":
             wanted = "datetime64, cftime dates or ISO strings"
             if self.kind == "timedelta":
@@ -84,7 +108,7 @@ class Axis:
         # One by one: strings, objects, and datetime64 on another calendar (which is refused).
         labels = array if array.dtype.kind == "M" else array.astype(object)
         if self.kind == "time":
-            return instants.seconds_of_objects(labels, self.calendar or STANDARD)
+            return instants.seconds_of_objects(labels, self.calendar or STANDARD, self.epoch)
         lengths = [
             np.nan if label is None or str(label) == "NaT" else instants.seconds_of_duration(label, None)
             for label in labels.ravel()
@@ -104,12 +128,12 @@ class Axis:
         values = np.asarray(x, dtype=np.float64)
         if self.kind == "number":
             return values
-        return instants.labels_of_seconds(values, self.kind, self.calendar)
+        return instants.labels_of_seconds(values, self.kind, self.calendar, self.epoch)
 
     def text(self, x: float) -> str:
         """One label for messages and files: ISO instant, ``"…s"`` or number; reads back as `x` exactly."""
         if self.kind == "time":
-            return instants.text_of_seconds(float(x), self.calendar or STANDARD)
+            return instants.text_of_seconds(float(x), self.calendar or STANDARD, self.epoch)
         return repr(float(x)) + ("s" if self.kind == "timedelta" else "")
 
     # --- lengths
@@ -147,8 +171,9 @@ class Axis:
     # --- as data
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able; what has its default is left out."""
-        return {key: value for key, value in asdict(self).items() if value not in ("", None)}
+        """JSON-able; what has its default is left out, and the epoch."""
+        given = {key: value for key, value in asdict(self).items() if key != "epoch"}
+        return {key: value for key, value in given.items() if value not in ("", None)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Axis:

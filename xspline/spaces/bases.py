@@ -34,7 +34,8 @@ def as_basis(value: Any) -> Basis:
         return value
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return BSpline(int(value))
-    raise TypeError(f"expected a basis or an integer (the size of a cubic B-spline), got {value!r}")
+    kind = f", one of the class: write {value.__name__}(...)" if value in Basis.kinds.values() else ""
+    raise TypeError(f"expected a basis or an integer (the size of a cubic B-spline), got {value!r}{kind}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -139,7 +140,7 @@ class BSpline(Basis):
         if self.knots is not None:
             knots, domain = self._bound_knots(axis, period)
             return replace(self, knots=knots, domain=domain, period=length)
-        if period:
+        if period:  # from the epoch, which is 1970-01-01 unless that is too far away
             lo, hi = (0.0, period) if self.domain is None else range_of(axis, self.domain)
             _check_period(axis, lo, hi, period)
             domain = stored(axis, lo), stored(axis, hi)
@@ -246,7 +247,8 @@ class Fourier(Basis):
         A number in the coordinate's unit, or a length of time: ``"365.2425D"``, ``"year"`` (the mean year of
         the calendar), ``"day"``.
     domain : tuple, optional
-        Range of the integrals of a roughness penalty; one period from 0 by default. Values exist everywhere.
+        Range of the integrals of a roughness penalty; one period from 0 by default. Values exist everywhere. A period
+        below some four minutes takes the range of the data, since seconds from 1970 are too coarse for it.
 
     Raises
     ------
@@ -294,11 +296,14 @@ class Fourier(Basis):
 
     def _bind(self, axis: Axis, extent: Extent | None) -> Fourier:
         period = stored_duration(axis, axis.duration(self.period, "period"))
-        domain = None if self.domain is None else bound_domain(self, axis, None)
+        # An epoch follows from a domain.
+        has_domain = self.domain is not None or (axis.epoch and extent is not None)
+        domain = bound_domain(self, axis, extent) if has_domain else None
         return replace(self, period=period, domain=domain)
 
     def term(self, axis: Axis, with_constant: bool = True, suffix: str = "") -> Harmonics:
-        return Harmonics(axis.duration(self.period, "period"), self.harmonics, with_constant, suffix)
+        period = axis.duration(self.period, "period")
+        return Harmonics(period, self.harmonics, with_constant, suffix, math.fmod(axis.epoch, period))
 
     def integral_range(self, axis: Axis) -> Extent:
         if self.domain is None:

@@ -246,12 +246,13 @@ class Legendre(TermFunctions):
 
 @dataclass(frozen=True, eq=False)
 class Harmonics(TermFunctions):
-    """1, cos(2πx/P), sin(2πx/P), … cos(2πHx/P), sin(2πHx/P), phase zero at x = 0."""
+    """1, cos(2πx/P), sin(2πx/P), … cos(2πHx/P), sin(2πHx/P), phase zero at x = -start."""
 
     period: float
     harmonics: int
     with_constant: bool = True
     suffix: str = ""
+    start: float = 0.0
 
     @property
     def names(self) -> list[str]:
@@ -265,6 +266,8 @@ class Harmonics(TermFunctions):
     def values(self, x: Floats, order: int) -> Floats:
         # The remainder is exact; the phase of 1e9 s is as good as that of 1 s.
         turn = np.fmod(x, self.period) / self.period
+        if self.start:
+            turn += self.start / self.period
         turn -= np.rint(turn)
         out = np.full((len(self.names), x.size), float(order == 0))
         for k, (even, odd) in enumerate(

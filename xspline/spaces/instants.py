@@ -1,7 +1,8 @@
 """Seconds since 1970-01-01 of a calendar, from and to what people write: dates, strings, durations.
 
 Everything is rounded once, from an exact integer or fraction, so that one instant written in two ways
-(nanoseconds, microseconds, a string, a cftime date) is one float64.
+(nanoseconds, microseconds, a string, a cftime date) is one float64. Today's seconds since 1970 are rounded to
+2.4e-7; an epoch, whole seconds after 1970 that are subtracted as integers first, keeps what is finer.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ def is_duration(text: str) -> bool:
 # --- labels to seconds
 
 
-def seconds_of_integers(labels: Array) -> Floats:
-    """datetime64 or timedelta64 of any unit to float64 seconds; NaT to NaN."""
+def seconds_of_integers(labels: Array, epoch: int = 0) -> Floats:
+    """datetime64 or timedelta64 of any unit to float64 seconds since the epoch; NaT to NaN."""
     kind, (unit, _) = labels.dtype.kind, np.datetime_data(labels.dtype)
     if unit == "generic":
         unit = "s"
@@ -97,16 +98,16 @@ def seconds_of_integers(labels: Array) -> Floats:
     exact = labels.astype(f"{kind}8[{unit if factor > 1 else 's'}]")
     count = exact.astype(np.int64)
     whole = np.floor_divide(count, factor)
-    seconds = whole + (count - whole * factor) / float(factor)
+    seconds = (whole - epoch) + (count - whole * factor) / float(factor)
     return np.where(np.isnat(labels), np.nan, seconds)
 
 
-def seconds_of_object(label: Any, calendar: str) -> float:
-    """One date of any library, or an ISO string, to seconds since 1970-01-01 of `calendar`."""
+def seconds_of_object(label: Any, calendar: str, epoch: int = 0) -> float:
+    """One date of any library, or an ISO string, to seconds since the epoch, itself since 1970-01-01 of `calendar`."""
     if isinstance(label, str):
-        return _seconds_of_text(label, calendar)
+        return _seconds_of_text(label, calendar, epoch)
     if isinstance(label, cftime.datetime):
-        return float(seconds_of_objects(np.array([label]), calendar)[0])
+        return float(seconds_of_objects(np.array([label]), calendar, epoch)[0])
     if hasattr(label, "to_datetime64"):  # pandas, with its nanoseconds
         label = label.to_datetime64()
     if isinstance(label, datetime.datetime) and label.tzinfo is not None:
@@ -114,22 +115,22 @@ def seconds_of_object(label: Any, calendar: str) -> float:
     if isinstance(label, np.datetime64 | datetime.date):
         label = np.datetime64(label)
         _check_calendar(STANDARD, calendar, label)
-        return float(seconds_of_integers(np.asarray(label)))
+        return float(seconds_of_integers(np.asarray(label), epoch))
     if label is None or (isinstance(label, float) and np.isnan(label)):
         return np.nan
     raise TypeError(f"{label!r} is not an instant; pass datetime64, cftime dates or ISO strings")
 
 
-def seconds_of_objects(labels: Array, calendar: str) -> Floats:
+def seconds_of_objects(labels: Array, calendar: str, epoch: int = 0) -> Floats:
     """Dates and strings one by one to seconds; an array of cftime dates of one calendar in one call."""
     flat = labels.ravel()
     calendars = {label.calendar if isinstance(label, cftime.datetime) else None for label in flat}
     if len(calendars) == 1 and None not in calendars:
         _check_calendar(flat[0].calendar, calendar, flat[0])
         micro = cftime.date2num(flat, "microseconds since 1970-01-01", calendar=flat[0].calendar)
-        seconds = seconds_of_integers(np.asarray(micro, dtype=np.int64).view("M8[us]"))
+        seconds = seconds_of_integers(np.asarray(micro, dtype=np.int64).view("M8[us]"), epoch)
     else:
-        seconds = np.array([seconds_of_object(label, calendar) for label in flat], dtype=np.float64)
+        seconds = np.array([seconds_of_object(label, calendar, epoch) for label in flat], dtype=np.float64)
     return seconds.reshape(labels.shape)
 
 
@@ -141,8 +142,8 @@ def _check_calendar(given: str, wanted: str, label: Any) -> None:
         )
 
 
-def _seconds_of_text(text: str, calendar: str) -> float:
-    """An ISO string to seconds; what it leaves out is the first instant."""
+def _seconds_of_text(text: str, calendar: str, epoch: int) -> float:
+    """An ISO string to seconds since the epoch; what it leaves out is the first instant."""
     match = _INSTANT.fullmatch(text)
     if match is None:
         if text.strip() in ("NaT", "nan", ""):
@@ -166,7 +167,7 @@ def _seconds_of_text(text: str, calendar: str) -> float:
     except ValueError as error:
         raise ValueError(f"{text!r} is not a date of the {calendar} calendar: {error}") from None
     fraction = float(Fraction("0" + match[7])) if match[7] and len(match[7]) > 1 else 0.0
-    return days * DAY + hour * 3600 + minute * 60 + second + fraction
+    return days * DAY + hour * 3600 + minute * 60 + second - epoch + fraction
 
 
 # --- durations
@@ -201,16 +202,18 @@ _NANOSECOND_RANGE = float(2**63 // 10**9 - 1)
 _NANOSECOND_EXACT = 2.0**22
 
 
-def labels_of_seconds(x: Floats, kind: str, calendar: str | None) -> Array:
+def labels_of_seconds(x: Floats, kind: str, calendar: str | None, epoch: int = 0) -> Array:
     """Seconds to datetime64, timedelta64 or, of calendars other than the standard one, cftime dates.
 
     Parameters
     ----------
     x : Floats
-        Seconds, since 1970-01-01 for times; NaN is missing.
+        Seconds, since the epoch for times; NaN is missing.
     kind : {"time", "timedelta"}
     calendar : str or None
         Of times.
+    epoch : int
+        Seconds since 1970-01-01.
 
     Returns
     -------
@@ -218,14 +221,15 @@ def labels_of_seconds(x: Floats, kind: str, calendar: str | None) -> Array:
     """
     missing = np.isnan(x)
     if calendar not in (STANDARD, None):
-        micro, unit = np.where(missing, 0, _count(x, 10**6)), "microseconds since 1970-01-01"
+        micro, unit = np.where(missing, 0, _count(x, 10**6) + epoch * 10**6), "microseconds since 1970-01-01"
         return np.where(missing, np.array(None, dtype=object), cftime.num2date(micro, unit, calendar))
     letter, known = "M" if kind == "time" else "m", x[~missing]
-    if known.size and np.max(np.abs(known)) > _NANOSECOND_RANGE:
-        count, dtype = _count(x, 10**6), f"{letter}8[us]"
+    if known.size and np.max(np.abs(known + epoch)) > _NANOSECOND_RANGE:
+        count, dtype = _count(x, 10**6) + epoch * 10**6, f"{letter}8[us]"
     else:
         coarse = np.abs(np.nan_to_num(x)) >= _NANOSECOND_EXACT
         count = np.where(coarse, _count(x, 10**6) * 1000, _count(np.where(coarse, 0.0, x), 10**9))
+        count = count + epoch * 10**9
         dtype = f"{letter}8[ns]"
     return np.where(missing, np.array("NaT", dtype=dtype), count.astype(dtype))
 
@@ -238,8 +242,8 @@ def _count(x: Floats, per: int) -> Integers:
     return count
 
 
-def text_of_seconds(x: float, calendar: str) -> str:
-    """ISO instant that reads back as exactly x, with as few decimals as that takes."""
+def text_of_seconds(x: float, calendar: str, epoch: int = 0) -> str:
+    """ISO instant that reads back as exactly x since the epoch, with as few decimals as that takes."""
     if not np.isfinite(x):
         return "NaT"
     whole = int(np.floor(x))
@@ -251,6 +255,7 @@ def text_of_seconds(x: float, calendar: str) -> str:
         texts = (f"{part:.{decimals}f}" for decimals in (6, 9, 12, 18, 24))
         exact = (text for text in texts if text[0] == "0" and whole + float(text) == x)
         fraction = next(exact, f"{part:.24f}")[1:]
+    whole += epoch
     if calendar == STANDARD:
         return f"{np.datetime64(whole, 's')}{fraction}"
     days, rest = divmod(whole, DAY)

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.spaces import units
 from xspline.spaces.axis import Axis
 from xspline.spaces.bases import BSpline, Fourier, Polynomial, as_basis
 from xspline.spaces.basis import Basis, Extent, Union, coordinate_in_errors, range_of, stored
@@ -23,6 +24,7 @@ from xspline.spaces.features import Features, Floats, Global, frozen
 Bools: TypeAlias = NDArray[np.bool_]
 
 SCHEMA = 1
+COARSE = 1e-6  # of a period: an error of the phase that is seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +88,12 @@ class Space:
         for name, value in bases.items():
             with coordinate_in_errors(name):
                 basis = as_basis(value)
-                axis = (axes or {}).get(name) or _inferred(name, basis)
-            bound[name] = (axis, basis.bind(axis, (extents or {}).get(name), name=name))
-            if basis.needs_extent or name in from_data:
+                extent = (extents or {}).get(name)
+                axis = near_labels((axes or {}).get(name) or _inferred(name, basis), basis, extent)
+            basis_bound = basis.bind(axis, extent, name=name)
+            # The epoch is that of the bound basis alone, so that it is the same wherever the text of the Space is read.
+            bound[name] = (near_labels(replace(axis, epoch=0), basis_bound, None), basis_bound)
+            if basis.needs_extent or name in from_data or (axis.epoch and _ends(basis) is None):
                 learned.append(name)
         object.__setattr__(self, "axes", bound)
         object.__setattr__(self, "from_data", tuple(learned))
@@ -99,14 +104,18 @@ class Space:
     def described_by(self, axes: Mapping[str, Axis]) -> Space:
         """Return the same space with the units and roles of some data where its own axes say nothing.
 
-        Neither is part of the definitions, so the digest stays.
+        Neither is part of the definitions, so the digest stays. A latitude or longitude that says nothing is in
+        degrees, so that radians are converted.
         """
         described = {}
         for name, (axis, _) in self.axes.items():
             other = axes.get(name)
             if other is not None and other.kind == axis.kind:
-                units, role = axis.units or other.units, axis.role or other.role
-                axis = replace(axis, units=units, role=role, wrap=axis.wrap or other.wrap)
+                its = other.units
+                if axis.role in ("latitude", "longitude") and units.degrees_in(its) not in (None, 1):
+                    its = "degrees"
+                role = axis.role or other.role
+                axis = replace(axis, units=axis.units or its, role=role, wrap=axis.wrap or other.wrap)
             described[name] = axis
         bases: dict[str, Basis | int] = {name: basis for name, (_, basis) in self.axes.items()}
         return Space(bases, axes=described, from_data=self.from_data)
@@ -244,6 +253,7 @@ class Space:
         axis, basis = self._coordinate(name)
         with coordinate_in_errors(name):
             x = axis.to_float(labels)
+            check_resolution(axis, basis, x)
         # A Fourier basis alone takes labels as they are: its functions repeat by themselves.
         if axis.wrap is None or basis.domain is None or isinstance(basis, Fourier):
             return x
@@ -256,6 +266,12 @@ class Space:
         moved = np.where(np.abs(moved - hi) <= tolerance, hi, moved)
         at_start = (np.abs(moved - lo) <= tolerance) | (np.abs(moved - lo - axis.wrap) <= tolerance)
         return np.where(inside | ~np.isfinite(x), x, np.where(at_start, lo, moved))
+
+    def coefficient_labels(self, name: str) -> list[str] | Floats:
+        """Names of the functions of one coordinate, or their Greville points; of times in seconds since 1970-01-01."""
+        axis, basis = self._coordinate(name)
+        labels = basis.on(axis).labels()
+        return labels if isinstance(labels, list) else labels + axis.epoch
 
     def window(self, ranges: Sequence[tuple[float, float]]) -> tuple[tuple[int, int], ...]:
         """(start, length) per coordinate of the coefficients that the box of [lo, hi] ranges touches."""
@@ -301,7 +317,7 @@ class Space:
         )
         explicit = []  # axes that do not follow from name and basis, up to their units
         for name, (axis, basis) in self.axes.items():
-            if replace(_inferred(name, basis), units=axis.units) != axis:
+            if replace(_inferred(name, basis), units=axis.units, epoch=axis.epoch) != axis:
                 kept = {k: v for k, v in axis.to_dict().items() if axis.kind == "number" or k != "units"}
                 arguments = ", ".join(f"{key}={value!r}" for key, value in kept.items())
                 explicit.append(f"{json.dumps(name)}: xs.spaces.Axis({arguments})")
@@ -379,6 +395,38 @@ def _inferred(name: str, basis: Basis) -> Axis:
     if any(d is not None and not isinstance(d, int | float) for d in durations):
         return Axis("time", role="time")
     return Axis.infer(name, [0.0])
+
+
+def near_labels(axis: Axis, basis: Basis, extent: Extent | None) -> Axis:
+    """The axis with the epoch that a basis needs: from its domain or knots, else from the range of the data."""
+    ends = _ends(basis)
+    if axis.kind != "time" or (ends is None and extent is None):
+        return axis
+    lo, hi = extent or (0.0, 0.0) if ends is None else (float(axis.to_float(end)) for end in ends)
+    return axis.near(lo, hi, _shortest_period(axis, basis))
+
+
+def _ends(basis: Basis) -> tuple[Any, Any] | None:
+    """The ends of a basis as the user gave them, None where they follow from data or there are none."""
+    knots = next((term.knots for term in _terms(basis) if isinstance(term, BSpline) and term.knots), None)
+    return basis.domain or (knots and (knots[0], knots[-1]))
+
+
+def _shortest_period(axis: Axis, basis: Basis) -> float:
+    periods = [getattr(term, "period", None) for term in _terms(basis)]
+    return min((axis.duration(p, "period") for p in periods if p is not None), default=math.inf)
+
+
+def check_resolution(axis: Axis, basis: Basis, x: Floats) -> None:
+    """Raise ValueError where float64 does not tell times apart within the shortest period."""
+    period = _shortest_period(axis, basis) if axis.kind == "time" else math.inf
+    if period < 60 and x.size:  # within longer ones, float64 tells times of thousands of years apart
+        step = float(np.spacing(np.max(np.abs(np.nan_to_num(x)))))
+        if step > COARSE * period:
+            raise ValueError(
+                f"seconds since {axis.text(0.0)} tell these times apart by {step:.2g} s, too coarse for the period of "
+                f"{period:.3g} s; give the basis a domain near them, as in Fourier(2, period=..., domain=(start, end))"
+            )
 
 
 def _terms(basis: Basis) -> tuple[Basis, ...]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Hashable, Mapping
 
 import cftime
 import numpy as np
 import xarray as xr
 
-from xspline.spaces import Axis
+from xspline.labels.read.coordinates import units_of
+from xspline.spaces import Axis, units
+from xspline.spaces.axis import FULL_CIRCLE
 
 _LATITUDE_UNITS = {"degrees_north", "degree_north", "degrees_N", "degree_N", "degreesN", "degreeN"}
 _LONGITUDE_UNITS = {"degrees_east", "degree_east", "degrees_E", "degree_E", "degreesE", "degreeE"}
@@ -22,6 +25,7 @@ _STANDARD_NAMES = {
     **dict.fromkeys(("height_above_mean_sea_level", "geopotential_height", "model_level_number"), "Z"),
 }
 _VERTICAL = re.compile(r"(atmosphere|ocean)_\w+_coordinate\w*")  # CF conventions, appendix D
+_BOUNDS = re.compile(r"(.*)_(?:bnds|bounds|vertices)")
 _USUAL_NAMES = {
     **dict.fromkeys(("x", "xc", "rlon", "easting"), "X"),
     **dict.fromkeys(("y", "yc", "rlat", "northing"), "Y"),
@@ -33,14 +37,14 @@ _PRESSURE_UNITS = {"Pa", "hPa", "kPa", "mb", "mbar", "millibar", "millibars", "b
 
 def role_of(coordinate: xr.DataArray) -> str:
     """Return "latitude", "longitude" or "" from CF attributes, then from the name (CF conventions, section 4)."""
-    standard, units = coordinate.attrs.get("standard_name"), coordinate.attrs.get("units")
+    standard, given = coordinate.attrs.get("standard_name"), units_of(coordinate)
     if standard in ("latitude", "longitude"):
         return str(standard)
-    if units in _LATITUDE_UNITS:
+    if given in _LATITUDE_UNITS:
         return "latitude"
-    if units in _LONGITUDE_UNITS:
+    if given in _LONGITUDE_UNITS:
         return "longitude"
-    return Axis.infer(str(coordinate.name), 0.0).role if units in (None, "", "degrees", "degree") else ""
+    return Axis.infer(str(coordinate.name), 0.0).role if units.degrees_in(given) else ""
 
 
 def cf_axis(coordinate: xr.DataArray) -> tuple[str, int]:
@@ -83,6 +87,9 @@ def is_date(coordinate: xr.DataArray) -> bool:
 
 def axis_of(coordinate: xr.DataArray) -> Axis:
     """Return the :class:`~xspline.spaces.Axis` of a coordinate: its kind, calendar, units and CF role."""
+    dtype = getattr(coordinate.indexes.get(coordinate.name), "dtype", coordinate.dtype)
+    if not isinstance(dtype, np.dtype):
+        raise TypeError(_of_pandas(str(coordinate.name), str(dtype)))
     sample = _sample(coordinate)
     if coordinate.dtype.kind not in "iufbMmO":
         raise TypeError(
@@ -92,9 +99,35 @@ def axis_of(coordinate: xr.DataArray) -> Axis:
     axis = Axis.infer("", sample)
     if axis.kind != "number":
         return axis
-    role = role_of(coordinate)
-    units = str(coordinate.attrs.get("units", ""))
-    return Axis(units=units, wrap=360.0 if role == "longitude" else None, role=role)
+    role, given = role_of(coordinate), units_of(coordinate)
+    is_circle = role == "longitude" and units.degrees_in(given)
+    wrap = abs(units.converted(FULL_CIRCLE, "degree", given)) if is_circle else None
+    return Axis(units=given, wrap=wrap, role=role)
+
+
+def _of_pandas(name: str, dtype: str) -> str:
+    """Return what is wrong with labels of a type that only pandas has, and what to do."""
+    index = f"ds.indexes[{name!r}]"
+    what, labels = {
+        "datetime64": (
+            "times of a time zone (all are UTC here)",
+            f'{index}.tz_convert("UTC").tz_localize(None)',
+        ),
+        "period": ("periods, which are no instants", f"{index}.to_timestamp()"),
+        "interval": ("intervals; take their middles", f"{index}.mid"),
+    }.get(dtype.partition("[")[0], ("a type of pandas", f"ds[{name!r}].astype(float)"))
+    return f"coordinate {name!r} holds {what}, {dtype}: ds.assign_coords({name}={labels})"
+
+
+def auxiliary(named: Mapping[Hashable, xr.Variable]) -> set[Hashable]:
+    """Return the names of bounds of cells and of grid mappings: neither data nor coordinates (CF, sections 5.6, 7)."""
+    attributes = [{**v.encoding, **v.attrs} for v in named.values()]
+    names = {a[key] for a in attributes for key in ("bounds", "climatology") if key in a}
+    for text in (str(a["grid_mapping"]) for a in attributes if "grid_mapping" in a):  # "crs", or "crs: x y"
+        names |= {word.rstrip(":") for word in text.split() if word.endswith(":")} or {text}
+    names |= {name for name, v in named.items() if "grid_mapping_name" in v.attrs}
+    bounds = ((name, _BOUNDS.fullmatch(str(name))) for name in named)
+    return names | {name for name, match in bounds if match and match[1] in named}
 
 
 def _sample(coordinate: xr.DataArray) -> np.ndarray:

@@ -14,6 +14,9 @@ from xspline.kernels import Group, Layout
 from xspline.labels.errors import unknown_name
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Space
+from xspline.spaces.basis import coordinate_in_errors
+from xspline.spaces.units import are_one, converted
+from xspline.sums import Tally
 
 _ONE_GAP = 1.5  # labels close the circle when their widest gap is within this factor of the usual one
 _SMALL_GAP = 0.01  # or below this share of the circle,
@@ -48,6 +51,29 @@ def coordinate_of(
         )
     advice = f". A variable of a Dataset becomes a coordinate of the others by ds.set_coords([{name!r}])"
     raise unknown_name(name, "coordinate", [*data.coords, *data.dims], advice)
+
+
+def units_of(coordinate: xr.DataArray) -> str:
+    """Return the units that the attributes say; empty without any."""
+    return str(coordinate.attrs.get("units") or "")
+
+
+def in_units_of(space: Space, coordinate: xr.DataArray, name: str) -> xr.DataArray:
+    """Return a coordinate with its labels in the units of the space; as it is where one of both has no units.
+
+    Raises
+    ------
+    ValueError
+        The units measure different things, or are not known.
+    """
+    given, axis, domain = units_of(coordinate), space.axis(name), space.basis(name).domain
+    if axis.kind != "number" or are_one(given, axis.units):
+        return coordinate
+    with coordinate_in_errors(name):
+        labels = converted(coordinate.variable.data.astype(np.float64), given, axis.units)
+    for end in domain or ():  # which rounding errors of the conversion are not to cross
+        labels = np.where(abs(labels - end) <= 4 * np.spacing(abs(end)), end, labels)
+    return xr.DataArray(xr.Variable(coordinate.dims, labels), name=coordinate.name)
 
 
 # ---- ranges
@@ -171,9 +197,60 @@ def floats(
     span: tuple[Hashable, ...],
     sizes: Mapping[Hashable, int],
 ) -> Any:
-    """Return a coordinate as floats of its axis over its whole group: NumPy, or a lazy array where it is chunked."""
+    """Return a coordinate as floats of its axis over its whole group: NumPy, or a lazy array where it is chunked.
+
+    Raises
+    ------
+    ValueError
+        Its units measure something else, or another coordinate has another length along one of its dimensions.
+    """
+    for dim, n in coordinate.sizes.items():
+        if n != sizes[dim]:
+            raise ValueError(
+                f"coordinate {name!r} has {n} labels along {dim!r}, where others have {sizes[dim]}; coordinates that "
+                "share a dimension are points, one label of each for every point: pass as many of each, or name the "
+                "dimensions differently for a grid"
+            )
+    coordinate = in_units_of(space, coordinate, name)
     full = coordinate.variable.set_dims({dim: sizes[dim] for dim in span}).transpose(*span)
     if coordinate.chunks is None:
         return space.to_float(name, full.values)
     convert = functools.partial(space.to_float, name)
     return full.data.map_blocks(convert, dtype=float, meta=np.empty((0,) * full.ndim))
+
+
+def warn_left_out(
+    tallies: Mapping[str, Tally], space: Space, labels: Mapping[str, xr.DataArray] | None
+) -> None:
+    """Warn of observations that were left out without anyone having said so.
+
+    Those are the ones whose labels are no labels, and those outside a domain that came from other data: a domain that
+    somebody wrote down is there to leave observations out.
+
+    Parameters
+    ----------
+    tallies : by variable.
+    space : where they are fitted.
+    labels : of the fitted coordinates.
+    """
+    for name, tally in tallies.items():
+        if tally.unlabelled:
+            warn(
+                f"{name}: {tally.unlabelled} observations were left out because a label is NaN, NaT or infinite; drop "
+                "or mend them, to be sure which ones they are"
+            )
+    outside = max((tally.outside for tally in tallies.values()), default=0)
+    learned = {n: c for n, c in (labels or {}).items() if n in space.from_data and c.chunks is None}
+    for name, c in learned.items() if outside else ():
+        x, domain = (
+            space.to_float(name, in_units_of(space, c, name).values),
+            space.features[space.names.index(name)].domain,
+        )
+        lost = 0 if domain is None else int(np.sum((x < domain[0]) | (x > domain[1])))
+        if lost:
+            low, high = (space.axis(name).text(end) for end in domain or ())
+            warn(
+                f"{lost} of {c.size} labels of {name!r} lie outside its domain {low} to {high}, which came from other "
+                "data, and their observations were left out; agree on a domain that holds all of them, as in "
+                f"xs.BSpline(n, domain=(lo, hi)), or select the data first"
+            )

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from xspline.labels.read.cf import axis_of, cf_axis, is_date
+from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space, Union
@@ -126,10 +126,7 @@ def _coordinates(data: Data, pooled: set[Hashable]) -> dict[str, xr.DataArray]:
             raise ValueError(
                 f"the Dataset holds no numeric variable, so there is nothing to fit; it has {list(data.variables)}"
             )
-    # Bounds of cells are no coordinates (CF conventions, section 7).
-    keys = ("bounds", "climatology")
-    bounds = {where.get(key) for v in named.values() for where in (v.attrs, v.encoding) for key in keys}
-    bounds |= {name for name in named if _BOUNDS.fullmatch(str(name))}
+    bounds = auxiliary(named) | {name for name in named if _BOUNDS.fullmatch(str(name))}
     candidates = [_axes(v, pooled, bounds) for v in variables]
     loaded = in_memory({name: c for by_name in candidates for name, c in by_name.items()})
     choices = [{n: loaded[n] for n in by_name if _varies(loaded[n])} for by_name in candidates]

@@ -10,8 +10,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from xspline.execution import HolderCodes, Source
+from xspline.execution import HolderCodes, Source, type_of_blocks
 from xspline.labels.errors import label_text, place
+from xspline.labels.read.cf import auxiliary
 from xspline.labels.read.coordinates import Arrangement, arrange, floats
 from xspline.solve.errors import warn
 from xspline.spaces import Space
@@ -215,6 +216,15 @@ class Observations:
         )
 
 
+def check_lengths(data: xr.DataArray | xr.Dataset) -> None:
+    """Raise ValueError where the length of a dimension is not known before it is computed."""
+    if unknown := [str(dim) for dim, n in data.sizes.items() if not n >= 0]:
+        raise ValueError(
+            f"the length of {', '.join(unknown)} is not known, as a selection by a lazy condition leaves it; compute "
+            "it first, data.data.compute_chunk_sizes(), or select by a condition in memory"
+        )
+
+
 def check_data(data: xr.DataArray) -> None:
     """Raise TypeError unless the data are real numbers, ValueError if a dimension is there twice."""
     if twice := {d for d in data.dims if data.dims.count(d) > 1}:
@@ -222,25 +232,44 @@ def check_data(data: xr.DataArray) -> None:
             f"{data.name or 'the data'} has dimensions {data.dims}, of which {sorted(map(str, twice))} repeat; "
             "give each axis a name of its own"
         )
+    what = data.name or "the data"
+    if not isinstance(data.dtype, np.dtype):
+        raise TypeError(
+            f"{what} has the type {data.dtype} of pandas, whose missing values are not NaN; build it from "
+            "series.to_numpy(float, na_value=np.nan)"
+        )
+    blocks = type_of_blocks(data.data) if data.chunks is not None else type(data.variable._data)
+    if (kind := blocks.__module__.partition(".")[0]) in ("sparse", "pint"):
+        raise TypeError(
+            f"{what} is an array of {kind}; pass data.as_numpy(), with NaN where nothing was observed"
+        )
     if data.dtype.kind not in "iufb":
         parts = "fit its .real and .imag parts apart"
         hint = parts if data.dtype.kind == "c" else "convert it with .astype(float)"
-        raise TypeError(
-            f"{data.name or 'the data'} has dtype {data.dtype}, which is not a real number; {hint}"
-        )
+        raise TypeError(f"{what} has dtype {data.dtype}, which is not a real number; {hint}")
 
 
 def fitted_variables(dataset: xr.Dataset, dims: set[Hashable]) -> dict[str, xr.DataArray]:
     """Return the numeric variables that span the fitted dimensions; the others are named in a warning.
 
+    Bounds of cells and grid mappings (CF conventions) are not data: they are left out without a word.
+
     Raises
     ------
     ValueError
-        No variable spans them.
+        No variable spans them, or the names of two are one text.
     """
-    numeric = {str(n): v for n, v in dataset.data_vars.items() if v.dtype.kind in "iuf"}
-    fitted = {n: v for n, v in numeric.items() if dims <= set(v.dims)}
-    left_out = [f"{n} {v.dims}" for n, v in dataset.data_vars.items() if str(n) not in fitted]
+    silent = auxiliary(dataset.variables)
+    variables = {n: v for n, v in dataset.data_vars.items() if n not in silent}
+    fitted = {str(n): v for n, v in variables.items() if v.dtype.kind in "iufb" and dims <= set(v.dims)}
+    left_out = [f"{n} {v.dims}" for n, v in variables.items() if str(n) not in fitted]
+    if same := [repr(n) for n in variables if sum(str(n) == str(other) for other in variables) > 1]:
+        raise ValueError(
+            f"the variables {' and '.join(same)} have one name as text, and fields are named by text; rename one of "
+            "them: ds.rename({...})"
+        )
+    for variable in fitted.values():
+        check_data(variable)
     if not fitted:
         raise ValueError(
             f"no numeric variable spans {sorted(map(str, dims))}; the Dataset holds {', '.join(left_out) or 'none'}"
@@ -266,6 +295,11 @@ def checked_weights(weights: Any, data: xr.DataArray) -> xr.DataArray | None:
     if not isinstance(weights, xr.DataArray):
         raise TypeError(
             f"weights have to be a DataArray, which says what its dimensions are, not {type(weights).__name__}"
+        )
+    if weights.dtype.kind not in "iufb":
+        raise TypeError(
+            f"weights have dtype {weights.dtype}, and have to be real numbers, relative precisions (1/se**2); convert "
+            "them: .astype(float), or .real"
         )
     if extra := [d for d in weights.dims if d not in data.dims]:
         raise ValueError(f"weights span {extra}, but {data.name or 'the data'} has dimensions {data.dims}")

@@ -195,7 +195,8 @@ def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> t
             knots = np.asarray(coarse.knots)
             if coarse.periodic:  # a periodic basis takes the breakpoints of its period
                 knots = knots[coarse.degree : knots.size - coarse.degree]
-            labels = tuple(knots.tolist() if axis.kind == "number" else axis.to_label(knots))
+            exact = map(axis.text, knots) if axis.epoch else axis.to_label(knots)
+            labels = tuple(knots.tolist() if axis.kind == "number" else exact)
             period = basis.period if isinstance(basis, BSpline) else None
             bases[name] = BSpline(degree=coarse.degree, knots=labels, period=period)
             prolongations[j] = prolongation(fine, coarse)

@@ -117,7 +117,14 @@ def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
         return AxisSpectrum(
             vectors / np.sqrt(weights), np.zeros(len(mass)), nothing, nothing.T, log_mass, -log_mass
         )
-    values, vectors = linalg.eigh(rough, mass)
+    try:
+        values, vectors = linalg.eigh(rough, mass)
+    except linalg.LinAlgError as error:
+        name = space.names[j]
+        raise ValueError(
+            f"{name}: the functions of {space.basis(name)!r} are too nearly dependent in float64 to choose a "
+            "smoothing; use a lower degree (3 to 5 are usual), or pass a strength, as in penalty=xs.Roughness(1e-3)"
+        ) from error
     null = _nullity(space, j, order, values)
     values[:null], smooth = 0.0, vectors[:, :null]
     log_null = float(np.linalg.slogdet(smooth.T @ smooth)[1])

@@ -1,0 +1,328 @@
+"""What is said about input that cannot be meant: which argument or coordinate, what is wrong, what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pydoc
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import xspline as xs
+
+
+def line(n: int = 50, **labels: Any) -> xr.DataArray:
+    """sin over x."""
+    x = labels.get("x", np.linspace(0, 1, n))
+    return xr.DataArray(np.sin(np.arange(n) / 9), {"x": x}, "x", "u")
+
+
+def plane() -> xr.DataArray:
+    """A function of lat and lon."""
+    lat, lon = np.linspace(-20, 20, 21), np.linspace(0, 30, 31)
+    return xr.DataArray(
+        np.sin(lat / 9)[:, None] + np.cos(lon / 9), {"lat": lat, "lon": lon}, ("lat", "lon"), "sst"
+    )
+
+
+# --- select and merge
+
+
+@pytest.mark.parametrize("term", ["Fourier", xs.Fourier(1, "year"), None, 3])
+def test_select_takes_classes(term: Any) -> None:
+    time = np.datetime64("2000-01-01", "ns") + np.arange(900) * np.timedelta64(1, "D")
+    data = xr.DataArray(np.arange(900.0), {"time": time}, "time")
+    field = data.spline.fit(time=xs.Fourier(1, "year") + xs.Polynomial(1), penalty=1e-6)
+    with pytest.raises(
+        TypeError, match=r"select\(time=.*\) takes the class of a term.*: select\(time=xs\.Fourier\)"
+    ):
+        field.select(time=term)
+
+
+def test_select_of_another_class() -> None:
+    with pytest.raises(TypeError, match=r"select\(x=.*int.*\) takes the class of a term"):
+        line().spline.fit(x=10, penalty=1e-6).select(x=int)
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ([1, 2], r"merge takes Statistics, and item 0 is of type int; of data see xs\.statistics"),
+        (
+            "field",
+            r"item 0 is of type Field; .* of a field pass its \.statistics, or merge models by xs\.merge_models",
+        ),
+        ("data", r"item 1 is of type DataArray; of data see xs\.statistics"),
+        ("one", r"merge takes a list of Statistics, as in xs\.merge\(\[a, b\]\)"),
+    ],
+)
+def test_merge_takes_statistics(what: Any, message: str) -> None:
+    data = line()
+    statistics = data.spline.statistics(x=10)
+    given = {"field": [data.spline.fit(x=10, penalty=1e-6)], "data": [statistics, data], "one": statistics}
+    with pytest.raises(TypeError, match=message):
+        xs.merge(given[what] if isinstance(what, str) else what)
+
+
+@pytest.mark.parametrize("given", [[1], "statistics"])
+def test_merge_models_takes_fields(given: Any) -> None:
+    given = [line().spline.statistics(x=10)] if given == "statistics" else given
+    with pytest.raises(TypeError, match=r"merge_models takes Fields, and item 0 is of type (int|Statistics)"):
+        xs.merge_models(given)
+
+
+# --- labels and values of other libraries
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        (
+            pd.date_range("2000", periods=50, tz="US/Eastern"),
+            r"'x' holds times of a time zone.*tz_convert\(\"UTC\"\)",
+        ),
+        (pd.period_range("2000-01", periods=50, freq="M"), r"'x' holds periods, .*\.to_timestamp\(\)"),
+        (pd.interval_range(0, 50), r"'x' holds intervals; take their middles, .*ds\.indexes\['x'\]\.mid"),
+        (pd.CategoricalIndex(list("abcde") * 10), r"'x' .*(category|object|labels|label)"),
+    ],
+)
+def test_labels_that_only_pandas_has(index: pd.Index, message: str) -> None:
+    data = line(x=index)
+    with pytest.raises(TypeError, match=message):
+        data.spline.fit(x=10)
+
+
+def test_what_is_advised_for_labels_of_pandas_works() -> None:
+    for index in (pd.date_range("2000", periods=50, tz="US/Eastern"), pd.interval_range(0, 50)):
+        ds = line(x=index).to_dataset()
+        is_time = isinstance(index, pd.DatetimeIndex)
+        labels = ds.indexes["x"].tz_convert("UTC").tz_localize(None) if is_time else ds.indexes["x"].mid
+        assert ds.assign_coords(x=labels).u.spline.fit(x=10, penalty=1e-6).statistics.count == 50
+
+
+def test_nullable_numbers_of_pandas() -> None:
+    series = pd.Series([1.0, None, 2.0, 3.0, 4.0] * 10, dtype="Float64", index=pd.RangeIndex(50, name="x"))
+    data = xr.DataArray(series.array, {"x": np.arange(50.0)}, "x", "u")
+    if isinstance(data.dtype, np.dtype):
+        pytest.skip("this xarray turns them into numbers or objects by itself")
+    with pytest.raises(
+        TypeError, match=r"u has the type Float64 of pandas, .* series\.to_numpy\(float, na_value"
+    ):
+        data.spline.fit(x=10)
+    with pytest.raises(TypeError, match="u has the type Float64 of pandas"):
+        data.to_dataset().spline.fit(x=10)
+
+
+@pytest.mark.parametrize("chunks", [None, {"x": 10}])
+def test_sparse_arrays(chunks: dict[str, int] | None) -> None:
+    sparse = pytest.importorskip("sparse")
+    data = xr.DataArray(sparse.COO.from_numpy(np.eye(50)[0]), {"x": np.arange(50.0)}, "x", "u")
+    with pytest.raises(TypeError, match=r"u is an array of sparse; pass data\.as_numpy\(\)"):
+        (data.chunk(chunks) if chunks else data).spline.fit(x=10)
+
+
+def test_arrays_with_units_of_pint() -> None:
+    pint = pytest.importorskip("pint")
+    data = xr.DataArray(pint.Quantity(np.arange(50.0), "m"), {"x": np.arange(50.0)}, "x", "u")
+    with pytest.raises(TypeError, match=r"u is an array of pint; pass data\.as_numpy\(\)"):
+        data.spline.fit(x=10)
+
+
+@pytest.mark.parametrize("dataset", [False, True])
+def test_chunks_of_unknown_length(dataset: bool) -> None:
+    values = da.arange(60, chunks=20)
+    values = values[values >= 10].astype(float)
+    data = xr.DataArray(values, dims="x", name="u")
+    with pytest.raises(ValueError, match=r"length of .*is (not known|unknown), .*compute_chunk_sizes\(\)"):
+        (data.to_dataset() if dataset else data).spline.fit(x=10)
+
+
+# --- weights
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf])
+def test_infinite_weights(bad: float) -> None:
+    data = line()
+    weights = xr.ones_like(data)
+    weights[7] = bad
+    with pytest.raises(ValueError, match=r"weight of u at x=0\.14.* is negative, infinite or NaN"):
+        data.spline.fit(x=10, weights=weights)
+
+
+def test_weights_of_text() -> None:
+    data = line()
+    with pytest.raises(
+        TypeError, match=r"weights have dtype <U1, and have to be real numbers.*\.astype\(float\)"
+    ):
+        data.spline.fit(x=10, weights=xr.full_like(data, "1", dtype="<U1"))
+
+
+# --- targets
+
+
+@pytest.mark.parametrize("method", ["predict", "stderr", "gradient", "derivative"])
+def test_points_of_unequal_length(method: str) -> None:
+    field = plane().spline.fit(lat=8, lon=8, penalty=1e-6)
+    at = {"lat": xr.DataArray([0.0, 1.0, 2.0], dims="p"), "lon": xr.DataArray([1.0, 2.0, 3.0, 4.0], dims="p")}
+    orders = {"orders": {"lat": 1}} if method == "derivative" else {}
+    with pytest.raises(
+        ValueError, match=r"coordinate 'lat' has 3 labels along 'p', where others have 4; .*points"
+    ):
+        getattr(field, method)(at, **orders)
+
+
+def test_chunks_of_unknown_dimensions() -> None:
+    field = plane().spline.fit(lat=8, lon=8, penalty=1e-6)
+    with pytest.raises(ValueError, match=r"'foo'.*'lat'"):
+        field.predict(chunks={"foo": 3})
+    assert field.predict(chunks={"lat": 3}).chunks is not None
+
+
+# --- bases and arguments
+
+
+@pytest.mark.parametrize("basis", [10**12, xs.BSpline(spacing=1e-12)])
+def test_more_functions_than_any_memory_holds(basis: Any) -> None:
+    for call in (plane().spline.fit, plane().spline.statistics, plane().spline.space):
+        with pytest.raises(
+            ValueError, match=r"lat: .* functions along one coordinate, and 10,000,000 is the most"
+        ):
+            call(lat=basis)
+
+
+def test_a_product_of_more_functions_than_memory_holds() -> None:
+    with pytest.raises(
+        MemoryError, match=r"sums .* need more memory than there is \(.*\); use fewer coefficients"
+    ):
+        plane().spline.fit(lat=150_000, lon=150_000)
+
+
+def test_arguments_of_another_function() -> None:
+    with pytest.raises(
+        TypeError, match=r"'penalty' is no argument here .* fit takes it, this function does not"
+    ):
+        plane().spline.statistics(lat=8, penalty=1.0)
+
+
+@pytest.mark.parametrize("method", ["reml", "gcv"])
+def test_degrees_that_float64_does_not_carry(method: str) -> None:
+    data = line(500)
+    with pytest.raises(
+        ValueError, match=r"x: .*BSpline\(28, degree=20.* too nearly dependent .* use a lower degree"
+    ):
+        data.spline.fit(x=xs.BSpline(28, degree=20), penalty=method)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (
+            {"penalti": 0.1},
+            TypeError,
+            r"'penalti' is no argument here and no coordinate .* did you mean penalty=\?",
+        ),
+        ({"weigths": 3}, TypeError, "'weigths' is no argument .* did you mean weights="),
+        ({"solvr": "banded"}, TypeError, "'solvr' is no argument .* did you mean solver="),
+        ({"lat": 0}, ValueError, "lat: size=0 must be at least 1"),
+        ({"lat": 2}, ValueError, "lat: BSpline size 2 must be greater than its degree 3"),
+        ({"lat": 3.5}, TypeError, r"lat: expected a basis or an integer .*, got 3\.5"),
+        ({"lat": "8"}, TypeError, "lat: expected a basis or an integer .*, got '8'"),
+        (
+            {"lat": xs.Polynomial},
+            TypeError,
+            r"lat: expected a basis .* the class: write Polynomial\(\.\.\.\)",
+        ),
+    ],
+)
+def test_arguments_and_coordinates_are_named(arguments: dict[str, Any], error: type, message: str) -> None:
+    for call in (
+        plane().spline.fit,
+        plane().to_dataset().spline.fit,
+        plane().spline.statistics,
+        plane().spline.plan,
+    ):
+        with pytest.raises(error, match=message):
+            call(**arguments)
+
+
+def test_mappings_name_the_coordinate_too() -> None:
+    with pytest.raises(ValueError, match="lat: size=0 must be at least 1"):
+        plane().spline.fit({"lat": 0})
+    with pytest.raises(ValueError, match="lat: size=0 must be at least 1"):
+        xs.Space({"lat": 0})
+
+
+# --- Datasets that follow the CF conventions
+
+
+def conventional() -> xr.Dataset:
+    """A Dataset with a grid mapping, bounds and a climatology."""
+    data = plane().assign_attrs(grid_mapping="crs: lat lon", units="degC")
+    ds = data.expand_dims(time=pd.date_range("2000", periods=4)).to_dataset()
+    for name in ("lat", "lon", "time"):
+        step = np.timedelta64(12, "h") if name == "time" else 0.5
+        both = np.stack([ds[name].values - step, ds[name].values + step], axis=1)
+        ds[f"{name}_bnds"] = ((name, "nv"), both)
+        ds[name].attrs["bounds"] = f"{name}_bnds"
+    ds["crs"] = ((), np.int32(0), {"grid_mapping_name": "latitude_longitude"})
+    return ds
+
+
+@pytest.mark.parametrize("bases", [{}, {"lat": 8, "lon": 8}, {"lat": 8}, {"time": 4}])
+def test_conventional_datasets_fit_without_a_warning(bases: dict[str, int]) -> None:
+    field = conventional().spline.fit(bases or None, penalty=1e-6)
+    assert list(field.variables) == ["sst"]
+
+
+def test_what_is_no_bound_and_no_grid_mapping_is_still_named() -> None:
+    ds = conventional()
+    ds["note"], ds["upper_bounds"] = ((), "text"), ("lat", np.zeros(21))
+    with pytest.warns(
+        UserWarning, match=r"not fitted, because not numeric .*: note \(\), upper_bounds \('lat',\)"
+    ):
+        ds.spline.fit(lat=8, lon=8, penalty=1e-6)
+
+
+def test_true_and_false_are_alike_in_arrays_and_datasets() -> None:
+    ice = plane() > 0.5
+    alone = ice.spline.fit(lat=8, lon=8, penalty=1e-3).predict()
+    both = xr.Dataset({"sst": plane(), "ice": ice}).spline.fit(lat=8, lon=8, penalty=1e-3).predict()
+    np.testing.assert_array_equal(both.ice, alone)
+
+
+# --- help
+
+
+def test_help_lists_the_public_names() -> None:
+    page = io.StringIO()
+    with contextlib.redirect_stdout(page):
+        pydoc.doc(xs, output=page)
+    text = pydoc.plain(page.getvalue())
+    public = (
+        "fit",
+        "statistics",
+        "merge",
+        "Space",
+        "BSpline",
+        "Fourier",
+        "Field",
+        "open_field",
+        "EARTH_RADIUS",
+    )
+    missing = [
+        name
+        for name in public
+        if f" {name}(" not in text and f"class {name}" not in text and f" {name} =" not in text
+    ]
+    assert not missing and set(public) < set(xs.__all__)
+
+
+def test_every_public_name_is_listed() -> None:
+    rooms = {"accessor", "execution", "fitting", "kernels", "labels", "pde", "solve", "spaces", "sums"}
+    public = {name for name in vars(xs) if not name.startswith("_") and name not in {*rooms, "annotations"}}
+    assert set(xs.__all__) - {"__version__"} == public
