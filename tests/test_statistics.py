@@ -187,7 +187,7 @@ def test_damaged_later_and_foreign_files_are_refused(holders: list[xs.Statistics
         xs.open_statistics(tmp_path / "changed.nc")
     meta = json.loads(dataset.attrs["xspline"]) | {"schema": 99}
     dataset.assign_attrs(xspline=json.dumps(meta)).to_netcdf(tmp_path / "later.nc")
-    with pytest.raises(ValueError, match="schema version 99 and this xspline reads up to 2; upgrade"):
+    with pytest.raises(ValueError, match="schema version 99 and this xspline reads up to 3; upgrade"):
         xs.open_statistics(tmp_path / "later.nc")
     sst(months=2).to_netcdf(tmp_path / "foreign.nc")
     with pytest.raises(ValueError, match="not a file of xspline statistics"):

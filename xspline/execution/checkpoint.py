@@ -19,7 +19,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -206,22 +206,19 @@ def _check_seen(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path` that takes its place at the end; after an error what was there stays."""
+def replacing(path: Path, mode: str = "w") -> Iterator[Path]:
+    """Yield a path beside `path` that takes its place at the end; after an error what was there stays.
+
+    In mode "w-" a directory that is there is not replaced.
+    """
     tag = f"{uuid.uuid4().hex[:8]}-{path.name}"  # the end of the name stays: formats are told by it
     new, old = path.with_name(f".new-{tag}"), path.with_name(f".old-{tag}")
     try:
         yield new
-        if not path.is_dir():
+        if new.is_dir() and mode == "w":
+            _replace_directory(new, path, old)
+        else:
             new.replace(path)
-            return
-        path.rename(old)  # a directory cannot be replaced in one step
-        try:
-            new.replace(path)
-        except OSError:
-            old.rename(path)
-            raise
-        shutil.rmtree(old)
     finally:
         for _ in range(100):  # after an error threads of the writer may still add to a directory
             if not new.is_dir():
@@ -229,6 +226,23 @@ def replacing(path: Path) -> Iterator[Path]:
             shutil.rmtree(new, ignore_errors=True)
             time.sleep(0.01)
         new.unlink(missing_ok=True)
+
+
+def _replace_directory(new: Path, path: Path, old: Path) -> None:
+    """Give a directory the name of another, in two steps: between them a second writer may take the name."""
+    for left in reversed(range(100)):
+        with suppress(FileNotFoundError):  # the second writer has just moved it away
+            path.rename(old)
+        try:
+            new.replace(path)
+            break
+        except OSError:
+            if not path.exists() and old.exists():
+                old.rename(path)
+            if not left or not path.is_dir():
+                raise
+        finally:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 # What the sums are of: enough to tell other data, another space and other blocks, in words

@@ -283,4 +283,4 @@ class Field(FieldBase[Data]):
 
 def open_field(path: Any, **kwargs: Any) -> Field[Any] | Draws[Any]:
     """Open a field written by ``Field.to_zarr`` or ``to_netcdf``; parameters as for :func:`open_statistics`."""
-    return Field.from_dataset(files.open_dataset(path, **kwargs))
+    return files.read(path, Field.from_dataset, **kwargs)

@@ -361,7 +361,7 @@ class FieldBase(files.Stored, Generic[Data]):
         return f"fit({defaults.code(self.space)}, penalty={penalty_code(own)})"
 
     def to_dataset(self) -> xr.Dataset:
-        """Return coefficients, statistics and definitions as plain arrays and one JSON attribute (as in files)."""
+        """Return coefficients, statistics and definitions as arrays and one JSON attribute (in files: and a digest)."""
         if self.is_lazy:
             return self.compute().to_dataset()
         dataset, penalty = self.statistics.to_dataset(), self.request.penalty

@@ -253,7 +253,7 @@ class Statistics(files.Stored, Generic[Data]):
         return Field.from_statistics(self, penalty, solver, device)
 
     def to_dataset(self) -> xr.Dataset:
-        """Return everything as plain arrays and one JSON attribute (the form of the files)."""
+        """Return everything as arrays and one JSON attribute (in files: and a digest of both)."""
         self._check_computed()
         contents: dict[str, Any] = {}
         parts, variables = [], []
@@ -270,7 +270,9 @@ class Statistics(files.Stored, Generic[Data]):
             parts.append({**identity, "sums": described})
         for k, variable in enumerate(self.variables.values()):
             own = set(variable.batch_dims)
-            batch = {n: c for n, c in variable.batch.coords.items() if set(c.dims) <= own}
+            levels = variable.levels  # a MultiIndex is stored as the coordinates that it is made of
+            coords = variable.batch.coords.items()
+            batch = {n: c for n, c in coords if set(c.dims) <= own and str(n) not in levels}
             contents |= {
                 f"batch{k}__{n}": files.stored_coordinate(c, f"batch{k}__") for n, c in batch.items()
             }
@@ -278,7 +280,7 @@ class Statistics(files.Stored, Generic[Data]):
         fitted = {n: c for n, c in (self.fitted or {}).items() if c.dims in ((), (n,))}
         contents |= {f"fitted__{n}": files.stored_coordinate(c, "fitted__") for n, c in fitted.items()}
         meta = {
-            "schema": files.SCHEMA,
+            "schema": files.WITHOUT_DIGEST,
             "content": "statistics",
             "space": json.loads(self.space.to_json()),
             "parts": parts,
@@ -300,7 +302,7 @@ class Statistics(files.Stored, Generic[Data]):
         """
         meta = files.read_meta(dataset, "statistics")
         space = Space.from_json(json.dumps(meta["space"]))
-        parts = []
+        parts: list[Part] = []
         for described in meta["parts"]:
             sums = {}
             for name, stored in described["sums"].items():
@@ -311,6 +313,10 @@ class Statistics(files.Stored, Generic[Data]):
                 raise ValueError(
                     f"part {described['holder']!r} has digest {part.digest[:12]}, but the file says "
                     f"{described['digest'][:12]}: the file was changed or damaged; ask its holder for it again"
+                )
+            if part.digest in {p.digest for p in parts}:
+                raise ValueError(
+                    f"the file lists part {part.describe()} twice; it was changed after it was written"
                 )
             parts.append(part)
         variables = {}
@@ -354,9 +360,11 @@ def open_statistics(path: Any, **kwargs: Any) -> Statistics[Any]:
     Raises
     ------
     ValueError
-        The file is of another kind, of a later version, or its contents do not match their digests.
+        The file is of another kind or a later version, damaged, or its contents do not match their digests.
+    FileNotFoundError
+        There is none.
     """
-    return Statistics.from_dataset(files.open_dataset(path, **kwargs))
+    return files.read(path, Statistics.from_dataset, **kwargs)
 
 
 def _check_compatible(a: Statistics[Any], b: Statistics[Any]) -> None:

@@ -46,7 +46,7 @@ class TooLargeError(ValueError):
 def warn(message: str) -> None:
     """Warn at the line of code outside xspline that led here."""
     frame, level = sys._getframe(1), 2
-    ours = "xspline", "contextlib"  # which calls the functions that a context decorates
+    ours = "xspline", "contextlib", "functools"  # these call what a context decorates, a property remembers
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, FitWarning, stacklevel=level)

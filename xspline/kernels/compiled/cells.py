@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.kernels.layout import Floats, Integers
-from xspline.spaces.jit import compiled
+from xspline.spaces.jit import compiled, internal
 
 NEAR = 1e-6  # in cells: closer to a knot than this, rounding may have put a position into the wrong cell
 RUN_CELLS = 16  # cells whose sums wait for each other: they stay in the cache
@@ -20,7 +20,7 @@ TILE_ROWS = 64  # rows whose products of columns are alive at a time; a multiple
 # Positions and values of B-splines
 
 
-@compiled
+@internal
 def _wrapped(y: float, lo: float, hi: float) -> float:
     """A position on a circle; what lies inside stays bit for bit."""
     if lo <= y < hi:
@@ -68,7 +68,10 @@ def locate(
         if not z[i] == z[i]:
             cell[i], z[i] = -1, 0.0
             continue
-        c = min(np.searchsorted(edges, z[i], side="right") - 1, last)
+        c, end = 0, last + 1  # the last cell that begins at or before the position
+        while end - c > 1:
+            middle = (c + end) // 2
+            c, end = (middle, end) if edges[middle] <= z[i] else (c, middle)
         cell[i] = c
         z[i] = min(max(2.0 * ((z[i] - edges[c]) / (edges[c + 1] - edges[c])) - 1.0, -1.0), 1.0)
 
@@ -161,24 +164,26 @@ class CellPlan(NamedTuple):
     steps: Integers  # [axes] entries between neighbouring coefficients
 
 
-@compiled
+@internal
 def _columns(table: Floats, s: int, stop: int, given: bool, out: Floats) -> None:
     """Columns [L, TILE_ROWS] of one axis for the rows of a tile: as given, or P_l of the local coordinate."""
     count = stop - s
     if given:
         for k in range(out.shape[0]):
-            out[k, :count] = table[k, s:stop]
+            for t in range(count):
+                out[k, t] = table[k, s + t]
         return
     out[0, :] = 1.0
     if out.shape[0] > 1:
-        out[1, :count] = table[0, s:stop]
+        for t in range(count):
+            out[1, t] = table[0, s + t]
     for k in range(2, out.shape[0]):
         x, y, p, q = (2 * k - 1) / k, (k - 1) / k, out[k - 1], out[k - 2]
         for t in range(count):
             out[k, t] = x * out[1, t] * p[t] - y * q[t]
 
 
-@compiled
+@internal
 def _aligned(size: int) -> Floats:
     """Zeros at an address that is a multiple of 64: vectors do not straddle lines of the cache."""
     out = np.zeros(size + 8)
@@ -186,7 +191,7 @@ def _aligned(size: int) -> Floats:
     return out[skip : skip + size]
 
 
-@compiled
+@internal
 def _add_tile(outer: Floats, weight: Floats, inner: Floats, scaled: Floats, out: Floats) -> None:
     """out[k, :] += sum over t of outer[k, t] weight[t] inner[t, :], for eight rows of the tile at a time."""
     count, size, width = weight.size, outer.shape[0], out.shape[1]
@@ -206,7 +211,7 @@ def _add_tile(outer: Floats, weight: Floats, inner: Floats, scaled: Floats, out:
                 )  # fmt: skip
 
 
-@compiled
+@internal
 def _expand(inner: Floats, count: int, columns: Floats, out: Floats) -> None:
     """out[t, k, :] = columns[k, t] inner[t, :]: one more axis, before the others.
 
@@ -219,7 +224,7 @@ def _expand(inner: Floats, count: int, columns: Floats, out: Floats) -> None:
                 out[t, k, j] = x * inner[t, j]
 
 
-@compiled
+@internal
 def _tile(
     table: Floats, s: int, stop: int, plan: ColumnPlan, columns: Floats, inner: Floats, spare: Floats
 ) -> Floats:
@@ -239,14 +244,14 @@ def _tile(
     for axis in range(axes - 2, 0, -1):
         size, source = plan.size[axis], inner[: TILE_ROWS * width].reshape(TILE_ROWS, width)
         after -= size
-        out = spare[: TILE_ROWS * size * width].reshape(TILE_ROWS, size, width)
-        _expand(source, stop - s, columns[after : after + size], out)
+        expanded = spare[: TILE_ROWS * size * width].reshape(TILE_ROWS, size, width)
+        _expand(source, stop - s, columns[after : after + size], expanded)
         inner, spare = spare, inner
         width *= size
     return inner[: TILE_ROWS * width].reshape(TILE_ROWS, width)
 
 
-@compiled
+@internal
 def _combine(source: Floats, table: Floats, c: int, out: Floats) -> None:
     """out[:] += sum over k of table[k, c] source[k, :]; the table has a multiple of four rows."""
     for k in range(0, table.shape[0], 4):
@@ -257,14 +262,14 @@ def _combine(source: Floats, table: Floats, c: int, out: Floats) -> None:
             )
 
 
-@compiled
+@internal
 def _table(fold: FoldPlan, axis: int, cell: int) -> Floats:
     used, count = fold.used[axis], fold.wanted[axis]
     start = fold.start[axis] + fold.step[axis] * cell
     return fold.tables[start : start + used * count].reshape(used, count)
 
 
-@compiled
+@internal
 def _fold_first(sums: Floats, fold: FoldPlan, cell: int, away: int, out: Floats) -> None:
     """Turn the first axis of the sums of a cell, `away` from where its run begins, into rows of the run's sums."""
     table = _table(fold, 0, cell)
@@ -277,7 +282,7 @@ def _fold_first(sums: Floats, fold: FoldPlan, cell: int, away: int, out: Floats)
             _combine(sums, table, c, line)
 
 
-@compiled
+@internal
 def _fold_others(
     sums: Floats, fold: FoldPlan, cell: Integers, spare: Floats, other: Floats, row: Floats, out: Floats
 ) -> None:
@@ -304,7 +309,8 @@ def _fold_others(
         target, line = other[: after * count].reshape(after, count), row[:after]
         for c in range(count):
             if fold.plain[axis]:
-                line[:] = source[c]
+                for j in range(after):
+                    line[j] = source[c, j]
             else:
                 line[:] = 0.0
                 _combine(source, table, c, line)
@@ -319,7 +325,7 @@ def _fold_others(
         size = after * count
 
 
-@compiled
+@internal
 def _same_run(new: Integers, old: Integers, start: int, width: int) -> bool:
     """Whether a cell continues a run along the first axis: same others, near the last, run not too long."""
     for axis in range(1, new.size):
@@ -358,11 +364,12 @@ def add_cells(
     moment, pairs : [members, coefficients, 1] and [members, coefficients, offsets], to be added to.
     """
     rows, longest = table.shape[1], RUN_CELLS + cells.width
-    wide, narrow = int(np.prod(pair_fold.stored[1:])), int(np.prod(moment_fold.stored[1:]))
-    room = longest * pair_fold.entries
+    wide, narrow, count, room = 1, 1, columns.size[0], longest * pair_fold.entries
     for axis in range(1, columns.size.size):
+        wide, narrow = wide * pair_fold.stored[axis], narrow * moment_fold.stored[axis]
+        count += columns.size[axis]
         room *= max(pair_fold.used[axis], pair_fold.stored[axis], pair_fold.wanted[axis])
-    lines, scaled = np.zeros((columns.size.sum(), TILE_ROWS)), np.zeros((columns.size[0], TILE_ROWS))
+    lines, scaled = np.zeros((count, TILE_ROWS)), np.zeros((columns.size[0], TILE_ROWS))
     inner, extra = _aligned(TILE_ROWS * wide), _aligned(TILE_ROWS * wide)
     spare, other, row = _aligned(room), _aligned(room), _aligned(room)
     pair_sums = _aligned(weights.shape[0] * pair_fold.used[0] * wide)
@@ -371,7 +378,10 @@ def add_cells(
     moment_sums = moment_sums.reshape(errors.shape[0], moment_fold.used[0], narrow)
     pair_run = np.zeros((weights.shape[0], longest * pair_fold.entries, wide))
     moment_run = np.zeros((errors.shape[0], longest, narrow))
-    begin, cell = 0, np.searchsorted(cells.ends, first, side="right")
+    begin, cell, last = 0, 0, cells.ends.size
+    while cell < last:  # the first cell that ends behind the first row
+        middle = (cell + last) // 2
+        cell, last = (middle + 1, last) if cells.ends[middle] <= first else (cell, middle)
     start = cells.bases[cell, 0]
     while begin < rows:
         base, number, end = cells.bases[cell], cells.numbers[cell], min(cells.ends[cell] - first, rows)
@@ -393,7 +403,9 @@ def add_cells(
         cell += 1
         if begin < rows and _same_run(cells.bases[cell], base, start, cells.width):
             continue
-        at, length = (start - base[0]) * cells.steps[0] + np.sum(base * cells.steps), away + cells.width
+        at, length = start * cells.steps[0], away + cells.width
+        for axis in range(1, base.size):
+            at += base[axis] * cells.steps[axis]
         for r in range(errors.shape[0]):
             out = moment[r, at:].reshape(-1)
             _fold_others(moment_run[r, :length], moment_fold, number, spare, other, row, out)

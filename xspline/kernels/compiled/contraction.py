@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from xspline.kernels.layout import Floats, Integers
 from xspline.kernels.rows import LineSums, ProductRows, SortedRows
-from xspline.spaces.jit import compiled
+from xspline.spaces.jit import compiled, internal
 
 Values = NDArray[Any]  # float32 or float64, missing: NaN
 Four = tuple[Values, Values, Values, Values]
@@ -26,13 +26,13 @@ LINE_VALUES = 512  # values of a line that wait in the cache (4 KiB) for further
 # Sums over rows of one coefficient axis: four rows of a cell at a time, all sums of the cell in the cache
 
 
-@compiled
+@internal
 def _clear(total: Floats, width: int, columns: int) -> None:
     for q in range(width):
         total[q * COLUMNS : q * COLUMNS + columns] = 0.0
 
 
-@compiled
+@internal
 def _add_four(a: Floats, b: Floats, c: Floats, d: Floats, values: Floats, total: Floats) -> None:
     """total[q COLUMNS + r] += values[0, q] a[r] + ... + values[3, q] d[r]: four functions for each load of the rows."""
     q, width = 0, values.shape[1]
@@ -57,7 +57,7 @@ def _add_four(a: Floats, b: Floats, c: Floats, d: Floats, values: Floats, total:
         q += 1
 
 
-@compiled
+@internal
 def _add_one(a: Floats, values: Floats, total: Floats) -> None:
     """total[q COLUMNS + r] += values[q] a[r]."""
     for q in range(values.size):
@@ -103,7 +103,7 @@ def scatter(array: Floats, start: Integers, places: Integers, values: Floats, ou
 # Sums over values as they are stored
 
 
-@compiled
+@internal
 def _errors(
     rows: Four, reference: float, words: Integers, e: Floats, power: Floats, count: Integers, digest: Integers
 ) -> None:
@@ -122,7 +122,7 @@ def _errors(
         digest[r] += (w0 if k0 else zero) + (w1 if k1 else zero) + (w2 if k2 else zero) + (w3 if k3 else zero)
 
 
-@compiled
+@internal
 def _errors_of_one(
     a: Values, reference: float, word: int, e: Floats, power: Floats, count: Integers, digest: Integers
 ) -> None:
@@ -136,7 +136,7 @@ def _errors_of_one(
         digest[r] += word if known else zero
 
 
-@compiled
+@internal
 def _known(rows: Four, e: Floats) -> None:
     """1 where four rows have values, 0 where they are missing."""
     a, b, c, d = rows
@@ -199,7 +199,7 @@ def sweep(x: Values, column: int, rows: SortedRows, reference: float, moment: bo
 # Values at rows of one coefficient axis
 
 
-@compiled
+@internal
 def _sum_line(array: Floats, k: int, places: Integers, values: Floats, scratch: Floats, out: Values) -> None:
     """out[r] = sum over q of values[q] array[k + places[q], r]."""
     if places.size == 4:
@@ -263,7 +263,7 @@ def gather(array: Floats, start: Integers, places: Integers, values: Floats, out
 # Rows of several coefficient axes: products of the values of the axes
 
 
-@compiled
+@internal
 def _active(table: Floats, row: int, first: int, functions: int, pairs: bool, out: Floats) -> int:
     """Values of one row along one axis: its functions, or their products a-major; returns how many."""
     if not pairs:
@@ -279,7 +279,7 @@ def _active(table: Floats, row: int, first: int, functions: int, pairs: bool, ou
     return count
 
 
-@compiled
+@internal
 def _outer(table: Floats, row: int, functions: Integers, pairs: bool, scratch: Floats, out: Floats) -> int:
     """Products of the values of one row along all axes but the last, first axis outermost.
 
@@ -376,7 +376,7 @@ def gather_products(array: Floats, known: ProductRows, pairs: bool, out: Floats)
             out[p, i, 0] = total
 
 
-@compiled
+@internal
 def _fold(work: Floats, begin: int, values: Floats, count: int, size: int) -> int:
     """Sum over q of values[q] source[q, :], for a source [count, size] that begins in `work`.
 

@@ -65,6 +65,12 @@ class Variable:
                     "in the other; select the same members first"
                 )
 
+    @property
+    def levels(self) -> dict[str, list[str]]:
+        """The names of the coordinates that each MultiIndex over a batch dimension is made of."""
+        indexes = {str(dim): self.batch.indexes[dim] for dim in self.batch_dims if dim in self.batch.indexes}
+        return {dim: [*map(str, index.names)] for dim, index in indexes.items() if index.nlevels > 1}
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the values of the batch coordinates as plain data."""
         return {
@@ -73,6 +79,7 @@ class Variable:
             "spans": [[str(d) for d in span] for span in self.spans],
             "batch_dims": [str(d) for d in self.batch_dims],
             "batch_shape": list(self.batch_shape),
+            "levels": self.levels,
         }
 
     @classmethod
@@ -82,7 +89,7 @@ class Variable:
             **{key: described[key] for key in _TEXTS},
             dims=tuple(described["dims"]),
             spans=tuple(tuple(span) for span in described["spans"]),
-            batch=xr.Dataset(coords=batch),
+            batch=xr.Dataset(coords=batch).set_index(described.get("levels", {})),
             batch_dims=tuple(described["batch_dims"]),
             batch_shape=tuple(described["batch_shape"]),
         )

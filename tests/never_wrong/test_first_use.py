@@ -1,0 +1,123 @@
+"""The first fit on a machine: how long it takes, what it says, and that no cache can stop it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+SETUP = """
+import json, sys, time, warnings
+import numpy as np, xarray as xr, xspline as xs
+rng = np.random.default_rng(0)
+x, y = rng.uniform(0, 10, (2, 4000))
+points = xr.DataArray(np.sin(x) + np.cos(y), {"x": ("obs", x), "y": ("obs", y)}, "obs", "v")
+t, z = np.linspace(0, 10, 60), np.linspace(0, 10, 70)
+grid = xr.DataArray(np.sin(t)[:, None] + np.cos(z), {"x": t, "y": z}, ("x", "y"), "v")
+grid[20:30, 10:30] = np.nan
+"""
+FIT = """
+began, spent = time.perf_counter(), time.process_time()
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    field = DATA.spline.fit(x=12, y=12, penalty=1e-3)
+seconds = time.perf_counter() - began, time.process_time() - spent
+print(json.dumps({
+    "seconds": seconds,
+    "digest": field.coefficients.values.tobytes().hex()[:4000],
+    "warnings": [[w.category.__name__, str(w.message), w.filename] for w in caught],
+}))
+"""
+
+
+def first_fit(data: str, cache: Path, **environment: str) -> tuple[dict, str]:
+    """Fit in a new process; what it printed, and what went to stderr."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+    env = os.environ | dict.fromkeys(names, "1") | {"NUMBA_CACHE_DIR": str(cache)} | environment
+    code = SETUP + FIT.replace("DATA", data)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+class First(NamedTuple):
+    """A first fit of points, or of a grid, in an empty cache: the cache, the result and what was said."""
+
+    cache: Path
+    result: dict
+    said: str
+
+
+@pytest.fixture(scope="module")
+def points(tmp_path_factory: pytest.TempPathFactory) -> First:
+    cache = tmp_path_factory.mktemp("points")
+    return First(cache, *first_fit("points", cache))
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> First:
+    cache = tmp_path_factory.mktemp("grid")
+    return First(cache, *first_fit("grid", cache))
+
+
+def test_a_first_fit_takes_seconds(points: First, grid: First) -> None:
+    """Of the processor: other processes may take it away, and make it slower (a half more is allowed)."""
+    assert points.result["seconds"][1] <= 1.5 * 8
+    assert grid.result["seconds"][1] <= 1.5 * 5
+
+
+def test_what_takes_long_is_said_once_and_kept(points: First) -> None:
+    assert points.said.count("xspline compiles its loops at their first use") == 1
+    files = {file: file.stat().st_mtime_ns for file in points.cache.rglob("*.nb?")}
+    again, said = first_fit("points", points.cache)
+    assert again["digest"] == points.result["digest"]
+    assert said == ""
+    assert {file: file.stat().st_mtime_ns for file in points.cache.rglob("*.nb?")} == files
+    assert not points.result["warnings"] and not again["warnings"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "truncated index",
+        "truncated code",
+        "other code",
+        pytest.param("empty", marks=pytest.mark.slow),
+        pytest.param("garbage", marks=pytest.mark.slow),
+    ],
+)
+def test_a_damaged_cache_is_a_warning(grid: First, tmp_path: Path, damage: str) -> None:
+    for file in grid.cache.rglob("*.nb?"):
+        copy = tmp_path / file.relative_to(grid.cache)
+        copy.parent.mkdir(exist_ok=True, parents=True)
+        data = file.read_bytes()
+        hit = file.suffix == ".nbi" if damage == "truncated index" else file.suffix == ".nbc"
+        (other,) = grid.cache.rglob("cells.series*.nbc")
+        changes = {"empty": b"", "garbage": b"garbage" * 99, "other code": other.read_bytes()}
+        changed = changes.get(damage, data[: len(data) // 2])
+        copy.write_bytes(changed if hit and file.name.startswith("cells.locate") else data)
+    again, _ = first_fit("grid", tmp_path)
+    assert again["digest"] == grid.result["digest"]
+    ((category, message, filename),) = again["warnings"]
+    assert category == "RuntimeWarning" and filename == "<string>"
+    assert "a file of its cache is damaged" in message and "NUMBA_CACHE_DIR" in message
+    healed, _ = first_fit("grid", tmp_path)
+    assert not healed["warnings"]
+
+
+def test_a_full_disk_is_a_warning(grid: First, tmp_path: Path) -> None:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+    startup = tmp_path / "startup"
+    startup.mkdir()
+    (startup / "sitecustomize.py").write_text(limit)  # files of more than 2000 bytes fail, as on a full disk
+    path = os.pathsep.join([str(startup), str(Path(__file__).parents[2])])
+    again, _ = first_fit("grid", tmp_path / "cache", PYTHONPATH=path)
+    assert again["digest"] == grid.result["digest"]
+    ((category, message, filename),) = again["warnings"]
+    assert category == "RuntimeWarning" and filename == "<string>"
+    assert "File too large" in message and "Set NUMBA_CACHE_DIR" in message
