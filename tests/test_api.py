@@ -64,6 +64,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "device",
         "compute",
         "checkpoint",
+        "require_complete",
         "bases",
     ]
     assert list(inspect.signature(xs.statistics).parameters) == [
@@ -74,6 +75,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "device",
         "compute",
         "checkpoint",
+        "require_complete",
         "bases",
     ]
     assert list(inspect.signature(xs.Field.predict).parameters) == [

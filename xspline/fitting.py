@@ -16,7 +16,7 @@ from xspline import execution
 from xspline.labels.errors import check_range, check_tally, read_errors_name_labels, unknown_name
 from xspline.labels.field import Field
 from xspline.labels.fit import Fit
-from xspline.labels.read import defaults
+from xspline.labels.read import defaults, stores
 from xspline.labels.read.cf import axis_of
 from xspline.labels.read.coordinates import coordinate_of, extent_of, in_memory
 from xspline.labels.read.observations import (
@@ -47,6 +47,7 @@ def fit(
     device: str | None = None,
     compute: bool = True,
     checkpoint: Any = None,
+    require_complete: bool | None = None,
     **bases: Any,
 ) -> Field[Data]:
     """Fit a smooth, differentiable field through gridded or scattered data, in one pass (paper, section 3.1).
@@ -84,7 +85,16 @@ def fit(
         False returns a Field whose coefficients are still lazy.
     checkpoint
         Directory for partial sums, on a path that all workers see. An interrupted call that is made again takes them
-        from there, reads only the rest, and returns the same bits. Delete it when it is no longer needed.
+        from there, reads only the rest, and returns the same bits. A sum is named by all that it is computed from:
+        coordinates, weights and data in memory by their values, those in a Zarr store or a NetCDF file by name, size
+        and times (or tags) of its files, functions mapped over blocks by their code and what they refer to, but not by
+        what they read themselves. So calls with any data may share a directory, and changed data are computed again.
+        Where a part cannot be told (a task of ``dask.delayed`` that reads files, say), nothing is kept, with a
+        :class:`FitWarning`. Nothing is removed: delete the directory when it is no longer needed.
+    require_complete
+        True makes it an error when chunks of the data or weights were never written to their Zarr store, and so are
+        read as its fill value. None warns of that (:class:`FitWarning`) unless the same ones lack at all times, as
+        over land; False does not. ``summary()`` counts them in any case, up to 10,000 chunks.
 
     Returns
     -------
@@ -94,7 +104,7 @@ def fit(
     ------
     ValueError
         Names, labels or weights do not fit the data; a value is infinite; nothing is determined; the checkpoint is
-        of other data or of another space.
+        no directory, or of an earlier version; chunks are missing and required.
 
     Warns
     -----
@@ -113,7 +123,16 @@ def fit(
     1.0
     """
     agreed, observed = _read(data, space, bases, weights, holder, default_labels=True)
-    computed = _statistics(data, agreed, observed, holder, device, compute=compute, checkpoint=checkpoint)
+    computed = _statistics(
+        data,
+        agreed,
+        observed,
+        holder,
+        device,
+        compute=compute,
+        checkpoint=checkpoint,
+        complete=require_complete,
+    )
     return computed.solve(penalty, solver=solver, device=execution.present(device))
 
 
@@ -126,6 +145,7 @@ def statistics(
     device: str | None = None,
     compute: bool = True,
     checkpoint: Any = None,
+    require_complete: bool | None = None,
     **bases: Any,
 ) -> Statistics[Data]:
     """Compute the sufficient statistics of some data: G = ΦᵀWΦ, h = ΦᵀWy and sums (paper, equation 5).
@@ -147,7 +167,16 @@ def statistics(
     (('west',), 200)
     """
     agreed, observed = _read(data, space, bases, weights, holder, default_labels=False)
-    return _statistics(data, agreed, observed, holder, device, compute=compute, checkpoint=checkpoint)
+    return _statistics(
+        data,
+        agreed,
+        observed,
+        holder,
+        device,
+        compute=compute,
+        checkpoint=checkpoint,
+        complete=require_complete,
+    )
 
 
 def space(
@@ -316,6 +345,7 @@ def _statistics(
     *,
     compute: bool,
     checkpoint: Any,
+    complete: bool | None,
 ) -> Statistics[Data]:
     """Walk from observations to Statistics; all variables and holders are computed in one pass."""
     execution.check_device(device)
@@ -323,12 +353,15 @@ def _statistics(
         raise ValueError("a checkpoint is written and read while sums are computed; leave out compute=False")
     sources = [o.source(agreed) for o in observed]
     by_name = {o.name: o.data for o in observed}
+    unwritten = _unwritten(observed, complete)
     computed: list[
         Any
     ]  # for each variable its Sums, lazy or not; a mapping by holder where there are several
     if compute:
         with read_errors_name_labels(by_name):
-            computed = execution.sums(sources, agreed, device=device, checkpoint=checkpoint)
+            computed = execution.sums(
+                sources, agreed, device=device, checkpoint=checkpoint, stamp=stores.stamp
+            )
     else:
         computed = [execution.lazy_sums(source, agreed, device=device) for source in sources]
     holders = observed[0].holders
@@ -339,6 +372,8 @@ def _statistics(
         for code, name in enumerate(holders.names):
             sizes = {**data.sizes, holders.dim: int(np.count_nonzero(holders.holder_codes == code))}
             parts.append(_part(by_name, [sums[code] for sums in computed], name, sizes))
+    if unwritten:  # once, however many holders share the store
+        parts[0] = replace(parts[0], provenance={**parts[0].provenance, "unwritten": unwritten})
     result: Statistics[Data] = Statistics(
         agreed,
         tuple(parts),
@@ -351,6 +386,17 @@ def _statistics(
     if compute:
         result.warn_left_out()
     return result
+
+
+def _unwritten(observed: list[Observations], complete: bool | None) -> dict[str, str]:
+    """Return by variable what is to be told of chunks that the stores of values and weights lack."""
+    texts = {}
+    for o in observed:
+        weights = [] if o.weights is None else [(o.weights, f"the weights of {o.name}")]
+        told = [stores.check_complete(array, what, complete) for array, what in [(o.data, o.name), *weights]]
+        if any(told):
+            texts[o.name] = "; ".join(filter(None, told))
+    return texts
 
 
 def _part(
@@ -398,7 +444,8 @@ def merge_models(
     Raises
     ------
     ValueError
-        There is no field, the fields live in different spaces, or one does not determine all its coefficients.
+        There is no field, the fields live in different spaces, two carry the name of one holder, or one does not
+        determine all its coefficients.
     """
     predictions = []  # the statistics of each field's own predictions at its observations
     for i, field in enumerate(fields):

@@ -79,6 +79,9 @@ class Array:
         self.shape, self.dtype = array.shape, array.dtype
         self.reads: list[tuple[slice, ...]] = []
 
+    def __dask_tokenize__(self) -> object:
+        return self.array, self.chunks
+
     def read(self, slices: tuple[slice, ...]) -> np.ndarray:
         self.reads.append(slices)
         return self.array[slices]

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -39,7 +38,7 @@ from tests.execution.cases import (
 from tests.products import SEASONS, sst
 from xspline import execution
 from xspline.execution import LIMITS, HolderCodes, Source
-from xspline.execution.checkpoint import Checkpoint, batches, kept_level, load, replacing, save
+from xspline.execution.checkpoint import batches, kept_level, load, replacing, save
 from xspline.sums import HolderSums, Sums
 
 BIG = (60, 14, 12)
@@ -89,9 +88,7 @@ def test_same_bits_written_and_read_again(tmp_path: Path, form: str, what: str) 
     again = sources(form)[what]
     assert digests(sums([again], where, checkpoint=tmp_path / "c")) == expected
     if form == "regions":
-        assert len(again.values.reads) == 3, (
-            "the first, a middle and the last chunk tell whose sums these are"
-        )
+        assert not again.values.reads, "what is kept is not read again"
 
 
 def test_several_sources_and_files_that_are_missing(tmp_path: Path) -> None:
@@ -101,12 +98,11 @@ def test_several_sources_and_files_that_are_missing(tmp_path: Path) -> None:
     expected = digests(sums(both(), SPACE))
     assert digests(sums(both(), SPACE, checkpoint=tmp_path)) == expected
     files = sorted(tmp_path.glob("*.npz"))
-    assert {path.name[0] for path in files} == {"0", "1"}
     for path in files[1::2]:
         path.unlink()
     again = both()
     assert digests(sums(again, SPACE, checkpoint=tmp_path)) == expected
-    assert 3 < len(again[0].values.reads) < 3 + 48
+    assert 0 < len(again[0].values.reads) < 48
     assert sorted(tmp_path.glob("*.npz")) == files
 
 
@@ -123,19 +119,6 @@ def test_one_level_of_the_tree_is_kept_in_some_tens_of_files() -> None:
         assert [k for file in files for k in file] == list(range(n))
 
 
-class Dying(Array):
-    """A Reader whose reads interrupt the run after some of them."""
-
-    def __init__(self, array: np.ndarray, chunks: tuple[int, ...], after: int) -> None:
-        super().__init__(array, chunks)
-        self.after = after
-
-    def read(self, slices: tuple[slice, ...]) -> np.ndarray:
-        if len(self.reads) >= self.after:
-            raise KeyboardInterrupt("as if from the keyboard")
-        return super().read(slices)
-
-
 def test_after_an_interrupt_only_the_rest_is_read(tmp_path: Path) -> None:
     y = values(BIG)
 
@@ -144,38 +127,43 @@ def test_after_an_interrupt_only_the_rest_is_read(tmp_path: Path) -> None:
 
     whole = Array(y, (3, 7, 6))
     expected = digests(sums([source(whole)], SPACE))
-    dying = Dying(y, (3, 7, 6), after=20)
+    dying = Array(y, (3, 7, 6))
+
+    def read(slices: tuple[slice, ...]) -> np.ndarray:
+        if len(dying.reads) >= 20:
+            raise KeyboardInterrupt("as if from the keyboard")
+        return Array.read(dying, slices)
+
+    dying.read = read  # type: ignore[method-assign]
     with dask.config.set(scheduler="synchronous"):
         with pytest.raises(KeyboardInterrupt, match="keyboard"):
             sums([source(dying)], SPACE, checkpoint=tmp_path)
         kept = len(list(tmp_path.glob("*.npz")))
         rest = Array(y, (3, 7, 6))
         assert digests(sums([source(rest)], SPACE, checkpoint=tmp_path)) == expected
-    # Three chunks are read for the description; one file is of one region, of at least one read.
+    # One file is of one region, of at least one read.
     assert kept >= 5
-    assert len(rest.reads) <= 3 + len(whole.reads) - kept
+    assert len(rest.reads) <= len(whole.reads) - kept
     assert not list(tmp_path.glob(".new-*"))
 
 
 @pytest.mark.parametrize("form", ["blocks", "regions"])
-def test_other_data_another_space_other_blocks_are_refused(tmp_path: Path, form: str) -> None:
+def test_other_data_another_space_other_blocks_share_a_directory(tmp_path: Path, form: str) -> None:
     def source(y: np.ndarray, chunks: tuple[int, ...] = (3, 7, 6), shift: float = 0.0) -> Source:
         data = chunked(y, chunks) if form == "blocks" else Array(y, chunks)
         return Source(data, tuple(x + shift for x in positions(BIG)), (), GRID, "sst")
 
     y = values(BIG)
-    sums([source(y)], SPACE, checkpoint=tmp_path)
     other = xs.Space({**{n: b for n, (_, b) in SPACE.axes.items()}, "a": xs.BSpline(9, domain=(0.0, 1.0))})
-    with pytest.raises(ValueError, match=r"another space: a: BSpline\(8.* and BSpline\(9.*delete this one"):
-        sums([source(y)], other, checkpoint=tmp_path)
-    for wrong, what in (
-        (source(y + 1), "values"),
-        (source(y.astype("f4")), "type of sst .* is float64 there and float32 here"),
-        (source(y[:, :, ::-1], (6, 7, 6)), r"blocks|tree"),
-        (source(y, shift=1e-6), "coordinate a of sst"),
+    for given, where in (
+        (source(y), SPACE),
+        (source(y), other),
+        (source(y + 1), SPACE),
+        (source(y.astype("f4")), SPACE),
+        (source(y[:, :, ::-1], (6, 7, 6)), SPACE),
+        (source(y, shift=1e-6), SPACE),
     ):
-        with pytest.raises(ValueError, match=rf"of other data: the .*({what}).*Give another directory"):
-            sums([wrong], SPACE, checkpoint=tmp_path)
+        assert digests(sums([given], where, checkpoint=tmp_path)) == digests(sums([given], where))
 
 
 def test_a_damaged_file_is_named_and_computed_again_once_deleted(tmp_path: Path) -> None:
@@ -200,6 +188,9 @@ def test_sums_with_other_numbers_than_their_digest_are_refused(tmp_path: Path) -
     (tmp_path / "description.json").touch()
     save(tmp_path / "0.npz", (), result)
     assert load(tmp_path / "0.npz")[0].digest() == result.digest()
+    (tmp_path / "1.npz").write_bytes((tmp_path / "0.npz").read_bytes())
+    with pytest.raises(ValueError, match=r"1\.npz is damaged .*it was written as 0\.npz"):
+        load(tmp_path / "1.npz")
     with np.load(tmp_path / "0.npz") as file:
         arrays = dict(file)
     arrays["0_0_moment"] = arrays["0_0_moment"] * 2
@@ -237,7 +228,7 @@ def test_two_runs_at_once_give_the_same_bits(tmp_path: Path) -> None:
 
     class Waiting(Array):
         def read(self, slices: tuple[slice, ...]) -> np.ndarray:
-            if len(self.reads) == 3:  # as many are read before the tasks: for the description
+            if not self.reads:
                 gate.wait(timeout=60)
             return super().read(slices)
 
@@ -256,15 +247,6 @@ def test_a_run_that_ends_leaves_what_another_is_writing(tmp_path: Path) -> None:
         unfinished.write_bytes(b"half of it")
         sums([sources("regions")["grid"]], SPACE, checkpoint=tmp_path)
         assert unfinished.exists()
-
-
-def test_files_that_no_run_can_be_writing_are_removed(tmp_path: Path) -> None:
-    abandoned, recent = tmp_path / ".new-1-0-000.npz", tmp_path / ".new-2-0-000.npz"
-    for path, age in ((abandoned, 2 * SMALL.abandoned_seconds), (recent, 0.0)):
-        path.touch()
-        os.utime(path, (time.time() - age,) * 2)
-    Checkpoint.at(tmp_path).close()
-    assert [path.exists() for path in (abandoned, recent)] == [False, True]
 
 
 # A client that is killed
@@ -312,12 +294,12 @@ def test_a_client_that_is_killed_goes_on(
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     kept = len(list((tmp_path / "checkpoint").glob("*.npz")))
     assert kept > 0
-    assert json.loads((tmp_path / "checkpoint/description.json").read_text())["device"] is None
+    assert json.loads((tmp_path / "checkpoint/description.json").read_text())["schema"] == 2
 
     (tmp_path / "deadly").unlink()
     (tmp_path / "reads").unlink()
     coefficients = fit_with_checkpoint(str(tmp_path), chunks).fits["sst"].coefficients
     assert coefficients.tobytes() == np.asarray(expected).tobytes()
     reads = (tmp_path / "reads").read_text().split()
-    assert len(reads) <= 3 + 48 - kept
+    assert len(reads) <= 48 - kept
     assert len(list((tmp_path / "checkpoint").glob("*.npz"))) > kept

@@ -3,6 +3,8 @@
 from xspline.execution.checkpoint import replacing as replacing
 from xspline.execution.dask_api import ClusterLostError as ClusterLostError
 from xspline.execution.dask_api import WorkerMemoryError as WorkerMemoryError
+from xspline.execution.dask_api import stored_leaves as stored_leaves
+from xspline.execution.dask_api import stored_reads as stored_reads
 from xspline.execution.dask_api import type_of_blocks as type_of_blocks
 from xspline.execution.device.gpu import Gpu as Gpu
 from xspline.execution.device.gpu import check_device as check_device
@@ -12,6 +14,7 @@ from xspline.execution.device.gpu import resources as resources
 from xspline.execution.device.gpu import to_device as to_device
 from xspline.execution.evaluation import deferred as deferred
 from xspline.execution.evaluation import evaluate as evaluate
+from xspline.execution.identity import UnidentifiedError as UnidentifiedError
 from xspline.execution.limits import LIMITS as LIMITS
 from xspline.execution.limits import Limits as Limits
 from xspline.execution.planning import Plan as Plan

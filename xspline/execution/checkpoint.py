@@ -1,10 +1,11 @@
 """Partial sums in files, so that an interrupted accumulation goes on where it stopped, with the same bits.
 
-One level of the tree of merges is kept: its sums are written by the tasks that compute them, some to a file, and a
-file takes its name once it is complete. A later run with the same description takes what is there and computes the
-rest; all merges above are computed again, in the same order. Workers write, as they write the chunks of a Zarr store:
-sums do not pass through the client, and those of a client that dies are kept. So the directory has to be one that all
-see. Several runs may share it: they write the same bits, and none removes what another is writing.
+One level of the tree of merges is kept: its sums are written by the tasks that compute them, some to a file. A file is
+named by a digest of all that its sums are computed from (`Identities`), and takes its name once it is complete. So a
+run takes just those files that are of its own data, space and blocks, and computes the rest; all merges above are
+computed again, in the same order. Workers write, as they write the chunks of a Zarr store: sums do not pass through the
+client, and those of a client that dies are kept. So the directory has to be one that all see. Any runs may share it:
+those of the same data write the same bits under the same names, others other names, and none removes a file.
 """
 
 from __future__ import annotations
@@ -24,18 +25,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dask.base
 import numpy as np
 
-from xspline.execution.cuts import Cuts, cuts_of, steps_of
 from xspline.execution.dask_api import BlockKeys, Graph, Task, TaskRef, add_task, new_name
-from xspline.execution.device.gpu import to_host
+from xspline.execution.identity import Identities
 from xspline.execution.limits import LIMITS, Limits
-from xspline.execution.source import Source, cut, in_memory, is_dask, is_reader, retrying
-from xspline.spaces import Space
+from xspline.execution.source import retrying
+from xspline.solve.errors import warn
 from xspline.sums import HolderSums, Sums
 
-SCHEMA = 1
+SCHEMA = 2
 DESCRIPTION = "description.json"
 
 
@@ -46,7 +45,7 @@ class Checkpoint:
     Attributes
     ----------
     directory : absolute.
-    limits : how many files there are, and when an unfinished one is given up.
+    limits : how many files there are.
     """
 
     directory: Path
@@ -54,57 +53,58 @@ class Checkpoint:
 
     @classmethod
     def at(cls, path: Any, limits: Limits = LIMITS) -> Checkpoint:
-        """Raise ValueError unless the path is one of a file system."""
+        """Raise ValueError unless the path is one of a file system, and no file."""
         if not isinstance(path, str | os.PathLike) or "://" in str(path):
             raise ValueError(
                 f"checkpoint has to be a directory on a path that all workers see, not {path!r}; for example a "
                 "folder of a shared file system"
             )
-        return cls(Path(path).absolute(), limits)
+        directory = Path(path).absolute()
+        for place in (directory, *directory.parents):
+            if place.exists() and not place.is_dir():
+                raise ValueError(
+                    f"checkpoint has to be a directory, and {place} is a file; give the path of a directory, which "
+                    "is made if it does not exist"
+                )
+        return cls(directory, limits)
 
-    def open(self, description: dict[str, Any]) -> None:
-        """Say what the files are of, or check that those there are of the same.
+    def open(self) -> None:
+        """Make the directory, and say in it what its files are.
 
         Raises
         ------
         ValueError
-            They are partial sums of other data, of another space, or cut up otherwise.
+            Its files are of another version.
         """
-        file, here = self.directory / DESCRIPTION, json.loads(json.dumps(description))
-        if file.exists():
-            there = json.loads(file.read_text(encoding="utf-8"))
-            advice = "Give another directory, or delete this one to start again"
-            theirs, ours = (Space.from_json(d["space"]) for d in (there, here))
-            if theirs != ours:
-                raise ValueError(
-                    f"the checkpoint {self.directory} is of another space: {theirs.difference(ours)}. {advice}"
-                )
-            names = [name for name in {**there, **here} if name != "space"]
-            if differ := next((name for name in names if there.get(name) != here.get(name)), None):
-                raise ValueError(
-                    f"the checkpoint {self.directory} is of other data: {differ} is {there.get(differ)} there and "
-                    f"{here.get(differ)} here. {advice}"
-                )
-            return
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with replacing(file) as beside:
-            beside.write_text(json.dumps(here, indent=1, ensure_ascii=False), encoding="utf-8")
+        file = self.directory / DESCRIPTION
+        if not file.exists():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with replacing(file) as beside:
+                beside.write_text(json.dumps({"content": "checkpoint", "schema": SCHEMA}), encoding="utf-8")
+        try:
+            schema = json.loads(file.read_text(encoding="utf-8")).get("schema", 1)
+        except (ValueError, AttributeError):
+            schema = "unknown"
+        if schema != SCHEMA:
+            raise ValueError(
+                f"the checkpoint {self.directory} has schema version {schema} and this xspline writes {SCHEMA}, so its "
+                "sums cannot be used; give another directory, or delete this one to start again"
+            )
 
-    def close(self) -> None:
-        """Remove unfinished files that nobody has written to for so long that their run must have ended."""
-        oldest = time.time() - self.limits.abandoned_seconds
-        for path in self.directory.glob(".new-*"):
+    def add(self, graph: Graph, keys: BlockKeys, identities: Identities, label: str) -> BlockKeys:
+        """Add the tasks that keep the sums at `keys`, or take them from their files.
+
+        Sums of which it cannot be told what they are computed from are not kept; a warning says so.
+        """
+        out: BlockKeys = dict(keys)
+        reasons: list[str] = []
+        for indices in batches(list(keys), self.limits):
             try:
-                if path.stat().st_mtime < oldest:
-                    path.unlink()
-            except FileNotFoundError:  # finished, or removed by another run
+                own = "".join(identities.of(keys[index]).digest for index in indices)
+            except Exception as error:  # an UnidentifiedError, or whatever objects in the graph raise
+                reasons.append(str(error))
                 continue
-
-    def add(self, graph: Graph, keys: BlockKeys, number: int) -> BlockKeys:
-        """Add the tasks that keep the sums at `keys`, of the source of this number, or take them from their files."""
-        out: BlockKeys = {}
-        for i, indices in enumerate(batches(list(keys), self.limits)):
-            path = self.directory / f"{number}-{i:03d}.npz"
+            path = self.directory / f"{hashlib.sha256(own.encode()).hexdigest()[:40]}.npz"
             pauses = self.limits.retry_pauses
             if path.exists():
                 file = add_task(graph, "load", load, path, pauses)
@@ -115,6 +115,12 @@ class Checkpoint:
             for k, index in enumerate(indices):
                 out[index] = (name, *index)
                 graph[out[index]] = Task(out[index], operator.getitem, TaskRef(file), k)
+        if reasons:
+            warn(
+                f"the checkpoint {self.directory} keeps no sums of {label}, as nothing tells whether a later run "
+                f"has the same values: {reasons[0]}. They are read and computed in every run; to keep their sums, "
+                "write the values to a Zarr store or a NetCDF file first and open that"
+            )
         return out
 
 
@@ -140,6 +146,8 @@ def kept_level(blocks: Sequence[int], steps: Sequence[Sequence[int]], limits: Li
 def save(path: Path, pauses: Sequence[float], *parts: Sums | HolderSums) -> tuple[Sums | HolderSums, ...]:
     """Write sums to a file, which appears once it is complete, and return them."""
     _check_seen(path)
+    if path.exists():  # another run was faster: the same bits
+        return parts
     arrays: dict[str, Any] = {}
     meta = []
     for k, part in enumerate(parts):
@@ -150,7 +158,9 @@ def save(path: Path, pauses: Sequence[float], *parts: Sums | HolderSums) -> tupl
             arrays.update({f"{k}_{code}_{name}": array for name, array in named.items()})
             own.append({"code": code, "arrays": list(named), "meta": attributes, "digest": sums.digest()})
         meta.append({"shared": shared, "sums": own})
-    text = np.frombuffer(json.dumps({"schema": SCHEMA, "parts": meta}).encode(), dtype=np.uint8)
+    text = np.frombuffer(
+        json.dumps({"schema": SCHEMA, "name": path.stem, "parts": meta}).encode(), dtype=np.uint8
+    )
 
     def write() -> None:
         with replacing(path) as beside, beside.open("wb") as file:
@@ -183,7 +193,10 @@ def load(path: Path, pauses: Sequence[float] = LIMITS.retry_pauses) -> tuple[Sum
 def _read(path: Path) -> tuple[Sums | HolderSums, ...]:
     parts: list[Sums | HolderSums] = []
     with np.load(path, allow_pickle=False) as file:
-        for k, part in enumerate(json.loads(file["meta"].tobytes())["parts"]):
+        meta = json.loads(file["meta"].tobytes())
+        if meta["name"] != path.stem:
+            raise ValueError(f"it was written as {meta['name']}.npz")
+        for k, part in enumerate(meta["parts"]):
             by_code = {}
             for own in part["sums"]:
                 code, digest = own["code"], own["digest"]
@@ -243,66 +256,3 @@ def _replace_directory(new: Path, path: Path, old: Path) -> None:
                 raise
         finally:
             shutil.rmtree(old, ignore_errors=True)
-
-
-# What the sums are of: enough to tell other data, another space and other blocks, in words
-
-
-def description_of(
-    sources: Sequence[Source], space: Space, device: str | None, limits: Limits = LIMITS
-) -> dict[str, Any]:
-    """Return the version, the space and what the prepared, lazy `sources` are, as plain data with readable values.
-
-    Of the values three blocks are read: the first, one in the middle, the last.
-    """
-    from xspline import __version__
-
-    out: dict[str, Any] = {"version": __version__, "space": space.to_json(), "device": device}
-    for number, source in enumerate(sources):
-        cuts = cuts_of(source, limits)
-        coordinates = zip(space.names, source.coordinates, strict=True)
-        facts = {
-            "shape": " × ".join(map(str, source.shape)),
-            "type": str(source.dtype),
-            "blocks": f"{' × '.join(map(str, cuts.largest))} ({_digest(str(cuts.edges).encode())})",
-            "tree": str(steps_of(source, space, cuts, limits)),
-            **{f"coordinate {name}": _summary(array) for name, array in coordinates},
-            **{f"weight along {axes}": _summary(array) for axes, array in source.weights},
-        }
-        if source.holders is not None:
-            facts["holders"] = f"{source.holders.count}, {_summary(source.holders.codes)}"
-        facts["values"] = ", ".join(_samples(source, limits))
-        out.update({f"the {what} of {source.label} ({number})": value for what, value in facts.items()})
-    return out
-
-
-def _summary(array: Any) -> str:
-    """Return number, range and digest of what is in memory; of anything else its shape."""
-    if not in_memory(array):
-        return f"{' × '.join(map(str, array.shape))} values"
-    array = np.asarray(to_host(array))
-    ends = f" from {np.min(array):g} to {np.max(array):g}" if array.size else ""
-    return f"{array.size} values{ends} ({_digest(array.tobytes())})"
-
-
-def _samples(source: Source, limits: Limits) -> list[str]:
-    """Return the digests of three blocks, or of three chunks of a store."""
-    values, shape = source.values, source.shape
-    if 0 in shape or in_memory(values):
-        return []
-    chunks = [max(1, n) for n in values.chunks or (1,) * len(shape)] if is_reader(values) else ()
-    blocks = Cuts.in_steps(shape, chunks) if chunks else Cuts.of_chunks(values.chunks)
-    boxes = [
-        blocks.box(blocks.containing(place))
-        for place in zip(*([0, n // 2, n - 1] for n in shape), strict=True)
-    ]
-    if is_dask(values):
-        samples = dask.base.compute(*(values[box] for box in boxes))
-    else:
-        axes = tuple(range(len(shape)))
-        samples = tuple(cut(values, axes, box, limits.retry_pauses) for box in boxes)
-    return [_digest(np.ascontiguousarray(to_host(array)).tobytes()) for array in samples]
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:16]

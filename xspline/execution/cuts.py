@@ -17,7 +17,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from xspline.execution.dask_api import InputGraph, new_name
+from xspline.execution.dask_api import InputGraph, check_arrays, new_name
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader, nbytes
 from xspline.spaces import Features, Space
@@ -163,10 +163,16 @@ def prepare(source: Source, limits: Limits = LIMITS) -> Source:
 
     Anything chunked makes everything chunked: values and large auxiliary arrays become Dask arrays cut alike. Values
     in a store stay a Reader. The rest stays in memory. Nothing is computed or read.
+
+    Raises
+    ------
+    NotImplementedError
+        Dask's arrays are expressions.
     """
     lazy = [(axes, array) for axes, array in source.auxiliary if is_dask(array)]
     if not lazy and not is_dask(source.values):
         return source
+    check_arrays()
     values = source.values
     if is_reader(values):
         step = read_shape(source.shape, values.chunks, source.dtype.itemsize, limits.read_bytes)

@@ -19,8 +19,9 @@ from typing import Any
 import dask.array as da
 import dask.base
 import numpy as np
-from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
+from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, _execute_subgraph
 from dask.array.utils import meta_from_array
+from dask.blockwise import Blockwise
 
 from xspline.execution.limits import LIMITS
 from xspline.execution.source import retrying
@@ -42,6 +43,16 @@ def type_of_blocks(array: da.Array) -> type:
 def new_name(what: str) -> str:
     """Return a unique key prefix; dashboards show the part before the last dash."""
     return f"xspline-{what}-{uuid.uuid4().hex}"
+
+
+def check_arrays() -> None:
+    """Raise NotImplementedError where Dask's arrays are expressions, which have no graph until they are computed."""
+    if "_array_expr" in da.Array.__module__:
+        raise NotImplementedError(
+            "xspline does not support Dask's array expressions, which are experimental: set "
+            "dask.config.set({'array.query-planning': False}) before dask.array is first imported, or pass data in "
+            "memory or opened with chunks=None"
+        )
 
 
 def add_task(graph: Graph, what: str, function: Callable[..., Any], *args: Any) -> Key:
@@ -68,6 +79,48 @@ def needed(graph: Graph, keys: Iterable[Key]) -> Graph:
             out[key] = graph[key]
             stack.extend(getattr(graph[key], "dependencies", ()))
     return out
+
+
+def subgraph_of(task: GraphNode) -> tuple[Graph, Key, dict[Key, Any]] | None:
+    """Return the graph that a fused task runs, its result's key, and its inputs by key; None of any other task."""
+    if not isinstance(task, Task) or task.func is not _execute_subgraph:
+        return None
+    inner, out, names, *values = task.args
+    return dict(inner), out, dict(zip(names, values, strict=True))
+
+
+def stored_leaves(array: da.Array) -> list[Any]:
+    """Return the objects that an array was made from by `dask.array.from_array`, those in memory left out."""
+    layers = getattr(array.dask, "layers", {"": array.dask}).values()
+    single = (
+        next(iter(layer.values())) for layer in layers if type(layer) is not Blockwise and len(layer) == 1
+    )
+    values = (node.value if isinstance(node, DataNode) else node for node in single)
+    return [value for value in values if hasattr(value, "shape") and not isinstance(value, np.ndarray)]
+
+
+def stored_reads(array: da.Array) -> Iterator[tuple[Any, Any]]:
+    """Yield for each read of such an object the object and its index, which is None where it cannot be told."""
+
+    def reads(graph: Graph, outside: Callable[[Key], Any]) -> Iterator[tuple[Any, Any]]:
+        def value_of(node: Any) -> Any:
+            if isinstance(node, TaskRef | Alias):
+                key = node.key if isinstance(node, TaskRef) else node.target
+                return value_of(graph[key]) if key in graph else outside(key)
+            return node.value if isinstance(node, DataNode) else node
+
+        for node in graph.values():
+            inner = subgraph_of(node)
+            if inner is not None:
+                inputs = inner[2]
+                yield from reads(inner[0], lambda key, inputs=inputs: value_of(inputs.get(key)))  # type: ignore[misc]
+            elif isinstance(node, Task) and node.args:
+                value, *index = map(value_of, node.args)
+                if hasattr(value, "shape") and not isinstance(value, np.ndarray):
+                    yield value, index[0] if index else None
+
+    (optimised,) = dask.base.optimize(array)
+    yield from reads(dict(optimised.dask), lambda key: None)
 
 
 class EmbeddedTask:

@@ -13,7 +13,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from xspline.execution.cuts import Cuts, aligned
-from xspline.execution.dask_api import DataNode, Graph, Task, TaskRef, add_data, new_name
+from xspline.execution.dask_api import DataNode, Graph, Task, TaskRef, add_data, check_arrays, new_name
 from xspline.execution.device.gpu import check_device, to_device, to_host
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import axes_of_coordinates, cut, is_dask
@@ -66,6 +66,7 @@ def evaluate(
     cuts = Cuts.of_chunks(normalize_chunks(chunks, shape, dtype=float))
     request = Request(layout, space, orders, pairs, extrapolate, cuts, device)
     if lazy:
+        check_arrays()
         return _lazy_values(coefficients, coordinates, request, limits)
     check_device(device, here=True)
     return _values(coefficients, coordinates, request, shape)
@@ -78,6 +79,7 @@ def deferred(function: Callable[..., np.ndarray], parts: Sequence[Any], shape: t
     ----------
     parts : lazy values, or values.
     """
+    check_arrays()
     graph: Graph = {}
     refs = [TaskRef(p.key if isinstance(p, Delayed) else add_data(graph, "part", p)) for p in parts]
     name = new_name("solve")

@@ -42,8 +42,8 @@ class Limits:
     sampled_ranges : ranges on a circle whose windows are computed one by one; of more, the widest ones. Chosen.
     checkpoint_sums : the highest level of the tree with this many sums is kept in a checkpoint. Chosen.
     checkpoint_files : most files of one variable in a checkpoint. Chosen.
-    abandoned_seconds : age after which an unfinished file in a checkpoint belongs to no running process: one takes
-        seconds to write. Chosen.
+    counted_chunks : of a stored array whose names are listed in every fit, to count those that were never written.
+        Chosen: some tenths of a second on a disk, ten requests to an object store.
     retry_pauses : seconds before the second and the third try of a read. Chosen.
     kernel_bytes : that the kernels use beside a block: slabs in float64 and tables of features. "memory": measured
         peaks are 0.50 to 0.57 of what a plan says.
@@ -78,7 +78,7 @@ class Limits:
 
     checkpoint_sums: int = 16
     checkpoint_files: int = 64
-    abandoned_seconds: float = 3600.0
+    counted_chunks: int = 10_000
     retry_pauses: tuple[float, ...] = (0.1, 0.5)
 
     kernel_bytes: int = 24 * MB

@@ -20,7 +20,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
 
-from xspline.execution.checkpoint import Checkpoint, description_of, kept_level
+from xspline.execution.checkpoint import Checkpoint, kept_level
 from xspline.execution.cuts import (
     Cuts,
     cuts_of,
@@ -49,6 +49,7 @@ from xspline.execution.dask_api import (
     new_name,
 )
 from xspline.execution.device.gpu import check_device, loader, on_gpu_workers, settle
+from xspline.execution.identity import Identities, Stamp, no_stamp
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.planning import plan
 from xspline.execution.source import (
@@ -80,6 +81,7 @@ def sums(
     *,
     device: str | None = None,
     checkpoint: Any = None,
+    stamp: Stamp = no_stamp,
     limits: Limits = LIMITS,
 ) -> list[Any]:
     """Return the Sums of each source: those in memory at once, the others in one compute for all of them.
@@ -93,12 +95,13 @@ def sums(
     device : None (where the data are) or "cuda".
     checkpoint : directory that all workers see, for partial sums; those that are there are not computed again.
         Sources in memory are summed at once.
+    stamp : tells the version of stored arrays to the checkpoint.
     limits : sizes of regions, reads and merges.
 
     Raises
     ------
     ValueError
-        The checkpoint is of other data or of another space, or damaged.
+        The checkpoint is no directory, of another version, or damaged.
     WorkerMemoryError
         Workers were killed again and again.
     ClusterLostError
@@ -107,14 +110,14 @@ def sums(
     check_device(device, here=active_client() is None)
     lazy = [source for source in sources if source.is_lazy]
     directory = None if checkpoint is None else Checkpoint.at(checkpoint, limits)
-    computed = iter(_computed(lazy, space, device, directory, limits) if lazy else ())
+    computed = iter(_computed(lazy, space, device, directory, stamp, limits) if lazy else ())
     return [next(computed) if s.is_lazy else _sum_in_memory(s, space, device) for s in sources]
 
 
 def lazy_sums(source: Source, space: Space, *, device: str | None = None, limits: Limits = LIMITS) -> Delayed:
     """Return the Sums of `source`, or HolderSums, as a Delayed; building it computes and reads nothing."""
     check_device(device)
-    graph, (remaining,) = _build([source], space, device, None, limits)
+    graph, (remaining,) = _build([source], space, device, None, no_stamp, limits)
     key = remaining.keys[0]
     if len(remaining.keys) > 1:
         refs = map(TaskRef, remaining.keys)
@@ -134,9 +137,14 @@ def persist(values: Sequence[Any]) -> list[Any]:
 
 
 def _computed(
-    sources: Sequence[Source], space: Space, device: str | None, checkpoint: Checkpoint | None, limits: Limits
+    sources: Sequence[Source],
+    space: Space,
+    device: str | None,
+    checkpoint: Checkpoint | None,
+    stamp: Stamp,
+    limits: Limits,
 ) -> list[Any]:
-    graph, all_remaining = _build(sources, space, device, checkpoint, limits)
+    graph, all_remaining = _build(sources, space, device, checkpoint, stamp, limits)
     keys = [key for remaining in all_remaining for key in remaining.keys]
     client = active_client()
     try:
@@ -151,8 +159,6 @@ def _computed(
                 values = compute([Delayed(key, layers, layer="fetch") for key in own])
     except WorkerMemoryError as error:
         raise WorkerMemoryError(f"{error}\n{plan(sources[0], space, limits=limits)}") from error
-    if checkpoint is not None:
-        checkpoint.close()
     fetched = iter(values)
     return [
         _assemble(space.frame, remaining.counts, *(next(fetched) for _ in remaining.keys))
@@ -172,20 +178,25 @@ class RemainingKeys:
 
 
 def _build(
-    sources: Sequence[Source], space: Space, device: str | None, checkpoint: Checkpoint | None, limits: Limits
+    sources: Sequence[Source],
+    space: Space,
+    device: str | None,
+    checkpoint: Checkpoint | None,
+    stamp: Stamp,
+    limits: Limits,
 ) -> tuple[Graph, list[RemainingKeys]]:
-    """Return a graph, and what it leaves of each source. Without a checkpoint it reads nothing."""
+    """Return a graph, and what it leaves of each source. It reads no values."""
     prepared = [prepare(source, limits) for source in sources]
     if checkpoint is not None:
-        checkpoint.open(description_of(prepared, space, device, limits))
+        checkpoint.open()
     inputs = InputGraph.of(
         [source.values for source in prepared if is_dask(source.values)],
         [array for source in prepared for _, array in source.auxiliary if is_dask(array)],
         limits.retry_pauses,
     )
+    identities = Identities(inputs.graph, stamp)
     return inputs.graph, [
-        _add_source(inputs, source, space, device, checkpoint, number, limits)
-        for number, source in enumerate(prepared)
+        _add_source(inputs, source, space, device, checkpoint, identities, limits) for source in prepared
     ]
 
 
@@ -195,7 +206,7 @@ def _add_source(
     space: Space,
     device: str | None,
     checkpoint: Checkpoint | None,
-    number: int,
+    identities: Identities,
     limits: Limits,
 ) -> RemainingKeys:
     """Add the tasks of one prepared source and return the keys of its Sums."""
@@ -250,7 +261,7 @@ def _add_source(
         keys = _add_tree(graph, keys, steps, recipe)
     else:
         kept = kept_level(cuts.blocks, steps, limits)
-        keys = checkpoint.add(graph, _add_tree(graph, keys, steps[:kept], recipe), number)
+        keys = checkpoint.add(graph, _add_tree(graph, keys, steps[:kept], recipe), identities, source.label)
         keys = _add_tree(graph, keys, steps[kept:], recipe)
     # The blocks of batch members, the first batch axis outermost.
     batch = source.layout.batch_axes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -196,7 +197,7 @@ def read_noted(label: str, box: Slices) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        bounds = tuple((s.start, s.stop) for s in box)
+        bounds = tuple((s.start, s.stop) for s in getattr(error, "chunk", box))
         error.read = (label, bounds)  # type: ignore[attr-defined]  # for those who know labels; it is pickled too
         error.add_note(f"while reading {label}[{', '.join(f'{a}:{b}' for a, b in bounds)}]")
         raise
@@ -207,7 +208,30 @@ def cut(
 ) -> Any:
     """Return the part of `array`, over the data axes `axes`, that lies in the box `slices` of the data."""
     box = tuple(slices[a] for a in axes)
-    return retrying(array.read, box, pauses=pauses) if is_reader(array) else array[(*box, ...)]
+    if not is_reader(array):
+        return array[(*box, ...)]
+    try:
+        return retrying(array.read, box, pauses=pauses)
+    except (ConnectionError, TimeoutError, *PERMANENT):
+        raise
+    except Exception:  # damaged
+        chunks = list(_chunks_in(box, array.chunks))
+        for chunk in chunks if len(chunks) > 1 else ():  # which of them it is
+            try:
+                array.read(chunk)
+            except Exception as error:
+                error.chunk = chunk  # type: ignore[attr-defined]  # for the note
+                raise
+        raise
+
+
+def _chunks_in(box: Slices, chunks: Sequence[int] | None) -> Iterator[Slices]:
+    """Return the parts of a box that lie in one storage chunk each; itself where these are not known."""
+    steps = zip(box, chunks or [s.stop + 1 for s in box], strict=True)
+    bounds = [[s.start, *range((s.start // n + 1) * n, s.stop, n), s.stop] for s, n in steps]
+    return (
+        tuple(slice(*pair) for pair in ends) for ends in itertools.product(*map(itertools.pairwise, bounds))
+    )
 
 
 # Rows of several holders

@@ -176,6 +176,9 @@ class Fit:
         attrs = {"penalty": repr(self.penalty), "solver": solver}
         if sums.tally.outside:
             attrs["outside"] = f"{sums.tally.outside} observations outside the domain were left out"
+        told = (part.provenance.get("unwritten", {}).get(self.name) for part in self.statistics.parts)
+        if unwritten := list(filter(None, told)):
+            attrs["unwritten"] = "; ".join(unwritten)
         if strengths := self.strengths:
             along = {"penalised": xr.Variable("penalised", list(strengths))}
             named = {"long_name": "strength of the roughness penalty"}

@@ -50,6 +50,11 @@ class Part:
         """Return ``'west' (3f2a…)`` for messages."""
         return f"{self.holder or 'unnamed'!r} ({self.digest[:12]})"
 
+    @property
+    def count(self) -> int:
+        """Observations with positive weight, over all variables."""
+        return sum(int(s.count.sum()) for s in self.sums.values())
+
 
 @dataclass(frozen=True, eq=False)
 class Statistics(files.Stored, Generic[Data]):
@@ -97,7 +102,7 @@ class Statistics(files.Stored, Generic[Data]):
     @property
     def count(self) -> int:
         """Observations with positive weight, over all parts and variables."""
-        return sum(int(s.count.sum()) for part in self.parts for s in part.sums.values())
+        return sum(part.count for part in self.parts)
 
     @property
     def outside(self) -> int:
@@ -120,6 +125,11 @@ class Statistics(files.Stored, Generic[Data]):
     def total(self, name: str) -> Sums:
         """Return the sum over parts of one variable, folded in the order of their digests."""
         self._check_computed()
+        if not self.parts:
+            raise ValueError(
+                "no part is left in these statistics: all of them were taken out again, so there is nothing to fit; "
+                "keep one, or merge statistics of some data first"
+            )
         if name not in self._total_cache:
             ordered = sorted(self.parts, key=lambda part: part.digest)
             self._total_cache[name] = Sums.merge([part.sums[name] for part in ordered], self.space.frame)
@@ -338,9 +348,8 @@ class Statistics(files.Stored, Generic[Data]):
         outside = f" ({self.outside} more outside the domain)" if self.outside else ""
         lines = [f"{head}, {self.count} observations{outside}, {self.nbytes / 1e6:.3g} MB>"]
         for part in self.parts:
-            counts = sum(int(s.count.sum()) for s in part.sums.values())
             lines.append(
-                f"    {part.holder or '(unnamed)'}: {counts} observations, digest {part.digest[:12]}"
+                f"    {part.holder or '(unnamed)'}: {part.count} observations, digest {part.digest[:12]}"
             )
         return "\n".join(lines)
 
@@ -388,13 +397,16 @@ def _check_compatible(a: Statistics[Any], b: Statistics[Any]) -> None:
     b._check_computed()
 
 
-def merge(statistics: Iterable[Statistics[Data]]) -> Statistics[Data]:
+def merge(statistics: Iterable[Statistics[Data]], *, repeated_holders: str = "error") -> Statistics[Data]:
     """Merge the statistics of several holders: exactly those of all their data together (paper, equation 7).
 
     Parameters
     ----------
     statistics
         At least one; all in one Space, with equal variables, units and batch labels.
+    repeated_holders
+        "error" refuses a holder's name that comes twice with different observations, since data that were cut up
+        otherwise give other bits of the same sums. "add" says that they are different observations of one holder.
 
     Returns
     -------
@@ -403,7 +415,7 @@ def merge(statistics: Iterable[Statistics[Data]]) -> Statistics[Data]:
     Raises
     ------
     ValueError
-        They do not fit together (both sides are shown), or the same part is there twice.
+        They do not fit together (both sides are shown), or a part, or a holder's name, is there twice.
 
     Examples
     --------
@@ -418,6 +430,8 @@ def merge(statistics: Iterable[Statistics[Data]]) -> Statistics[Data]:
     >>> np.allclose(merged.solve(0.1).coefficients, xs.fit(data, space, penalty=0.1).coefficients)
     True
     """
+    if repeated_holders not in ("error", "add"):
+        raise ValueError(f"repeated_holders has to be 'error' or 'add', not {repeated_holders!r}")
     if isinstance(statistics, Statistics):
         raise TypeError("merge takes a list of Statistics, as in xs.merge([a, b]); one alone needs no merge")
     listed = list(statistics)
@@ -432,15 +446,13 @@ def merge(statistics: Iterable[Statistics[Data]]) -> Statistics[Data]:
     first = listed[0]
     for other in listed[1:]:
         _check_compatible(first, other)
-    parts = [part for contribution in listed for part in contribution.parts]
-    seen: set[str] = set()
-    for part in parts:
-        if part.digest in seen:
-            raise ValueError(
-                f"part {part.describe()} is there twice; each holder counts once. If two holders do have equal "
-                f"records, give them names: statistics(space, holder=...)"
-            )
-        seen.add(part.digest)
+    parts: list[Part] = []
+    for contribution in listed:
+        known = tuple(parts)
+        for part in contribution.parts:
+            if part.count or part.digest not in {p.digest for p in known}:  # nothing, twice, is nothing
+                _check_new(part, known, repeated_holders == "add")
+                parts.append(part)
     alone = len(listed) == 1
     return replace(
         first,
@@ -449,3 +461,28 @@ def merge(statistics: Iterable[Statistics[Data]]) -> Statistics[Data]:
         fitted=first.fitted if alone else None,
         chunks=first.chunks if alone else None,
     )
+
+
+def _check_new(part: Part, known: Iterable[Part], may_repeat: bool) -> None:
+    """Raise ValueError where what a part counts is in the others already, by its digest, its name or its sums."""
+    for other in known:
+        if part.digest == other.digest:
+            raise ValueError(
+                f"part {part.describe()} is there twice; each holder counts once. If two holders do have equal "
+                f"records, give them names: statistics(space, holder=...)"
+            )
+        if may_repeat or part.holder != other.holder or not (part.count and other.count):
+            continue
+        if part.holder:
+            raise ValueError(
+                f"holder {part.holder!r} is there twice with different sums ({other.count} and {part.count} "
+                f"observations, digests {other.digest[:12]} and {part.digest[:12]}), and each holder counts once. If "
+                "these are different observations of one holder, say so: "
+                "xs.merge([...], repeated_holders='add'); else leave one out, or give them names of their own"
+            )
+        if all(part.sums[name].resembles(s) for name, s in other.sums.items()):
+            raise ValueError(
+                f"two parts without a name hold the same {part.count} observations ({other.digest[:12]} and "
+                f"{part.digest[:12]}), and each counts once. If two holders do have equal records, give them names: "
+                "statistics(space, holder=...)"
+            )

@@ -274,6 +274,16 @@ class Sums:
         quadratic = self.gram.with_batch_axes(self.batch_ndim).form(c, frame)
         return np.asarray(self.power - 2 * linear + quadratic)
 
+    def resembles(self, other: Sums) -> bool:
+        """Whether both are of the same observations up to rounding: r and n are equal, Σw, s and h nearly so."""
+        alike = self.window == other.window and np.array_equal(self.reference, other.reference)
+        return alike and all(  # the small arrays first
+            a.shape == b.shape and np.abs(a - b).max(initial=0) <= 1e-9 * np.abs(a).max(initial=0)
+            for a, b in (
+                (getattr(self, n), getattr(other, n)) for n in ("count", "weight", "power", "moment")
+            )
+        )
+
     def to_arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Plain numeric arrays by name, and a JSON-able description, for files."""
         pairs, gram = self.gram.to_arrays()

@@ -140,6 +140,11 @@ class LazyReader:
         self.shape, self.dtype, self.chunks = data.shape, data.dtype, storage_chunks(data)
         self._variable = data.variable
 
+    @property
+    def lazy(self) -> Any:
+        """The lazy array, as xarray holds it."""
+        return self._variable._data
+
     def read(self, slices: tuple[slice, ...]) -> Any:
         """Return the values of a region, from the store, on the host or the device that the store decodes to."""
         return self._variable[slices].data
@@ -303,6 +308,7 @@ def checked_weights(weights: Any, data: xr.DataArray) -> xr.DataArray | None:
         raise TypeError(
             f"weights have to be a DataArray, which says what its dimensions are, not {type(weights).__name__}"
         )
+    check_lengths(weights)
     if weights.dtype.kind not in "iufb":
         raise TypeError(
             f"weights have dtype {weights.dtype}, and have to be real numbers, relative precisions (1/se**2); convert "

@@ -1,0 +1,349 @@
+"""A checkpoint gives what a fit without it gives: after any change of any input, and shared by runs that race."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import xspline as xs
+
+ROOT = Path(__file__).parents[2]
+T = np.arange(400.0)
+V = np.sin(T / 60)
+
+
+def series(values: np.ndarray, labels: Any = T, step: int = 10) -> xr.DataArray:
+    return xr.DataArray(values, {"t": ("t", labels)}, "t", "v").chunk(t=step)
+
+
+def altered(values: np.ndarray, place: int = 55, by: float = 1000.0) -> np.ndarray:
+    out = values.copy()
+    out[place] += by
+    return out
+
+
+def assert_as_without(data: Any, checkpoint: Path, **kwargs: Any) -> None:
+    """Hold a fit with the checkpoint to the bits of one without."""
+    kwargs = {"t": 20, "penalty": 0.1, **kwargs}
+    mine = data.spline.fit(checkpoint=checkpoint, **kwargs).coefficients.values
+    plain = data.spline.fit(**kwargs).coefficients.values
+    assert mine.tobytes() == plain.tobytes(), f"off by {np.abs(mine - plain).max():.3g}"
+
+
+def kept(checkpoint: Path) -> set[str]:
+    return {path.name for path in checkpoint.glob("*.npz")}
+
+
+# Each input, changed where three blocks would not tell
+
+
+def test_other_values_in_any_block(tmp_path: Path) -> None:
+    assert_as_without(series(altered(V)), tmp_path)
+    assert_as_without(series(V), tmp_path)
+
+
+def test_what_is_the_same_is_taken_and_what_differs_is_computed(tmp_path: Path) -> None:
+    assert_as_without(series(V), tmp_path)
+    first = kept(tmp_path)
+    assert_as_without(series(V.copy()), tmp_path)
+    assert kept(tmp_path) == first, "the same values in another array are the same data"
+    assert_as_without(series(altered(V)), tmp_path)
+    assert 0 < len(kept(tmp_path) - first) < len(first), "only the files of the block that differs"
+
+
+def test_other_dask_weights(tmp_path: Path) -> None:
+    one = np.ones_like(V)
+    for weights in (altered(one), one):
+        assert_as_without(series(V), tmp_path, weights=series(weights))
+
+
+def test_other_dask_positions(tmp_path: Path) -> None:
+    bases = {"t": xs.BSpline(20, domain=(0.0, 400.0))}
+    for labels in (altered(T, by=40.0), T):
+        positions = xr.DataArray(labels, dims="obs").chunk(obs=10)
+        data = xr.DataArray(V, {"t": positions}, "obs", "v").chunk(obs=10)
+        assert_as_without(data, tmp_path, **bases)
+
+
+def test_other_weights_and_positions_in_memory(tmp_path: Path) -> None:
+    bases = {"t": xs.BSpline(20, domain=(0.0, 400.0))}
+    for labels in (altered(T, by=1.5), T):
+        assert_as_without(series(V, labels), tmp_path, **bases)
+    for weights in (altered(np.ones(400)), np.ones(400)):
+        given = xr.DataArray(weights, {"t": T}, "t")
+        assert_as_without(series(V), tmp_path, weights=given, **bases)
+
+
+def test_other_holders(tmp_path: Path) -> None:
+    for codes in (np.repeat(["a", "b"], 200), np.tile(["a", "b"], 200)):
+        holder = xr.DataArray(codes, {"t": T}, "t")
+        field = series(V).spline.fit(t=20, penalty=0.1, holder=holder, checkpoint=tmp_path)
+        plain = series(V).spline.fit(t=20, penalty=0.1, holder=holder)
+        assert [p.digest for p in field.statistics.parts] == [p.digest for p in plain.statistics.parts]
+
+
+def test_another_order_in_memory_is_other_data(tmp_path: Path) -> None:
+    """The same bytes in the same shape, by columns and by rows."""
+    flat = np.random.default_rng(0).standard_normal(400)
+    labels = {"t": np.arange(20.0), "x": np.arange(20.0)}
+    for values in (flat.reshape(20, 20), flat.reshape(20, 20, order="F")):
+        blocks = da.from_array(values, chunks=20)
+        data = xr.DataArray(blocks, labels, ("t", "x"), "v")
+        assert_as_without(data, tmp_path, t=5, x=5)
+
+
+def test_the_same_name_is_not_the_same_data(tmp_path: Path) -> None:
+    for values in (altered(V), V):
+        blocks = da.from_array(values, chunks=10, name="measured")
+        assert_as_without(xr.DataArray(blocks, {"t": T}, "t", "v"), tmp_path)
+
+
+def test_another_space_shares_the_directory(tmp_path: Path) -> None:
+    for size in (20, 21, 20):
+        assert_as_without(series(V), tmp_path, t=size)
+    assert_as_without(series(V, step=7), tmp_path)
+
+
+def multiplier(factor: float) -> Any:
+    return lambda block: block * factor
+
+
+SCALE = 1.0
+
+
+def scaled(block: np.ndarray) -> np.ndarray:
+    return block * SCALE
+
+
+def scaled_by_module(block: np.ndarray) -> np.ndarray:
+    return block * HERE.SCALE
+
+
+HERE = sys.modules[__name__]
+
+
+def test_functions_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for factor in (1.0, 3.0):
+        data = series(V)
+        assert_as_without(data.copy(data=data.data.map_blocks(lambda block, f=factor: block * f)), tmp_path)
+        assert_as_without(data.copy(data=data.data.map_blocks(multiplier(factor))), tmp_path)
+        monkeypatch.setattr(sys.modules[__name__], "SCALE", factor)
+        for function in (scaled, scaled_by_module):
+            assert_as_without(data.copy(data=data.data.map_blocks(function, dtype=float)), tmp_path)
+    before = kept(tmp_path)
+    assert_as_without(data.copy(data=data.data.map_blocks(scaled, dtype=float)), tmp_path)
+    assert kept(tmp_path) == before
+
+
+# Stores
+
+
+def stored(folder: Path, form: str) -> xr.DataArray:
+    if form == "netcdf":
+        with xr.open_dataset(folder / "v.nc", chunks={"t": 10}) as opened:
+            return opened.v
+    chunks = {"lazy": None, "chunked": {}}[form]
+    return xr.open_zarr(folder / "v.zarr", chunks=chunks, consolidated=False).v
+
+
+def write(folder: Path, values: np.ndarray, form: str) -> None:
+    data = xr.DataArray(values, {"t": T}, "t", "v").to_dataset()
+    if form == "netcdf":
+        data.to_netcdf(folder / "new.nc", encoding={"v": {"chunksizes": (10,)}})
+        (folder / "new.nc").replace(folder / "v.nc")
+    else:
+        data.chunk(t=10).to_zarr(folder / "v.zarr", mode="w", consolidated=False)
+
+
+@pytest.mark.parametrize("form", ["lazy", "chunked", "netcdf"])
+def test_a_rewritten_store(tmp_path: Path, form: str) -> None:
+    write(tmp_path, altered(V), form)
+    assert_as_without(stored(tmp_path, form), tmp_path / "kept")
+    assert kept(tmp_path / "kept")
+    write(tmp_path, V, form)
+    assert_as_without(stored(tmp_path, form), tmp_path / "kept")
+
+
+def test_a_file_that_was_replaced_while_it_was_open(tmp_path: Path) -> None:
+    write(tmp_path, V, "netcdf")
+    with xr.open_dataset(tmp_path / "v.nc", chunks={"t": 10}) as opened:
+        opened.v[:3].load()
+        write(tmp_path, altered(V), "netcdf")
+        opened.v.spline.fit(t=20, penalty=0.1, checkpoint=tmp_path / "kept")
+    assert_as_without(stored(tmp_path, "netcdf"), tmp_path / "kept")
+
+
+@pytest.mark.parametrize("form", ["lazy", "chunked"])
+def test_a_rewritten_chunk_of_a_store(tmp_path: Path, form: str) -> None:
+    write(tmp_path, V, form)
+    assert_as_without(stored(tmp_path, form), tmp_path / "kept")
+    before = kept(tmp_path / "kept")
+    assert_as_without(stored(tmp_path, form), tmp_path / "kept")
+    assert kept(tmp_path / "kept") == before, "opened again it is the same store"
+    zarr.open_array(tmp_path / "v.zarr" / "v", mode="r+")[50:60] = 7.0
+    assert_as_without(stored(tmp_path, form), tmp_path / "kept")
+
+
+@pytest.mark.parametrize(
+    "make", [zarr.storage.MemoryStore, lambda: zarr.storage.FsspecStore.from_url("memory://v")]
+)
+def test_a_rewritten_chunk_elsewhere_than_on_a_disk(tmp_path: Path, make: Any) -> None:
+    store = make()
+    xr.DataArray(V, {"t": T}, "t", "v").to_dataset().chunk(t=10).to_zarr(store, mode="w", consolidated=False)
+    for changed in (False, False, True):
+        before = kept(tmp_path)
+        if changed:
+            zarr.open_array(store, path="v", mode="r+")[50:60] = 7.0
+        assert_as_without(xr.open_zarr(store, chunks={}, consolidated=False).v, tmp_path)
+        assert (kept(tmp_path) > before) == (changed or not before)
+
+
+@pytest.mark.parametrize("form", ["lazy", "chunked", "netcdf"])
+def test_a_selection_and_a_scale_of_a_store(tmp_path: Path, form: str) -> None:
+    write(tmp_path, V, form)
+    whole = stored(tmp_path, form)
+    for part in (slice(0, 300), slice(5, 305), slice(0, 300)):
+        assert_as_without(whole.isel(t=part), tmp_path / "kept")
+    if form == "chunked":
+        assert_as_without(whole * 2, tmp_path / "kept")
+
+
+def test_a_file_that_a_task_reads_is_read_again(tmp_path: Path) -> None:
+    """What a task reads by itself is not known, so nothing of it is kept, and a warning says so."""
+
+    def load(path: str, dtype: Any = float) -> np.ndarray:
+        return np.load(path).astype(dtype)
+
+    for values in (altered(V), V):
+        np.save(tmp_path / "v.npy", values)
+        path = str(tmp_path / "v.npy")
+        read = pure(load)
+        for task in (read(path), pure(np.load)(path), read(dask.delayed(path)), read(path, dtype=np.float64)):
+            later = da.from_delayed(task, shape=(400,), dtype=float).rechunk(10)
+            data = xr.DataArray(later, {"t": T}, "t", "v")
+            with pytest.warns(
+                xs.FitWarning, match=r"keeps no sums of v.*load\(\) makes them, and what it reads"
+            ):
+                assert_as_without(data, tmp_path / "kept")
+    assert not kept(tmp_path / "kept")
+
+
+def pure(function: Any) -> Any:
+    return dask.delayed(function, pure=True)
+
+
+PIPELINES = """
+import sys, numpy as np, xarray as xr, xspline
+from tests.never_wrong.test_checkpoints import stored
+from pathlib import Path
+data = stored(Path(sys.argv[1]), "chunked")
+parts = data.assign_coords(part=("t", data.t.values // 100))
+for name, lazy in {
+    "anomalies": parts.groupby("part") - parts.groupby("part").mean(),
+    "rolling": data.rolling(t=3, center=True).mean(),
+    "mapped": xr.apply_ufunc(lambda x: np.sqrt(abs(x)), data, dask="parallelized", output_dtypes=[float]),
+    "order": data.sortby("t", ascending=False).chunk(t=7),
+    "sum": (data * np.cos(data.t)).cumsum("t").assign_coords(t=data.t),
+}.items():
+    lazy.spline.fit(t=20, penalty=0.1, checkpoint=Path(sys.argv[1]) / "kept" / name)
+"""
+
+
+def test_what_is_computed_from_a_store_is_known_in_another_process(tmp_path: Path) -> None:
+    """However Dask fuses its tasks there, which follows from the hashes of texts."""
+    write(tmp_path, V, "chunked")
+    left = []
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
+        subprocess.run(
+            [sys.executable, "-c", PIPELINES, str(tmp_path)], cwd=ROOT, env=environment, check=True
+        )
+        left.append({path.relative_to(tmp_path) for path in tmp_path.glob("kept/*/*.npz")})
+    assert len(left[0]) >= 5 * 40 and left[0] == left[1]
+
+
+# The directory
+
+
+def test_a_file_is_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "ck").write_text("notes")
+    for path in (tmp_path / "ck", tmp_path / "ck" / "below"):
+        with pytest.raises(
+            ValueError, match=r"checkpoint has to be a directory, and .*ck is a file; give the path"
+        ):
+            series(V).spline.fit(t=20, penalty=0.1, checkpoint=path)
+
+
+def test_a_directory_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "description.json").write_text('{"version": "0.1.0", "space": "{}"}')
+    with pytest.raises(
+        ValueError, match=r"schema version 1 and this xspline writes 2.* give another directory"
+    ):
+        series(V).spline.fit(t=20, penalty=0.1, checkpoint=tmp_path)
+
+
+def test_unfinished_files_of_others_stay(tmp_path: Path) -> None:
+    unfinished = tmp_path / ".new-0123-0.npz"
+    unfinished.touch()
+    os.utime(unfinished, (0, 0))
+    assert_as_without(series(V), tmp_path)
+    assert unfinished.exists()
+
+
+# Races
+
+RUNS = """
+import sys, time, numpy as np, dask, xarray as xr, xspline
+from pathlib import Path
+from tests.never_wrong.test_checkpoints import series, V, altered
+dask.config.set(scheduler="threads", num_workers=2)
+folder, number, kind, pairs = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+values = altered(V) if number and kind == "other" else V
+expected = series(values).spline.fit(t=20, penalty=0.1).coefficients.values
+for pair in range(pairs):
+    (folder / f"ready-{pair}-{number}").touch()
+    end = time.monotonic() + 60
+    while not (folder / f"ready-{pair}-{1 - number}").exists() and time.monotonic() < end:
+        pass
+    for run in ("race", "again"):
+        field = series(values).spline.fit(t=20, penalty=0.1, checkpoint=folder / f"kept-{pair}")
+        assert field.coefficients.values.tobytes() == expected.tobytes(), f"pair {pair}: {run} mixed them"
+"""
+
+
+def race(folder: Path, kind: str, pairs: int) -> None:
+    """Let two processes fit into one fresh directory at the same time, many times."""
+    code = [sys.executable, "-c", RUNS, str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    started = [
+        subprocess.Popen(
+            [*code, str(number), kind, str(pairs)], cwd=ROOT, env=environment, stderr=subprocess.PIPE
+        )
+        for number in range(2)
+    ]
+    errors = [process.communicate(timeout=280)[1].decode() for process in started]
+    assert [process.returncode for process in started] == [0, 0], "\n".join(errors)
+    for pair in range(pairs):  # and what they left is of use to both
+        for values in (V, altered(V)) if kind == "other" else (V,):
+            assert_as_without(series(values), folder / f"kept-{pair}")
+
+
+@pytest.mark.parametrize("kind", ["same", "other"])
+def test_racing_runs_neither_fail_nor_mix(tmp_path: Path, kind: str) -> None:
+    race(tmp_path, kind, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["same", "other"])
+def test_forty_racing_runs_neither_fail_nor_mix(tmp_path: Path, kind: str) -> None:
+    race(tmp_path, kind, 40)
