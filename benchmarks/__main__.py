@@ -17,6 +17,7 @@ NAMES = (
     "per_pixel",
     "solve",
     "stderr",
+    "error_bars",
     "smoothing",
     "mgcv",
     "held_out",
@@ -46,7 +47,7 @@ def main() -> None:
     elif args.names:
         print(*NAMES)
     else:
-        print(*(f"{name:<9} {load(name).__doc__.splitlines()[0]}" for name in NAMES), sep="\n")
+        print(*(f"{name:<10} {load(name).__doc__.splitlines()[0]}" for name in NAMES), sep="\n")
 
 
 if __name__ == "__main__":

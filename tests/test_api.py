@@ -96,6 +96,8 @@ def test_signatures_are_those_of_the_contract() -> None:
         "extrapolate",
         "mask",
         "stderr",
+        "draws",
+        "seed",
         "orders_kwargs",
     ]
     assert parameters(xs.Field.laplacian) == [
@@ -108,11 +110,13 @@ def test_signatures_are_those_of_the_contract() -> None:
         "extrapolate",
         "mask",
     ]
-    assert parameters(xs.Field.gradient) == [*parameters(xs.Field.laplacian), "stderr"]
+    assert parameters(xs.Field.gradient) == [*parameters(xs.Field.laplacian), "stderr", "draws", "seed"]
     assert parameters(xs.Field.stderr) == [
         "self",
         "at",
         "method",
+        "draws",
+        "seed",
         "chunks",
         "device",
         "extrapolate",
@@ -124,6 +128,8 @@ def test_signatures_are_those_of_the_contract() -> None:
         "at",
         "orders",
         "method",
+        "draws",
+        "seed",
         "chunks",
         "device",
         "extrapolate",

@@ -17,7 +17,7 @@ from xspline.labels.read.observations import Variable
 from xspline.labels.report import findings
 from xspline.labels.report.text import sections, table
 from xspline.labels.statistics import Data, Statistics
-from xspline.labels.uncertainty import Covariance
+from xspline.labels.uncertainty import Covariance, Requested
 from xspline.solve import penalty_code, rounded
 from xspline.spaces import Basis, Space
 
@@ -158,6 +158,8 @@ class FieldBase(files.Stored, Generic[Data]):
         extrapolate: bool = False,
         mask: Any = None,
         stderr: Literal[False] = False,
+        draws: int | None = None,
+        seed: int = 0,
         **orders_kwargs: int,
     ) -> Data: ...
 
@@ -172,6 +174,8 @@ class FieldBase(files.Stored, Generic[Data]):
         extrapolate: bool = False,
         mask: Any = None,
         stderr: Literal[True],
+        draws: int | None = None,
+        seed: int = 0,
         **orders_kwargs: int,
     ) -> xr.Dataset: ...
 
@@ -185,6 +189,8 @@ class FieldBase(files.Stored, Generic[Data]):
         extrapolate: bool = False,
         mask: Any = None,
         stderr: bool = False,
+        draws: int | None = None,
+        seed: int = 0,
         **orders_kwargs: int,
     ) -> Data | xr.Dataset:
         """Evaluate a derivative, exactly.
@@ -197,6 +203,8 @@ class FieldBase(files.Stored, Generic[Data]):
             Order by coordinate, for example ``lon=1, time=1``: integers, at least one positive, none above the degree.
         stderr
             True returns a Dataset that holds the derivative and its standard error, ``dsst_dlat_stderr``.
+        draws, seed
+            Of the standard error, as for :meth:`Field.stderr`.
 
         Returns
         -------
@@ -216,7 +224,9 @@ class FieldBase(files.Stored, Generic[Data]):
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
         target = self._target(at, {}, chunks, extrapolate, mask)
         values = self._each(lambda fit: evaluation.evaluate(fit, target, requested, device))
-        return merged([values, self._errors(target, requested, device, None)]) if stderr else values
+        if not stderr:
+            return values
+        return merged([values, self._errors(target, requested, device, Requested(None, draws, seed))])
 
     def gradient(
         self,
@@ -229,6 +239,8 @@ class FieldBase(files.Stored, Generic[Data]):
         extrapolate: bool = False,
         mask: Any = None,
         stderr: bool = False,
+        draws: int | None = None,
+        seed: int = 0,
     ) -> xr.Dataset:
         """Evaluate the gradient.
 
@@ -244,6 +256,8 @@ class FieldBase(files.Stored, Generic[Data]):
             0.001° (111 m) of a pole.
         stderr
             True adds the standard error of each derivative: ``dsst_dlat_stderr``, …
+        draws, seed
+            Of the standard errors, as for :meth:`Field.stderr`.
 
         Returns
         -------
@@ -267,8 +281,9 @@ class FieldBase(files.Stored, Generic[Data]):
         fits = self.fits.values()
         gradients = [derivatives.gradient(fit, target, names, geometry, device) for fit in fits]
         if stderr:
+            error = Requested(None, draws, seed)
             gradients += [
-                derivatives.gradient(fit, target, names, geometry, device, self._covariance(fit.name, None))
+                derivatives.gradient(fit, target, names, geometry, device, self._covariance(fit.name, error))
                 for fit in fits
             ]
         return merged(gradients)
@@ -390,14 +405,18 @@ class FieldBase(files.Stored, Generic[Data]):
         return xr.Dataset({r.name: r for r in results}) if self.statistics.is_dataset else results[0]
 
     def _errors(
-        self, target: targets.Target, orders: Mapping[str, int], device: str | None, method: str | None
+        self,
+        target: targets.Target,
+        orders: Mapping[str, int],
+        device: str | None,
+        requested: Requested,
     ) -> Data:
         def error(fit: Fit) -> xr.DataArray:
-            return evaluation.evaluate(fit, target, orders, device, self._covariance(fit.name, method))
+            return evaluation.evaluate(fit, target, orders, device, self._covariance(fit.name, requested))
 
         return self._each(error)
 
-    def _covariance(self, name: str, method: str | None) -> Covariance:
+    def _covariance(self, name: str, requested: Requested) -> Covariance:
         """Return the covariance of one variable's coefficients; only a :class:`Field` has one."""
         raise _without("stderr")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +14,18 @@ from numpy.typing import NDArray
 from xspline import execution
 from xspline.kernels import Group, Layout
 from xspline.labels.fit import Fit, selection
-from xspline.solve import Factorisation, Penalty, SingularSystemError, solve
+from xspline.solve import ConvergenceError, Factorisation, Penalty, SingularSystemError, TooLargeError, solve
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums, leave_one_out, masked_pairs, outer_pairs
 
 Array = NDArray[np.float64]
 
 METHODS = ("exact", "draws", "jackknife")
-DRAWS = 800  # of the method "draws": a relative error of 1/√(2·800) = 2.5 %
-DRAWN = 2**22  # numbers that are drawn at a time, 32 MB
+DRAWS = 200  # where a solver iterates: a relative error of 1/√(2·200) = 5 %
+DIRECT_DRAWS = 800  # where the inverse is known and draws cost little: 2.5 %
+FEWEST_DRAWS = 10  # of which a standard error may come: 22 %
+DRAWN = 2**22  # numbers that are drawn at a time, 32 MB,
+SIDE_BY_SIDE = 8  # or, where a solver iterates, so many draws, which it solves for side by side
 MAX_PAIRS = 2**31  # bytes of a covariance in pair form; beyond, draws of the coefficients stand for it
 INDEPENDENT = "assumes independent errors"
 _SCORES = {
@@ -50,53 +53,126 @@ class Covariance:
     attrs: Mapping[str, Any]
 
 
-def covariance(fit: Fit, method: str | None, device: str | None = None) -> Covariance:
+@dataclass(frozen=True)
+class Requested:
+    """What error bars are requested.
+
+    Parameters
+    ----------
+    method : str, optional
+        "exact": σ̂² (G + Λ)⁻¹, the Bayesian covariance (Wahba 1983; Nychka 1988). "draws": the same from draws of
+        the coefficients. "jackknife": from fits without one part at a time (delete-a-group jackknife). None: exact
+        where the solver knows the inverse and its pairs fit in memory, else draws.
+    draws : int, optional
+        How many; None: 200 where the solver iterates, 800 where it knows the inverse.
+    seed : int
+        Of their random numbers.
+
+    Raises
+    ------
+    ValueError
+        An unknown method; draws that are no integer or fewer than 10; a seed that is no integer or negative.
+    """
+
+    method: str | None = None
+    draws: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method is not None and self.method not in METHODS:
+            known = ", ".join(map(repr, METHODS))
+            raise ValueError(f"method={self.method!r} is unknown; use one of {known}, or None")
+        if self.draws is not None and not (_is_integer(self.draws) and self.draws >= FEWEST_DRAWS):
+            raise ValueError(
+                f"draws={self.draws!r}: a standard error needs an integer of at least {FEWEST_DRAWS} draws, which "
+                f"leave a relative error of {1 / math.sqrt(2 * FEWEST_DRAWS):.0%}; {DRAWS} leave "
+                f"{1 / math.sqrt(2 * DRAWS):.0%}"
+            )
+        if not (_is_integer(self.seed) and self.seed >= 0):
+            raise ValueError(f"seed={self.seed!r}: the seed of the draws is an integer, 0 or more")
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Covariance:
     """Return the covariance of one variable's coefficients.
 
     Parameters
     ----------
     fit : Fit
         A solved one.
-    method : str, optional
-        "exact": σ̂² (G + Λ)⁻¹, the Bayesian covariance (Wahba 1983; Nychka 1988). "draws": the same from draws of
-        the coefficients. "jackknife": from fits without one part at a time (delete-a-group jackknife). None: exact
-        where its pairs fit in memory, else draws.
+    requested : Requested
     device : str, optional
         Where the jackknife solves.
+
+    Raises
+    ------
+    ValueError
+        An exact one of a solver that iterates; draws whose pairs do not fit in memory.
     """
-    frame = fit.space.frame
+    frame, factorisation = fit.space.frame, fit.solved.factorisation
+    method, nbytes = (
+        requested.method,
+        8 * math.prod((*frame.sizes, *frame.offsets, *fit.variable.batch_shape)),
+    )
     if method is None:
-        nbytes = 8 * math.prod((*frame.sizes, *frame.offsets, *fit.variable.batch_shape))
-        method = "exact" if nbytes <= MAX_PAIRS else "draws"
+        method = "exact" if factorisation.knows_inverse and nbytes <= MAX_PAIRS else "draws"
     attrs: dict[str, Any] = {"method": method, "comment": INDEPENDENT}
     match method:
         case "exact":
-            pairs = fit.solved.factorisation.inverse_pairs() * fit.sigma() ** 2
+            if not factorisation.knows_inverse:
+                raise ConvergenceError(
+                    f"method='exact' needs a solver that knows the inverse, and {fit.name!r} was solved by iterations "
+                    f"(solver={factorisation.choice.name!r}); pass method='draws', or fit with solver='banded', if "
+                    "its memory suffices"
+                )
+            pairs = factorisation.inverse_pairs() * fit.sigma() ** 2
         case "draws":
-            draws = deviations(fit, DRAWS, np.random.default_rng(0))
-            pairs = outer_pairs(draws, frame) / DRAWS
-            attrs["relative_error"] = 1 / math.sqrt(2 * DRAWS)
+            n = requested.draws or (DIRECT_DRAWS if factorisation.knows_inverse else DRAWS)
+            pairs = _drawn_pairs(fit, n, np.random.default_rng(requested.seed), nbytes)
+            attrs |= {"draws": n, "seed": requested.seed, "relative_error": 1 / math.sqrt(2 * n)}
         case "jackknife":
             pairs = outer_pairs(jackknife_replicates(fit, device), frame)
             n = len(fit.sums)
             attrs["comment"] = f"assumes errors that are independent between the {n} parts, not within them"
             attrs["degrees_of_freedom"] = n - 1
-        case _:
-            known = ", ".join(map(repr, METHODS))
-            raise ValueError(f"method={method!r} is unknown; use one of {known}, or None")
     if fit.selected:
         pairs = masked_pairs(pairs, selection(fit.space, fit.selected), frame)
     return Covariance(pairs, attrs)
 
 
+def _drawn_pairs(fit: Fit, n: int, rng: np.random.Generator, nbytes: int) -> Array:
+    """Return the pair form of the mean of n draws' squares: what is kept does not grow with n."""
+    memory = execution.resources(None).memory
+    if 3 * nbytes > memory:  # of some draws, of all and in the making
+        raise TooLargeError(
+            f"the covariance of {fit.name!r} in pair form takes three times {nbytes} bytes "
+            f"({3 * nbytes / 2**30:.1f} GiB), more than the {memory / 2**30:.1f} GiB of this machine; evaluate draws "
+            "themselves (field.sample(20, seed=0)), or use fewer coefficients along some coordinate"
+        )
+    total = None
+    for some in _drawn(fit, n, rng):
+        pairs = outer_pairs(some, fit.space.frame)
+        total = pairs if total is None else np.add(total, pairs, out=total)
+    return np.asarray(total) / n
+
+
 def deviations(fit: Fit, n: int, rng: np.random.Generator) -> np.ndarray:
     """Return n draws of the coefficients about their estimate, [K.., n, b..], with covariance σ̂² (G + Λ)⁻¹."""
-    shape, batch = fit.space.shape, fit.variable.batch_shape
-    factorisation, sigma = fit.solved.factorisation, fit.sigma()
-    step = max(1, DRAWN // (math.prod(shape) * math.prod(batch)))
-    sizes = [min(step, n - first) for first in range(0, n, step)]
-    noise = (rng.standard_normal((*shape, size, *batch)) for size in sizes)
-    return np.concatenate([sigma * factorisation.apply_inverse_sqrt(z) for z in noise], axis=len(shape))
+    return np.concatenate(list(_drawn(fit, n, rng)), axis=len(fit.space.shape))
+
+
+def _drawn(fit: Fit, n: int, rng: np.random.Generator) -> Iterator[Array]:
+    """Yield the draws of `deviations`, some at a time."""
+    batch, sigma, factorisation = fit.variable.batch_shape, fit.sigma(), fit.solved.factorisation
+    draw = factorisation.draws(rng)
+    members = math.prod(batch)
+    fewest = 1 if factorisation.knows_inverse else SIDE_BY_SIDE // members
+    step = max(1, fewest, DRAWN // (fit.space.size * members))
+    for first in range(0, n, step):
+        yield sigma * draw((min(step, n - first), *batch))
 
 
 # ---- fits without each part

@@ -68,9 +68,11 @@ class CostModel:
     lattice_flops : float
         Flops, about a second, that looking at a score here and there may take before a search for its minimum. Chosen.
     max_exact_reml_flops : float
-        Flops of a factorisation, a minute, from which iterations estimate REML. Chosen.
+        Flops of a factorisation, some ten seconds, from which iterations estimate REML. Measured
+        (`python -m benchmarks error_bars --large`): an estimate of P = 127,500 costs less than that.
     max_coarse_flops : float
-        Flops of an exact factorisation with fewer knots that may still give the start of an estimated search. Chosen.
+        Flops of an exact factorisation with fewer knots, a second, that may still give the start of an estimated
+        search. Chosen.
     exact_reml_entries, exact_gcv_entries : int
         P² times the number of systems up to which traces of products of inverses, which take P solves a system, are
         exact: for REML, whose Hessian alone needs them, and for GCV, whose gradient does. Chosen.
@@ -100,8 +102,8 @@ class CostModel:
     coarse_start_flops: float = 1e9
     close_search_flops: float = 3e10
     lattice_flops: float = 2e10
-    max_exact_reml_flops: float = 2e12
-    max_coarse_flops: float = 3e11
+    max_exact_reml_flops: float = 3e11
+    max_coarse_flops: float = 3e10
     exact_reml_entries: int = 150**2
     exact_gcv_entries: int = 1500**2
 

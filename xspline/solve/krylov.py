@@ -1,6 +1,7 @@
 """Krylov methods for symmetric positive definite systems, several right-hand sides [m, ..] side by side.
 
-Conjugate gradients (Hestenes and Stiefel 1952) for solutions, fixed random probes for traces (Hutchinson 1990).
+Conjugate gradients (Hestenes and Stiefel 1952) for solutions, fixed random probes for traces (Hutchinson 1990), the
+Lanczos process for square roots (Druskin and Knizhnerman 1989).
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ TOLERANCE = 1e-10  # of the residual, relative to the right-hand side
 MAX_ITERATIONS = 400
 RESTARTS = 3  # runs, each of which refines the solution of the last one
 STALLED = 50  # iterations without a residual of half the size, after which a run ends
-PROBES = (4, 16)  # fewest and most: their estimates scatter like 1 / √P
+PROBES = (4, 16)  # fewest and most: their estimates scatter like 1 / √(probes · P)
 PROBE_TOLERANCE = 1e-6  # relative residual of the systems that are solved for probes
-FULLY_PROBED = 200_000  # coefficients up to which there are most probes
+FULLY_PROBED = 12_500  # coefficients up to which there are most probes: log λ scatters by some 0.003 there
 SEED = 20240229
+ROOT_TOLERANCE = 3e-4  # relative change of a root over `ROOT_CHECK` steps that ends them: some 20 to 60 steps
+ROOT_CHECK = 4  # steps from one look at a root to the next
+ROOT_STEPS = 160  # most steps of a root
 
 
 def conjugate_gradients(
@@ -134,3 +138,46 @@ def probes(sizes: Sequence[int]) -> Array:
     count = int(np.clip(most * FULLY_PROBED // math.prod(sizes), fewest, most))
     bits = np.random.default_rng(SEED).integers(0, 2, size=(count, *sizes), dtype=np.int8)
     return np.asarray(bits * 2.0 - 1.0, dtype=np.float64)
+
+
+def square_root(matvec: LinearMap, z: Array) -> Array:
+    """S^½ z for several z [m, ..] side by side, S symmetric and positive semidefinite, on the host.
+
+    In the basis V of the Krylov space of z, S is a tridiagonal matrix T and S^½ z = ‖z‖ V T^½ e₁ up to what the next
+    steps would change. √ is small where it is not smooth, at 0, so that S may be singular; eigenvalues in clusters, as
+    those of a system of even observations with gaps, need few steps.
+    """
+    norm = norm_of(z)
+    v, before, beta = times(_ratio(np.ones_like(norm), norm), z), np.zeros_like(z), np.zeros_like(norm)
+    basis, diagonal, beside = [], [], []
+    column = np.zeros((len(z), 0))
+    for step in range(1, ROOT_STEPS + 1):
+        basis.append(v)
+        q = matvec(v) - times(beta, before)
+        alpha = dot(v, q)
+        q -= times(alpha, v)
+        beta = norm_of(q)
+        diagonal.append(alpha)
+        beside.append(beta)
+        before, v = v, times(_ratio(np.ones_like(beta), beta), q)
+        if step % ROOT_CHECK == 0:
+            last, column = column, _root_column(np.array(diagonal).T, np.array(beside[:-1]).T)
+            change = column.copy()
+            change[:, : last.shape[1]] -= last
+            if (np.linalg.norm(change, axis=1) <= ROOT_TOLERANCE * np.linalg.norm(column, axis=1)).all():
+                break
+    out = np.zeros_like(z)
+    for v, share in zip(basis, column.T, strict=True):
+        out += times(share * norm, v)
+    return out
+
+
+def _root_column(diagonal: Array, beside: Array) -> Array:
+    """T^½ e₁ of tridiagonal matrices T, [m, k] from [m, k] and [m, k − 1]."""
+    k = diagonal.shape[1]
+    matrices = np.zeros((*diagonal.shape, k))
+    matrices[:, range(k), range(k)] = diagonal
+    matrices[:, range(1, k), range(k - 1)] = beside
+    values, vectors = np.linalg.eigh(matrices)
+    roots = np.sqrt(np.maximum(values, 0.0))
+    return np.asarray(np.einsum("mij,mj,mj->mi", vectors, roots, vectors[:, 0]))

@@ -25,7 +25,8 @@ SOLVERS = {
     "static mask): eigenvectors of the former, banded Cholesky factorisations over the latter",
     "banded": "any system: a Cholesky factorisation of a band",
     "dense": "any system: a Cholesky factorisation of a full matrix",
-    ITERATIVE: f"any system over up to {MAX_AXES} coordinates: conjugate gradients with multigrid, no error bars",
+    ITERATIVE: f"any system over up to {MAX_AXES} coordinates: conjugate gradients with multigrid; error bars from "
+    "draws",
 }
 """The names of the solvers, with what each is for."""
 
@@ -45,7 +46,7 @@ class Choice:
     operations : float
         Of what is factorised on a GPU those that the host does in the time.
     exact : bool
-        Whether it knows the inverse; others iterate, estimate traces and give no error bars.
+        Whether it knows the inverse; others iterate, estimate traces and have draws for error bars.
     on_gpu : bool
         Whether it factorises on a GPU; then `nbytes` are those that the host needs to say why it is singular.
     memory_refusal : str
@@ -82,7 +83,7 @@ def candidates(
     solver : str, optional
         One of `SOLVERS`, to have that one.
     exact : bool
-        Only solvers that know the inverse: iterations estimate traces, and give no error bars.
+        Only solvers that know the inverse: iterations estimate traces.
     resources : Resources, optional
         Cores, memory, and a GPU for dense systems that fit there, where it is faster than any solver on the host; those
         of this process and machine if they are not given.

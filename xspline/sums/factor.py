@@ -25,6 +25,7 @@ from xspline.spaces import Frame
 from xspline.sums.window import Array, Window, embed, lengths, whole
 
 KEY_MODULUS = 1 << 128
+OUTER_SLAB = 1 << 16  # numbers of vectors whose products are added up at once, half a MB
 
 
 def digest_key(*parts: bytes | str | NDArray[Any]) -> int:
@@ -274,24 +275,36 @@ def outer_pairs(vectors: Array, frame: Frame) -> Array:
     ndarray, [K.., O.., b..]
     """
     count = len(frame.sizes)
-    out = np.zeros((*frame.sizes, *frame.offsets, *vectors.shape[count + 1 :]))
+    x = np.moveaxis(vectors, count, -1)
+    for axis, (size, offsets, periodic) in enumerate(
+        zip(frame.sizes, frame.offsets, frame.periodic, strict=True)
+    ):
+        # Entries behind the last: the first ones again on a circle, else zeros.
+        behind = np.take(x, np.arange(offsets - 1) % size, axis=axis)
+        x = np.concatenate([x, behind if periodic else np.zeros_like(behind)], axis=axis)
+    x = np.ascontiguousarray(x)
+    out = np.empty((*frame.sizes, *frame.offsets, *x.shape[count:-1]))
+    step = max(1, OUTER_SLAB * frame.sizes[0] // max(x.size, 1))
 
-    def shifted(offsets: Sequence[int]) -> Array:
-        """Entry k + o at k: modulo K on periodic axes, zero past the end of others."""
-        x = vectors
-        for axis, o in enumerate(offsets):
-            if o:
-                x = np.roll(x, -o, axis=axis)
-                if not frame.periodic[axis]:
-                    x[(slice(None),) * axis + (slice(-o, None),)] = 0.0
-        return x
+    def entries(start: int, offset: Sequence[int]) -> Array:
+        """Entries k + o of a slab of first members k."""
+        first, *others = offset
+        spans = (slice(o, o + size) for o, size in zip(others, frame.sizes[1:], strict=True))
+        return x[(slice(start + first, min(start + step, frame.sizes[0]) + first), *spans)]
 
-    for offset in np.ndindex(*frame.offsets):
-        place = (slice(None),) * count + offset
-        for flips in orientations(offset):
-            rows = shifted([o if flip else 0 for o, flip in zip(offset, flips, strict=True)])
-            columns = shifted([0 if flip else o for o, flip in zip(offset, flips, strict=True)])
-            out[place] += np.sum(rows * columns, axis=count)
+    for start, offset in itertools.product(range(0, frame.sizes[0], step), np.ndindex(*frame.offsets)):
+        flips = list(orientations(offset))
+        halves = flips[: max(len(flips) // 2, 1)]  # to exchange rows and columns changes nothing
+        total = sum(
+            np.einsum(
+                "...m,...m->...",
+                entries(start, [o if flip else 0 for o, flip in zip(offset, half, strict=True)]),
+                entries(start, [0 if flip else o for o, flip in zip(offset, half, strict=True)]),
+            )
+            for half in halves
+        )
+        place = (slice(start, start + step), *[slice(None)] * (count - 1), *offset)
+        out[place] = (len(flips) // len(halves)) * total
     return out
 
 

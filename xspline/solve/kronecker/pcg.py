@@ -9,7 +9,7 @@ conjugate gradients, and a product with G + Λ is a few products with small matr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -94,6 +94,19 @@ class KroneckerSum:
             out += scale * math.prod(np.ix_(*(m if m.ndim == 1 else np.diag(m) for m in picked)))
         return out
 
+    @cached_property
+    def roots(self) -> tuple[tuple[Array, ...], ...]:
+        """Of each matrix F, which is positive semidefinite, W with W Wᵀ = F: [K, K]."""
+        return tuple(tuple(map(_root, own)) for own in self.matrices)
+
+    def perturbations(self, count: int, rng: np.random.Generator) -> Array:
+        """Random vectors of this covariance, [count, K..]: independent ones of each term."""
+        shape, out = (count, *(len(own[0]) for own in self.matrices)), []
+        for scale, indices in self.terms:
+            roots = [own[i] for own, i in zip(self.roots, indices, strict=True)]
+            out.append(math.sqrt(scale) * apply_kronecker(roots, rng.standard_normal(shape)))
+        return np.asarray(sum(out[1:], start=out[0]))
+
     def matvec(self, x: Array, terms: Sequence[Term] | None = None, axis: int = 0) -> Array:
         """Products with vectors x [m, K..]; or those of some terms, of their matrices from an axis on.
 
@@ -110,6 +123,12 @@ class KroneckerSum:
             # Added up at once: vectors may be large.
             sums = [np.add(sums[0], part, out=sums[0]) if sums else part]
         return sums[0]
+
+
+def _root(matrix: Array) -> Array:
+    """W with W Wᵀ = F; what rounding leaves of eigenvalues that are 0 is left out."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 def apply_kronecker(matrices: Sequence[Array], x: Array) -> Array:
@@ -236,6 +255,15 @@ class FastDiagonal(IterativeSystem):
         if not (worst <= tolerance).all():
             raise stalled(rows[0].size, float(worst.max()), count, tolerance)
         return x
+
+    def _perturbations(self, rng: np.random.Generator) -> Callable[[NDArray[np.intp]], Array]:
+        """Of multiplicities v the roots √v G^½ and those of the terms of the penalty."""
+
+        def rows(which: NDArray[np.intp]) -> Array:
+            data = self.data.perturbations(len(which), rng)
+            return times(np.sqrt(self.distinct[which]), data) + self.penalty.perturbations(len(which), rng)
+
+        return rows
 
     def _steps(self, v: Array) -> tuple[LinearMap, LinearMap]:
         """TᵀAT and the inverse of its diagonal, for rows that have the multiplicities v."""

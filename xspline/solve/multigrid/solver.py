@@ -7,6 +7,7 @@ probes: z with entries ±1 has E[zᵀ M z] = tr M (Hutchinson 1990).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,16 @@ from numpy.typing import NDArray
 
 from xspline.solve.device.multigrid import DeviceBackend
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
-from xspline.solve.krylov import MAX_ITERATIONS, PROBE_TOLERANCE, TOLERANCE, conjugate_gradients, probes
+from xspline.solve.kronecker.pcg import KroneckerSum
+from xspline.solve.kronecker.roots import data_root
+from xspline.solve.krylov import (
+    MAX_ITERATIONS,
+    PROBE_TOLERANCE,
+    TOLERANCE,
+    LinearMap,
+    conjugate_gradients,
+    probes,
+)
 from xspline.solve.multigrid.spaces import FourAxes
 from xspline.solve.multigrid.vcycle import COARSEST, HOST, Multigrid
 from xspline.solve.structure import distinct, systems_between
@@ -68,7 +78,7 @@ class Iterative(IterativeSystem):
         gpu: Gpu | None = None,
     ) -> None:
         self.gpu = gpu
-        self.frame, self.tolerance, self.most = space.frame, tolerance, most
+        self.space, self.frame, self.tolerance, self.most = space, space.frame, tolerance, most
         self.four = FourAxes.of(space)
         self.gram, self.index = distinct(gram)
         self.penalty = penalty
@@ -77,9 +87,10 @@ class Iterative(IterativeSystem):
         self.systems = [self._system(i, coarsest, backend) for i in range(count)]
 
     def _system(self, i: int, coarsest: int, backend: Backend) -> Multigrid | None:
-        """The levels of one system; None if a coefficient has nothing that determines it."""
-        data, penalty = systems_between(self.gram, i, i + 1), self.penalty.with_batch_axes(1)
-        if not (Gram((*data.terms, *penalty.terms), 1).diagonal(self.frame) > 0).all():
+        """The levels of one system; None without observations or if a coefficient has nothing that determines it."""
+        data, penalty = systems_between(self.gram, i, i + 1), self.penalty
+        observed = data.diagonal(self.frame)
+        if not observed.any() or not (observed[..., 0] + penalty.diagonal(self.frame) > 0).all():
             return None
         pairs = backend.pairs(data, self.penalty, self.frame, self.four)
         return Multigrid(pairs, self.four.axes, self.four.terms(self.penalty, self.frame), coarsest, backend)
@@ -111,6 +122,36 @@ class Iterative(IterativeSystem):
             return np.full_like(rows, np.nan)
         x = self._solve_on_four_axes(system, self.four.into(np.moveaxis(rows, 0, -1)), tolerance)
         return np.moveaxis(self.four.back(x), -1, 0)
+
+    def _perturbations(self, rng: np.random.Generator) -> Callable[[NDArray[np.intp]], Array]:
+        roots = [None if system is None else self._data_root(i) for i, system in enumerate(self.systems)]
+        penalty = KroneckerSum.of(self.penalty.terms, self.frame)
+
+        def rows(which: NDArray[np.intp]) -> Array:
+            out = np.zeros((len(which), *self.frame.sizes))
+            for first in range(0, len(which), self.at_once):
+                some = slice(first, first + self.at_once)
+                for i in np.unique(which[some]):
+                    if (root := roots[i]) is not None:
+                        own = first + np.flatnonzero(which[some] == i)
+                        out[own] = root(rng.standard_normal((len(own), *self.frame.sizes)))
+                if penalty.terms:
+                    out[some] += penalty.perturbations(len(out[some]), rng)
+            return out
+
+        return rows
+
+    def _data_root(self, i: int) -> LinearMap:
+        """z ↦ G^½ z of one system, vectors [m, K..]."""
+        data, four = systems_between(self.gram, i, i + 1), self.four
+        backend = HOST if self.gpu is None else DeviceBackend(self.gpu)
+        matrix = backend.matrix(backend.pairs(data, Gram(()), self.frame, four), four.axes)
+
+        def matvec(rows: Array) -> Array:
+            image = backend.get(matrix.matvec(backend.put(four.into(np.moveaxis(rows, 0, -1)))))
+            return np.moveaxis(four.back(image), -1, 0)
+
+        return data_root(matvec, data.diagonal(self.frame)[..., 0], self.space)
 
     def _solve_on_four_axes(self, system: Multigrid, rows: Array, tolerance: float) -> Array:
         """A⁻¹ rows, [m, K..]."""

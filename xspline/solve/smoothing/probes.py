@@ -22,7 +22,7 @@ from xspline.solve.smoothing.determinant import axis_spectrum
 from xspline.solve.smoothing.fit import PenalisedFit, products
 from xspline.solve.smoothing.newton import LONGEST
 
-HESSIAN_PROBES = 2  # few: the Hessian only steers
+HESSIAN_SHARE = 8  # one probe of so many gives the Hessian, which only steers
 HESSIAN_TOLERANCE = 1e-3  # relative residual of its solves
 
 
@@ -74,7 +74,8 @@ class ProbedFit(PenalisedFit):
     @cached_property
     def hessian_traces(self) -> tuple[Array, Array, Array]:
         """t_j, u_ij, both from the same probes; what REML does not need is not computed."""
-        a, _, b = (x[..., :HESSIAN_PROBES] for x in self.probed)
+        count = max(1, self.probed[0].shape[-1] // HESSIAN_SHARE)
+        a, _, b = (x[..., :count] for x in self.probed)
         right, left = self.apply_penalties(a), self.apply_penalties(b)
         u = products(left, self.apply_inverse(right)).mean(axis=-1)
         t = np.einsum("pm,pjm->j", self.flat(b), right) / b.shape[-1]

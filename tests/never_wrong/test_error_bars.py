@@ -1,0 +1,210 @@
+"""Error bars of fields that iterations solved: draws, held to the exact ones of a direct solver."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+
+WAYS = {
+    "plane with land": (2, "iterative"),
+    "space with clouds": (3, "iterative"),
+    "full grid": (3, "spectral"),
+}
+SMALL = {2: (17, 15), 3: (9, 8, 7)}
+LARGE = {2: (60, 54), 3: (16, 15, 14)}  # more coefficients than multigrid solves for directly
+PENALTY = xs.Roughness(1e-4)
+NAMES = ("x", "y", "z")
+
+
+def data(sizes: tuple[int, ...], *, gaps: bool = True, seed: int = 0) -> xr.DataArray:
+    """Waves with noise; a hole over a third of each axis, and a quarter missing at random."""
+    rng, ndim = np.random.default_rng(seed), len(sizes)
+    shape = tuple(2 * k + 3 for k in sizes)
+    axes = [np.linspace(0, 1, n) for n in shape]
+    mesh = np.meshgrid(*axes, indexing="ij")
+    values = np.sin(sum((4 + j) * a for j, a in enumerate(mesh))) + 0.2 * rng.standard_normal(shape)
+    if gaps:
+        values[rng.random(shape) < 0.25] = np.nan
+        values[tuple(slice(n // 5, n // 5 + n // 3) for n in shape)] = np.nan
+    names = NAMES[:ndim]
+    return xr.DataArray(values, dict(zip(names, axes, strict=True)), names, "u", {"units": "K"})
+
+
+@functools.lru_cache
+def both(sizes: tuple[int, ...], solver: str, penalty: Any = PENALTY) -> tuple[xs.Field, xs.Field]:
+    """One field, solved by iterations and by a band."""
+    values = data(sizes, gaps=solver == "iterative")
+    bases = dict(zip(NAMES, sizes, strict=False))
+    fits = (values.spline.fit(bases, penalty=penalty, solver=s) for s in (solver, "banded"))
+    ours, exact = fits
+    return ours, exact
+
+
+def target(ndim: int) -> dict[str, np.ndarray]:
+    return {name: np.linspace(0.02, 0.98, 13) for name in NAMES[:ndim]}
+
+
+def mean_ratio(drawn: xr.DataArray, exact: xr.DataArray) -> float:
+    return float((drawn / exact).mean())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_drawn_errors_are_the_exact_ones(way: str) -> None:
+    """In the mean within 5 % over the domain, in the hole and outside it; of single points within five of its own."""
+    ndim, solver = WAYS[way]
+    ours, exact = both(LARGE[ndim], solver)
+    at = target(ndim)
+    drawn, known = ours.stderr(at), exact.stderr(at)
+    ratio = drawn / known
+    assert abs(mean_ratio(drawn, known) - 1) < 0.05
+    hole = {name: slice(0.25, 0.5) for name in at}
+    assert abs(float(ratio.sel(hole).mean()) - 1) < 0.1
+    assert float(abs(ratio - 1).max()) < 5 * 0.05
+    assert drawn.units == "K" and drawn.name == "u_stderr"
+    slope = ours.derivative_stderr(at, x=1, y=1) / exact.derivative_stderr(at, x=1, y=1)
+    assert abs(float(slope.mean()) - 1) < 0.05
+    curved = [f.derivative(at, x=2, stderr=True).d2u_dx2_stderr for f in (ours, exact)]
+    assert abs(mean_ratio(*curved) - 1) < 0.05
+    gradients = [f.gradient(at, stderr=True) for f in (ours, exact)]
+    for name in ("du_dx_stderr", "du_dy_stderr"):
+        assert abs(mean_ratio(*(g[name] for g in gradients)) - 1) < 0.05
+
+
+def test_derivatives_take_draws_and_a_seed() -> None:
+    ours, _ = both(SMALL[2], "iterative")
+    few = ours.gradient(target(2), stderr=True, draws=20, seed=3).du_dx_stderr
+    assert few.attrs["draws"] == 20 and few.attrs["seed"] == 3
+    again = ours.derivative(target(2), x=1, stderr=True, draws=20, seed=3).du_dx_stderr
+    np.testing.assert_array_equal(few, again)
+    np.testing.assert_array_equal(few, ours.derivative_stderr(target(2), x=1, draws=20, seed=3))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_samples_are_drawn_from_iterations(way: str) -> None:
+    ndim, solver = WAYS[way]
+    ours, exact = both(SMALL[ndim], solver)
+    at = target(ndim)
+    values, error = ours.sample(200, seed=1).predict(at), exact.stderr(at)
+    assert abs(mean_ratio(values.std("sample"), error) - 1) < 0.05
+    z = (values.mean("sample") - exact.predict(at)) / error * np.sqrt(200)
+    assert float(abs(z).max()) < 5 and abs(float((z**2).mean()) - 1) < 0.5
+    np.testing.assert_array_equal(ours.sample(200, seed=1).predict(at), values)
+
+
+@pytest.mark.parametrize("strength", [1e-8, 1.0])
+def test_weak_and_strong_penalties_leave_no_bias(strength: float) -> None:
+    """Of 500 draws, whose own scatter is 3 %."""
+    ours, exact = both(SMALL[2], "iterative", xs.Roughness(strength) + xs.Ridge(1e-3))
+    at = target(2)
+    drawn, known = ours.stderr(at, draws=500), exact.stderr(at)
+    assert abs(mean_ratio(drawn, known) - 1) < 0.03 and float(abs(drawn / known - 1).max()) < 5 * 0.032
+
+
+def test_what_is_drawn_says_so() -> None:
+    ours, exact = both(SMALL[2], "iterative")
+    at = target(2)
+    drawn = ours.stderr(at)
+    assert drawn.attrs["method"] == "draws" and drawn.attrs["draws"] == 200 and drawn.attrs["seed"] == 0
+    assert drawn.attrs["relative_error"] == pytest.approx(0.05)
+    known = exact.stderr(at)
+    assert known.attrs["method"] == "exact" and "draws" not in known.attrs
+    many = exact.stderr(at, method="draws")
+    assert many.attrs["draws"] == 800 and many.attrs["relative_error"] == pytest.approx(0.025)
+    np.testing.assert_array_equal(exact.stderr(at, draws=50), known)  # it has no use for them
+
+
+def test_the_same_seed_gives_the_same_error_bars() -> None:
+    ours, _ = both(SMALL[2], "iterative")
+    again = ours.statistics.solve(PENALTY, solver="iterative")
+    at = target(2)
+    first = ours.stderr(at, draws=12)
+    np.testing.assert_array_equal(first, again.stderr(at, draws=12))
+    assert float(abs(first - ours.stderr(at, draws=12, seed=1)).max()) > 0
+    np.testing.assert_allclose(first[3], ours.stderr({**at, "x": at["x"][3]}, draws=12), rtol=1e-12)
+
+
+def test_too_few_draws_and_what_iterations_do_not_know_are_refused() -> None:
+    ours, exact = both(SMALL[2], "iterative")
+    for draws in (9, 0, True, 20.0):
+        with pytest.raises(
+            ValueError, match=r"draws=.*: a standard error needs an integer of at least 10 draws"
+        ):
+            ours.stderr(draws=draws)
+        with pytest.raises(
+            ValueError, match=r"draws=.*: a standard error needs an integer of at least 10 draws"
+        ):
+            exact.gradient(stderr=True, draws=draws)
+    with pytest.raises(ValueError, match=r"seed=-1: the seed of the draws is an integer, 0 or more"):
+        ours.derivative_stderr(x=1, seed=-1)
+    with pytest.raises(
+        ValueError,
+        match=r"'u' was solved by iterations \(solver='iterative'\); pass method='draws', or fit with",
+    ):
+        ours.stderr(method="exact")
+
+
+@pytest.mark.parametrize("solver", ["iterative", "spectral"])
+def test_members_of_a_batch_have_draws_of_their_own(solver: str) -> None:
+    """Gaps that differ between members, and observations that are there several times."""
+    values = data(SMALL[2], gaps=solver == "iterative").expand_dims(member=3).copy()
+    if solver == "iterative":
+        values[1] = data(SMALL[2], seed=1)
+        values[2] = np.nan  # nothing to fit
+    bases = dict(zip(NAMES, SMALL[2], strict=False))
+    ours, exact = (values.spline.fit(bases, penalty=PENALTY, solver=s) for s in (solver, "banded"))
+    drawn, known = ours.stderr(target(2)), exact.stderr(target(2))
+    for member in range(2 if solver == "iterative" else 3):
+        assert abs(mean_ratio(drawn[member], known[member]) - 1) < 0.06
+    assert float(abs(drawn[0] / drawn[1] - known[0] / known[1]).max()) > 1e-3  # not the same numbers
+    np.testing.assert_array_equal(np.isnan(drawn), np.isnan(known))
+
+
+def test_a_term_alone_has_drawn_errors() -> None:
+    rng = np.random.default_rng(0)
+    t, x = np.arange(60.0), np.linspace(0, 1, 30)
+    values = np.sin(5 * x) + 0.01 * t[:, None] + np.cos(2 * np.pi * t / 12)[:, None] * x
+    values = values + 0.2 * rng.standard_normal(values.shape)
+    values[rng.random(values.shape) < 0.3] = np.nan
+    array = xr.DataArray(values, {"t": t, "x": x}, ("t", "x"), "u")
+    bases = {"t": xs.Fourier(1, period=12.0) + xs.Polynomial(1), "x": xs.BSpline(12)}
+    ours, exact = (
+        array.spline.fit(bases, penalty=xs.Roughness(1e-4), solver=s).select(t=xs.Polynomial)
+        for s in ("iterative", "banded")
+    )
+    at = {"t": [10.0, 50.0], "x": np.linspace(0, 1, 9)}
+    assert abs(mean_ratio(ours.stderr(at), exact.stderr(at)) - 1) < 0.06
+    ratio = mean_ratio(ours.derivative_stderr(at, t=1), exact.derivative_stderr(at, t=1))
+    assert abs(ratio - 1) < 0.06
+
+
+def test_a_field_whose_strengths_iterations_chose_has_error_bars() -> None:
+    values = data(SMALL[3])
+    bases = dict(zip(NAMES, SMALL[3], strict=False))
+    ours = values.spline.fit(bases, solver="iterative")
+    exact = values.spline.fit(bases, penalty=ours.penalty, solver="banded")
+    at = target(3)
+    assert abs(mean_ratio(ours.stderr(at), exact.stderr(at)) - 1) < 0.05
+
+
+@pytest.mark.slow
+def test_draws_whose_covariance_does_not_fit_in_memory_are_refused() -> None:
+    """Of two long Fourier series every pair of functions meets: 260 GB."""
+    t, x = np.arange(170.0), np.linspace(0, 1, 6)
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((t.size, t.size, x.size))
+    array = xr.DataArray(values, {"s": t, "t": t, "x": x}, ("s", "t", "x"), "u")
+    season = xs.Fourier(80, period=170.0)
+    field = array.spline.fit(
+        {"s": season, "t": season, "x": xs.BSpline(4)}, penalty=xs.Roughness({"x": 1e-3}), solver="spectral"
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"in pair form takes three times \d+ bytes .* GiB of this machine.*field\.sample\(20",
+    ):
+        field.stderr(draws=10)

@@ -1,0 +1,180 @@
+"""Draws of systems that are solved by iterations: roots of G and Λ, and what a tolerance leaves of a covariance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.devices import Device
+from tests.solve.cases import Case, close, gaps, grid, space_of, static, with_multiplicity
+from tests.solve.test_iterative import roughness
+from xspline.solve import Ridge, Roughness, factorise, system
+from xspline.solve.errors import ConvergenceError
+from xspline.solve.kronecker.pcg import FastDiagonal, KroneckerSum
+from xspline.solve.kronecker.roots import data_root
+from xspline.solve.krylov import square_root
+from xspline.solve.multigrid.solver import Iterative
+from xspline.solve.structure import product_of
+from xspline.solve.system import IterativeSystem
+from xspline.spaces import Axis, BSpline, Space
+from xspline.sums import Gram, outer_pairs
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+
+def plane(*sizes: int) -> Space:
+    bases = {name: BSpline(k, domain=(0, 1)) for name, k in zip("abc", sizes, strict=False)}
+    return Space(bases, axes={name: Axis() for name in bases})
+
+
+def clouds(space: Space, seed: int = 0, per: float = 2.5) -> Case:
+    """A hole over a third of each axis, and a third missing at random."""
+    rng = np.random.default_rng(seed)
+    xs = tuple((np.arange(int(per * k)) + 0.5) / int(per * k) for k in space.shape)
+    w = (rng.random(tuple(map(len, xs))) < 0.67).astype(float)
+    w[tuple(slice(n // 4, n // 4 + n // 3) for n in w.shape)] = 0.0
+    return Case(space, xs, np.zeros(w.shape), w)
+
+
+@pytest.mark.parametrize("rank", [1, 7, 30])
+def test_a_square_root_is_that_of_eigenvalues(rank: int) -> None:
+    rng = np.random.default_rng(0)
+    vectors = np.linalg.qr(rng.normal(size=(30, 30)))[0]
+    values = np.where(np.arange(30) < rank, np.linspace(0.5, 2, 30), 0.0)
+    matrix, z = (vectors * values) @ vectors.T, rng.normal(size=(4, 30))
+    z[3] = 0.0
+    expected = z @ (vectors * np.sqrt(values)) @ vectors.T
+    assert close(square_root(lambda v: v @ matrix, z), expected, 1e-3)
+
+
+@pytest.mark.parametrize("per", [0.6, 1.5, 3.0])
+def test_the_root_of_observations_with_gaps_is_one_of_their_matrix(per: float) -> None:
+    """Of fewer observations than coefficients and of more; coefficients without any get 0."""
+    space = plane(12, 10)
+    case = clouds(space, per=per)
+    gram, dense = case.general(), case.dense
+    empty = np.diagonal(dense) == 0
+
+    def matvec(v: np.ndarray) -> np.ndarray:
+        return np.asarray(v.reshape(len(v), -1) @ dense).reshape(v.shape)
+
+    root = data_root(matvec, gram.diagonal(space.frame), space)
+    columns = root(np.eye(space.size).reshape(-1, *space.shape)).reshape(space.size, -1).T
+    assert (columns[empty] == 0).all()
+    assert close(columns @ columns.T, dense, 0.01)
+
+
+@pytest.mark.parametrize("kinds", [("cubic", "circle"), ("linear", "season"), ("uneven", "union")])
+def test_the_roots_of_a_penalty_are_those_of_its_matrix(kinds: tuple[str, ...]) -> None:
+    space = space_of(*kinds)
+    penalty = (Roughness({"a": 0.3}, order=1) + Ridge(0.1)).gram(space)
+    terms = KroneckerSum.of(penalty.terms, space.frame)
+    total = np.zeros((space.size, space.size))
+    for scale, (i, j) in terms.terms:
+        root = np.kron(terms.roots[0][i], terms.roots[1][j])
+        total += scale * root @ root.T
+    assert close(total, penalty.to_dense(space.frame), 1e-12)
+    few = terms.perturbations(3, np.random.default_rng(0))
+    assert few.shape == (3, *space.shape)
+
+
+@pytest.mark.parametrize("share", [1e-1, 1e-7])
+@pytest.mark.parametrize("structure", ["clouds", "grid"])
+def test_the_tolerance_of_a_solve_leaves_no_bias(
+    structure: str, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same random numbers with a tolerance a million times smaller: error bars 0.5 % apart at most."""
+    space = plane(40, 36)
+    penalty = Roughness(share).gram(space)
+    if structure == "clouds":  # on several levels
+        solver: IterativeSystem = Iterative(clouds(space).general(), penalty, space, coarsest=200)
+    else:
+        product = product_of(grid(space, np.random.default_rng(0))[1], space.frame)
+        assert product is not None
+        solver = FastDiagonal(product, penalty, space.frame)
+    errors, iterations = [], []
+    for tolerance in (system.DRAW_TOLERANCE, 1e-9):
+        monkeypatch.setattr(system, "DRAW_TOLERANCE", tolerance)
+        errors.append(np.sqrt((solver.draws(np.random.default_rng(0))((24,)) ** 2).mean(axis=-1)))
+        iterations.append(solver.iterations)
+    assert np.abs(errors[0] / errors[1] - 1).max() < 0.005 and iterations[0] < iterations[1]
+
+
+def test_draws_that_would_be_wrong_are_refused() -> None:
+    """Fewer observations than coefficients and next to no penalty: what a root of G lacks, nothing makes up for."""
+    space = plane(24, 22)
+    gram = clouds(space, per=1.2).general()
+    for share, refused in ((1e-2, False), (1e-9, True)):
+        penalty = roughness(space, gram, share).gram(space)
+        draw = factorise(gram, penalty, space, "iterative").draws(np.random.default_rng(0))
+        if not refused:
+            assert np.isfinite(draw((8,))).all()
+            continue
+        with pytest.raises(
+            ConvergenceError, match=r"times the variance that they should have.*larger penalty"
+        ):
+            draw((8,))
+
+
+@pytest.mark.parametrize("structure", ["gaps", "static", "grid"])
+def test_draws_have_the_inverse_as_covariance(structure: str) -> None:
+    """Whitened by a root of the dense matrix, 1,000 draws have the identity as covariance, up to their scatter."""
+    space = space_of("cubic", "linear")
+    make = {"gaps": gaps, "static": static, "grid": grid}[structure]
+    case, gram = make(space, np.random.default_rng(0), (2,))
+    if structure == "grid":
+        case, gram = with_multiplicity(case, gram, np.array([1.0, 3.0]))
+    penalty = Roughness(0.2, order=1).gram(space)
+    n, solver = 1000, "spectral" if structure == "grid" else "iterative"
+    draws = factorise(gram, penalty, space, solver).draws(np.random.default_rng(0))((n, 2))
+    assert draws.shape == (*space.shape, n, 2)
+    for member in range(2):
+        matrix = case.dense[..., member] + penalty.to_dense(space.frame)
+        white = np.linalg.cholesky(matrix).T @ draws[..., member].reshape(space.size, n)
+        covariance = white @ white.T / n
+        assert np.abs(covariance - np.eye(space.size)).max() < 6 / np.sqrt(n)
+        assert abs(np.trace(covariance) / space.size - 1) < 4 * np.sqrt(2 / n / space.size) + 0.003
+
+
+def test_draws_of_a_direct_solver_are_those_of_its_root() -> None:
+    space = space_of("cubic", "linear")
+    _, gram = gaps(space, np.random.default_rng(0))
+    found = factorise(gram, Ridge(0.1).gram(space), space, "banded")
+    z = np.random.default_rng(3).standard_normal((*space.shape, 5))
+    np.testing.assert_array_equal(found.draws(np.random.default_rng(3))((5,)), found.apply_inverse_sqrt(z))
+    assert (
+        found.knows_inverse and not factorise(gram, Ridge(0.1).gram(space), space, "iterative").knows_inverse
+    )
+
+
+def test_members_that_are_not_determined_have_no_draws() -> None:
+    space = space_of("cubic", "linear")
+    case, _ = gaps(space, np.random.default_rng(1), (3,))
+    w = case.w.copy()
+    w[..., 1] = 0
+    gram = Case(space, case.coordinates, case.y, w).general()
+    for solver in ("iterative", "banded"):
+        draws = factorise(gram, Ridge(0.1).gram(space), space, solver).draws(np.random.default_rng(0))((4, 3))
+        missing = np.isnan(draws).reshape(-1, 3)
+        assert missing[:, 1].all() and not missing[:, [0, 2]].any()
+
+
+def test_draws_without_a_penalty() -> None:
+    space = plane(9, 8)
+    case = Case(space, (np.linspace(0, 1, 30),) * 2, np.zeros((30, 30)), np.ones((30, 30)))
+    gram = Gram(case.general().terms)
+    draws = factorise(gram, Gram(()), space, "iterative").draws(np.random.default_rng(0))((400,))
+    exact = factorise(gram, Gram(()), space, "banded").inverse_pairs()
+    ratio = np.sqrt(outer_pairs(draws, space.frame)[..., 0, 0] / 400 / exact[..., 0, 0])
+    assert abs(ratio.mean() - 1) < 0.02
+
+
+def test_draws_on_a_gpu_are_those_of_the_host(device: Device) -> None:
+    """The same random numbers through the same algorithm, up to the tolerance of the solves."""
+    space = plane(18, 16)
+    gram, penalty = clouds(space).general(), Roughness(1e-3).gram(space)
+    ours, host = (
+        Iterative(gram, penalty, space, coarsest=100, gpu=gpu).draws(np.random.default_rng(0))((8,))
+        for gpu in (device, None)
+    )
+    assert close(ours, host, 0.01)

@@ -1,0 +1,56 @@
+"""Square roots of the matrix of the data: what random right-hand sides of covariance G are made with."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import linalg
+
+from xspline.solve.direct.cholesky import Array, unit_scale
+from xspline.solve.kronecker.pcg import apply_kronecker
+from xspline.solve.krylov import LinearMap, square_root
+from xspline.solve.penalty import integral
+from xspline.solve.structure import dense_of
+from xspline.spaces import Space
+
+BASIS = 2**26  # numbers that the Lanczos process is expected to keep, 512 MB
+STEPS = 40  # of it that are expected
+
+
+def data_root(matvec: LinearMap, diagonal: Array, space: Space) -> LinearMap:
+    """z ↦ W z with W Wᵀ = G up to the tolerance of `square_root`, for vectors [m, K..].
+
+    W = D C S^½ with D the roots of the diagonal of G, C a Cholesky factor of the mass matrix, both of a unit diagonal,
+    and S = C⁻¹D⁻¹GD⁻¹C⁻ᵀ, near the identity where observations are dense. Coefficients without observations get 0.
+
+    Parameters
+    ----------
+    matvec : callable
+        Products with G.
+    diagonal : ndarray, [K..]
+        That of G.
+    space : Space
+    """
+    scale = np.sqrt(diagonal)
+    inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+    lower = [_unit_mass_factor(space, j) for j in range(len(space.names))]
+    inverses = [linalg.solve_triangular(factor, np.eye(len(factor)), lower=True) for factor in lower]
+    transposed = [np.ascontiguousarray(factor.T) for factor in inverses]
+
+    def scaled(v: Array) -> Array:
+        return apply_kronecker(inverses, inverse * matvec(inverse * apply_kronecker(transposed, v)))
+
+    def root(z: Array) -> Array:
+        step = max(1, BASIS // (STEPS * math.prod(space.shape)))
+        parts = [square_root(scaled, z[i : i + step]) for i in range(0, len(z), step)]
+        return scale * apply_kronecker(lower, np.concatenate(parts))
+
+    return root
+
+
+def _unit_mass_factor(space: Space, j: int) -> Array:
+    """Lower Cholesky factor of the mass matrix of an axis, scaled to a unit diagonal: [K, K]."""
+    mass = dense_of((integral(space, j, 0),), (j,), space.frame)
+    scale = unit_scale(np.diagonal(mass))
+    return np.asarray(np.linalg.cholesky(mass / scale / scale[:, None]))
