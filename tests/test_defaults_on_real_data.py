@@ -10,6 +10,9 @@ import xarray as xr
 
 import xspline as xs
 
+# At most 32 functions of a coordinate by default: less than these data resolve, which the fit says.
+pytestmark = pytest.mark.filterwarnings("ignore:.*the knots limit the fit:xspline.FitWarning")
+
 
 def check(field: xs.Field, data: xr.DataArray, r2: float) -> None:
     """What every field that nobody described has: a penalty that was chosen, and a line of code that asks for it."""

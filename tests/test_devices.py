@@ -22,6 +22,10 @@ Put = Callable[[np.ndarray], Any]
 SEASON = xs.Fourier(1, "365.2425D")
 
 
+# Few functions, on purpose: the comparisons are quick.
+pytestmark = pytest.mark.filterwarnings("ignore:.*the knots limit the fit:xspline.FitWarning")
+
+
 @pytest.fixture(params=["duck", pytest.param("GPU", marks=pytest.mark.gpu)])
 def put(request: pytest.FixtureRequest) -> Put:
     """How an array gets to a GPU, or to what stands in for one."""

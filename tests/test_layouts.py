@@ -142,7 +142,8 @@ def test_missing_coordinates_and_points_outside() -> None:
     time[8] = np.datetime64("NaT", "ns")
     dirty = data.assign_coords(lat=("obs", lat), time=("obs", time))
     dirty[5:9] = 20.0
-    s = dirty.spline.statistics(data.spline.space(BASES))
+    with pytest.warns(xs.FitWarning, match="2 observations were left out because a label is NaN, NaT"):
+        s = dirty.spline.statistics(data.spline.space(BASES))
     assert s.outside == 1
     assert s.count == int(np.isfinite(dirty).sum()) - 3
     assert "1 more outside the domain" in repr(s)

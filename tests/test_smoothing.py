@@ -78,7 +78,8 @@ def test_holders_choose_by_predicting_each_other(product: xr.DataArray) -> None:
 
 def test_every_variable_has_its_own_smoothing(product: xr.DataArray) -> None:
     noisy = product + np.random.default_rng(0).normal(0, 3.0, product.shape)
-    both = xr.Dataset({"sst": product, "noisy": noisy.assign_attrs(product.attrs)}).spline.fit(BASES)
+    with pytest.warns(xs.FitWarning, match="noisy: lambda of 'lon' is at its upper bound"):
+        both = xr.Dataset({"sst": product, "noisy": noisy.assign_attrs(product.attrs)}).spline.fit(BASES)
     assert set(both.penalty) == {"sst", "noisy"} and both["noisy"].penalty == both.penalty["noisy"]
     assert both.penalty["noisy"].strength["lat"] > 3 * both.penalty["sst"].strength["lat"]
     table = both.summary()["lambda"]

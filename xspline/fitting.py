@@ -107,6 +107,13 @@ def fit(
         Names, labels or weights do not fit the data; a value is infinite; nothing is determined; the checkpoint is
         no directory, or of an earlier version; chunks are missing and required.
 
+    Warns
+    -----
+    FitWarning
+        A chosen strength is at a bound, or the search did not converge; the knots limit the fit; without a penalty, the
+        data hardly determine the field somewhere; labels are NaN, NaT or infinite where there are values; observations
+        lie outside a domain that came from other data. :meth:`Field.check` shows these and more, with advice.
+
     Examples
     --------
     >>> import numpy as np, xarray as xr, xspline as xs
@@ -298,6 +305,10 @@ def _read(
         variables = fitted_variables(data, dims).values()
     holders = holders_of(holder, data)
     observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
+    if space is None and not bases.keys() - set(
+        pooled
+    ):  # the bases are defaults: what they do not span is batch
+        defaults.warn_of_batch(observed[0].data, observed[0].arrangement.batch)
     return agreed, observed
 
 
@@ -364,7 +375,7 @@ def _statistics(
             parts.append(_part(by_name, [sums[code] for sums in computed], name, sizes))
     if unwritten:  # once, however many holders share the store
         parts[0] = replace(parts[0], provenance={**parts[0].provenance, "unwritten": unwritten})
-    return Statistics(
+    result: Statistics[Data] = Statistics(
         agreed,
         tuple(parts),
         {o.name: o.variable() for o in observed},
@@ -373,6 +384,9 @@ def _statistics(
         chunks=target_chunks(observed[0].data),
         pending={} if compute else by_name,
     )
+    if compute:
+        result.warn_left_out()
+    return result
 
 
 def _unwritten(observed: list[Observations], complete: bool | None) -> dict[str, str]:

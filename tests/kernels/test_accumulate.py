@@ -182,7 +182,7 @@ def test_tally_of_labels_outside_and_missing() -> None:
     values = built.values.copy()
     values[0, 2, :], values[1, 5, 4] = np.nan, np.nan
     sums = check(replace(built, values=values, coordinates=(lat, lon, t)), layout)
-    assert sums.tally.missing == 12 + 1 + 6 * 12
+    assert sums.tally.missing == 12 + 1 + 6 * 12 and sums.tally.unlabelled == 6 * 12
     assert sums.tally.outside == 5 * 12
     assert sums.count == 6 * 8 * 12 - 13 - 6 * 12 - 5 * 12
 

@@ -169,7 +169,7 @@ def test_the_choice_minimises_the_score(name: str, method: str) -> None:
     assert np.abs(np.linalg.solve(hessian, derivatives(score, chosen_rho, 1e-3))).max() < 1e-4
     assert not chosen.at_bounds and chosen.converged
     assert np.isclose(chosen.score, score(chosen_rho), rtol=1e-8)
-    assert chosen.factorisations <= 10
+    assert chosen.factorisations <= (10 if method == "reml" else 120)  # several starts
     assert max(map(abs, chosen.gradient.values())) < 1e-3
     assert chosen.method == method and tuple(chosen.gradient) == tuple(chosen.penalty.strengths(space))
 
@@ -219,7 +219,7 @@ def test_draws_steer_to_the_same_choice() -> None:
     by_draws = on(exact_reml_entries=0, exact_gcv_entries=0)
     for method, tolerance in (("reml", 1e-4), ("gcv", 0.5)):
         drawn = choose(sums, PLANE, method, resources=by_draws)
-        assert drawn.converged and drawn.factorisations <= exact[method].factorisations + 6
+        assert drawn.converged and drawn.factorisations <= exact[method].factorisations + 8
         for name, strength in exact[method].penalty.strengths(PLANE).items():
             assert abs(np.log(drawn.penalty.strengths(PLANE)[name] / strength)) < tolerance
     again = choose(sums, PLANE, "gcv", resources=by_draws)

@@ -56,7 +56,7 @@ def test_noise_about_a_line_leaves_the_line(method: str) -> None:
     sums, x, y = on_line(lambda x, rng: 3 + 2 * x + rng.normal(size=x.size))
     chosen = choose(sums, LINE, method)
     assert chosen.at_bounds == {"a": "upper"} and chosen.converged
-    assert chosen.factorisations <= 10
+    assert chosen.factorisations <= (10 if method == "reml" else 120)  # several starts
     solution = solve(sums, LINE, chosen.penalty)
     assert abs(solution.factorisation.edf() - 2) < 1e-3
     rest = np.linalg.lstsq(np.column_stack([np.ones(x.size), x]), y, rcond=None)[1]
@@ -189,7 +189,9 @@ def test_holders_are_predicted_by_the_others(count: int) -> None:
     np.testing.assert_allclose(list(chosen.gradient.values()), expected, atol=1e-7)
     for shift in 0.3 * np.array([[1, 0], [-1, 0], [0, 1], [0, -1]]):
         assert predicted(rows, PLANE, rho + shift) >= chosen.score
-    assert chosen.converged and chosen.factorisations <= 10 * count + 1
+    assert (
+        chosen.converged and chosen.factorisations <= 80 * count + 10
+    )  # several starts, one of them by REML
 
 
 def test_the_score_of_holders_is_differentiated_exactly() -> None:

@@ -218,6 +218,10 @@ def test_merged_tallies_add_counts_and_keep_the_first_places():
     a, b = Tally(1, 2, (0, 5), None), Tally(3, 4, (0, 4), (7, 7))
     assert Tally.merge([a, b]) == Tally.merge([b, a]) == Tally(4, 6, (0, 4), (7, 7))
     assert Tally.merge([]) == Tally()
+    nowhere = Tally(3, unlabelled=2)
+    assert Tally.merge([a, nowhere]) == Tally(4, 2, (0, 5), None, 2)
+    assert Tally.from_dict(nowhere.to_dict()) == nowhere and Tally.from_dict(a.to_dict()) == a
+    assert "unlabelled" not in a.to_dict()  # so that digests of files that never counted them hold
     assert Tally.from_dict(json.loads(json.dumps(a.to_dict()))) == a
     parts = [Sums(**{**vars(Sums.zero(FRAME)), "tally": tally}) for tally in (a, b)]
     assert Sums.merge(parts, FRAME).tally == Tally(4, 6, (0, 4), (7, 7))

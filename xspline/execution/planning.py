@@ -65,9 +65,10 @@ class Row:
     @property
     def cells(self) -> tuple[str, ...]:
         """The row as text."""
-        sizes = (self.gram_bytes, self.statistics_bytes, self.moved_bytes, self.memory_bytes)
+        sizes = (self.statistics_bytes, self.moved_bytes, self.memory_bytes)
         seconds = f"{self.seconds:.2g} s" if self.seconds < 100 else f"{self.seconds / 60:.0f} min"
-        return (self.mask, *map(format_bytes, sizes), self.solver, format_bytes(self.solver_bytes), seconds)
+        texts = (*map(format_bytes, sizes), self.solver, format_bytes(self.solver_bytes), seconds)
+        return (_GAPS[self.mask], *texts)
 
 
 @dataclass(frozen=True)
@@ -155,14 +156,14 @@ class Plan:
         merged = f", merged {' then '.join(map(str, self.fan_in))} at a time" if self.fan_in else ""
         return [
             ("data", f"{self.label}: {_times(self.shape)} {self.dtype}, {format_bytes(self.nbytes)}"),
-            ("read", f"{self.tier}, {_times(self.chunks)} at a time"),
+            ("read", f"{self.tier}, {_times(self.chunks)} values at a time"),
             ("coefficients", f"{self.size} = {sizes}"),
             *([("code", self.code)] if self.code else []),
-            ("fits", f"{self.batch} independent ones" if self.batch > 1 else "1"),
+            ("fits", f"{self.batch} independent fits" if self.batch > 1 else "one"),
             *([("parts", f"{self.holders}, one for each holder")] if self.holders > 1 else []),
-            ("tasks", f"{self.tasks}{merged}"),
+            ("tasks", f"{self.tasks} of Dask{merged}" if self.tasks else "none, computed here at once"),
             ("device", self.device or "where the data are"),
-            ("compiling", f"{format_bytes(self.compile_bytes)} more, once per process"),
+            ("first call", f"{format_bytes(self.compile_bytes)} more, to compile, once per process"),
         ]
 
 
@@ -170,10 +171,11 @@ def _times(shape: Sequence[int]) -> str:
     return " × ".join(map(str, shape)) or "one value"
 
 
-_HEAD = ("mask", "G", "statistics", "moved", "memory per thread", "solver", "solver memory", "time")
+_GAPS = {"none": "none", "static": "static (land)", "any": "any (clouds)"}
+_HEAD = ("missing data", "statistics", "sent", "memory a thread", "solver", "its memory", "time")
 _NOTE = "\n".join(
     [
-        "Moved: sums that tasks hand to tasks. Memory: above an idle worker; the solve runs where fit was called.",
+        "A row for each kind of gaps that data may have. Statistics: what is kept of the data; sent: between tasks.",
         "Time: of one core, to sum the values, choose the penalty and solve; reading and compiling come on top.",
     ]
 )

@@ -195,7 +195,7 @@ def read(walk: Walk, box: SlabBox) -> tuple[Slab, Tally]:
     """One slab, and the tally of what is left out of it, with the first places of an infinity and a bad weight."""
     xp, values = walk.xp, walk.values(box)
     size, known = math.prod(values.shape), xp.isfinite(values)
-    valid = known
+    valid = finite = known
     for i, axis in enumerate(walk.slab_axes):  # known: labels are numbers; valid: inside all domains
         inside = np.ones(0, dtype=bool) if axis.is_batch else walk.inside(i, box.rows[i])
         if bool(array_api_compat.array_namespace(inside).all(inside)):
@@ -208,6 +208,7 @@ def read(walk: Walk, box: SlabBox) -> tuple[Slab, Tally]:
     present, count = count_true(known, xp), count_true(valid, xp)
     infinity = None if present == size else _first_place(walk, box, xp.isinf(values))
     outside, weight, bad = present - count, None, None
+    unlabelled = 0 if known is finite else count_true(finite, xp) - present
     for number in range(len(walk.block.weights)):  # their product, zero where one is bad
         this_weight = walk.weight_of(number, box)
         good = xp.logical_and(xp.isfinite(this_weight), this_weight >= 0)
@@ -220,7 +221,8 @@ def read(walk: Walk, box: SlabBox) -> tuple[Slab, Tally]:
         valid = xp.logical_and(valid, weight > 0)
         weight = xp.where(valid, weight, xp.zeros_like(values))
         count = count_true(valid, xp)
-    return Slab(values, valid, weight, count, count == size), Tally(size - present, outside, infinity, bad)
+    tally = Tally(size - present, outside, infinity, bad, unlabelled)
+    return Slab(values, valid, weight, count, count == size), tally
 
 
 def _first_place(walk: Walk, box: SlabBox, mask: Array) -> tuple[int, ...] | None:

@@ -14,6 +14,8 @@ from xspline import execution
 from xspline.labels import derivatives, files, uncertainty
 from xspline.labels.field_base import SAMPLE, Draws, FieldBase
 from xspline.labels.fit import Fit, Request, lazy_fits, solve_variables
+from xspline.labels.report import findings
+from xspline.labels.report.text import FitCheck
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.uncertainty import Requested
 from xspline.solve import Solution, as_penalty, penalty_from_dict
@@ -42,7 +44,9 @@ class Field(FieldBase[Data]):
         if statistics.is_lazy:
             return cls(statistics, lazy_fits(statistics, request), request)
         penalties = dict.fromkeys(statistics.variables, request.penalty)
-        return cls(statistics, solve_variables(statistics, penalties, solver, device), request)
+        fits = solve_variables(statistics, penalties, solver, device)
+        findings.warn_of(fits)
+        return cls(statistics, fits, request)
 
     @classmethod
     def from_dataset(cls, dataset: xr.Dataset) -> Field[Any] | Draws[Any]:
@@ -256,15 +260,40 @@ class Field(FieldBase[Data]):
         """The summary, computed once: exact degrees of freedom cost a pass over the factors."""
         return self._table({name: fit.summary() for name, fit in self._solved.items()})
 
+    def check(self) -> FitCheck:
+        """Look at everything that may be wrong with the fit, and say what to do about it.
+
+        As ``gam.check`` of R's mgcv does: how the smoothing was chosen, whether that converged and ended at a bound;
+        how many functions of each coordinate are in use, which shows whether the knots limit the fit; how nearly
+        singular the system is; which observations were left out; how many independent fits there are; units of
+        coordinates; residuals. It computes the effective degrees of freedom and a few solves.
+
+        Returns
+        -------
+        FitCheck
+            To be read: a line for each thing, "fine" or "look", with advice; ``concerns`` holds the latter as data.
+
+        Raises
+        ------
+        ValueError
+            The field is still lazy.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x, noise = np.linspace(0, 10, 200), np.random.default_rng(0).normal(0, 0.1, 200)
+        >>> data = xr.DataArray(np.sin(3 * x) + noise, {"x": ("x", x, {"units": "m"})}, "x", "u")
+        >>> data.spline.fit(x=30).check().concerns
+        {'u': ()}
+        """
+        return FitCheck({name: tuple(findings.checked(fit)) for name, fit in self._solved.items()})
+
     def _table(self, by_variable: Mapping[str, xr.Dataset]) -> xr.Dataset:
         """Return the one Dataset, or those of a Dataset's variables along `variable`."""
         tables = list(by_variable.values())
         if not self.statistics.is_dataset:
             return tables[0]
         return xr.concat(tables, dim=xr.Variable("variable", list(by_variable)), combine_attrs="override")
-
-    def _repr_html_(self) -> str:
-        return self._titled(self.coefficients if self.is_lazy else self.summary())
 
 
 def open_field(path: Any, **kwargs: Any) -> Field[Any] | Draws[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,12 +14,15 @@ from xspline.labels.errors import unknown_name
 from xspline.labels.fit import Fit, Request
 from xspline.labels.read import defaults, targets
 from xspline.labels.read.observations import Variable
+from xspline.labels.report import findings
+from xspline.labels.report.text import sections, table
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.uncertainty import Covariance, Requested
-from xspline.solve import penalty_code
+from xspline.solve import penalty_code, rounded
 from xspline.spaces import Basis, Space
 
 SAMPLE = "sample"  # the dimension of draws
+_OF_FIELDS = "stderr derivative_stderr summary check cross_validate sample solution".split()  # not of draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -367,8 +369,11 @@ class FieldBase(files.Stored, Generic[Data]):
 
         What was chosen is spelt out; of a penalty for each of several variables only the criterion.
         """
-        penalty = self.request.penalty if isinstance(self.penalty, dict) else self.penalty
-        return f"fit({defaults.code(self.space)}, penalty={penalty_code(penalty)})"
+        return self._code(self.penalty)
+
+    def _code(self, penalty: Any) -> str:
+        own = self.request.penalty if isinstance(penalty, dict) else penalty
+        return f"fit({defaults.code(self.space)}, penalty={penalty_code(own)})"
 
     def to_dataset(self) -> xr.Dataset:
         """Return coefficients, statistics and definitions as arrays and one JSON attribute (in files: and a digest)."""
@@ -416,20 +421,51 @@ class FieldBase(files.Stored, Generic[Data]):
         raise _without("stderr")
 
     def __repr__(self) -> str:
-        shape = " x ".join(map(str, self.space.shape))
-        state = "lazy" if self.is_lazy else f"{self.statistics.count} observations"
-        kind = f"<xspline.{type(self).__name__} of {', '.join(self.variables)}"
-        bases = [f"    {name}: {self.space.basis(name)!r}" for name in self.space.names]
-        chosen = any(fit.choice for fit in self.fits.values())
-        by = f" (by {self.request.penalty!r})" if chosen else ""
-        head = f"{kind}: {shape} = {self.space.size} coefficients, {state}>"
-        return "\n".join([head, *bases, f"    penalty: {self.penalty!r}{by}", f"    = {self.code()}"])
+        bases = [f"{name}: {self.space.basis(name)!r}" for name in self.space.names]
+        penalty = self._rounded_penalty
+        lines = [*bases, *self._notes, f"penalty: {penalty!r}{self._chosen_by}", f"= {self._code(penalty)}"]
+        return "\n    ".join([f"<{self._head}>", *lines])
 
     def _repr_html_(self) -> str:
-        return self._titled(self.coefficients)
+        space, penalty = self.space, self._rounded_penalty
+        penalties = penalty if isinstance(penalty, dict) else {"": penalty}
+        contents = {
+            "Coefficients": self.coefficients._repr_html_(),
+            "Bases": table((name, repr(space.basis(name))) for name in space.names),
+            "Penalty": table((name, f"{own!r}{self._chosen_by}") for name, own in penalties.items()),
+            "Notes": table((note,) for note in self._notes),
+            "Code": table([(self._code(penalty),)]),
+        }
+        return sections(self._head, contents)
 
-    def _titled(self, body: xr.DataArray | xr.Dataset) -> str:
-        return f"<div><strong>{html.escape(repr(self))}</strong>{body._repr_html_()}</div>"
+    @property
+    def _head(self) -> str:
+        shape = " x ".join(map(str, self.space.shape))
+        state = "lazy" if self.is_lazy else f"{self.statistics.count} observations"
+        kind = f"xspline.{type(self).__name__} of {', '.join(self.variables)}"
+        return f"{kind}: {shape} = {self.space.size} coefficients, {state}"
+
+    @property
+    def _chosen_by(self) -> str:
+        return f" (by {self.request.penalty!r})" if any(fit.choice for fit in self.fits.values()) else ""
+
+    @property
+    def _rounded_penalty(self) -> Any:
+        penalty = self.penalty
+        if isinstance(penalty, dict):
+            return {name: rounded(own) for name, own in penalty.items()}
+        return penalty if isinstance(penalty, str) else rounded(penalty)
+
+    @property
+    def _notes(self) -> list[str]:
+        """What a user may not have expected: the batch, what was left out, and what is worth a look."""
+        batches = [findings.batch_text(fit, self._members) for fit in self.fits.values()]
+        concerns = [
+            f"{name}: {finding.text}" if len(self.fits) > 1 else finding.text
+            for name, fit in self.fits.items()
+            for finding in findings.concerns(fit)
+        ]
+        return [text for text in dict.fromkeys([*batches, *concerns]) if text]
 
 
 class Draws(FieldBase[Data]):
@@ -448,7 +484,7 @@ class Draws(FieldBase[Data]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name in ("stderr", "derivative_stderr", "summary", "cross_validate", "sample", "solution"):
+            if name in _OF_FIELDS:
                 raise _without(name)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

@@ -14,7 +14,7 @@ from xspline import execution
 from xspline.labels.errors import unknown_name
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Statistics
-from xspline.solve import Penalty, Roughness, Solution, choose, solve
+from xspline.solve import Penalty, Roughness, Solution, choose, condition, solve
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
 
@@ -112,6 +112,17 @@ class Fit:
             raise ValueError(f"the fit of {self.name!r} is not solved; call .compute() on its field first")
         return self.solution
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of functions of each coordinate."""
+        return dict(zip(self.space.names, self.space.shape, strict=True))
+
+    @property
+    def strengths(self) -> dict[str, float]:
+        """λ of each coordinate whose roughness is penalised."""
+        roughness = (term for term in self.known_penalty.parts if isinstance(term, Roughness))
+        return {name: x for term in roughness for name, x in term.strengths(self.space).items()}
+
     def select(self, terms: Mapping[str, str]) -> Fit:
         """Return the fit with the coefficients of all terms but the selected ones at zero."""
         for name, kind in terms.items():
@@ -137,6 +148,11 @@ class Fit:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.sqrt(np.where(count > edf, rss / (count - edf), np.nan)))
 
+    @functools.cached_property
+    def condition(self) -> np.ndarray:
+        """How far from evenly the data and the penalty determine each field, see :func:`xspline.solve.condition`."""
+        return condition(self.total, self.space, self.solved.factorisation)
+
     def summary(self) -> xr.Dataset:
         """Return count, coefficients, rmse, r2, sigma, edf and how the penalty was chosen, over batch dimensions."""
         variable, sums, factorisation = self.variable, self.total, self.solved.factorisation
@@ -146,7 +162,7 @@ class Fit:
                 "count": sums.count,
                 "coefficients": self.space.size,
                 "rmse": np.sqrt(rss / sums.weight),
-                "r2": 1 - rss / _spread(sums, self.space),
+                "r2": 1 - rss / spread_of(sums, self.space),
                 "sigma": self.sigma(),
                 "edf": edf,
             }
@@ -163,10 +179,7 @@ class Fit:
         told = (part.provenance.get("unwritten", {}).get(self.name) for part in self.statistics.parts)
         if unwritten := list(filter(None, told)):
             attrs["unwritten"] = "; ".join(unwritten)
-        strengths: dict[str, float] = {}
-        for term in self.known_penalty.parts:
-            strengths |= term.strengths(self.space) if isinstance(term, Roughness) else {}
-        if strengths:
+        if strengths := self.strengths:
             along = {"penalised": xr.Variable("penalised", list(strengths))}
             named = {"long_name": "strength of the roughness penalty"}
             rows["lambda"] = xr.DataArray(list(strengths.values()), along, attrs=named)
@@ -181,14 +194,15 @@ class Fit:
         return xr.Dataset(rows, coords=variable.batch.coords, attrs=attrs)
 
 
-def _spread(sums: Sums, space: Space) -> np.ndarray:
+def spread_of(sums: Sums, space: Space) -> np.ndarray:
     """Return Σw (y − ȳ)² from the sums; about zero where the space does not hold the constant."""
     if not space.has_constant:
         return np.asarray(sums.power)
     moment = sums.full_moment(space.frame)
     for e in space.constant():
         moment = np.tensordot(e, moment, axes=(0, 0))
-    return np.asarray(sums.power - moment**2 / sums.weight)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(sums.power - moment**2 / sums.weight)
 
 
 def selection(space: Space, terms: Mapping[str, str], ndim: int = 0) -> np.ndarray:
@@ -238,6 +252,9 @@ def solve_variables(
                 "at_bounds": dict(smoothing.at_bounds),
                 "converged": bool(smoothing.converged),
                 "error": dict(smoothing.error),
+                "functions": dict(smoothing.resolution.functions),
+                "limited": list(smoothing.resolution.limited),
+                "visible": smoothing.resolution.visible,
             }
             fits[name] = Fit(statistics, name, solution.coefficients, smoothing.penalty, choice, solution)
             continue

@@ -16,10 +16,11 @@ import xarray as xr
 from xspline import execution
 from xspline.labels import files
 from xspline.labels.errors import check_range, check_tally, read_errors_name_labels, unknown_name
+from xspline.labels.read.coordinates import warn_left_out
 from xspline.labels.read.observations import Variable
 from xspline.spaces import Space
 from xspline.spaces.units import are_one
-from xspline.sums import Sums
+from xspline.sums import Sums, Tally
 
 if TYPE_CHECKING:
     from xspline.labels.field import Field
@@ -152,7 +153,14 @@ class Statistics(files.Stored, Generic[Data]):
                 check_tally(s.tally, self.pending[name], name)
                 check_range(s, name)
             parts.append(Part.of(sums, part.holder, part.provenance))
-        return replace(self, parts=tuple(parts), pending={})
+        computed_parts = replace(self, parts=tuple(parts), pending={})
+        computed_parts.warn_left_out()
+        return computed_parts
+
+    def warn_left_out(self) -> None:
+        """Warn of observations that were left out without anyone having said so."""
+        parts = {name: [part.sums[name].tally for part in self.parts] for name in self.variables}
+        warn_left_out({n: Tally.merge(own) for n, own in parts.items()}, self.space, self.fitted)
 
     def persist(self) -> Statistics[Data]:
         """Return the same with lazy sums being computed on the workers and kept there."""

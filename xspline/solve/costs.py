@@ -101,6 +101,8 @@ class CostModel:
     coarse_share : float
         Share of the flops of a factorisation up to which one with fewer knots may give the start; those beyond save
         less than they cost. Chosen.
+    lattice_flops : float
+        Flops, about a second, that looking at a score here and there may take before a search for its minimum. Chosen.
     max_exact_reml_flops : float
         Flops of a factorisation, some ten seconds, from which iterations estimate REML. Measured
         (`python -m benchmarks error_bars --large`): an estimate of P = 127,500 costs less than that.
@@ -156,6 +158,7 @@ class CostModel:
     coarse_start_flops: float = 1e9
     close_search_flops: float = 1e10
     coarse_share: float = 0.25
+    lattice_flops: float = 2e10
     max_exact_reml_flops: float = 3e11
     max_coarse_flops: float = 3e10
     exact_reml_entries: int = 150**2

@@ -239,6 +239,17 @@ def penalty_code(penalty: Penalty | str) -> str:
     return repr(penalty) if isinstance(penalty, str) else " + ".join(f"xs.{part!r}" for part in penalty.parts)
 
 
+def rounded(penalty: Penalty) -> Penalty:
+    """A penalty whose strengths have three digits, to be read."""
+    if isinstance(penalty, PenaltySum):
+        return PenaltySum(tuple(rounded(part) for part in penalty.parts))
+    described = penalty.to_dict()
+    strength = described["strength"]
+    named = strength if isinstance(strength, dict) else {"": strength}
+    read = {name: float(f"{x:.3g}") for name, x in named.items()}
+    return Penalty.from_dict({**described, "strength": read if isinstance(strength, dict) else read[""]})
+
+
 def _strength(value: Any, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{what}: the strength is a number, got {value!r}")

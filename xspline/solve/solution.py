@@ -20,12 +20,14 @@ from xspline.solve.kronecker.separable import Separable
 from xspline.solve.kronecker.spectral import Spectral
 from xspline.solve.krylov import MAX_ITERATIONS
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
-from xspline.solve.penalty import Penalty
+from xspline.solve.penalty import Penalty, integral
 from xspline.solve.select import ITERATIVE, Choice, bytes_kept, candidates, gpu_room
 from xspline.solve.structure import product_of, ridge_of, split
 from xspline.solve.system import Factorisation, System
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
+
+INVERSE_ITERATIONS = 2  # that find a smallest eigenvalue. Measured: within a factor of 2, mostly of 1.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,12 @@ class Solution:
     rss: Array
     determined: NDArray[np.bool_]
     factorisation: Factorisation
+
+    def __repr__(self) -> str:
+        total, determined = self.determined.size, int(self.determined.sum())
+        fits = "" if total == 1 else f", {determined} of {total} fits determined"
+        sizes = " × ".join(map(str, self.coefficients.shape[: self.coefficients.ndim - self.rss.ndim]))
+        return f"<Solution of {sizes} coefficients{fits}: {self.factorisation!r}>"
 
 
 @single_threaded_blas()
@@ -131,6 +139,33 @@ def solve(
     determined = np.broadcast_to(factorisation.determined, rss.shape)
     centred += e.reshape(lifted) * sums.reference
     return Solution(centred, rss, determined, factorisation)
+
+
+@single_threaded_blas()
+def condition(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
+    """How far from evenly the data determine the field: of all directions, the most Σw vᵀMv / vᵀ(G + Λ)v, [b..].
+
+    M holds the integrals of products of functions. Observations spread evenly have G = Σw M and a condition of 1,
+    whatever the basis and its degree; c is a direction in which the field has √c times their error. Below 1 where a
+    penalty determines more than the data. From a few steps of inverse iteration, so never too large; NaN for members
+    that are not determined.
+
+    Parameters
+    ----------
+    sums : Sums
+    space : Space
+    factorisation : Factorisation
+        Of their G and a penalty.
+    """
+    frame, axes = space.frame, tuple(range(len(space.shape)))
+    mass = Gram((tuple(integral(space, j, 0) for j in axes),))
+    x = np.random.default_rng(0).standard_normal((*space.shape, *factorisation.determined.shape))
+    image, size = mass.matvec(x, frame), np.ones(())
+    for _ in range(INVERSE_ITERATIONS):
+        x = factorisation.solve(image / np.sqrt(np.sum(x * image, axis=axes)))
+        image = mass.matvec(x, frame)
+        size = np.sqrt(np.sum(x * image, axis=axes))
+    return np.asarray(size * sums.weight)
 
 
 def _solved(

@@ -235,6 +235,9 @@ class Factorisation:
     system: System
     determined: NDArray[np.bool_]
 
+    def __repr__(self) -> str:
+        return f"{self.choice.name} solver, {self.system.nbytes / 1e6:.3g} MB kept ({self.choice.reason})"
+
     @single_threaded_blas()
     def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
         """(G + Λ)⁻¹ rhs, [K.., b..]; NaN for members that are not determined.

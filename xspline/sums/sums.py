@@ -37,17 +37,20 @@ class Tally:
     Parameters
     ----------
     missing : int
-        Values that are NaN.
+        Values that are NaN, or have such a label.
     outside : int
         Values with a coordinate outside the domain of a basis.
     infinity, bad_weight : tuple of int, optional
         Global index of the first infinite value, and of the first weight that is negative or NaN, in C order.
+    unlabelled : int
+        Of the missing ones those that have a value, but no label: NaN, NaT or infinite.
     """
 
     missing: int = 0
     outside: int = 0
     infinity: Index = None
     bad_weight: Index = None
+    unlabelled: int = 0
 
     @staticmethod
     def merge(tallies: Iterable[Tally]) -> Tally:
@@ -60,17 +63,21 @@ class Tally:
             sum(tally.outside for tally in parts),
             min(infinities, default=None),
             min(bad_weights, default=None),
+            sum(tally.unlabelled for tally in parts),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers and lists, for JSON."""
-        return {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()}
+        described = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()}
+        if not self.unlabelled:  # as files had it that did not count them, whose digests go on to hold
+            del described["unlabelled"]
+        return described
 
     @staticmethod
     def from_dict(d: Mapping[str, Any]) -> Tally:
         """Inverse of `to_dict`."""
-        places = (None if d[k] is None else tuple(int(i) for i in d[k]) for k in ("infinity", "bad_weight"))
-        return Tally(int(d["missing"]), int(d["outside"]), *places)
+        infinity, bad = (None if d[k] is None else tuple(map(int, d[k])) for k in ("infinity", "bad_weight"))
+        return Tally(int(d["missing"]), int(d["outside"]), infinity, bad, int(d.get("unlabelled", 0)))
 
 
 @dataclass(frozen=True, eq=False)

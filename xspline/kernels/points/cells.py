@@ -133,7 +133,7 @@ def labelled(coordinates: Sequence[Floats], span: tuple[int, int]) -> Bools:
     """Rows of a range (first, number) all of whose coordinates are numbers."""
     out = np.ones(span[1], dtype=bool)
     for x in coordinates:
-        out &= ~np.isnan(x[span[0] : span[0] + span[1]])
+        out &= np.isfinite(x[span[0] : span[0] + span[1]])
     return out
 
 

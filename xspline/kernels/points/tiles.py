@@ -78,7 +78,7 @@ class Tiles(ByCell):
                 cell = xp.asarray(host_cell, device=device)
                 given.append(xp.asarray(given_columns(f, host_cell, host_z), device=device))
             keys = keys * length + (cell - start)
-            known, outside = xp.logical_not(xp.isnan(x)) & known, xp.logical_or(outside, cell < 0)
+            known, outside = xp.isfinite(x) & known, xp.logical_or(outside, cell < 0)
         keys = xp.where(outside, xp.full_like(keys, -1), keys)
         # Sorting goes by the bits of a key: half of them will do.
         order = xp.argsort(xp.astype(keys, xp.int32) if math.prod(box) < 1 << 31 else keys)

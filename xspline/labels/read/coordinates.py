@@ -16,6 +16,7 @@ from xspline.solve.errors import warn
 from xspline.spaces import Axis, Space
 from xspline.spaces.basis import coordinate_in_errors
 from xspline.spaces.units import are_one, converted
+from xspline.sums import Tally
 
 _ONE_GAP = 1.5  # labels close the circle when their widest gap is within this factor of the usual one
 _SMALL_GAP = 0.01  # or below this share of the circle,
@@ -216,3 +217,40 @@ def floats(
         return space.to_float(name, full.values)
     convert = functools.partial(space.to_float, name)
     return full.data.map_blocks(convert, dtype=float, meta=np.empty((0,) * full.ndim))
+
+
+def warn_left_out(
+    tallies: Mapping[str, Tally], space: Space, labels: Mapping[str, xr.DataArray] | None
+) -> None:
+    """Warn of observations that were left out without anyone having said so.
+
+    Those are the ones whose labels are no labels, and those outside a domain that came from other data: a domain that
+    somebody wrote down is there to leave observations out.
+
+    Parameters
+    ----------
+    tallies : by variable.
+    space : where they are fitted.
+    labels : of the fitted coordinates.
+    """
+    for name, tally in tallies.items():
+        if tally.unlabelled:
+            warn(
+                f"{name}: {tally.unlabelled} observations were left out because a label is NaN, NaT or infinite; drop "
+                "or mend them, to be sure which ones they are"
+            )
+    outside = max((tally.outside for tally in tallies.values()), default=0)
+    learned = {n: c for n, c in (labels or {}).items() if n in space.from_data and c.chunks is None}
+    for name, c in learned.items() if outside else ():
+        x, domain = (
+            space.to_float(name, in_units_of(space, c, name).values),
+            space.features[space.names.index(name)].domain,
+        )
+        lost = 0 if domain is None else int(np.sum((x < domain[0]) | (x > domain[1])))
+        if lost:
+            low, high = (space.axis(name).text(end) for end in domain or ())
+            warn(
+                f"{lost} of {c.size} labels of {name!r} lie outside its domain {low} to {high}, which came from other "
+                "data, and their observations were left out; agree on a domain that holds all of them, as in "
+                f"xs.BSpline(n, domain=(lo, hi)), or select the data first"
+            )

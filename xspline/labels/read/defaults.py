@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
+from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space, Union
 
 Data: TypeAlias = xr.DataArray | xr.Dataset
@@ -94,6 +95,21 @@ def _requested_term(term: Basis, axis: Axis, learned: bool) -> Basis:
         return replace(term, period="year") if year else term
     unbound = isinstance(term, Polynomial) or (isinstance(term, BSpline) and not (term.period or term.knots))
     return replace(term, domain=None) if learned and unbound else term  # type: ignore[type-var]
+
+
+def warn_of_batch(data: xr.DataArray, batch: Iterable[Hashable]) -> None:
+    """Warn of dimensions that became independent fits although they are axes by the CF conventions.
+
+    Only where nobody named the bases: there a second time axis, say, would be a fit for each of its labels in silence.
+    """
+    for dim in batch:
+        own = [c for n, c in data.coords.items() if c.dims == (dim,) and c.dtype != object and cf_axis(c)[0]]
+        if own and data.sizes[dim] > 1:
+            warn(
+                f"dimension {dim!r} is an axis ({own[0].name}), but another coordinate was fitted for that axis or its "
+                f"labels do not vary: there are {data.sizes[dim]} independent fits over it. Name all coordinates to "
+                f"fit, as in fit({own[0].name}={LEAST}, ...), or select one label"
+            )
 
 
 # ---- which coordinates

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,8 +19,10 @@ from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness, spline_degrees
 from xspline.solve.select import ITERATIVE, Choice, candidates
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, OfFit, Reml, Score
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
-from xspline.solve.smoothing.newton import NEAR, State, minimise
+from xspline.solve.smoothing.newton import NEAR, SLACK, State, minimise
 from xspline.solve.smoothing.probes import Estimated
+from xspline.solve.smoothing.progress import Progress
+from xspline.solve.smoothing.resolution import Resolution, resolution
 from xspline.solve.structure import distinct
 from xspline.solve.system import Factorisation
 from xspline.spaces import Space
@@ -32,6 +35,11 @@ COARSELY = 3 * ROUGHLY  # the same where that step is taken without another look
 CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what remains is of the order of its square
 ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
+APART = 1.0  # in log λ: a start this near to a minimum leads there
+MAX_FACTORISATIONS = 81  # for a look at the score on a lattice within the bounds,
+MAX_SIDE, MIN_SIDE = 24, 3  # which has so many places along one λ
+SOFTER = 5.0, 10.0  # in log λ: below its usual start
+MAX_MINIMA = 3  # of these from which searches start
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +66,8 @@ class Smoothing:
     error : dict of str to float
         Where the choice rests on random probes of an iterative solver, the standard errors that these leave in log λ_j;
         then the score is NaN and the gradient an estimate. Empty where it is exact.
+    resolution : Resolution
+        Whether the space is fine enough for what the data show.
     """
 
     penalty: Roughness
@@ -68,7 +78,8 @@ class Smoothing:
     factorisations: int
     factorisation: Factorisation
     converged: bool
-    error: dict[str, float] = field(default_factory=dict)
+    error: dict[str, float]
+    resolution: Resolution
 
 
 @single_threaded_blas()
@@ -133,7 +144,10 @@ def choose(
                 "some coordinate, or a machine with more memory"
             )
         near = NEAR if problem.operations < resources.costs.close_search_flops else CLOSE
-        minimum, factorisations = problem.search(problem.start(), ESTIMATED if problem.estimated else near)
+        start, explored = problem.start()
+        near = ESTIMATED if problem.estimated else near
+        minimum, factorisations = problem.search(start, near)
+        minimum, more = problem.softer(minimum, near)
     except SingularSystemError as error:
         if method == "holders":
             raise
@@ -155,10 +169,11 @@ def choose(
         score=value,
         gradient=dict(zip(names, gradient.tolist(), strict=True)),
         at_bounds={name: str(side) for name, side, at in zip(names, sides, at_bound, strict=True) if at},
-        factorisations=factorisations + (method == "holders"),
+        factorisations=factorisations + explored + more + (method == "holders"),
         factorisation=factorisation,
         converged=minimum.converged,
         error=dict(zip(names, errors, strict=False)),
+        resolution=resolution(fit, point),
     )
 
 
@@ -263,19 +278,78 @@ class Problem:
 
     def search(self, start: Array, near: float = NEAR, *, unseen: bool = False) -> tuple[State[Score], int]:
         """The minimum, and how many factorisations it took; see `minimise`."""
-        evaluations, included = 0, None
+        with on_cores(self.model.resources.cores), Progress(self.model.names) as progress:
+            score, (_, lower, upper) = _Scores(self, progress), self.bounds
+            return minimise(score, start, lower, upper, near, unseen=unseen), score.factorisations
 
-        def score(rho: Array) -> Score:
-            """The score at ρ, of the same batch members everywhere."""
-            nonlocal evaluations, included
-            evaluations += 1
-            point = self.score(rho, included)
-            included = point.included
-            return point
+    def explored(self) -> tuple[Array, int]:
+        """A start in the valley of the lowest minimum, and how many factorisations that took.
 
-        with on_cores(self.model.resources.cores):
-            minimum = minimise(score, start, self.bounds.lower, self.bounds.upper, near, unseen=unseen)
-        return minimum, evaluations * (len(self.parts) if self.method == "holders" else 1)
+        A likelihood has one minimum, as a rule. Scores of predictions may have several, with the nearest one at a
+        bound and much worse than that of REML: searches from there and from the lowest places of a lattice compete.
+        """
+        start, lower, upper = self.bounds
+        if self.method == "reml":
+            return start, 0
+        ends: list[tuple[float, Array]] = []  # of each search; without its factorisations
+        with on_cores(self.model.resources.cores), Progress(self.model.names) as progress:
+            score = _Scores(self, progress)
+            for candidate, apart in itertools.chain([(start, start)], self._starts(score)):
+                if any((np.abs(rho - candidate) < apart).all() for _, rho in ends):
+                    continue
+                try:
+                    ends.append(_end(minimise(score, candidate, lower, upper, ROUGHLY)))
+                except SingularSystemError:
+                    if not ends:
+                        raise
+        lowest = min(value for value, _ in ends)
+        best = next(rho for value, rho in ends if value <= lowest + SLACK)
+        return best, score.factorisations
+
+    def softer(self, minimum: State[Score], near: float) -> tuple[State[Score], int]:
+        """A lower minimum of REML than one on an upper bound, if there is one and a look is quick; factorisations.
+
+        Of waves that the knots just hold the likelihood has a second minimum: a straight line, and everything is noise.
+        """
+        stiff, looks = minimum.at_bound & (minimum.rho >= self.bounds.upper), 0
+        quick = self.operations < self.model.resources.costs.lattice_flops
+        if self.method == "reml" and not self.estimated and quick and stiff.any():
+            for looks, step in enumerate(SOFTER, 1):
+                rho = np.where(stiff, self.bounds.start - step, minimum.rho)
+                with suppress(SingularSystemError):
+                    value = self.score(rho, minimum.point.included).value
+                    if value is not None and value < (minimum.point.value or 0.0) - SLACK:
+                        softer, more = self.search(rho, near)
+                        return softer, looks + more
+        return minimum, looks
+
+    def _starts(self, score: _Scores) -> Iterator[tuple[Array, Array]]:
+        """What REML would choose, then the lowest places of a lattice within the bounds if that is quick.
+
+        With how far away a minimum has to be, [J], for a search from there to be worth it.
+        """
+        (start, lower, upper), likelihood = self.bounds, replace(self, method="reml", parts=())
+        if not likelihood.estimated:
+            with suppress(SingularSystemError):
+                told = _Scores(likelihood, score.progress)
+                likely = minimise(told, start, lower, upper, ROUGHLY).rho
+                score.factorisations += told.factorisations
+                yield likely, np.full(len(start), APART)
+        each = max(len(self.parts), 1)  # factorisations of a score
+        most = min(MAX_FACTORISATIONS, self.model.resources.costs.lattice_flops / self.operations) / each
+        side = min(int(most ** (1 / len(start)) + 1e-9), MAX_SIDE)
+        if side < MIN_SIDE:
+            return
+        places, values = np.linspace(lower, upper, side), np.full((side,) * len(start), np.inf)
+        for index in np.ndindex(values.shape):
+            with suppress(SingularSystemError):
+                values[index] = score(places[index, range(len(start))]).value
+        padded, is_low = np.pad(values, 1, constant_values=np.inf), np.isfinite(values)
+        for axis, step in itertools.product(range(values.ndim), (-1, 1)):
+            is_low &= values <= np.roll(padded, step, axis)[(slice(1, -1),) * values.ndim]
+        low = np.argwhere(is_low)
+        for index in low[np.argsort(values[is_low])][:MAX_MINIMA]:
+            yield places[index, range(len(start))], np.maximum(places[1] - places[0], APART)
 
     def score(self, rho: Array, included: Mask | None = None) -> Score:
         """The score at ρ, of the batch members that counted elsewhere."""
@@ -292,8 +366,10 @@ class Problem:
         rests = [replace(model, sums=centred(x, model.space)) for x in leave_one_out(self.parts, frame)]
         return [(r, p.recentred(r.sums.reference, frame)) for r, p in zip(rests, self.parts, strict=True)]
 
-    def start(self) -> Array:
+    def start(self) -> tuple[Array, int]:
         """Where the search starts: where those of coarser problems end, if a factorisation of this one takes long.
+
+        With the factorisations of this problem that it took to find out.
 
         Coordinates are refined one at a time, first the one that is least smooth: its strength is the most wrong where
         knots are missing. Problems that would cost a good part of this one are left out.
@@ -307,7 +383,8 @@ class Problem:
             for name, before, after in zip(halvings, *shapes, strict=True):
                 halvings[name] += before != after
             problem = coarse
-        rho, searched = problem.bounds.start, self.estimated
+        rho, factorisations = problem.explored()
+        factorisations, searched = factorisations if problem is self else 0, self.estimated
         most = costs.max_coarse_flops if self.estimated else costs.coarse_share * self.operations
         while any(halvings.values()) and not (searched and problem.operations > most):
             rho, searched = problem.search(rho, COARSELY, unseen=True)[0].rho, True
@@ -316,7 +393,7 @@ class Problem:
             problem = self
             for time in range(max(halvings.values())):
                 problem = problem.coarser([n for n, times in halvings.items() if times > time]) or problem
-        return rho
+        return rho, factorisations
 
     def coarser(self, names: Collection[str]) -> Problem | None:
         """With every second breakpoint removed along some coordinates; None where none has one to spare."""
@@ -367,3 +444,30 @@ class Problem:
         stiffest = np.log(STIFFEST * total / np.array(softest))
         wall = np.log(total / (16 * tolerance(space.size) * rough))
         return Bounds(start, start + WEAKEST, np.maximum(np.minimum(stiffest, wall), start + 1.0))
+
+
+def _end(state: State[Score]) -> tuple[float, Array]:
+    """The score at the end of a search, and where that is."""
+    return float(state.point.value or 0.0), state.rho
+
+
+class _Scores:
+    """The scores of a problem, of the same batch members everywhere; counts them and tells the progress.
+
+    Parameters
+    ----------
+    problem : Problem
+    progress : Progress
+    """
+
+    def __init__(self, problem: Problem, progress: Progress) -> None:
+        self.problem, self.progress = problem, progress
+        self.factorisations = 0
+        self._included: Mask | None = None
+
+    def __call__(self, rho: Array) -> Score:
+        self.factorisations += max(len(self.problem.parts), 1)
+        point = self.problem.score(rho, self._included)
+        self._included = point.included
+        self.progress.step(self.problem.method, rho, point.value)
+        return point

@@ -238,7 +238,7 @@ class Gcv(OfFit, Logarithm):
         left = self.n - (self.model.space.size - self.fit.traces.sum(axis=0))
         if self.total(left <= ROUNDING * self.n) > 0:
             raise SingularSystemError("no degrees of freedom are left at these strengths")
-        return np.asarray(left)
+        return np.where(left > 0, left, 1.0)  # zero only of members that do not count
 
 
 class Holders(Logarithm):

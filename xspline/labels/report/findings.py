@@ -1,0 +1,185 @@
+"""What there is to know of a fit before it is trusted: each thing that was looked at, and advice where it is not fine.
+
+A finding is in the field's text where it has advice, and a warning where it is worth one. A warning is for what changes
+the answer without having been asked for. So none is for missing values, none for observations outside a domain that the
+user wrote down, none for independent fits over dimensions that the user left out, and none for the smoothing of data
+without noise, of which every λ makes the same field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from xspline.labels.fit import Fit, spread_of
+from xspline.solve import rounded
+from xspline.solve.errors import warn
+from xspline.sums import Tally
+
+# A fit without penalty is nearly singular where the data leave a direction of the field so much to the noise that the
+# error there is a third of the data's spread, and thirty times what it is elsewhere; or where rounding errors are near.
+# Measured: the condition is below 2 on any full grid; where stations warn, the field is somewhere off by more than the
+# spread of the data.
+WEAK, UNSURE, ROUNDING = 1e3, 0.1, 1e12  # conditions; share of the variance
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes
+    ----------
+    subject, text : what it is about, and what there is.
+    advice : what to do; empty where it is fine.
+    warns : whether the fit warns of it.
+    """
+
+    subject: str
+    text: str
+    advice: str = ""
+    warns: bool = False
+
+
+def concerns(fit: Fit) -> list[Finding]:
+    """Return what is not fine, as far as it is known without further computation."""
+    if fit.is_lazy:
+        return []
+    known = [*_smoothing(fit), *_bounds(fit), *_knots(fit), *_condition(fit), *_left_out(fit)]
+    return [finding for finding in known if finding.advice]
+
+
+def warn_of(fits: Mapping[str, Fit]) -> None:
+    """Warn of what is worth it, at the user's line."""
+    for name, fit in fits.items():
+        for finding in concerns(fit):
+            if finding.warns:
+                warn(f"{name}: {finding.text}; {finding.advice}")
+
+
+def checked(fit: Fit) -> list[Finding]:
+    """Return all findings of a solved fit."""
+    ratio = math.sqrt(max(float(np.nanmax(fit.condition, initial=0.0)), 1.0))
+    even = f"in the least determined direction errors are {ratio:.3g} times those of even data"
+    choice = [*_smoothing(fit), *_bounds(fit), *_functions(fit), *_knots(fit)]
+    system = list(_condition(fit)) or [Finding("condition", even)]
+    return [*choice, *system, *_left_out(fit), *_batch(fit), *_units(fit), *_residual(fit)]
+
+
+# ---- one subject each
+
+
+def _smoothing(fit: Fit) -> Iterator[Finding]:
+    choice = fit.choice
+    if not choice:
+        yield Finding("smoothing", f"penalty given: {rounded(fit.known_penalty)!r}")
+        return
+    strengths = ", ".join(f"{name} {x:.3g}" for name, x in fit.strengths.items())
+    errors = "".join(f", log lambda of {name} ± {x:.2g}" for name, x in choice.get("error", {}).items())
+    text = f"lambda {strengths} by {choice['method']!r} in {choice['factorisations']} factorisations{errors}"
+    if choice["converged"]:
+        yield Finding("smoothing", text)
+    else:
+        advice = "the search ended with the best that it had seen: compare another criterion or penalty"
+        yield Finding("smoothing", f"not converged: {text}", advice, warns=True)
+
+
+def _bounds(fit: Fit) -> Iterator[Finding]:
+    for name, side in fit.choice.get("at_bounds", {}).items():
+        if side == "lower":
+            text = f"lambda of {name!r} is at its lower bound, so nothing is smoothed along it"
+            advice = (
+                "take more functions there if the field is finer than its knots; where neighbouring errors are alike, "
+                "'holders' chooses better, or pass a penalty"
+            )
+        else:
+            text = f"lambda of {name!r} is at its upper bound: along it the field has no more than a straight line"
+            advice = f"fit {name}=xs.Polynomial(1) to say so; if there is more, try more functions or less noisy data"
+        yield Finding("bounds", text, advice, warns=fit.choice.get("visible", False))
+    if fit.choice and not fit.choice["at_bounds"]:
+        yield Finding("bounds", "no lambda at a bound")
+
+
+def _functions(fit: Fit) -> Iterator[Finding]:
+    edf, size, sizes = float(np.nanmean(fit.edf_and_rss()[0])), fit.space.size, fit.sizes
+    each = (f", {x:.3g} of {sizes[n]} along {n}" for n, x in fit.choice.get("functions", {}).items())
+    yield Finding("functions", f"in use: {edf:.4g} of {size} coefficients{''.join(each)}")
+
+
+def _knots(fit: Fit) -> Iterator[Finding]:
+    choice, sizes = fit.choice, fit.sizes
+    limited = [name for name in choice.get("limited", ()) if name not in choice["at_bounds"]]
+    if limited:
+        used = ", ".join(
+            f"{choice['functions'][n]:.3g} of the {sizes[n]} functions along {n!r}" for n in limited
+        )
+        text = f"{used} are in use, so the knots limit the fit, which its error bars do not know"
+        more = ", ".join(f"{name}={2 * sizes[name]}" for name in limited)
+        yield Finding("knots", text, f"take more and compare, for example {more}", warns=True)
+    elif choice:
+        yield Finding("knots", "they do not limit the fit")
+
+
+def _condition(fit: Fit) -> Iterator[Finding]:
+    solution = fit.solution
+    if solution is None or not solution.factorisation.choice.exact or fit.known_penalty.gram(fit.space).terms:
+        return
+    sums, c = fit.total, fit.condition
+    variance = solution.rss / np.maximum(sums.count - fit.space.size, 1)
+    unsure = (c > WEAK) & (c * variance > UNSURE * spread_of(sums, fit.space))
+    weak = c[unsure | (c > ROUNDING)]
+    if weak.size:
+        fits = "" if c.size == 1 else f" in {weak.size} of {c.size} fits"
+        ratio = math.sqrt(weak.max())
+        text = f"nearly singular{fits}: errors are {ratio:.3g} times as large in one direction as elsewhere"
+        advice = (
+            "there the field may be anything: pass a penalty ('reml' chooses one) or take fewer functions"
+        )
+        yield Finding("condition", text, advice, warns=True)
+
+
+def _left_out(fit: Fit) -> Iterator[Finding]:
+    tally = Tally.merge(s.tally for s in fit.sums)
+    if tally.unlabelled:
+        text = f"{tally.unlabelled} observations were left out because a label is NaN, NaT or infinite"
+        yield Finding("left out", text, "drop or mend them, to be sure which ones they are")
+    if tally.outside:
+        text = f"{tally.outside} observations outside the domain were left out"
+        yield Finding("left out", text, "widen the domain if they should count")
+    missing, used = tally.missing - tally.unlabelled, sum(int(s.count.sum()) for s in fit.sums)
+    yield Finding("left out", f"{used} observations used, {missing} missing values")
+
+
+def _batch(fit: Fit) -> Iterator[Finding]:
+    lost = np.count_nonzero(~np.broadcast_to(fit.solved.determined, fit.variable.batch_shape))
+    left = f", of which {lost} are not determined (NaN)" if lost else ""
+    advice = "pass a penalty, or leave them out" if lost else ""
+    yield Finding("fits", f"{batch_text(fit) or 'one fit'}{left}", advice)
+
+
+def batch_text(fit: Fit, without: str = "") -> str:
+    """Return how many independent fits there are and over which dimensions; empty if there is one."""
+    variable = fit.variable
+    sizes = {d: n for d, n in zip(variable.batch_dims, variable.batch_shape, strict=True) if d != without}
+    count = math.prod(sizes.values())
+    return f"{count} independent fits over {' × '.join(map(str, sizes))}" if count > 1 else ""
+
+
+def _units(fit: Fit) -> Iterator[Finding]:
+    kinds = {"time": "dates", "timedelta": "durations"}
+    units = {name: kinds.get(axis.kind, axis.units) for name, (axis, _) in fit.space.axes.items()}
+    text = ", ".join(f"{name}: {u or 'none'}" for name, u in units.items())
+    bare = ", ".join(name for name, u in units.items() if not u)
+    advice = (
+        f"derivatives along {bare} carry none; set them before the fit, .attrs['units'] = ..." if bare else ""
+    )
+    yield Finding("units", text, advice)
+
+
+def _residual(fit: Fit) -> Iterator[Finding]:
+    table, units = fit.summary(), fit.variable.units
+    mean = "mean " if table.sigma.ndim else ""
+    sigma = f"{mean}standard deviation {float(table.sigma.mean()):.3g} {units}".rstrip()
+    yield Finding("residual", f"{sigma}, R² {float(table.r2.mean()):.3g}")
