@@ -9,6 +9,7 @@ NAMES = (
     "dense",
     "memory",
     "graph",
+    "plan",
     "growth",
     "mean",
     "gpu",

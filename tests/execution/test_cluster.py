@@ -120,7 +120,7 @@ def test_workers_that_keep_dying_are_explained() -> None:
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         workers(1),
         pytest.raises(
-            WorkerMemoryError, match=r"(?s)fewer threads, or use smaller chunks.*memory per thread.*any"
+            WorkerMemoryError, match=r"(?s)fewer threads, or use smaller chunks.*memory a thread.*clouds"
         ),
     ):
         sums([grid(data)], SPACE)

@@ -138,9 +138,7 @@ def test_a_killed_worker_is_explained_with_the_plan() -> None:
     source = grid(Deadly(values(), (10, 14, 12)))
     with (
         dask.config.set(scheduler="synchronous"),
-        pytest.raises(
-            WorkerMemoryError, match=r"(?s)fewer threads, or use smaller chunks.*memory per thread"
-        ),
+        pytest.raises(WorkerMemoryError, match=r"(?s)fewer threads, or use smaller chunks.*memory a thread"),
     ):
         sums([source], SPACE, limits=limits(3000))
 

@@ -259,6 +259,7 @@ for name, lazy in {
 """
 
 
+@pytest.mark.slow
 def test_what_is_computed_from_a_store_is_known_in_another_process(tmp_path: Path) -> None:
     """However Dask fuses its tasks there, which follows from the hashes of texts."""
     write(tmp_path, V, "chunked")
@@ -338,7 +339,7 @@ def race(folder: Path, kind: str, pairs: int) -> None:
             assert_as_without(series(values), folder / f"kept-{pair}")
 
 
-@pytest.mark.parametrize("kind", ["same", "other"])
+@pytest.mark.parametrize("kind", ["same", pytest.param("other", marks=pytest.mark.slow)])
 def test_racing_runs_neither_fail_nor_mix(tmp_path: Path, kind: str) -> None:
     race(tmp_path, kind, 4)
 

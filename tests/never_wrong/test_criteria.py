@@ -138,6 +138,7 @@ def test_a_search_records_its_steps(caplog: pytest.LogCaptureFixture) -> None:
     assert "score" in steps[-1]
 
 
+@pytest.mark.slow
 def test_a_long_search_shows_a_line_on_a_terminal_and_wipes_it() -> None:
     pty = pytest.importorskip("pty")  # not on Windows
     code = (

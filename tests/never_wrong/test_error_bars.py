@@ -16,6 +16,9 @@ WAYS = {
     "space with clouds": (3, "iterative"),
     "full grid": (3, "spectral"),
 }
+LARGEST_IS_SLOW = [
+    pytest.param(way, marks=pytest.mark.slow) if way == "space with clouds" else way for way in WAYS
+]
 SMALL = {2: (17, 15), 3: (9, 8, 7)}
 LARGE = {2: (60, 54), 3: (16, 15, 14)}  # more coefficients than multigrid solves for directly
 PENALTY = xs.Roughness(1e-4)
@@ -54,7 +57,7 @@ def mean_ratio(drawn: xr.DataArray, exact: xr.DataArray) -> float:
     return float((drawn / exact).mean())
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", LARGEST_IS_SLOW)
 def test_drawn_errors_are_the_exact_ones(way: str) -> None:
     """In the mean within 5 % over the domain, in the hole and outside it; of single points within five of its own."""
     ndim, solver = WAYS[way]
@@ -85,7 +88,7 @@ def test_derivatives_take_draws_and_a_seed() -> None:
     np.testing.assert_array_equal(few, ours.derivative_stderr(target(2), x=1, draws=20, seed=3))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", LARGEST_IS_SLOW)
 def test_samples_are_drawn_from_iterations(way: str) -> None:
     ndim, solver = WAYS[way]
     ours, exact = both(SMALL[ndim], solver)
@@ -97,7 +100,7 @@ def test_samples_are_drawn_from_iterations(way: str) -> None:
     np.testing.assert_array_equal(ours.sample(200, seed=1).predict(at), values)
 
 
-@pytest.mark.parametrize("strength", [1e-8, 1.0])
+@pytest.mark.parametrize("strength", [1e-8, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_weak_and_strong_penalties_leave_no_bias(strength: float) -> None:
     """Of 500 draws, whose own scatter is 3 %."""
     ours, exact = both(SMALL[2], "iterative", xs.Roughness(strength) + xs.Ridge(1e-3))
@@ -149,7 +152,7 @@ def test_too_few_draws_and_what_iterations_do_not_know_are_refused() -> None:
         ours.stderr(method="exact")
 
 
-@pytest.mark.parametrize("solver", ["iterative", "spectral"])
+@pytest.mark.parametrize("solver", [pytest.param("iterative", marks=pytest.mark.slow), "spectral"])
 def test_members_of_a_batch_have_draws_of_their_own(solver: str) -> None:
     """Gaps that differ between members, and observations that are there several times."""
     values = data(SMALL[2], gaps=solver == "iterative").expand_dims(member=3).copy()

@@ -299,7 +299,7 @@ while not os.path.exists(stop):
 """
 
 
-@pytest.mark.parametrize("name", ["f.zarr", "f.nc"])
+@pytest.mark.parametrize("name", [pytest.param("f.zarr", marks=pytest.mark.slow), "f.nc"])
 @pytest.mark.parametrize(
     "reads", [40, pytest.param(350, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]
 )
@@ -325,6 +325,7 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path, name: str, re
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
+@pytest.mark.slow
 def test_two_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:
     path, stop = tmp_path / "f.zarr", tmp_path / "stop"
     writers = [

@@ -116,7 +116,7 @@ def test_draws_that_would_be_wrong_are_refused() -> None:
             draw((8,))
 
 
-@pytest.mark.parametrize("structure", ["gaps", "static", "grid"])
+@pytest.mark.parametrize("structure", [pytest.param("gaps", marks=pytest.mark.slow), "static", "grid"])
 def test_draws_have_the_inverse_as_covariance(structure: str) -> None:
     """Whitened by a root of the dense matrix, 1,000 draws have the identity as covariance, up to their scatter."""
     space = space_of("cubic", "linear")

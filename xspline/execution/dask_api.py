@@ -291,7 +291,7 @@ class ClusterLostError(ConnectionError):
 
 
 _MEMORY = (
-    "Workers were killed again and again, most likely for want of memory. See the projected memory per thread "
+    "Workers were killed again and again, most likely for want of memory. See the projected memory a thread "
     "in .plan(); give workers more memory or fewer threads, or use smaller chunks."
 )
 _LOST = (
