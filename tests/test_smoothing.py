@@ -38,7 +38,7 @@ def test_the_line_of_code_asks_for_the_same_fit(product: xr.DataArray, pooled: x
     np.testing.assert_array_equal(again.coefficients, pooled.coefficients)
 
 
-@pytest.mark.parametrize("criterion", ["reml", "gcv"])
+@pytest.mark.parametrize("criterion", ["reml", pytest.param("gcv", marks=pytest.mark.slow)])
 def test_merged_parts_choose_what_pooled_data_choose(product: xr.DataArray, criterion: str) -> None:
     whole = product.spline.fit(BASES, penalty=criterion)
     cuts = [slice(0, 7), slice(7, 11), slice(11, 25)]

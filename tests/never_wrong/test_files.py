@@ -94,7 +94,7 @@ def flipped(path: Path, count: int, seed: int) -> Iterator[str]:
     "ignore"
 )  # of whoever reads what is damaged: the library says less than its error
 @pytest.mark.parametrize(
-    "count", [40, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]
+    "count", [20, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]
 )
 def test_a_flipped_bit_is_an_error_or_changes_nothing(stored: tuple[str, Any, Path], count: int) -> None:
     content, what, path = stored
@@ -301,7 +301,7 @@ while not os.path.exists(stop):
 
 @pytest.mark.parametrize("name", [pytest.param("f.zarr", marks=pytest.mark.slow), "f.nc"])
 @pytest.mark.parametrize(
-    "reads", [40, pytest.param(350, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]
+    "reads", [12, pytest.param(350, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]
 )
 def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path, name: str, reads: int) -> None:
     path, ready, stop = tmp_path / name, tmp_path / "ready", tmp_path / "stop"

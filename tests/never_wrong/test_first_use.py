@@ -85,7 +85,7 @@ def test_what_takes_long_is_said_once_and_kept(points: First) -> None:
     "damage",
     [
         pytest.param("truncated index", marks=pytest.mark.slow),
-        "truncated code",
+        pytest.param("truncated code", marks=pytest.mark.slow),
         pytest.param("other code", marks=pytest.mark.slow),
         pytest.param("empty", marks=pytest.mark.slow),
         pytest.param("garbage", marks=pytest.mark.slow),

@@ -47,7 +47,9 @@ def test_the_automatic_fit_of_an_ocean_is_no_band(rows: int, memory: float) -> N
     assert row.solver == "dissection" and row.solver_bytes < memory
 
 
-@pytest.mark.parametrize("penalty", [None, xs.Roughness(1e-5)], ids=repr)
+@pytest.mark.parametrize(
+    "penalty", [pytest.param(None, marks=pytest.mark.slow), xs.Roughness(1e-5)], ids=repr
+)
 def test_the_plan_names_the_solver_of_the_fit(penalty: Any) -> None:
     for rows in (24, 72):
         data = ocean(rows)
