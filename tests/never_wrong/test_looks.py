@@ -130,3 +130,22 @@ def test_a_plan_speaks_plainly() -> None:
     for part in ("missing data", "static (land)", "any (clouds)", "200 independent fits", "tasks", "of Dask"):
         assert part in text
     assert "moved" not in text and "tier" not in text and max(map(len, text.splitlines())) <= 110
+
+
+def test_the_slope_of_a_linear_trend_comes_once() -> None:
+    """Not at each of 399 months; a target, or a term that is not linear, asks for more."""
+    time = xr.date_range("1980-01", periods=399, freq="MS")
+    season = np.sin(2 * np.pi * np.arange(399) / 12)
+    data = xr.DataArray(
+        (0.01 * np.arange(399) + season)[:, None] * [1.0, 2.0], {"time": time}, ("time", "x"), "u"
+    )
+    field = data.spline.fit(time=xs.Fourier(1, "365.2425D") + xs.Polynomial(1))
+    trend = field.select(time=xs.Polynomial)
+    slope = trend.derivative(time=1)
+    assert slope.dims == ("x",) and "time" not in slope.coords
+    everywhere = trend.derivative(data, time=1)
+    assert everywhere.sizes == {"time": 399, "x": 2}
+    np.testing.assert_allclose(everywhere, slope.broadcast_like(everywhere), rtol=1e-9)
+    both = trend.derivative(time=1, stderr=True)
+    assert both.du_dtime_stderr.dims == ("x",) == trend.derivative_stderr(time=1).dims
+    assert field.derivative(time=1).sizes == {"time": 399, "x": 2}

@@ -12,6 +12,7 @@ import functools
 import operator
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -22,7 +23,7 @@ from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import units_of
 from xspline.labels.read.targets import Target
 from xspline.labels.uncertainty import Covariance
-from xspline.spaces import Space
+from xspline.spaces import Polynomial, Space, Union
 from xspline.spaces.units import are_one, converted, degrees_in
 
 #: Mean radius of the Earth in metres (IUGG R1).
@@ -68,6 +69,24 @@ def checked_orders(
             f"derivative({space.names[0]}=1)"
         )
     return {name: int(requested[name]) for name in space.names if requested.get(name)}
+
+
+def constant_along(fits: Mapping[str, Fit], orders: Mapping[str, int], *given: Any) -> dict[str, Any]:
+    """Return a label for each coordinate along which a derivative is constant, as the slope of a linear trend is.
+
+    None where a target, chunks or a mask are `given`: these ask for a value at each label.
+    """
+    first, labels = next(iter(fits.values())), {}
+    space, selected = first.space, first.selected
+    for name, order in orders.items() if all(x is None for x in given) else ():
+        basis = space.basis(name)
+        terms = basis.terms if isinstance(basis, Union) else (basis,)
+        if selected.get(name) == Polynomial.__name__:
+            terms = tuple(term for term in terms if isinstance(term, Polynomial))
+        if all(isinstance(term, Polynomial) and term.degree <= order for term in terms):
+            ends = space.features[space.names.index(name)].sample()
+            labels[name] = space.axis(name).to_label(np.asarray(ends.mean()))
+    return labels
 
 
 def differentiated(space: Space, dims: Iterable[str] | str | None) -> tuple[str, ...]:

@@ -175,8 +175,10 @@ class Field(FieldBase[Data]):
     ) -> Data:
         """Evaluate the standard error of a derivative; parameters as for :meth:`derivative` and :meth:`stderr`."""
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
-        target = self._target(at, {}, chunks, extrapolate, mask)
-        return self._errors(target, requested, device, Requested(method, draws, seed))
+        once = derivatives.constant_along(self.fits, requested, at, chunks, mask)
+        target = self._target(at, once, chunks, extrapolate, mask)
+        errors: Any = self._errors(target, requested, device, Requested(method, draws, seed))
+        return errors.drop_vars(once)
 
     @functools.cached_property
     def _covariances(self) -> dict[tuple[str, Requested], uncertainty.Covariance]:

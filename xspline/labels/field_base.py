@@ -210,7 +210,7 @@ class FieldBase(files.Stored, Generic[Data]):
         -------
         DataArray or Dataset
             ``dsst_dlat`` and the like, per unit of each coordinate (time: per second); without units where a coordinate
-            has none.
+            has none. On the fitted labels a linear trend's slope is given once, not at each label.
 
         Examples
         --------
@@ -222,11 +222,13 @@ class FieldBase(files.Stored, Generic[Data]):
         ('du_dx', 'K m-1', array([0.88, 0.07]))
         """
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
-        target = self._target(at, {}, chunks, extrapolate, mask)
-        values = self._each(lambda fit: evaluation.evaluate(fit, target, requested, device))
+        once = derivatives.constant_along(self.fits, requested, at, chunks, mask)
+        target = self._target(at, once, chunks, extrapolate, mask)
+        values = self._each(lambda fit: evaluation.evaluate(fit, target, requested, device)).drop_vars(once)
         if not stderr:
             return values
-        return merged([values, self._errors(target, requested, device, Requested(None, draws, seed))])
+        errors = self._errors(target, requested, device, Requested(None, draws, seed))
+        return merged([values, errors.drop_vars(once)])
 
     def gradient(
         self,
@@ -405,11 +407,7 @@ class FieldBase(files.Stored, Generic[Data]):
         return xr.Dataset({r.name: r for r in results}) if self.statistics.is_dataset else results[0]
 
     def _errors(
-        self,
-        target: targets.Target,
-        orders: Mapping[str, int],
-        device: str | None,
-        requested: Requested,
+        self, target: targets.Target, orders: Mapping[str, int], device: str | None, requested: Requested
     ) -> Data:
         def error(fit: Fit) -> xr.DataArray:
             return evaluation.evaluate(fit, target, orders, device, self._covariance(fit.name, requested))
