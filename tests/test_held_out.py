@@ -10,6 +10,7 @@ from benchmarks import held_out, stand_in
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*the knots limit the fit:xspline.FitWarning")
 def test_automatic_strengths_are_as_good_as_the_best_of_a_lattice(data_dir: Path) -> None:
     sst = stand_in.ersst()
     assert sst is not None

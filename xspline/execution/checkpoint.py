@@ -17,6 +17,7 @@ import operator
 import os
 import shutil
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -190,9 +191,14 @@ def load(path: Path, pauses: Sequence[float] = LIMITS.retry_pauses) -> tuple[Sum
         ) from error
 
 
+_PARSING = (
+    threading.Lock()
+)  # NumPy parses headers by `ast`, which in Python 3.11 fails now and then in several threads
+
+
 def _read(path: Path) -> tuple[Sums | HolderSums, ...]:
     parts: list[Sums | HolderSums] = []
-    with np.load(path, allow_pickle=False) as file:
+    with _PARSING, np.load(path, allow_pickle=False) as file:
         meta = json.loads(file["meta"].tobytes())
         if meta["name"] != path.stem:
             raise ValueError(f"it was written as {meta['name']}.npz")

@@ -176,6 +176,7 @@ _HEAD = ("missing data", "statistics", "sent", "memory a thread", "solver", "its
 _NOTE = "\n".join(
     [
         "A row for each kind of gaps that data may have. Statistics: what is kept of the data; sent: between tasks.",
+        "Memory: above an idle worker; the solve runs where fit was called.",
         "Time: of one core, to sum the values, choose the penalty and solve; reading and compiling come on top.",
     ]
 )
