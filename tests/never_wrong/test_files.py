@@ -263,6 +263,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_an_error_is_all_that_is_printed(made: dict[str, Any], tmp_path: Path) -> None:
     """No tracebacks of tasks that failed beside the first."""
     paths = []
