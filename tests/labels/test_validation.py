@@ -54,17 +54,37 @@ def greville(space: xs.Space) -> dict[str, xr.DataArray]:
 
 
 def observed(space: xs.Space, data: xr.DataArray) -> xr.DataArray:
-    """Return whether two functions, one to either side of a Greville point, share an observation there."""
+    """Return whether a knot cell that holds a Greville point, or meets it there, holds an observation."""
     seen = np.ones((data.size, 1), dtype=bool)
     kept = []
     for name, f in zip(space.names, space.features, strict=True):
         if f.local:
             labels = data[name].broadcast_like(data).transpose(*data.dims).values.ravel()
-            side = np.pad(f.design(space.to_float(name, labels)) > 0, ((0, 0), (1, 1)))
-            seen = (seen[:, :, None] & (side[:, :-2] & side[:, 2:])[:, None, :]).reshape(data.size, -1)
+            held, points = (in_cells(f, x) for x in (space.to_float(name, labels), f.sample()))
+            near = (held.astype(int) @ points.T.astype(int)) > 0
+            seen = (seen[:, :, None] & near[:, None, :]).reshape(data.size, -1)
             kept.append((name, f.size))
     shared = seen[np.isfinite(data.values.ravel())].any(axis=0)
     return xr.DataArray(shared.reshape([size for _, size in kept]), dims=[name for name, _ in kept])
+
+
+def in_cells(f: Any, x: np.ndarray) -> np.ndarray:
+    """Return [x, cells]; a place on a knot is in both cells that meet there."""
+    inside = (x[:, None] >= f.edges[:-1]) & (x[:, None] <= f.edges[1:])
+    if f.periodic:
+        inside[:, [0, -1]] |= np.isin(x, f.edges[[0, -1]])[:, None]
+    return inside
+
+
+def test_influence_looks_at_the_ends_of_the_domain() -> None:
+    """Where leaving a part out changes the field the most."""
+    x = np.linspace(0, 1, 60)
+    late = xr.DataArray((x > 0.9).astype(int), dims="x")
+    data = xr.DataArray(np.where(x > 0.9, 5.0, 0.0), {"x": x}, "x", "u")
+    field = data.spline.fit(x=12, penalty=xs.Roughness(1e-6), holder=late)
+    influence = field.cross_validate().influence
+    ends = [abs(float(field.predict(x=1.0) - refit.predict(x=1.0))) for refit in refits(field)]
+    assert float(influence[1]) >= 0.999 * ends[1] > 1
 
 
 def assert_refits(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -143,6 +144,57 @@ def test_functions_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     before = kept(tmp_path)
     assert_as_without(data.copy(data=data.data.map_blocks(scaled, dtype=float)), tmp_path)
     assert kept(tmp_path) == before
+
+
+HELPERS = """
+FACTOR = {factor}
+def scale(x):
+    return x * {factor}
+class Base:
+    def scale(self, x):
+        return x * {factor}
+class Scale(Base):
+    factor = {factor}
+    @staticmethod
+    def times(x):
+        return x * {factor}
+    @property
+    def own(self):
+        return {factor}
+"""
+REACHED = {  # how a function of a task comes to the code that changes
+    "module of a package": "import owned.helpers\ndef f(x):\n    return owned.helpers.scale(x)",
+    "import where it runs": "def f(x):\n    from owned import helpers\n    return helpers.scale(x)",
+    "relative import": "def f(x):\n    from .helpers import scale\n    return scale(x)",
+    "ufunc": "import numpy as np\nfrom owned.helpers import scale\nu = np.frompyfunc(scale, 1, 1)\n"
+    "def f(x):\n    return u(x).astype(float)",
+    "vectorized": "import numpy as np\nfrom owned.helpers import scale\nf = np.vectorize(scale, otypes=[float])",
+    "attribute of a class": "from owned.helpers import Scale\ndef f(x):\n    return x * Scale.factor",
+    "static method": "from owned.helpers import Scale\ndef f(x):\n    return Scale.times(x)",
+    "property": "from owned.helpers import Scale\ndef f(x):\n    return x * Scale().own",
+    "base class": "from owned.helpers import Scale\ndef f(x):\n    return Scale().scale(x)",
+    "instance": "from owned.helpers import scale\nclass Held:\n    def __init__(self, g):\n        self.g = g\n"
+    "    def __call__(self, x):\n        return self.g(x)\nf = Held(scale)",
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*checkpoint:xspline.FitWarning")  # what cannot be told is not kept
+@pytest.mark.parametrize("way", REACHED)
+def test_code_that_a_task_reaches_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    package = tmp_path / "owned"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "task.py").write_text(REACHED[way])
+    for factor in (1.0, 3.0):
+        (package / "helpers.py").write_text(HELPERS.format(factor=factor))
+        importlib.invalidate_caches()
+        for name in [name for name in sys.modules if name.partition(".")[0] == "owned"]:
+            monkeypatch.delitem(sys.modules, name)
+        function = importlib.import_module("owned.task").f
+        data = series(V)
+        assert_as_without(data.copy(data=data.data.map_blocks(function, dtype=float)), tmp_path / "kept")
 
 
 # Stores
@@ -314,8 +366,8 @@ expected = series(values).spline.fit(t=20, penalty=0.1).coefficients.values
 for pair in range(pairs):
     (folder / f"ready-{pair}-{number}").touch()
     end = time.monotonic() + 60
-    while not (folder / f"ready-{pair}-{1 - number}").exists() and time.monotonic() < end:
-        pass
+    while not (folder / f"ready-{pair}-{1 - number}").exists():
+        assert time.monotonic() < end, "the other process did not come"
     for run in ("race", "again"):
         field = series(values).spline.fit(t=20, penalty=0.1, checkpoint=folder / f"kept-{pair}")
         assert field.coefficients.values.tobytes() == expected.tobytes(), f"pair {pair}: {run} mixed them"

@@ -88,6 +88,13 @@ def test_derivatives_take_draws_and_a_seed() -> None:
     np.testing.assert_array_equal(few, ours.derivative_stderr(target(2), x=1, draws=20, seed=3))
 
 
+def test_lazy_targets_have_lazy_drawn_errors() -> None:
+    ours, _ = both(SMALL[2], "iterative")
+    lazy = ours.stderr(target(2), chunks={"x": 3})
+    assert lazy.chunks is not None
+    np.testing.assert_array_equal(lazy, ours.stderr(target(2)))
+
+
 @pytest.mark.parametrize("way", LARGEST_IS_SLOW)
 def test_samples_are_drawn_from_iterations(way: str) -> None:
     ndim, solver = WAYS[way]

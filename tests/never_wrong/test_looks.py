@@ -149,3 +149,7 @@ def test_the_slope_of_a_linear_trend_comes_once() -> None:
     both = trend.derivative(time=1, stderr=True)
     assert both.du_dtime_stderr.dims == ("x",) == trend.derivative_stderr(time=1).dims
     assert field.derivative(time=1).sizes == {"time": 399, "x": 2}
+    lazy = data.chunk(x=1).spline.fit(time=xs.Fourier(1, "365.2425D") + xs.Polynomial(1))
+    slopes = lazy.select(time=xs.Polynomial).derivative(time=1)
+    assert slopes.chunks == ((1, 1),), "as lazy as the data"
+    np.testing.assert_allclose(slopes, slope, rtol=1e-12)

@@ -44,6 +44,7 @@ def test_the_time_is_in_the_plan() -> None:
 SOLVES = {
     "banded": (data(16, 24, 60), {"a": 8, "b": 12, "c": 30}, REML, None, "any"),
     "given": (data(20, 40, 60), {"a": 9, "b": 20, "c": 40}, ROUGH, None, "any"),
+    "dissection": (data(110, 220), {"a": 100, "b": 200}, REML, "dissection", "any"),
     "dense": (data(60, 60), {"a": 40, "b": 40}, REML, "dense", "any"),
     "spectral": (data(300, 300, gaps="none"), {"a": 250, "b": 250}, 1e-3, None, "none"),
     "separable": (data(60, 80, 60, gaps="static"), {"a": 30, "b": 40, "c": 40}, 1e-3, None, "static"),

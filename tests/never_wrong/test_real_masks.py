@@ -51,11 +51,14 @@ def test_the_automatic_fit_of_an_ocean_is_no_band(rows: int, memory: float) -> N
     "penalty", [pytest.param(None, marks=pytest.mark.slow), xs.Roughness(1e-5)], ids=repr
 )
 def test_the_plan_names_the_solver_of_the_fit(penalty: Any) -> None:
-    for rows in (24, 72):
+    names = []
+    for rows in (24, 110):
         data = ocean(rows)
         planned = next(row for row in xs.plan(data, bases(rows), penalty=penalty).rows if row.mask == "any")
         field = xs.fit(data, bases(rows), penalty=penalty)
+        names.append(planned.solver)
         assert planned.solver == field.fits["u"].solved.factorisation.choice.name
+    assert names == ["banded", "dissection"]
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

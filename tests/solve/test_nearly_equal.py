@@ -154,3 +154,16 @@ def test_masks_that_differ_much_are_factorised_each() -> None:
     gram = Case(space, xs, rng.normal(size=w.shape), w).general()
     found = factorise(gram, Ridge(1e-3).gram(space), space, resources=resources(True))
     assert len(found.system.slabs) == 4
+
+
+def test_members_that_differ_by_rounding_share_a_factorisation() -> None:
+    """Sums of the same blocks in another order: nothing differs, and nothing is factorised for it."""
+    case, gram = nearly_equal(("cubic", "cubic"), 1)
+    factor = gram.one_factor(case.space.frame)
+    pairs = factor.pairs[..., :1] * (1 + 2.3e-16 * np.array([0, 3, 5, 7]))
+    same = Gram(((replace(factor, pairs=pairs),),), 1)
+    matrix = Ridge(1e-3).gram(case.space)
+    found = factorise(same, matrix, case.space, "banded", exact=True, resources=resources(True))
+    alone = factorise(same, matrix, case.space, "banded", exact=True, resources=resources(False))
+    assert len(found.system.slabs) == 1 and len(found.system.corrections) == 3
+    assert close(found.logdet(), alone.logdet(), 1e-12)

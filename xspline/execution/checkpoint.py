@@ -199,20 +199,19 @@ _PARSING = (
 def _read(path: Path) -> tuple[Sums | HolderSums, ...]:
     parts: list[Sums | HolderSums] = []
     with _PARSING, np.load(path, allow_pickle=False) as file:
-        meta = json.loads(file["meta"].tobytes())
-        if meta["name"] != path.stem:
-            raise ValueError(f"it was written as {meta['name']}.npz")
-        for k, part in enumerate(meta["parts"]):
-            by_code = {}
-            for own in part["sums"]:
-                code, digest = own["code"], own["digest"]
-                arrays = {name: file[f"{k}_{code}_{name}"] for name in own["arrays"]}
-                by_code[code] = sums = Sums.from_arrays(arrays, own["meta"])
-                if sums.digest() != digest:
-                    raise ValueError(
-                        f"its sums have digest {sums.digest()[:12]} and should have {digest[:12]}"
-                    )
-            parts.append(HolderSums(by_code) if part["shared"] else by_code[0])
+        held = {name: file[name] for name in file.files}
+    meta = json.loads(held["meta"].tobytes())
+    if meta["name"] != path.stem:
+        raise ValueError(f"it was written as {meta['name']}.npz")
+    for k, part in enumerate(meta["parts"]):
+        by_code = {}
+        for own in part["sums"]:
+            code, digest = own["code"], own["digest"]
+            arrays = {name: held[f"{k}_{code}_{name}"] for name in own["arrays"]}
+            by_code[code] = sums = Sums.from_arrays(arrays, own["meta"])
+            if sums.digest() != digest:
+                raise ValueError(f"its sums have digest {sums.digest()[:12]} and should have {digest[:12]}")
+        parts.append(HolderSums(by_code) if part["shared"] else by_code[0])
     return tuple(parts)
 
 

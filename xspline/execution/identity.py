@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import dis
 import functools
 import hashlib
+import importlib.util
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -41,7 +43,7 @@ Stamp = Callable[[Any], Any]
 
 _PLAIN = (
     *(type(None), type(Ellipsis), bool, int, float, complex, str, bytes, range, slice, PurePath),
-    *(datetime.date, datetime.time, datetime.timedelta, np.generic, np.dtype, np.ufunc),
+    *(datetime.date, datetime.time, datetime.timedelta, np.generic, np.dtype),
 )
 # Code that makes data of its arguments alone, so that a task which starts from nothing else is known by them,
 _PURE = (
@@ -238,6 +240,12 @@ class _Content:
         else:
             self._add_code(type(value))
             self.add(getattr(value, "__wrapped__", getattr(value, "py_func", None)))  # a decorated function
+            # A token tells functions by their names: those that the object holds are told here.
+            held = getattr(value, "__dict__", {})
+            is_own = _version(kind) is None
+            self._add_all(
+                [item for item in held.items() if is_own or isinstance(item[1], types.FunctionType)]
+            )
             try:
                 self._write(dask.base.tokenize(value, ensure_deterministic=True))
             except Exception as error:  # whatever an object raises when it is pickled
@@ -265,7 +273,7 @@ class _Content:
             self.add(owner)
         function = getattr(function, "__func__", function)
         if isinstance(function, type) and version is None:
-            self._add_all([f for f in vars(function).values() if isinstance(f, types.FunctionType)])
+            self._add_all([*function.__bases__, *_members(function)])
         if not isinstance(function, types.FunctionType):
             return
         assigned = [cell for cell in function.__closure__ or () if cell != types.CellType()]
@@ -273,9 +281,12 @@ class _Content:
         for code in _codes(function.__code__) if version is None else ():
             self._hash.update(code.co_code)
             self._add_all([c for c in code.co_consts if not isinstance(c, types.CodeType)])
-            named = [function.__globals__.get(n) for n in code.co_names]
-            own = [m for m in named if isinstance(m, types.ModuleType) and _version(m.__name__) is None]
-            self._add_all([*named, *(getattr(m, n, None) for m in own for n in code.co_names)])
+            named = [function.__globals__.get(n) for n in code.co_names] + _imported(function, code)
+            for part in named:  # which grows: a module may hold a module
+                if isinstance(part, types.ModuleType) and _version(part.__name__) is None:
+                    inside = [vars(part)[n] for n in code.co_names if n in vars(part)]
+                    named += [value for value in inside if not any(value is other for other in named)]
+            self._add_all(named)
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -284,6 +295,40 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     for part in code.co_consts:
         if isinstance(part, types.CodeType):
             yield from _codes(part)
+
+
+def _imported(function: types.FunctionType, code: types.CodeType) -> list[Any]:
+    """Return the modules that a function imports while it runs."""
+    modules, steps = [], list(dis.get_instructions(code))
+    for place, step in enumerate(steps):
+        if step.opname == "IMPORT_NAME":
+            level = int(steps[place - 2].argval)  # of dots before the name
+            name = importlib.util.resolve_name(
+                "." * level + step.argval, function.__globals__.get("__package__")
+            )
+            try:
+                modules.append(importlib.import_module(name))
+            except ImportError as error:
+                raise UnidentifiedError(
+                    f"{function.__qualname__}() imports {name}, which is not here"
+                ) from error
+    return modules
+
+
+def _members(kind: type) -> list[tuple[str, Any]]:
+    """Return what a class of the user says by itself: values by name, of methods and properties their functions."""
+    members: list[tuple[str, Any]] = []
+    for name, value in vars(kind).items():
+        if isinstance(value, property):
+            members.append((name, (value.fget, value.fset, value.fdel)))
+        elif isinstance(value, staticmethod | classmethod):
+            members.append((name, value.__func__))
+        elif isinstance(value, functools.cached_property):
+            members.append((name, value.func))
+        elif isinstance(value, types.FunctionType) or not name.startswith(("__", "_abc_")):
+            is_slot = isinstance(value, types.MemberDescriptorType)
+            members.append((name, None if is_slot else value))
+    return members
 
 
 @functools.cache

@@ -85,7 +85,7 @@ def constant_along(fits: Mapping[str, Fit], orders: Mapping[str, int], *given: A
             terms = tuple(term for term in terms if isinstance(term, Polynomial))
         if all(isinstance(term, Polynomial) and term.degree <= order for term in terms):
             ends = space.features[space.names.index(name)].sample()
-            labels[name] = space.axis(name).to_label(np.asarray(ends.mean()))
+            labels[name] = xr.DataArray(space.axis(name).to_label(np.asarray(ends.mean())))
     return labels
 
 

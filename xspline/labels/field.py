@@ -95,6 +95,8 @@ class Field(FieldBase[Data]):
 
     def persist(self) -> Self:
         """Return the same field with its statistics being computed on the workers and kept there."""
+        if not self.is_lazy:
+            return self
         return self._solved_again(self.statistics.persist())
 
     def _solved_again(self, statistics: Statistics[Data]) -> Self:
@@ -176,7 +178,7 @@ class Field(FieldBase[Data]):
         """Evaluate the standard error of a derivative; parameters as for :meth:`derivative` and :meth:`stderr`."""
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
         once = derivatives.constant_along(self.fits, requested, at, chunks, mask)
-        target = self._target(at, once, chunks, extrapolate, mask)
+        target = self._target(at, {}, chunks, extrapolate, mask, once=once)
         errors: Any = self._errors(target, requested, device, Requested(method, draws, seed))
         return errors.drop_vars(once)
 

@@ -223,7 +223,7 @@ class FieldBase(files.Stored, Generic[Data]):
         """
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
         once = derivatives.constant_along(self.fits, requested, at, chunks, mask)
-        target = self._target(at, once, chunks, extrapolate, mask)
+        target = self._target(at, {}, chunks, extrapolate, mask, once=once)
         values = self._each(lambda fit: evaluation.evaluate(fit, target, requested, device)).drop_vars(once)
         if not stderr:
             return values
@@ -397,9 +397,11 @@ class FieldBase(files.Stored, Generic[Data]):
             contents[f"coefficients__{k}"] = (dims, fit.coefficients)
         return dataset.assign(contents).assign_attrs({files.ATTRIBUTE: json.dumps(meta)})
 
-    def _target(self, at: Any, coords: Mapping[str, Any], chunks: Any, *where: Any) -> targets.Target:
+    def _target(self, at: Any, coords: Any, chunks: Any, *where: Any, once: Any = None) -> targets.Target:
+        """Return what is evaluated at; `once` are labels in place of fitted ones."""
         s, batch = self.statistics, [dim for v in self.variables.values() for dim in v.batch_dims]
-        return targets.resolve(self.space, s.fitted, s.chunks, batch, at, coords, chunks, *where)
+        fitted = {**(s.fitted or {}), **(once or {})} or None
+        return targets.resolve(self.space, fitted, s.chunks, batch, at, coords, chunks, *where)
 
     def _each(self, result_of: Callable[[Fit], xr.DataArray]) -> Any:
         """Return a Dataset named by variables for a Dataset's field, else the one DataArray."""

@@ -134,6 +134,7 @@ class Fit:
         keep = selection(self.space, terms, self.coefficients.ndim)
         return replace(self, coefficients=self.coefficients * keep, selected={**self.selected, **terms})
 
+    @functools.cached_property
     def edf_and_rss(self) -> tuple[np.ndarray, np.ndarray]:
         """Effective degrees of freedom and residual sum of squares; NaN for members that are not determined."""
         solution = self.solved
@@ -143,7 +144,7 @@ class Fit:
 
     def sigma(self) -> np.ndarray:
         """√(Σw e²/(count − edf)), the standard deviation of an observation of weight 1, over batch dimensions."""
-        edf, rss = self.edf_and_rss()
+        edf, rss = self.edf_and_rss
         count = self.total.count
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.sqrt(np.where(count > edf, rss / (count - edf), np.nan)))
@@ -156,7 +157,7 @@ class Fit:
     def summary(self) -> xr.Dataset:
         """Return count, coefficients, rmse, r2, sigma, edf and how the penalty was chosen, over batch dimensions."""
         variable, sums, factorisation = self.variable, self.total, self.solved.factorisation
-        edf, rss = self.edf_and_rss()
+        edf, rss = self.edf_and_rss
         with np.errstate(divide="ignore", invalid="ignore"):
             values = {
                 "count": sums.count,

@@ -15,8 +15,7 @@ from xspline import execution
 from xspline.kernels import Group, Layout
 from xspline.labels.fit import Fit, selection
 from xspline.solve import ConvergenceError, Factorisation, Penalty, SingularSystemError, TooLargeError, solve
-from xspline.spaces import Space
-from xspline.sums import Gram, Sums, leave_one_out, masked_pairs, outer_pairs
+from xspline.sums import Gram, leave_one_out, masked_pairs, observed_cells, outer_pairs
 
 Array = NDArray[np.float64]
 
@@ -299,7 +298,7 @@ def cross_validate(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
         - ``rmse``: √((s − 2hᵀc + cᵀGc)/Σw) with the sums of the part and the coefficients c of the fit without it,
           in the data's units; of the whole field, whatever terms of it are selected;
         - ``influence``: largest change of the field when the part is left out, in the data's units, over those Greville
-          points that have observations within about a knot spacing (Fourier and polynomials: over their domain).
+          points whose knot cell holds observations (Fourier and polynomials: over their domain).
 
         NaN where the other parts do not determine the fit, and for the rmse of a part without observations.
 
@@ -338,18 +337,10 @@ def _influence(fit: Fit, left_out: Array) -> Array:
     shape = (*(x.size for x in points), *left_out.shape[len(axes) :])
     change = (left_out - whole) * selection(space, fit.selected, left_out.ndim)
     values = np.abs(execution.evaluate(change, points, grid, space, (0,) * len(axes), shape))
-    observed = np.expand_dims(_observed(fit.total, space), len(axes))
+    cells = observed_cells(fit.total.gram, space).astype(np.float64)
+    layout = Layout(grid.groups, tuple(range(len(axes), cells.ndim)))
+    sizes = (*shape[: len(axes)], *cells.shape[len(axes) :])
+    near = execution.evaluate(cells, points, layout, space.cells, (0,) * len(axes), sizes)
+    observed = np.expand_dims(near > 0, len(axes))
     largest = np.max(values, axis=axes, where=observed, initial=0.0)
     return np.where(observed.any(axis=axes), largest, np.nan)
-
-
-def _observed(total: Sums, space: Space) -> NDArray[np.bool_]:
-    """Whether the field is observed around a Greville point, [K.., b..]; extent 1 along a global basis.
-
-    Of the functions whose own points lie ⌊degree/2⌋ to either side, the product is positive over the cell that
-    holds the point, or the two that meet in it, and zero elsewhere: G says whether there are observations.
-    """
-    apart = [2 * ((f.width - 1) // 2) if f.local else 0 for f in space.features]
-    everywhere = tuple(axis for axis, f in enumerate(space.features) if not f.local)
-    observed = np.any(total.gram.at(apart, space.frame) > 0, axis=everywhere, keepdims=True)
-    return np.roll(observed, [offset // 2 for offset in apart], range(len(apart)))

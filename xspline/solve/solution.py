@@ -229,10 +229,8 @@ def _system(
     else:
         resources = replace(resources, gpu=None)
     options: dict[str, Any] = {"dense": name == "dense", "dissection": name == "dissection"}
-    differences, options = (
-        near(gram, frame, resources.costs),
-        options | {"room": room, "resources": resources},
-    )
+    options |= {"room": room, "resources": resources}
+    differences = near(gram, frame, resources.costs)
     if differences is not None:
         return LowRank(differences, penalty, frame, **options)
     return Direct(gram, penalty, frame, **options)

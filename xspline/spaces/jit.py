@@ -1,4 +1,4 @@
-"""The decorator of compiled functions, for all rooms.
+"""The decorators of compiled functions, for all rooms.
 
 Importing this module imports numba (0.3 s), so modules of compiled functions are imported inside the functions that
 first need them, never by `import xspline`.

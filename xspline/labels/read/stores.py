@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -159,8 +160,12 @@ def _unwritten(data: xr.DataArray, most: int | None) -> Iterator[tuple[str, bool
     leaves = [*lazy, *(stored_leaves(data.data) if data.chunks is not None else ())]
     present = {}
     for array in (_unwrapped(leaf)[1] for leaf in leaves):
-        if _is_zarr(array) and array.size and (most is None or array.nchunks <= most):
-            names, sizes = _names(array), array.shards or array.chunks
+        if not (_is_zarr(array) and array.size):
+            continue
+        sizes = array.shards or array.chunks  # what is a file each
+        counts = [range(-(-n // size)) for n, size in zip(array.shape, sizes, strict=True)]
+        if most is None or math.prod(map(len, counts)) <= most:
+            names = _names(array)
             if not names & {"zarr.json", ".zarray"}:
                 if most is None:
                     raise ValueError(
@@ -168,7 +173,6 @@ def _unwritten(data: xr.DataArray, most: int | None) -> Iterator[tuple[str, bool
                         "require_complete"
                     )
                 continue
-            counts = [range(-(-n // size)) for n, size in zip(array.shape, sizes, strict=True)]
             if any(key not in names for key in _keys(array, counts)):
                 present[id(array)] = array, names, [set[int]() for _ in array.shape]
     if not present:

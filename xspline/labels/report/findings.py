@@ -103,7 +103,7 @@ def _bounds(fit: Fit) -> Iterator[Finding]:
 
 
 def _functions(fit: Fit) -> Iterator[Finding]:
-    edf, size, sizes = float(np.nanmean(fit.edf_and_rss()[0])), fit.space.size, fit.sizes
+    edf, size, sizes = float(np.nanmean(fit.edf_and_rss[0])), fit.space.size, fit.sizes
     each = (f", {x:.3g} of {sizes[n]} along {n}" for n, x in fit.choice.get("functions", {}).items())
     yield Finding("functions", f"in use: {edf:.4g} of {size} coefficients{''.join(each)}")
 

@@ -11,6 +11,7 @@ rounding errors would too, and A_k is factorised on its own.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,35 +55,39 @@ class LowRank(Direct):
         self.corrections = self._corrections(near.changes, factorised)
         apart = sorted(near.changes.keys() - self.corrections.keys())
         if apart:
+            made, numbers = self.slabs, self.index
             factorised += apart
             super().__init__(taken(near.gram, np.array(factorised)), penalty, frame, **options)
+            if not self.batched:  # each slab is one system: those of the leaders have been factorised
+                for new, old in zip(self.index, numbers, strict=False):
+                    self.slabs[new].verdict = made[old].verdict
+                    self.slabs[new].factors = made[old].factors if new < self._factors_kept else None
         self.systems, self.lambdas = near.index, penalty
-        # Who answers for each batch member before corrections.
+        # Who answers for each batch member before corrections; `Direct` numbers its systems in an order of its own.
         place = {system: i for i, system in enumerate(factorised)}
         leaders = {k: near.changes[k].leader for k in self.corrections}
-        self.index = np.array([place[leaders.get(k, k)] for k in near.index.ravel().tolist()]).reshape(
-            near.index.shape
-        )
+        own = [place[leaders.get(k, k)] for k in near.index.ravel().tolist()]
+        self.index = self.index[own].reshape(near.index.shape)
 
     def _corrections(self, changes: dict[int, Change], factorised: list[int]) -> dict[int, Correction]:
         """Those of the systems of which the factorised ones tell enough."""
+        ends = np.cumsum([0, *(len(change.signs) for change in changes.values())]).tolist()
+        columns = {k: slice(*span) for k, span in zip(changes, itertools.pairwise(ends), strict=True)}
+        rhs = np.zeros((self.ordering.size, ends[-1]))
+        for k, change in changes.items():
+            rhs[change.rows, columns[k]] = change.vectors
         places = {k: factorised.index(change.leader) for k, change in changes.items()}
-        columns, used = {}, [0] * len(factorised)  # of each leader, side by side
+        verdicts, numbers = self.verdicts, self.index  # [leaders], each of one batch member so far
+        self.index = np.repeat(numbers[list(places.values())], np.diff(ends))  # of each column
+        solved = super().solve(rhs.reshape(*self.frame.sizes, ends[-1])).reshape(rhs.shape)
+        del self.verdicts  # for it remembers those of the leaders alone
+        self.index, out = numbers, {}
         for k, place in places.items():
-            columns[k] = slice(used[place], used[place] + len(changes[k].signs))
-            used[place] = columns[k].stop
-        rhs = np.zeros((self.ordering.size, max(used), len(factorised)))
-        for k, place in places.items():
-            rhs[changes[k].rows, columns[k], place] = changes[k].vectors
-        solved = super().solve(rhs.reshape(*self.frame.sizes, *rhs.shape[1:])).reshape(rhs.shape)
-        out, verdicts = {}, [slab.verdict for slab in self.slabs]
-        for k, place in places.items():
-            verdict = verdicts[place]
-            if verdict is not None and verdict.determined.all():
-                own = correction(changes[k], solved[:, columns[k], place])
+            if verdicts.determined[place]:
+                own = correction(changes[k], solved[:, columns[k]])
                 spread = (1 + own.m.min(initial=0.0)) / (1 + own.m.max(initial=0.0))
                 # Pivots of A_k are at least that share of those of A.
-                if spread > LEAST and spread * verdict.pivot.min() > least_pivot(self.ordering.size):
+                if spread > LEAST and spread * verdicts.pivot[place] > least_pivot(self.ordering.size):
                     out[k] = own
         return out
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from xspline.solve.direct.cholesky import Array
 from xspline.solve.penalty import spline_degrees
 from xspline.solve.smoothing.criteria import Score
 from xspline.solve.smoothing.determinant import axis_spectrum
@@ -60,9 +61,11 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
     )
     left = np.maximum(n - edf, 1.0)
     spectra = [axis_spectrum(space, j, degrees.get(name, 0)) for j, name in enumerate(space.names)]
-    x = np.broadcast_to(fit.c, (*space.shape, *included.shape))[..., included]
+    x: Array = np.broadcast_to(fit.c, (*space.shape, *included.shape))[..., included]
     for j, axis in enumerate(spectra):
-        x = np.moveaxis(np.tensordot(np.linalg.inv(axis.vectors), x, axes=(1, j)), 0, j)
+        moved = np.moveaxis(x, j, 0)
+        solved = np.linalg.solve(axis.vectors, moved.reshape(len(moved), -1))
+        x = np.moveaxis(np.asarray(solved).reshape(moved.shape), 0, j)
     power = np.mean(x**2 * left * weight / rss, axis=-1)  # over that of noise, [K..]
     visible = bool(np.any(rss > NEGLIGIBLE * spread + TINY * mean**2 * weight + 2 * SMALLEST))
     functions, limited = {}, []
