@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from xspline.spaces.axis import Axis
-from xspline.spaces.bspline import SplineTerm
+from xspline.spaces.bspline import SplineTerm, union_features
 from xspline.spaces.features import Features, Floats, Global, TermFunctions, weyl
 from xspline.spaces.instants import Array, plain_text
 
@@ -284,7 +284,7 @@ class Union(Basis):
             )
         # The degree of a B-spline; else a polynomial's derivatives end in zero while a season's go on.
         degrees = [term.max_order for term in terms if term.max_order is not None]
-        return Global(tuple(terms), span, min(degrees, default=None))
+        return union_features(tuple(terms), span, min(degrees, default=None))
 
     def integral_range(self, axis: Axis) -> Extent:
         """The common domain, else the longest period, of equal ones that of the B-spline."""
