@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.polynomial import legendre
@@ -297,9 +297,12 @@ class LocalSpline(PairFeatures):
 
 @dataclass(frozen=True, eq=False)
 class SplineTerm(TermFunctions):
-    """A B-spline among the functions of a global basis."""
+    """A B-spline among the functions of a global basis; the function 1 may be that of another term."""
+
+    in_cells: ClassVar[bool] = True
 
     spline: LocalSpline
+    with_constant: bool = True
 
     @property
     def names(self) -> list[str]:
@@ -307,7 +310,7 @@ class SplineTerm(TermFunctions):
 
     @property
     def constant(self) -> Floats:
-        return self.spline.constant()
+        return self.spline.constant() * self.with_constant
 
     @property
     def domain(self) -> tuple[float, float] | None:
@@ -399,13 +402,14 @@ class Arrow(Global):
         return values
 
     def roughness(self, order: int) -> Floats:
-        dense, (m, near) = self.integrals(order), (self.others.size, self.spline.width)
+        m, near = self.others.size, self.spline.width
         pairs = np.zeros((self.size, self.offsets))
-        pairs[:, 0] = np.diagonal(dense)
-        for o in range(1, near):
-            pairs[m : self.size - o, o] = np.diagonal(dense[m:, m:], o)
-        for j in range(m):
-            pairs[j + 1 :, near + j] = dense[j + 1 :, j]
+        pairs[m:, :near] = self.spline.roughness(order)
+        if not order:
+            dense = self.others.integrals(0)
+            pairs[:m, 0] = np.diagonal(dense)
+            for j in range(m):
+                pairs[j + 1 : m, near + j] = dense[j + 1 :, j]
         return pairs
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, TypeAlias, TypeVar
+from typing import ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.polynomial import legendre
@@ -141,7 +141,11 @@ class Features(Protocol):
         ...
 
     def roughness(self, order: int) -> Floats:
-        """Pair array [K, O] of ∫ D^order B_k D^order B_{k+o} dξ over the domain, scaled to ξ in [0, 1]."""
+        """Pair array [K, O] of ∫ D^order B_k D^order B_{k+o} dξ over the domain, scaled to ξ in [0, 1].
+
+        In a union with a B-spline season and trend on one side and the spline on the other are independent of each
+        other: entries between the two are 0, and of order 1 and more season and trend cost nothing.
+        """
         ...
 
     def labels(self) -> list[str] | Floats:
@@ -225,6 +229,8 @@ def weyl(lo: float, hi: float, count: int) -> Floats:
 
 class TermFunctions(ABC):
     """The functions of one term of a global basis, by name, without cells."""
+
+    in_cells: ClassVar[bool] = False  # whether it is a B-spline
 
     @property
     @abstractmethod
@@ -373,6 +379,12 @@ class Global(PairFeatures):
         return 1
 
     @property
+    def events(self) -> int:
+        """Number of functions of a B-spline beside other terms, the last ones; 0 if there are no others, or none."""
+        last = self.terms[-1]
+        return len(last.names) if len(self.terms) > 1 and last.in_cells else 0
+
+    @property
     def width(self) -> int:
         return self.size
 
@@ -419,6 +431,10 @@ class Global(PairFeatures):
 
     def roughness(self, order: int) -> Floats:
         dense, pairs = self.integrals(order), np.zeros((self.size, self.size))
+        if self.events:
+            first = self.size - self.events
+            dense[:first, first:] = 0.0
+            dense[:first, :first] *= order == 0
         for o in range(self.size):
             pairs[: self.size - o, o] = np.diagonal(dense, o)
         return pairs
