@@ -14,7 +14,7 @@ from xspline import execution
 from xspline.labels.errors import unknown_name
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Statistics
-from xspline.solve import Penalty, Roughness, Sobolev, Solution, choose, condition, criterion_of, solve
+from xspline.solve import Penalty, Roughness, Sobolev, Solution, choose, condition, solve
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
 
@@ -250,7 +250,7 @@ def solve_variables(
     fits: dict[str, Fit] = {}
     for name, requested in penalties.items():
         total = statistics.total(name)
-        if criterion_of(requested):
+        if isinstance(requested, str) or requested.criterion:
             parts = [part.sums[name] for part in statistics.parts]
             smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources)
             solution = solve(total, space, smoothing.penalty, solver, smoothing.factorisation)
@@ -294,7 +294,7 @@ def _merged_coefficients(*parts: Sums, space: Space, request: Request) -> np.nda
     # A worker without a GPU solves on its cores, as it does where `fit` finds none.
     resources = execution.resources(execution.present(request.device))
     total, penalty, solver = Sums.merge(parts, space.frame), request.penalty, request.solver
-    if criterion_of(penalty):
+    if isinstance(penalty, str) or penalty.criterion:
         smoothing = choose(total, space, penalty, solver=solver, parts=parts, resources=resources)
         return solve(total, space, smoothing.penalty, solver, smoothing.factorisation).coefficients
     return solve(total, space, penalty, solver, resources=resources).coefficients

@@ -17,7 +17,14 @@ from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalty import Penalty, Roughness, Sobolev, criterion_of, spline_degrees
 from xspline.solve.select import ITERATIVE, Choice, candidates
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, OfFit, Reml, Score
-from xspline.solve.smoothing.family import Bounds, Family, SingleOrder, several_orders, smoothed
+from xspline.solve.smoothing.family import (
+    Bounds,
+    Family,
+    SeveralOrders,
+    SingleOrder,
+    several_orders,
+    smoothed,
+)
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
 from xspline.solve.smoothing.newton import NEAR, SLACK, State, minimise
 from xspline.solve.smoothing.probes import Estimated
@@ -161,15 +168,14 @@ def choose(
     factorisation, errors = fit.factorisation, []
     if isinstance(point, Estimated):  # its solver is chosen for its structure, not by name
         factorisation, errors = replace(factorisation, choice=problem.choice), point.error(~at_bound).tolist()
-    sides = np.where(rho - bounds.lower < bounds.upper - rho, "lower", "upper")
+    sides = np.where(rho - bounds.lower < bounds.upper - rho, "lower", "upper").tolist()
+    bound = {name: side for name, side, at in zip(family.parameters, sides, at_bound, strict=True) if at}
     return Smoothing(
         penalty=family.penalty(rho),
         method=method,
         score=value,
         gradient=dict(zip(family.parameters, gradient.tolist(), strict=True)),
-        at_bounds=family.stopped(
-            {name: str(side) for name, side, at in zip(family.parameters, sides, at_bound, strict=True) if at}
-        ),
+        at_bounds=family.stopped(bound),
         factorisations=factorisations + explored + more + (method == "holders"),
         factorisation=factorisation,
         converged=minimum.converged,
@@ -249,7 +255,7 @@ def choice_for(
 
 def solver_for(gram: Gram, family: Family, method: str, solver: str | None, resources: Resources) -> Choice:
     """The solver of a search: one that knows the inverse; for REML one that iterates, where that would take minutes."""
-    matrix, frame = family.penalty(np.zeros(len(family.parameters))).gram(family.space), family.space.frame
+    matrix, frame = family.unit.gram(family.space), family.space.frame
     single = (
         method == "reml" and int(distinct(gram)[1].max(initial=0)) == 0 and isinstance(family, SingleOrder)
     )
@@ -265,6 +271,11 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
     iterative = iterating(solver)
     try:
         exact = candidates(gram, matrix, frame, solver, exact=True, resources=resources)[0]
+        if isinstance(family, SeveralOrders):  # Λ is factorised too
+            alone = family.unit.gram(family.alone)
+            own = candidates(alone, Gram(()), family.alone.frame, exact=True, resources=resources)[0]
+            nbytes, operations = exact.nbytes + own.nbytes, exact.operations + own.operations
+            exact = replace(exact, nbytes=nbytes, operations=operations)
     except ValueError as error:
         if iterative is None and solver is None:  # one solve would fit in memory, the search does not
             iterative = iterating(ITERATIVE)

@@ -290,8 +290,8 @@ class Pinned:
     Parameters
     ----------
     space : Space
-    names : sequence of str
-        Coordinates that are smoothed; along the others all terms have mass matrices.
+    own : Space
+        Of the coordinates that are smoothed; along the others all terms have mass matrices.
     penalty : Penalty
     wiggly : callable
         See `Factorised`.
@@ -306,12 +306,11 @@ class Pinned:
     def __init__(
         self,
         space: Space,
-        names: Sequence[str],
+        own: Space,
         penalty: Penalty,
         wiggly: Callable[[Array, int], Array],
         resources: Resources,
     ) -> None:
-        own = Space({n: space.basis(n) for n in names}, axes={n: space.axis(n) for n in names})
         matrix, frame = penalty.gram(own), own.frame
         place = tuple(k // 2 for k in frame.sizes)
         pin = float(matrix.diagonal(frame)[place])
@@ -329,7 +328,7 @@ class Pinned:
             factorisation, terms, frame, wiggly, resources, resources.costs.exact_reml_entries, steering=True
         )
         self._copies = space.size // own.size
-        others = [axis_spectrum(space, j, 0) for j, name in enumerate(space.names) if name not in names]
+        others = [axis_spectrum(space, j, 0) for j, name in enumerate(space.names) if name not in own.names]
         masses = sum(self._copies / len(axis.values) * axis.log_mass for axis in others)
         squares = math.prod(
             float(np.sum(e**2)) / float(e[k]) ** 2 for e, k in zip(frame.constant, place, strict=True)

@@ -32,7 +32,7 @@ from xspline.sums import Gram
 
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
-FARTHEST = 14.0  # in log m_j from a metric in which all coordinates count the same on the diagonal
+WIDEST = 14.0  # in log m_j from a metric in which all coordinates count the same on the diagonal
 
 
 class Bounds(NamedTuple):
@@ -104,6 +104,17 @@ class Family(ABC):
     @abstractmethod
     def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
         """Coordinates that are smoothed as little or as much as makes a difference, by the bounds that ρ is at."""
+
+    @cached_property
+    def unit(self) -> Penalty:
+        """With ρ = 0."""
+        return self.penalty(np.zeros(len(self.parameters)))
+
+    @cached_property
+    def alone(self) -> Space:
+        """The space of the smoothed coordinates alone."""
+        space = self.space
+        return Space({n: space.basis(n) for n in self.names}, axes={n: space.axis(n) for n in self.names})
 
     @cached_property
     def shares(self) -> Array:
@@ -199,7 +210,7 @@ class SeveralOrders(Family):
         return Sobolev(orders, dict(zip(self.names, [1.0, *numbers[len(orders) :]], strict=True)))
 
     def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
-        return Pinned(self.space, self.names, self.penalty(rho), self.wiggly_alone, resources)
+        return Pinned(self.space, self.alone, self.penalty(rho), self.wiggly_alone, resources)
 
     def bounds(self, typical: float, weight: float) -> Bounds:
         start, upper = self._limits(typical, weight)
@@ -209,14 +220,14 @@ class SeveralOrders(Family):
         # The first order's terms weigh the same at the start.
         metric = (start[own][1:] - start[first]) / self.orders[0]
         orders = []
-        for values, choose in ((start, np.mean), (upper, np.min)):
+        for values, choose in ((start, np.mean), (upper, np.max)):
             moved = values - self.design[:, len(self.orders) :] @ metric
             orders.append([choose(moved[(self.design[:, k] > 0) & pure]) for k in range(len(self.orders))])
         low, high = np.array(orders[0]), np.maximum(np.array(orders[1]), np.array(orders[0]) + 1.0)
         return Bounds(
             np.concatenate([low - math.log(len(low)), metric]),
-            np.concatenate([low + WEAKEST, metric - FARTHEST]),
-            np.concatenate([high, metric + FARTHEST]),
+            np.concatenate([low + WEAKEST, metric - WIDEST]),
+            np.concatenate([high, metric + WIDEST]),
             start,
         )
 
