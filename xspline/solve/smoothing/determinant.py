@@ -89,6 +89,8 @@ class Spectrum:
         log|Λ|₊ − Σ log d.
     null : int
         M, the dimension of the null space of Λ.
+    log_null : float
+        log|NᵀN|.
     """
 
     axes: dict[int, AxisSpectrum]
@@ -96,6 +98,7 @@ class Spectrum:
     copies: int
     constant: float
     null: int
+    log_null: float
 
     def at(self, rho: Array) -> tuple[float, Array, Array]:
         """log|Λ|₊, its gradient [J] and its second derivatives [J, J] by ρ = log λ."""
@@ -115,9 +118,10 @@ def spectrum(space: Space, names: Sequence[str], order: int) -> Spectrum:
     grids = np.broadcast_arrays(*np.ix_(*(axis.values for axis in smoothed.values())))
     values = np.array([grid.ravel() for grid in grids])
     null = math.prod(axis.null for axis in axes)
-    constant = sum(space.size / len(a.values) * a.log_mass + null / a.null * a.log_null for a in axes)
+    log_null = float(sum(null / a.null * a.log_null for a in axes))
+    constant = float(sum(space.size / len(a.values) * a.log_mass for a in axes)) + log_null
     copies = space.size // values.shape[1]
-    return Spectrum(smoothed, values[:, values.any(axis=0)], copies, float(constant), null)
+    return Spectrum(smoothed, values[:, values.any(axis=0)], copies, constant, null, log_null)
 
 
 @functools.lru_cache(maxsize=64)  # needed again at each level, for each variable and holder
@@ -290,8 +294,8 @@ class Pinned:
     Parameters
     ----------
     space : Space
-    names : sequence of str
-        Coordinates that are smoothed; along the others all terms have mass matrices.
+    own : Space
+        Of the coordinates that are smoothed; along the others all terms have mass matrices.
     penalty : Penalty
     wiggly : callable
         See `Factorised`.
@@ -306,12 +310,11 @@ class Pinned:
     def __init__(
         self,
         space: Space,
-        names: Sequence[str],
+        own: Space,
         penalty: Penalty,
         wiggly: Callable[[Array, int], Array],
         resources: Resources,
     ) -> None:
-        own = Space({n: space.basis(n) for n in names}, axes={n: space.axis(n) for n in names})
         matrix, frame = penalty.gram(own), own.frame
         place = tuple(k // 2 for k in frame.sizes)
         pin = float(matrix.diagonal(frame)[place])
@@ -329,7 +332,7 @@ class Pinned:
             factorisation, terms, frame, wiggly, resources, resources.costs.exact_reml_entries, steering=True
         )
         self._copies = space.size // own.size
-        others = [axis_spectrum(space, j, 0) for j, name in enumerate(space.names) if name not in names]
+        others = [axis_spectrum(space, j, 0) for j, name in enumerate(space.names) if name not in own.names]
         masses = sum(self._copies / len(axis.values) * axis.log_mass for axis in others)
         squares = math.prod(
             float(np.sum(e**2)) / float(e[k]) ** 2 for e, k in zip(frame.constant, place, strict=True)

@@ -50,7 +50,8 @@ class ProbedFit(PenalisedFit):
         """
         model, space, count = self.model, self.model.space, self.count
         family = model.family
-        assert isinstance(family, SingleOrder), "terms of several orders have no common eigenvectors"
+        if not isinstance(family, SingleOrder):
+            raise TypeError("terms of several orders have no common eigenvectors")
         axes = [
             axis_spectrum(space, j, family.order if name in model.names else 0)
             for j, name in enumerate(space.names)
