@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.spaces import BSpline, Space, Union
+from xspline.spaces import BSpline, Global, Space, Union
 from xspline.sums import Factor, Gram, digest_key
 
 AUTOMATIC = ("reml", "gcv", "holders")
@@ -110,6 +110,9 @@ class Ridge(Penalty):
 class Roughness(Penalty):
     """Σ_j λ_j ∫ (∂^order u / ∂ξ_j^order)² dξ over the domain, every coordinate scaled to ξ in [0, 1].
 
+    Along a union with a B-spline it is that of the B-spline, the events: season and trend cost nothing, and are
+    independent of events where another coordinate is smoothed.
+
     The scaling makes λ independent of units and of the number of knots.
 
     Parameters
@@ -119,16 +122,17 @@ class Roughness(Penalty):
         coordinates left out of a mapping are not smoothed. The name of a criterion: `fit` chooses one λ_j for each
         coordinate with B-splines.
     order : int
-        Order of the derivative, at least 1 and at most the degree of each B-spline it applies to.
+        Order of the derivative, at most the degree of each B-spline it applies to. Order 0 draws values to zero: events
+        beside a trend, which would not be told apart without it.
     """
 
     order: int
     _strength: float | str | tuple[tuple[str, float], ...]
 
     def __init__(self, strength: float | str | Mapping[str, float] = AUTOMATIC[0], order: int = 2) -> None:
-        if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
+        if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 0:
             raise ValueError(
-                f"Roughness: order is the integer order of a derivative, at least 1, not {order!r}"
+                f"Roughness: order is the integer order of a derivative, not negative, not {order!r}"
             )
         object.__setattr__(self, "order", int(order))
         frozen: float | str | tuple[tuple[str, float], ...]
@@ -191,7 +195,7 @@ class Roughness(Penalty):
         terms = []
         for j, name in enumerate(space.names):
             if name in strengths:
-                rough = integral(space, j, self.order)
+                rough = integral(space, j, self.order) if self.order else events_mass(space, j)
                 terms.append(_scaled([*mass[:j], rough, *mass[j + 1 :]], strengths[name]))
         return Gram(tuple(terms))
 
@@ -465,6 +469,20 @@ def integral(space: Space, axis: int, order: int) -> Factor:
     """The matrix of ∫ D^order B_i D^order B_j dξ of one coordinate."""
     basis = space.basis(space.names[axis])
     return _factor(axis, space.features[axis].roughness(order), f"order {order}", repr(basis))
+
+
+def events_mass(space: Space, axis: int) -> Factor:
+    """As `integral` of order 0, of the B-spline of a union alone."""
+    pairs, features = space.features[axis].roughness(0), space.features[axis]
+    if isinstance(features, Global) and features.events:
+        pairs[: features.size - features.events] = 0.0
+    return _factor(axis, pairs, "events", repr(space.basis(space.names[axis])))
+
+
+def with_events(space: Space) -> tuple[str, ...]:
+    """Coordinates along which nothing but a penalty of order 0 tells events from a trend."""
+    bases = ((name, space.basis(name)) for name in space.names)
+    return tuple(name for name, basis in bases if isinstance(basis, Union) and basis.has_events)
 
 
 def _factor(axis: int, pairs: NDArray[np.float64], *key: str) -> Factor:
