@@ -47,7 +47,7 @@ def test_kinds_are_what_they_say() -> None:
 
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_events_alone_are_smoothed(kind: str, order: int) -> None:
-    """∫ (∂^order e)² of the part that the B-spline holds, by a fine sum."""
+    """∫ (∂^order e)² + e² of the part that the B-spline holds, by quadrature."""
     space = space_of(kind)
     (features,) = space.features
     c = np.random.default_rng(0).normal(size=features.size)
@@ -57,8 +57,17 @@ def test_events_alone_are_smoothed(kind: str, order: int) -> None:
     half = np.diff(edges)[:, None] / 2
     x = (edges[:-1, None] + half * (1 + z)).ravel()
     expected = np.sum((half * w).ravel() * (features.design(x, order) @ own) ** 2)
+    if order:  # straight lines are not the trend's for nothing
+        expected += np.sum((half * w).ravel() * (features.design(x) @ own) ** 2)
     matrix = Roughness({"t": 1.0}, order).gram(space)
     np.testing.assert_allclose(c @ matrix.matvec(c, space.frame), expected, rtol=1e-9)
+
+
+def test_a_given_roughness_alone_tells_events_from_the_trend() -> None:
+    case, gram = series(0.0)
+    c = solve(case.sums(gram), case.space, Roughness(1.0)).coefficients
+    np.testing.assert_allclose(c[:4], [2.0, 1.0, 1.0, 0.0], atol=0.05)
+    assert np.std(events_of(case, c)) < 0.02
 
 
 def test_order_0_of_a_spline_is_that_of_its_values() -> None:

@@ -110,8 +110,9 @@ class Ridge(Penalty):
 class Roughness(Penalty):
     """Σ_j λ_j ∫ (∂^order u / ∂ξ_j^order)² dξ over the domain, every coordinate scaled to ξ in [0, 1].
 
-    Along a union with a B-spline it is that of the B-spline, the events: season and trend cost nothing, and are
-    independent of events where another coordinate is smoothed.
+    Along a union with a B-spline it is that of the B-spline: season and trend cost nothing, and are independent of it
+    where another coordinate is smoothed. Events beside a trend (`Union`) cost ∫ e² too, little beside their roughness,
+    because nothing else would tell those that are straight lines from the trend.
 
     The scaling makes λ independent of units and of the number of knots.
 
@@ -122,8 +123,8 @@ class Roughness(Penalty):
         coordinates left out of a mapping are not smoothed. The name of a criterion: `fit` chooses one λ_j for each
         coordinate with B-splines.
     order : int
-        Order of the derivative, at most the degree of each B-spline it applies to. Order 0 draws values to zero: events
-        beside a trend, which would not be told apart without it.
+        Order of the derivative, at most the degree of each B-spline it applies to. Order 0 draws values to zero, along a
+        union those of its B-spline.
     """
 
     order: int
@@ -195,7 +196,7 @@ class Roughness(Penalty):
         terms = []
         for j, name in enumerate(space.names):
             if name in strengths:
-                rough = integral(space, j, self.order) if self.order else events_mass(space, j)
+                rough = roughness(space, j, self.order) if self.order else spline_mass(space, j)
                 terms.append(_scaled([*mass[:j], rough, *mass[j + 1 :]], strengths[name]))
         return Gram(tuple(terms))
 
@@ -349,7 +350,7 @@ def seminorm_term(space: Space, alpha: Mapping[str, int], strength: float) -> tu
     """strength · (|α|!/α!) ⊗_j R_j^(α_j), the mass matrix where α_j is 0."""
     orders = [alpha.get(name, 0) for name in space.names]
     ways = math.factorial(sum(orders)) // math.prod(map(math.factorial, orders))
-    return _scaled([integral(space, j, order) for j, order in enumerate(orders)], strength * ways)
+    return _scaled([roughness(space, j, order) for j, order in enumerate(orders)], strength * ways)
 
 
 @dataclass(frozen=True, repr=False)
@@ -471,16 +472,26 @@ def integral(space: Space, axis: int, order: int) -> Factor:
     return _factor(axis, space.features[axis].roughness(order), f"order {order}", repr(basis))
 
 
-def events_mass(space: Space, axis: int) -> Factor:
+@functools.lru_cache(maxsize=256)
+def roughness(space: Space, axis: int, order: int) -> Factor:
+    """As `integral`; of events beside a trend with ∫ e² too, where the order is at least 1."""
+    factor = integral(space, axis, order)
+    if not order or space.names[axis] not in with_events(space):
+        return factor
+    pairs = factor.pairs + spline_mass(space, axis).pairs
+    return _factor(axis, pairs, f"events, order {order}", repr(space.basis(space.names[axis])))
+
+
+def spline_mass(space: Space, axis: int) -> Factor:
     """As `integral` of order 0, of the B-spline of a union alone."""
     pairs, features = space.features[axis].roughness(0), space.features[axis]
     if isinstance(features, Global) and features.events:
         pairs[: features.size - features.events] = 0.0
-    return _factor(axis, pairs, "events", repr(space.basis(space.names[axis])))
+    return _factor(axis, pairs, "spline", repr(space.basis(space.names[axis])))
 
 
 def with_events(space: Space) -> tuple[str, ...]:
-    """Coordinates along which nothing but a penalty of order 0 tells events from a trend."""
+    """Coordinates along which nothing but a penalty tells events from a trend."""
     bases = ((name, space.basis(name)) for name in space.names)
     return tuple(name for name, basis in bases if isinstance(basis, Union) and basis.has_events)
 

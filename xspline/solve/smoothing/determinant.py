@@ -27,7 +27,7 @@ from scipy import linalg
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.parallel import Resources
-from xspline.solve.penalty import Penalty, integral
+from xspline.solve.penalty import Penalty, roughness, with_events
 from xspline.solve.solution import factorise
 from xspline.solve.structure import dense_of
 from xspline.solve.system import Factorisation
@@ -143,7 +143,7 @@ def spectrum(space: Space, names: Sequence[str], order: int, events: Sequence[st
 @functools.lru_cache(maxsize=64)  # needed again at each level, for each variable and holder
 def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
     """Of the derivatives of an order along axis j; order 0 for an axis that is not smoothed."""
-    mass, rough = (dense_of((integral(space, j, m),), (j,), space.frame) for m in (0, order))
+    mass, rough = (dense_of((roughness(space, j, m),), (j,), space.frame) for m in (0, order))
     log_mass, nothing = float(np.linalg.slogdet(mass)[1]), np.zeros((len(mass), 0))
     if not order:
         weights, vectors = np.linalg.eigh(mass)
@@ -165,7 +165,9 @@ def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
             f"{name}: the functions of {space.basis(name)!r} are too nearly dependent in float64 to choose a "
             "smoothing; use a lower degree (3 to 5 are usual), or pass a strength, as in penalty=xs.Roughness(1e-3)"
         ) from error
-    null = free + _nullity(features, order, values[free:])
+    null = free
+    if space.names[j] not in with_events(space):
+        null += _nullity(features, order, values[free:])
     values[:null], smooth = 0.0, vectors[:, :null]
     log_null = float(np.linalg.slogdet(smooth.T @ smooth)[1])
     return AxisSpectrum(vectors, values, smooth, smooth.T @ mass, log_mass, log_null, free)
