@@ -29,7 +29,7 @@ from xspline.labels.read.observations import (
 )
 from xspline.labels.read.targets import target_chunks
 from xspline.labels.statistics import Data, Part, Statistics, merge
-from xspline.solve import as_penalty, choice_for
+from xspline.solve import as_penalty, choice_for, penalises_roughness
 from xspline.spaces import Basis, Space, as_basis
 from xspline.spaces.basis import coordinate_in_errors
 from xspline.spaces.space import near_labels
@@ -126,7 +126,8 @@ def fit(
     >>> field.predict(x=1.5).round(1).item()
     1.0
     """
-    agreed, observed = _read(data, space, bases, weights, holder, default_labels=True)
+    smooth = penalises_roughness(penalty)
+    agreed, observed = _read(data, space, bases, weights, holder, smooth, default_labels=True)
     computed = _statistics(
         data,
         agreed,
@@ -233,7 +234,8 @@ def plan(
     >>> cost.code
     'fit({"a": xs.BSpline(100), "b": xs.BSpline(100)})'
     """
-    agreed, observed = _read(data, space, bases, weights, holder, default_labels=True)
+    smooth = penalises_roughness(penalty)
+    agreed, observed = _read(data, space, bases, weights, holder, smooth, default_labels=True)
     requested = as_penalty(penalty, agreed)
     resources = execution.resources(execution.present(device))
     cost = execution.plan(
@@ -251,6 +253,7 @@ def _read(
     bases: Mapping[str, Any],
     weights: Any = None,
     holder: Any = None,
+    smooth: bool = True,
     *,
     default_labels: bool,
 ) -> tuple[Space, list[Observations]]:
@@ -277,7 +280,7 @@ def _read(
     given: Space | dict[str, Basis] | None = space if isinstance(space, Space) else _bases(by_name) or None
     extents: dict[str, tuple[float, float]] = {}
     if given is None:
-        given, extents = defaults.bases_for(data, pooled)
+        given, extents = defaults.bases_for(data, pooled, smooth=smooth)
     names = given.names if isinstance(given, Space) else tuple(given)
     others = data.data_vars if isinstance(data, xr.Dataset) else ()
     coordinates = {

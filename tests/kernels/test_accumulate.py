@@ -93,8 +93,12 @@ SPACES = {
         }
     ),
     "waves": Space({"x": Fourier(1, period=1.0), "y": BSpline(5, domain=(0.0, 1.0))}),
-    "arrow": Space({"x": Fourier(1, 0.4) + BSpline(9, 1, domain=(0.0, 1.0)), "y": BSpline(5, domain=(0.0, 1.0))}),
-    "arrow behind": Space({"x": BSpline(5, domain=(0.0, 1.0)), "y": Fourier(1, 0.4) + BSpline(11, 2, domain=(0.0, 1.0))}),
+    "arrow": Space(
+        {"x": Fourier(1, 0.4) + BSpline(9, 1, domain=(0.0, 1.0)), "y": BSpline(5, domain=(0.0, 1.0))}
+    ),
+    "arrow behind": Space(
+        {"x": BSpline(5, domain=(0.0, 1.0)), "y": Fourier(1, 0.4) + BSpline(11, 2, domain=(0.0, 1.0))}
+    ),
     "spline in a union": Space(
         {
             "x": BSpline(8, 1, domain=(0.0, 1.0), period=1.0),

@@ -48,8 +48,12 @@ SPACES = {
     "union first": Space(
         {"a": Polynomial(1, domain=UNIT) + Fourier(1, period=0.3), "b": BSpline(6, domain=UNIT)}
     ),
-    "arrow first": Space({"a": Fourier(1, period=0.3) + BSpline(9, 1, domain=UNIT), "b": BSpline(6, domain=UNIT)}),
-    "arrow last": Space({"a": BSpline(5, domain=UNIT), "b": Fourier(1, period=0.3) + BSpline(30, 2, domain=UNIT)}),
+    "arrow first": Space(
+        {"a": Fourier(1, period=0.3) + BSpline(9, 1, domain=UNIT), "b": BSpline(6, domain=UNIT)}
+    ),
+    "arrow last": Space(
+        {"a": BSpline(5, domain=UNIT), "b": Fourier(1, period=0.3) + BSpline(30, 2, domain=UNIT)}
+    ),
     "arrow between": Space(
         {
             "a": BSpline(4, 1, domain=UNIT),

@@ -71,7 +71,8 @@ def test_moorings(data_dir: Path) -> None:
     ):
         reports.sst.spline.fit()
     chosen = bases_for(reports.set_coords(["time", "lat", "lon"]).sst)
-    assert list(chosen) == ["lat", "lon", "time"] and chosen["time"] == SEASONS
+    assert list(chosen) == ["lat", "lon", "time"]
+    assert chosen["time"].terms[:2] == SEASONS.terms and 150 < chosen["time"].terms[2].count < 400
     assert all(isinstance(chosen[n], xs.BSpline) and 4 <= chosen[n].count <= 32 for n in ("lat", "lon"))
 
 
@@ -282,28 +283,39 @@ def test_a_longitude_that_closes_is_periodic(start: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "seasons"),
+    ("labels", "events"),
     [
-        (days(24, 31), True),  # two years of months
-        (days(23, 31), False),
-        (days(13, 60), True),
-        (days(40, 90), False),  # four a year
-        (days(730), True),
-        (days(700), False),
-        (days(60 * 365, 1, "1850-01-01"), True),
+        (days(24, 31), 8 + 3),  # two years of months, a knot for three of them
+        (days(23, 31), 0),
+        (days(13, 60), 4 + 3),
+        (days(40, 90), 0),  # four a year
+        (days(730), 12 + 3),  # a knot for sixty days
+        (days(700), 0),
+        (days(60 * 365, 1, "1850-01-01"), 364 + 3),
     ],
 )
-def test_a_season_where_the_record_shows_it(labels: np.ndarray, seasons: bool) -> None:
-    chosen = bases_for(zeros(("time",), {"time": labels}))["time"]
-    assert (chosen == SEASONS) is seasons
-    assert seasons or chosen == xs.BSpline(min(32, len(labels) // 4 + 3))
+def test_a_season_where_the_record_shows_it(labels: np.ndarray, events: int) -> None:
+    data = zeros(("time",), {"time": labels})
+    expected = SEASONS + xs.BSpline(events) if events else xs.BSpline(min(32, len(labels) // 4 + 3))
+    assert bases_for(data)["time"] == expected
+    without = defaults.bases_for(data, smooth=False)[0]["time"]
+    assert without == (SEASONS if events else expected)
+
+
+def test_no_events_where_their_choice_would_take_long() -> None:
+    """On a large grid, and for each of many series."""
+    large = {"lat": np.linspace(-60, 60, 120), "lon": np.linspace(0, 300, 100), "time": days(120, 30)}
+    assert bases_for(zeros(tuple(large), large))["time"] == SEASONS
+    series = xr.DataArray(dask.array.zeros((10**6, 120)), {"time": days(120, 30)}, ("pixel", "time"))
+    assert bases_for(series) == {"time": SEASONS}
+    assert bases_for(series[:100]) == {"time": SEASONS + xs.BSpline(40 + 3)}
 
 
 @pytest.mark.parametrize("calendar", ["360_day", "noleap", "all_leap", "julian", "standard"])
 def test_any_calendar_has_its_own_year(calendar: str) -> None:
     time = xr.date_range("2000-01-16", periods=24, freq="MS", calendar=calendar, use_cftime=True)
     chosen = bases_for(zeros(("time",), {"time": time}))
-    assert chosen == {"time": SEASONS}
+    assert chosen == {"time": SEASONS + xs.BSpline(8 + 3)}
     space = zeros(("time",), {"time": time}).spline.space()
     assert space.axis("time").calendar == calendar and eval(defaults.code(space), {"xs": xs}) == chosen
     assert bases_for(zeros(("time",), {"time": time[:20]})) == {"time": xs.BSpline(8)}
@@ -368,7 +380,8 @@ def test_code_of_bases_and_of_the_space_they_give() -> None:
         assert data.spline.space(eval(defaults.code(space), {"xs": xs})) == space
     assert (
         defaults.code(sst(months=30).spline.space())
-        == '{"lat": xs.BSpline(7), "lon": xs.BSpline(9), "time": xs.Polynomial(2) + xs.Fourier(2, period=\'year\')}'
+        == '{"lat": xs.BSpline(7), "lon": xs.BSpline(9), "time": xs.Polynomial(2) + xs.Fourier(2, period=\'year\') + '
+        "xs.BSpline(13)}"
     )
 
 
@@ -399,7 +412,7 @@ def test_the_plan_shows_the_line() -> None:
     plan = data.spline.plan()
     line = f"fit({defaults.code(bases_for(data))})"
     assert line in repr(plan) and line.replace('"', "&quot;").replace("'", "&#x27;") in plan._repr_html_()
-    assert plan.coefficients == {"lat": 7, "lon": 9, "time": 7}
+    assert plan.coefficients == {"lat": 7, "lon": 9, "time": 7 + 13}
     assert 'fit({"lat": xs.BSpline(6)})' in repr(data.spline.plan(lat=6))
 
 
@@ -429,4 +442,4 @@ def test_defaults_give_no_warnings() -> None:
 
 def test_cftime_dates_before_the_standard_calendar() -> None:
     time = [cftime.DatetimeNoLeap(y, m, 15) for y in (1, 2, 3) for m in range(1, 13)]
-    assert bases_for(zeros(("time",), {"time": time})) == {"time": SEASONS}
+    assert bases_for(zeros(("time",), {"time": time})) == {"time": SEASONS + xs.BSpline(12 + 3)}

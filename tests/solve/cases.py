@@ -53,7 +53,7 @@ def pair_design(design: np.ndarray, frame: Frame, axis: int) -> np.ndarray:
     """Products of the two functions of each pair (k, o) at each point: [n, K, O]."""
     out = np.zeros((len(design), frame.sizes[axis], frame.offsets[axis]))
     for o in range(frame.offsets[axis]):
-        first, second = frame.members(axis, o)
+        first, second = frame.pairs_at(axis, o)
         out[:, first, o] = design[:, first] * design[:, second]
     return out
 

@@ -192,7 +192,7 @@ def test_a_tree_holds_every_entry_once(frame: Frame, leaf: int) -> None:
     for axis, (size, offsets) in enumerate(zip(frame.sizes, frame.offsets, strict=True)):
         exists = np.zeros((size, offsets))
         for o in range(offsets):
-            exists[frame.members(axis, o)[0], o] = 1.0
+            exists[frame.pairs_at(axis, o)[0], o] = 1.0
         ones *= np.expand_dims(exists, [i for i in range(2 * count) if i not in (axis, count + axis)])
     expected = dense(ones, frame)[np.ix_(tree.order, tree.order)]
     np.testing.assert_array_equal(lower, np.tril(expected))

@@ -104,7 +104,13 @@ def series(events: float, noise: float = 0.1) -> tuple[Case, Gram]:
     """A season and a trend, a wave of no season along with them, and noise, at 400 labels."""
     space, rng = space_of("in cells"), np.random.default_rng(0)
     x = np.sort(rng.uniform(0, 1, 400))
-    y = 1.0 + 2.0 * x + np.cos(2 * np.pi * x / 0.3) + events * np.sin(9.0 * x**2) + noise * rng.normal(size=400)
+    y = (
+        1.0
+        + 2.0 * x
+        + np.cos(2 * np.pi * x / 0.3)
+        + events * np.sin(9.0 * x**2)
+        + noise * rng.normal(size=400)
+    )
     case = Case(space, (x,), y, np.ones(400))
     return case, case.general()
 
@@ -138,5 +144,7 @@ def test_solvers_agree(kind: str, structure: str) -> None:
     expected = case.expected(penalty)
     for solver in ("banded", "dissection", "dense"):
         found = solve(case.sums(gram), space, penalty, solver=solver)
-        np.testing.assert_allclose(found.coefficients.ravel(), expected.ravel(), rtol=0, atol=1e-9 * np.abs(expected).max())
+        np.testing.assert_allclose(
+            found.coefficients.ravel(), expected.ravel(), rtol=0, atol=1e-9 * np.abs(expected).max()
+        )
         np.testing.assert_allclose(found.factorisation.edf(), case.edf(penalty), rtol=1e-8)

@@ -49,7 +49,9 @@ def test_functions_are_those_of_one_cell(arrow: Arrow, order: int) -> None:
         out[:, :m] = values[:, arrow.support.near :]
         np.testing.assert_array_equal(known, np.isfinite(locate(x)[1]) & (cell >= 0))
         inside = np.isfinite(expected[:, 0])
-        np.testing.assert_allclose(out[inside], expected[inside], rtol=0, atol=1e-12 * np.nanmax(np.abs(expected)))
+        np.testing.assert_allclose(
+            out[inside], expected[inside], rtol=0, atol=1e-12 * np.nanmax(np.abs(expected))
+        )
     assert (arrow.locate_anywhere(x)[0] >= 0).sum() == np.isfinite(x).sum()
 
 

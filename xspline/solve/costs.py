@@ -106,6 +106,9 @@ class CostModel:
     max_exact_reml_flops : float
         Flops of a factorisation, some ten seconds, from which iterations estimate REML. Measured
         (`python -m benchmarks error_bars --large`): an estimate of P = 127,500 costs less than that.
+    max_events_flops : float
+        Flops of a factorisation up to which a bare fit has events beside season and trend. Measured: a choice by REML
+        takes some five factorisations with their inverses, 7 s of one core at 5.5e9 (P = 11,100). Chosen.
     max_coarse_flops : float
         Flops of an exact factorisation with fewer knots, a second, that may still give the start of an estimated
         search. Chosen.
@@ -160,6 +163,7 @@ class CostModel:
     coarse_share: float = 0.25
     lattice_flops: float = 2e10
     max_exact_reml_flops: float = 3e11
+    max_events_flops: float = 1e10
     max_coarse_flops: float = 3e10
     exact_reml_entries: int = 150**2
     exact_gcv_entries: int = 1500**2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -12,10 +11,10 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xspline.spaces import BSpline, Global, Space, Union
-from xspline.sums import Factor, Gram, digest_key
+from xspline.spaces import BSpline, Space, Union
+from xspline.sums import Factor, Gram
+from xspline.sums.integrals import factor_of, integral, roughness, spline_mass
 
 AUTOMATIC = ("reml", "gcv", "holders")
 
@@ -95,7 +94,7 @@ class Ridge(Penalty):
         for axis, extents in enumerate(zip(space.shape, space.offsets, strict=True)):
             pairs = np.zeros(extents)
             pairs[:, 0] = 1.0
-            factors.append(_factor(axis, pairs, "identity"))
+            factors.append(factor_of(axis, pairs, "identity"))
         return Gram((_scaled(factors, self.strength),))
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,8 +122,8 @@ class Roughness(Penalty):
         coordinates left out of a mapping are not smoothed. The name of a criterion: `fit` chooses one λ_j for each
         coordinate with B-splines.
     order : int
-        Order of the derivative, at most the degree of each B-spline it applies to. Order 0 draws values to zero, along a
-        union those of its B-spline.
+        Order of the derivative, at most the degree of each B-spline it applies to. Order 0 draws values to zero, along
+        a union those of its B-spline.
     """
 
     order: int
@@ -414,6 +413,13 @@ def criterion_of(requested: Penalty | str) -> str | None:
     return requested if isinstance(requested, str) else requested.criterion
 
 
+def penalises_roughness(value: Any) -> bool:
+    """Whether what a user passes as penalty will be more than a ridge or nothing."""
+    if isinstance(value, Penalty):
+        return not all(isinstance(part, Ridge) for part in value.parts)
+    return not isinstance(value, Real)
+
+
 def penalty_code(penalty: Penalty | str) -> str:
     """A penalty, or the name of a criterion, as Python with ``import xspline as xs``."""
     return repr(penalty) if isinstance(penalty, str) else " + ".join(f"xs.{part!r}" for part in penalty.parts)
@@ -463,41 +469,6 @@ def spline_degrees(space: Space) -> dict[str, int]:
         if own:
             degrees[name] = min(own)
     return degrees
-
-
-@functools.lru_cache(maxsize=256)  # small arrays, needed again at every strength that is tried
-def integral(space: Space, axis: int, order: int) -> Factor:
-    """The matrix of ∫ D^order B_i D^order B_j dξ of one coordinate."""
-    basis = space.basis(space.names[axis])
-    return _factor(axis, space.features[axis].roughness(order), f"order {order}", repr(basis))
-
-
-@functools.lru_cache(maxsize=256)
-def roughness(space: Space, axis: int, order: int) -> Factor:
-    """As `integral`; of events beside a trend with ∫ e² too, where the order is at least 1."""
-    factor = integral(space, axis, order)
-    if not order or space.names[axis] not in with_events(space):
-        return factor
-    pairs = factor.pairs + spline_mass(space, axis).pairs
-    return _factor(axis, pairs, f"events, order {order}", repr(space.basis(space.names[axis])))
-
-
-def spline_mass(space: Space, axis: int) -> Factor:
-    """As `integral` of order 0, of the B-spline of a union alone."""
-    pairs, features = space.features[axis].roughness(0), space.features[axis]
-    if isinstance(features, Global) and features.events:
-        pairs[: features.size - features.events] = 0.0
-    return _factor(axis, pairs, "spline", repr(space.basis(space.names[axis])))
-
-
-def with_events(space: Space) -> tuple[str, ...]:
-    """Coordinates along which nothing but a penalty tells events from a trend."""
-    bases = ((name, space.basis(name)) for name in space.names)
-    return tuple(name for name, basis in bases if isinstance(basis, Union) and basis.has_events)
-
-
-def _factor(axis: int, pairs: NDArray[np.float64], *key: str) -> Factor:
-    return Factor((axis,), ((0, pairs.shape[0]),), pairs, digest_key(str(axis), *key))
 
 
 def _scaled(factors: list[Factor], strength: float) -> tuple[Factor, ...]:

@@ -409,7 +409,7 @@ def _inadmissible(solver: str, structure: _Structure, *, admitted: bool) -> str:
     if solver == ITERATIVE:
         count = len(structure.frame.sizes)
         if count <= MAX_AXES:
-            return "solver='iterative' does not take unions with a B-spline, whose functions overlap all; leave solver out"
+            return "solver='iterative' does not take unions with a long B-spline: leave solver out"
         return f"solver='iterative' takes up to {MAX_AXES} coordinates, not {count}; leave solver out"
     needs = {
         "spectral": "one product of a factor for each coordinate (a full grid)",

@@ -341,7 +341,7 @@ class SplineTerm(TermFunctions):
 
 @dataclass(frozen=True, eq=False)
 class Arrow(Global):
-    """A union whose last term is a B-spline, in cells: first its m other functions, active everywhere, then n local ones.
+    """A union whose last term is a B-spline, in cells: m functions that are active everywhere, then n local ones.
 
     A matrix over these functions has the shape of an arrow: a band and m dense rows and columns. Of a pair array the
     entry (k, o) is the pair of k with
@@ -355,9 +355,7 @@ class Arrow(Global):
     @property
     def spline(self) -> LocalSpline:
         """The B-spline among the terms."""
-        (*_, last) = self.terms
-        assert isinstance(last, SplineTerm)
-        return last.spline
+        return self.terms[-1].spline  # type: ignore[attr-defined]
 
     @cached_property
     def others(self) -> Global:
@@ -413,7 +411,9 @@ class Arrow(Global):
         return pairs
 
 
-def union_features(terms: tuple[TermFunctions, ...], span: tuple[float, float], max_order: int | None) -> Global:
+def union_features(
+    terms: tuple[TermFunctions, ...], span: tuple[float, float], max_order: int | None
+) -> Global:
     """Features of a union: in cells where it has a B-spline long enough that this takes fewer numbers."""
     arrow = Arrow(terms, span, max_order)
     if isinstance(terms[-1], SplineTerm) and not terms[-1].spline.periodic:

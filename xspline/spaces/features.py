@@ -45,7 +45,7 @@ class Support:
         return self.near + self.everywhere
 
     def depth(self, pairs: bool) -> int:
-        """Entries at each of the neighbours: a function and those of every cell; of pairs the offsets, and pairs of these."""
+        """Entries at each of the neighbours: a function, and those of every cell; or pairs in the same way."""
         m = self.everywhere
         return self.width + m * (m + 1) // 2 if pairs else 1 + m
 

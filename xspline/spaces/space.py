@@ -52,8 +52,8 @@ class Frame:
     def __post_init__(self) -> None:
         object.__setattr__(self, "everywhere", self.everywhere or (0,) * len(self.sizes))
 
-    def members(self, axis: int, offset: int) -> tuple[slice, Integers]:
-        """The first members of all pairs (k, o) of an axis at one offset o, which follow each other; the second of each."""
+    def pairs_at(self, axis: int, offset: int) -> tuple[slice, Integers]:
+        """First members of the pairs (k, o) of an axis at one offset, which follow each other; the second of each."""
         size, m = self.sizes[axis], self.everywhere[axis]
         if self.periodic[axis]:
             return slice(0, size), (np.arange(size) + offset) % size

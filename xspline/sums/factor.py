@@ -5,7 +5,7 @@ functions {i, j} = {k, k + o}. A factor stores one number per first index k and 
 a pair array.
 
 Along an axis whose first functions are active everywhere (`spaces.Arrow`) the second member is not always k + o;
-`Frame.members` says which it is.
+`Frame.pairs_at` says which it is.
 
 A pair array B[k, o] stands for the matrix that has it wherever the pair (k, k + o) or one that differs from it by
 exchanging the two members along some axes is row and column. Its adjoint is the *pair form* Z of a symmetric matrix
@@ -155,8 +155,8 @@ class Factor:
         out = np.zeros(np.broadcast_shapes(v.shape, (1,) * (v.ndim - len(self.batch)) + self.batch))
         for offset, members in self._offsets(tails, frame):
             shape = [1] * (v.ndim - len(self.batch)) + list(self.batch)
-            for position, (first, _) in zip(positions, members, strict=True):
-                shape[position] = first.stop - first.start
+            for position, (span, _) in zip(positions, members, strict=True):
+                shape[position] = span.stop - span.start
             # Contiguous: with the offsets last a slice of the pair array visits every cache line, and up to
             # 2**axes orientations use it.
             pairs = self.pairs[tuple(first for first, _ in members) + offset]
@@ -164,9 +164,9 @@ class Factor:
             for flips in orientations(offset):
                 rows, columns = [slice(None)] * v.ndim, [slice(None)] * v.ndim
                 summed: list[int] = []  # positions where all pairs have one function as their row
-                for position, pair, flip in zip(positions, members, flips, strict=True):
-                    rows[position], columns[position] = pair[::-1] if flip else pair
-                    if flip and _is_one(pair):
+                for position, ends, flip in zip(positions, members, flips, strict=True):
+                    rows[position], columns[position] = ends[::-1] if flip else ends
+                    if flip and _is_one(*ends):
                         summed.append(position)
                 product = pairs * v[tuple(columns)]
                 out[tuple(rows)] += product.sum(axis=tuple(summed), keepdims=True) if summed else product
@@ -198,7 +198,7 @@ class Factor:
         out = np.zeros((*sizes, *sizes, *self.batch))
         positions = range(len(sizes))
         for offset in np.ndindex(*self.offsets):
-            members = [frame.members(axis, o) for axis, o in zip(self.axes, offset, strict=True)]
+            members = [frame.pairs_at(axis, o) for axis, o in zip(self.axes, offset, strict=True)]
             block = everywhere.pairs[tuple(span for span, _ in members) + offset]
             first = np.ix_(*(np.arange(k)[span] for (span, _), k in zip(members, sizes, strict=True)))
             second = np.ix_(*(partners for _, partners in members))
@@ -235,16 +235,15 @@ def members_on_line(frame: Frame, axis: int, length: int, around: bool, offset: 
     if not frame.everywhere[axis]:
         count = length if around else max(length - offset, 0)
         return slice(0, count), slice(offset, offset + count)
-    first, second = frame.members(axis, offset)  # the window of such an axis is all of it
+    first, second = frame.pairs_at(axis, offset)  # the window of such an axis is all of it
     if not second.size:
         return slice(0, 0), slice(0, 0)
     return first, slice(int(second[0]), int(second[-1]) + 1)
 
 
-def _is_one(pair: tuple[slice, slice]) -> bool:
+def _is_one(first: slice, second: slice) -> bool:
     """Whether one function is the second member of several pairs."""
-    first, second = pair
-    return second.stop - second.start < first.stop - first.start
+    return bool(second.stop - second.start < first.stop - first.start)
 
 
 def orientations(offset: Sequence[int]) -> Iterator[tuple[bool, ...]]:
@@ -347,7 +346,7 @@ def _partners(frame: Frame, axis: int) -> NDArray[np.int64]:
     """The second member of the pair (k, o), [K, O]; the size where there is no such pair."""
     out = np.full((frame.sizes[axis], frame.offsets[axis]), frame.sizes[axis])
     for o in range(frame.offsets[axis]):
-        first, second = frame.members(axis, o)
+        first, second = frame.pairs_at(axis, o)
         out[first, o] = second
     return out
 

@@ -85,7 +85,9 @@ def image_of(factor: Factor, vectors: Sequence[Array], frame: Frame) -> Array:
             image[first] += pairs[first, o] * v[second]
             if o:
                 product = pairs[first, o] * v[first]
-                image[second] += product if second.stop - second.start == len(product) else product.sum(axis=0)
+                image[second] += (
+                    product if second.stop - second.start == len(product) else product.sum(axis=0)
+                )
         image[: v.size - length] += image[length:]
         out = np.moveaxis(image[:length], 0, position)
     return np.asarray(out, order="C")  # keeps a multiplicity's shape ()

@@ -100,7 +100,7 @@ def _columns_of(features: Features) -> Columns:
 
 
 def _columns_of_union(features: Arrow) -> Columns:
-    """P_0 … P_p, the m functions active everywhere; P_{p+1} … P_2p, their products with P_1 … P_p and with each other."""
+    """P_0 … P_p, the m functions active everywhere, P_{p+1} … P_2p, products of these with P_1 … P_p, their pairs."""
     spline, near, m = columns_of(features.spline), features.support.near, features.support.everywhere
     cells, width = len(spline.functions), features.width
     functions = np.zeros((cells, width, width))

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
+from xspline.solve.costs import COSTS
+from xspline.solve.direct.dissection import cost_of
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space, Union
 
@@ -28,11 +30,15 @@ LEAST, MOST = 4, 32  # functions of one coordinate
 MOST_COEFFICIENTS = 20_000
 SEASONS = Fourier(2, "year") + Polynomial(2)
 YEARS, LABELS_PER_YEAR = 2, 5  # at least, for a seasonal cycle
+EVENT_LENGTHS = ("60D", "75D", "90D")  # of the cells of events; the first for which there is time
+LABELS_PER_EVENT, MOST_EVENTS = 3, 1000
 _ORDER = "YXZT"
 _BOUNDS = re.compile(r".*_(bnds|bounds|vertices)|(bounds|vertices)_.*")
 
 
-def bases_for(data: Data, pooled: Iterable[Hashable] = ()) -> tuple[dict[str, Basis], dict[str, Extent]]:
+def bases_for(
+    data: Data, pooled: Iterable[Hashable] = (), *, smooth: bool = True
+) -> tuple[dict[str, Basis], dict[str, Extent]]:
     """Return a basis for each coordinate that is worth fitting; reads labels only, chunked ones in one compute.
 
     Coordinates are the axes X, Y, Z and T of the CF conventions (:func:`~xspline.labels.read.cf.cf_axis`) with at least
@@ -43,12 +49,16 @@ def bases_for(data: Data, pooled: Iterable[Hashable] = ()) -> tuple[dict[str, Ba
     A coordinate with n different labels gets ``BSpline(n // 4 + 3)``, at least 4 and at most 32 functions; a longitude
     that closes the circle n // 4. Dates over at least two years with at least five labels a year get
     ``Fourier(2, "year") + Polynomial(2)``. Above 20,000 coefficients the counts of all B-splines shrink by one factor.
+    Beside season and trend there are events, ``BSpline(n)``, with a knot for every third label, or every 60 to 90 days,
+    where REML then still takes some seconds: of scattered observations, stations and small grids.
 
     Parameters
     ----------
     data : DataArray or Dataset
     pooled : iterable of hashable
         Dimensions of repeated observations; what spans them is not fitted.
+    smooth : bool
+        Whether there will be a penalty on roughness, without which there are no events.
 
     Returns
     -------
@@ -66,7 +76,12 @@ def bases_for(data: Data, pooled: Iterable[Hashable] = ()) -> tuple[dict[str, Ba
     labels = {name: axes[name].to_float(c.values).ravel() for name, c in coordinates.items()}
     extents = {name: extent_of(x, axes[name], name) for name, x in labels.items()}
     bases = {name: _basis(x, axes[name], extents[name]) for name, x in labels.items()}
-    return _shrunk(bases), extents
+    bases = _shrunk(bases)
+    if smooth:
+        spanned = {dim for c in coordinates.values() for dim in c.dims} | set(pooled)
+        members = math.prod(n for dim, n in data.sizes.items() if dim not in spanned)
+        bases = _with_events(bases, labels, axes, extents, members)
+    return bases, extents
 
 
 def code(space: Space | Mapping[str, Basis]) -> str:
@@ -206,6 +221,26 @@ def _basis(x: Floats, axis: Axis, extent: Extent) -> Basis:
     closed = axis.wrap is not None and extent == (0.0, axis.wrap)
     count = _count(x) // LABELS_PER_FUNCTION + (0 if closed else DEGREE)
     return BSpline(min(max(count, LEAST), MOST))
+
+
+def _with_events(
+    bases: dict[str, Basis],
+    labels: Mapping[str, Floats],
+    axes: Mapping[str, Axis],
+    extents: Mapping[str, Extent],
+    members: int,
+) -> dict[str, Basis]:
+    """Return the bases with events beside season and trend, on the shortest cells on which the choice is quick."""
+    for name in (n for n, basis in bases.items() if basis == SEASONS):
+        lo, hi = extents[name]
+        known = _count(labels[name], enough=LABELS_PER_EVENT * MOST_EVENTS) // LABELS_PER_EVENT
+        for length in EVENT_LENGTHS:
+            cells = min(known, int((hi - lo) / axes[name].duration(length, "spacing")), MOST_EVENTS)
+            wider = {**bases, name: SEASONS + BSpline(cells + DEGREE)}
+            space = Space(wider, axes=axes, extents=extents)
+            if members * cost_of(space.frame).operations <= COSTS.max_events_flops:
+                return wider
+    return bases
 
 
 def _count(x: Floats, enough: int = LABELS_PER_FUNCTION * MOST) -> int:

@@ -204,7 +204,7 @@ def gather(stripes: Array, ordering: Ordering) -> Array:
 
 
 def _entries(offset: tuple[int, ...], sizes: tuple[int, ...]) -> Iterator[tuple[int, Slices, Slices]]:
-    """Of one offset vector: row of the band, slices of the first members, slices of the columns.
+    """Of one offset vector: row of the band, slices of the first both, slices of the columns.
 
     An entry is in the lower triangle when along the outermost axis with o > 0 the second member is the row.
     """
@@ -226,10 +226,10 @@ Places: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 def _on_a_line(ordering: Ordering, axis: int) -> tuple[Places, Places]:
     """The pairs (k, o) of a folded axis, and where they are on the line that it is folded to: [n] and [n] each."""
     frame, positions = ordering.frame, ordering.positions[axis]
-    members = [frame.members(axis, o) for o in range(frame.offsets[axis])]
-    first = np.concatenate([np.arange(len(positions))[span] for span, _ in members])
-    second = np.concatenate([partners for _, partners in members])
-    offset = np.repeat(np.arange(len(members)), [len(partners) for _, partners in members])
+    both = [frame.pairs_at(axis, o) for o in range(frame.offsets[axis])]
+    first = np.concatenate([np.arange(len(positions))[span] for span, _ in both])
+    second = np.concatenate([partners for _, partners in both])
+    offset = np.repeat(np.arange(len(both)), [len(partners) for _, partners in both])
     a, b = positions[first], positions[second]
     return (first, offset), (np.minimum(a, b), np.abs(a - b))
 
@@ -238,10 +238,10 @@ def gather_entries(entries: Callable[[Index, Index], Array], frame: Frame) -> Ar
     """Pair form, [K.., O..], of a symmetric matrix whose entries at rows and columns, indices by axis, a call gives."""
     sizes, out = frame.sizes, np.zeros((*frame.sizes, *frame.offsets))
     for offset in np.ndindex(*frame.offsets):
-        members = [frame.members(axis, o) for axis, o in enumerate(offset)]
-        block = out[tuple(span for span, _ in members) + offset]
+        both = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]
+        block = out[tuple(span for span, _ in both) + offset]
         for flips in orientations(offset):
-            pairs = [(np.arange(k)[span], second) for k, (span, second) in zip(sizes, members, strict=True)]
+            pairs = [(np.arange(k)[span], second) for k, (span, second) in zip(sizes, both, strict=True)]
             ends = [pair[::-1] if flip else pair for pair, flip in zip(pairs, flips, strict=True)]
             rows, columns = (np.ix_(*side) for side in zip(*ends, strict=True))
             block += entries(rows, columns)

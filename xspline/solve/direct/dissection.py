@@ -383,12 +383,14 @@ def _pairs(frame: Frame, number: Index) -> Iterator[tuple[Index, Index, Index]]:
     extents = (*frame.sizes, *frame.offsets)
     places = np.arange(math.prod(extents)).reshape(extents)
     for offset in np.ndindex(*frame.offsets):
-        members = [frame.members(axis, o) for axis, o in enumerate(offset)]
-        source = places[tuple(span for span, _ in members) + offset].ravel()
+        both = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]
+        source = places[tuple(span for span, _ in both) + offset].ravel()
         along = next((axis for axis, o in enumerate(offset) if o), None)
         for flips in orientations(offset):
             if along is None or not flips[along]:  # an entry and its transpose
-                pairs = [(np.arange(k)[span], other) for k, (span, other) in zip(frame.sizes, members, strict=True)]
+                pairs = [
+                    (np.arange(k)[span], other) for k, (span, other) in zip(frame.sizes, both, strict=True)
+                ]
                 ends = [pair[::-1] if flip else pair for pair, flip in zip(pairs, flips, strict=True)]
                 first, second = (number[np.ix_(*side)].ravel() for side in zip(*ends, strict=True))
                 yield _small(source), _small(np.minimum(first, second)), _small(np.maximum(first, second))

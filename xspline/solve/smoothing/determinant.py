@@ -27,12 +27,13 @@ from scipy import linalg
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.parallel import Resources
-from xspline.solve.penalty import Penalty, roughness, with_events
+from xspline.solve.penalty import Penalty
 from xspline.solve.solution import factorise
 from xspline.solve.structure import dense_of
 from xspline.solve.system import Factorisation
 from xspline.spaces import Arrow, Features, Frame, Global, Space
 from xspline.sums import Factor, Gram, digest_key
+from xspline.sums.integrals import roughness, with_events
 
 SLAB = 2**23  # numbers of one array of draws
 

@@ -28,13 +28,13 @@ from xspline.solve.penalty import (
     criterion_of,
     multi_indices,
     spline_degrees,
-    with_events,
 )
 from xspline.solve.select import ITERATIVE, Choice, candidates
 from xspline.solve.smoothing.determinant import Determinant, Known, Pinned, Spectrum, axis_spectrum, spectrum
 from xspline.solve.structure import distinct
 from xspline.spaces import Space
 from xspline.sums import Gram
+from xspline.sums.integrals import with_events
 
 ORDER = 2  # of the derivatives that measure roughness, where there is one and the degree allows it
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
