@@ -355,7 +355,10 @@ class Arrow(Global):
     @property
     def spline(self) -> LocalSpline:
         """The B-spline among the terms."""
-        return self.terms[-1].spline  # type: ignore[attr-defined]
+        last = self.terms[-1]
+        if not isinstance(last, SplineTerm):
+            raise TypeError(f"the last term is {last!r}, no B-spline")
+        return last.spline
 
     @cached_property
     def others(self) -> Global:
