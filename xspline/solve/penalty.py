@@ -132,7 +132,7 @@ class Roughness(Penalty):
     def __init__(self, strength: float | str | Mapping[str, float] = AUTOMATIC[0], order: int = 2) -> None:
         if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 0:
             raise ValueError(
-                f"Roughness: order is the integer order of a derivative, not negative, not {order!r}"
+                f"Roughness: order is the integer order of a derivative, at least 0, not {order!r}"
             )
         object.__setattr__(self, "order", int(order))
         frozen: float | str | tuple[tuple[str, float], ...]
