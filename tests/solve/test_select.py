@@ -206,7 +206,7 @@ def test_what_does_not_fit_in_memory_is_refused_before_it_is_made() -> None:
 
 @pytest.mark.parametrize(
     ("size", "name", "exact"),
-    [(12, "banded", "banded"), (30, "dissection", "dissection"), (48, "iterative", "dissection")],
+    [(8, "banded", "dissection"), (30, "dissection", "dissection"), (48, "iterative", "dissection")],
 )
 def test_iterations_where_factors_take_minutes(size: int, name: str, exact: str) -> None:
     space = Space({n: BSpline(size, domain=(0, 1)) for n in "abc"}, axes={n: Axis() for n in "abc"})

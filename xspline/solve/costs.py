@@ -44,8 +44,10 @@ class CostModel:
         Time of a flop in the small matrices of nested dissection over that of one in large blocks. Measured with
         `front_flops` over 180 x 360 and 360 x 720 cubic splines, where they take 0.65 and 5 seconds on one core.
     front_flops : float
-        Flops in the time that each of these matrices takes besides, some 0.4 ms: half of it for calls and for entries
-        that are moved, half for the index arrays of the tree.
+        Flops in the time that each of these matrices takes besides, some 0.1 ms, for calls and for entries that are
+        moved. Measured (as `band_inverse`, 16 x 32 to 150 x 250 cubic splines): 0.08 ms, and 0.08 ms for its inverse.
+    band_inverse : float
+        Time of the entries of the inverse over that of the factorisation of a band; 2 are counted. Measured: 3.6 to 5.
     probing_vectors : int
         Vectors of P numbers that multigrid solves for at a time, with their residuals and directions, and its probes.
         Measured: some 180 over 48 x 96 coefficients.
@@ -130,7 +132,8 @@ class CostModel:
     spectral_vectors: int = 9
     iterative_vectors: int = 18
     front_slowdown: float = 1.0
-    front_flops: float = 1e7
+    front_flops: float = 2.5e6
+    band_inverse: float = 4.0
     probing_vectors: int = 200
     dense_matrices: int = 3
     result_vectors: int = 12
