@@ -326,7 +326,8 @@ class _Structure:
         operations = systems * _dissection_operations(frame, self.resources.costs)
         operations += 4.0 * columns * cost_of(frame).numbers
         nbytes = self.dissection_bytes(systems, frame) + self.held * 8 * columns * self.ordering.size
-        return Choice("dissection", f"{self.general_reason}; {cut}", nbytes, operations)
+        inverse = self.resources.costs.front_inverse * operations
+        return Choice("dissection", f"{self.general_reason}; {cut}", nbytes, operations, inverse=inverse)
 
     def dense(self) -> Choice:
         """A full matrix; on a GPU if it fits there and is worth the transfer."""
