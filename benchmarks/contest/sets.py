@@ -207,7 +207,7 @@ CONTEST = Product(
     lambda dataset: dataset[["train", "truth"]],
     LAND_SURFACE,
     IN_SPACE,
-    {"lat": slice(None, None, 6), "lon": slice(None, None, 6)},
+    {"lat": slice(None, None, 10), "lon": slice(None, None, 10)},
 )
 SETS: dict[str, Product] = {
     "MODIS": replace(CONTEST, read=lambda dataset: dataset.train, block={"lat": 20, "lon": 20}),
