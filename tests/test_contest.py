@@ -107,6 +107,20 @@ def test_the_verdict_is_against_the_best_by_hand() -> None:
     assert cells[:7] == ("set", "random", "1.2", "a", "1", "+20.0%", "NO")
 
 
+def test_a_bare_fit_that_fails_is_not_within_the_tolerance() -> None:
+    ours = [scores.Row.absent("bare fit()", "ValueError"), scores.Row("by hand: a", rmse=1.0)]
+    assert contest.verdict("set", "random", ours, [])[6] == "NO"
+
+
+def test_nino_is_the_mean_of_its_region() -> None:
+    """5S-5N, 170W-120W, without what is not there."""
+    lat, lon = np.arange(-10.0, 11, 2), np.arange(0.0, 360, 2)
+    inside = (abs(lat) <= 5)[:, None] & ((lon >= 190) & (lon <= 240))
+    sst = xr.DataArray(np.where(inside, 3.0, 7.0), {"lat": lat, "lon": lon}, ("lat", "lon"))
+    sst[5, 100] = np.nan
+    assert float(contest.region_mean(sst)) == pytest.approx(3)
+
+
 @pytest.mark.parametrize("degree", [1, 3])
 def test_a_fit_by_hand_has_the_order_that_it_says(plane: sets.Problem, degree: int) -> None:
     choice = sets.ByHand({"lat": 5, "lon": 6}, order=1, degree=degree)

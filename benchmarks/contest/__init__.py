@@ -154,11 +154,14 @@ def verdict(name: str, how: str, ours: list[Row], others: list[Row]) -> tuple[ob
         for rows in (by_hand, others)
     )
     mine = bare[0].rmse if bare else np.nan
-    worse = mine / hand.rmse - 1 if hand else np.nan
-    kept = "" if np.isnan(worse) else "yes" if worse <= TOLERANCE else "NO"
-    best = (hand.name.removeprefix("by hand: "), f"{hand.rmse:.4g}") if hand else ("", "")
-    other = (peer.name, f"{peer.rmse:.4g}", f"{mine / peer.rmse:.2f}") if peer else ("", "", "")
-    return (name, how, f"{mine:.4g}", *best, f"{worse:+.1%}", kept, *other)
+    best, other = ("", "", "", ""), ("", "", "")
+    if hand:
+        worse = mine / hand.rmse - 1
+        kept = "yes" if worse <= TOLERANCE else "NO"  # no fit is no
+        best = (hand.name.removeprefix("by hand: "), f"{hand.rmse:.4g}", f"{worse:+.1%}", kept)
+    if peer:
+        other = (peer.name, f"{peer.rmse:.4g}", f"{mine / peer.rmse:.2f}")
+    return (name, how, f"{mine:.4g}", *best, *other)
 
 
 def nino(args: argparse.Namespace) -> None:

@@ -53,13 +53,13 @@ def rmse(error: Array) -> float:
 
 
 def crps(error: Array, sd: Array) -> float:
-    """The continuous ranked probability score of normal predictions, mean (Gneiting and Raftery 2007, equation 5)."""
+    """The continuous ranked probability score of normal predictions, mean (Gneiting and Raftery 2007, 4.2)."""
     z = error / sd
     return float(np.mean(sd * (z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / np.sqrt(np.pi))))
 
 
 def interval_score(error: Array, sd: Array) -> float:
-    """Width of the 95 % interval, and 2/0.05 times how far outside a value lies, mean (the same, equation 43)."""
+    """Width of the 95 % interval, and 2/0.05 times how far outside a value lies, mean (the same, 6.2)."""
     half = NORMAL * sd
     return float(np.mean(2 * half + 2 / (1 - LEVEL) * np.maximum(abs(error) - half, 0)))
 
@@ -117,9 +117,8 @@ class Row:
 
 def published() -> Iterator[Row]:
     for name, *scored, minutes, cores in PUBLISHED:
-        yield Row(
-            f"{name}; published, {cores} {'core' if cores == 1 else 'cores'}", *scored, predicted=60 * minutes
-        )
+        machine = f"{cores} core{'s' * (cores > 1)}"
+        yield Row(f"{name}; published, recalled, {machine}", *scored, predicted=60 * minutes)
 
 
 @dataclass
