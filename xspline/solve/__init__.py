@@ -9,14 +9,16 @@ from xspline.solve.penalty import Penalty as Penalty
 from xspline.solve.penalty import PenaltySum as PenaltySum
 from xspline.solve.penalty import Ridge as Ridge
 from xspline.solve.penalty import Roughness as Roughness
+from xspline.solve.penalty import Sobolev as Sobolev
 from xspline.solve.penalty import as_penalty as as_penalty
+from xspline.solve.penalty import criterion_of as criterion_of
 from xspline.solve.penalty import penalty_code as penalty_code
 from xspline.solve.penalty import rounded as rounded
 from xspline.solve.select import SOLVERS as SOLVERS
 from xspline.solve.select import Choice as Choice
 from xspline.solve.smoothing.choose import Smoothing as Smoothing
-from xspline.solve.smoothing.choose import choice_for as choice_for
 from xspline.solve.smoothing.choose import choose as choose
+from xspline.solve.smoothing.family import choice_for as choice_for
 from xspline.solve.solution import Solution as Solution
 from xspline.solve.solution import condition as condition
 from xspline.solve.solution import condition_bound as condition_bound
