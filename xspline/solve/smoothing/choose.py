@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from xspline.solve.direct.cholesky import Array, tolerance
 from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_determined, warn
@@ -17,12 +19,12 @@ from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness, spline_degrees
 from xspline.solve.select import ITERATIVE, Choice, candidates
-from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, OfFit, Reml, Score
+from xspline.solve.smoothing.criteria import Gcv, Holders, Logarithm, Mask, OfFit, Reml, Score
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
 from xspline.solve.smoothing.newton import NEAR, SLACK, State, minimise
 from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.smoothing.progress import Progress
-from xspline.solve.smoothing.resolution import Resolution, resolution
+from xspline.solve.smoothing.resolution import GapError, Resolution, gap_error, resolution
 from xspline.solve.structure import distinct
 from xspline.solve.system import Factorisation
 from xspline.spaces import Space
@@ -40,6 +42,7 @@ MAX_FACTORISATIONS = 81  # for a look at the score on a lattice within the bound
 MAX_SIDE, MIN_SIDE = 24, 3  # which has so many places along one λ
 SOFTER = 5.0, 10.0  # in log λ: below its usual start
 MAX_MINIMA = 3  # of these from which searches start
+RAISED = 1e-3  # in log λ: how well the factor is known by which strengths are raised for gaps in the data
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +71,11 @@ class Smoothing:
         then the score is NaN and the gradient an estimate. Empty where it is exact.
     resolution : Resolution
         Whether the space is fine enough for what the data show.
+    gap_error : float
+        0, or the standard error of the field in knot cells without observations over the spread of the data, which the
+        criterion alone would have left; then `gradient` is not zero, see `Problem.determined`.
+    covariance : ndarray, [J, J], or None
+        Of log λ_j given the data, 0 of those at bounds; None where the score is no likelihood.
     """
 
     penalty: Roughness
@@ -80,6 +88,8 @@ class Smoothing:
     converged: bool
     error: dict[str, float]
     resolution: Resolution
+    gap_error: float
+    covariance: Array | None
 
 
 @single_threaded_blas()
@@ -148,6 +158,7 @@ def choose(
         near = ESTIMATED if problem.estimated else near
         minimum, factorisations = problem.search(start, near)
         minimum, more = problem.softer(minimum, near)
+        minimum, gaps, raised = problem.determined(minimum)
     except SingularSystemError as error:
         if method == "holders":
             raise
@@ -169,11 +180,13 @@ def choose(
         score=value,
         gradient=dict(zip(names, gradient.tolist(), strict=True)),
         at_bounds={name: str(side) for name, side, at in zip(names, sides, at_bound, strict=True) if at},
-        factorisations=factorisations + explored + more + (method == "holders"),
+        factorisations=factorisations + explored + more + raised + (method == "holders"),
         factorisation=factorisation,
         converged=minimum.converged,
         error=dict(zip(names, errors, strict=False)),
         resolution=resolution(fit, point),
+        gap_error=gaps,
+        covariance=point.covariance(~at_bound),
     )
 
 
@@ -322,6 +335,49 @@ class Problem:
                         softer, more = self.search(rho, near)
                         return softer, looks + more
         return minimum, looks
+
+    def determined(self, minimum: State[Score]) -> tuple[State[Score], float, int]:
+        """The minimum, or where that leaves the field in gaps undetermined the strengths of least expected error.
+
+        Scores of predictions at observations say nothing of gaps, see `gap_error`. Where that makes a choice worse than
+        the mean of the data, the relative strengths are those of REML, which knows what fields a penalty expects, and
+        all are raised by the factor at which the expected error over the whole domain is least.
+
+        Returns
+        -------
+        state : State
+        gap_error : float
+            As in `Smoothing`.
+        factorisations : int
+        """
+        if self.method == "reml":
+            return minimum, 0.0, 0
+        alone = self._gap_error(minimum.point)
+        if not alone.undetermined:
+            return minimum, 0.0, 0
+        (start, lower, upper), likelihood = self.bounds, replace(self, method="reml", parts=())
+        with on_cores(self.model.resources.cores), Progress(self.model.names) as progress:
+            score, told, origin = _Scores(self, progress), _Scores(likelihood, progress), minimum.rho
+            if not likelihood.estimated:
+                with suppress(SingularSystemError):
+                    origin = minimise(told, start, lower, upper, ROUGHLY).rho
+
+            def expected(factor: float) -> float:
+                return self._gap_error(score(np.minimum(origin + factor, upper))).domain
+
+            most = float(np.max(upper - origin))
+            factor = float(minimize_scalar(expected, bounds=(0.0, most), options={"xatol": RAISED}).x)
+            rho = np.minimum(origin + factor, upper)
+            state = replace(minimum, rho=rho, point=score(rho))
+        return (
+            state,
+            math.sqrt(alone.gaps / alone.share / alone.spread),
+            score.factorisations + told.factorisations,
+        )
+
+    def _gap_error(self, point: Score) -> GapError:
+        fit = point.fit if isinstance(point, OfFit) else PenalisedFit(self.model, point.rho)
+        return gap_error(fit, point)
 
     def _starts(self, score: _Scores) -> Iterator[tuple[Array, Array]]:
         """What REML would choose, then the lowest places of a lattice within the bounds if that is quick.

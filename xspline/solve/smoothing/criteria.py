@@ -23,6 +23,7 @@ from xspline.sums import Sums
 
 Mask = NDArray[np.bool_]
 DRAWN = 1.0  # how much of a log-likelihood gradients from draws may be wrong by, over the steps that matter
+VAGUE = 10.0  # variance of a normal prior of log λ, a factor of 24: where the likelihood is flat it alone bounds λ
 
 
 class Score(Point):
@@ -43,6 +44,10 @@ class Score(Point):
     @abstractmethod
     def score(self) -> tuple[float, Array]:
         """The score as it is defined, and its gradient."""
+
+    def covariance(self, free: Mask) -> Array | None:
+        """Of ρ given the data, [J, J], where the score is a likelihood; 0 of coordinates that are not free."""
+        return None
 
     def total(self, x: Array) -> Array:
         """Sum over the members that count, [.., b..] to [..]; batch extents of 1 are shared."""
@@ -128,6 +133,18 @@ class Reml(OfFit):
         t, u, _ = fit.hessian_traces
         second = self._degrees * curved + diagonal(t) - u
         return np.asarray(self.total(second) - self.included.sum() * self.model.spectrum.at(self.rho)[2]) / 2
+
+    def covariance(self, free: Mask) -> Array:
+        """(∂²V/∂ρ² + I/VAGUE)⁻¹, the normal approximation of the posterior of ρ (Wood, Pya and Säfken 2016).
+
+        Where V curves downwards or is flat the prior alone is left.
+        """
+        out = np.zeros((len(free), len(free)))
+        if free.any():
+            square = np.ix_(free, free)
+            values, vectors = np.linalg.eigh(np.nan_to_num(self.hessian[square], posinf=0.0, neginf=0.0))
+            out[square] = (vectors / (np.maximum(values, 0.0) + 1 / VAGUE)) @ vectors.T
+        return out
 
     @cached_property
     def noise(self) -> float:

@@ -1,16 +1,29 @@
-"""Whether a space is fine enough for what the data show, from the choice of its smoothing."""
+"""What a choice of smoothing says of a space: whether it is fine enough for the data, and determined in their gaps.
+
+Criteria that score predictions at observations say nothing of knot cells without any. There the expected squared error
+is the field's own variance σ̂²φᵀA⁻¹φ (Wahba 1983), which grows without bound as λ → 0. With f the share of the domain
+that such gaps take, V the squared error of a prediction by the criterion, and all in the units of the data squared,
+
+    expected squared error of a prediction over the domain  =  (1 − f) V + f σ̂² + ∫_gaps σ̂²φᵀA⁻¹φ dξ
+
+A choice whose last term exceeds the variance of the data is worse than their mean.
+"""
 
 from __future__ import annotations
 
+import functools
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.penalty import spline_degrees
-from xspline.solve.smoothing.criteria import Score
+from xspline.solve.smoothing.criteria import Gcv, Logarithm, Score
 from xspline.solve.smoothing.determinant import axis_spectrum
 from xspline.solve.smoothing.fit import SMALLEST, PenalisedFit
+from xspline.spaces import Space
+from xspline.sums import observed_cells
 
 NEGLIGIBLE = 1e-4  # share of the variance: residuals of a hundredth of the spread are too small to matter
 TINY = 1e-12  # share of Σ w y²: residuals below a millionth of the values are rounding
@@ -78,3 +91,98 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
         if functions[name] > CROWDED * size and signal and visible and n.mean() > ROOM * space.size:
             limited.append(name)
     return Resolution(functions, tuple(limited), visible)
+
+
+@dataclass(frozen=True)
+class GapError:
+    """Expected squared errors, the mean over the batch members that count.
+
+    Parameters
+    ----------
+    domain : float
+        Of a prediction, over the domain.
+    gaps : float
+        What the variance of the field in gaps contributes to it,
+    share : float
+        Of the domain, that is in gaps.
+    spread : float
+        The variance of the data.
+    """
+
+    domain: float
+    gaps: float
+    share: float
+    spread: float
+
+    @property
+    def undetermined(self) -> bool:
+        """Whether the mean of the data is the better field."""
+        return self.gaps > self.spread
+
+
+def gap_error(fit: PenalisedFit, point: Logarithm) -> GapError:
+    """Of a fit to all the data at the strengths of a score.
+
+    Parameters
+    ----------
+    fit : PenalisedFit
+        By a solver that knows the inverse.
+    point : Logarithm
+        The score; of holders it is an error already.
+    """
+    model, included = fit.model, point.included
+    space, sums = model.space, model.sums
+    inside = [slice(1, None, 2) if f.local else slice(None) for f in space.features]
+    gap = ~observed_cells(sums.gram, space)[tuple(inside)]
+    widths = [np.diff(f.edges) / np.ptp(f.edges) if f.local else np.ones(1) for f in space.features]
+    width = functools.reduce(np.multiply.outer, widths)
+    axes = tuple(range(width.ndim))
+    gap = np.where(gap, width.reshape(width.shape + (1,) * (gap.ndim - width.ndim)), 0.0)
+    own = np.sum(gap * cell_variances(fit.factorisation.inverse_pairs(), space), axis=axes)
+    share, own, n, weight, rss, power, mean, edf = (
+        np.broadcast_to(v, included.shape)[included]
+        for v in (
+            gap.sum(axis=axes),
+            own,
+            sums.count,
+            sums.weight,
+            fit.rss,
+            sums.power,
+            sums.reference,
+            _edf(fit),
+        )
+    )
+    variance = rss / np.maximum(n - edf, 1.0)
+    error = math.exp(2 / point.observations * (point.value or 0.0))
+    errors = error / share.size * n / weight if isinstance(point, Gcv) else error
+    expected = (1 - share) * errors + share * variance * n / weight + variance * own
+    means = (float(np.mean(x)) for x in (expected, variance * own, share, power / weight + TINY * mean**2))
+    return GapError(*means)
+
+
+def cell_variances(pairs: Array, space: Space) -> Array:
+    """φᵀZφ in the middle of each knot cell, of a matrix in pair form: [cells.., b..] from [K.., O.., b..].
+
+    Of a global basis, which is one cell, the mean over its domain.
+    """
+    count = len(space.shape)
+    for axis, f in enumerate(space.features):
+        z = np.moveaxis(pairs, (axis, count), (0, 1))
+        if f.local:
+            cell, place = f.locate((f.edges[1:] + f.edges[:-1]) / 2)
+            functions, offsets = f.pair_index()
+            products = f.pair_features(cell, place)
+            value = sum(
+                products[:, q].reshape(-1, *(1 for _ in z.shape[2:])) * z[(f.first + a) % f.size, o]
+                for q, (a, o) in enumerate(zip(functions, offsets, strict=True))
+            )
+        else:
+            value = np.tensordot(f.roughness(0), z, axes=2)[None]
+        # Where the axis of offsets was there is none now: those of the next axis come first again.
+        pairs = np.moveaxis(np.asarray(value), 0, axis)
+    return pairs
+
+
+def _edf(fit: PenalisedFit) -> Array:
+    """P − Σ_j t_j, [b..]."""
+    return np.asarray(fit.size - fit.traces.sum(axis=0))
