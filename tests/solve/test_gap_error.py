@@ -51,7 +51,7 @@ def test_variances_of_cells_are_those_of_their_middles(space: Space) -> None:
 
 def test_errors_over_the_domain_add_up() -> None:
     point = Gcv(model_of(PLANE, observed(PLANE)), np.array([-6.0, -2.0]))
-    error = gap_error(point.fit, point)
+    error = gap_error(point.model, point)
     sums, fit = point.model.sums, point.fit
     v = cell_variances(fit.factorisation.inverse_pairs(), PLANE)
     edf = PLANE.size - float(fit.traces.sum())
@@ -71,7 +71,7 @@ def test_holders_are_scored_in_the_same_units() -> None:
         Gcv(model, rho),
         Holders(model, [(model_of(PLANE, p), o) for p, o in zip(parts, parts[::-1], strict=True)], rho),
     ]
-    own, held = (gap_error(fits[0].fit, fit) for fit in fits)
+    own, held = (gap_error(model, fit) for fit in fits)
     assert own.gaps == held.gaps and own.share == held.share
     difference = 0.75 * (fits[1].score[0] - fits[0].score[0])
     assert np.isclose(held.domain - own.domain, difference)

@@ -14,7 +14,7 @@ from xspline import execution
 from xspline.labels.errors import unknown_name
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Statistics
-from xspline.solve import Penalty, Roughness, Solution, choose, condition, solve
+from xspline.solve import Penalty, Roughness, Sobolev, Solution, choose, condition, solve
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
 
@@ -180,6 +180,14 @@ class Fit:
         told = (part.provenance.get("unwritten", {}).get(self.name) for part in self.statistics.parts)
         if unwritten := list(filter(None, told)):
             attrs["unwritten"] = "; ".join(unwritten)
+        for term in self.known_penalty.parts:
+            if isinstance(term, Sobolev):
+                named = {"long_name": "strength of the seminorm of this order"}
+                taus = {order: x for order, x in term.orders.items() if x is not None}
+                rows["tau"] = xr.DataArray(list(taus.values()), {"order": list(taus)}, attrs=named)
+                along, metric = "penalised", term.metric(self.space)
+                named = {"long_name": "how much a change along this coordinate counts"}
+                rows["metric"] = xr.DataArray(list(metric.values()), {along: list(metric)}, attrs=named)
         if strengths := self.strengths:
             along = {"penalised": xr.Variable("penalised", list(strengths))}
             named = {"long_name": "strength of the roughness penalty"}
@@ -242,7 +250,7 @@ def solve_variables(
     fits: dict[str, Fit] = {}
     for name, requested in penalties.items():
         total = statistics.total(name)
-        if isinstance(requested, str):
+        if isinstance(requested, str) or requested.criterion:
             parts = [part.sums[name] for part in statistics.parts]
             smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources)
             solution = solve(total, space, smoothing.penalty, solver, smoothing.factorisation)
@@ -280,7 +288,9 @@ def lazy_fits(statistics: Statistics[Any], request: Request) -> dict[str, Fit]:
             [part.sums[name] for part in statistics.parts],
             (*space.shape, *variable.batch_shape),
         )
-        fits[name] = Fit(statistics, name, coefficients, None if isinstance(penalty, str) else penalty)
+        fits[name] = Fit(
+            statistics, name, coefficients, None if isinstance(penalty, str) or penalty.criterion else penalty
+        )
     return fits
 
 
@@ -288,7 +298,7 @@ def _merged_coefficients(*parts: Sums, space: Space, request: Request) -> np.nda
     # A worker without a GPU solves on its cores, as it does where `fit` finds none.
     resources = execution.resources(execution.present(request.device))
     total, penalty, solver = Sums.merge(parts, space.frame), request.penalty, request.solver
-    if isinstance(penalty, str):
+    if isinstance(penalty, str) or penalty.criterion:
         smoothing = choose(total, space, penalty, solver=solver, parts=parts, resources=resources)
         return solve(total, space, smoothing.penalty, solver, smoothing.factorisation).coefficients
     return solve(total, space, penalty, solver, resources=resources).coefficients

@@ -9,7 +9,9 @@ from xspline.solve.penalty import Penalty as Penalty
 from xspline.solve.penalty import PenaltySum as PenaltySum
 from xspline.solve.penalty import Ridge as Ridge
 from xspline.solve.penalty import Roughness as Roughness
+from xspline.solve.penalty import Sobolev as Sobolev
 from xspline.solve.penalty import as_penalty as as_penalty
+from xspline.solve.penalty import criterion_of as criterion_of
 from xspline.solve.penalty import penalty_code as penalty_code
 from xspline.solve.penalty import rounded as rounded
 from xspline.solve.select import SOLVERS as SOLVERS

@@ -3,46 +3,47 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
-from xspline.solve.direct.cholesky import Array, tolerance
+from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_determined, warn
 from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
-from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness, spline_degrees
+from xspline.solve.penalty import Penalty, Roughness, Sobolev, criterion_of, spline_degrees
 from xspline.solve.select import ITERATIVE, Choice, candidates
 from xspline.solve.smoothing.criteria import Gcv, Holders, Logarithm, Mask, OfFit, Reml, Score
+from xspline.solve.smoothing.family import (
+    Bounds,
+    Family,
+    SeveralOrders,
+    SingleOrder,
+    several_orders,
+    smoothed,
+)
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
-from xspline.solve.smoothing.newton import NEAR, SLACK, State, minimise
+from xspline.solve.smoothing.newton import NEAR, SLACK, State, lowest_places, minimise
 from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.smoothing.progress import Progress
-from xspline.solve.smoothing.resolution import GapError, Resolution, gap_error, resolution
+from xspline.solve.smoothing.resolution import Resolution, raised_for_gaps, resolution
 from xspline.solve.structure import distinct
 from xspline.solve.system import Factorisation
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums, leave_one_out
 
-ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
-WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
+ORDER = 2  # of the derivatives that measure roughness, where there is one and the degree allows it
 ROUGHLY = 0.1  # the step in log λ that ends a search of a coarser problem
 COARSELY = 3 * ROUGHLY  # the same where that step is taken without another look
 CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what remains is of the order of its square
 ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
-STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
 APART = 1.0  # in log λ: a start this near to a minimum leads there
 MAX_FACTORISATIONS = 81  # for a look at the score on a lattice within the bounds,
 MAX_SIDE, MIN_SIDE = 24, 3  # which has so many places along one λ
 SOFTER = 5.0, 10.0  # in log λ: below its usual start
-MAX_MINIMA = 3  # of these from which searches start
-RAISED = 1e-3  # in log λ: how well the factor is known by which strengths are raised for gaps in the data
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +52,13 @@ class Smoothing:
 
     Parameters
     ----------
-    penalty : Roughness
-        With one strength λ_j for each coordinate that has a B-spline.
+    penalty : Penalty
+        With its strengths.
     method : str
     score : float
         The score at the choice; of "reml" its negative logarithm, in which a difference of 1 counts.
     gradient : dict of str to float
-        Its derivatives by log λ_j.
+        Its derivatives by the logarithms of what was chosen, see `Family`.
     at_bounds : dict of str to str
         Coordinates whose strength is as small or as large as makes a difference: "lower" or "upper".
     factorisations : int
@@ -72,13 +73,12 @@ class Smoothing:
     resolution : Resolution
         Whether the space is fine enough for what the data show.
     gap_error : float
-        0, or the standard error of the field in knot cells without observations over the spread of the data, which the
-        criterion alone would have left; then `gradient` is not zero, see `Problem.determined`.
-    covariance : ndarray, [J, J], or None
-        Of log λ_j given the data, 0 of those at bounds; None where the score is no likelihood.
+        0, or what `raised_for_gaps` has mended; then the gradient is not zero.
+    covariance : ndarray, [T, T], or None
+        Of the logarithms of the terms' strengths given the data; None where the score is no likelihood.
     """
 
-    penalty: Roughness
+    penalty: Penalty
     method: str
     score: float
     gradient: dict[str, float]
@@ -96,22 +96,22 @@ class Smoothing:
 def choose(
     sums: Sums,
     space: Space,
-    method: str,
+    requested: str | Penalty,
     *,
     solver: str | None = None,
     parts: Sequence[Sums] = (),
     resources: Resources | None = None,
 ) -> Smoothing:
-    """Strengths of roughness, one for each coordinate with a B-spline, that minimise a score of the sums.
+    """The penalty, of a family for all coordinates with a B-spline, that minimises a score of the sums.
 
     Parameters
     ----------
     sums : Sums
         Batch members share the strengths; their scores add.
     space : Space
-    method : {"reml", "gcv", "holders"}
+    requested : {"reml", "gcv", "holders"} or Penalty
         Restricted likelihood (Wood 2011), generalised cross-validation (Craven and Wahba 1979), or the error of each
-        part predicted from the others.
+        part predicted from the others; a penalty that leaves its strengths to one of them. See `family_for`.
     solver : str, optional
         See `candidates`.
     parts : sequence of Sums
@@ -127,12 +127,13 @@ def choose(
     SingularSystemError
         Nothing is determined.
     """
-    names, order = smoothed(space, method)
+    method, resources = criterion_of(requested) or "", resources or Resources.here()
+    names = smoothed(space, method)
     if not sums.has_weight:
         raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
-    resources = resources or Resources.here()
-    model = Model(space, centred(sums, space), names, order, solver, resources)
-    observations, null = model.observations, model.spectrum.null
+    family = family_for(sums.gram, requested, space, solver, resources)
+    model = Model(space, centred(sums, space), family, solver, resources)
+    observations, null = model.observations, family.null
     if 0 < observations <= null:
         raise ValueError(
             f"penalty={method!r} needs more observations than the {null} functions that have no roughness, and "
@@ -173,13 +174,14 @@ def choose(
     factorisation, errors = fit.factorisation, []
     if isinstance(point, Estimated):  # its solver is chosen for its structure, not by name
         factorisation, errors = replace(factorisation, choice=problem.choice), point.error(~at_bound).tolist()
-    sides = np.where(rho - bounds.lower < bounds.upper - rho, "lower", "upper")
+    sides = np.where(rho - bounds.lower < bounds.upper - rho, "lower", "upper").tolist()
+    bound = {name: side for name, side, at in zip(family.parameters, sides, at_bound, strict=True) if at}
     return Smoothing(
-        penalty=model.penalty(rho),
+        penalty=family.penalty(rho),
         method=method,
         score=value,
-        gradient=dict(zip(names, gradient.tolist(), strict=True)),
-        at_bounds={name: str(side) for name, side, at in zip(names, sides, at_bound, strict=True) if at},
+        gradient=dict(zip(family.parameters, gradient.tolist(), strict=True)),
+        at_bounds=family.stopped(bound),
         factorisations=factorisations + explored + more + raised + (method == "holders"),
         factorisation=factorisation,
         converged=minimum.converged,
@@ -190,31 +192,48 @@ def choose(
     )
 
 
-def smoothed(space: Space, method: str) -> tuple[tuple[str, ...], int]:
-    """Coordinates with a B-spline, and the order of the derivatives that measure their roughness.
+def family_for(
+    gram: Gram,
+    requested: str | Penalty,
+    space: Space,
+    solver: str | None = None,
+    resources: Resources | None = None,
+) -> Family:
+    """The family that a penalty is chosen from.
 
-    Raises
-    ------
-    ValueError
-        An unknown method, no B-spline, or one of degree 0.
+    "reml" chooses among `Sobolev` penalties of the orders 1 and 2 where a solver that knows the inverse takes them in
+    some seconds and all degrees are 2 or more; else, as "gcv" and "holders", a `Roughness` of order 2.
+
+    Parameters
+    ----------
+    gram : Gram
+    requested : {"reml", "gcv", "holders"} or Penalty
+    space : Space
+    solver, resources
+        See `candidates`.
     """
-    if method not in AUTOMATIC:
-        raise ValueError(
-            f"unknown choice of smoothing {method!r}: known are {', '.join(map(repr, AUTOMATIC))}"
-        )
-    lowest = spline_degrees(space)
-    if not lowest:
-        raise ValueError(
-            f"penalty={method!r} smooths coordinates with a B-spline, and none of {', '.join(space.names)} has one; "
-            "pass penalty=0 for least squares, or a number for a ridge"
-        )
-    steps = next((name for name, degree in lowest.items() if degree == 0), None)
-    if steps is not None:
-        raise ValueError(
-            f"penalty={method!r}: the B-spline of {steps!r} has degree 0 and no roughness to smooth; use degree 1 or "
-            "more, or pass a number for a ridge"
-        )
-    return tuple(lowest), min(ORDER, *lowest.values())
+    method, resources = criterion_of(requested) or "", resources or Resources.here()
+    names = smoothed(space, method)
+    if isinstance(requested, Sobolev):
+        requested.metric(space)  # has these derivatives
+        if (family := several_orders(space, names, tuple(requested.orders))) is None:
+            raise ValueError(
+                f"{requested!r}: at some knots the field falls apart, so that more than constants cost nothing; pass "
+                f"xs.Roughness({method!r})"
+            )
+        return family
+    if isinstance(requested, Roughness):
+        Roughness(dict.fromkeys(names, 1.0), requested.order).strengths(space)  # has these derivatives
+        return SingleOrder(space, names, requested.order)
+    single = SingleOrder(space, names, min(ORDER, *spline_degrees(space).values()))
+    if method == "reml" and (wide := several_orders(space, names)) is not None:
+        with suppress(ValueError):
+            if (
+                solver_for(gram, wide, method, solver, resources).operations
+                <= resources.costs.max_exact_reml_flops
+            ):
+                return wide
+    return single
 
 
 def choice_for(
@@ -235,13 +254,19 @@ def choice_for(
     resources : Resources, optional
         See `candidates`.
     """
-    if isinstance(penalty, Penalty):
+    method, resources = criterion_of(penalty), resources or Resources.here()
+    if method is None and isinstance(penalty, Penalty):
         return candidates(gram, penalty.gram(space), space.frame, solver, resources=resources)[0]
-    # One that knows the inverse; for REML one that iterates, where a factorisation would take minutes.
-    names, order = smoothed(space, penalty)
-    matrix, frame = Roughness(dict.fromkeys(names, 1.0), order).gram(space), space.frame
-    resources = resources or Resources.here()
-    single = penalty == "reml" and int(distinct(gram)[1].max(initial=0)) == 0
+    family = family_for(gram, penalty, space, solver, resources)
+    return solver_for(gram, family, method or "", solver, resources)
+
+
+def solver_for(gram: Gram, family: Family, method: str, solver: str | None, resources: Resources) -> Choice:
+    """The solver of a search: one that knows the inverse; for REML one that iterates, where that would take minutes."""
+    matrix, frame = family.unit.gram(family.space), family.space.frame
+    single = (
+        method == "reml" and int(distinct(gram)[1].max(initial=0)) == 0 and isinstance(family, SingleOrder)
+    )
 
     def iterating(name: str | None) -> Choice | None:
         """The first that does, if it is worth it or asked for, and there is one system only."""
@@ -254,6 +279,11 @@ def choice_for(
     iterative = iterating(solver)
     try:
         exact = candidates(gram, matrix, frame, solver, exact=True, resources=resources)[0]
+        if isinstance(family, SeveralOrders):  # Λ is factorised too
+            alone = family.unit.gram(family.alone)
+            own = candidates(alone, Gram(()), family.alone.frame, exact=True, resources=resources)[0]
+            nbytes, operations = exact.nbytes + own.nbytes, exact.operations + own.operations
+            exact = replace(exact, nbytes=nbytes, operations=operations)
     except ValueError as error:
         if iterative is None and solver is None:  # one solve would fit in memory, the search does not
             iterative = iterating(ITERATIVE)
@@ -263,14 +293,6 @@ def choice_for(
         return replace(iterative, memory_refusal=refusal, searched=True)
     costly = exact.operations > resources.costs.max_exact_reml_flops
     return replace(exact if iterative is None or not costly else iterative, searched=True)
-
-
-class Bounds(NamedTuple):
-    """A place to start at, and the bounds of ρ, [J] each."""
-
-    start: Array
-    lower: Array
-    upper: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,8 +313,8 @@ class Problem:
 
     def search(self, start: Array, near: float = NEAR, *, unseen: bool = False) -> tuple[State[Score], int]:
         """The minimum, and how many factorisations it took; see `minimise`."""
-        with on_cores(self.model.resources.cores), Progress(self.model.names) as progress:
-            score, (_, lower, upper) = _Scores(self, progress), self.bounds
+        with on_cores(self.model.resources.cores), Progress(self.model.family.parameters) as progress:
+            score, (_, lower, upper, _) = _Scores(self, progress), self.bounds
             return minimise(score, start, lower, upper, near, unseen=unseen), score.factorisations
 
     def explored(self) -> tuple[Array, int]:
@@ -301,11 +323,11 @@ class Problem:
         A likelihood has one minimum, as a rule. Scores of predictions may have several, with the nearest one at a
         bound and much worse than that of REML: searches from there and from the lowest places of a lattice compete.
         """
-        start, lower, upper = self.bounds
+        start, lower, upper, _ = self.bounds
         if self.method == "reml":
             return start, 0
         ends: list[tuple[float, Array]] = []  # of each search; without its factorisations
-        with on_cores(self.model.resources.cores), Progress(self.model.names) as progress:
+        with on_cores(self.model.resources.cores), Progress(self.model.family.parameters) as progress:
             score = _Scores(self, progress)
             for candidate, apart in itertools.chain([(start, start)], self._starts(score)):
                 if any((np.abs(rho - candidate) < apart).all() for _, rho in ends):
@@ -337,75 +359,41 @@ class Problem:
         return minimum, looks
 
     def determined(self, minimum: State[Score]) -> tuple[State[Score], float, int]:
-        """The minimum, or where that leaves the field in gaps undetermined the strengths of least expected error.
-
-        Scores of predictions at observations say nothing of gaps, see `gap_error`. Where that makes a choice worse than
-        the mean of the data, the relative strengths are those of REML, which knows what fields a penalty expects, and
-        all are raised by the factor at which the expected error over the whole domain is least.
-
-        Returns
-        -------
-        state : State
-        gap_error : float
-            As in `Smoothing`.
-        factorisations : int
-        """
-        if self.method == "reml":
+        """The minimum, or strengths that determine gaps in the data too; `Smoothing.gap_error`; factorisations."""
+        if not isinstance(minimum.point, Logarithm):
             return minimum, 0.0, 0
-        alone = self._gap_error(minimum.point)
-        if not alone.undetermined:
-            return minimum, 0.0, 0
-        (start, lower, upper), likelihood = self.bounds, replace(self, method="reml", parts=())
         with on_cores(self.model.resources.cores), Progress(self.model.names) as progress:
-            score, told, origin = _Scores(self, progress), _Scores(likelihood, progress), minimum.rho
-            if not likelihood.estimated:
-                with suppress(SingularSystemError):
-                    origin = minimise(told, start, lower, upper, ROUGHLY).rho
+            score = _Scores(self, progress)
+            likely, upper = (lambda: self._likely(score)), self.bounds.upper
+            point, gaps = raised_for_gaps(self.model, minimum.point, score, likely, upper)
+        return replace(minimum, rho=point.rho, point=point), gaps, score.factorisations
 
-            def expected(factor: float) -> float:
-                return self._gap_error(score(np.minimum(origin + factor, upper))).domain
-
-            most = float(np.max(upper - origin))
-            factor = float(minimize_scalar(expected, bounds=(0.0, most), options={"xatol": RAISED}).x)
-            rho = np.minimum(origin + factor, upper)
-            state = replace(minimum, rho=rho, point=score(rho))
-        return (
-            state,
-            math.sqrt(alone.gaps / alone.share / alone.spread),
-            score.factorisations + told.factorisations,
-        )
-
-    def _gap_error(self, point: Score) -> GapError:
-        fit = point.fit if isinstance(point, OfFit) else PenalisedFit(self.model, point.rho)
-        return gap_error(fit, point)
+    def _likely(self, score: _Scores) -> Array | None:
+        """What REML would choose, roughly; its factorisations count with those of the score."""
+        (start, lower, upper, _), likelihood = self.bounds, replace(self, method="reml", parts=())
+        if not likelihood.estimated:
+            with suppress(SingularSystemError):
+                told = _Scores(likelihood, score.progress)
+                likely = minimise(told, start, lower, upper, ROUGHLY).rho
+                score.factorisations += told.factorisations
+                return likely
+        return None
 
     def _starts(self, score: _Scores) -> Iterator[tuple[Array, Array]]:
         """What REML would choose, then the lowest places of a lattice within the bounds if that is quick.
 
         With how far away a minimum has to be, [J], for a search from there to be worth it.
         """
-        (start, lower, upper), likelihood = self.bounds, replace(self, method="reml", parts=())
-        if not likelihood.estimated:
-            with suppress(SingularSystemError):
-                told = _Scores(likelihood, score.progress)
-                likely = minimise(told, start, lower, upper, ROUGHLY).rho
-                score.factorisations += told.factorisations
-                yield likely, np.full(len(start), APART)
+        _, lower, upper, _ = self.bounds
+        if (likely := self._likely(score)) is not None:
+            yield likely, np.full(len(lower), APART)
         each = max(len(self.parts), 1)  # factorisations of a score
         most = min(MAX_FACTORISATIONS, self.model.resources.costs.lattice_flops / self.operations) / each
-        side = min(int(most ** (1 / len(start)) + 1e-9), MAX_SIDE)
+        side = min(int(most ** (1 / len(lower)) + 1e-9), MAX_SIDE)
         if side < MIN_SIDE:
             return
-        places, values = np.linspace(lower, upper, side), np.full((side,) * len(start), np.inf)
-        for index in np.ndindex(values.shape):
-            with suppress(SingularSystemError):
-                values[index] = score(places[index, range(len(start))]).value
-        padded, is_low = np.pad(values, 1, constant_values=np.inf), np.isfinite(values)
-        for axis, step in itertools.product(range(values.ndim), (-1, 1)):
-            is_low &= values <= np.roll(padded, step, axis)[(slice(1, -1),) * values.ndim]
-        low = np.argwhere(is_low)
-        for index in low[np.argsort(values[is_low])][:MAX_MINIMA]:
-            yield places[index, range(len(start))], np.maximum(places[1] - places[0], APART)
+        spacing = np.maximum((upper - lower) / (side - 1), APART)
+        yield from ((place, spacing) for place in lowest_places(score, lower, upper, side))
 
     def score(self, rho: Array, included: Mask | None = None) -> Score:
         """The score at ρ, of the batch members that counted elsewhere."""
@@ -444,12 +432,20 @@ class Problem:
         most = costs.max_coarse_flops if self.estimated else costs.coarse_share * self.operations
         while any(halvings.values()) and not (searched and problem.operations > most):
             rho, searched = problem.search(rho, COARSELY, unseen=True)[0].rho, True
-            smoothness = dict(zip(names, rho - problem.bounds.start, strict=True))
+            smoothness = problem.smoothness(rho)
             halvings[min((n for n in names if halvings[n]), key=lambda n: smoothness[n])] -= 1
             problem = self
             for time in range(max(halvings.values())):
                 problem = problem.coarser([n for n, times in halvings.items() if times > time]) or problem
         return rho, factorisations
+
+    def smoothness(self, rho: Array) -> dict[str, float]:
+        """Of each smoothed coordinate, the most that a penalty of its own weighs beside the data, as a logarithm."""
+        family = self.model.family
+        weights = family.design @ rho - self.bounds.even
+        return {
+            n: float(np.max(weights[own == 1])) for n, own in zip(family.names, family.shares, strict=True)
+        }
 
     def coarser(self, names: Collection[str]) -> Problem | None:
         """With every second breakpoint removed along some coordinates; None where none has one to spare."""
@@ -458,7 +454,8 @@ class Problem:
         if coarse is None:
             return None
         solver = None if self.estimated else self.model.solver
-        model = replace(self.model, sums=coarse[0], space=coarse[1], solver=solver)
+        family = self.model.family.on(coarse[1])
+        model = replace(self.model, sums=coarse[0], space=coarse[1], family=family, solver=solver)
         parts = (coarser(part, space, names) for part in self.parts)
         return replace(self, model=model, parts=[part[0] for part in parts if part is not None])
 
@@ -478,28 +475,15 @@ class Problem:
     def choice(self) -> Choice:
         """The solver of each score."""
         model = self.model
-        return choice_for(model.sums.gram, self.method, model.space, model.solver, model.resources)
+        return solver_for(model.sums.gram, model.family, self.method, model.solver, model.resources)
 
     @cached_property
     def bounds(self) -> Bounds:
-        """A place to start at, and bounds beyond which a strength makes no difference.
-
-        At the start penalty and data weigh the same on the diagonal of A. At the upper bound the roughest function
-        that a penalty lets through is shrunk by `STIFFEST`, were the observations spread evenly: G = Σw ⊗M; but no
-        further than where rounding errors of λS reach the constant, which only G determines.
-        """
-        model, space, frame = self.model, self.model.space, self.model.space.frame
+        """A place to start at, and bounds beyond which a strength makes no difference."""
+        model, frame = self.model, self.model.space.frame
         sums, axes = model.sums, tuple(range(len(frame.sizes)))
         data, weight = np.broadcast_arrays(sums.gram.diagonal(frame).sum(axis=axes), sums.weight)
-        typical, total = float(np.mean(data[weight > 0])), float(np.mean(weight[weight > 0]))
-        grams = [Gram((term,)) for term in model.penalty(np.zeros(len(model.names))).gram(space).terms]
-        rough = np.array([gram.diagonal(frame).sum() for gram in grams])
-        start = np.log(typical / rough)
-        positive = (axis.values[axis.values > 0] for axis in model.spectrum.axes.values())
-        softest = [values.min() if len(values) else 1.0 for values in positive]
-        stiffest = np.log(STIFFEST * total / np.array(softest))
-        wall = np.log(total / (16 * tolerance(space.size) * rough))
-        return Bounds(start, start + WEAKEST, np.maximum(np.minimum(stiffest, wall), start + 1.0))
+        return model.family.bounds(float(np.mean(data[weight > 0])), float(np.mean(weight[weight > 0])))
 
 
 def _end(state: State[Score]) -> tuple[float, Array]:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
-from xspline.solve.smoothing.fit import ROUNDING, SMALLEST, Model, PenalisedFit, diagonal, products
+from xspline.solve.smoothing.determinant import Determinant, products
+from xspline.solve.smoothing.fit import ROUNDING, SMALLEST, Model, PenalisedFit, diagonal
 from xspline.solve.smoothing.newton import Point
 from xspline.sums import Sums
 
@@ -38,7 +39,14 @@ class Score(Point):
         The batch members that count.
     """
 
+    model: Model
+    rho: Array
     included: Mask
+
+    @property
+    def design(self) -> Array:
+        """D: from derivatives by the logarithms of the terms' strengths to those by ρ, [T, J]."""
+        return self.model.family.design
 
     @property
     @abstractmethod
@@ -46,7 +54,10 @@ class Score(Point):
         """The score as it is defined, and its gradient."""
 
     def covariance(self, free: Mask) -> Array | None:
-        """Of ρ given the data, [J, J], where the score is a likelihood; 0 of coordinates that are not free."""
+        """Of the logarithms of the terms' strengths given the data, [T, T], where the score is a likelihood.
+
+        Those ρ_j that are not free have no share in it.
+        """
         return None
 
     def total(self, x: Array) -> Array:
@@ -80,7 +91,7 @@ class OfFit(Score):
         self.n = np.asarray(model.sums.count, dtype=np.float64)
         batch = np.broadcast_shapes(model.sums.batch, model.sums.gram.batch)
         determined = np.broadcast_to(self.fit.factorisation.determined, batch)
-        self.included = same_members(determined & (self.n > model.spectrum.null), included)
+        self.included = same_members(determined & (self.n > model.family.null), included)
 
     @property
     def exact(self) -> int:
@@ -110,19 +121,23 @@ class Reml(OfFit):
     steering = True
 
     @cached_property
+    def determinant(self) -> Determinant:
+        """log|Λ|₊."""
+        return self.model.family.log_determinant(self.rho, self.model.resources)
+
+    @cached_property
     def value(self) -> float | None:
         """V."""
         degrees, fit = self._degrees, self.fit
-        plus = self.model.spectrum.at(self.rho)[0]
         profile = degrees * (1 + np.log(2 * np.pi * self._deviance / degrees))
-        return float(self.total(profile + fit.factorisation.logdet() - plus)) / 2
+        return float(self.total(profile + fit.factorisation.logdet() - self.determinant.value)) / 2
 
     @cached_property
     def gradient(self) -> Array:
         """∂V/∂ρ, as exact as the traces of the fit."""
-        rank = self.model.spectrum.at(self.rho)[1]
         shrunk = self._degrees / self._deviance * self.fit.q + self.fit.traces
-        return np.asarray(self.total(shrunk) - self.included.sum() * rank) / 2
+        by_term = self.total(shrunk) - self.included.sum() * self.determinant.gradient
+        return np.asarray(self.design.T @ by_term) / 2
 
     @cached_property
     def hessian(self) -> Array:
@@ -132,19 +147,21 @@ class Reml(OfFit):
         curved = diagonal(share) - 2 * w / deviance - share[:, None] * share
         t, u, _ = fit.hessian_traces
         second = self._degrees * curved + diagonal(t) - u
-        return np.asarray(self.total(second) - self.included.sum() * self.model.spectrum.at(self.rho)[2]) / 2
+        by_terms = self.total(second) - self.included.sum() * self.determinant.hessian
+        return np.asarray(self.design.T @ by_terms @ self.design) / 2
 
     def covariance(self, free: Mask) -> Array:
-        """(∂²V/∂ρ² + I/VAGUE)⁻¹, the normal approximation of the posterior of ρ (Wood, Pya and Säfken 2016).
+        """D (∂²V/∂ρ² + I/VAGUE)⁻¹ Dᵀ: the normal approximation of the posterior of ρ (Wood, Pya and Säfken 2016).
 
         Where V curves downwards or is flat the prior alone is left.
         """
-        out = np.zeros((len(free), len(free)))
-        if free.any():
-            square = np.ix_(free, free)
-            values, vectors = np.linalg.eigh(np.nan_to_num(self.hessian[square], posinf=0.0, neginf=0.0))
-            out[square] = (vectors / (np.maximum(values, 0.0) + 1 / VAGUE)) @ vectors.T
-        return out
+        design = self.design[:, free]
+        if not free.any():
+            return np.zeros((len(design), len(design)))
+        hessian = np.nan_to_num(self.hessian[np.ix_(free, free)], posinf=0.0, neginf=0.0)
+        values, vectors = np.linalg.eigh(hessian)
+        along = design @ vectors
+        return np.asarray((along / (np.maximum(values, 0.0) + 1 / VAGUE)) @ along.T)
 
     @cached_property
     def noise(self) -> float:
@@ -159,7 +176,7 @@ class Reml(OfFit):
     @cached_property
     def _degrees(self) -> Array:
         """n − M."""
-        return np.maximum(self.n - self.model.spectrum.null, 1.0)
+        return np.maximum(self.n - self.model.family.null, 1.0)
 
     @cached_property
     def _deviance(self) -> Array:
@@ -169,8 +186,6 @@ class Reml(OfFit):
 
 class Logarithm(Score):
     """A score v > 0 by (n/2) log v, which has the units of a log-likelihood: what is flat for one score is for all."""
-
-    model: Model
 
     @property
     @abstractmethod
@@ -242,7 +257,8 @@ class Gcv(OfFit, Logarithm):
         cross = first[:, None] * edf
         curved = second + 2 * (cross + cross.swapaxes(0, 1) + fit.rss * edf2) / left
         curved = n * (curved + 6 * fit.rss * edf[:, None] * edf / left**2) / left**2
-        return float(self.total(value)), self.total(slope), self.total(curved)
+        slope, curved = self.total(slope), self.total(curved)
+        return float(self.total(value)), self.design.T @ slope, self.design.T @ curved @ self.design
 
     @cached_property
     def rounding(self) -> float:
@@ -301,7 +317,11 @@ class Holders(Logarithm):
     def derivatives(self) -> tuple[float, Array, Array]:
         """The score and its derivatives."""
         value, first, second, _, weight = self._totals
-        return float(value / weight), first / weight, second / weight
+        return (
+            float(value / weight),
+            self.design.T @ first / weight,
+            self.design.T @ second @ self.design / weight,
+        )
 
     @property
     def rounding(self) -> float:

@@ -13,19 +13,22 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import optimize
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.penalty import spline_degrees
 from xspline.solve.smoothing.criteria import Gcv, Logarithm, Score
 from xspline.solve.smoothing.determinant import axis_spectrum
-from xspline.solve.smoothing.fit import SMALLEST, PenalisedFit
+from xspline.solve.smoothing.fit import SMALLEST, Model, PenalisedFit
 from xspline.spaces import Space
 from xspline.sums import observed_cells
 
 NEGLIGIBLE = 1e-4  # share of the variance: residuals of a hundredth of the spread are too small to matter
+RAISED = 1e-3  # in log λ: how well the factor is known by which strengths are raised for gaps
 TINY = 1e-12  # share of Σ w y²: residuals below a millionth of the values are rounding
 # The knots, not the smoothing, decide how fine the field is, where more than this share of functions is in use, the
 # finest quarter of them holds so many times the power of noise and such a share of the variance of residuals, and there
@@ -56,8 +59,8 @@ class Resolution:
 def resolution(fit: PenalisedFit, point: Score) -> Resolution:
     """Of a fit at the chosen strengths, the mean over the batch members that counted.
 
-    Penalty j takes t_j = tr(A⁻¹λ_jS_j) of the coefficients, and all of them leave edf = P − Σt_j. Of what the others
-    leave, edf + t_j, the share edf / (edf + t_j) passes j.
+    The penalty along j takes t_j = tr(A⁻¹λ_jS_j) of the coefficients (of mixed derivatives each coordinate its share),
+    and all of them leave edf = P − Σt_j. Of what the others leave, edf + t_j, the share edf / (edf + t_j) passes j.
 
     In the basis T that diagonalises masses and roughness a function has noise of the variance σ²/Σw, were the
     observations spread evenly. A field that the space resolves leaves its finest functions to the noise; one that the
@@ -66,7 +69,7 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
     model, space, included = fit.model, fit.model.space, point.included
     degrees = spline_degrees(space)
     sums = model.sums
-    taken = point.total(fit.traces) / max(int(included.sum()), 1)
+    taken = model.family.shares @ point.total(fit.traces) / max(int(included.sum()), 1)
     edf = max(space.size - float(taken.sum()), 0.0)
     n, rss, weight, spread, mean = (
         np.broadcast_to(v, included.shape)[included]
@@ -120,18 +123,63 @@ class GapError:
         return self.gaps > self.spread
 
 
-def gap_error(fit: PenalisedFit, point: Logarithm) -> GapError:
-    """Of a fit to all the data at the strengths of a score.
+def raised_for_gaps(
+    model: Model,
+    point: Logarithm,
+    score: Callable[[Array], Score],
+    likely: Callable[[], Array | None],
+    upper: Array,
+) -> tuple[Logarithm, float]:
+    """The score at strengths that determine the field in gaps too.
+
+    That is where it was, unless the mean of the data is a better field. Then the relative strengths are those of REML,
+    whose prior says what fields to expect where nothing is seen, and all are raised by the factor at which the expected
+    squared error over the domain is least.
 
     Parameters
     ----------
-    fit : PenalisedFit
-        By a solver that knows the inverse.
+    model : Model
     point : Logarithm
-        The score; of holders it is an error already.
+        The lowest score of predictions at observations.
+    score : callable
+        The same score at another ρ.
+    likely : callable
+        ρ that REML would choose; None where that is not known: then the relative strengths stay as they were.
+    upper : ndarray, [J]
+        Bounds of ρ.
+
+    Returns
+    -------
+    point : Logarithm
+    error : float
+        0, or the standard error in the gaps over the spread of the data that there would have been.
     """
-    model, included = fit.model, point.included
-    space, sums = model.space, model.sums
+    before = gap_error(model, point)
+    if not before.undetermined:
+        return point, 0.0
+    design, known = model.family.design, likely()
+    origin = point.rho if known is None else known
+    # All terms grow alike: D times this is 1.
+    along = np.linalg.lstsq(design, np.ones(len(design)))[0]
+    points: dict[float, Logarithm] = {}
+
+    def expected(logarithm: float) -> float:
+        there = score(np.minimum(origin + logarithm * along, upper))
+        if not isinstance(there, Logarithm):
+            raise TypeError("gaps are weighed against scores of predictions")
+        points[logarithm] = there
+        return gap_error(model, there).domain
+
+    grows = along > 0.5
+    most = float(np.max((upper - origin)[grows] / along[grows]))
+    best = optimize.minimize_scalar(expected, bounds=(0.0, most), options={"xatol": RAISED})
+    return points[float(best.x)], math.sqrt(before.gaps / before.share / before.spread)
+
+
+def gap_error(model: Model, point: Logarithm) -> GapError:
+    """Of a fit to all the data of a model at the strengths of a score, which of holders is an error already."""
+    fit = point.fit if isinstance(point, Gcv) else PenalisedFit(model, point.rho)
+    space, sums, included = model.space, model.sums, point.included
     inside = [slice(1, None, 2) if f.local else slice(None) for f in space.features]
     gap = ~observed_cells(sums.gram, space)[tuple(inside)]
     widths = [np.diff(f.edges) / np.ptp(f.edges) if f.local else np.ones(1) for f in space.features]

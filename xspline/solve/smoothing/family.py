@@ -1,0 +1,279 @@
+"""Families of penalties that a search chooses from: Λ(ρ) = Σ_t exp((Dρ)_t) S_t.
+
+S_t are terms of strength one, each a product over the coordinates; ρ are logarithms of what the user knows the penalty
+by (strengths of coordinates, or of orders, and the metric), and D turns them into those of the terms' strengths. So a
+score needs its derivatives by the terms alone: D carries them to ρ exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from xspline.solve.direct.cholesky import Array, tolerance
+from xspline.solve.parallel import Resources
+from xspline.solve.penalty import (
+    AUTOMATIC,
+    Penalty,
+    Roughness,
+    Sobolev,
+    multi_indices,
+    seminorm_term,
+    spline_degrees,
+)
+from xspline.solve.smoothing.determinant import Determinant, Known, Pinned, Spectrum, axis_spectrum, spectrum
+from xspline.spaces import Space
+from xspline.sums import Gram
+
+WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
+STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
+WIDEST = 14.0  # in log m_j from a metric in which all coordinates count the same on the diagonal
+
+
+class Bounds(NamedTuple):
+    """A place to start at, and the bounds of ρ, [J]; log-strengths at which terms weigh as much as the data, [T]."""
+
+    start: Array
+    lower: Array
+    upper: Array
+    even: Array
+
+
+class Family(ABC):
+    """Penalties of one kind on one space.
+
+    Parameters
+    ----------
+    space : Space
+    names : tuple of str
+        Coordinates that are smoothed.
+
+    Attributes
+    ----------
+    parameters : tuple of str
+        What exp(ρ) are.
+    design : ndarray, [T, J]
+        D.
+    alphas : tuple of tuple of int
+        Of each term the order of its derivative along each smoothed coordinate.
+    null : int
+        M, the dimension of the null space of Λ.
+    """
+
+    parameters: tuple[str, ...]
+    design: Array
+    alphas: tuple[tuple[int, ...], ...]
+    null: int
+
+    def __init__(self, space: Space, names: Sequence[str]) -> None:
+        self.space, self.names = space, tuple(names)
+
+    @abstractmethod
+    def on(self, space: Space) -> Family:
+        """The same family on another space with the same coordinates."""
+
+    @abstractmethod
+    def penalty(self, rho: Array) -> Penalty:
+        """Λ(ρ); its Gram has the terms in their order."""
+
+    @abstractmethod
+    def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
+        """log|Λ|₊."""
+
+    @abstractmethod
+    def bounds(self, typical: float, weight: float) -> Bounds:
+        """Where a search starts, and beyond which a strength makes no difference.
+
+        At the start penalty and data weigh the same on the diagonal of A. At the upper bound the roughest function
+        that a penalty lets through is shrunk by `STIFFEST`, were the observations spread evenly: G = Σw ⊗M; but no
+        further than where rounding errors of λS reach the constant, which only G determines.
+
+        Parameters
+        ----------
+        typical : float
+            Sum of the diagonal of G.
+        weight : float
+            Σw.
+        """
+
+    @abstractmethod
+    def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
+        """Coordinates that are smoothed as little or as much as makes a difference, by the bounds that ρ is at."""
+
+    @cached_property
+    def unit(self) -> Penalty:
+        """With ρ = 0."""
+        return self.penalty(np.zeros(len(self.parameters)))
+
+    @cached_property
+    def alone(self) -> Space:
+        """The space of the smoothed coordinates alone."""
+        space = self.space
+        return Space({n: space.basis(n) for n in self.names}, axes={n: space.axis(n) for n in self.names})
+
+    @cached_property
+    def shares(self) -> Array:
+        """How much each term belongs to each smoothed coordinate, [N, T]: columns add up to 1."""
+        alphas = np.array(self.alphas, dtype=float)
+        return np.asarray((alphas / alphas.sum(axis=1, keepdims=True)).T)
+
+    def wiggly(self, v: Array, term: int) -> Array:
+        """What a term sees of v, [K.., rest..]; the rest is larger and would leave its rounding errors."""
+        for name, order in zip(self.names, self.alphas[term], strict=True):
+            if order:
+                axis = self.space.names.index(name)
+                v = axis_spectrum(self.space, axis, order).wiggly(v, axis)
+        return v
+
+    def wiggly_alone(self, v: Array, term: int) -> Array:
+        """The same of functions of the smoothed coordinates alone."""
+        for position, (name, order) in enumerate(zip(self.names, self.alphas[term], strict=True)):
+            if order:
+                spectrum = axis_spectrum(self.space, self.space.names.index(name), order)
+                v = spectrum.wiggly(v, position)
+        return v
+
+    def _limits(self, typical: float, weight: float) -> tuple[Array, Array]:
+        """Log-strengths of terms where they weigh as much as the data, and where they are as large as may be: [T]."""
+        space, frame = self.space, self.space.frame
+        rough, softest = [], []
+        for alpha in self.alphas:
+            along = dict(zip(self.names, alpha, strict=True))
+            rough.append(float(Gram((seminorm_term(space, along, 1.0),)).diagonal(frame).sum()))
+            values = [axis_spectrum(space, space.names.index(n), k).values for n, k in along.items() if k]
+            softest.append(math.prod(x[x > 0].min(initial=np.inf) for x in values))
+        stiffest = STIFFEST * weight / np.where(np.isfinite(softest), softest, 1.0)
+        wall = weight / (16 * tolerance(space.size) * np.array(rough))
+        return np.log(typical / np.array(rough)), np.log(np.minimum(stiffest, wall))
+
+
+class SingleOrder(Family):
+    """`Roughness` of one order: a strength for each coordinate, derivatives along one coordinate each."""
+
+    def __init__(self, space: Space, names: Sequence[str], order: int) -> None:
+        super().__init__(space, names)
+        self.order, self.parameters, self.design = order, self.names, np.eye(len(self.names))
+        self.alphas = tuple(tuple(order * int(i == j) for j in range(len(names))) for i in range(len(names)))
+
+    def on(self, space: Space) -> SingleOrder:
+        return SingleOrder(space, self.names, self.order)
+
+    @cached_property
+    def spectrum(self) -> Spectrum:
+        """Eigenvalues of all terms."""
+        return spectrum(self.space, self.names, self.order)
+
+    @property
+    def null(self) -> int:  # type: ignore[override]
+        return self.spectrum.null
+
+    def penalty(self, rho: Array) -> Roughness:
+        strengths = (float(x) for x in np.exp(rho))
+        return Roughness(dict(zip(self.names, strengths, strict=True)), self.order)
+
+    def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
+        return Known(*self.spectrum.at(rho))
+
+    def bounds(self, typical: float, weight: float) -> Bounds:
+        start, upper = self._limits(typical, weight)
+        return Bounds(start, start + WEAKEST, np.maximum(upper, start + 1.0), start)
+
+    def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
+        return dict(sides)
+
+
+class SeveralOrders(Family):
+    """`Sobolev`: a strength for each order, and how much each coordinate counts beside the first."""
+
+    def __init__(self, space: Space, names: Sequence[str], orders: Sequence[int]) -> None:
+        super().__init__(space, names)
+        self.orders = tuple(orders)
+        self.parameters = (*(f"order {k}" for k in orders), *self.names[1:])
+        self.alphas = tuple(alpha for k in orders for alpha in multi_indices(len(names), k))
+        strengths = [[float(sum(alpha) == k) for k in orders] for alpha in self.alphas]
+        self.design = np.array(
+            [[*own, *alpha[1:]] for own, alpha in zip(strengths, self.alphas, strict=True)]
+        )
+        self.null = space.size // math.prod(space.shape[space.names.index(name)] for name in names)
+
+    def on(self, space: Space) -> SeveralOrders:
+        return SeveralOrders(space, self.names, self.orders)
+
+    def penalty(self, rho: Array) -> Sobolev:
+        numbers = [float(x) for x in np.exp(rho)]
+        orders = dict(zip(self.orders, numbers, strict=False))
+        return Sobolev(orders, dict(zip(self.names, [1.0, *numbers[len(orders) :]], strict=True)))
+
+    def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
+        return Pinned(self.space, self.alone, self.penalty(rho), self.wiggly_alone, resources)
+
+    def bounds(self, typical: float, weight: float) -> Bounds:
+        start, upper = self._limits(typical, weight)
+        pure = np.array([max(alpha) == sum(alpha) for alpha in self.alphas])
+        first = np.array([alpha == self.alphas[0] for alpha in self.alphas])
+        own = np.array([sum(alpha) == self.orders[0] for alpha in self.alphas]) & pure
+        # The first order's terms weigh the same at the start.
+        metric = (start[own][1:] - start[first]) / self.orders[0]
+        orders = []
+        for values, choose in ((start, np.mean), (upper, np.max)):
+            moved = values - self.design[:, len(self.orders) :] @ metric
+            orders.append([choose(moved[(self.design[:, k] > 0) & pure]) for k in range(len(self.orders))])
+        low, high = np.array(orders[0]), np.maximum(np.array(orders[1]), np.array(orders[0]) + 1.0)
+        return Bounds(
+            np.concatenate([low - math.log(len(low)), metric]),
+            np.concatenate([low + WEAKEST, metric - WIDEST]),
+            np.concatenate([high, metric + WIDEST]),
+            start,
+        )
+
+    def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
+        orders = [sides.get(f"order {k}") for k in self.orders]
+        if "upper" in orders:
+            return dict.fromkeys(self.names, "upper")
+        if all(side == "lower" for side in orders):
+            return dict.fromkeys(self.names, "lower")
+        return {name: side for name, side in sides.items() if name in self.names}
+
+
+def smoothed(space: Space, method: str) -> tuple[str, ...]:
+    """Coordinates with a B-spline, which are smoothed.
+
+    Raises
+    ------
+    ValueError
+        An unknown method, no B-spline, or one of degree 0.
+    """
+    if method not in AUTOMATIC:
+        raise ValueError(
+            f"unknown choice of smoothing {method!r}: known are {', '.join(map(repr, AUTOMATIC))}"
+        )
+    lowest = spline_degrees(space)
+    if not lowest:
+        raise ValueError(
+            f"penalty={method!r} smooths coordinates with a B-spline, and none of {', '.join(space.names)} has one; "
+            "pass penalty=0 for least squares, or a number for a ridge"
+        )
+    steps = next((name for name, degree in lowest.items() if degree == 0), None)
+    if steps is not None:
+        raise ValueError(
+            f"penalty={method!r}: the B-spline of {steps!r} has degree 0 and no roughness to smooth; use degree 1 or "
+            "more, or pass a number for a ridge"
+        )
+    return tuple(lowest)
+
+
+def several_orders(
+    space: Space, names: Sequence[str], orders: Sequence[int] = (1, 2)
+) -> SeveralOrders | None:
+    """The penalties of several orders on a space; None where it has no such derivatives or falls apart at a knot."""
+    degrees = spline_degrees(space)
+    if min(degrees[name] for name in names) < max(orders):
+        return None
+    if any(axis_spectrum(space, space.names.index(name), 1).null > 1 for name in names):
+        return None
+    return SeveralOrders(space, names, orders)
