@@ -21,6 +21,7 @@ from xspline.sums import Sums
 #: A penalty, or the name of the criterion that chooses one: "reml", "gcv" or "holders".
 RequestedPenalty: TypeAlias = Penalty | str
 
+SMOOTH = 1.0  # knot cells
 _TERMS = {kind.__name__: kind for kind in (BSpline, Fourier, Polynomial)}
 _LONG_NAMES = {
     "count": "observations with positive weight",
@@ -123,6 +124,26 @@ class Fit:
         roughness = (term for term in self.known_penalty.parts if isinstance(term, Roughness))
         return {name: x for term in roughness for name, x in term.strengths(self.space).items()}
 
+    @property
+    def rough(self) -> list[str]:
+        """Coordinates along which the chosen prior is smooth over less than `SMOOTH` knot cells, if it is at all.
+
+        Order 2 outweighs order 1 below the length √(τ_2 m / τ_1).
+        """
+        if not self.choice:
+            return []
+        rough = []
+        for term in self.known_penalty.parts:
+            if isinstance(term, Sobolev):
+                first, second = (term.orders.get(order) or 0.0 for order in (1, 2))
+                for name, metric in term.metric(self.space).items():
+                    cells = self.space.features[self.space.names.index(name)].cells
+                    if second * metric * cells**2 < SMOOTH**2 * first:
+                        rough.append(name)
+            elif isinstance(term, Roughness) and term.order == 1:
+                rough += list(term.strengths(self.space))
+        return rough
+
     def select(self, terms: Mapping[str, str]) -> Fit:
         """Return the fit with the coefficients of all terms but the selected ones at zero."""
         for name, kind in terms.items():
@@ -185,9 +206,9 @@ class Fit:
                 named = {"long_name": "strength of the seminorm of this order"}
                 taus = {order: x for order, x in term.orders.items() if x is not None}
                 rows["tau"] = xr.DataArray(list(taus.values()), {"order": list(taus)}, attrs=named)
-                along, metric = "penalised", term.metric(self.space)
+                metric = term.metric(self.space)
                 named = {"long_name": "how much a change along this coordinate counts"}
-                rows["metric"] = xr.DataArray(list(metric.values()), {along: list(metric)}, attrs=named)
+                rows["metric"] = xr.DataArray(list(metric.values()), {"penalised": list(metric)}, attrs=named)
         if strengths := self.strengths:
             along = {"penalised": xr.Variable("penalised", list(strengths))}
             named = {"long_name": "strength of the roughness penalty"}

@@ -17,8 +17,8 @@ from xspline.solve.penalty import rounded as rounded
 from xspline.solve.select import SOLVERS as SOLVERS
 from xspline.solve.select import Choice as Choice
 from xspline.solve.smoothing.choose import Smoothing as Smoothing
-from xspline.solve.smoothing.choose import choice_for as choice_for
 from xspline.solve.smoothing.choose import choose as choose
+from xspline.solve.smoothing.family import choice_for as choice_for
 from xspline.solve.solution import Solution as Solution
 from xspline.solve.solution import condition as condition
 from xspline.solve.solution import factorise as factorise

@@ -11,31 +11,29 @@ from functools import cached_property
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
-from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_determined, warn
+from xspline.solve.errors import SingularSystemError, nothing_determined, warn
 from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
-from xspline.solve.penalty import Penalty, Roughness, Sobolev, criterion_of, spline_degrees
-from xspline.solve.select import ITERATIVE, Choice, candidates
+from xspline.solve.penalty import Penalty, criterion_of
+from xspline.solve.select import Choice
 from xspline.solve.smoothing.criteria import Gcv, Holders, Logarithm, Mask, OfFit, Reml, Score
 from xspline.solve.smoothing.family import (
     Bounds,
-    Family,
-    SeveralOrders,
     SingleOrder,
+    family_for,
     several_orders,
     smoothed,
+    solver_for,
 )
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
 from xspline.solve.smoothing.newton import NEAR, SLACK, State, lowest_places, minimise
 from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.smoothing.progress import Progress
 from xspline.solve.smoothing.resolution import Resolution, raised_for_gaps, resolution
-from xspline.solve.structure import distinct
 from xspline.solve.system import Factorisation
 from xspline.spaces import Space
-from xspline.sums import Gram, Sums, leave_one_out
+from xspline.sums import Sums, leave_one_out
 
-ORDER = 2  # of the derivatives that measure roughness, where there is one and the degree allows it
 ROUGHLY = 0.1  # the step in log λ that ends a search of a coarser problem
 COARSELY = 3 * ROUGHLY  # the same where that step is taken without another look
 CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what remains is of the order of its square
@@ -133,19 +131,10 @@ def choose(
         raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
     family = family_for(sums.gram, requested, space, solver, resources)
     model = Model(space, centred(sums, space), family, solver, resources)
-    observations, null = model.observations, family.null
-    if 0 < observations <= null:
-        raise ValueError(
-            f"penalty={method!r} needs more observations than the {null} functions that have no roughness, and "
-            f"there are {observations}; use fewer functions without a B-spline, or pass a number for a ridge "
-            "(penalty=1e-3)"
-        )
-    observed = [part for part in parts if part.has_weight] if method == "holders" else []
-    if method == "holders" and len(observed) < 2:
-        raise ValueError(
-            "penalty='holders' predicts each part from the others and needs two or more with observations, not "
-            f"{len(observed)}; pass holder=labels to make one part for each label, or penalty='reml'"
-        )
+    if requested == "reml" and isinstance(family, SingleOrder) and several_orders(space, names) is not None:
+        model = Problem(model, method, ()).with_likelier_order()
+        family = model.family
+    observed = _observed(model, method, parts)
     problem = Problem(model, method, observed)
     try:
         if problem.choice.memory_refusal:
@@ -164,8 +153,8 @@ def choose(
         if method == "holders":
             raise
         raise SingularSystemError(
-            f"penalty={method!r} smooths {', '.join(names)} and leaves {null} functions that have no "
-            f"roughness to the {observations} observations, which lie in too few places to determine them; "
+            f"penalty={method!r} smooths {', '.join(names)} and leaves {family.null} functions that have no "
+            f"roughness to the {model.observations} observations, which lie in too few places to determine them; "
             "use fewer functions without a B-spline, or pass a number for a ridge (penalty=1e-3)"
         ) from error
     rho, point, at_bound, bounds = minimum.rho, minimum.point, minimum.at_bound, problem.bounds
@@ -192,107 +181,22 @@ def choose(
     )
 
 
-def family_for(
-    gram: Gram,
-    requested: str | Penalty,
-    space: Space,
-    solver: str | None = None,
-    resources: Resources | None = None,
-) -> Family:
-    """The family that a penalty is chosen from.
-
-    "reml" chooses among `Sobolev` penalties of the orders 1 and 2 where a solver that knows the inverse takes them in
-    some seconds and all degrees are 2 or more; else, as "gcv" and "holders", a `Roughness` of order 2.
-
-    Parameters
-    ----------
-    gram : Gram
-    requested : {"reml", "gcv", "holders"} or Penalty
-    space : Space
-    solver, resources
-        See `candidates`.
-    """
-    method, resources = criterion_of(requested) or "", resources or Resources.here()
-    names = smoothed(space, method)
-    if isinstance(requested, Sobolev):
-        requested.metric(space)  # has these derivatives
-        if (family := several_orders(space, names, tuple(requested.orders))) is None:
-            raise ValueError(
-                f"{requested!r}: at some knots the field falls apart, so that more than constants cost nothing; pass "
-                f"xs.Roughness({method!r})"
-            )
-        return family
-    if isinstance(requested, Roughness):
-        Roughness(dict.fromkeys(names, 1.0), requested.order).strengths(space)  # has these derivatives
-        return SingleOrder(space, names, requested.order)
-    single = SingleOrder(space, names, min(ORDER, *spline_degrees(space).values()))
-    if method == "reml" and (wide := several_orders(space, names)) is not None:
-        with suppress(ValueError):
-            if (
-                solver_for(gram, wide, method, solver, resources).operations
-                <= resources.costs.max_exact_reml_flops
-            ):
-                return wide
-    return single
-
-
-def choice_for(
-    gram: Gram,
-    penalty: Penalty | str,
-    space: Space,
-    solver: str | None = None,
-    resources: Resources | None = None,
-) -> Choice:
-    """The solver of a fit with a penalty, or with one whose strengths a criterion chooses.
-
-    Parameters
-    ----------
-    gram : Gram
-    penalty : Penalty or {"reml", "gcv", "holders"}
-    space : Space
-    solver : str, optional
-    resources : Resources, optional
-        See `candidates`.
-    """
-    method, resources = criterion_of(penalty), resources or Resources.here()
-    if method is None and isinstance(penalty, Penalty):
-        return candidates(gram, penalty.gram(space), space.frame, solver, resources=resources)[0]
-    family = family_for(gram, penalty, space, solver, resources)
-    return solver_for(gram, family, method or "", solver, resources)
-
-
-def solver_for(gram: Gram, family: Family, method: str, solver: str | None, resources: Resources) -> Choice:
-    """The solver of a search: one that knows the inverse; for REML one that iterates, where that would take minutes."""
-    matrix, frame = family.unit.gram(family.space), family.space.frame
-    single = (
-        method == "reml" and int(distinct(gram)[1].max(initial=0)) == 0 and isinstance(family, SingleOrder)
-    )
-
-    def iterating(name: str | None) -> Choice | None:
-        """The first that does, if it is worth it or asked for, and there is one system only."""
-        with suppress(ValueError):
-            proposed = candidates(gram, matrix, frame, name, resources=resources) if single else []
-            held = resources.costs.searched_solvers
-            return next((replace(c, nbytes=held * c.nbytes) for c in proposed if not c.exact), None)
-        return None
-
-    iterative = iterating(solver)
-    try:
-        exact = candidates(gram, matrix, frame, solver, exact=True, resources=resources)[0]
-        if isinstance(family, SeveralOrders):  # Λ is factorised too
-            alone = family.unit.gram(family.alone)
-            own = candidates(alone, Gram(()), family.alone.frame, exact=True, resources=resources)[0]
-            nbytes, operations = exact.nbytes + own.nbytes, exact.operations + own.operations
-            exact = replace(exact, nbytes=nbytes, operations=operations)
-    except ValueError as error:
-        if iterative is None and solver is None:  # one solve would fit in memory, the search does not
-            iterative = iterating(ITERATIVE)
-        if iterative is None:
-            raise
-        refusal = error.cause if isinstance(error, TooLargeError) else ""
-        return replace(iterative, memory_refusal=refusal, searched=True)
-    costly = exact.operations > resources.costs.max_exact_reml_flops
-    return replace(exact if iterative is None or not costly else iterative, searched=True)
+def _observed(model: Model, method: str, parts: Sequence[Sums]) -> list[Sums]:
+    """The parts that "holders" predicts; raises where there is too little to choose by."""
+    observations, null = model.observations, model.family.null
+    if 0 < observations <= null:
+        raise ValueError(
+            f"penalty={method!r} needs more observations than the {null} functions that have no roughness, and "
+            f"there are {observations}; use fewer functions without a B-spline, or pass a number for a ridge "
+            "(penalty=1e-3)"
+        )
+    observed = [part for part in parts if part.has_weight] if method == "holders" else []
+    if method == "holders" and len(observed) < 2:
+        raise ValueError(
+            "penalty='holders' predicts each part from the others and needs two or more with observations, not "
+            f"{len(observed)}; pass holder=labels to make one part for each label, or penalty='reml'"
+        )
+    return observed
 
 
 @dataclass(frozen=True, eq=False)
@@ -446,6 +350,26 @@ class Problem:
         return {
             n: float(np.max(weights[own == 1])) for n, own in zip(family.names, family.shares, strict=True)
         }
+
+    def with_likelier_order(self) -> Model:
+        """The model with the order, 1 or 2, that fits best on a coarser space where that is quickly told."""
+        problem: Problem | None = self
+        while problem is not None and problem.operations > self.model.resources.costs.max_coarse_flops:
+            problem = problem.coarser(self.model.names)
+        scores: dict[int, float] = {}
+        for order in (1, 2):
+            if problem is None:
+                break
+            family = SingleOrder(problem.model.space, self.model.names, order)
+            trial = replace(problem, model=replace(problem.model, family=family, solver=None))
+            if not trial.estimated:
+                point = trial.search(trial.start()[0], COARSELY)[0].point
+                if isinstance(point, Reml):
+                    scores[order] = point.comparable(family.spectrum.log_null)
+        if not scores:
+            return self.model
+        best = min(scores, key=scores.__getitem__)
+        return replace(self.model, family=SingleOrder(self.model.space, self.model.names, best))
 
     def coarser(self, names: Collection[str]) -> Problem | None:
         """With every second breakpoint removed along some coordinates; None where none has one to spare."""

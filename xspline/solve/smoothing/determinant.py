@@ -89,6 +89,8 @@ class Spectrum:
         log|Λ|₊ − Σ log d.
     null : int
         M, the dimension of the null space of Λ.
+    log_null : float
+        log|NᵀN|.
     """
 
     axes: dict[int, AxisSpectrum]
@@ -96,6 +98,7 @@ class Spectrum:
     copies: int
     constant: float
     null: int
+    log_null: float
 
     def at(self, rho: Array) -> tuple[float, Array, Array]:
         """log|Λ|₊, its gradient [J] and its second derivatives [J, J] by ρ = log λ."""
@@ -115,9 +118,10 @@ def spectrum(space: Space, names: Sequence[str], order: int) -> Spectrum:
     grids = np.broadcast_arrays(*np.ix_(*(axis.values for axis in smoothed.values())))
     values = np.array([grid.ravel() for grid in grids])
     null = math.prod(axis.null for axis in axes)
-    constant = sum(space.size / len(a.values) * a.log_mass + null / a.null * a.log_null for a in axes)
+    log_null = float(sum(null / a.null * a.log_null for a in axes))
+    constant = float(sum(space.size / len(a.values) * a.log_mass for a in axes)) + log_null
     copies = space.size // values.shape[1]
-    return Spectrum(smoothed, values[:, values.any(axis=0)], copies, float(constant), null)
+    return Spectrum(smoothed, values[:, values.any(axis=0)], copies, constant, null, log_null)
 
 
 @functools.lru_cache(maxsize=64)  # needed again at each level, for each variable and holder

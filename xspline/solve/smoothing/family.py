@@ -10,26 +10,33 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array, tolerance
+from xspline.solve.errors import TooLargeError
 from xspline.solve.parallel import Resources
 from xspline.solve.penalty import (
     AUTOMATIC,
     Penalty,
     Roughness,
     Sobolev,
+    criterion_of,
     multi_indices,
     seminorm_term,
     spline_degrees,
 )
+from xspline.solve.select import ITERATIVE, Choice, candidates
 from xspline.solve.smoothing.determinant import Determinant, Known, Pinned, Spectrum, axis_spectrum, spectrum
+from xspline.solve.structure import distinct
 from xspline.spaces import Space
 from xspline.sums import Gram
 
+ORDER = 2  # of the derivatives that measure roughness, where there is one and the degree allows it
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
 WIDEST = 14.0  # in log m_j from a metric in which all coordinates count the same on the diagonal
@@ -277,3 +284,109 @@ def several_orders(
     if any(axis_spectrum(space, space.names.index(name), 1).null > 1 for name in names):
         return None
     return SeveralOrders(space, names, orders)
+
+
+# --- which family, and which solver searches it
+
+
+def family_for(
+    gram: Gram,
+    requested: str | Penalty,
+    space: Space,
+    solver: str | None = None,
+    resources: Resources | None = None,
+) -> Family:
+    """The family that a penalty is chosen from.
+
+    "reml" chooses among `Sobolev` penalties of the orders 1 and 2 where a solver that knows the inverse takes them in
+    some seconds and all degrees are 2 or more; else, as "gcv" and "holders", a `Roughness` of order 2.
+
+    Parameters
+    ----------
+    gram : Gram
+    requested : {"reml", "gcv", "holders"} or Penalty
+    space : Space
+    solver, resources
+        See `candidates`.
+    """
+    method, resources = criterion_of(requested) or "", resources or Resources.here()
+    names = smoothed(space, method)
+    if isinstance(requested, Sobolev):
+        requested.metric(space)  # has these derivatives
+        if (family := several_orders(space, names, tuple(requested.orders))) is None:
+            raise ValueError(
+                f"{requested!r}: at some knots the field falls apart, so that more than constants cost nothing; pass "
+                f"xs.Roughness({method!r})"
+            )
+        return family
+    if isinstance(requested, Roughness):
+        Roughness(dict.fromkeys(names, 1.0), requested.order).strengths(space)  # has these derivatives
+        return SingleOrder(space, names, requested.order)
+    single = SingleOrder(space, names, min(ORDER, *spline_degrees(space).values()))
+    if method == "reml" and (wide := several_orders(space, names)) is not None:
+        with suppress(ValueError):
+            if (
+                solver_for(gram, wide, method, solver, resources).operations
+                <= resources.costs.max_exact_reml_flops
+            ):
+                return wide
+    return single
+
+
+def choice_for(
+    gram: Gram,
+    penalty: Penalty | str,
+    space: Space,
+    solver: str | None = None,
+    resources: Resources | None = None,
+) -> Choice:
+    """The solver of a fit with a penalty, or with one whose strengths a criterion chooses.
+
+    Parameters
+    ----------
+    gram : Gram
+    penalty : Penalty or {"reml", "gcv", "holders"}
+    space : Space
+    solver : str, optional
+    resources : Resources, optional
+        See `candidates`.
+    """
+    method, resources = criterion_of(penalty), resources or Resources.here()
+    if method is None and isinstance(penalty, Penalty):
+        return candidates(gram, penalty.gram(space), space.frame, solver, resources=resources)[0]
+    family = family_for(gram, penalty, space, solver, resources)
+    return solver_for(gram, family, method or "", solver, resources)
+
+
+def solver_for(gram: Gram, family: Family, method: str, solver: str | None, resources: Resources) -> Choice:
+    """The solver of a search: one that knows the inverse; for REML one that iterates, where that would take minutes."""
+    matrix, frame = family.unit.gram(family.space), family.space.frame
+    single = (
+        method == "reml" and int(distinct(gram)[1].max(initial=0)) == 0 and isinstance(family, SingleOrder)
+    )
+
+    def iterating(name: str | None) -> Choice | None:
+        """The first that does, if it is worth it or asked for, and there is one system only."""
+        with suppress(ValueError):
+            proposed = candidates(gram, matrix, frame, name, resources=resources) if single else []
+            held = resources.costs.searched_solvers
+            return next((replace(c, nbytes=held * c.nbytes) for c in proposed if not c.exact), None)
+        return None
+
+    iterative = iterating(solver)
+    try:
+        exact = candidates(gram, matrix, frame, solver, exact=True, resources=resources)[0]
+        if isinstance(family, SeveralOrders):  # Λ is factorised too
+            alone = family.unit.gram(family.alone)
+            own = candidates(alone, Gram(()), family.alone.frame, exact=True, resources=resources)[0]
+            nbytes, operations = exact.nbytes + own.nbytes, exact.operations + own.operations
+            exact = replace(exact, nbytes=nbytes, operations=operations)
+    except ValueError as error:
+        if iterative is None and solver is None:  # one solve would fit in memory, the search does not
+            iterative = iterating(ITERATIVE)
+        if iterative is None:
+            raise
+        refusal = error.cause if isinstance(error, TooLargeError) else ""
+        return replace(iterative, memory_refusal=refusal, searched=True)
+    costly = exact.operations > resources.costs.max_exact_reml_flops
+    return replace(exact if iterative is None or not costly else iterative, searched=True)
