@@ -12,8 +12,10 @@ import xarray as xr
 import xspline as xs
 from tests import reference_reml as reference
 from xspline.labels import files
+from xspline.sums import Gram
 
 PRIOR = 10.0  # variance of log λ where REML says nothing
+SMOOTH = xs.Roughness("reml", order=2)
 INCLUDED = "assumes independent errors; includes what the choice of lambda leaves open"
 LEFT_OUT = "assumes independent errors; takes the chosen lambda as known"
 
@@ -47,11 +49,10 @@ def design(space: xs.Space, at: xr.Dataset) -> np.ndarray:
 
 
 def systems(field: xs.Field, data: xr.DataArray) -> list[reference.Rows]:
-    """Observations of each member, with penalty matrices of strength one."""
-    space, strengths = field.space, field.penalty.strengths(field.space)
-    one = dict.fromkeys(strengths, 1.0)
-    terms = [xs.Roughness({name: 1.0}) for name in one]
-    penalties = [term.gram(space).to_dense(space.frame) for term in terms]
+    """Observations of each member, with the matrices of the penalty's terms at their strengths."""
+    space = field.space
+    terms = [Gram((term,)) for term in field.penalty.gram(space).terms]
+    penalties = [term.to_dense(space.frame) for term in terms]
     phi = design(space, xr.Dataset({name: data[name].variable for name in space.names}))
     each = data.values.reshape(-1, len(phi))
     return [reference.Rows(phi, np.nan_to_num(y), np.isfinite(y) * 1.0, penalties) for y in each]
@@ -63,28 +64,35 @@ def differences(function: object, rho: np.ndarray, step: float) -> np.ndarray:
     return np.stack([(function(rho + s) - function(rho - s)) / (2 * step) for s in shifts], axis=-1)
 
 
-def covariance_of_strengths(rows: Sequence[reference.Rows], rho: np.ndarray) -> np.ndarray:
-    """The inverse of the Hessian of REML and of a normal prior."""
+def covariance_of_strengths(rows: Sequence[reference.Rows], by_parameter: np.ndarray) -> np.ndarray:
+    """The inverse of the Hessian of REML and of a normal prior, by the logarithms of the strengths, [T, T].
+
+    These are a matrix [T, J] times the parameters; all are zero where the strengths are those of the fit.
+    """
 
     def score(r: np.ndarray) -> float:
-        return reference.score(rows, r)
+        return reference.score(rows, by_parameter @ r)
 
-    hessian = differences(lambda r: differences(score, r, 1e-3), rho, 1e-3)
+    zero = np.zeros(by_parameter.shape[1])
+    hessian = differences(lambda r: differences(score, r, 1e-3), zero, 1e-3)
     values, vectors = np.linalg.eigh((hessian + hessian.T) / 2)
-    return (vectors / (np.maximum(values, 0.0) + 1 / PRIOR)) @ vectors.T
+    along = by_parameter @ vectors
+    return (along / (np.maximum(values, 0.0) + 1 / PRIOR)) @ along.T
 
 
-def variances(field: xs.Field, data: xr.DataArray, at: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
+def variances(
+    field: xs.Field, data: xr.DataArray, at: xr.Dataset, by_parameter: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Of the field with λ known, and what the choice of λ adds, [member, n]."""
     rows, phi = systems(field, data), design(field.space, at)
-    rho = np.log(list(field.penalty.strengths(field.space).values()))
-    spread, known, added = covariance_of_strengths(rows, rho), [], []
+    zero = np.zeros(len(by_parameter))
+    spread, known, added = covariance_of_strengths(rows, by_parameter), [], []
     for own in rows:
         gram = (own.phi * own.w[:, None]).T @ own.phi
-        inverse = np.linalg.inv(gram + reference.total(own, rho))
-        sigma = reference.fit(own, rho).sigma
+        inverse = np.linalg.inv(gram + reference.total(own, zero))
+        sigma = reference.fit(own, zero).sigma
         known.append(sigma**2 * np.einsum("ni,ij,nj->n", phi, inverse, phi))
-        shift = phi @ differences(lambda r, own=own: reference.fit(own, r).coefficients, rho, 1e-4)
+        shift = phi @ differences(lambda r, own=own: reference.fit(own, r).coefficients, zero, 1e-4)
         added.append(np.einsum("ni,ij,nj->n", shift, spread, shift))
     return np.array(known), np.array(added)
 
@@ -94,12 +102,26 @@ def targets(space: xs.Space) -> xr.Dataset:
     return xr.Dataset({name: ("p", rng.uniform(0.05, 0.95, 40)) for name in space.names})
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_errors_include_what_the_choice_leaves_open(case: str) -> None:
+# Terms (1, 0), (0, 1), (2, 0), (1, 1), (0, 2) by the strengths of both orders and the metric of the second coordinate.
+SEVERAL = np.array([[1, 0, 0], [1, 0, 1], [0, 1, 0], [0, 1, 1], [0, 1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("case", "penalty", "by_parameter"),
+    [
+        ("line", SMOOTH, np.eye(1)),
+        ("batch", SMOOTH, np.eye(1)),
+        ("plane", SMOOTH, np.eye(2)),
+        ("plane", xs.Sobolev(), SEVERAL),
+    ],
+)
+def test_errors_include_what_the_choice_leaves_open(
+    case: str, penalty: xs.Penalty, by_parameter: np.ndarray
+) -> None:
     data, bases = CASES[case]
-    field = data.spline.fit(bases)
+    field = data.spline.fit(bases, penalty=penalty)
     at = targets(field.space)
-    known, added = variances(field, data, at)
+    known, added = variances(field, data, at, by_parameter)
     errors = field.stderr(at).transpose(..., "p")
     np.testing.assert_allclose(errors.values.reshape(known.shape), np.sqrt(known + added), rtol=1e-5)
     assert float((added / known).max()) > 0.03  # it is something
@@ -111,7 +133,7 @@ def test_errors_include_what_the_choice_leaves_open(case: str) -> None:
 
 def test_derivatives_and_gradients_include_it_too() -> None:
     data, bases = CASES["plane"]
-    field = data.spline.fit(bases)
+    field = data.spline.fit(bases, penalty=SMOOTH)
     at = targets(field.space)
     slope, plain = (field.derivative_stderr(at, x=1, unconditional=u) for u in (True, False))
     assert float((slope - plain).min()) >= 0 and float((slope / plain).max()) > 1.01
@@ -156,7 +178,7 @@ def test_strengths_on_a_bound_add_nothing() -> None:
     values = np.sin(9 * x) + 0.3 * rng.standard_normal(300)
     data = xr.DataArray(values, {"x": ("o", x), "y": ("o", y)}, ("o",), "v")
     with pytest.warns(xs.FitWarning, match="lambda of 'y' is at its upper bound"):
-        field = data.spline.fit(x=9, y=7)
+        field = data.spline.fit(x=9, y=7, penalty=SMOOTH)
     covariance = np.array(field.fits["v"].choice["covariance"])
     assert covariance[0, 0] > 0
     np.testing.assert_array_equal(covariance[1], 0.0)

@@ -134,7 +134,7 @@ def test_reml_finds_a_wave_that_the_knots_just_hold(n: int, noise: float) -> Non
 
 
 def rough_with_gaps(seed: int) -> tuple[xr.DataArray, xr.DataArray]:
-    """Return a field that is rougher than splines of two derivatives expect, on 48 × 48 places, and where it is not seen.
+    """Return a field that is rougher than penalties of order 2 expect, on 48 × 48 places, and where it is not seen.
 
     The splines do not resolve it, so that neighbouring residuals are alike, for which GCV takes too little smoothing.
     """

@@ -111,7 +111,9 @@ def _gaps(fit: Fit) -> Iterator[Finding]:
             f"{error:.3g} times the spread of the data: lambda was raised until the expected error over the whole "
             "domain was least"
         )
-        advice = "penalty='reml' asks the data what field to expect there; mask='data' keeps predictions where there are data"
+        advice = (
+            "penalty='reml' learns from the data what to expect there; mask='data' predicts near data only"
+        )
         yield Finding("gaps", text, advice, warns=True)
 
 

@@ -25,6 +25,7 @@ from xspline.solve.smoothing.criteria import Gcv, Logarithm, Score
 from xspline.solve.smoothing.determinant import axis_spectrum
 from xspline.solve.smoothing.fit import SMALLEST, Model, PenalisedFit
 from xspline.spaces import Space
+from xspline.spaces.bspline import LocalSpline
 from xspline.sums import observed_cells
 
 NEGLIGIBLE = 1e-4  # share of the variance: residuals of a hundredth of the spread are too small to matter
@@ -180,9 +181,12 @@ def gap_error(model: Model, point: Logarithm) -> GapError:
     """Of a fit to all the data of a model at the strengths of a score, which of holders is an error already."""
     fit = point.fit if isinstance(point, Gcv) else PenalisedFit(model, point.rho)
     space, sums, included = model.space, model.sums, point.included
-    inside = [slice(1, None, 2) if f.local else slice(None) for f in space.features]
+    inside = [slice(1, None, 2) if isinstance(f, LocalSpline) else slice(None) for f in space.features]
     gap = ~observed_cells(sums.gram, space)[tuple(inside)]
-    widths = [np.diff(f.edges) / np.ptp(f.edges) if f.local else np.ones(1) for f in space.features]
+    widths = [
+        np.diff(f.edges) / np.ptp(f.edges) if isinstance(f, LocalSpline) else np.ones(1)
+        for f in space.features
+    ]
     width = functools.reduce(np.multiply.outer, widths)
     axes = tuple(range(width.ndim))
     gap = np.where(gap, width.reshape(width.shape + (1,) * (gap.ndim - width.ndim)), 0.0)
@@ -216,7 +220,7 @@ def cell_variances(pairs: Array, space: Space) -> Array:
     count = len(space.shape)
     for axis, f in enumerate(space.features):
         z = np.moveaxis(pairs, (axis, count), (0, 1))
-        if f.local:
+        if isinstance(f, LocalSpline):
             cell, place = f.locate((f.edges[1:] + f.edges[:-1]) / 2)
             functions, offsets = f.pair_index()
             products = f.pair_features(cell, place)
