@@ -214,3 +214,15 @@ def test_unconditional_is_true_or_false() -> None:
     data, bases = CASES["line"]
     with pytest.raises(TypeError, match="unconditional='no' is True or False"):
         data.spline.fit(bases).stderr(x=0.5, unconditional="no")
+
+
+@pytest.mark.slow
+def test_iterations_know_it_too() -> None:
+    """Where REML is estimated from probes, its Hessian and derivatives of c come from iterations."""
+    data, bases = CASES["plane"]
+    at = targets(data.spline.space(bases))
+    exact, drawn = (data.spline.fit(bases, penalty=SMOOTH, solver=s) for s in ("banded", "iterative"))
+    assert drawn.fits["v"].choice["error"]
+    share = [f.stderr(at, draws=400) / f.stderr(at, unconditional=False, draws=400) for f in (exact, drawn)]
+    np.testing.assert_allclose(share[1], share[0], rtol=0.05)
+    assert drawn.stderr(at, draws=400).attrs["comment"] == INCLUDED

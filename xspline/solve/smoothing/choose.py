@@ -266,7 +266,7 @@ class Problem:
         """The minimum, or strengths that determine gaps in the data too; `Smoothing.gap_error`; factorisations."""
         if not isinstance(minimum.point, Logarithm):
             return minimum, 0.0, 0
-        with on_cores(self.model.resources.cores), Progress(self.model.names) as progress:
+        with on_cores(self.model.resources.cores), Progress(self.model.family.parameters) as progress:
             score = _Scores(self, progress)
             likely, upper = (lambda: self._likely(score)), self.bounds.upper
             point, gaps = raised_for_gaps(self.model, minimum.point, score, likely, upper)
