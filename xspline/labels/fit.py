@@ -221,6 +221,9 @@ class Fit:
             attrs["smoothing"] = f"{counted}{given_up}{''.join(ends)}{''.join(errors)}"
             named = {"long_name": f"{choice['method']} score"}
             rows["score"] = xr.DataArray(choice["score"], attrs=named)
+            if np.isfinite(choice.get("comparable", np.nan)):
+                named = {"long_name": "reml score that compares penalties of different orders, in any units"}
+                rows["comparable_score"] = xr.DataArray(choice["comparable"], attrs=named)
         return xr.Dataset(rows, coords=variable.batch.coords, attrs=attrs)
 
 
@@ -278,6 +281,7 @@ def solve_variables(
             choice: dict[str, Any] = {
                 "method": smoothing.method,
                 "score": float(smoothing.score),
+                "comparable": float(smoothing.comparable),
                 "factorisations": int(smoothing.factorisations),
                 "at_bounds": dict(smoothing.at_bounds),
                 "converged": bool(smoothing.converged),

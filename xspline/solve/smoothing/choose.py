@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -55,6 +56,8 @@ class Smoothing:
     method : str
     score : float
         The score at the choice; of "reml" its negative logarithm, in which a difference of 1 counts.
+    comparable : float
+        Of "reml" the score as it compares penalties of different orders, see `Reml.comparable`; else NaN.
     gradient : dict of str to float
         Its derivatives by the logarithms of what was chosen, see `Family`.
     at_bounds : dict of str to str
@@ -79,6 +82,7 @@ class Smoothing:
     penalty: Penalty
     method: str
     score: float
+    comparable: float
     gradient: dict[str, float]
     at_bounds: dict[str, str]
     factorisations: int
@@ -169,6 +173,7 @@ def choose(
         penalty=family.penalty(rho),
         method=method,
         score=value,
+        comparable=point.comparable if isinstance(point, Reml) and point.value is not None else math.nan,
         gradient=dict(zip(family.parameters, gradient.tolist(), strict=True)),
         at_bounds=family.stopped(bound),
         factorisations=factorisations + explored + more + raised + (method == "holders"),
@@ -365,7 +370,7 @@ class Problem:
             if not trial.estimated:
                 point = trial.search(trial.start()[0], COARSELY)[0].point
                 if isinstance(point, Reml):
-                    scores[order] = point.comparable(family.spectrum.log_null)
+                    scores[order] = point.comparable
         if not scores:
             return self.model
         best = min(scores, key=scores.__getitem__)

@@ -132,18 +132,14 @@ class Reml(OfFit):
         profile = degrees * (1 + np.log(2 * np.pi * self._deviance / degrees))
         return float(self.total(profile + fit.factorisation.logdet() - self.determinant.value)) / 2
 
-    def comparable(self, log_null: float) -> float:
+    @cached_property
+    def comparable(self) -> float:
         """V as it compares penalties with null spaces of their own, whatever the units of the data.
 
         A function without roughness has no prior, so that V counts it for nothing and depends on units: here its
         coefficient, of unit mass, has the variance of the data for a prior.
-
-        Parameters
-        ----------
-        log_null : float
-            log|NᵀN| of the functions without roughness.
         """
-        sums, null = self.model.sums, self.model.family.null
+        sums, null, log_null = self.model.sums, self.model.family.null, self.model.family.log_null
         variance = sums.power / np.where(sums.weight > 0, sums.weight, 1.0)
         prior = null * np.log(2 * np.pi * np.maximum(variance, SMALLEST)) + log_null
         return float((self.value or 0.0) + self.total(np.broadcast_to(prior, self.included.shape)) / 2)

@@ -70,12 +70,15 @@ class Family(ABC):
         Of each term the order of its derivative along each smoothed coordinate.
     null : int
         M, the dimension of the null space of Λ.
+    log_null : float
+        log|NᵀN| of functions N, [P, M], that span it and are orthonormal over the domain.
     """
 
     parameters: tuple[str, ...]
     design: Array
     alphas: tuple[tuple[int, ...], ...]
     null: int
+    log_null: float
 
     def __init__(self, space: Space, names: Sequence[str]) -> None:
         self.space, self.names = space, tuple(names)
@@ -179,6 +182,10 @@ class SingleOrder(Family):
     def null(self) -> int:  # type: ignore[override]
         return self.spectrum.null
 
+    @property
+    def log_null(self) -> float:  # type: ignore[override]
+        return self.spectrum.log_null
+
     def penalty(self, rho: Array) -> Roughness:
         strengths = (float(x) for x in np.exp(rho))
         return Roughness(dict(zip(self.names, strengths, strict=True)), self.order)
@@ -206,7 +213,11 @@ class SeveralOrders(Family):
         self.design = np.array(
             [[*own, *alpha[1:]] for own, alpha in zip(strengths, self.alphas, strict=True)]
         )
-        self.null = space.size // math.prod(space.shape[space.names.index(name)] for name in names)
+        smooth = [j for j, name in enumerate(space.names) if name in names]
+        self.null = space.size // math.prod(space.shape[j] for j in smooth)
+        self.log_null = self.null * sum(math.log(np.sum(space.frame.constant[j] ** 2)) for j in smooth)
+        for j in set(range(len(space.names))).difference(smooth):
+            self.log_null += self.null / space.shape[j] * axis_spectrum(space, j, 0).log_null
 
     def on(self, space: Space) -> SeveralOrders:
         return SeveralOrders(space, self.names, self.orders)
