@@ -143,6 +143,32 @@ def solve(
 
 
 @single_threaded_blas()
+def strength_derivatives(sums: Sums, space: Space, penalty: Penalty, solution: Solution) -> Array:
+    """Derivatives of the coefficients by the logarithms of the strengths: ∂c/∂log λ_t = −(G + Λ)⁻¹ λ_tS_t c.
+
+    Parameters
+    ----------
+    sums : Sums
+    space : Space
+    penalty : Penalty
+        Λ = Σ_t λ_tS_t, a strength for each term of its Gram; none of them has a share in the constant.
+    solution : Solution
+        Of these sums and this penalty.
+
+    Returns
+    -------
+    ndarray, [K.., T, b..]; NaN for members that are not determined.
+    """
+    frame, count = space.frame, len(space.shape)
+    e = functools.reduce(np.multiply.outer, space.constant())
+    # Without the constant, of which λS would leave the rounding errors.
+    centred = solution.coefficients - e.reshape(e.shape + (1,) * sums.reference.ndim) * sums.reference
+    known = np.where(solution.determined, centred, 0.0)
+    images = [Gram((term,)).matvec(known, frame) for term in penalty.gram(space).terms]
+    return -solution.factorisation.solve(np.stack(images, axis=count))
+
+
+@single_threaded_blas()
 def condition(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
     """How far from evenly the data determine the field: of all directions, the most Σw vᵀMv / vᵀ(G + Λ)v, [b..].
 
@@ -167,6 +193,31 @@ def condition(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
         image = mass.matvec(x, frame)
         size = np.sqrt(np.sum(x * image, axis=axes))
     return np.asarray(size * sums.weight)
+
+
+@single_threaded_blas()
+def condition_bound(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
+    """What `condition` is at most where there is no penalty, [b..], without a solve.
+
+    With S² the diagonal of G and C = S⁻¹GS⁻¹ it is Σw λ_max(S⁻¹MS⁻¹) / λ_min(C), at most Σw Σ_i M_ii / G_ii over the
+    smallest of P eigenvalues whose sum is P: e λ_min(C) ≥ |C|. Of use where coefficients are few, as in a trend.
+
+    Parameters
+    ----------
+    sums : Sums
+    space : Space
+    factorisation : Factorisation
+        Of their G, by a solver that knows the inverse.
+    """
+    frame, axes = space.frame, tuple(range(len(space.shape)))
+    mass = Gram((tuple(integral(space, j, 0) for j in axes),)).diagonal(frame)
+    diagonal = sums.gram.diagonal(frame)
+    # Members without observations are not determined: their log-determinant is NaN.
+    scale = np.where(diagonal > 0, diagonal, 1.0)
+    shares = np.sum(mass.reshape(mass.shape + (1,) * sums.weight.ndim) / scale, axis=axes)
+    logdet = factorisation.logdet() - np.sum(np.log(scale), axis=axes)
+    with np.errstate(over="ignore"):
+        return np.asarray(sums.weight * shares * np.exp(1.0 - logdet))
 
 
 def _solved(
