@@ -121,6 +121,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "device",
         "extrapolate",
         "mask",
+        "unconditional",
         "coords",
     ]
     assert parameters(xs.Field.derivative_stderr) == [
@@ -134,6 +135,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "device",
         "extrapolate",
         "mask",
+        "unconditional",
         "orders_kwargs",
     ]
     assert parameters(xs.Field.sample) == ["self", "n", "seed"]
