@@ -39,6 +39,7 @@ ROUGHLY = 0.1  # the step in log λ that ends a search of a coarser problem
 COARSELY = 3 * ROUGHLY  # the same where that step is taken without another look
 CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what remains is of the order of its square
 ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
+RAISED = np.log(1e-4)  # of its usual start: what a coarser problem found at its lower bound
 APART = 1.0  # in log λ: a start this near to a minimum leads there
 MAX_FACTORISATIONS = 81  # for a look at the score on a lattice within the bounds,
 MAX_SIDE, MIN_SIDE = 24, 3  # which has so many places along one λ
@@ -341,11 +342,13 @@ class Problem:
         most = costs.max_coarse_flops if self.estimated else costs.coarse_share * self.operations
         while any(halvings.values()) and not (searched and problem.operations > most):
             rho, searched = problem.search(rho, COARSELY, unseen=True)[0].rho, True
-            smoothness = problem.smoothness(rho)
+            smoothness, low = problem.smoothness(rho), rho <= problem.bounds.lower
             halvings[min((n for n in names if halvings[n]), key=lambda n: smoothness[n])] -= 1
             problem = self
             for time in range(max(halvings.values())):
                 problem = problem.coarser([n for n, times in halvings.items() if times > time]) or problem
+            # What coarse knots do not tell apart finer ones may; from a bound a search is slow to come back.
+            rho = np.where(low, problem.bounds.start + RAISED, rho)
         return rho, factorisations
 
     def smoothness(self, rho: Array) -> dict[str, float]:
