@@ -138,7 +138,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "unconditional",
         "orders_kwargs",
     ]
-    assert parameters(xs.Field.sample) == ["self", "n", "seed"]
+    assert parameters(xs.Field.sample) == ["self", "n", "seed", "unconditional"]
     assert parameters(xs.Field.cross_validate) == ["self"]
 
 
