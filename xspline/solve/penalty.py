@@ -234,6 +234,13 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
     )
 
 
+def penalises_roughness(value: Any) -> bool:
+    """Whether what a user passes as penalty will be more than a ridge or nothing."""
+    if isinstance(value, Penalty):
+        return not all(isinstance(part, Ridge) for part in value.parts)
+    return not isinstance(value, Real)
+
+
 def penalty_code(penalty: Penalty | str) -> str:
     """A penalty, or the name of a criterion, as Python with ``import xspline as xs``."""
     return repr(penalty) if isinstance(penalty, str) else " + ".join(f"xs.{part!r}" for part in penalty.parts)

@@ -248,8 +248,15 @@ def choice_for(
             raise
         refusal = error.cause if isinstance(error, TooLargeError) else ""
         return replace(iterative, memory_refusal=refusal, searched=True)
-    costly = exact.operations > resources.costs.max_exact_reml_flops
-    return replace(exact if iterative is None or not costly else iterative, searched=True)
+    exact = replace(exact, searched=True)
+    if exact.operations <= resources.costs.max_exact_reml_flops:
+        return exact
+    if iterative is None and solver is None:
+        # One solve is faster by a factorisation; a search may be faster by iterations.
+        other = iterating(ITERATIVE)
+        choices = [exact] if other is None else [exact, replace(other, searched=True)]
+        return min(choices, key=lambda c: c.seconds(frame, 1, resources.costs))
+    return exact if iterative is None else replace(iterative, searched=True)
 
 
 class Bounds(NamedTuple):
