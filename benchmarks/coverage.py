@@ -24,7 +24,7 @@ from xspline.spaces import Axis
 NORMAL = float(stats.norm.ppf(0.975))
 TRUTHS = 20  # functions, each with its share of the replicates
 NOISE = 0.4  # standard deviation; that of the truths is about 1
-FIELD, SLOPES, JACKKNIFE = (0.93, 0.97), (0.92, 0.98), (0.90, 0.97)
+FIELD, SLOPES, JACKKNIFE = (0.93, 0.97), (0.92, 0.99), (0.90, 0.97)
 PERSISTENCE, YEARS = 0.7, 12
 Rng = np.random.Generator
 Covered = dict[str, list[float]]

@@ -287,7 +287,9 @@ def choice(size: int, seeds: list[int], *, exact: bool) -> None:
     for probes in [*seeds, *(["exact"] if exact else [])]:
         krylov.SEED = probes if isinstance(probes, int) else seed
         before, cpu, start = measure.reset_peak(), time.process_time(), time.perf_counter()
-        chosen = choose(case.sums, case.space, "reml", solver="banded" if probes == "exact" else named)
+        chosen = choose(
+            case.sums, case.space, xs.Roughness("reml"), solver="banded" if probes == "exact" else named
+        )
         wall, cpu, memory = time.perf_counter() - start, time.process_time() - cpu, measure.peak() - before
         logs = np.log([chosen.penalty.strengths(case.space)[name] for name in NAMES])
         found.append(logs)

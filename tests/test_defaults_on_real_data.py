@@ -18,7 +18,7 @@ def check(field: xs.Field, data: xr.DataArray, r2: float) -> None:
     """What every field that nobody described has: a penalty that was chosen, and a line of code that asks for it."""
     summary = field.summary()
     print(f"{data.name}: {field.code()}\n{summary.attrs['smoothing']}")
-    assert field.request.penalty == "reml" and np.isfinite(summary["lambda"]).all() and float(summary.r2) > r2
+    assert field.request.penalty == "reml" and np.isfinite(summary["tau"]).all() and float(summary.r2) > r2
     again = eval(f"data.spline.space({field.code()[4:].split(', penalty=')[0]})", {"data": data, "xs": xs})
     assert again == field.space
     assert all(basis.code("xs.").split("(")[0] in repr(field) for _, basis in field.space.axes.values())
@@ -31,7 +31,7 @@ def test_a_global_product_with_and_without_dask(data_dir: Path) -> None:
     assert field.space.shape == (47, 90, 7)
     check(field, xr.open_dataset(path).sst, 0.997)
     chunked = xr.open_dataset(path, chunks={}).sst.spline.fit()
-    np.testing.assert_allclose(chunked.summary()["lambda"], field.summary()["lambda"], rtol=1e-8)
+    np.testing.assert_allclose(chunked.summary()["tau"], field.summary()["tau"], rtol=1e-8)
 
 
 def test_reports_of_moorings(data_dir: Path) -> None:

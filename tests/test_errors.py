@@ -131,7 +131,7 @@ def test_criteria_for_smoothing_that_do_not_apply(product: xr.DataArray) -> None
         product.spline.fit(BASES, penalty="holders")
     few = product.isel(time=[0], lat=[8], lon=[8, 9, 10, 11])
     with pytest.raises(ValueError, match=r"needs more observations than the 4 functions .* there are 3"):
-        few.spline.fit(lat=xs.BSpline(5, domain=(-20, 20)), lon=6, penalty="reml")
+        few.spline.fit(lat=xs.BSpline(5, domain=(-20, 20)), lon=6, penalty=xs.Roughness("reml"))
 
 
 def test_a_lazy_field_says_compute_first(product: xr.DataArray) -> None:

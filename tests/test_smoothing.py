@@ -23,10 +23,11 @@ def pooled(product: xr.DataArray) -> xs.Field:
 
 
 def test_reml_is_the_default_and_says_so(pooled: xs.Field) -> None:
-    assert pooled.request.penalty == "reml" and isinstance(pooled.penalty, xs.Roughness)
+    assert pooled.request.penalty == "reml" and isinstance(pooled.penalty, xs.Sobolev)
     summary = pooled.summary()
-    assert list(summary["lambda"].penalised.values) == ["lat", "lon"]
-    np.testing.assert_array_equal(summary["lambda"], list(pooled.penalty.strength.values()))
+    assert list(summary.metric.penalised.values) == ["lat", "lon"]
+    np.testing.assert_array_equal(summary.metric, list(pooled.penalty.metric(pooled.space).values()))
+    np.testing.assert_array_equal(summary.tau.sel(order=[1, 2]), list(pooled.penalty.orders.values()))
     assert np.isfinite(summary.score) and summary.attrs["smoothing"].startswith("reml, ")
     assert float(summary.edf) < float(summary.coefficients) and 0.25 < float(summary.sigma) < 0.35
     assert "(by 'reml')" in repr(pooled)
@@ -46,7 +47,7 @@ def test_merged_parts_choose_what_pooled_data_choose(product: xr.DataArray, crit
         product.isel(lon=cut).spline.statistics(whole.space, holder=str(i)) for i, cut in enumerate(cuts)
     ]
     merged = xs.merge(parts).solve(criterion)
-    for name in ("lambda", "edf", "sigma", "score"):
+    for name in ("tau" if criterion == "reml" else "lambda", "edf", "sigma", "score"):
         np.testing.assert_allclose(merged.summary()[name], whole.summary()[name], rtol=1e-10)
     grid = product.isel(time=slice(0, 2))
     np.testing.assert_allclose(merged.stderr(grid), whole.stderr(grid), rtol=1e-10)
@@ -55,13 +56,13 @@ def test_merged_parts_choose_what_pooled_data_choose(product: xr.DataArray, crit
 
 def test_chunks_and_holders_do_not_matter(product: xr.DataArray, pooled: xs.Field) -> None:
     chunked = product.chunk(time=10, lat=6).spline.fit(BASES, holder="time.year")
-    for name in ("lambda", "edf", "score"):
+    for name in ("tau", "metric", "edf", "score"):
         np.testing.assert_allclose(chunked.summary()[name], pooled.summary()[name], rtol=1e-10)
     lazy = product.chunk(time=10).spline.fit(BASES, compute=False)
     assert lazy.is_lazy and lazy.penalty == "reml" and "reml" in repr(lazy)
     np.testing.assert_allclose(lazy.predict().compute(), pooled.predict(), rtol=1e-9)
     computed = lazy.compute()
-    np.testing.assert_allclose(computed.summary()["lambda"], pooled.summary()["lambda"], rtol=1e-10)
+    np.testing.assert_allclose(computed.summary().tau, pooled.summary().tau, rtol=1e-10)
 
 
 def test_holders_choose_by_predicting_each_other(product: xr.DataArray) -> None:
@@ -78,13 +79,14 @@ def test_holders_choose_by_predicting_each_other(product: xr.DataArray) -> None:
 
 def test_every_variable_has_its_own_smoothing(product: xr.DataArray) -> None:
     noisy = product + np.random.default_rng(0).normal(0, 3.0, product.shape)
+    data = xr.Dataset({"sst": product, "noisy": noisy.assign_attrs(product.attrs)})
     with pytest.warns(xs.FitWarning, match="noisy: lambda of 'lon' is at its upper bound"):
-        both = xr.Dataset({"sst": product, "noisy": noisy.assign_attrs(product.attrs)}).spline.fit(BASES)
+        both = data.spline.fit(BASES, penalty=xs.Roughness())
     assert set(both.penalty) == {"sst", "noisy"} and both["noisy"].penalty == both.penalty["noisy"]
     assert both.penalty["noisy"].strength["lat"] > 3 * both.penalty["sst"].strength["lat"]
     table = both.summary()["lambda"]
     assert table.dims == ("variable", "penalised")
-    alone = product.spline.fit(BASES)
+    alone = product.spline.fit(BASES, penalty=xs.Roughness())
     np.testing.assert_allclose(table.sel(variable="sst"), alone.summary()["lambda"], rtol=1e-10)
 
 
@@ -98,7 +100,7 @@ def test_fields_in_files_remember_their_choice(pooled: xs.Field, tmp_path: objec
 
 def test_fit_without_arguments(product: xr.DataArray) -> None:
     field = product.spline.fit()
-    assert field.space.names == ("lat", "lon", "time") and isinstance(field.penalty, xs.Roughness)
+    assert field.space.names == ("lat", "lon", "time") and isinstance(field.penalty, xs.Sobolev)
     residual = product - field.predict()
     assert float(residual.std()) < 0.32
     np.testing.assert_allclose(
@@ -110,4 +112,4 @@ def test_weight_on_one_cell_is_an_error(product: xr.DataArray) -> None:
     weights = xr.zeros_like(product, dtype=float)
     weights[:, 8, 8] = 1.0
     with pytest.raises(xs.SingularSystemError, match="lie in too few places to determine them"):
-        product.spline.fit(BASES, weights=weights)
+        product.spline.fit(BASES, weights=weights, penalty=xs.Roughness())

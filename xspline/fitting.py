@@ -68,8 +68,11 @@ def fit(
         converted, or refused where they measure something else; where one of both has no units, numbers are taken as
         they are.
     penalty
-        A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness`` or a sum of them; 0 means none. "reml", "gcv" and
-        "holders" choose the strengths of a ``Roughness`` by that criterion; None is "reml" where there are B-splines.
+        A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness``, ``Sobolev`` or a sum of them; 0 means none. None
+        is "reml" where there are B-splines: restricted likelihood chooses how rough the field is, as a ``Sobolev`` of
+        the orders 1 and 2, and how much each coordinate counts; where the likelihood could only be estimated, as a
+        ``Roughness`` of one of these orders. "gcv" and "holders" choose the strengths of a ``Roughness(order=2)``.
+        ``Roughness("reml", order=1)`` or ``Sobolev((1, 2, 3), criterion="gcv")`` ask for one kind by one criterion.
     weights : DataArray
         Relative precisions (1/se²) over some of the dimensions, with equal labels; zero leaves an observation out.
     holder

@@ -90,10 +90,10 @@ def test_a_check_needs_a_solved_field() -> None:
 
 
 def test_strengths_have_three_digits(field: xs.Field) -> None:
-    numbers = re.findall(r"Roughness\(\{'x': ([\d.e+-]+)\}", repr(field))
+    numbers = re.findall(r"Sobolev\(\{1: ([\d.e+-]+), 2: ", repr(field))
     assert len(numbers) == 2  # the penalty and the line of code
     assert all(float(n) == float(f"{float(n):.3g}") and len(n) < 9 for n in numbers)
-    exact = field.penalty.strength["x"]
+    exact = field.penalty.orders[1]
     assert repr(exact) in field.code() and float(numbers[0]) == pytest.approx(exact, rel=5e-3)
     summed = data().spline.fit(x=20, penalty=xs.Ridge(1 / 3) + xs.Roughness(2 / 3))
     assert "Ridge(0.333) + Roughness(0.667, order=2)" in repr(summed)

@@ -45,7 +45,7 @@ def test_a_strength_at_its_upper_bound() -> None:
     with pytest.warns(
         xs.FitWarning, match=r"u: lambda of 'y' is at its upper bound.*fit y=xs\.Polynomial\(1\)"
     ):
-        field = data.spline.fit(x=8, y=5)
+        field = data.spline.fit(x=8, y=5, penalty=xs.Roughness())
     assert "lambda of 'y' is at its upper bound" in repr(field)
     data.spline.fit(x=8, y=xs.Polynomial(1))  # as advised: without a warning
 

@@ -238,7 +238,8 @@ def test_the_smoothing_is_that_of_the_host(method: str, kinds: Any, batch: Any, 
     case, gram = case_with_gaps(kinds, batch)
     sums = case.sums(gram)
     ours, host = (
-        choose(sums, case.space, method, solver="dense", resources=near(gpu)) for gpu in (device, None)
+        choose(sums, case.space, Roughness(method), solver="dense", resources=near(gpu))
+        for gpu in (device, None)
     )
     strengths, expected = (list(choice.penalty.strengths(case.space).values()) for choice in (ours, host))
     np.testing.assert_allclose(strengths, expected, rtol=1e-6)
@@ -249,7 +250,9 @@ def test_the_smoothing_is_that_of_the_host(method: str, kinds: Any, batch: Any, 
 def test_smoothing_by_iterations_runs_there_too(device: Device) -> None:
     case, gram = case_with_gaps(("cubic", "circle", "linear"))
     ours, host = (
-        choose(case.sums(gram), case.space, "reml", solver="iterative", resources=near(gpu))
+        choose(
+            case.sums(gram), case.space, Roughness("reml", order=1), solver="iterative", resources=near(gpu)
+        )
         for gpu in (device, None)
     )
     assert ours.factorisation.system.gpu is device

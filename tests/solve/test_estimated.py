@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from tests.solve.cases import Case, on, product
-from xspline.solve import Smoothing, choice_for, choose, krylov
+from xspline.solve import Roughness, Smoothing, choice_for, choose, krylov
 from xspline.solve.smoothing import choose as smoothing
 from xspline.solve.smoothing.criteria import Reml
+from xspline.solve.smoothing.family import SingleOrder
 from xspline.solve.smoothing.fit import Model, centred
 from xspline.solve.smoothing.probes import Estimated
 from xspline.spaces import Axis, BSpline, Polynomial, Space
@@ -46,8 +47,8 @@ def logs(choice: Smoothing, space: Space) -> np.ndarray:
 @pytest.mark.parametrize(("gaps", "solver"), [(True, "iterative"), (False, "spectral")])
 def test_estimated_choice_is_the_exact_one_within_its_error(gaps: bool, solver: str) -> None:
     space, sums = waves(cube(11, 12, 10), gaps=gaps)
-    exact = choose(sums, space, "reml", solver="banded")
-    ours = choose(sums, space, "reml", solver=solver)
+    exact = choose(sums, space, Roughness("reml"), solver="banded")
+    ours = choose(sums, space, Roughness("reml"), solver=solver)
     assert ours.converged and ours.factorisation.choice.name == solver
     error = np.array([ours.error[name] for name in space.names])
     assert (error > 0).all() and (error < (0.05 if gaps else 0.005)).all()
@@ -61,20 +62,20 @@ def test_other_probes_choose_nearly_the_same(monkeypatch: pytest.MonkeyPatch) ->
     choices = []
     for seed in (1, 2, 3, 4):
         monkeypatch.setattr(krylov, "SEED", seed)
-        choices.append(choose(sums, space, "reml", solver="iterative"))
+        choices.append(choose(sums, space, Roughness("reml"), solver="iterative"))
     spread = np.std([logs(choice, space) for choice in choices], axis=0, ddof=1)
     error = np.mean([list(choice.error.values()) for choice in choices], axis=0)
     assert (spread < 3 * error).all() and (spread > 0).all()
-    again = choose(sums, space, "reml", solver="iterative")
+    again = choose(sums, space, Roughness("reml"), solver="iterative")
     assert again.penalty == choices[-1].penalty  # the same probes, the same bits
 
 
 def test_gradient_and_hessian_are_those_of_reml() -> None:
     space, sums = waves(cube(8, 9, 10))
-    model = Model(space, centred(sums, space), space.names, 2)
+    model = Model(space, centred(sums, space), SingleOrder(space, space.names, 2))
     rho = np.array([-3.0, -4.0, -5.0])
     ours, exact = (
-        Estimated(Model(space, centred(sums, space), space.names, 2, "iterative"), rho),
+        Estimated(Model(space, centred(sums, space), SingleOrder(space, space.names, 2), "iterative"), rho),
         Reml(model, rho),
     )
     error = np.sqrt(np.diag(ours.scatter))
@@ -93,10 +94,10 @@ def test_a_strength_that_makes_no_difference_has_the_score_of_the_exact_choice()
     w = (rng.random(y.shape) < 0.9).astype(float)
     case = Case(space, xs, y, w)
     sums = case.sums(case.general())
-    exact, ours = (choose(sums, space, "reml", solver=s) for s in ("banded", "iterative"))
+    exact, ours = (choose(sums, space, Roughness("reml"), solver=s) for s in ("banded", "iterative"))
     assert exact.at_bounds == {"a": "upper"} and ours.converged and ours.factorisations < 12
     assert ours.at_bounds == {"a": "upper"} or ours.error["a"] > 0.5
-    model = Model(space, centred(sums, space), space.names, 2)
+    model = Model(space, centred(sums, space), SingleOrder(space, space.names, 2))
     assert abs(Reml(model, logs(ours, space)).value - exact.score) < 0.2
 
 
@@ -108,8 +109,8 @@ def test_iterations_choose_where_factorisations_take_long() -> None:
         max_exact_reml_flops=1e6,
         max_coarse_flops=1e7,
     )
-    ours = choose(sums, space, "reml", resources=costly)
-    exact = choose(sums, space, "reml", solver="banded")
+    ours = choose(sums, space, Roughness("reml"), resources=costly)
+    exact = choose(sums, space, Roughness("reml"), solver="banded")
     assert ours.factorisation.choice.name == "iterative" and ours.error
     assert "would take longer than iterations" in ours.factorisation.choice.reason
     assert np.abs(logs(ours, space) - logs(exact, space)).max() < 0.1
@@ -134,7 +135,7 @@ def test_gcv_and_several_systems_are_not_estimated() -> None:
         np.zeros(2),
     )
     with pytest.raises(ValueError, match="solver='iterative' does not know the inverse"):
-        choose(doubled, space, "reml", solver="iterative")
+        choose(doubled, space, Roughness("reml"), solver="iterative")
 
 
 def test_a_coordinate_without_a_spline_is_not_smoothed() -> None:
@@ -144,7 +145,7 @@ def test_a_coordinate_without_a_spline_is_not_smoothed() -> None:
         "c": Polynomial(1, domain=(0, 1)),
     }
     space, sums = waves(Space(bases, axes={name: Axis() for name in bases}))
-    ours, exact = (choose(sums, space, "reml", solver=s) for s in ("iterative", "banded"))
+    ours, exact = (choose(sums, space, Roughness("reml"), solver=s) for s in ("iterative", "banded"))
     assert set(ours.error) == {"a", "b"}
     assert (
         np.abs(logs(ours, space) - logs(exact, space)) < 4 * np.array(list(ours.error.values())) + 0.01

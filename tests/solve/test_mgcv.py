@@ -11,7 +11,7 @@ import pytest
 from benchmarks.mgcv.cases import Case, cases
 from benchmarks.mgcv.gam import FIXTURES
 from tests import reference_reml
-from xspline.solve import solve
+from xspline.solve import Roughness, solve
 from xspline.solve.smoothing.choose import choose
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -60,7 +60,7 @@ def test_choice_equals_mgcv(fixture: dict[str, Any], method: str) -> None:
     """log λ to 1e-3, edf and sigma to 1e-4."""
     case, figures = Case.from_dict(fixture), fixture[method]
     sums = case.data.y.spline.statistics(case.space, weights=case.data.w).total("y")
-    chosen = choose(sums, case.space, method)
+    chosen = choose(sums, case.space, Roughness(method))
     strengths = chosen.penalty.strengths(case.space)
     solution = solve(sums, case.space, chosen.penalty, factorisation=chosen.factorisation)
     edf = float(solution.factorisation.edf())

@@ -71,7 +71,7 @@ def test_a_choice_of_smoothing_has_the_same_bits_on_more_threads_of_blas() -> No
     sums, choices = sums_of("banded", 0), []
     for threads in (1, 4):
         with threadpool_limits(threads):
-            choices.append(choose(sums, SPACE, "reml"))
+            choices.append(choose(sums, SPACE, Roughness("reml")))
     ours, theirs = choices
     assert ours.penalty == theirs.penalty and ours.score == theirs.score
 

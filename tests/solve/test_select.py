@@ -269,7 +269,7 @@ def test_a_choice_that_is_estimated_for_lack_of_memory_warns() -> None:
     small = on(memory=needs["iterative"] + 1)
     message = r"estimated from random probes, not computed: a \w+ solve for P = 1728 coefficients needs about .* GiB"
     with pytest.warns(UserWarning, match=message) as caught:
-        estimated = choose(sums, space, "reml", resources=small)
+        estimated = choose(sums, space, Roughness("reml"), resources=small)
     assert estimated.factorisation.choice.name == "iterative" and estimated.error
     assert caught[0].filename == __file__  # the line that asked for it
     with pytest.raises(ValueError, match=r"more than the .* GiB of this machine .* or penalty='reml'"):

@@ -15,6 +15,7 @@ from xspline.solve import Roughness, SingularSystemError, choose, solve
 from xspline.solve.smoothing import choose as smoothing
 from xspline.solve.smoothing.choose import Problem
 from xspline.solve.smoothing.criteria import Reml
+from xspline.solve.smoothing.family import SingleOrder
 from xspline.solve.smoothing.fit import Model, centred
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
@@ -54,7 +55,7 @@ def on_line(
 def test_noise_about_a_line_leaves_the_line(method: str) -> None:
     """Noise about a line: nothing but the line is left."""
     sums, x, y = on_line(lambda x, rng: 3 + 2 * x + rng.normal(size=x.size))
-    chosen = choose(sums, LINE, method)
+    chosen = choose(sums, LINE, Roughness(method))
     assert chosen.at_bounds == {"a": "upper"} and chosen.converged
     assert chosen.factorisations <= (10 if method == "reml" else 120)  # several starts
     solution = solve(sums, LINE, chosen.penalty)
@@ -68,7 +69,7 @@ def test_a_spline_without_noise_is_reproduced(method: str) -> None:
     """Data in the space itself: the less smoothing the better."""
     c = np.random.default_rng(0).normal(size=LINE.size)
     sums, *_ = on_line(lambda x, rng: 280 + LINE.features[0].design(x) @ c)
-    chosen = choose(sums, LINE, method)
+    chosen = choose(sums, LINE, Roughness(method))
     fit = solve(sums, LINE, chosen.penalty).coefficients
     np.testing.assert_allclose(fit, c + 280, atol=1e-4)
     assert chosen.converged
@@ -78,7 +79,7 @@ def test_a_spline_without_noise_is_reproduced(method: str) -> None:
 @pytest.mark.parametrize("value", [0.0, 1.0, 288.15])
 def test_a_constant_is_reproduced(value: float, method: str) -> None:
     sums, *_ = on_line(lambda x, rng: np.full(x.size, value))
-    chosen = choose(sums, LINE, method)
+    chosen = choose(sums, LINE, Roughness(method))
     assert np.isfinite(chosen.score)
     np.testing.assert_allclose(solve(sums, LINE, chosen.penalty).coefficients, value, rtol=1e-10)
 
@@ -86,7 +87,7 @@ def test_a_constant_is_reproduced(value: float, method: str) -> None:
 def test_more_functions_than_observations_are_smoothed() -> None:
     space = Space({"a": BSpline(60, domain=(0, 1))}, axes={"a": Axis()})
     sums, *_ = on_line(lambda x, rng: np.sin(6 * x) + 0.1 * rng.normal(size=x.size), space, n=40)
-    chosen = choose(sums, space, "reml")
+    chosen = choose(sums, space, Roughness("reml"))
     assert chosen.converged and not chosen.at_bounds
     assert 4 < solve(sums, space, chosen.penalty).factorisation.edf() < 12
 
@@ -95,7 +96,7 @@ def test_a_coordinate_that_is_straight_is_at_its_upper_bound() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.random((2, 500))
     block = Block(np.sin(9 * x) + 0.3 * rng.normal(size=500), (x, y), (), (0,))
-    chosen = choose(accumulate(block, Layout((Group((0,), (0, 1)),), ()), PLANE), PLANE, "reml")
+    chosen = choose(accumulate(block, Layout((Group((0,), (0, 1)),), ()), PLANE), PLANE, Roughness("reml"))
     assert chosen.at_bounds == {"b": "upper"}
     assert abs(chosen.gradient["a"]) < 1e-3
 
@@ -132,7 +133,7 @@ def test_members_that_are_not_determined_are_left_out(method: str, members: int)
     assert np.allclose(
         strengths(case, case.general(), method), strengths(rest, rest.general(), method), atol=1e-4
     )
-    score, rows = choose(case.sums(case.general()), case.space, method), rows_of(rest)
+    score, rows = choose(case.sums(case.general()), case.space, Roughness(method)), rows_of(rest)
     rho = np.log([score.penalty.strengths(case.space)["a"]])
     assert np.isclose(score.score, reference.score(rows, rho, method), rtol=1e-8)
 
@@ -182,7 +183,7 @@ def predicted(rows: list[tuple[np.ndarray, ...]], space: Space, rho: np.ndarray)
 @pytest.mark.parametrize("count", [2, 5])
 def test_holders_are_predicted_by_the_others(count: int) -> None:
     parts, rows = parts_of(PLANE, count)
-    chosen = choose(Sums.merge(parts, PLANE.frame), PLANE, "holders", parts=parts)
+    chosen = choose(Sums.merge(parts, PLANE.frame), PLANE, Roughness("holders"), parts=parts)
     rho = np.log(list(chosen.penalty.strengths(PLANE).values()))
     assert np.isclose(chosen.score, predicted(rows, PLANE, rho), rtol=1e-9)
     expected = derivatives(lambda r: predicted(rows, PLANE, r), rho, 1e-3)
@@ -197,7 +198,9 @@ def test_holders_are_predicted_by_the_others(count: int) -> None:
 def test_the_score_of_holders_is_differentiated_exactly() -> None:
     parts, _ = parts_of(PLANE, 3)
     whole = Sums.merge(parts, PLANE.frame)
-    score = Problem(Model(PLANE, centred(whole, PLANE), ("a", "b"), 2), "holders", parts).score
+    score = Problem(
+        Model(PLANE, centred(whole, PLANE), SingleOrder(PLANE, ("a", "b"), 2)), "holders", parts
+    ).score
     rho = np.array([-4.0, -3.0])
     np.testing.assert_allclose(score(rho).gradient, derivatives(lambda r: score(r).value, rho), rtol=1e-6)
     np.testing.assert_allclose(
@@ -210,9 +213,9 @@ def test_holders_may_have_few_observations_or_none() -> None:
     block = scattered(PLANE, 200)
     pieces = [slice(0, 1), slice(1, 80), slice(80, 200)]
     parts = [summed(block, PLANE, piece) for piece in pieces]
-    chosen = choose(summed(block, PLANE), PLANE, "holders", parts=parts)
+    chosen = choose(summed(block, PLANE), PLANE, Roughness("holders"), parts=parts)
     nothing = Sums.zero(PLANE.frame)
-    again = choose(summed(block, PLANE), PLANE, "holders", parts=[*parts[:2], nothing, parts[2]])
+    again = choose(summed(block, PLANE), PLANE, Roughness("holders"), parts=[*parts[:2], nothing, parts[2]])
     assert again.penalty == chosen.penalty and again.score == chosen.score
 
 
@@ -228,10 +231,10 @@ def test_holders_add_errors_over_a_batch(members: int) -> None:
         part.sums(part.general(), r)
         for part, r in ((replace(case, w=first), 0.0), (replace(case, w=second), 5.0))
     ]
-    chosen = choose(Sums.merge(parts, case.space.frame), case.space, "holders", parts=parts)
+    chosen = choose(Sums.merge(parts, case.space.frame), case.space, Roughness("holders"), parts=parts)
     rest = [Case(case.space, case.coordinates, case.y[:, 1:], v[:, 1:]) for v in (first, second)]
     parts = [part.sums(part.general()) for part in rest]
-    expected = choose(Sums.merge(parts, case.space.frame), case.space, "holders", parts=parts)
+    expected = choose(Sums.merge(parts, case.space.frame), case.space, Roughness("holders"), parts=parts)
     assert np.isclose(chosen.score, expected.score, rtol=1e-9)
 
 
@@ -247,7 +250,7 @@ def test_a_space_without_splines_is_refused(method: str) -> None:
         "squares, or a number for a ridge"
     )
     with pytest.raises(ValueError, match=message):
-        choose(sums, space, method, parts=[sums, sums])
+        choose(sums, space, Roughness(method), parts=[sums, sums])
 
 
 def test_splines_of_degree_0_are_refused() -> None:
@@ -256,7 +259,7 @@ def test_splines_of_degree_0_are_refused() -> None:
     with pytest.raises(
         ValueError, match="the B-spline of 'a' has degree 0 and no roughness to smooth; use degree 1"
     ):
-        choose(sums, space, "reml")
+        choose(sums, space, Roughness("reml"))
 
 
 def test_an_unknown_method_is_refused() -> None:
@@ -274,7 +277,7 @@ def test_fewer_observations_than_the_null_space_are_refused(method: str) -> None
         ValueError,
         match=r"needs more observations than the 4 functions that have no roughness, and there are 4; use",
     ):
-        choose(summed(block, PLANE), PLANE, method)
+        choose(summed(block, PLANE), PLANE, Roughness(method))
 
 
 @pytest.mark.parametrize("method", ["reml", "gcv"])
@@ -286,21 +289,21 @@ def test_all_weight_in_one_place_is_refused(method: str) -> None:
         r"in too few places to determine them; use fewer functions without a B-spline, or pass a number for a ridge \("
     )
     with pytest.raises(SingularSystemError, match=message):
-        choose(sums, LINE, method)
+        choose(sums, LINE, Roughness(method))
 
 
 @pytest.mark.parametrize("method", ["reml", "gcv"])
 def test_all_weight_in_one_cell_is_continued_as_a_line(method: str) -> None:
     """What the cell says is smoothed, and continued as a straight line."""
     sums, *_ = on_line(lambda x, rng: 1 + x + 0.1 * rng.normal(size=x.size), inside=(0.4, 0.45))
-    fit = solve(sums, LINE, choose(sums, LINE, method).penalty).coefficients
+    fit = solve(sums, LINE, choose(sums, LINE, Roughness(method)).penalty).coefficients
     assert np.abs(np.diff(fit, 2)).max() < 0.2
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_no_observations_are_refused(method: str) -> None:
     with pytest.raises(SingularSystemError, match="there are no observations"):
-        choose(Sums.zero(LINE.frame), LINE, method)
+        choose(Sums.zero(LINE.frame), LINE, Roughness(method))
 
 
 def test_a_single_holder_is_refused() -> None:
@@ -309,7 +312,7 @@ def test_a_single_holder_is_refused() -> None:
         ValueError,
         match=r"needs two or more with observations, not 1; pass holder=labels .*, or penalty='reml'",
     ):
-        choose(parts[0], PLANE, "holders", parts=[*parts, Sums.zero(PLANE.frame)])
+        choose(parts[0], PLANE, Roughness("holders"), parts=[*parts, Sums.zero(PLANE.frame)])
 
 
 def test_a_holder_that_the_others_cannot_do_without_is_named() -> None:
@@ -318,7 +321,7 @@ def test_a_holder_that_the_others_cannot_do_without_is_named() -> None:
     with pytest.raises(
         SingularSystemError, match=r"without part 1 the others do not determine the fit: .*pass a larger"
     ):
-        choose(Sums.merge(parts, PLANE.frame), PLANE, "holders", parts=parts)
+        choose(Sums.merge(parts, PLANE.frame), PLANE, Roughness("holders"), parts=parts)
 
 
 # --- coarser problems
@@ -335,7 +338,7 @@ def test_coarser_problems_lead_to_the_same_choice(method: str, monkeypatch: pyte
     )
     block = scattered(space, 900, noise=0.5)
     parts = [summed(block, space, slice(i, None, 2)) for i in range(2)]
-    plain = choose(summed(block, space), space, method, parts=parts)
+    plain = choose(summed(block, space), space, Roughness(method), parts=parts)
     shapes: list[tuple[int, ...]] = []
     search = smoothing.Problem.search
 
@@ -344,7 +347,9 @@ def test_coarser_problems_lead_to_the_same_choice(method: str, monkeypatch: pyte
         return search(problem, *start, **options)
 
     monkeypatch.setattr(smoothing.Problem, "search", recorded)
-    levels = choose(summed(block, space), space, method, parts=parts, resources=on(coarse_start_flops=1e4))
+    levels = choose(
+        summed(block, space), space, Roughness(method), parts=parts, resources=on(coarse_start_flops=1e4)
+    )
     assert shapes[0][0] < 8 and shapes[0][1] < 8 and shapes[-1] == space.shape
     assert all(sum(a) < sum(b) for a, b in itertools.pairwise(shapes))
     for name, strength in plain.penalty.strengths(space).items():

@@ -322,9 +322,10 @@ def search_seconds(
         choice = choice_for(_gram_of(groups, space), "reml", space, resources=usual)
     except TooLargeError:
         return math.inf
-    share = costs.exact_search if choice.exact else costs.estimated_search if systems == 1 else math.inf
+    if systems > 1 and not choice.exact:
+        return math.inf
     eigenvectors = costs.eigen_flops * sum(k**3 for k in space.shape) / costs.flops_per_second
-    return share * choice.seconds(space.frame, systems, costs) + eigenvectors
+    return costs.default_search * choice.seconds(space.frame, systems, costs) + eigenvectors
 
 
 def summing_seconds(source: Source) -> float:

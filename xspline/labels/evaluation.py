@@ -17,6 +17,7 @@ from xspline.labels.read.coordinates import arrange, floats
 from xspline.labels.read.observations import Variable
 from xspline.labels.read.targets import Target
 from xspline.labels.uncertainty import Covariance
+from xspline.solve.errors import warn
 from xspline.spaces import Space
 from xspline.sums import observed_cells
 
@@ -66,6 +67,11 @@ def evaluate(
 ) -> xr.DataArray:
     """Return one variable, or a derivative of it per unit of its coordinates; with a covariance its standard error."""
     variable, space = fit.variable, fit.space
+    if steep := [name for name in fit.rough if orders.get(name)]:
+        warn(
+            f"{variable.name}: REML found a rough field, whose slopes along {', '.join(map(repr, steep))} are those "
+            "between knots and grow with their number; for a smoother one pass penalty=xs.Roughness('reml', order=2)"
+        )
     dims = _ordered_dims(target, variable)
     sizes = {dim: n for c in target.coordinates.values() for dim, n in c.sizes.items()}
     for dim, n in zip(variable.batch_dims, variable.batch_shape, strict=True):

@@ -14,13 +14,14 @@ from xspline import execution
 from xspline.labels.errors import unknown_name
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Statistics
-from xspline.solve import Penalty, Roughness, Solution, choose, condition, solve
+from xspline.solve import Penalty, Roughness, Sobolev, Solution, choose, condition, solve
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
 
 #: A penalty, or the name of the criterion that chooses one: "reml", "gcv" or "holders".
 RequestedPenalty: TypeAlias = Penalty | str
 
+SMOOTH = 1.0  # knot cells
 _TERMS = {kind.__name__: kind for kind in (BSpline, Fourier, Polynomial)}
 _LONG_NAMES = {
     "count": "observations with positive weight",
@@ -123,6 +124,26 @@ class Fit:
         roughness = (term for term in self.known_penalty.parts if isinstance(term, Roughness))
         return {name: x for term in roughness for name, x in term.strengths(self.space).items()}
 
+    @property
+    def rough(self) -> list[str]:
+        """Coordinates along which the chosen prior is smooth over less than `SMOOTH` knot cells, if it is at all.
+
+        Order 2 outweighs order 1 below the length √(τ_2 m / τ_1).
+        """
+        if not self.choice:
+            return []
+        rough = []
+        for term in self.known_penalty.parts:
+            if isinstance(term, Sobolev):
+                first, second = (term.orders.get(order) or 0.0 for order in (1, 2))
+                for name, metric in term.metric(self.space).items():
+                    cells = self.space.features[self.space.names.index(name)].cells
+                    if second * metric * cells**2 < SMOOTH**2 * first:
+                        rough.append(name)
+            elif isinstance(term, Roughness) and term.order == 1:
+                rough += list(term.strengths(self.space))
+        return rough
+
     def select(self, terms: Mapping[str, str]) -> Fit:
         """Return the fit with the coefficients of all terms but the selected ones at zero."""
         for name, kind in terms.items():
@@ -180,6 +201,14 @@ class Fit:
         told = (part.provenance.get("unwritten", {}).get(self.name) for part in self.statistics.parts)
         if unwritten := list(filter(None, told)):
             attrs["unwritten"] = "; ".join(unwritten)
+        for term in self.known_penalty.parts:
+            if isinstance(term, Sobolev):
+                named = {"long_name": "strength of the seminorm of this order"}
+                taus = {order: x for order, x in term.orders.items() if x is not None}
+                rows["tau"] = xr.DataArray(list(taus.values()), {"order": list(taus)}, attrs=named)
+                metric = term.metric(self.space)
+                named = {"long_name": "how much a change along this coordinate counts"}
+                rows["metric"] = xr.DataArray(list(metric.values()), {"penalised": list(metric)}, attrs=named)
         if strengths := self.strengths:
             along = {"penalised": xr.Variable("penalised", list(strengths))}
             named = {"long_name": "strength of the roughness penalty"}
@@ -192,6 +221,9 @@ class Fit:
             attrs["smoothing"] = f"{counted}{given_up}{''.join(ends)}{''.join(errors)}"
             named = {"long_name": f"{choice['method']} score"}
             rows["score"] = xr.DataArray(choice["score"], attrs=named)
+            if np.isfinite(choice.get("comparable", np.nan)):
+                named = {"long_name": "reml score that compares penalties of different orders, in any units"}
+                rows["comparable_score"] = xr.DataArray(choice["comparable"], attrs=named)
         return xr.Dataset(rows, coords=variable.batch.coords, attrs=attrs)
 
 
@@ -242,13 +274,14 @@ def solve_variables(
     fits: dict[str, Fit] = {}
     for name, requested in penalties.items():
         total = statistics.total(name)
-        if isinstance(requested, str):
+        if isinstance(requested, str) or requested.criterion:
             parts = [part.sums[name] for part in statistics.parts]
             smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources)
             solution = solve(total, space, smoothing.penalty, solver, smoothing.factorisation)
             choice = {
                 "method": smoothing.method,
                 "score": float(smoothing.score),
+                "comparable": float(smoothing.comparable),
                 "factorisations": int(smoothing.factorisations),
                 "at_bounds": dict(smoothing.at_bounds),
                 "converged": bool(smoothing.converged),
@@ -276,7 +309,9 @@ def lazy_fits(statistics: Statistics[Any], request: Request) -> dict[str, Fit]:
             [part.sums[name] for part in statistics.parts],
             (*space.shape, *variable.batch_shape),
         )
-        fits[name] = Fit(statistics, name, coefficients, None if isinstance(penalty, str) else penalty)
+        fits[name] = Fit(
+            statistics, name, coefficients, None if isinstance(penalty, str) or penalty.criterion else penalty
+        )
     return fits
 
 
@@ -284,7 +319,7 @@ def _merged_coefficients(*parts: Sums, space: Space, request: Request) -> np.nda
     # A worker without a GPU solves on its cores, as it does where `fit` finds none.
     resources = execution.resources(execution.present(request.device))
     total, penalty, solver = Sums.merge(parts, space.frame), request.penalty, request.solver
-    if isinstance(penalty, str):
+    if isinstance(penalty, str) or penalty.criterion:
         smoothing = choose(total, space, penalty, solver=solver, parts=parts, resources=resources)
         return solve(total, space, smoothing.penalty, solver, smoothing.factorisation).coefficients
     return solve(total, space, penalty, solver, resources=resources).coefficients

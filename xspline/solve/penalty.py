@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -38,18 +39,36 @@ class Penalty(ABC):
             return Ridge(data["strength"])
         if kind == "roughness":
             return Roughness(data["strength"], data["order"])
+        if kind == "sobolev":
+            orders = data["orders"]
+            if isinstance(orders, dict):  # JSON knows no integers as keys
+                orders = {int(order): x for order, x in orders.items()}
+            return Sobolev(orders, data["metric"], data.get("criterion", AUTOMATIC[0]))
         if kind == "sum":
             return PenaltySum(tuple(Penalty.from_dict(part) for part in data["parts"]))
-        raise ValueError(f"unknown kind of penalty {kind!r}: known are 'ridge', 'roughness' and 'sum'")
+        raise ValueError(
+            f"unknown kind of penalty {kind!r}: known are 'ridge', 'roughness', 'sobolev' and 'sum'"
+        )
 
     @property
     def parts(self) -> tuple[Penalty, ...]:
         """The penalties that this one adds up."""
         return (self,)
 
+    @property
+    def criterion(self) -> str | None:
+        """The criterion that is to choose its strengths: "reml", "gcv" or "holders"; None where they are given."""
+        return None
+
     def __add__(self, other: Penalty) -> PenaltySum:
         if not isinstance(other, Penalty):
             return NotImplemented
+        for part in (self, other):
+            if part.criterion:
+                raise ValueError(
+                    f"{part!r} is to be chosen by {part.criterion!r}, which chooses a penalty alone and no sum; pass "
+                    "its strength as a number"
+                )
         return PenaltySum(self.parts + other.parts)
 
 
@@ -95,24 +114,27 @@ class Roughness(Penalty):
 
     Parameters
     ----------
-    strength : float or mapping of coordinate name to float
+    strength : float, mapping of coordinate name to float, or {"reml", "gcv", "holders"}
         λ_j ≥ 0. A number applies to every coordinate whose basis is a BSpline or a union that holds one;
-        coordinates left out of a mapping are not smoothed.
+        coordinates left out of a mapping are not smoothed. The name of a criterion: `fit` chooses one λ_j for each
+        coordinate with B-splines.
     order : int
         Order of the derivative, at least 1 and at most the degree of each B-spline it applies to.
     """
 
     order: int
-    _strength: float | tuple[tuple[str, float], ...]
+    _strength: float | str | tuple[tuple[str, float], ...]
 
-    def __init__(self, strength: float | Mapping[str, float], order: int = 2) -> None:
+    def __init__(self, strength: float | str | Mapping[str, float] = AUTOMATIC[0], order: int = 2) -> None:
         if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
             raise ValueError(
                 f"Roughness: order is the integer order of a derivative, at least 1, not {order!r}"
             )
         object.__setattr__(self, "order", int(order))
-        frozen: float | tuple[tuple[str, float], ...]
-        if not isinstance(strength, Mapping):
+        frozen: float | str | tuple[tuple[str, float], ...]
+        if isinstance(strength, str):
+            frozen = _criterion(strength, "Roughness: the strength")
+        elif not isinstance(strength, Mapping):
             frozen = _strength(strength, "Roughness")
         elif strength:
             numbers = ((str(name), _strength(x, f"Roughness of {name!r}")) for name, x in strength.items())
@@ -122,9 +144,13 @@ class Roughness(Penalty):
         object.__setattr__(self, "_strength", frozen)
 
     @property
-    def strength(self) -> float | dict[str, float]:
-        """λ as it was given: one number or a mapping of coordinate name to number."""
+    def strength(self) -> float | str | dict[str, float]:
+        """λ as it was given: one number, a mapping of coordinate name to number, or the name of a criterion."""
         return dict(self._strength) if isinstance(self._strength, tuple) else self._strength
+
+    @property
+    def criterion(self) -> str | None:
+        return self._strength if isinstance(self._strength, str) else None
 
     def strengths(self, space: Space) -> dict[str, float]:
         """λ_j of every coordinate of `space` that is smoothed.
@@ -135,6 +161,8 @@ class Roughness(Penalty):
             A name that the space does not have; an order above what the basis of a coordinate has; a number
             for a space without any B-spline.
         """
+        if isinstance(self._strength, str):
+            raise _still_to_be_chosen(self)
         if isinstance(self._strength, tuple):
             chosen = dict(self._strength)
         else:
@@ -168,11 +196,156 @@ class Roughness(Penalty):
         return Gram(tuple(terms))
 
     def to_dict(self) -> dict[str, Any]:
-        """``{"kind": "roughness", "strength": λ or {name: λ}, "order": order}``."""
+        """``{"kind": "roughness", "strength": λ, {name: λ} or a criterion, "order": order}``."""
         return {"kind": "roughness", "strength": self.strength, "order": self.order}
 
     def __repr__(self) -> str:
         return f"Roughness({self.strength!r}, order={self.order})"
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Sobolev(Penalty):
+    """Σ_k τ_k Σ_|α|=k (k!/α!) Π_j m_j^α_j ∫ (∂^α u)² dξ over the domain, every coordinate scaled to ξ in [0, 1].
+
+    The sum of Sobolev seminorms of several orders k, each with all its mixed derivatives, in a metric m that says how
+    much a change along one coordinate counts beside one along another: Σ_k τ_k ∫ |∇^k u|² with ∇_j = √m_j ∂/∂ξ_j. It is
+    the norm of variational analysis in oceanography (Brasseur 1991) without its term of order 0. As a prior, order 1 is
+    a rough field, whose values know of their neighbours only, and order 2 a smooth one; τ_2/τ_1 is the square of the
+    length below which the field is smooth. Constants cost nothing.
+
+    Parameters
+    ----------
+    orders : mapping of int to float, or sequence of int
+        τ_k ≥ 0 of each order k ≥ 1; or the orders alone, whose τ_k and m_j a criterion is to choose.
+    metric : mapping of coordinate name to float, optional
+        m_j > 0 of every coordinate that is smoothed; None: 1 for each that has B-splines.
+    criterion : {"reml", "gcv", "holders"}
+        What chooses, where `orders` are without strengths.
+
+    Examples
+    --------
+    >>> import xspline as xs
+    >>> xs.Sobolev({1: 0.04, 2: 8e-5}, {"lat": 1.0, "lon": 0.9})
+    Sobolev({1: 0.04, 2: 8e-05}, {'lat': 1.0, 'lon': 0.9})
+    """
+
+    _orders: tuple[tuple[int, float | None], ...]
+    _metric: tuple[tuple[str, float], ...] | None
+    _criterion: str
+
+    def __init__(
+        self,
+        orders: Mapping[int, float] | Sequence[int] = (1, 2),
+        metric: Mapping[str, float] | None = None,
+        criterion: str = AUTOMATIC[0],
+    ) -> None:
+        given: dict[int, float | None] = {}
+        for order in orders:
+            if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
+                raise ValueError(f"Sobolev: orders are integers of at least 1, not {order!r}")
+            x = orders[order] if isinstance(orders, Mapping) else None
+            given[int(order)] = None if x is None else _strength(x, f"Sobolev, order {order}")
+        if not given:
+            raise ValueError("Sobolev: there are no orders; pass penalty=0 for none")
+        object.__setattr__(self, "_orders", tuple(sorted(given.items())))
+        frozen = None
+        if metric is not None and None in given.values():
+            raise ValueError(
+                f"Sobolev: a metric without strengths; pass Sobolev({{{min(given)}: 1e-2}}, {dict(metric)!r}), or "
+                "leave the metric out, which is chosen with them"
+            )
+        if metric is not None:
+            frozen = tuple(
+                (str(name), _strength(x, f"Sobolev, metric of {name!r}")) for name, x in metric.items()
+            )
+            if not frozen or min(x for _, x in frozen) == 0:
+                raise ValueError(
+                    f"Sobolev: the metric has a positive number for each coordinate, not {metric!r}"
+                )
+        object.__setattr__(self, "_metric", frozen)
+        object.__setattr__(self, "_criterion", _criterion(criterion, "Sobolev: the criterion"))
+
+    @property
+    def orders(self) -> dict[int, float | None]:
+        """τ_k by order; None where they are to be chosen."""
+        return dict(self._orders)
+
+    @property
+    def criterion(self) -> str | None:
+        return self._criterion if None in dict(self._orders).values() else None
+
+    def metric(self, space: Space) -> dict[str, float]:
+        """m_j of every coordinate of `space` that is smoothed.
+
+        Raises
+        ------
+        ValueError
+            A name that the space does not have; an order above what the basis of a coordinate has; no metric and a
+            space without any B-spline.
+        """
+        metric = dict.fromkeys(spline_degrees(space), 1.0) if self._metric is None else dict(self._metric)
+        names, top = ", ".join(space.names), max(dict(self._orders))
+        unknown = [name for name in metric if name not in space.names]
+        if unknown:
+            raise ValueError(f"{self!r}: no coordinate {unknown[0]!r} in this space, which has {names}")
+        if not metric:
+            raise ValueError(
+                f"{self!r} smooths B-spline coordinates and none of {names} has one; pass penalty=0"
+            )
+        for name in metric:
+            most = space.features[space.names.index(name)].max_order
+            if most is not None and top > most:
+                raise ValueError(
+                    f"{self!r}: the basis of {name!r} has derivatives up to order {most}, not {top}; leave order {top} "
+                    "out, or use a higher degree"
+                )
+        return metric
+
+    def gram(self, space: Space) -> Gram:
+        """Σ_k τ_k Σ_α (k!/α!) m^α ⊗_j R_j^(α_j), with the mass matrix where α_j is 0: a term for each α."""
+        if self.criterion:
+            raise _still_to_be_chosen(self)
+        metric, terms = self.metric(space), []
+        for order, strength in self._orders:
+            if strength:
+                for alpha in multi_indices(len(metric), order):
+                    scale = math.prod(m**a for m, a in zip(metric.values(), alpha, strict=True))
+                    terms.append(
+                        seminorm_term(space, dict(zip(metric, alpha, strict=True)), strength * scale)
+                    )
+        return Gram(tuple(terms))
+
+    def to_dict(self) -> dict[str, Any]:
+        """``{"kind": "sobolev", "orders": {k: τ_k}, "metric": {name: m_j}}``, or orders alone and the criterion."""
+        metric = None if self._metric is None else dict(self._metric)
+        orders: Any = {str(order): x for order, x in self._orders}
+        if self.criterion:
+            return {
+                "kind": "sobolev",
+                "orders": list(self.orders),
+                "metric": metric,
+                "criterion": self.criterion,
+            }
+        return {"kind": "sobolev", "orders": orders, "metric": metric}
+
+    def __repr__(self) -> str:
+        orders = tuple(self.orders) if self.criterion else self.orders
+        metric = "" if self._metric is None else f", {dict(self._metric)!r}"
+        chosen = f", criterion={self._criterion!r}" if self.criterion else ""
+        return f"Sobolev({orders!r}{metric}{chosen})"
+
+
+def multi_indices(count: int, order: int) -> list[tuple[int, ...]]:
+    """All α of so many coordinates with |α| equal to the order, the first coordinates first."""
+    places = itertools.combinations_with_replacement(range(count), order)
+    return [tuple(chosen.count(j) for j in range(count)) for chosen in places]
+
+
+def seminorm_term(space: Space, alpha: Mapping[str, int], strength: float) -> tuple[Factor, ...]:
+    """strength · (|α|!/α!) ⊗_j R_j^(α_j), the mass matrix where α_j is 0."""
+    orders = [alpha.get(name, 0) for name in space.names]
+    ways = math.factorial(sum(orders)) // math.prod(map(math.factorial, orders))
+    return _scaled([integral(space, j, order) for j, order in enumerate(orders)], strength * ways)
 
 
 @dataclass(frozen=True, repr=False)
@@ -205,7 +378,7 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
     ----------
     value : None, number, str or Penalty
         A number is a ridge, 0 no penalty. None is "reml" where `space` has B-splines, all of degree 1 or more, else no
-        penalty.
+        penalty. A penalty may leave its strengths to a criterion, see `criterion_of`.
     space : Space
 
     Raises
@@ -221,16 +394,13 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
     if isinstance(value, Penalty):
         return value
     if isinstance(value, str):
-        if value not in AUTOMATIC:
-            raise ValueError(
-                f"penalty={value!r} is no criterion; use one of {', '.join(map(repr, AUTOMATIC))}"
-            )
-        return value
+        return _criterion(value, "penalty")
     if isinstance(value, Real) and not isinstance(value, bool):
         return Ridge(float(value))
     raise TypeError(
         f"penalty={value!r} is not a penalty; pass a number for a ridge (penalty=1e-3), xs.Ridge(1e-3), "
-        'xs.Roughness(1e-4), a sum of these, "reml", "gcv" or "holders" to have one chosen, or 0 for none'
+        'xs.Roughness(1e-4), xs.Sobolev({1: 1e-2, 2: 1e-4}), a sum of these, "reml", "gcv" or "holders" to have '
+        "one chosen, or 0 for none"
     )
 
 
@@ -239,6 +409,11 @@ def penalises_roughness(value: Any) -> bool:
     if isinstance(value, Penalty):
         return not all(isinstance(part, Ridge) for part in value.parts)
     return not isinstance(value, Real)
+
+
+def criterion_of(requested: Penalty | str) -> str | None:
+    """The criterion that is to choose a penalty, or its strengths; None where they are given."""
+    return requested if isinstance(requested, str) else requested.criterion
 
 
 def penalty_code(penalty: Penalty | str) -> str:
@@ -250,11 +425,26 @@ def rounded(penalty: Penalty) -> Penalty:
     """A penalty whose strengths have three digits, to be read."""
     if isinstance(penalty, PenaltySum):
         return PenaltySum(tuple(rounded(part) for part in penalty.parts))
-    described = penalty.to_dict()
-    strength = described["strength"]
-    named = strength if isinstance(strength, dict) else {"": strength}
-    read = {name: float(f"{x:.3g}") for name, x in named.items()}
-    return Penalty.from_dict({**described, "strength": read if isinstance(strength, dict) else read[""]})
+
+    def read(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: read(x) for key, x in value.items()}
+        return float(f"{value:.3g}") if isinstance(value, float) else value
+
+    return Penalty.from_dict(read(penalty.to_dict()))
+
+
+def _criterion(value: str, what: str) -> str:
+    if value not in AUTOMATIC:
+        raise ValueError(f"{what}={value!r} is no criterion; use one of {', '.join(map(repr, AUTOMATIC))}")
+    return value
+
+
+def _still_to_be_chosen(penalty: Penalty) -> ValueError:
+    return ValueError(
+        f"the strengths of {penalty!r} are to be chosen by {penalty.criterion!r} from data; pass it to fit or solve, "
+        "or give numbers"
+    )
 
 
 def _strength(value: Any, what: str) -> float:

@@ -28,7 +28,7 @@ LEAST = 4  # functions of one coordinate
 LABELS_PER_FUNCTION = 2  # along each dimension of labels
 CELLS_PER_POSITION = 2  # at most, where observations are repeated at few positions
 POSITIONS = 1_000_000  # that are looked at; of more a sample
-FACTORS = 0.96 ** np.arange(200)  # by which numbers shrink
+STEP, STRIDE = 0.96, 4  # numbers shrink by this factor, so many times before a look
 
 
 class Labels(NamedTuple):
@@ -130,13 +130,19 @@ def _within(
     seconds: float, supported: Mapping[str, int], cost: Callable[[Mapping[str, int]], float]
 ) -> tuple[dict[str, int], float]:
     """Return the largest numbers in proportion to those supported whose cost is within the budget, and that."""
-    counts, estimate = dict(supported), math.inf
-    for factor in FACTORS.tolist():
-        smaller = {name: max(int(n * factor + 1e-9), LEAST) for name, n in supported.items()}
-        if factor == 1.0 or smaller != counts:
-            counts, estimate = smaller, cost(smaller)
-        if estimate <= seconds:
-            break
+
+    def at(step: int) -> tuple[dict[str, int], float]:
+        counts = {n: max(int(k * STEP**step + 1e-9), LEAST) for n, k in supported.items()}
+        return counts, cost(counts)
+
+    # Costs fall in jumps where another solver takes over: steps down until one is within, then back by small ones.
+    step, (counts, estimate) = 0, at(0)
+    while estimate > seconds and max(counts.values()) > LEAST:
+        step += STRIDE
+        counts, estimate = at(step)
+    for finer in range(step - STRIDE + 1, step):
+        if finer > 0 and (other := at(finer))[1] <= seconds:
+            return other
     return counts, estimate
 
 

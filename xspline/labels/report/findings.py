@@ -77,8 +77,9 @@ def _smoothing(fit: Fit) -> Iterator[Finding]:
         yield Finding("smoothing", f"penalty given: {rounded(fit.known_penalty)!r}")
         return
     strengths = ", ".join(f"{name} {x:.3g}" for name, x in fit.strengths.items())
+    penalty = f"lambda {strengths}" if strengths else repr(rounded(fit.known_penalty))
     errors = "".join(f", log lambda of {name} ± {x:.2g}" for name, x in choice.get("error", {}).items())
-    text = f"lambda {strengths} by {choice['method']!r} in {choice['factorisations']} factorisations{errors}"
+    text = f"{penalty} by {choice['method']!r} in {choice['factorisations']} factorisations{errors}"
     if choice["converged"]:
         yield Finding("smoothing", text)
     else:

@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
-from xspline.solve.direct.cholesky import Array, tolerance
-from xspline.solve.errors import SingularSystemError, TooLargeError, nothing_determined, warn
+from xspline.solve.direct.cholesky import Array
+from xspline.solve.errors import SingularSystemError, nothing_determined, warn
 from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
-from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness, spline_degrees
-from xspline.solve.select import ITERATIVE, Choice, candidates
+from xspline.solve.penalty import Penalty, criterion_of
+from xspline.solve.select import Choice
 from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, OfFit, Reml, Score
+from xspline.solve.smoothing.family import (
+    Bounds,
+    SingleOrder,
+    family_for,
+    several_orders,
+    smoothed,
+    solver_for,
+)
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
 from xspline.solve.smoothing.newton import NEAR, SLACK, State, minimise
 from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.smoothing.progress import Progress
 from xspline.solve.smoothing.resolution import Resolution, resolution
-from xspline.solve.structure import distinct
 from xspline.solve.system import Factorisation
 from xspline.spaces import Space
-from xspline.sums import Gram, Sums, leave_one_out
+from xspline.sums import Sums, leave_one_out
 
-ORDER = 2  # of the derivatives that measure roughness, where the degree allows it
-WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
 ROUGHLY = 0.1  # the step in log λ that ends a search of a coarser problem
 COARSELY = 3 * ROUGHLY  # the same where that step is taken without another look
 CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what remains is of the order of its square
 ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
-STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
 APART = 1.0  # in log λ: a start this near to a minimum leads there
 MAX_FACTORISATIONS = 81  # for a look at the score on a lattice within the bounds,
 MAX_SIDE, MIN_SIDE = 24, 3  # which has so many places along one λ
@@ -48,13 +52,15 @@ class Smoothing:
 
     Parameters
     ----------
-    penalty : Roughness
-        With one strength λ_j for each coordinate that has a B-spline.
+    penalty : Penalty
+        With its strengths.
     method : str
     score : float
         The score at the choice; of "reml" its negative logarithm, in which a difference of 1 counts.
+    comparable : float
+        Of "reml" the score as it compares penalties of different orders, see `Reml.comparable`; else NaN.
     gradient : dict of str to float
-        Its derivatives by log λ_j.
+        Its derivatives by the logarithms of what was chosen, see `Family`.
     at_bounds : dict of str to str
         Coordinates whose strength is as small or as large as makes a difference: "lower" or "upper".
     factorisations : int
@@ -70,9 +76,10 @@ class Smoothing:
         Whether the space is fine enough for what the data show.
     """
 
-    penalty: Roughness
+    penalty: Penalty
     method: str
     score: float
+    comparable: float
     gradient: dict[str, float]
     at_bounds: dict[str, str]
     factorisations: int
@@ -86,22 +93,22 @@ class Smoothing:
 def choose(
     sums: Sums,
     space: Space,
-    method: str,
+    requested: str | Penalty,
     *,
     solver: str | None = None,
     parts: Sequence[Sums] = (),
     resources: Resources | None = None,
 ) -> Smoothing:
-    """Strengths of roughness, one for each coordinate with a B-spline, that minimise a score of the sums.
+    """The penalty, of a family for all coordinates with a B-spline, that minimises a score of the sums.
 
     Parameters
     ----------
     sums : Sums
         Batch members share the strengths; their scores add.
     space : Space
-    method : {"reml", "gcv", "holders"}
+    requested : {"reml", "gcv", "holders"} or Penalty
         Restricted likelihood (Wood 2011), generalised cross-validation (Craven and Wahba 1979), or the error of each
-        part predicted from the others.
+        part predicted from the others; a penalty that leaves its strengths to one of them. See `family_for`.
     solver : str, optional
         See `candidates`.
     parts : sequence of Sums
@@ -117,24 +124,16 @@ def choose(
     SingularSystemError
         Nothing is determined.
     """
-    names, order = smoothed(space, method)
+    method, resources = criterion_of(requested) or "", resources or Resources.here()
+    names = smoothed(space, method)
     if not sums.has_weight:
         raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
-    resources = resources or Resources.here()
-    model = Model(space, centred(sums, space), names, order, solver, resources)
-    observations, null = model.observations, model.spectrum.null
-    if 0 < observations <= null:
-        raise ValueError(
-            f"penalty={method!r} needs more observations than the {null} functions that have no roughness, and "
-            f"there are {observations}; use fewer functions without a B-spline, or pass a number for a ridge "
-            "(penalty=1e-3)"
-        )
-    observed = [part for part in parts if part.has_weight] if method == "holders" else []
-    if method == "holders" and len(observed) < 2:
-        raise ValueError(
-            "penalty='holders' predicts each part from the others and needs two or more with observations, not "
-            f"{len(observed)}; pass holder=labels to make one part for each label, or penalty='reml'"
-        )
+    family = family_for(sums.gram, requested, space, solver, resources)
+    model = Model(space, centred(sums, space), family, solver, resources)
+    if requested == "reml" and isinstance(family, SingleOrder) and several_orders(space, names) is not None:
+        model = Problem(model, method, ()).with_likelier_order()
+        family = model.family
+    observed = _observed(model, method, parts)
     problem = Problem(model, method, observed)
     try:
         if problem.choice.memory_refusal:
@@ -152,8 +151,8 @@ def choose(
         if method == "holders":
             raise
         raise SingularSystemError(
-            f"penalty={method!r} smooths {', '.join(names)} and leaves {null} functions that have no "
-            f"roughness to the {observations} observations, which lie in too few places to determine them; "
+            f"penalty={method!r} smooths {', '.join(names)} and leaves {family.null} functions that have no "
+            f"roughness to the {model.observations} observations, which lie in too few places to determine them; "
             "use fewer functions without a B-spline, or pass a number for a ridge (penalty=1e-3)"
         ) from error
     rho, point, at_bound, bounds = minimum.rho, minimum.point, minimum.at_bound, problem.bounds
@@ -162,13 +161,15 @@ def choose(
     factorisation, errors = fit.factorisation, []
     if isinstance(point, Estimated):  # its solver is chosen for its structure, not by name
         factorisation, errors = replace(factorisation, choice=problem.choice), point.error(~at_bound).tolist()
-    sides = np.where(rho - bounds.lower < bounds.upper - rho, "lower", "upper")
+    sides = np.where(rho - bounds.lower < bounds.upper - rho, "lower", "upper").tolist()
+    bound = {name: side for name, side, at in zip(family.parameters, sides, at_bound, strict=True) if at}
     return Smoothing(
-        penalty=model.penalty(rho),
+        penalty=family.penalty(rho),
         method=method,
         score=value,
-        gradient=dict(zip(names, gradient.tolist(), strict=True)),
-        at_bounds={name: str(side) for name, side, at in zip(names, sides, at_bound, strict=True) if at},
+        comparable=point.comparable if isinstance(point, Reml) and point.value is not None else math.nan,
+        gradient=dict(zip(family.parameters, gradient.tolist(), strict=True)),
+        at_bounds=family.stopped(bound),
         factorisations=factorisations + explored + more + (method == "holders"),
         factorisation=factorisation,
         converged=minimum.converged,
@@ -177,94 +178,22 @@ def choose(
     )
 
 
-def smoothed(space: Space, method: str) -> tuple[tuple[str, ...], int]:
-    """Coordinates with a B-spline, and the order of the derivatives that measure their roughness.
-
-    Raises
-    ------
-    ValueError
-        An unknown method, no B-spline, or one of degree 0.
-    """
-    if method not in AUTOMATIC:
+def _observed(model: Model, method: str, parts: Sequence[Sums]) -> list[Sums]:
+    """The parts that "holders" predicts; raises where there is too little to choose by."""
+    observations, null = model.observations, model.family.null
+    if 0 < observations <= null:
         raise ValueError(
-            f"unknown choice of smoothing {method!r}: known are {', '.join(map(repr, AUTOMATIC))}"
+            f"penalty={method!r} needs more observations than the {null} functions that have no roughness, and "
+            f"there are {observations}; use fewer functions without a B-spline, or pass a number for a ridge "
+            "(penalty=1e-3)"
         )
-    lowest = spline_degrees(space)
-    if not lowest:
+    observed = [part for part in parts if part.has_weight] if method == "holders" else []
+    if method == "holders" and len(observed) < 2:
         raise ValueError(
-            f"penalty={method!r} smooths coordinates with a B-spline, and none of {', '.join(space.names)} has one; "
-            "pass penalty=0 for least squares, or a number for a ridge"
+            "penalty='holders' predicts each part from the others and needs two or more with observations, not "
+            f"{len(observed)}; pass holder=labels to make one part for each label, or penalty='reml'"
         )
-    steps = next((name for name, degree in lowest.items() if degree == 0), None)
-    if steps is not None:
-        raise ValueError(
-            f"penalty={method!r}: the B-spline of {steps!r} has degree 0 and no roughness to smooth; use degree 1 or "
-            "more, or pass a number for a ridge"
-        )
-    return tuple(lowest), min(ORDER, *lowest.values())
-
-
-def choice_for(
-    gram: Gram,
-    penalty: Penalty | str,
-    space: Space,
-    solver: str | None = None,
-    resources: Resources | None = None,
-) -> Choice:
-    """The solver of a fit with a penalty, or with one whose strengths a criterion chooses.
-
-    Parameters
-    ----------
-    gram : Gram
-    penalty : Penalty or {"reml", "gcv", "holders"}
-    space : Space
-    solver : str, optional
-    resources : Resources, optional
-        See `candidates`.
-    """
-    if isinstance(penalty, Penalty):
-        return candidates(gram, penalty.gram(space), space.frame, solver, resources=resources)[0]
-    # One that knows the inverse; for REML one that iterates, where a factorisation would take minutes.
-    names, order = smoothed(space, penalty)
-    matrix, frame = Roughness(dict.fromkeys(names, 1.0), order).gram(space), space.frame
-    resources = resources or Resources.here()
-    single = penalty == "reml" and int(distinct(gram)[1].max(initial=0)) == 0
-
-    def iterating(name: str | None) -> Choice | None:
-        """The first that does, if it is worth it or asked for, and there is one system only."""
-        with suppress(ValueError):
-            proposed = candidates(gram, matrix, frame, name, resources=resources) if single else []
-            held = resources.costs.searched_solvers
-            return next((replace(c, nbytes=held * c.nbytes) for c in proposed if not c.exact), None)
-        return None
-
-    iterative = iterating(solver)
-    try:
-        exact = candidates(gram, matrix, frame, solver, exact=True, resources=resources)[0]
-    except ValueError as error:
-        if iterative is None and solver is None:  # one solve would fit in memory, the search does not
-            iterative = iterating(ITERATIVE)
-        if iterative is None:
-            raise
-        refusal = error.cause if isinstance(error, TooLargeError) else ""
-        return replace(iterative, memory_refusal=refusal, searched=True)
-    exact = replace(exact, searched=True)
-    if exact.operations <= resources.costs.max_exact_reml_flops:
-        return exact
-    if iterative is None and solver is None:
-        # One solve is faster by a factorisation; a search may be faster by iterations.
-        other = iterating(ITERATIVE)
-        choices = [exact] if other is None else [exact, replace(other, searched=True)]
-        return min(choices, key=lambda c: c.seconds(frame, 1, resources.costs))
-    return exact if iterative is None else replace(iterative, searched=True)
-
-
-class Bounds(NamedTuple):
-    """A place to start at, and the bounds of ρ, [J] each."""
-
-    start: Array
-    lower: Array
-    upper: Array
+    return observed
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,8 +214,8 @@ class Problem:
 
     def search(self, start: Array, near: float = NEAR, *, unseen: bool = False) -> tuple[State[Score], int]:
         """The minimum, and how many factorisations it took; see `minimise`."""
-        with on_cores(self.model.resources.cores), Progress(self.model.names) as progress:
-            score, (_, lower, upper) = _Scores(self, progress), self.bounds
+        with on_cores(self.model.resources.cores), Progress(self.model.family.parameters) as progress:
+            score, (_, lower, upper, _) = _Scores(self, progress), self.bounds
             return minimise(score, start, lower, upper, near, unseen=unseen), score.factorisations
 
     def explored(self) -> tuple[Array, int]:
@@ -295,11 +224,11 @@ class Problem:
         A likelihood has one minimum, as a rule. Scores of predictions may have several, with the nearest one at a
         bound and much worse than that of REML: searches from there and from the lowest places of a lattice compete.
         """
-        start, lower, upper = self.bounds
+        start, lower, upper, _ = self.bounds
         if self.method == "reml":
             return start, 0
         ends: list[tuple[float, Array]] = []  # of each search; without its factorisations
-        with on_cores(self.model.resources.cores), Progress(self.model.names) as progress:
+        with on_cores(self.model.resources.cores), Progress(self.model.family.parameters) as progress:
             score = _Scores(self, progress)
             for candidate, apart in itertools.chain([(start, start)], self._starts(score)):
                 if any((np.abs(rho - candidate) < apart).all() for _, rho in ends):
@@ -335,7 +264,7 @@ class Problem:
 
         With how far away a minimum has to be, [J], for a search from there to be worth it.
         """
-        (start, lower, upper), likelihood = self.bounds, replace(self, method="reml", parts=())
+        (start, lower, upper, _), likelihood = self.bounds, replace(self, method="reml", parts=())
         if not likelihood.estimated:
             with suppress(SingularSystemError):
                 told = _Scores(likelihood, score.progress)
@@ -395,12 +324,40 @@ class Problem:
         most = costs.max_coarse_flops if self.estimated else costs.coarse_share * self.operations
         while any(halvings.values()) and not (searched and problem.operations > most):
             rho, searched = problem.search(rho, COARSELY, unseen=True)[0].rho, True
-            smoothness = dict(zip(names, rho - problem.bounds.start, strict=True))
+            smoothness = problem.smoothness(rho)
             halvings[min((n for n in names if halvings[n]), key=lambda n: smoothness[n])] -= 1
             problem = self
             for time in range(max(halvings.values())):
                 problem = problem.coarser([n for n, times in halvings.items() if times > time]) or problem
         return rho, factorisations
+
+    def smoothness(self, rho: Array) -> dict[str, float]:
+        """Of each smoothed coordinate, the most that a penalty of its own weighs beside the data, as a logarithm."""
+        family = self.model.family
+        weights = family.design @ rho - self.bounds.even
+        return {
+            n: float(np.max(weights[own == 1])) for n, own in zip(family.names, family.shares, strict=True)
+        }
+
+    def with_likelier_order(self) -> Model:
+        """The model with the order, 1 or 2, that fits best on a coarser space where that is quickly told."""
+        problem: Problem | None = self
+        while problem is not None and problem.operations > self.model.resources.costs.max_coarse_flops:
+            problem = problem.coarser(self.model.names)
+        scores: dict[int, float] = {}
+        for order in (1, 2):
+            if problem is None:
+                break
+            family = SingleOrder(problem.model.space, self.model.names, order)
+            trial = replace(problem, model=replace(problem.model, family=family, solver=None))
+            if not trial.estimated:
+                point = trial.search(trial.start()[0], COARSELY)[0].point
+                if isinstance(point, Reml):
+                    scores[order] = point.comparable
+        if not scores:
+            return self.model
+        best = min(scores, key=scores.__getitem__)
+        return replace(self.model, family=SingleOrder(self.model.space, self.model.names, best))
 
     def coarser(self, names: Collection[str]) -> Problem | None:
         """With every second breakpoint removed along some coordinates; None where none has one to spare."""
@@ -409,7 +366,8 @@ class Problem:
         if coarse is None:
             return None
         solver = None if self.estimated else self.model.solver
-        model = replace(self.model, sums=coarse[0], space=coarse[1], solver=solver)
+        family = self.model.family.on(coarse[1])
+        model = replace(self.model, sums=coarse[0], space=coarse[1], family=family, solver=solver)
         parts = (coarser(part, space, names) for part in self.parts)
         return replace(self, model=model, parts=[part[0] for part in parts if part is not None])
 
@@ -429,28 +387,15 @@ class Problem:
     def choice(self) -> Choice:
         """The solver of each score."""
         model = self.model
-        return choice_for(model.sums.gram, self.method, model.space, model.solver, model.resources)
+        return solver_for(model.sums.gram, model.family, self.method, model.solver, model.resources)
 
     @cached_property
     def bounds(self) -> Bounds:
-        """A place to start at, and bounds beyond which a strength makes no difference.
-
-        At the start penalty and data weigh the same on the diagonal of A. At the upper bound the roughest function
-        that a penalty lets through is shrunk by `STIFFEST`, were the observations spread evenly: G = Σw ⊗M; but no
-        further than where rounding errors of λS reach the constant, which only G determines.
-        """
-        model, space, frame = self.model, self.model.space, self.model.space.frame
+        """A place to start at, and bounds beyond which a strength makes no difference."""
+        model, frame = self.model, self.model.space.frame
         sums, axes = model.sums, tuple(range(len(frame.sizes)))
         data, weight = np.broadcast_arrays(sums.gram.diagonal(frame).sum(axis=axes), sums.weight)
-        typical, total = float(np.mean(data[weight > 0])), float(np.mean(weight[weight > 0]))
-        grams = [Gram((term,)) for term in model.penalty(np.zeros(len(model.names))).gram(space).terms]
-        rough = np.array([gram.diagonal(frame).sum() for gram in grams])
-        start = np.log(typical / rough)
-        positive = (axis.values[axis.values > 0] for axis in model.spectrum.axes.values())
-        softest = [values.min() if len(values) else 1.0 for values in positive]
-        stiffest = np.log(STIFFEST * total / np.array(softest))
-        wall = np.log(total / (16 * tolerance(space.size) * rough))
-        return Bounds(start, start + WEAKEST, np.maximum(np.minimum(stiffest, wall), start + 1.0))
+        return model.family.bounds(float(np.mean(data[weight > 0])), float(np.mean(weight[weight > 0])))
 
 
 def _end(state: State[Score]) -> tuple[float, Array]:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
-from xspline.solve.smoothing.fit import ROUNDING, SMALLEST, Model, PenalisedFit, diagonal, products
+from xspline.solve.smoothing.determinant import Determinant, products
+from xspline.solve.smoothing.fit import ROUNDING, SMALLEST, Model, PenalisedFit, diagonal
 from xspline.solve.smoothing.newton import Point
 from xspline.sums import Sums
 
@@ -37,7 +38,13 @@ class Score(Point):
         The batch members that count.
     """
 
+    model: Model
     included: Mask
+
+    @property
+    def design(self) -> Array:
+        """D: from derivatives by the logarithms of the terms' strengths to those by ρ, [T, J]."""
+        return self.model.family.design
 
     @property
     @abstractmethod
@@ -75,7 +82,7 @@ class OfFit(Score):
         self.n = np.asarray(model.sums.count, dtype=np.float64)
         batch = np.broadcast_shapes(model.sums.batch, model.sums.gram.batch)
         determined = np.broadcast_to(self.fit.factorisation.determined, batch)
-        self.included = same_members(determined & (self.n > model.spectrum.null), included)
+        self.included = same_members(determined & (self.n > model.family.null), included)
 
     @property
     def exact(self) -> int:
@@ -105,19 +112,35 @@ class Reml(OfFit):
     steering = True
 
     @cached_property
+    def determinant(self) -> Determinant:
+        """log|Λ|₊."""
+        return self.model.family.log_determinant(self.rho, self.model.resources)
+
+    @cached_property
     def value(self) -> float | None:
         """V."""
         degrees, fit = self._degrees, self.fit
-        plus = self.model.spectrum.at(self.rho)[0]
         profile = degrees * (1 + np.log(2 * np.pi * self._deviance / degrees))
-        return float(self.total(profile + fit.factorisation.logdet() - plus)) / 2
+        return float(self.total(profile + fit.factorisation.logdet() - self.determinant.value)) / 2
+
+    @cached_property
+    def comparable(self) -> float:
+        """V as it compares penalties with null spaces of their own, whatever the units of the data.
+
+        A function without roughness has no prior, so that V counts it for nothing and depends on units: here its
+        coefficient, of unit mass, has the variance of the data for a prior.
+        """
+        sums, null, log_null = self.model.sums, self.model.family.null, self.model.family.log_null
+        variance = sums.power / np.where(sums.weight > 0, sums.weight, 1.0)
+        prior = null * np.log(2 * np.pi * np.maximum(variance, SMALLEST)) + log_null
+        return float((self.value or 0.0) + self.total(np.broadcast_to(prior, self.included.shape)) / 2)
 
     @cached_property
     def gradient(self) -> Array:
         """∂V/∂ρ, as exact as the traces of the fit."""
-        rank = self.model.spectrum.at(self.rho)[1]
         shrunk = self._degrees / self._deviance * self.fit.q + self.fit.traces
-        return np.asarray(self.total(shrunk) - self.included.sum() * rank) / 2
+        by_term = self.total(shrunk) - self.included.sum() * self.determinant.gradient
+        return np.asarray(self.design.T @ by_term) / 2
 
     @cached_property
     def hessian(self) -> Array:
@@ -127,7 +150,8 @@ class Reml(OfFit):
         curved = diagonal(share) - 2 * w / deviance - share[:, None] * share
         t, u, _ = fit.hessian_traces
         second = self._degrees * curved + diagonal(t) - u
-        return np.asarray(self.total(second) - self.included.sum() * self.model.spectrum.at(self.rho)[2]) / 2
+        by_terms = self.total(second) - self.included.sum() * self.determinant.hessian
+        return np.asarray(self.design.T @ by_terms @ self.design) / 2
 
     @cached_property
     def noise(self) -> float:
@@ -142,7 +166,7 @@ class Reml(OfFit):
     @cached_property
     def _degrees(self) -> Array:
         """n − M."""
-        return np.maximum(self.n - self.model.spectrum.null, 1.0)
+        return np.maximum(self.n - self.model.family.null, 1.0)
 
     @cached_property
     def _deviance(self) -> Array:
@@ -152,8 +176,6 @@ class Reml(OfFit):
 
 class Logarithm(Score):
     """A score v > 0 by (n/2) log v, which has the units of a log-likelihood: what is flat for one score is for all."""
-
-    model: Model
 
     @property
     @abstractmethod
@@ -225,7 +247,8 @@ class Gcv(OfFit, Logarithm):
         cross = first[:, None] * edf
         curved = second + 2 * (cross + cross.swapaxes(0, 1) + fit.rss * edf2) / left
         curved = n * (curved + 6 * fit.rss * edf[:, None] * edf / left**2) / left**2
-        return float(self.total(value)), self.total(slope), self.total(curved)
+        slope, curved = self.total(slope), self.total(curved)
+        return float(self.total(value)), self.design.T @ slope, self.design.T @ curved @ self.design
 
     @cached_property
     def rounding(self) -> float:
@@ -284,7 +307,11 @@ class Holders(Logarithm):
     def derivatives(self) -> tuple[float, Array, Array]:
         """The score and its derivatives."""
         value, first, second, _, weight = self._totals
-        return float(value / weight), first / weight, second / weight
+        return (
+            float(value / weight),
+            self.design.T @ first / weight,
+            self.design.T @ second @ self.design / weight,
+        )
 
     @property
     def rounding(self) -> float:

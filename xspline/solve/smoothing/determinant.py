@@ -1,27 +1,40 @@
-"""log|Λ|₊ of Λ = Σ_j λ_j S_j, the product of its eigenvalues that are not 0, for S_j = R_j ⊗ masses of the others.
+"""log|Λ|₊ of a penalty, the product of its eigenvalues that are not 0, and traces of inverses.
 
-With T_jᵀ M_j T_j = I and T_jᵀ R_j T_j = diag(r_j) on every axis, T = ⊗T_j diagonalises all S_j at once:
+For Λ = Σ_j λ_j S_j with S_j = R_j ⊗ masses of the others, T_jᵀ M_j T_j = I and T_jᵀ R_j T_j = diag(r_j) on every axis,
+T = ⊗T_j diagonalises all S_j at once (`Spectrum`):
 
     Λ = T⁻ᵀ diag(d) T⁻¹      d_k = Σ_j λ_j r_j(k_j)
 
 The null space is the same for all λ > 0, so log|Λ|₊ = Σ_{d > 0} log d plus a constant: with N the columns of T where d
 is 0, it is log|⊗M_j| + log|NᵀN| (a minor of the inverse is the complementary minor over the determinant).
+
+Terms of several orders along one axis have no common eigenvectors. There Λ is factorised (`Pinned`). Its null space
+are the constants e, which one entry δ on the diagonal at k takes away: |Λ + δ e_k e_kᵀ| = δ times the minor without k,
+and log|Λ|₊ is that minor's logarithm plus log |e|² / e_k² (Kirchhoff's theorem for e = 1).
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy import linalg
 
 from xspline.solve.direct.cholesky import Array
-from xspline.solve.penalty import integral
+from xspline.solve.parallel import Resources
+from xspline.solve.penalty import Penalty, integral
+from xspline.solve.solution import factorise
 from xspline.solve.structure import dense_of
-from xspline.spaces import Space
+from xspline.solve.system import Factorisation
+from xspline.spaces import Features, Frame, Space
+from xspline.sums import Factor, Gram, digest_key
+
+SLAB = 2**23  # numbers of one array of draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +89,8 @@ class Spectrum:
         log|Λ|₊ − Σ log d.
     null : int
         M, the dimension of the null space of Λ.
+    log_null : float
+        log|NᵀN|.
     """
 
     axes: dict[int, AxisSpectrum]
@@ -83,6 +98,7 @@ class Spectrum:
     copies: int
     constant: float
     null: int
+    log_null: float
 
     def at(self, rho: Array) -> tuple[float, Array, Array]:
         """log|Λ|₊, its gradient [J] and its second derivatives [J, J] by ρ = log λ."""
@@ -102,9 +118,10 @@ def spectrum(space: Space, names: Sequence[str], order: int) -> Spectrum:
     grids = np.broadcast_arrays(*np.ix_(*(axis.values for axis in smoothed.values())))
     values = np.array([grid.ravel() for grid in grids])
     null = math.prod(axis.null for axis in axes)
-    constant = sum(space.size / len(a.values) * a.log_mass + null / a.null * a.log_null for a in axes)
+    log_null = float(sum(null / a.null * a.log_null for a in axes))
+    constant = float(sum(space.size / len(a.values) * a.log_mass for a in axes)) + log_null
     copies = space.size // values.shape[1]
-    return Spectrum(smoothed, values[:, values.any(axis=0)], copies, float(constant), null)
+    return Spectrum(smoothed, values[:, values.any(axis=0)], copies, constant, null, log_null)
 
 
 @functools.lru_cache(maxsize=64)  # needed again at each level, for each variable and holder
@@ -131,17 +148,218 @@ def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
     return AxisSpectrum(vectors, values, smooth, smooth.T @ mass, log_mass, log_null)
 
 
-def _nullity(space: Space, j: int, order: int, values: Array) -> int:
-    """How many functions have no roughness.
+def nullity(space: Space, j: int, order: int) -> int:
+    """How many functions along axis j have no roughness of an order; of splines in cells without eigenvalues."""
+    if not space.features[j].local:
+        return axis_spectrum(space, j, order).null
+    return _of_cells(space.features[j], order)
 
-    On a spline in cells those are a polynomial of degree < order on each, tied at the knots. They are counted: rounding
-    errors of the eigenvalues of a fine one exceed the smallest that is not 0. Of other bases, which are small, it is
-    the number of eigenvalues at rounding level.
+
+def _nullity(space: Space, j: int, order: int, values: Array) -> int:
+    """The same by eigenvalues, where the basis is not made of cells; it is small, and they are at rounding level."""
+    if space.features[j].local:
+        return _of_cells(space.features[j], order)
+    return int(np.sum(values <= len(values) * np.finfo(np.float64).eps * values[-1]))
+
+
+def _of_cells(features: Features, order: int) -> int:
+    """Polynomials of degree < order on each cell, tied at the knots.
+
+    They are counted: rounding errors of the eigenvalues of a fine spline exceed the smallest that is not 0.
     """
-    features = space.features[j]
-    if not features.local:
-        return int(np.sum(values <= len(values) * np.finfo(np.float64).eps * values[-1]))
     around = [features.first[0] + features.size] if features.periodic else []
     repeats = np.diff(np.append(features.first, around).astype(np.int64))
     ties = np.minimum(order, features.width - repeats)  # the value and its derivatives that agree at a knot
     return max(order * features.cells - int(np.sum(ties)), 1)
+
+
+# --- by factorisation
+
+
+class Determinant(Protocol):
+    """A log-determinant and its derivatives by the logarithms of the terms' strengths."""
+
+    @property
+    def value(self) -> float:
+        """log|Λ|₊."""
+
+    @property
+    def gradient(self) -> Array:
+        """[T]."""
+
+    @property
+    def hessian(self) -> Array:
+        """[T, T]; it may rest on a few draws."""
+
+
+class Known(NamedTuple):
+    """A determinant that is known with its derivatives."""
+
+    value: float
+    gradient: Array
+    hessian: Array
+
+
+class Factorised:
+    """A = G + Σ_t λ_tS_t, factorised, with the traces that derivatives by log λ_t are made of.
+
+    Parameters
+    ----------
+    factorisation : Factorisation
+    terms : sequence of Gram
+        λ_tS_t.
+    frame : Frame
+    wiggly : callable
+        v, [K.., rest..], and the number of a term to the part of v that it sees.
+    resources : Resources
+    exact : int
+        P² times the number of systems up to which `hessian_traces` are exact; it takes P solves a system.
+    steering : bool
+        Whether nothing but the length of a search hangs on `hessian_traces`: fewer draws do in large problems.
+    """
+
+    def __init__(
+        self,
+        factorisation: Factorisation,
+        terms: Sequence[Gram],
+        frame: Frame,
+        wiggly: Callable[[Array, int], Array],
+        resources: Resources,
+        exact: int = 0,
+        steering: bool = False,
+    ) -> None:
+        self.factorisation, self.terms, self.frame, self._wiggly = factorisation, terms, frame, wiggly
+        self.size, self.count = math.prod(frame.sizes), len(frame.sizes)
+        self.resources, self.limit, self.steering = resources, exact, steering
+
+    @cached_property
+    def traces(self) -> Array:
+        """t_t, [T, b..]."""
+        return self.factorisation.traces(self.terms)
+
+    def apply_penalties(self, v: Array) -> Array:
+        """λ_tS_tv of vectors [K.., rest..]: [P, T, rest..].
+
+        The part of v that a penalty ignores is taken out first: it is the larger part, and λ would blow up its rounding
+        errors.
+        """
+        images = [term.matvec(self._wiggly(v, t), self.frame) for t, term in enumerate(self.terms)]
+        return np.stack([self.flat(image) for image in images], axis=1)
+
+    def apply_inverse(self, v: Array) -> Array:
+        """A⁻¹v of vectors [P, rest.., b..]."""
+        return self.flat(self.factorisation.solve(self.shaped(v)))
+
+    def flat(self, v: Array) -> Array:
+        """[K.., rest..] to [P, rest..]."""
+        return v.reshape(self.size, *v.shape[self.count :])
+
+    def shaped(self, v: Array) -> Array:
+        """[P, rest..] to [K.., rest..]."""
+        return v.reshape(*self.frame.sizes, *v.shape[1:])
+
+    @cached_property
+    def hessian_traces(self) -> tuple[Array, Array, Array]:
+        """t_i, u_ij, and Σ_k tr(A⁻¹λ_iS_iA⁻¹λ_kS_kA⁻¹λ_jS_j): [T, b..] and twice [T, T, b..].
+
+        All from the same x: where these are draws, what is left of t − u has no more error than its size allows.
+        """
+        t = u = v = np.zeros(())
+        # Columns z, [K.., m, b..], of which the sum of zzᵀ is the identity, or is that on average.
+        batch, size = self.factorisation.determined.shape, self.size
+        systems = math.prod(batch)
+        count = size if self.exact else max(2, self.resources.costs.draws(size, self.steering) // systems)
+        step, rng = max(1, SLAB // (size * systems * len(self.terms))), np.random.default_rng(0)
+        for start in range(0, count, step):
+            m = min(step, count - start)
+            if self.exact:
+                z = np.eye(size, m, -start).reshape(size, m, *(1 for _ in batch))
+            else:
+                z = rng.choice([-1.0, 1.0], (size, m, *batch)) / math.sqrt(count)
+            x = self.factorisation.apply_inverse_sqrt(self.shaped(z))
+            weighted = self.apply_penalties(x)
+            solved = self.apply_inverse(weighted)
+            t = t + np.einsum("pm...,pjm...->j...", self.flat(x), weighted)
+            u = u + products(weighted, solved).sum(axis=2)
+            if not self.steering:
+                twice = self.apply_penalties(self.shaped(solved)).sum(axis=1)
+                v = v + products(solved, twice).sum(axis=2)
+        return t, u, v
+
+    @property
+    def exact(self) -> bool:
+        """Whether `hessian_traces` are exact."""
+        return self.size**2 * self.factorisation.determined.size <= self.limit
+
+
+def products(a: Array, b: Array) -> Array:
+    """a_iᵀb_j of vectors [P, J, rest..]: [J, J, rest..]."""
+    return np.asarray(np.einsum("pi...,pj...->ij...", a, b))
+
+
+class Pinned:
+    """log|Λ|₊ of a penalty whose null space are the functions that are constant along all smoothed coordinates.
+
+    Parameters
+    ----------
+    space : Space
+    own : Space
+        Of the coordinates that are smoothed; along the others all terms have mass matrices.
+    penalty : Penalty
+    wiggly : callable
+        See `Factorised`.
+    resources : Resources
+
+    Raises
+    ------
+    SingularSystemError
+        Its strengths are too far apart for float64.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        own: Space,
+        penalty: Penalty,
+        wiggly: Callable[[Array, int], Array],
+        resources: Resources,
+    ) -> None:
+        matrix, frame = penalty.gram(own), own.frame
+        place = tuple(k // 2 for k in frame.sizes)
+        pin = float(matrix.diagonal(frame)[place])
+        entries = [np.zeros((k, o)) for k, o in zip(frame.sizes, frame.offsets, strict=True)]
+        for pairs, k in zip(entries, place, strict=True):
+            pairs[k, 0] = 1.0
+        factors = [
+            Factor((j,), ((0, len(pairs)),), pairs, digest_key(str(j), "pin"))
+            for j, pairs in enumerate(entries)
+        ]
+        gram = Gram(((factors[0].scaled(pin), *factors[1:]),))
+        factorisation = factorise(gram, matrix, own, exact=True, resources=resources)
+        terms = [Gram((term,)) for term in matrix.terms]
+        self._system = Factorised(
+            factorisation, terms, frame, wiggly, resources, resources.costs.exact_reml_entries, steering=True
+        )
+        self._copies = space.size // own.size
+        others = [axis_spectrum(space, j, 0) for j, name in enumerate(space.names) if name not in own.names]
+        masses = sum(self._copies / len(axis.values) * axis.log_mass for axis in others)
+        squares = math.prod(
+            float(np.sum(e**2)) / float(e[k]) ** 2 for e, k in zip(frame.constant, place, strict=True)
+        )
+        self._constant = (own.size - 1) * masses + self._copies * (math.log(squares) - math.log(pin))
+
+    @cached_property
+    def value(self) -> float:
+        """log|Λ|₊."""
+        return self._copies * float(self._system.factorisation.logdet()) + self._constant
+
+    @cached_property
+    def gradient(self) -> Array:
+        """By the logarithms of the terms' strengths, [T]."""
+        return self._copies * self._system.traces
+
+    @cached_property
+    def hessian(self) -> Array:
+        """Its second derivatives, [T, T]."""
+        t, u, _ = self._system.hessian_traces
+        return self._copies * (np.diag(t) - u)

@@ -18,8 +18,9 @@ import numpy as np
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.kronecker.pcg import apply_kronecker
 from xspline.solve.smoothing.criteria import Mask, Reml
-from xspline.solve.smoothing.determinant import axis_spectrum
-from xspline.solve.smoothing.fit import PenalisedFit, products
+from xspline.solve.smoothing.determinant import axis_spectrum, products
+from xspline.solve.smoothing.family import SingleOrder
+from xspline.solve.smoothing.fit import PenalisedFit
 from xspline.solve.smoothing.newton import LONGEST
 
 HESSIAN_SHARE = 8  # one probe of so many gives the Hessian, which only steers
@@ -48,8 +49,11 @@ class ProbedFit(PenalisedFit):
         S_j.
         """
         model, space, count = self.model, self.model.space, self.count
+        family = model.family
+        if not isinstance(family, SingleOrder):
+            raise TypeError("terms of several orders have no common eigenvectors")
         axes = [
-            axis_spectrum(space, j, model.order if name in model.names else 0)
+            axis_spectrum(space, j, family.order if name in model.names else 0)
             for j, name in enumerate(space.names)
         ]
         mass = math.prod(np.trace(np.linalg.inv(axis.vectors @ axis.vectors.T)) for axis in axes)

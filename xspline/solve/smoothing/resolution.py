@@ -43,8 +43,8 @@ class Resolution:
 def resolution(fit: PenalisedFit, point: Score) -> Resolution:
     """Of a fit at the chosen strengths, the mean over the batch members that counted.
 
-    Penalty j takes t_j = tr(A⁻¹λ_jS_j) of the coefficients, and all of them leave edf = P − Σt_j. Of what the others
-    leave, edf + t_j, the share edf / (edf + t_j) passes j.
+    The penalty along j takes t_j = tr(A⁻¹λ_jS_j) of the coefficients (of mixed derivatives each coordinate its share),
+    and all of them leave edf = P − Σt_j. Of what the others leave, edf + t_j, the share edf / (edf + t_j) passes j.
 
     In the basis T that diagonalises masses and roughness a function has noise of the variance σ²/Σw, were the
     observations spread evenly. A field that the space resolves leaves its finest functions to the noise; one that the
@@ -53,7 +53,7 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
     model, space, included = fit.model, fit.model.space, point.included
     degrees = spline_degrees(space)
     sums = model.sums
-    taken = point.total(fit.traces) / max(int(included.sum()), 1)
+    taken = model.family.shares @ point.total(fit.traces) / max(int(included.sum()), 1)
     edf = max(space.size - float(taken.sum()), 0.0)
     n, rss, weight, spread, mean = (
         np.broadcast_to(v, included.shape)[included]

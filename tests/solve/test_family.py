@@ -1,0 +1,269 @@
+"""REML over `Sobolev` penalties of several orders, against dense matrices; the penalty by quadrature."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.polynomial import legendre
+from scipy import linalg
+
+from tests import reference_reml as reference
+from xspline.solve import Penalty, Roughness, Sobolev, choose
+from xspline.solve.penalty import integral
+from xspline.solve.smoothing.criteria import Gcv, Holders, Reml
+from xspline.solve.smoothing.family import Family, SeveralOrders, SingleOrder, several_orders, smoothed
+from xspline.solve.smoothing.fit import Model, centred
+from xspline.solve.structure import dense_of
+from xspline.spaces import Axis, BSpline, Space
+from xspline.sums import Gram, Sums
+
+from .cases import Case, gaps, grid, on, space_of, static
+from .test_smoothing import noisy_wave
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+CASES = {
+    "line": (("cubic",), grid),
+    "circle": (("circle",), gaps),
+    "plane": (("cubic", "uneven"), gaps),
+    "static mask": (("cubic", "circle", "season"), static),
+    "season between": (("season", "cubic"), gaps),
+    "box": (("cubic", "circle", "uneven"), gaps),
+}
+
+
+def family_of(space: Space, orders: tuple[int, ...] = (1, 2)) -> SeveralOrders:
+    family = several_orders(space, smoothed(space, "reml"), orders)
+    assert family is not None
+    return family
+
+
+def model_of(case: Case, gram: Gram, family: Family) -> Model:
+    exact = on(exact_reml_entries=10**9)
+    return Model(case.space, centred(case.sums(gram, 0.7), case.space), family, resources=exact)
+
+
+def matrices(family: Family, rho: np.ndarray) -> list[np.ndarray]:
+    """λ_tS_t, dense."""
+    space, gram = family.space, family.penalty(rho).gram(family.space)
+    return [Gram((term,)).to_dense(space.frame) for term in gram.terms]
+
+
+def dense_reml(case: Case, family: Family, rho: np.ndarray) -> float:
+    y, w = (case.flat(x).reshape(len(case.phi), -1) for x in (case.y, case.w))
+    penalty = sum(matrices(family, rho))
+    return sum(
+        reference.reml(reference.Rows(case.phi, *yw, [penalty]), [0.0]) for yw in zip(y.T, w.T, strict=True)
+    )
+
+
+def at(family: Family, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(-2.0, 1.5, len(family.parameters))
+
+
+@pytest.mark.parametrize("orders", [(1,), (2,), (1, 2)], ids=str)
+def test_the_penalty_is_its_integral(orders: tuple[int, ...]) -> None:
+    """Σ_k τ_k ∫ |∇^k u|² by quadrature over [0, 1]², ∇_j = √m_j ∂_j."""
+    space = space_of("cubic", "circle")
+    penalty = Sobolev({k: 0.3 * k for k in orders}, {"a": 1.0, "b": 2.5})
+    c = np.random.default_rng(0).normal(size=space.shape)
+    z, w = legendre.leggauss(6)
+    x, w = ((np.arange(6)[:, None] + (1 + z) / 2) / 6).ravel(), np.tile(w / 12, 6)
+    total = 0.0
+    for k in orders:
+        for i in range(k + 1):
+            designs = [f.design(x, order) for f, order in zip(space.features, (i, k - i), strict=True)]
+            u = np.einsum("xi,yj,ij->xy", *designs, c)
+            ways = 2 if (i, k) == (1, 2) else 1
+            total += 0.3 * k * ways * 2.5 ** (k - i) * np.einsum("xy,x,y->", u**2, w, w)
+    assert np.isclose(np.sum(c * penalty.gram(space).matvec(c, space.frame)), total, rtol=1e-10)
+
+
+@pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "batch"])
+@pytest.mark.parametrize("name", CASES)
+def test_scores_are_those_of_dense_matrices(name: str, batch: tuple[int, ...]) -> None:
+    """1e-8 relative, and the differences between strengths to as much."""
+    kinds, structure = CASES[name]
+    case, gram = noisy_wave(kinds, structure, batch)
+    family = family_of(case.space)
+    model = model_of(case, gram, family)
+    ours, dense = [], []
+    for seed in range(3):
+        rho = at(family, seed)
+        ours.append(Reml(model, rho).value)
+        dense.append(dense_reml(case, family, rho))
+    np.testing.assert_allclose(ours, dense, rtol=1e-8)
+    np.testing.assert_allclose(np.diff(ours), np.diff(dense), rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_order_of_several_is_that_order_alone(name: str) -> None:
+    kinds, structure = CASES[name]
+    case, gram = noisy_wave(kinds, structure)
+    single = SingleOrder(case.space, smoothed(case.space, "reml"), 1)
+    rho = at(single)
+    metric = rho[1:] - rho[0]
+    several = family_of(case.space, (1,))
+    values = [
+        Reml(model_of(case, gram, family), x).value
+        for family, x in ((single, rho), (several, np.array([rho[0], *metric])))
+    ]
+    assert np.isclose(*values, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_derivatives_are_those_of_the_score(name: str) -> None:
+    kinds, structure = CASES[name]
+    case, gram = noisy_wave(kinds, structure, (2,))
+    family = family_of(case.space)
+    model, rho, step = model_of(case, gram, family), at(family), 1e-4
+    for score in (Reml, Gcv):
+        point = score(model, rho)
+        for j, e in enumerate(np.eye(len(rho)) * step):
+            plus, minus = score(model, rho + e), score(model, rho - e)
+            slope = (plus.value - minus.value) / (2 * step)
+            assert np.isclose(point.gradient[j], slope, rtol=1e-5, atol=1e-6), score
+            curved = (plus.gradient - minus.gradient) / (2 * step)
+            np.testing.assert_allclose(point.hessian[j], curved, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scores_of_orders_compare_in_any_units(name: str) -> None:
+    """Each function without roughness has the variance of the data: log N(0, v) in place of a flat prior."""
+    kinds, structure = CASES[name]
+    case, gram = noisy_wave(kinds, structure)
+    names = smoothed(case.space, "reml")
+    families = [SingleOrder(case.space, names, 1), SingleOrder(case.space, names, 2), family_of(case.space)]
+    scaled = replace(case, y=1000.0 * case.y)
+    apart = []
+    for data in (case, scaled):
+        points = [Reml(model_of(data, gram, f), np.zeros(len(f.parameters))) for f in families]
+        apart.append(np.diff([point.comparable for point in points]))
+        for family, point in zip(families, points, strict=True):
+            sums, frame = point.model.sums, case.space.frame
+            unit = family.penalty(np.zeros(len(family.parameters))).gram(case.space).to_dense(frame)
+            mass = functools.reduce(np.kron, [gram_of(case.space, j) for j in range(len(frame.sizes))])
+            values, vectors = linalg.eigh(unit, mass)
+            smooth = vectors[:, values < 1e-9 * values[-1]]
+            assert smooth.shape[1] == family.null
+            prior = family.null * np.log(2 * np.pi * sums.power / sums.weight)
+            prior += np.linalg.slogdet(smooth.T @ smooth)[1]
+            assert np.isclose(point.comparable - point.value, prior / 2, rtol=1e-7)
+    np.testing.assert_allclose(*apart, rtol=1e-7)
+
+
+def gram_of(space: Space, j: int) -> np.ndarray:
+    """The mass matrix of one coordinate."""
+    return dense_of((integral(space, j, 0),), (j,), space.frame)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_choice_is_the_minimum(seed: int) -> None:
+    case, gram = noisy_wave(("cubic", "circle"), gaps, seed=seed)
+    chosen = choose(case.sums(gram), case.space, "reml")
+    family = family_of(case.space)
+    assert isinstance(chosen.penalty, Sobolev) and chosen.converged
+    rng = np.random.default_rng(seed)
+    for _ in range(40):
+        rho = np.array([rng.uniform(-16, 8), rng.uniform(-16, 8), rng.uniform(-6, 6)])
+        assert dense_reml(case, family, rho) > chosen.score - 1e-4
+
+
+def test_derivatives_by_holders() -> None:
+    case, gram = noisy_wave(("cubic", "circle"), grid)
+    family = family_of(case.space)
+    half, whole = case.sums(gram), case.sums(gram)
+    model = model_of(case, gram, family)
+    pairs = [(model, half), (model, whole)]
+    rho, step = at(family), 1e-5
+    point = Holders(model, pairs, rho)
+    for j, e in enumerate(np.eye(len(rho)) * step):
+        slope = (Holders(model, pairs, rho + e).value - Holders(model, pairs, rho - e).value) / (2 * step)
+        assert np.isclose(point.gradient[j], slope, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "penalty",
+    [
+        Sobolev(),
+        Sobolev((1, 3), criterion="gcv"),
+        Sobolev({1: 0.5, 2: 1e-3}, {"a": 1.0, "b": 3.0}),
+        Roughness("holders", order=1),
+        Roughness(),
+    ],
+    ids=repr,
+)
+def test_penalties_come_back_from_their_text(penalty: Penalty) -> None:
+    assert Penalty.from_dict(json.loads(json.dumps(penalty.to_dict()))) == penalty
+    assert eval(repr(penalty), {"Sobolev": Sobolev, "Roughness": Roughness}) == penalty
+
+
+def sums_on_a_line() -> tuple[Sums, Space]:
+    case, gram = noisy_wave(("cubic",), grid)
+    return case.sums(gram), case.space
+
+
+ON_A_LINE = sums_on_a_line()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Sobolev({}), "there are no orders; pass penalty=0"),
+        (lambda: Sobolev({0: 1.0}), "orders are integers of at least 1, not 0"),
+        (lambda: Sobolev({1: -1.0}), "order 1: the strength is finite and not negative, not -1.0"),
+        (lambda: Sobolev({1: 1.0}, {"a": 0.0}), "the metric has a positive number for each coordinate"),
+        (lambda: Sobolev((1, 2), {"a": 1.0}), "a metric without strengths"),
+        (lambda: Sobolev(criterion="aic"), "criterion='aic' is no criterion; use one of 'reml'"),
+        (lambda: Roughness("aic"), "strength='aic' is no criterion; use one of 'reml'"),
+        (
+            lambda: Sobolev({1: 1.0}, {"q": 1.0}).gram(space_of("cubic")),
+            "no coordinate 'q' in this space, which has a",
+        ),
+        (
+            lambda: Sobolev({3: 1.0}).gram(space_of("circle")),
+            "derivatives up to order 2, not 3; leave order 3 out",
+        ),
+        (
+            lambda: Sobolev({1: 1.0}).gram(space_of("trend")),
+            "smooths B-spline coordinates and none of a has one",
+        ),
+        (
+            lambda: Sobolev().gram(space_of("cubic")),
+            "are to be chosen by 'reml' from data; pass it to fit or solve",
+        ),
+        (
+            lambda: Roughness().gram(space_of("cubic")),
+            "are to be chosen by 'reml' from data; pass it to fit or solve",
+        ),
+        (
+            lambda: choose(*ON_A_LINE, Roughness("reml", order=4)),
+            "the basis of 'a' has derivatives up to order 3, not 4",
+        ),
+        (
+            lambda: choose(*ON_A_LINE, Sobolev((1, 4))),
+            "the basis of 'a' has derivatives up to order 3, not 4",
+        ),
+        (lambda: Sobolev() + Roughness(1.0), "which chooses a penalty alone and no sum"),
+    ],
+)
+def test_what_makes_no_penalty_says_why(make: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()  # type: ignore[operator]
+
+
+def test_a_spline_that_falls_apart_at_a_knot_has_one_order() -> None:
+    """Its null space are not the constants alone."""
+    space = Space({"a": BSpline(degree=2, knots=[0, 0, 0, 0.3, 0.3, 0.3, 1, 1, 1])}, axes={"a": Axis()})
+    assert several_orders(space, ("a",)) is None
+    straight = Space({"a": BSpline(6, degree=1, domain=(0, 1))}, axes={"a": Axis()})
+    assert several_orders(straight, ("a",)) is None
+
+
+def test_where_exact_scores_cost_too_much_there_is_one_order() -> None:
+    case, gram = noisy_wave(("cubic", "circle"), gaps)
+    chosen = choose(case.sums(gram), case.space, "reml", resources=on(max_exact_reml_flops=1.0))
+    assert isinstance(chosen.penalty, Roughness)
