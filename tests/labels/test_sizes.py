@@ -182,6 +182,8 @@ def test_seconds_beside_bases_or_no_time_are_errors() -> None:
     for seconds in (0, -1.0, math.nan):
         with pytest.raises(ValueError, match=rf"seconds={seconds} is no time.*pass a positive number"):
             data.spline.plan(seconds=seconds)
+    with pytest.raises(TypeError, match="seconds='1 min' is not a number"):
+        data.spline.plan(seconds="1 min")
 
 
 # ---- that it behaves
@@ -195,6 +197,18 @@ def test_an_image_with_few_values_is_fitted() -> None:
     field = data.where(rng.random(data.shape) < 0.05).spline.fit()
     assert field.space.shape == (23, 23) and np.isfinite(field.coefficients).all()
     assert float(np.sqrt(((field.predict() - data) ** 2).mean())) < 0.05
+
+
+def test_masks_labels_that_lack_and_positions_in_a_row() -> None:
+    x = np.linspace(0, 1, 20)
+    assert counts(xr.DataArray(np.eye(20) > 0, {"a": x, "b": x}, ("a", "b"), "u")) == {"a": 13, "b": 13}
+    lat, lon = np.random.default_rng(0).random((2, 50))
+    lat[0] = np.nan
+    assert counts(points(lat=lat, lon=lon)) == {"lat": 8, "lon": 8}
+    assert counts(points(lat=np.repeat([0.0, 1.0], 25), lon=np.repeat([0.0, 1.0], 25))) == {
+        "lat": 4,
+        "lon": 4,
+    }
 
 
 def test_repeated_scattered_observations_are_fitted() -> None:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
+from numbers import Real
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -91,9 +92,15 @@ def bases_for(
     Raises
     ------
     ValueError
-        No coordinate is left, a Dataset holds no numeric variable, or the budget is no positive number.
+        No coordinate is left, a Dataset holds no numeric variable, or the budget is not positive.
+    TypeError
+        The budget is not a number.
     """
     seconds = COSTS.default_seconds if seconds is None else seconds
+    if not isinstance(seconds, Real):
+        raise TypeError(
+            f"seconds={seconds!r} is not a number; pass the seconds of a budget, as in seconds=60"
+        )
     if not seconds > 0:
         raise ValueError(f"seconds={seconds!r} is no time to choose the smoothing in; pass a positive number")
     chosen, pooled = _coordinates(data, set(pooled)), set(pooled)
@@ -105,8 +112,9 @@ def bases_for(
         return Defaults(_shrunk(bases), extents, None)
     labels = {n: Labels(c.dims, values[n], axes[n], extents[n], cf_axis(c)[0]) for n, c in chosen.items()}
     dims = {dim for c in chosen.values() for dim in c.dims}
-    variables = data.data_vars.values() if isinstance(data, xr.Dataset) else [data]
-    fitted = [v for v in variables if v.dtype.kind in "iuf" and dims <= set(v.dims)]
+    fitted = [data] if isinstance(data, xr.DataArray) else list(data.data_vars.values())
+    if len(fitted) > 1:
+        fitted = [v for v in fitted if v.dtype.kind in "iuf" and dims <= set(v.dims)]
     sizes = {dim: n for dim, n in fitted[0].sizes.items() if dim not in pooled}
     sized_bases, budget = sized(bases, labels, seconds, sizes, len(fitted))
     return Defaults(sized_bases, extents, budget)
