@@ -23,6 +23,7 @@ NAMES = (
     "real",
     "mgcv",
     "held_out",
+    "contest",
     "coverage",
     "paper",
 )

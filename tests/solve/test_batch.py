@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xspline.solve import Penalty, Ridge, factorise
+from xspline.solve import Penalty, Ridge, condition, condition_bound, factorise
+from xspline.solve.structure import distinct, leaders_of
 from xspline.sums import Factor, Gram
 
-from .cases import close, on, space_of
+from .cases import close, gaps, on, space_of
 
 SPACE = space_of("season")
 SIZE = SPACE.size
@@ -71,3 +72,40 @@ def test_the_form_of_all_members_is_that_of_each() -> None:
     matrix, vectors = systems(rng), rng.normal(size=(SIZE, COUNT))
     expected = np.einsum("kb,klb,lb->b", vectors, matrix, vectors)
     assert close(gram_of(matrix).form(vectors, SPACE.frame), expected, 1e-12)
+
+
+@pytest.mark.parametrize("hashed", [True, False])
+def test_equal_members_are_one_system_and_no_others(hashed: bool) -> None:
+    """Whatever the hashes: where all are the same, members are compared with the first one alone."""
+    rng = np.random.default_rng(3)
+    matrix = np.repeat(systems(rng)[..., :3], 4, axis=-1)
+    hashes = np.repeat([5, 3, 7], 4) if hashed else np.zeros(12, dtype=int)
+    leaders = leaders_of(hashes.astype(np.uint64), np.array_split(matrix.reshape(-1, 12).view(np.uint64), 3))
+    first = np.repeat([0, 4, 8], 4)
+    assert leaders.tolist() == (first if hashed else np.where(first, np.arange(12), 0)).tolist()
+
+
+def test_systems_are_numbered_as_they_come_and_differ_by_any_bit() -> None:
+    rng = np.random.default_rng(4)
+    pairs = rng.normal(size=(7, 3, 6))[..., rng.integers(6, size=COUNT)]
+    pairs[6, 2, 77] = np.nextafter(pairs[6, 2, 77], 0.0)
+    found, index = distinct(Gram(((Factor((0,), ((0, 7),), pairs, 1),),), 1))
+    columns = [column.tobytes() for column in np.moveaxis(pairs, -1, 0)]
+    assert index.tolist() == [list(dict.fromkeys(columns)).index(column) for column in columns]
+    kept = found.terms[0][0].pairs
+    assert kept.shape[-1] == len(set(columns)) == 7
+    np.testing.assert_array_equal(kept[..., index], pairs)
+
+
+@pytest.mark.parametrize("kinds", [("season",), ("cubic",), ("linear", "trend")], ids="-".join)
+def test_no_condition_is_above_its_bound(kinds: tuple[str, ...]) -> None:
+    case, gram = gaps(space_of(*kinds), np.random.default_rng(5), (40,))
+    sums = case.sums(gram)
+    factorisation = factorise(gram, Ridge(0.0).gram(case.space), case.space)
+    found, bound = (f(sums, case.space, factorisation) for f in (condition, condition_bound))
+    assert (np.isnan(found) == np.isnan(bound)).all()
+    known = factorisation.determined
+    assert known.any()
+    assert (found[known] <= bound[known]).all()
+    if kinds == ("season",):
+        assert np.median(bound[known] / found[known]) < 100, "of use where there are few coefficients"

@@ -22,6 +22,7 @@ from xspline.solve.smoothing.choose import choose as choose
 from xspline.solve.smoothing.family import choice_for as choice_for
 from xspline.solve.solution import Solution as Solution
 from xspline.solve.solution import condition as condition
+from xspline.solve.solution import condition_bound as condition_bound
 from xspline.solve.solution import factorise as factorise
 from xspline.solve.solution import solve as solve
 from xspline.solve.system import Factorisation as Factorisation

@@ -44,8 +44,12 @@ class CostModel:
         Time of a flop in the small matrices of nested dissection over that of one in large blocks. Measured with
         `front_flops` over 180 x 360 and 360 x 720 cubic splines, where they take 0.65 and 5 seconds on one core.
     front_flops : float
-        Flops in the time that each of these matrices takes besides, some 0.4 ms: half of it for calls and for entries
-        that are moved, half for the index arrays of the tree.
+        Flops in the time that each of these matrices takes besides, some 0.06 ms, for calls and for entries that are
+        moved. Measured against bands, as the next two (16 x 32 to 150 x 250 and 8 x 8 x 8 to 20 x 20 x 20 cubic
+        splines).
+    front_inverse, band_inverse : float
+        Time of the entries of the inverse over that of the factorisation, by fronts (1.4 to 1.8) and of a band (2.9 to
+        5.2).
     probing_vectors : int
         Vectors of P numbers that multigrid solves for at a time, with their residuals and directions, and its probes.
         Measured: some 180 over 48 x 96 coefficients.
@@ -56,7 +60,8 @@ class CostModel:
     searched_solvers : int
         Solvers that a search for the smoothing holds at a time: of its last two points and of a trial.
     threaded_flops : float
-        Flops from which several factorisations side by side are worth their threads. Estimate.
+        Flops from which several factorisations side by side are worth their threads. Measured: subtrees of 6e8 flops
+        take 1 to 8 % more processor time on two threads than on one.
     parallel_bytes : float
         Bytes of bands that are factorised side by side at most. Chosen.
     kept_bytes : float
@@ -144,12 +149,14 @@ class CostModel:
     spectral_vectors: int = 9
     iterative_vectors: int = 18
     front_slowdown: float = 1.0
-    front_flops: float = 1e7
+    front_flops: float = 1.2e6
+    front_inverse: float = 1.6
+    band_inverse: float = 4.0
     probing_vectors: int = 200
     dense_matrices: int = 3
     result_vectors: int = 12
     searched_solvers: int = 3
-    threaded_flops: float = 1e9
+    threaded_flops: float = 5e8
     parallel_bytes: float = 1.5 * GIB
     kept_bytes: float = 2**28
     slab_numbers: int = 1 << 18

@@ -57,6 +57,8 @@ class Choice:
         Whether λ is searched for; then `nbytes` are those of the search, `operations` those of one factorisation.
     memory_refusal : str
         Why there is no memory for an exact solver in its place; empty where memory did not decide.
+    inverse : float
+        Operations of the entries of the inverse, in the time that they take; 0 where it is twice `operations`.
     """
 
     name: str
@@ -67,6 +69,12 @@ class Choice:
     on_gpu: bool = False
     searched: bool = False
     memory_refusal: str = ""
+    inverse: float = 0.0
+
+    @property
+    def searching(self) -> float:
+        """Operations of a step of a search: of a factorisation and an inverse."""
+        return self.operations + (self.inverse or 2 * self.operations)
 
     def seconds(self, frame: Frame, systems: int, costs: CostModel) -> float:
         """About how long one core takes to solve so many systems, and first to choose λ where that is searched for."""
@@ -80,8 +88,8 @@ class Choice:
         entries = systems * math.sqrt(size * self.operations)
         # Of each draw there are three: itself, what a solve makes of it, and what it is multiplied by before.
         columns = 4.0 * 3 * costs.draws(size) * entries / costs.column_flops_per_second
-        # An inverse takes twice the operations of a factorisation.
-        return costs.search_steps * (costs.step_seconds + 3 * factorising + columns)
+        step = systems * self.searching / costs.flops_per_second
+        return costs.search_steps * (costs.step_seconds + step + columns)
 
 
 def candidates(
@@ -131,7 +139,11 @@ def candidates(
     ]
     admitted = (c for c in proposals if c is not None and (c.exact or not exact))
     handicap = costs.iterative_handicap_flops
-    choices = sorted(admitted, key=lambda c: c.operations + (0.0 if c.exact else handicap))
+
+    def cost(choice: Choice) -> float:
+        return choice.searching if exact else choice.operations + (0.0 if choice.exact else handicap)
+
+    choices = sorted(admitted, key=cost)
     if not choices:
         raise ValueError(_inadmissible(str(solver), structure, admitted=any(proposals)))
     fitting = [choice for choice in choices if choice.nbytes <= resources.memory]
@@ -304,7 +316,8 @@ class _Structure:
         nbytes = self.band_bytes(systems, ordering) + self.held * 8 * columns * ordering.size
         operations = systems * _band_operations(ordering)
         operations += 4.0 * columns * ordering.size * (ordering.bandwidth + 1)
-        return Choice("banded", reason, nbytes, operations)
+        inverse = self.resources.costs.band_inverse * operations
+        return Choice("banded", reason, nbytes, operations, inverse=inverse)
 
     def dissection(self) -> Choice:
         frame, fronts = self.frame, cost_of(self.frame).fronts
@@ -313,7 +326,8 @@ class _Structure:
         operations = systems * _dissection_operations(frame, self.resources.costs)
         operations += 4.0 * columns * cost_of(frame).numbers
         nbytes = self.dissection_bytes(systems, frame) + self.held * 8 * columns * self.ordering.size
-        return Choice("dissection", f"{self.general_reason}; {cut}", nbytes, operations)
+        inverse = self.resources.costs.front_inverse * operations
+        return Choice("dissection", f"{self.general_reason}; {cut}", nbytes, operations, inverse=inverse)
 
     def dense(self) -> Choice:
         """A full matrix; on a GPU if it fits there and is worth the transfer."""

@@ -168,6 +168,31 @@ def condition(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
     return np.asarray(size * sums.weight)
 
 
+@single_threaded_blas()
+def condition_bound(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
+    """What `condition` is at most where there is no penalty, [b..], without a solve.
+
+    With S² the diagonal of G and C = S⁻¹GS⁻¹ it is Σw λ_max(S⁻¹MS⁻¹) / λ_min(C), at most Σw Σ_i M_ii / G_ii over the
+    smallest of P eigenvalues whose sum is P: e λ_min(C) ≥ |C|. Of use where coefficients are few, as in a trend.
+
+    Parameters
+    ----------
+    sums : Sums
+    space : Space
+    factorisation : Factorisation
+        Of their G, by a solver that knows the inverse.
+    """
+    frame, axes = space.frame, tuple(range(len(space.shape)))
+    mass = Gram((tuple(integral(space, j, 0) for j in axes),)).diagonal(frame)
+    diagonal = sums.gram.diagonal(frame)
+    # Members without observations are not determined: their log-determinant is NaN.
+    scale = np.where(diagonal > 0, diagonal, 1.0)
+    shares = np.sum(mass.reshape(mass.shape + (1,) * sums.weight.ndim) / scale, axis=axes)
+    logdet = factorisation.logdet() - np.sum(np.log(scale), axis=axes)
+    with np.errstate(over="ignore"):
+        return np.asarray(sums.weight * shares * np.exp(1.0 - logdet))
+
+
 def _solved(
     gram: Gram,
     penalty: Gram,

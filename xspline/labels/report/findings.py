@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xspline.labels.fit import Fit, spread_of
-from xspline.solve import rounded
+from xspline.solve import condition_bound, rounded
 from xspline.solve.errors import warn
 from xspline.sums import Tally
 
@@ -126,6 +126,8 @@ def _knots(fit: Fit) -> Iterator[Finding]:
 def _condition(fit: Fit) -> Iterator[Finding]:
     solution = fit.solution
     if solution is None or not solution.factorisation.choice.exact or fit.known_penalty.gram(fit.space).terms:
+        return
+    if not (condition_bound(fit.total, fit.space, solution.factorisation) > WEAK).any():
         return
     sums, c = fit.total, fit.condition
     variance = solution.rss / np.maximum(sums.count - fit.space.size, 1)

@@ -11,9 +11,10 @@ Transposed, it is LAPACK's lower band storage. Of its rows r only some hold pair
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -196,7 +197,8 @@ def gather(stripes: Array, ordering: Ordering) -> Array:
     return np.ascontiguousarray(pairs)
 
 
-def _entries(offset: tuple[int, ...], sizes: tuple[int, ...]) -> Iterator[tuple[int, Slices, Slices]]:
+@functools.lru_cache(maxsize=4096)  # small, needed again at every strength that is tried
+def _entries(offset: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[tuple[int, Slices, Slices], ...]:
     """Of one offset vector: row of the band, slices of the first members, slices of the columns.
 
     An entry is in the lower triangle when along the outermost axis with o > 0 the second member is the row.
@@ -204,13 +206,16 @@ def _entries(offset: tuple[int, ...], sizes: tuple[int, ...]) -> Iterator[tuple[
     strides = [math.prod(sizes[j + 1 :]) for j in range(len(sizes))]
     outermost = next((j for j, o in enumerate(offset) if o), None)
     source = tuple(slice(0, k - o) for k, o in zip(sizes, offset, strict=True))
+    found = []
     for flips in orientations(offset):
         if outermost is not None and flips[outermost]:
             continue
         distances = zip(flips, offset, strides, strict=True)
         row = sum((-o if flip else o) * stride for flip, o, stride in distances)
         extents = zip(flips, offset, sizes, strict=True)
-        yield row, source, tuple(slice(o, k) if flip else slice(0, k - o) for flip, o, k in extents)
+        target = tuple(slice(o, k) if flip else slice(0, k - o) for flip, o, k in extents)
+        found.append((row, source, target))
+    return tuple(found)
 
 
 def _on_a_line(positions: NDArray[np.int64], offsets: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -223,14 +228,25 @@ def _on_a_line(positions: NDArray[np.int64], offsets: int) -> tuple[NDArray[np.i
 
 def gather_entries(entries: Callable[[Index, Index], Array], frame: Frame) -> Array:
     """Pair form, [K.., O..], of a symmetric matrix whose entries at rows and columns, indices by axis, a call gives."""
-    sizes, out = frame.sizes, np.zeros((*frame.sizes, *frame.offsets))
-    for offset in np.ndindex(*frame.offsets):
-        axes = zip(sizes, offset, frame.periodic, strict=True)
+    out = np.zeros((*frame.sizes, *frame.offsets))
+    for place, rows, columns in _rows_and_columns(frame.sizes, frame.offsets, frame.periodic):
+        out[place] += entries(rows, columns)
+    return out
+
+
+@functools.lru_cache(maxsize=8)  # needed again at every strength that is tried
+def _rows_and_columns(
+    sizes: tuple[int, ...], offsets: tuple[int, ...], periodic: tuple[bool, ...]
+) -> tuple[tuple[tuple[slice | int, ...], Index, Index], ...]:
+    """Of each offset vector and orientation: where pairs are in an array of them, and their rows and columns."""
+    found = []
+    for offset in np.ndindex(*offsets):
+        axes = zip(sizes, offset, periodic, strict=True)
         firsts = [np.arange(k if circle else max(k - o, 0)) for k, o, circle in axes]
-        block = out[tuple(slice(len(k)) for k in firsts) + offset]
+        place = tuple(slice(len(k)) for k in firsts) + offset
         for flips in orientations(offset):
             axes_of_pair = zip(firsts, sizes, offset, flips, strict=True)
             ends = [((k + o) % n, k) if flip else (k, (k + o) % n) for k, n, o, flip in axes_of_pair]
             rows, columns = (np.ix_(*side) for side in zip(*ends, strict=True))
-            block += entries(rows, columns)
-    return out
+            found.append((place, rows, columns))
+    return tuple(found)

@@ -210,9 +210,11 @@ class Tree:
     nodes : list of Node
     rounds : list of list of list of int
         Tasks, each of some nodes: those of one round do not depend on each other.
-    source, target : ndarray of int, [entries]
+    source, target, column, row : ndarray of int, [entries]
         For each entry of the lower triangle, front by front, its flat index in the pair array, and in the columns of
-        the pivots of the front, [n, p] in Fortran order.
+        the pivots of the front, [n, p] in Fortran order; its column and row in the order of elimination.
+    repeats : bool
+        Whether several pairs may be one entry, as around a short circle.
     """
 
     def __init__(self, frame: Frame, leaf: int = LEAF) -> None:
@@ -228,12 +230,15 @@ class Tree:
             node.boundary = np.sort(near[near >= node.stop])
             node.runs = [_runs(node, self.nodes[child].boundary) for child in node.children]
         self.rounds = self._rounds()
-        self.source, self.target = self._entries()
+        self.source, self.target, self.column, self.row = self._entries()
+        circles = zip(frame.sizes, self._rule.thickness, frame.periodic, strict=True)
+        self.repeats = any(circle and size <= 2 * reach for size, reach, circle in circles)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the index arrays."""
-        return self.source.nbytes + self.target.nbytes + self.order.nbytes + self.number.nbytes
+        arrays = self.source, self.target, self.column, self.row, self.order, self.number
+        return sum(array.nbytes for array in arrays)
 
     def _add(self, box: Box, starts: tuple[int, ...], around: list[list[Index]]) -> int:
         """Number the coefficients of a box, its separator last; the node."""
@@ -288,8 +293,8 @@ class Tree:
             *([[node] for at, node in above if at == level] for level in levels),
         ]
 
-    def _entries(self) -> tuple[Index, Index]:
-        """`source` and `target`; each node is told its own."""
+    def _entries(self) -> tuple[Index, Index, Index, Index]:
+        """`source`, `target`, `column` and `row`; each node is told its own."""
         source, column, row = (np.concatenate(x) for x in zip(*_pairs(self.frame, self.number), strict=True))
         owners = np.repeat(np.arange(len(self.nodes)), [node.pivots for node in self.nodes])
         # A matrix by rows sorts its entries in linear time, and keeps their order within a row.
@@ -304,7 +309,7 @@ class Tree:
             place[front] = np.arange(len(front))
             own = column[start:stop].astype(np.int64) - node.first
             target[start:stop] = own * len(front) + place[row[start:stop]]
-        return source, _small(target)
+        return source, _small(target), column, row
 
 
 _trees: weakref.WeakValueDictionary[tuple[object, ...], Tree] = weakref.WeakValueDictionary()

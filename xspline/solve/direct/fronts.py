@@ -96,9 +96,8 @@ class DissectionCholesky(Cholesky):
         def invert(i: int) -> None:
             node, beyond = tree.nodes[i], waiting.pop(i)
             columns = _inverse_columns(self.factor[i], beyond)
-            values[node.entries] = self._scaled(
-                node, columns.reshape(-1, order="F")[tree.target[node.entries]]
-            )
+            own = columns.reshape(-1, order="F")[tree.target[node.entries]]
+            values[node.entries] = self._scaled(node, own)
             for child, runs in zip(node.children, node.runs, strict=True):
                 waiting[child] = _part(columns, beyond, runs)
 
@@ -125,7 +124,11 @@ class DissectionCholesky(Cholesky):
         panel = np.zeros((size, pivots), order="F")
         update = np.zeros((size - pivots,) * 2, order="F")
         entries = self._scaled(node, flat[self.tree.source[node.entries]])
-        np.add.at(panel.reshape(-1, order="F"), self.tree.target[node.entries], entries)
+        flat_panel, target = panel.reshape(-1, order="F"), self.tree.target[node.entries]
+        if self.tree.repeats:
+            np.add.at(flat_panel, target, entries)
+        else:
+            flat_panel[target] = entries
         for runs, addition in zip(node.runs, below, strict=True):
             if addition is not None:
                 _extend(panel, update, addition, runs)
@@ -137,10 +140,8 @@ class DissectionCholesky(Cholesky):
 
     def _scaled(self, node: Node, entries: Array) -> Array:
         """Entries of a front, each times the inverse scales of its row and its column."""
-        front = node.front
-        column, row = np.divmod(self.tree.target[node.entries], max(len(front), 1))
-        scale = self.inverse_scale[front]
-        return np.asarray(entries * scale[column] * scale[row])
+        scale, tree = self.inverse_scale, self.tree
+        return np.asarray(entries * scale[tree.column[node.entries]] * scale[tree.row[node.entries]])
 
 
 def _visit(visit: Callable[[int], None], tasks: Sequence[Sequence[int]], first: int, last: int) -> None:

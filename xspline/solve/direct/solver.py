@@ -173,18 +173,19 @@ class Direct(DirectSystem):
         columns, which, shape = columns_of(rhs, self.frame.sizes, self.index)
         flat = columns.reshape(ordering.size, -1) if self._in_order_of_space else ordering.flatten(columns)
         out = np.empty_like(flat)
-        order = np.argsort(which, kind="stable")
-        starts = np.searchsorted(which[order], [slab.first for slab in self.slabs])
-        stops = [*starts[1:], len(order)]
+        own: list[Any] = [slice(None)]  # columns of each slab
+        if len(self.slabs) > 1:
+            order = np.argsort(which, kind="stable")
+            own = np.split(order, np.searchsorted(which[order], [slab.first for slab in self.slabs[1:]]))
 
         def fill(slab: Slab, factors: Factors) -> None:
-            own = order[starts[slab.number] : stops[slab.number]] if len(self.slabs) > 1 else slice(None)
+            mine = own[slab.number]
             if np.any(factors.determined):
-                out[:, own] = answer(factors, flat[:, own], which[own] - slab.first)
+                out[:, mine] = answer(factors, flat[:, mine], which[mine] - slab.first)
             else:
-                out[:, own] = np.nan
+                out[:, mine] = np.nan
 
-        self._each([slab for slab in self.slabs if stops[slab.number] > starts[slab.number]], fill)
+        self._each([slab for slab in self.slabs if which[own[slab.number]].size], fill)
         return (out if self._in_order_of_space else ordering.unflatten(out)).reshape(shape)
 
     def _of_inverses(self, answer: Callable[[Slab, Array], Array]) -> Array:

@@ -165,16 +165,26 @@ def _gain(point: Point, step: Array) -> float:
 
 
 def _newton_step(state: State[P], hessian: Array) -> tuple[Array, float]:
-    """Newton's step of the coordinates that are free, and its length where the score curves downwards."""
+    """Newton's step of the coordinates that are free, and its length where the score curves downwards.
+
+    Where it would cross a bound it ends there, and the others go where the score is lowest given that.
+    """
     free, step, downhill = ~state.at_bound, np.zeros(len(state.rho)), 0.0
-    if free.any():
+    nearest, farthest = state.lower - state.rho, state.upper - state.rho
+    while free.any():
         values, vectors = np.linalg.eigh(hessian[np.ix_(free, free)])
         least = max(1e-7 * np.abs(values).max(), np.finfo(np.float64).tiny)
-        along = vectors.T @ state.point.gradient[free] / np.maximum(np.abs(values), least)
+        gradient = state.point.gradient[free] + hessian[np.ix_(free, ~free)] @ step[~free]
+        along = vectors.T @ gradient / np.maximum(np.abs(values), least)
         down = (values < 0) & (np.abs(along) < state.stride)
         along[down] = np.copysign(state.stride, along[down])
         downhill = float(np.max(np.abs(along), where=values < 0, initial=0.0))
         step[free] = -vectors @ np.clip(along, -LONGEST, LONGEST)
+        beyond = free & ((step < nearest) | (step > farthest))
+        if not beyond.any():
+            break
+        step[beyond] = np.clip(step, nearest, farthest)[beyond]
+        free &= ~beyond
     return step, downhill
 
 

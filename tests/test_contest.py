@@ -1,0 +1,134 @@
+"""The scores and the withheld values of `python -m benchmarks contest`, against their definitions."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy import integrate, stats
+
+from benchmarks import contest
+from benchmarks.contest import peers, scores, sets
+
+
+@pytest.fixture
+def plane() -> sets.Problem:
+    """A linear function of latitude and longitude on a grid in space and time, some of it withheld."""
+    rng = np.random.default_rng(0)
+    lat, lon, time = np.arange(8.0), np.arange(10.0), np.datetime64("2001-01-15") + 30 * np.arange(26)
+    coords = {"time": time.astype("datetime64[ns]"), "lat": lat, "lon": lon}
+    values = 0 * np.arange(26)[:, None, None] + 2 * lat[:, None] - lon
+    data = xr.DataArray(values, coords, ("time", "lat", "lon"), "u")
+    data[:, 0, 0] = np.nan
+    held = xr.DataArray(rng.random(data.shape) < 0.1, data.coords, data.dims)
+    return sets.Problem("plane", "random", data, held & data.notnull())
+
+
+def test_crps_is_the_integral_of_its_definition() -> None:
+    error, sd = np.array([-1.3, 0.0, 0.4]), np.array([0.5, 1.0, 2.0])
+    wanted = [
+        integrate.quad(
+            lambda x, e=e, s=s: (stats.norm.cdf(x, scale=s) - (x >= -e)) ** 2, -30, 30, points=[-e]
+        )[0]
+        for e, s in zip(error, sd, strict=True)
+    ]
+    assert scores.crps(error, sd) == pytest.approx(np.mean(wanted), rel=1e-7)
+
+
+def test_interval_score_and_coverage_by_hand() -> None:
+    """A width of 2 z s, and 40 times the distance of a value outside; half of these are inside."""
+    error, sd = np.array([1.0, 3.0]), np.array([1.0, 1.0])
+    z = stats.norm.ppf(0.975)
+    assert scores.interval_score(error, sd) == pytest.approx(2 * z + 40 * (3 - z) / 2)
+    assert scores.coverage(error, sd) == 0.5
+
+
+def test_a_larger_error_never_scores_better() -> None:
+    sd = np.full(2, 0.7)
+    for score in (scores.crps, scores.interval_score):
+        assert np.all(np.diff([score(np.array([e, e]), sd) for e in (0, 0.5, 2.0, 5.0)]) >= 0)
+
+
+def test_withheld_values_are_a_tenth_and_the_same_again(plane: sets.Problem) -> None:
+    for how in sets.WITHHELD:
+        held = sets.withheld(plane.data, how, {"time": 5, "lat": 3, "lon": 3})
+        assert held.identical(sets.withheld(plane.data, how, {"time": 5, "lat": 3, "lon": 3}))
+        assert not bool((held & plane.data.isnull()).any())
+        assert 0.08 < float(held.sum() / plane.data.notnull().sum()) < 0.13
+
+
+def test_blocks_are_withheld_whole(plane: sets.Problem) -> None:
+    held = sets.withheld(plane.data, "blocks", {"lat": 4, "lon": 5})
+    share = held.where(plane.data.notnull()).coarsen(lat=4, lon=5).mean()
+    assert set(np.unique(share)) == {0.0, 1.0}
+
+
+def test_scattered_observations_have_blocks_of_their_coordinates() -> None:
+    rng = np.random.default_rng(1)
+    lat, lon = rng.uniform(0, 10, (2, 500))
+    data = xr.DataArray(np.ones(500), {"lat": ("obs", lat), "lon": ("obs", lon)}, ("obs",))
+    held = sets.withheld(data, "blocks", {"lat": 2.0, "lon": 2.0})
+    cell = (lat - lat.min()) // 2 * 5 + (lon - lon.min()) // 2
+    assert 0.08 < float(held.mean()) < 0.13
+    assert all(len(set(held.to_numpy()[cell == c])) == 1 for c in np.unique(cell))
+
+
+@pytest.mark.parametrize(
+    "name", ["linear in lat and lon", "RBF of 30 neighbours", "trend and climatology per pixel"]
+)
+def test_peers_find_a_plane(plane: sets.Problem, name: str) -> None:
+    got = peers.PEERS[name](plane)
+    error = got - plane.truth.to_numpy()
+    assert got.shape == plane.truth.shape
+    assert np.nanmax(abs(error)) < (1.5 if "RBF" in name else 1e-8)  # a sum of cones is no plane
+
+
+def test_a_missing_peer_is_a_row(plane: sets.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verde is no dependency: where it is not installed the table says so."""
+    monkeypatch.setitem(sys.modules, "verde", None)
+    assert contest.interpolated("verde", plane).cells()[:2] == ("verde", "not installed")
+
+
+def test_gaps_of_a_peer_come_from_the_nearest(plane: sets.Problem) -> None:
+    """The row says how many, so that the error is over the same values everywhere."""
+    row = contest.interpolated("linear in time", plane)
+    assert 0 < row.filled < 0.2 and "from the nearest" in row.cells()[0] and row.rmse < 1
+
+
+def test_the_verdict_is_against_the_best_by_hand() -> None:
+    ours = [
+        scores.Row("bare fit(), 4", rmse=1.2),
+        scores.Row("by hand: a", rmse=1.0),
+        scores.Row("by hand: b", rmse=2.0),
+    ]
+    cells = contest.verdict("set", "random", ours, [scores.Row.absent("verde", "not installed")])
+    assert cells[:7] == ("set", "random", "1.2", "a", "1", "+20.0%", "NO")
+
+
+def test_a_bare_fit_that_fails_is_not_within_the_tolerance() -> None:
+    ours = [scores.Row.absent("bare fit()", "ValueError"), scores.Row("by hand: a", rmse=1.0)]
+    assert contest.verdict("set", "random", ours, [])[6] == "NO"
+
+
+def test_nino_is_the_mean_of_its_region() -> None:
+    """5S-5N, 170W-120W, without what is not there."""
+    lat, lon = np.arange(-10.0, 11, 2), np.arange(0.0, 360, 2)
+    inside = (abs(lat) <= 5)[:, None] & ((lon >= 190) & (lon <= 240))
+    sst = xr.DataArray(np.where(inside, 3.0, 7.0), {"lat": lat, "lon": lon}, ("lat", "lon"))
+    sst[5, 100] = np.nan
+    assert float(contest.region_mean(sst)) == pytest.approx(3)
+
+
+@pytest.mark.parametrize("degree", [1, 3])
+def test_a_fit_by_hand_has_the_order_that_it_says(plane: sets.Problem, degree: int) -> None:
+    choice = sets.ByHand({"lat": 5, "lon": 6}, order=1, degree=degree)
+    noisy = plane.train + np.random.default_rng(0).standard_normal(plane.train.shape)
+    field = choice.fit(noisy.mean("time"))
+    assert field.penalty.order == 1 and field.space.basis("lat").degree == degree
+
+
+def test_published_scores_are_marked() -> None:
+    names = [row[0] for row in scores.PUBLISHED]
+    assert all("published" in row.cells()[0] for row in scores.published()) and "SPDE (INLA)" in names
