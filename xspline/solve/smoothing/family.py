@@ -399,7 +399,8 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
             alone = family.unit.gram(family.alone)
             own = candidates(alone, Gram(()), family.alone.frame, exact=True, resources=resources)[0]
             nbytes, operations = exact.nbytes + own.nbytes, exact.operations + own.operations
-            exact = replace(exact, nbytes=nbytes, operations=operations)
+            inverse = exact.searching + own.searching - operations
+            exact = replace(exact, nbytes=nbytes, operations=operations, inverse=inverse)
     except ValueError as error:
         if iterative is None and solver is None:  # one solve would fit in memory, the search does not
             iterative = iterating(ITERATIVE)
