@@ -68,9 +68,9 @@ def bases_for(
     - Coordinates that share dimensions support together a cell between knots for every second observation (of a
       curvilinear grid, over two dimensions: every fourth), at most two for every position, and each those of its
       different labels. Cells of latitude and longitude, or of X and Y in equal units, are about square.
-    - Where a choice of the smoothing by REML is estimated to take longer than the budget on one core, all numbers
-      shrink by one factor. The estimate assumes gaps that do not change with time, of any shape otherwise, and that
-      the gaps of batch members differ; it depends on coordinates alone, so that equal ones get equal bases anywhere.
+    - Where a choice of the smoothing by REML is estimated to take longer than the budget on one core, all numbers of
+      cells shrink by one factor. The estimate assumes gaps that do not change with time, of any shape otherwise, and
+      that the gaps of batch members differ; it depends on coordinates alone, so that equal ones get equal bases.
 
     Without a penalty on roughness (``smooth=False``) there is a function for every fourth label, at most 32 along a
     coordinate, and 20,000 coefficients.

@@ -2,8 +2,8 @@
 
 With a penalty whose strength the data choose, more functions than they need do no harm but cost. So along each
 dimension of labels there is a function for every second label; where that would take longer than the budget allows,
-the numbers of all coordinates shrink by one factor. Nothing here looks at values or at the machine: equal coordinates
-get equal numbers everywhere.
+the cells between the knots of all coordinates shrink by one factor. Nothing here looks at values or at the machine:
+equal coordinates get equal numbers everywhere.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEAST = 4  # functions of one coordinate
 LABELS_PER_FUNCTION = 2  # along each dimension of labels
 CELLS_PER_POSITION = 2  # at most, where observations are repeated at few positions
 POSITIONS = 1_000_000  # that are looked at; of more a sample
-STEP, STRIDE = 0.96, 4  # numbers shrink by this factor, so many times before a look
+STEP, STRIDE = 0.96, 4  # numbers of cells shrink by this factor, so many times before a look
 
 
 class Labels(NamedTuple):
@@ -56,9 +56,14 @@ class Labels(NamedTuple):
         """Whether a longitude goes all around."""
         return self.axis.wrap is not None and self.extent == (0.0, self.axis.wrap)
 
+    @property
+    def more(self) -> int:
+        """How many more cubic splines there are than cells."""
+        return 0 if self.closed else DEGREE
+
     def functions(self, cells: int) -> int:
-        """Of cubic splines over so many cells."""
-        return max(cells + (0 if self.closed else DEGREE), LEAST)
+        """How many cubic splines there are over so many cells."""
+        return max(cells + self.more, LEAST)
 
 
 @dataclass(frozen=True)
@@ -122,17 +127,22 @@ def sized(
 
     if not supported:
         return dict(bases), Budget(seconds, 0.0, {})
-    counts, estimate = _within(seconds, supported, cost)
+    counts, estimate = _within(seconds, {name: labels[name] for name in supported}, supported, cost)
     return of(counts), Budget(seconds, estimate, supported)
 
 
 def _within(
-    seconds: float, supported: Mapping[str, int], cost: Callable[[Mapping[str, int]], float]
+    seconds: float,
+    labels: Mapping[str, Labels],
+    supported: Mapping[str, int],
+    cost: Callable[[Mapping[str, int]], float],
 ) -> tuple[dict[str, int], float]:
-    """Return the largest numbers in proportion to those supported whose cost is within the budget, and that."""
+    """Return the most functions, over cells in proportion to those supported, whose cost is within the budget."""
+    cells = {name: max(n - labels[name].more, 1) for name, n in supported.items()}
 
     def at(step: int) -> tuple[dict[str, int], float]:
-        counts = {n: max(int(k * STEP**step + 1e-9), LEAST) for n, k in supported.items()}
+        fewer = {n: labels[n].functions(max(round(k * STEP**step), 1)) for n, k in cells.items()}
+        counts = dict(supported) if step == 0 else fewer
         return counts, cost(counts)
 
     # Costs fall in jumps where another solver takes over: steps down until one is within, then back by small ones.
