@@ -204,7 +204,7 @@ def run(args: argparse.Namespace) -> None:
         if "contest" in args.tables:
             contest(args)
         if "sets" in args.tables:
-            rows = [row for name in args.sets for row in one_set(name, args)]
+            rows = [row for name in args.sets[: 2 if args.quick else None] for row in one_set(name, args)]
             if rows:
                 measure.table(f"contest, further sets; {load()}", SUMMARY, rows)
         if "nino" in args.tables:

@@ -55,10 +55,10 @@ def rows(name: str, sst: xr.DataArray, bases: dict[str, object]) -> list[tuple[o
     """Strengths and coefficients from the statistics alone, then with the pass that makes these."""
     space = sst.spline.space(bases)
     sums = sst.spline.statistics(space)
-    summary = sums.solve(penalty="reml").summary()
+    summary = sums.solve(penalty=xs.Roughness("reml")).summary()
     figures = (space.size, float(summary.edf), float(summary.sigma), float(summary.rmse))
-    alone = seconds(lambda: sums.solve(penalty="reml"))
-    passed = seconds(lambda: sst.spline.statistics(space).solve(penalty="reml"))
+    alone = seconds(lambda: sums.solve(penalty=xs.Roughness("reml")))
+    passed = seconds(lambda: sst.spline.statistics(space).solve(penalty=xs.Roughness("reml")))
     return [(f"{name}, from statistics", *figures, *alone), (f"{name}, with the pass", *figures, *passed)]
 
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import xspline as xs
 from benchmarks import measure
 from benchmarks.mgcv import r
 from benchmarks.mgcv.cases import Case, cases
@@ -48,7 +49,7 @@ def ours(case: Case) -> Figures:
     """What we find by REML."""
     statistics = case.data.y.spline.statistics(case.space, weights=case.data.w)
     start = time.perf_counter()
-    field = statistics.solve(penalty="reml")
+    field = statistics.solve(penalty=xs.Roughness("reml"))
     seconds = time.perf_counter() - start
     strengths, summary = field.penalty.strengths(case.space), field.summary()
     found = {"edf": float(summary.edf), "sigma": float(summary.sigma), "seconds": seconds}

@@ -119,9 +119,13 @@ class Field(FieldBase[Data]):
         device: str | None = None,
         extrapolate: bool = False,
         mask: Any = None,
+        unconditional: bool = True,
         **coords: Any,
     ) -> Data:
         """Evaluate the standard error of the field: √(σ̂² φᵀ(G + Λ)⁻¹φ) (Wahba 1983; Nychka 1988).
+
+        Where REML chose λ, this includes what the choice leaves open: φᵀJ Cov(log λ) Jᵀφ more under the root, with
+        J = ∂c/∂log λ and Cov(log λ) from the curvature of REML (Wood, Pya and Säfken 2016).
 
         Parameters
         ----------
@@ -136,6 +140,9 @@ class Field(FieldBase[Data]):
             iterates (5 %), 800 where it knows the inverse (2.5 %). They are made once and remembered.
         seed
             Of their random numbers: the same seed, the same error bars.
+        unconditional
+            False takes the chosen λ as known, as is always done where "gcv" or "holders" chose it, which are no
+            likelihoods, and by the jackknife.
 
         Returns
         -------
@@ -159,7 +166,7 @@ class Field(FieldBase[Data]):
         ('u_stderr', array([0.02,  nan]))
         """
         target = self._target(at, coords, chunks, extrapolate, mask)
-        return self._errors(target, {}, device, Requested(method, draws, seed))
+        return self._errors(target, {}, device, Requested(method, draws, seed, unconditional))
 
     def derivative_stderr(
         self,
@@ -173,13 +180,15 @@ class Field(FieldBase[Data]):
         device: str | None = None,
         extrapolate: bool = False,
         mask: Any = None,
+        unconditional: bool = True,
         **orders_kwargs: int,
     ) -> Data:
         """Evaluate the standard error of a derivative; parameters as for :meth:`derivative` and :meth:`stderr`."""
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
         once = derivatives.constant_along(self.fits, requested, at, chunks, mask)
         target = self._target(at, {}, chunks, extrapolate, mask, once=once)
-        errors: Any = self._errors(target, requested, device, Requested(method, draws, seed))
+        error = Requested(method, draws, seed, unconditional)
+        errors: Any = self._errors(target, requested, device, error)
         return errors.drop_vars(once)
 
     @functools.cached_property
@@ -195,7 +204,7 @@ class Field(FieldBase[Data]):
             )
         return known[name, requested]
 
-    def sample(self, n: int, seed: int | None = None) -> Draws[Data]:
+    def sample(self, n: int, seed: int | None = None, *, unconditional: bool = True) -> Draws[Data]:
         """Return draws of the field, given the data, along a dimension ``sample``.
 
         Parameters
@@ -204,13 +213,16 @@ class Field(FieldBase[Data]):
             How many, at least 1.
         seed
             Of the random numbers; None takes fresh ones.
+        unconditional
+            As for :meth:`stderr`.
 
         Returns
         -------
         Draws
-            Each draw has coefficients of mean c and covariance σ̂² (G + Λ)⁻¹, independent between variables. Where the
-            solver iterates, each takes a solve.
+            Each draw has coefficients of mean c and the covariance of their errors, as :meth:`stderr` has it,
+            independent between variables. Where the solver iterates, each takes a solve.
         """
+        uncertainty.check_unconditional(unconditional)
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
             raise ValueError(f"sample({n!r}): the number of draws is an integer, at least 1")
         solved = self._solved
@@ -232,7 +244,7 @@ class Field(FieldBase[Data]):
         fits = {}
         for name, fit in solved.items():
             estimate = np.expand_dims(fit.solved.coefficients, axis)
-            drawn = estimate + uncertainty.deviations(fit, n, rng)
+            drawn = estimate + uncertainty.deviations(fit, n, rng, unconditional)
             fits[name] = Fit(statistics, name, drawn, fit.penalty, fit.choice).select(fit.selected)
         return Draws(statistics, fits, self.request)
 

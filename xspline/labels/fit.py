@@ -278,7 +278,7 @@ def solve_variables(
             parts = [part.sums[name] for part in statistics.parts]
             smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources)
             solution = solve(total, space, smoothing.penalty, solver, smoothing.factorisation)
-            choice = {
+            choice: dict[str, Any] = {
                 "method": smoothing.method,
                 "score": float(smoothing.score),
                 "comparable": float(smoothing.comparable),
@@ -290,6 +290,10 @@ def solve_variables(
                 "limited": list(smoothing.resolution.limited),
                 "visible": smoothing.resolution.visible,
             }
+            if smoothing.gap_error:
+                choice["gap_error"] = smoothing.gap_error
+            if smoothing.covariance is not None:
+                choice["covariance"] = smoothing.covariance.tolist()
             fits[name] = Fit(statistics, name, solution.coefficients, smoothing.penalty, choice, solution)
             continue
         alike = (f for f in fits.values() if f.penalty == requested and not f.choice)

@@ -15,6 +15,7 @@ from xspline import execution
 from xspline.kernels import Group, Layout
 from xspline.labels.fit import Fit, selection
 from xspline.solve import ConvergenceError, Factorisation, Penalty, SingularSystemError, TooLargeError, solve
+from xspline.solve import strength_derivatives as derivatives_by_log_strength
 from xspline.sums import Gram, leave_one_out, masked_pairs, observed_cells, outer_pairs
 
 Array = NDArray[np.float64]
@@ -27,6 +28,8 @@ DRAWN = 2**22  # numbers that are drawn at a time, 32 MB,
 SIDE_BY_SIDE = 8  # or, where a solver iterates, so many draws, which it solves for side by side
 MAX_PAIRS = 2**31  # bytes of a covariance in pair form; beyond, draws of the coefficients stand for it
 INDEPENDENT = "assumes independent errors"
+WITH_CHOICE = f"{INDEPENDENT}; includes what the choice of lambda leaves open"
+WITHOUT_CHOICE = f"{INDEPENDENT}; takes the chosen lambda as known"
 _SCORES = {
     "count": "observations with positive weight",
     "rmse": "root of the weighted mean squared difference from the fit without this holder",
@@ -59,16 +62,21 @@ class Requested:
     Parameters
     ----------
     method : str, optional
-        "exact": σ̂² (G + Λ)⁻¹, the Bayesian covariance (Wahba 1983; Nychka 1988). "draws": the same from draws of
+        "exact": σ̂² (G + Λ)⁻¹, the Bayesian covariance (Wahba 1983; Nychka 1988). "draws": this from draws of
         the coefficients. "jackknife": from fits without one part at a time (delete-a-group jackknife). None: exact
         where the solver knows the inverse and its pairs fit in memory, else draws.
     draws : int, optional
         How many; None: 200 where the solver iterates, 800 where it knows the inverse.
     seed : int
         Of their random numbers.
+    unconditional : bool
+        Whether to add J Cov(log λ) Jᵀ with J = ∂c/∂log λ, what a choice by REML leaves open (Wood, Pya and Säfken
+        2016). The jackknife never does: Cov(log λ) takes errors as independent.
 
     Raises
     ------
+    TypeError
+        `unconditional` is neither True nor False.
     ValueError
         An unknown method; draws that are no integer or fewer than 10; a seed that is no integer or negative.
     """
@@ -76,8 +84,10 @@ class Requested:
     method: str | None = None
     draws: int | None = None
     seed: int = 0
+    unconditional: bool = True
 
     def __post_init__(self) -> None:
+        check_unconditional(self.unconditional)
         if self.method is not None and self.method not in METHODS:
             known = ", ".join(map(repr, METHODS))
             raise ValueError(f"method={self.method!r} is unknown; use one of {known}, or None")
@@ -89,6 +99,15 @@ class Requested:
             )
         if not (_is_integer(self.seed) and self.seed >= 0):
             raise ValueError(f"seed={self.seed!r}: the seed of the draws is an integer, 0 or more")
+
+
+def check_unconditional(value: object) -> None:
+    """Raise TypeError unless the value is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(
+            f"unconditional={value!r} is True or False: whether error bars include what the choice of lambda leaves "
+            "open"
+        )
 
 
 def _is_integer(value: object) -> bool:
@@ -119,6 +138,9 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
     if method is None:
         method = "exact" if factorisation.knows_inverse and nbytes <= MAX_PAIRS else "draws"
     attrs: dict[str, Any] = {"method": method, "comment": INDEPENDENT}
+    added = left_open(fit) if requested.unconditional and method != "jackknife" else None
+    if fit.choice:
+        attrs["comment"] = WITHOUT_CHOICE if added is None else WITH_CHOICE
     match method:
         case "exact":
             if not factorisation.knows_inverse:
@@ -137,6 +159,8 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
             n = len(fit.sums)
             attrs["comment"] = f"assumes errors that are independent between the {n} parts, not within them"
             attrs["degrees_of_freedom"] = n - 1
+    if added is not None:
+        pairs += outer_pairs(added, frame)
     if fit.selected:
         pairs = masked_pairs(pairs, selection(fit.space, fit.selected), frame)
     return Covariance(pairs, attrs)
@@ -158,9 +182,31 @@ def _drawn_pairs(fit: Fit, n: int, rng: np.random.Generator, nbytes: int) -> Arr
     return np.asarray(total) / n
 
 
-def deviations(fit: Fit, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Return n draws of the coefficients about their estimate, [K.., n, b..], with covariance σ̂² (G + Λ)⁻¹."""
-    return np.concatenate(list(_drawn(fit, n, rng)), axis=len(fit.space.shape))
+def left_open(fit: Fit) -> Array | None:
+    """Return x_m, [K.., m, b..], with Σ x_m x_mᵀ = J Cov(log λ) Jᵀ, what the choice of λ leaves open to first order.
+
+    None where it is not known: the penalty was given, or the criterion was no likelihood, as GCV is none.
+    """
+    if "covariance" not in fit.choice:
+        return None
+    values, vectors = np.linalg.eigh(np.array(fit.choice["covariance"], dtype=np.float64))
+    root, axis = vectors * np.sqrt(np.maximum(values, 0.0)), len(fit.space.shape)
+    jacobian = derivatives_by_log_strength(fit.total, fit.space, fit.known_penalty, fit.solved)
+    return np.moveaxis(np.tensordot(jacobian, root, axes=(axis, 0)), -1, axis)
+
+
+def deviations(fit: Fit, n: int, rng: np.random.Generator, unconditional: bool) -> np.ndarray:
+    """Return n draws of the coefficients about their estimate, [K.., n, b..], with the covariance of their errors.
+
+    Members of a batch share λ, and so a draw of it.
+    """
+    axis = len(fit.space.shape)
+    drawn = np.concatenate(list(_drawn(fit, n, rng)), axis=axis)
+    added = left_open(fit) if unconditional else None
+    if added is not None:
+        weights = rng.standard_normal((added.shape[axis], n))
+        drawn += np.moveaxis(np.tensordot(added, weights, axes=(axis, 0)), -1, axis)
+    return drawn
 
 
 def _drawn(fit: Fit, n: int, rng: np.random.Generator) -> Iterator[Array]:

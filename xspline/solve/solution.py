@@ -142,6 +142,32 @@ def solve(
 
 
 @single_threaded_blas()
+def strength_derivatives(sums: Sums, space: Space, penalty: Penalty, solution: Solution) -> Array:
+    """Derivatives of the coefficients by the logarithms of the strengths: ∂c/∂log λ_t = −(G + Λ)⁻¹ λ_tS_t c.
+
+    Parameters
+    ----------
+    sums : Sums
+    space : Space
+    penalty : Penalty
+        Λ = Σ_t λ_tS_t, a strength for each term of its Gram; none of them has a share in the constant.
+    solution : Solution
+        Of these sums and this penalty.
+
+    Returns
+    -------
+    ndarray, [K.., T, b..]; NaN for members that are not determined.
+    """
+    frame, count = space.frame, len(space.shape)
+    e = functools.reduce(np.multiply.outer, space.constant())
+    # Without the constant, of which λS would leave the rounding errors.
+    centred = solution.coefficients - e.reshape(e.shape + (1,) * sums.reference.ndim) * sums.reference
+    known = np.where(solution.determined, centred, 0.0)
+    images = [Gram((term,)).matvec(known, frame) for term in penalty.gram(space).terms]
+    return -solution.factorisation.solve(np.stack(images, axis=count))
+
+
+@single_threaded_blas()
 def condition(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
     """How far from evenly the data determine the field: of all directions, the most Σw vᵀMv / vᵀ(G + Λ)v, [b..].
 

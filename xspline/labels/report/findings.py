@@ -47,7 +47,7 @@ def concerns(fit: Fit) -> list[Finding]:
     """Return what is not fine, as far as it is known without further computation."""
     if fit.is_lazy:
         return []
-    known = [*_smoothing(fit), *_bounds(fit), *_knots(fit), *_condition(fit), *_left_out(fit)]
+    known = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit), *_condition(fit), *_left_out(fit)]
     return [finding for finding in known if finding.advice]
 
 
@@ -63,7 +63,7 @@ def checked(fit: Fit) -> list[Finding]:
     """Return all findings of a solved fit."""
     ratio = math.sqrt(max(float(np.nanmax(fit.condition, initial=0.0)), 1.0))
     even = f"in the least determined direction errors are {ratio:.3g} times those of even data"
-    choice = [*_smoothing(fit), *_bounds(fit), *_functions(fit), *_knots(fit)]
+    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_functions(fit), *_knots(fit)]
     system = list(_condition(fit)) or [Finding("condition", even)]
     return [*choice, *system, *_left_out(fit), *_batch(fit), *_units(fit), *_residual(fit)]
 
@@ -101,6 +101,20 @@ def _bounds(fit: Fit) -> Iterator[Finding]:
         yield Finding("bounds", text, advice, warns=fit.choice.get("visible", False))
     if fit.choice and not fit.choice["at_bounds"]:
         yield Finding("bounds", "no lambda at a bound")
+
+
+def _gaps(fit: Fit) -> Iterator[Finding]:
+    if error := fit.choice.get("gap_error", 0.0):
+        method = fit.choice["method"]
+        text = (
+            f"{method!r} alone would leave the field undetermined where there are no observations, with errors "
+            f"{error:.3g} times the spread of the data: lambda was raised until the expected error over the whole "
+            "domain was least"
+        )
+        advice = (
+            "penalty='reml' learns from the data what to expect there; mask='data' predicts near data only"
+        )
+        yield Finding("gaps", text, advice, warns=True)
 
 
 def _functions(fit: Fit) -> Iterator[Finding]:

@@ -206,7 +206,7 @@ def _entries(offset: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[tuple[int
     strides = [math.prod(sizes[j + 1 :]) for j in range(len(sizes))]
     outermost = next((j for j, o in enumerate(offset) if o), None)
     source = tuple(slice(0, k - o) for k, o in zip(sizes, offset, strict=True))
-    found = []
+    entries = []
     for flips in orientations(offset):
         if outermost is not None and flips[outermost]:
             continue
@@ -214,8 +214,8 @@ def _entries(offset: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[tuple[int
         row = sum((-o if flip else o) * stride for flip, o, stride in distances)
         extents = zip(flips, offset, sizes, strict=True)
         target = tuple(slice(o, k) if flip else slice(0, k - o) for flip, o, k in extents)
-        found.append((row, source, target))
-    return tuple(found)
+        entries.append((row, source, target))
+    return tuple(entries)
 
 
 def _on_a_line(positions: NDArray[np.int64], offsets: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -239,7 +239,7 @@ def _rows_and_columns(
     sizes: tuple[int, ...], offsets: tuple[int, ...], periodic: tuple[bool, ...]
 ) -> tuple[tuple[tuple[slice | int, ...], Index, Index], ...]:
     """Of each offset vector and orientation: where pairs are in an array of them, and their rows and columns."""
-    found = []
+    places = []
     for offset in np.ndindex(*offsets):
         axes = zip(sizes, offset, periodic, strict=True)
         firsts = [np.arange(k if circle else max(k - o, 0)) for k, o, circle in axes]
@@ -248,5 +248,5 @@ def _rows_and_columns(
             axes_of_pair = zip(firsts, sizes, offset, flips, strict=True)
             ends = [((k + o) % n, k) if flip else (k, (k + o) % n) for k, n, o, flip in axes_of_pair]
             rows, columns = (np.ix_(*side) for side in zip(*ends, strict=True))
-            found.append((place, rows, columns))
-    return tuple(found)
+            places.append((place, rows, columns))
+    return tuple(places)

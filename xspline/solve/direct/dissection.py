@@ -232,7 +232,7 @@ class Tree:
         self.rounds = self._rounds()
         self.source, self.target, self.column, self.row = self._entries()
         circles = zip(frame.sizes, self._rule.thickness, frame.periodic, strict=True)
-        self.repeats = any(circle and size <= 2 * reach for size, reach, circle in circles)
+        self.repeats = any(circle and size <= 2 * thickness for size, thickness, circle in circles)
 
     @property
     def nbytes(self) -> int:

@@ -17,7 +17,7 @@ from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalty import Penalty, criterion_of
 from xspline.solve.select import Choice
-from xspline.solve.smoothing.criteria import Gcv, Holders, Mask, OfFit, Reml, Score
+from xspline.solve.smoothing.criteria import Gcv, Holders, Logarithm, Mask, OfFit, Reml, Score
 from xspline.solve.smoothing.family import (
     Bounds,
     SingleOrder,
@@ -27,10 +27,10 @@ from xspline.solve.smoothing.family import (
     solver_for,
 )
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
-from xspline.solve.smoothing.newton import NEAR, SLACK, State, minimise
+from xspline.solve.smoothing.newton import NEAR, SLACK, State, lowest_places, minimise
 from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.smoothing.progress import Progress
-from xspline.solve.smoothing.resolution import Resolution, resolution
+from xspline.solve.smoothing.resolution import Resolution, raised_for_gaps, resolution
 from xspline.solve.system import Factorisation
 from xspline.spaces import Space
 from xspline.sums import Sums, leave_one_out
@@ -39,11 +39,11 @@ ROUGHLY = 0.1  # the step in log λ that ends a search of a coarser problem
 COARSELY = 3 * ROUGHLY  # the same where that step is taken without another look
 CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what remains is of the order of its square
 ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
+RAISED = np.log(1e-4)  # of its usual start: what a coarser problem found at its lower bound
 APART = 1.0  # in log λ: a start this near to a minimum leads there
 MAX_FACTORISATIONS = 81  # for a look at the score on a lattice within the bounds,
 MAX_SIDE, MIN_SIDE = 24, 3  # which has so many places along one λ
 SOFTER = 5.0, 10.0  # in log λ: below its usual start
-MAX_MINIMA = 3  # of these from which searches start
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +74,10 @@ class Smoothing:
         then the score is NaN and the gradient an estimate. Empty where it is exact.
     resolution : Resolution
         Whether the space is fine enough for what the data show.
+    gap_error : float
+        0, or what `raised_for_gaps` has mended; then the gradient is not zero.
+    covariance : ndarray, [T, T], or None
+        Of the logarithms of the terms' strengths given the data; None where the score is no likelihood.
     """
 
     penalty: Penalty
@@ -87,6 +91,8 @@ class Smoothing:
     converged: bool
     error: dict[str, float]
     resolution: Resolution
+    gap_error: float
+    covariance: Array | None
 
 
 @single_threaded_blas()
@@ -147,6 +153,7 @@ def choose(
         near = ESTIMATED if problem.estimated else near
         minimum, factorisations = problem.search(start, near)
         minimum, more = problem.softer(minimum, near)
+        minimum, gaps, raised = problem.determined(minimum)
     except SingularSystemError as error:
         if method == "holders":
             raise
@@ -170,11 +177,13 @@ def choose(
         comparable=point.comparable if isinstance(point, Reml) and point.value is not None else math.nan,
         gradient=dict(zip(family.parameters, gradient.tolist(), strict=True)),
         at_bounds=family.stopped(bound),
-        factorisations=factorisations + explored + more + (method == "holders"),
+        factorisations=factorisations + explored + more + raised + (method == "holders"),
         factorisation=factorisation,
         converged=minimum.converged,
         error=dict(zip(names, errors, strict=False)),
         resolution=resolution(fit, point),
+        gap_error=gaps,
+        covariance=point.covariance(~at_bound),
     )
 
 
@@ -259,33 +268,42 @@ class Problem:
                         return softer, looks + more
         return minimum, looks
 
-    def _starts(self, score: _Scores) -> Iterator[tuple[Array, Array]]:
-        """What REML would choose, then the lowest places of a lattice within the bounds if that is quick.
+    def determined(self, minimum: State[Score]) -> tuple[State[Score], float, int]:
+        """The minimum, or strengths that determine gaps in the data too; `Smoothing.gap_error`; factorisations."""
+        if not isinstance(minimum.point, Logarithm):
+            return minimum, 0.0, 0
+        with on_cores(self.model.resources.cores), Progress(self.model.family.parameters) as progress:
+            score = _Scores(self, progress)
+            likely, upper = (lambda: self._likely(score)), self.bounds.upper
+            point, gaps = raised_for_gaps(self.model, minimum.point, score, likely, upper)
+        return replace(minimum, rho=point.rho, point=point), gaps, score.factorisations
 
-        With how far away a minimum has to be, [J], for a search from there to be worth it.
-        """
+    def _likely(self, score: _Scores) -> Array | None:
+        """What REML would choose, roughly; its factorisations count with those of the score."""
         (start, lower, upper, _), likelihood = self.bounds, replace(self, method="reml", parts=())
         if not likelihood.estimated:
             with suppress(SingularSystemError):
                 told = _Scores(likelihood, score.progress)
                 likely = minimise(told, start, lower, upper, ROUGHLY).rho
                 score.factorisations += told.factorisations
-                yield likely, np.full(len(start), APART)
+                return likely
+        return None
+
+    def _starts(self, score: _Scores) -> Iterator[tuple[Array, Array]]:
+        """What REML would choose, then the lowest places of a lattice within the bounds if that is quick.
+
+        With how far away a minimum has to be, [J], for a search from there to be worth it.
+        """
+        _, lower, upper, _ = self.bounds
+        if (likely := self._likely(score)) is not None:
+            yield likely, np.full(len(lower), APART)
         each = max(len(self.parts), 1)  # factorisations of a score
         most = min(MAX_FACTORISATIONS, self.model.resources.costs.lattice_flops / self.operations) / each
-        side = min(int(most ** (1 / len(start)) + 1e-9), MAX_SIDE)
+        side = min(int(most ** (1 / len(lower)) + 1e-9), MAX_SIDE)
         if side < MIN_SIDE:
             return
-        places, values = np.linspace(lower, upper, side), np.full((side,) * len(start), np.inf)
-        for index in np.ndindex(values.shape):
-            with suppress(SingularSystemError):
-                values[index] = score(places[index, range(len(start))]).value
-        padded, is_low = np.pad(values, 1, constant_values=np.inf), np.isfinite(values)
-        for axis, step in itertools.product(range(values.ndim), (-1, 1)):
-            is_low &= values <= np.roll(padded, step, axis)[(slice(1, -1),) * values.ndim]
-        low = np.argwhere(is_low)
-        for index in low[np.argsort(values[is_low])][:MAX_MINIMA]:
-            yield places[index, range(len(start))], np.maximum(places[1] - places[0], APART)
+        spacing = np.maximum((upper - lower) / (side - 1), APART)
+        yield from ((place, spacing) for place in lowest_places(score, lower, upper, side))
 
     def score(self, rho: Array, included: Mask | None = None) -> Score:
         """The score at ρ, of the batch members that counted elsewhere."""
@@ -324,11 +342,13 @@ class Problem:
         most = costs.max_coarse_flops if self.estimated else costs.coarse_share * self.operations
         while any(halvings.values()) and not (searched and problem.operations > most):
             rho, searched = problem.search(rho, COARSELY, unseen=True)[0].rho, True
-            smoothness = problem.smoothness(rho)
+            smoothness, low = problem.smoothness(rho), rho <= problem.bounds.lower
             halvings[min((n for n in names if halvings[n]), key=lambda n: smoothness[n])] -= 1
             problem = self
             for time in range(max(halvings.values())):
                 problem = problem.coarser([n for n, times in halvings.items() if times > time]) or problem
+            # What coarse knots do not tell apart finer ones may; from a bound a search is slow to come back.
+            rho = np.where(low, problem.bounds.start + RAISED, rho)
         return rho, factorisations
 
     def smoothness(self, rho: Array) -> dict[str, float]:

@@ -24,6 +24,7 @@ from xspline.sums import Sums
 
 Mask = NDArray[np.bool_]
 DRAWN = 1.0  # how much of a log-likelihood gradients from draws may be wrong by, over the steps that matter
+VAGUE = 10.0  # variance of a normal prior of log λ, a factor of 24: where the likelihood is flat it alone bounds λ
 
 
 class Score(Point):
@@ -39,6 +40,7 @@ class Score(Point):
     """
 
     model: Model
+    rho: Array
     included: Mask
 
     @property
@@ -50,6 +52,13 @@ class Score(Point):
     @abstractmethod
     def score(self) -> tuple[float, Array]:
         """The score as it is defined, and its gradient."""
+
+    def covariance(self, free: Mask) -> Array | None:
+        """Of the logarithms of the terms' strengths given the data, [T, T], where the score is a likelihood.
+
+        Those ρ_j that are not free have no share in it.
+        """
+        return None
 
     def total(self, x: Array) -> Array:
         """Sum over the members that count, [.., b..] to [..]; batch extents of 1 are shared."""
@@ -152,6 +161,19 @@ class Reml(OfFit):
         second = self._degrees * curved + diagonal(t) - u
         by_terms = self.total(second) - self.included.sum() * self.determinant.hessian
         return np.asarray(self.design.T @ by_terms @ self.design) / 2
+
+    def covariance(self, free: Mask) -> Array:
+        """D (∂²V/∂ρ² + I/VAGUE)⁻¹ Dᵀ: the normal approximation of the posterior of ρ (Wood, Pya and Säfken 2016).
+
+        Where V curves downwards or is flat the prior alone is left.
+        """
+        design = self.design[:, free]
+        if not free.any():
+            return np.zeros((len(design), len(design)))
+        hessian = np.nan_to_num(self.hessian[np.ix_(free, free)], posinf=0.0, neginf=0.0)
+        values, vectors = np.linalg.eigh(hessian)
+        along = design @ vectors
+        return np.asarray((along / (np.maximum(values, 0.0) + 1 / VAGUE)) @ along.T)
 
     @cached_property
     def noise(self) -> float:

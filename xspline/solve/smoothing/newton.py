@@ -9,8 +9,10 @@ Scores are in the units of a log-likelihood: a difference of 1 matters, one of 1
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -31,6 +33,7 @@ STEPS = 50
 HALVINGS = 10
 LOST = 1e-3  # what may be left to gain where no step gains anything
 SHORT = 0.5  # a step over which a Hessian changes little
+MAX_MINIMA = 3  # places of a lattice from which searches start
 TAIL = 0.3  # what is left to gain where the score is looked at on the bound
 
 
@@ -151,6 +154,21 @@ def minimise(
             correction = correction - (wrong @ moved) / length * np.outer(moved, moved)
         hessian = state.point.hessian + correction
     return state
+
+
+def lowest_places(score: Callable[[Array], P], lower: Array, upper: Array, side: int) -> Iterator[Array]:
+    """The lowest minima among the places of a lattice within bounds, so many along each coordinate, lowest first."""
+    places, values = np.linspace(lower, upper, side), np.full((side,) * len(lower), np.inf)
+    for index in np.ndindex(values.shape):
+        with suppress(SingularSystemError):
+            value = score(places[index, range(len(lower))]).value
+            values[index] = np.inf if value is None else value
+    padded, is_low = np.pad(values, 1, constant_values=np.inf), np.isfinite(values)
+    for axis, step in itertools.product(range(values.ndim), (-1, 1)):
+        is_low &= values <= np.roll(padded, step, axis)[(slice(1, -1),) * values.ndim]
+    low = np.argwhere(is_low)
+    for index in low[np.argsort(values[is_low])][:MAX_MINIMA]:
+        yield places[index, range(len(lower))]
 
 
 def _ends(point: Point, step: Array, near: float) -> bool:

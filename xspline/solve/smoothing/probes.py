@@ -114,11 +114,19 @@ class Estimated(Reml):
         steps = deviations / np.maximum(np.abs(values), np.finfo(np.float64).tiny)
         return super().noise + float(deviations @ np.minimum(steps, LONGEST))
 
+    def covariance(self, free: Mask) -> Array:
+        """Of the logarithms of the strengths given the data, with what the probes leave open."""
+        return np.asarray(super().covariance(free) + self.design @ self._of_probes(free) @ self.design.T)
+
     def error(self, free: Mask) -> Array:
         """Standard errors that the probes leave in log λ_j of the coordinates that are free; 0 of others: [J]."""
-        out = np.zeros(len(free))
+        return np.sqrt(np.diag(self._of_probes(free)))
+
+    def _of_probes(self, free: Mask) -> Array:
+        """Covariance that the probes leave in ρ, [J, J]; 0 of coordinates that are not free."""
+        out = np.zeros((len(free), len(free)))
         if free.any():
             square = np.ix_(free, free)
             inverse = np.linalg.pinv(self.hessian[square])
-            out[free] = np.sqrt(np.diag(inverse @ self.scatter[square] @ inverse))
+            out[square] = inverse @ self.scatter[square] @ inverse
         return out

@@ -1,18 +1,35 @@
-"""Whether a space is fine enough for what the data show, from the choice of its smoothing."""
+"""What a choice of smoothing says of a space: whether it is fine enough for the data, and determined in their gaps.
+
+Criteria that score predictions at observations say nothing of knot cells without any. There the expected squared error
+is the field's own variance σ̂²φᵀA⁻¹φ (Wahba 1983), which grows without bound as λ → 0. With f the share of the domain
+that such gaps take, V the squared error of a prediction by the criterion, and all in the units of the data squared,
+
+    expected squared error of a prediction over the domain  =  (1 − f) V + f σ̂² + ∫_gaps σ̂²φᵀA⁻¹φ dξ
+
+A choice whose last term exceeds the variance of the data is worse than their mean.
+"""
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import optimize
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.penalty import spline_degrees
-from xspline.solve.smoothing.criteria import Score
+from xspline.solve.smoothing.criteria import Gcv, Logarithm, Score
 from xspline.solve.smoothing.determinant import axis_spectrum
-from xspline.solve.smoothing.fit import SMALLEST, PenalisedFit
+from xspline.solve.smoothing.fit import SMALLEST, Model, PenalisedFit
+from xspline.spaces import Space
+from xspline.spaces.bspline import LocalSpline
+from xspline.sums import observed_cells
 
 NEGLIGIBLE = 1e-4  # share of the variance: residuals of a hundredth of the spread are too small to matter
+RAISED = 1e-3  # in log λ: how well the factor is known by which strengths are raised for gaps
 TINY = 1e-12  # share of Σ w y²: residuals below a millionth of the values are rounding
 # The knots, not the smoothing, decide how fine the field is, where more than this share of functions is in use, the
 # finest quarter of them holds so many times the power of noise and such a share of the variance of residuals, and there
@@ -78,3 +95,146 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
         if functions[name] > CROWDED * size and signal and visible and n.mean() > ROOM * space.size:
             limited.append(name)
     return Resolution(functions, tuple(limited), visible)
+
+
+@dataclass(frozen=True)
+class GapError:
+    """Expected squared errors, the mean over the batch members that count.
+
+    Parameters
+    ----------
+    domain : float
+        Of a prediction, over the domain.
+    gaps : float
+        What the variance of the field in gaps contributes to it,
+    share : float
+        Of the domain, that is in gaps.
+    spread : float
+        The variance of the data.
+    """
+
+    domain: float
+    gaps: float
+    share: float
+    spread: float
+
+    @property
+    def undetermined(self) -> bool:
+        """Whether the mean of the data is the better field."""
+        return self.gaps > self.spread
+
+
+def raised_for_gaps(
+    model: Model,
+    point: Logarithm,
+    score: Callable[[Array], Score],
+    likely: Callable[[], Array | None],
+    upper: Array,
+) -> tuple[Logarithm, float]:
+    """The score at strengths that determine the field in gaps too.
+
+    That is where it was, unless the mean of the data is a better field. Then the relative strengths are those of REML,
+    whose prior says what fields to expect where nothing is seen, and all are raised by the factor at which the expected
+    squared error over the domain is least.
+
+    Parameters
+    ----------
+    model : Model
+    point : Logarithm
+        The lowest score of predictions at observations.
+    score : callable
+        The same score at another ρ.
+    likely : callable
+        ρ that REML would choose; None where that is not known: then the relative strengths stay as they were.
+    upper : ndarray, [J]
+        Bounds of ρ.
+
+    Returns
+    -------
+    point : Logarithm
+    error : float
+        0, or the standard error in the gaps over the spread of the data that there would have been.
+    """
+    before = gap_error(model, point)
+    if not before.undetermined:
+        return point, 0.0
+    design, known = model.family.design, likely()
+    origin = point.rho if known is None else known
+    # All terms grow alike: D times this is 1.
+    along = np.linalg.lstsq(design, np.ones(len(design)))[0]
+    points: dict[float, Logarithm] = {}
+
+    def expected(logarithm: float) -> float:
+        there = score(np.minimum(origin + logarithm * along, upper))
+        if not isinstance(there, Logarithm):
+            raise TypeError("gaps are weighed against scores of predictions")
+        points[logarithm] = there
+        return gap_error(model, there).domain
+
+    grows = along > 0.5
+    most = float(np.max((upper - origin)[grows] / along[grows]))
+    best = optimize.minimize_scalar(expected, bounds=(0.0, most), options={"xatol": RAISED})
+    return points[float(best.x)], math.sqrt(before.gaps / before.share / before.spread)
+
+
+def gap_error(model: Model, point: Logarithm) -> GapError:
+    """Of a fit to all the data of a model at the strengths of a score, which of holders is an error already."""
+    fit = point.fit if isinstance(point, Gcv) else PenalisedFit(model, point.rho)
+    space, sums, included = model.space, model.sums, point.included
+    inside = [slice(1, None, 2) if isinstance(f, LocalSpline) else slice(None) for f in space.features]
+    gap = ~observed_cells(sums.gram, space)[tuple(inside)]
+    widths = [
+        np.diff(f.edges) / np.ptp(f.edges) if isinstance(f, LocalSpline) else np.ones(1)
+        for f in space.features
+    ]
+    width = functools.reduce(np.multiply.outer, widths)
+    axes = tuple(range(width.ndim))
+    gap = np.where(gap, width.reshape(width.shape + (1,) * (gap.ndim - width.ndim)), 0.0)
+    own = np.sum(gap * cell_variances(fit.factorisation.inverse_pairs(), space), axis=axes)
+    share, own, n, weight, rss, power, mean, edf = (
+        np.broadcast_to(v, included.shape)[included]
+        for v in (
+            gap.sum(axis=axes),
+            own,
+            sums.count,
+            sums.weight,
+            fit.rss,
+            sums.power,
+            sums.reference,
+            _edf(fit),
+        )
+    )
+    variance = rss / np.maximum(n - edf, 1.0)
+    error = math.exp(2 / point.observations * (point.value or 0.0))
+    errors = error / share.size * n / weight if isinstance(point, Gcv) else error
+    expected = (1 - share) * errors + share * variance * n / weight + variance * own
+    means = (float(np.mean(x)) for x in (expected, variance * own, share, power / weight + TINY * mean**2))
+    return GapError(*means)
+
+
+def cell_variances(pairs: Array, space: Space) -> Array:
+    """φᵀZφ in the middle of each knot cell, of a matrix in pair form: [cells.., b..] from [K.., O.., b..].
+
+    Of a global basis, which is one cell, the mean over its domain.
+    """
+    count = len(space.shape)
+    for axis, f in enumerate(space.features):
+        z = np.moveaxis(pairs, (axis, count), (0, 1))
+        if isinstance(f, LocalSpline):
+            cell, place = f.locate((f.edges[1:] + f.edges[:-1]) / 2)
+            functions, offsets = f.pair_index()
+            products = f.pair_features(cell, place)
+            value = sum(
+                products[:, q].reshape(-1, *(1 for _ in z.shape[2:])) * z[(f.first + a) % f.size, o]
+                for q, (a, o) in enumerate(zip(functions, offsets, strict=True))
+            )
+        else:
+            value = np.tensordot(f.roughness(0), z, axes=2)[None]
+        # Where the axis of offsets was there is none now: those of the next axis come first again.
+        pairs = np.moveaxis(np.asarray(value), 0, axis)
+    return pairs
+
+
+def _edf(fit: PenalisedFit) -> Array:
+    """P − Σ_j t_j, [b..]."""
+    return np.asarray(fit.size - fit.traces.sum(axis=0))
