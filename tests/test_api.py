@@ -65,6 +65,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "compute",
         "checkpoint",
         "require_complete",
+        "seconds",
         "bases",
     ]
     assert list(inspect.signature(xs.statistics).parameters) == [
@@ -76,6 +77,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "compute",
         "checkpoint",
         "require_complete",
+        "seconds",
         "bases",
     ]
     assert list(inspect.signature(xs.Field.predict).parameters) == [

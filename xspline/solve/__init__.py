@@ -12,6 +12,7 @@ from xspline.solve.penalty import Roughness as Roughness
 from xspline.solve.penalty import Sobolev as Sobolev
 from xspline.solve.penalty import as_penalty as as_penalty
 from xspline.solve.penalty import criterion_of as criterion_of
+from xspline.solve.penalty import penalises_roughness as penalises_roughness
 from xspline.solve.penalty import penalty_code as penalty_code
 from xspline.solve.penalty import rounded as rounded
 from xspline.solve.select import SOLVERS as SOLVERS

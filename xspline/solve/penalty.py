@@ -404,6 +404,13 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
     )
 
 
+def penalises_roughness(value: Any) -> bool:
+    """Whether what a user passes as penalty will be more than a ridge or nothing."""
+    if isinstance(value, Penalty):
+        return not all(isinstance(part, Ridge) for part in value.parts)
+    return not isinstance(value, Real)
+
+
 def criterion_of(requested: Penalty | str) -> str | None:
     """The criterion that is to choose a penalty, or its strengths; None where they are given."""
     return requested if isinstance(requested, str) else requested.criterion

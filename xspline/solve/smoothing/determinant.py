@@ -31,7 +31,7 @@ from xspline.solve.penalty import Penalty, integral
 from xspline.solve.solution import factorise
 from xspline.solve.structure import dense_of
 from xspline.solve.system import Factorisation
-from xspline.spaces import Frame, Space
+from xspline.spaces import Features, Frame, Space
 from xspline.sums import Factor, Gram, digest_key
 
 SLAB = 2**23  # numbers of one array of draws
@@ -148,16 +148,25 @@ def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
     return AxisSpectrum(vectors, values, smooth, smooth.T @ mass, log_mass, log_null)
 
 
-def _nullity(space: Space, j: int, order: int, values: Array) -> int:
-    """How many functions have no roughness.
+def nullity(space: Space, j: int, order: int) -> int:
+    """How many functions along axis j have no roughness of an order; of splines in cells without eigenvalues."""
+    if not space.features[j].local:
+        return axis_spectrum(space, j, order).null
+    return _of_cells(space.features[j], order)
 
-    On a spline in cells those are a polynomial of degree < order on each, tied at the knots. They are counted: rounding
-    errors of the eigenvalues of a fine one exceed the smallest that is not 0. Of other bases, which are small, it is
-    the number of eigenvalues at rounding level.
+
+def _nullity(space: Space, j: int, order: int, values: Array) -> int:
+    """The same by eigenvalues, where the basis is not made of cells; it is small, and they are at rounding level."""
+    if space.features[j].local:
+        return _of_cells(space.features[j], order)
+    return int(np.sum(values <= len(values) * np.finfo(np.float64).eps * values[-1]))
+
+
+def _of_cells(features: Features, order: int) -> int:
+    """Polynomials of degree < order on each cell, tied at the knots.
+
+    They are counted: rounding errors of the eigenvalues of a fine spline exceed the smallest that is not 0.
     """
-    features = space.features[j]
-    if not features.local:
-        return int(np.sum(values <= len(values) * np.finfo(np.float64).eps * values[-1]))
     around = [features.first[0] + features.size] if features.periodic else []
     repeats = np.diff(np.append(features.first, around).astype(np.int64))
     ties = np.minimum(order, features.width - repeats)  # the value and its derivatives that agree at a knot
