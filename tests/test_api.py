@@ -65,6 +65,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "compute",
         "checkpoint",
         "require_complete",
+        "seconds",
         "bases",
     ]
     assert list(inspect.signature(xs.statistics).parameters) == [
@@ -76,6 +77,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "compute",
         "checkpoint",
         "require_complete",
+        "seconds",
         "bases",
     ]
     assert list(inspect.signature(xs.Field.predict).parameters) == [
@@ -121,6 +123,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "device",
         "extrapolate",
         "mask",
+        "unconditional",
         "coords",
     ]
     assert parameters(xs.Field.derivative_stderr) == [
@@ -134,9 +137,10 @@ def test_signatures_are_those_of_the_contract() -> None:
         "device",
         "extrapolate",
         "mask",
+        "unconditional",
         "orders_kwargs",
     ]
-    assert parameters(xs.Field.sample) == ["self", "n", "seed"]
+    assert parameters(xs.Field.sample) == ["self", "n", "seed", "unconditional"]
     assert parameters(xs.Field.cross_validate) == ["self"]
 
 

@@ -10,7 +10,7 @@ import xarray as xr
 
 import xspline as xs
 
-# At most 32 functions of a coordinate by default: less than these data resolve, which the fit says.
+# Half of the labels at most by default, and what a minute allows: less than these data resolve, which the fit says.
 pytestmark = pytest.mark.filterwarnings("ignore:.*the knots limit the fit:xspline.FitWarning")
 
 
@@ -29,7 +29,7 @@ def check(field: xs.Field, data: xr.DataArray, r2: float) -> None:
 def test_a_global_product_with_and_without_dask(data_dir: Path) -> None:
     path = data_dir / "ersst_v5_2010_2020.nc"
     field = xr.open_dataset(path).sst.spline.fit()
-    assert field.space.shape == (25, 32, 7)
+    assert field.space.shape == (47, 90, 7)
     check(field, xr.open_dataset(path).sst, 0.997)
     chunked = xr.open_dataset(path, chunks={}).sst.spline.fit()
     np.testing.assert_allclose(chunked.summary()["tau"], field.summary()["tau"], rtol=1e-8)
@@ -49,7 +49,7 @@ def test_a_curvilinear_grid(data_dir: Path) -> None:
     check(ice.spline.fit(), ice, 0.95)
 
 
-@pytest.mark.slow  # 19,343 coefficients, solved a few times over
+@pytest.mark.slow  # some 40,000 coefficients
 def test_an_altimetry_product(data_dir: Path) -> None:
     adt = xr.open_dataset(data_dir / "adt_mediterranean_2005_q2.nc").adt
     check(adt.spline.fit(), adt, 0.85)

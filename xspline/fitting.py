@@ -18,7 +18,7 @@ from xspline.labels.field import Field
 from xspline.labels.fit import Fit
 from xspline.labels.read import defaults, stores
 from xspline.labels.read.cf import axis_of
-from xspline.labels.read.coordinates import coordinate_of, extent_of, in_memory
+from xspline.labels.read.coordinates import coordinate_of, space_over
 from xspline.labels.read.observations import (
     Observations,
     check_data,
@@ -27,12 +27,12 @@ from xspline.labels.read.observations import (
     fitted_variables,
     holders_of,
 )
+from xspline.labels.read.sizes import Budget
 from xspline.labels.read.targets import target_chunks
 from xspline.labels.statistics import Data, Part, Statistics, merge
 from xspline.solve import as_penalty, choice_for, penalises_roughness
 from xspline.spaces import Basis, Space, as_basis
 from xspline.spaces.basis import coordinate_in_errors
-from xspline.spaces.space import near_labels
 from xspline.sums import Sums
 
 
@@ -48,6 +48,7 @@ def fit(
     compute: bool = True,
     checkpoint: Any = None,
     require_complete: bool | None = None,
+    seconds: float | None = None,
     **bases: Any,
 ) -> Field[Data]:
     """Fit a smooth, differentiable field through gridded or scattered data, in one pass (paper, section 3.1).
@@ -61,8 +62,8 @@ def fit(
         A basis for each coordinate to fit, as a mapping, as keywords, or as a Space: ``BSpline``, ``Fourier``,
         ``Polynomial``, a sum of these, or an integer n for ``BSpline(n)``. None pools a dimension: its entries are
         repeated observations. Dimensions that no coordinate spans are batch dimensions: one independent fit each.
-        Without any basis, the axes X, Y, Z and T of the CF conventions get one each, by their number of labels
-        (:func:`xspline.labels.read.defaults.bases_for`); :func:`plan` shows them.
+        Without any basis, the axes X, Y, Z and T of the CF conventions get one each: as many functions as their labels
+        support within `seconds` (:func:`xspline.labels.read.defaults.bases_for`); :func:`plan` shows them.
         Labels in other units (attribute ``units``) than those of a Space, or of the fit in later targets, are
         converted, or refused where they measure something else; where one of both has no units, numbers are taken as
         they are.
@@ -99,6 +100,10 @@ def fit(
         True makes it an error when chunks of the data or weights were never written to their Zarr store, and so are
         read as its fill value. None warns of that (:class:`FitWarning`) unless the same ones lack at all times, as
         over land; False does not. ``summary()`` counts them in any case, up to 10,000 chunks.
+    seconds
+        Without any basis: about how long one core may take to choose the smoothing and solve, beside reading the data.
+        More seconds, more functions, up to one for every second label; None is 60. The estimate is of coordinates
+        alone, so the same everywhere; :func:`plan` shows it.
 
     Returns
     -------
@@ -107,8 +112,8 @@ def fit(
     Raises
     ------
     ValueError
-        Names, labels or weights do not fit the data; a value is infinite; nothing is determined; the checkpoint is
-        no directory, or of an earlier version; chunks are missing and required.
+        Names, labels or weights do not fit the data; `seconds` beside bases; a value is infinite; nothing is
+        determined; the checkpoint is no directory, or of an earlier version; chunks are missing and required.
 
     Warns
     -----
@@ -127,7 +132,7 @@ def fit(
     1.0
     """
     smooth = penalises_roughness(penalty)
-    agreed, observed = _read(data, space, bases, weights, holder, smooth, default_labels=True)
+    agreed, observed, _ = _read(data, space, bases, weights, holder, seconds, smooth, default_labels=True)
     computed = _statistics(
         data,
         agreed,
@@ -151,6 +156,7 @@ def statistics(
     compute: bool = True,
     checkpoint: Any = None,
     require_complete: bool | None = None,
+    seconds: float | None = None,
     **bases: Any,
 ) -> Statistics[Data]:
     """Compute the sufficient statistics of some data: G = ΦᵀWΦ, h = ΦᵀWy and sums (paper, equation 5).
@@ -171,7 +177,7 @@ def statistics(
     >>> west.holders, west.count
     (('west',), 200)
     """
-    agreed, observed = _read(data, space, bases, weights, holder, default_labels=False)
+    agreed, observed, _ = _read(data, space, bases, weights, holder, seconds, default_labels=False)
     return _statistics(
         data,
         agreed,
@@ -185,7 +191,11 @@ def statistics(
 
 
 def space(
-    data: xr.DataArray | xr.Dataset, space: Space | Mapping[str, Any] | None = None, **bases: Any
+    data: xr.DataArray | xr.Dataset,
+    space: Space | Mapping[str, Any] | None = None,
+    *,
+    seconds: float | None = None,
+    **bases: Any,
 ) -> Space:
     """Return the Space of some bases, with the coordinates' ranges as the domains that were left out.
 
@@ -202,7 +212,7 @@ def space(
     >>> xs.space(data, x=12).code()
     'xs.Space({"x": xs.BSpline(12, domain=(0.0, 10.0))})'
     """
-    return _read(data, space, bases, default_labels=False)[0]
+    return _read(data, space, bases, seconds=seconds, default_labels=False)[0]
 
 
 def plan(
@@ -214,6 +224,7 @@ def plan(
     holder: Any = None,
     solver: str | None = None,
     device: str | None = None,
+    seconds: float | None = None,
     **bases: Any,
 ) -> execution.Plan:
     """Say what a fit would cost: coefficients, bytes, tasks, solver, time and memory, from labels and chunks alone.
@@ -235,7 +246,9 @@ def plan(
     'fit({"a": xs.BSpline(100), "b": xs.BSpline(100)})'
     """
     smooth = penalises_roughness(penalty)
-    agreed, observed = _read(data, space, bases, weights, holder, smooth, default_labels=True)
+    agreed, observed, budget = _read(
+        data, space, bases, weights, holder, seconds, smooth, default_labels=True
+    )
     requested = as_penalty(penalty, agreed)
     resources = execution.resources(execution.present(device))
     cost = execution.plan(
@@ -244,7 +257,7 @@ def plan(
         device=device,
         solver=lambda gram: choice_for(gram, requested, agreed, solver, resources),
     )
-    return replace(cost, code=f"fit({defaults.code(agreed)})")
+    return replace(cost, code=f"fit({defaults.code(agreed)})", budget=str(budget or ""))
 
 
 def _read(
@@ -253,11 +266,15 @@ def _read(
     bases: Mapping[str, Any],
     weights: Any = None,
     holder: Any = None,
+    seconds: float | None = None,
     smooth: bool = True,
     *,
     default_labels: bool,
-) -> tuple[Space, list[Observations]]:
-    """Return the Space and, for each variable, its observations with weights and holders; reads coordinates only."""
+) -> tuple[Space, list[Observations], Budget | None]:
+    """Return the Space and, for each variable, its observations with weights and holders; reads coordinates only.
+
+    With the budget of the numbers of functions where these are defaults for a `smooth` fit.
+    """
     if space is not None and any(basis is not None for basis in bases.values()):
         raise ValueError(
             f"bases given both as a mapping or Space ({space!r}) and as keywords ({', '.join(bases)}); "
@@ -279,8 +296,14 @@ def _read(
     _check_arguments(data, by_name)
     given: Space | dict[str, Basis] | None = space if isinstance(space, Space) else _bases(by_name) or None
     extents: dict[str, tuple[float, float]] = {}
+    budget = None
     if given is None:
-        given, extents = defaults.bases_for(data, pooled, smooth=smooth)
+        given, extents, budget = defaults.bases_for(data, pooled, seconds, smooth=smooth)
+    elif seconds is not None:
+        raise ValueError(
+            f"seconds={seconds!r} is a budget for numbers of functions that are chosen, and these are given; leave out "
+            'one of both. A coordinate called "seconds" goes into a mapping: fit({"seconds": 12})'
+        )
     names = given.names if isinstance(given, Space) else tuple(given)
     others = data.data_vars if isinstance(data, xr.Dataset) else ()
     coordinates = {
@@ -289,19 +312,8 @@ def _read(
     axes = {name: axis_of(c) for name, c in coordinates.items()}
     if isinstance(given, Space):
         agreed = given.described_by(axes)
-    else:  # over the ranges of the coordinates; only those of bases without a domain are looked at
-        unbound = {n: c for n, c in coordinates.items() if given[n].domain is None and c.ndim}
-        for name, c in in_memory({n: c for n, c in unbound.items() if n not in extents}).items():
-            extents[name] = extent_of(axes[name].to_float(c.values), axes[name], name)
-        near = {}
-        for name in unbound:
-            with coordinate_in_errors(name):
-                near[name] = near_labels(axes[name], given[name], extents[name])
-        # Labels that get an epoch are read again, now exactly.
-        for name, c in in_memory({n: unbound[n] for n, axis in near.items() if axis.epoch}).items():
-            axes[name] = near[name]
-            extents[name] = extent_of(near[name].to_float(c.values), near[name], name)
-        agreed = Space(given, axes=axes, extents=extents)
+    else:
+        agreed = space_over(given, coordinates, axes, extents)
     variables: Iterable[xr.DataArray] = [data] if isinstance(data, xr.DataArray) else []
     if isinstance(data, xr.Dataset):
         for dim in pooled:
@@ -315,7 +327,7 @@ def _read(
         pooled
     ):  # the bases are defaults: what they do not span is batch
         defaults.warn_of_batch(observed[0].data, observed[0].arrangement.batch)
-    return agreed, observed
+    return agreed, observed, budget
 
 
 def _check_arguments(data: xr.DataArray | xr.Dataset, names: Iterable[Any]) -> None:

@@ -26,7 +26,8 @@ from xspline.execution.cuts import (
 from xspline.execution.device.gpu import check_device, present, resources
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import Source, in_memory, is_reader
-from xspline.solve.costs import COSTS
+from xspline.solve import Resources, TooLargeError, choice_for
+from xspline.solve.costs import COSTS, CostModel
 from xspline.solve.select import Choice, candidates
 from xspline.spaces import Space
 from xspline.sums import Factor, Gram, join_overlapping
@@ -90,6 +91,7 @@ class Plan:
     device : where blocks are processed.
     rows : costs by structure of the mask.
     code : the call that asks for these coefficients, if there is one.
+    budget : what their numbers were chosen for, where nobody named them.
     """
 
     label: str
@@ -106,6 +108,7 @@ class Plan:
     device: str | None
     rows: tuple[Row, ...]
     code: str = ""
+    budget: str = ""
 
     @property
     def size(self) -> int:
@@ -158,6 +161,7 @@ class Plan:
             ("data", f"{self.label}: {_times(self.shape)} {self.dtype}, {format_bytes(self.nbytes)}"),
             ("read", f"{self.tier}, {_times(self.chunks)} values at a time"),
             ("coefficients", f"{self.size} = {sizes}"),
+            *([("budget", self.budget)] if self.budget else []),
             *([("code", self.code)] if self.code else []),
             ("fits", f"{self.batch} independent fits" if self.batch > 1 else "one"),
             *([("parts", f"{self.holders}, one for each holder")] if self.holders > 1 else []),
@@ -272,15 +276,9 @@ def _row(
         for axes, array in arrays
         if not in_memory(array)
     )
-    # The solver is chosen for a G of this structure whose arrays hold no memory.
-    factors = []
-    for key, (axes, _) in enumerate(structure, 2):
-        lengths_of, offsets = (tuple(t[k] for k in axes) for t in (space.shape, space.offsets))
-        ones = np.broadcast_to(np.float64(1), (*lengths_of, *offsets))
-        factors += [_Unfilled(axes, tuple((0, n) for n in lengths_of), ones, key)] if axes else []
     systems = batch if any(varies and axes for axes, varies in structure) else 1
     try:
-        choice = choose(Gram((tuple(factors),)))
+        choice = choose(_gram_of((axes for axes, _ in structure if axes), space))
         solver, reason = choice.name, choice.reason
         solver_bytes = choice.nbytes * systems + 8 * COSTS.result_vectors * space.size * batch
         seconds = summing_seconds(source) + choice.seconds(space.frame, systems, COSTS)
@@ -298,6 +296,36 @@ def _row(
         solver_bytes,
         seconds,
     )
+
+
+def search_seconds(
+    space: Space, groups: Iterable[tuple[int, ...]], systems: int, costs: CostModel = COSTS
+) -> float:
+    """Return about how long one core takes to choose the smoothing by REML and to solve, on any machine.
+
+    Parameters
+    ----------
+    space : Space
+    groups : iterable of tuples of int
+        The coefficient axes of each factor of G.
+    systems : int
+        Different systems of a batch.
+    costs : CostModel
+
+    Returns
+    -------
+    float
+        Seconds; infinite where that takes more memory than defaults may.
+    """
+    usual = Resources(cores=1, memory=costs.default_memory, costs=costs)
+    try:
+        choice = choice_for(_gram_of(groups, space), "reml", space, resources=usual)
+    except TooLargeError:
+        return math.inf
+    if systems > 1 and not choice.exact:
+        return math.inf
+    eigenvectors = costs.eigen_flops * sum(k**3 for k in space.shape) / costs.flops_per_second
+    return costs.default_search * choice.seconds(space.frame, systems, costs) + eigenvectors
 
 
 def summing_seconds(source: Source) -> float:
@@ -337,6 +365,16 @@ def components(mask: str, source: Source, space: Space) -> list[Component]:
         for s in join_overlapping([*sets, *links])
     ]
     return sorted(component for component in factors if component[0] or component[1])
+
+
+def _gram_of(groups: Iterable[tuple[int, ...]], space: Space) -> Gram:
+    """Return a G with a factor over each group of coefficient axes, whose arrays hold no memory."""
+    factors = []
+    for key, axes in enumerate(groups, 2):
+        lengths, offsets = (tuple(t[k] for k in axes) for t in (space.shape, space.offsets))
+        ones = np.broadcast_to(np.float64(1), (*lengths, *offsets))
+        factors.append(_Unfilled(axes, tuple((0, n) for n in lengths), ones, key))
+    return Gram((tuple(factors),))
 
 
 class _Unfilled(Factor):

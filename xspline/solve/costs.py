@@ -109,14 +109,25 @@ class CostModel:
     lattice_flops : float
         Flops, about a second, that looking at a score here and there may take before a search for its minimum. Chosen.
     max_exact_reml_flops : float
-        Flops of a factorisation, some ten seconds, from which iterations estimate REML. Measured
-        (`python -m benchmarks error_bars --large`): an estimate of P = 127,500 costs less than that.
-    max_events_flops : float
-        Flops of a factorisation up to which a bare fit has events beside season and trend. Measured: a choice by REML
-        takes some five factorisations with their inverses, 7 s of one core at 5.5e9 (P = 11,100). Chosen.
+        Flops of a factorisation, some seconds, from which iterations estimate REML where that is faster. Measured: over
+        29 x 29 x 23 cubic splines, 5e10 flops, a search takes 19 CPU seconds either way; over 30 x 70 x 23, 2e11 flops,
+        71 to 77, and 47 by iterations.
     max_coarse_flops : float
         Flops of an exact factorisation with fewer knots, a second, that may still give the start of an estimated
         search. Chosen.
+    default_seconds : float
+        Seconds of one core that choosing the smoothing and solving may take where numbers of functions are defaults.
+        Chosen: what somebody waits for in a notebook.
+    default_memory : float
+        Bytes that a solve with default numbers of functions may take, on any machine: defaults do not depend on it.
+        Chosen.
+    default_search : float
+        Time for which default numbers of functions are chosen over that of `Choice.seconds`, as searches take up to
+        twice the usual steps. Measured: 0.6 to 1.9 on bare fits of five products.
+    most_functions : int
+        Along one coordinate by default: eigenvectors of its roughness, K³, are dense. Chosen.
+    eigen_flops : float
+        Operations over K³ of these eigenvectors and what is made of them, in flops of `flops_per_second`. Estimate.
     exact_reml_entries, exact_gcv_entries : int
         P² times the number of systems up to which traces of products of inverses, which take P solves a system, are
         exact: for REML, whose Hessian alone needs them, and for GCV, whose gradient does. Chosen.
@@ -169,9 +180,13 @@ class CostModel:
     close_search_flops: float = 1e10
     coarse_share: float = 0.25
     lattice_flops: float = 2e10
-    max_exact_reml_flops: float = 3e11
-    max_events_flops: float = 1e10
+    max_exact_reml_flops: float = 3e10
     max_coarse_flops: float = 3e10
+    default_seconds: float = 60.0
+    default_memory: float = 4.0 * GIB
+    default_search: float = 2.0
+    most_functions: int = 1024
+    eigen_flops: float = 30.0
     exact_reml_entries: int = 150**2
     exact_gcv_entries: int = 1500**2
     most_draws: int = 32

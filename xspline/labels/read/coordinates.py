@@ -13,8 +13,9 @@ import xarray as xr
 from xspline.kernels import Group, Layout
 from xspline.labels.errors import unknown_name
 from xspline.solve.errors import warn
-from xspline.spaces import Axis, Space
+from xspline.spaces import Axis, Basis, Space
 from xspline.spaces.basis import coordinate_in_errors
+from xspline.spaces.space import near_labels
 from xspline.spaces.units import are_one, converted
 from xspline.sums import Tally
 
@@ -87,6 +88,31 @@ def in_memory(coordinates: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArray
     loaded = xr.Dataset({f"c{i}": c.variable for i, c in enumerate(chunked.values())}).compute()
     copies = {n: c.copy(data=loaded[f"c{i}"].variable.data) for i, (n, c) in enumerate(chunked.items())}
     return {**coordinates, **copies}
+
+
+def space_over(
+    bases: Mapping[str, Basis],
+    coordinates: Mapping[str, xr.DataArray],
+    axes: Mapping[str, Axis],
+    extents: Mapping[str, tuple[float, float]],
+) -> Space:
+    """Return the Space of some bases; those without a domain get the range of their coordinate.
+
+    Only coordinates of bases without a domain whose extent is not known are read.
+    """
+    axes, extents = dict(axes), dict(extents)
+    unbound = {n: c for n, c in coordinates.items() if bases[n].domain is None and c.ndim}
+    for name, c in in_memory({n: c for n, c in unbound.items() if n not in extents}).items():
+        extents[name] = extent_of(axes[name].to_float(c.values), axes[name], name)
+    near = {}
+    for name in unbound:
+        with coordinate_in_errors(name):
+            near[name] = near_labels(axes[name], bases[name], extents[name])
+    # Labels that get an epoch are read again, now exactly.
+    for name, c in in_memory({n: unbound[n] for n, axis in near.items() if axis.epoch}).items():
+        axes[name] = near[name]
+        extents[name] = extent_of(near[name].to_float(c.values), near[name], name)
+    return Space(bases, axes=axes, extents=extents)
 
 
 def extent_of(x: np.ndarray, axis: Axis, name: str) -> tuple[float, float]:

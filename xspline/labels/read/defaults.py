@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
-from typing import TypeAlias
+from numbers import Real
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from xspline import execution
 from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
+from xspline.labels.read.sizes import DEGREE, LEAST, Budget, Labels, different, sized
 from xspline.solve.costs import COSTS
-from xspline.solve.direct.dissection import cost_of
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space, Union
 
@@ -24,21 +26,36 @@ Data: TypeAlias = xr.DataArray | xr.Dataset
 Floats: TypeAlias = NDArray[np.float64]
 Extent: TypeAlias = tuple[float, float]
 
-DEGREE = 3
-LABELS_PER_FUNCTION = 4
-LEAST, MOST = 4, 32  # functions of one coordinate
-MOST_COEFFICIENTS = 20_000
+# Without a penalty on roughness: labels of a coordinate for each of its functions, the most of these, and of all.
+LABELS_PER_FUNCTION, MOST, MOST_COEFFICIENTS = 4, 32, 20_000
 SEASONS = Fourier(2, "year") + Polynomial(2)
 YEARS, LABELS_PER_YEAR = 2, 5  # at least, for a seasonal cycle
-EVENT_LENGTHS = ("60D", "75D", "90D")  # of the cells of events; the first for which there is time
+EVENT_LENGTHS = ("60D", "90D")  # of the cells of events; the first for which there is time
 LABELS_PER_EVENT, MOST_EVENTS = 3, 1000
 _ORDER = "YXZT"
 _BOUNDS = re.compile(r".*_(bnds|bounds|vertices)|(bounds|vertices)_.*")
 
 
+class Defaults(NamedTuple):
+    """Bases that nobody named.
+
+    Parameters
+    ----------
+    bases : dict of str to Basis
+    extents : dict of str to (float, float)
+        Ranges of the coordinates, as floats of their axes.
+    budget : Budget or None
+        What the numbers of functions were chosen for; None without a penalty on roughness.
+    """
+
+    bases: dict[str, Basis]
+    extents: dict[str, Extent]
+    budget: Budget | None
+
+
 def bases_for(
-    data: Data, pooled: Iterable[Hashable] = (), *, smooth: bool = True
-) -> tuple[dict[str, Basis], dict[str, Extent]]:
+    data: Data, pooled: Iterable[Hashable] = (), seconds: float | None = None, *, smooth: bool = True
+) -> Defaults:
     """Return a basis for each coordinate that is worth fitting; reads labels only, chunked ones in one compute.
 
     Coordinates are the axes X, Y, Z and T of the CF conventions (:func:`~xspline.labels.read.cf.cf_axis`) with at least
@@ -46,42 +63,77 @@ def bases_for(
     then the first. Without any, they are the dimensions with monotonic floats, dates or durations. Of a Dataset they
     are those of the numeric variable that has most. Dimensions that they do not span are batch.
 
-    A coordinate with n different labels gets ``BSpline(n // 4 + 3)``, at least 4 and at most 32 functions; a longitude
-    that closes the circle n // 4. Dates over at least two years with at least five labels a year get
-    ``Fourier(2, "year") + Polynomial(2)``. Above 20,000 coefficients the counts of all B-splines shrink by one factor.
-    Beside season and trend there are events, ``BSpline(n)``, with a knot for every third label, or every 60 to 90 days,
-    where REML then still takes some seconds: of scattered observations, stations and small grids.
+    Dates over at least two years with at least five labels a year get ``Fourier(2, "year") + Polynomial(2)``, and
+    other coordinates a B-spline. With a penalty more functions than the data need do no harm but cost:
+
+    - A coordinate with n different labels along a dimension of its own supports ``BSpline(n // 2 + 3)``, a longitude
+      that closes the circle n // 2, and any at least 4 and at most 1024 functions.
+    - Coordinates that share dimensions support together a cell between knots for every second observation (of a
+      curvilinear grid, over two dimensions: every fourth), at most two for every position, and each those of its
+      different labels. Cells of latitude and longitude, or of X and Y in equal units, are about square.
+    - Where a choice of the smoothing by REML is estimated to take longer than the budget on one core, all numbers of
+      cells shrink by one factor. The estimate assumes gaps that do not change with time, of any shape otherwise, and
+      that the gaps of batch members differ; it depends on coordinates alone, so that equal ones get equal bases.
+
+    Beside season and trend there are events, ``BSpline(n)``, with a knot for every third label, or every 60 or 90 days,
+    where the budget then leaves the other coordinates half of their functions: of points, stations and small grids.
+
+    Without a penalty on roughness (``smooth=False``) there is a function for every fourth label, at most 32 along a
+    coordinate, and 20,000 coefficients.
 
     Parameters
     ----------
     data : DataArray or Dataset
     pooled : iterable of hashable
         Dimensions of repeated observations; what spans them is not fitted.
+    seconds : float, optional
+        The budget: 60 if it is not given.
     smooth : bool
-        Whether there will be a penalty on roughness, without which there are no events.
+        Whether there will be a penalty on roughness.
 
     Returns
     -------
-    bases : dict of str to Basis
-    extents : dict of str to (float, float)
-        Ranges of the coordinates, as floats of their axes.
+    Defaults
 
     Raises
     ------
     ValueError
-        No coordinate is left, or a Dataset holds no numeric variable.
+        No coordinate is left, a Dataset holds no numeric variable, or the budget is not positive.
+    TypeError
+        The budget is not a number.
     """
-    coordinates = _coordinates(data, set(pooled))
-    axes = {name: axis_of(c) for name, c in coordinates.items()}
-    labels = {name: axes[name].to_float(c.values).ravel() for name, c in coordinates.items()}
-    extents = {name: extent_of(x, axes[name], name) for name, x in labels.items()}
-    bases = {name: _basis(x, axes[name], extents[name]) for name, x in labels.items()}
-    bases = _shrunk(bases)
-    if smooth:
-        spanned = {dim for c in coordinates.values() for dim in c.dims} | set(pooled)
-        members = math.prod(n for dim, n in data.sizes.items() if dim not in spanned)
-        bases = _with_events(bases, labels, axes, extents, members)
-    return bases, extents
+    seconds = COSTS.default_seconds if seconds is None else seconds
+    if not isinstance(seconds, Real):
+        raise TypeError(
+            f"seconds={seconds!r} is not a number; pass the seconds of a budget, as in seconds=60"
+        )
+    if not seconds > 0:
+        raise ValueError(f"seconds={seconds!r} is no time to choose the smoothing in; pass a positive number")
+    chosen, pooled = _coordinates(data, set(pooled)), set(pooled)
+    axes = {name: axis_of(c) for name, c in chosen.items()}
+    values = {name: axes[name].to_float(c.values) for name, c in chosen.items()}
+    extents = {name: extent_of(x.ravel(), axes[name], name) for name, x in values.items()}
+    bases = {name: _basis(x.ravel(), axes[name], extents[name]) for name, x in values.items()}
+    if not smooth:
+        return Defaults(_shrunk(bases), extents, None)
+    labels = {n: Labels(c.dims, values[n], axes[n], extents[n], cf_axis(c)[0]) for n, c in chosen.items()}
+    dims = {dim for c in chosen.values() for dim in c.dims}
+    fitted = [data] if isinstance(data, xr.DataArray) else list(data.data_vars.values())
+    if len(fitted) > 1:
+        fitted = [v for v in fitted if v.dtype.kind in "iuf" and dims <= set(v.dims)]
+    sizes = {dim: n for dim, n in fitted[0].sizes.items() if dim not in pooled}
+
+    def within(bases: dict[str, Basis]) -> tuple[dict[str, Basis], Budget]:
+        sized_bases, budget = sized(bases, labels, seconds, sizes, len(fitted))
+        if not budget.supported and any(isinstance(b, Union) and b.has_events for b in bases.values()):
+            members = math.prod(n for dim, n in sizes.items() if dim not in dims)
+            factors = [(axis,) for axis in range(len(bases))]
+            estimate = execution.search_seconds(Space(bases, axes=axes, extents=extents), factors, members)
+            budget = replace(budget, estimate=len(fitted) * estimate)
+        return sized_bases, budget
+
+    chosen_bases, budget = _with_events(bases, labels, within)
+    return Defaults(chosen_bases, extents, budget)
 
 
 def code(space: Space | Mapping[str, Basis]) -> str:
@@ -213,41 +265,38 @@ def _nothing(data: Data) -> ValueError:
 def _basis(x: Floats, axis: Axis, extent: Extent) -> Basis:
     if axis.kind == "time":  # labels, each standing for the mean step, that cover enough years closely enough
         span = (extent[1] - extent[0]) / axis.duration("year", "period")
-        count = _count(x, enough=math.ceil((span + 1) * LABELS_PER_YEAR))
+        count = different(x, enough=math.ceil((span + 1) * LABELS_PER_YEAR))
         years = span * count / (count - 1)
         # A hundredth of tolerance: months are of unequal length, and two years of them from a January end early.
         if years >= 0.99 * YEARS and count >= LABELS_PER_YEAR * years:
             return SEASONS
     closed = axis.wrap is not None and extent == (0.0, axis.wrap)
-    count = _count(x) // LABELS_PER_FUNCTION + (0 if closed else DEGREE)
+    count = different(x, LABELS_PER_FUNCTION * MOST) // LABELS_PER_FUNCTION + (0 if closed else DEGREE)
     return BSpline(min(max(count, LEAST), MOST))
 
 
 def _with_events(
     bases: dict[str, Basis],
-    labels: Mapping[str, Floats],
-    axes: Mapping[str, Axis],
-    extents: Mapping[str, Extent],
-    members: int,
-) -> dict[str, Basis]:
-    """Return the bases with events beside season and trend, on the shortest cells on which the choice is quick."""
+    labels: Mapping[str, Labels],
+    within: Callable[[dict[str, Basis]], tuple[dict[str, Basis], Budget]],
+) -> tuple[dict[str, Basis], Budget]:
+    """Return the bases within the budget, with events beside season and trend where the others keep half of their size.
+
+    On the shortest cells for which that holds.
+    """
+    plain = within(bases)
     for name in (n for n, basis in bases.items() if basis == SEASONS):
-        lo, hi = extents[name]
-        known = _count(labels[name], enough=LABELS_PER_EVENT * MOST_EVENTS) // LABELS_PER_EVENT
+        axis, (lo, hi) = labels[name].axis, labels[name].extent
+        known = different(labels[name].values, LABELS_PER_EVENT * MOST_EVENTS) // LABELS_PER_EVENT
         for length in EVENT_LENGTHS:
-            cells = min(known, int((hi - lo) / axes[name].duration(length, "spacing")), MOST_EVENTS)
-            wider = {**bases, name: SEASONS + BSpline(cells + DEGREE)}
-            space = Space(wider, axes=axes, extents=extents)
-            if members * cost_of(space.frame).operations <= COSTS.max_events_flops:
-                return wider
-    return bases
-
-
-def _count(x: Floats, enough: int = LABELS_PER_FUNCTION * MOST) -> int:
-    """Return the number of different labels; that of a part of them if it is enough, for there may be millions."""
-    x = x[np.isfinite(x)]
-    part = np.unique(x[:: max(x.size // (10 * enough), 1)]).size
-    return int(part if part >= enough else np.unique(x).size)
+            cells = min(known, int((hi - lo) / axis.duration(length, "spacing")), MOST_EVENTS)
+            wider, budget = within({**bases, name: SEASONS + BSpline(cells + DEGREE)})
+            others = (n for n in bases if n != name)
+            if budget.estimate <= budget.seconds and all(
+                2 * wider[n].count >= plain[0][n].count for n in others
+            ):
+                return wider, budget
+    return plain
 
 
 def _shrunk(bases: Mapping[str, Basis]) -> dict[str, Basis]:

@@ -174,17 +174,27 @@ def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
     return AxisSpectrum(vectors, values, smooth, smooth.T @ mass, log_mass, log_null, free)
 
 
-def _nullity(features: Features, order: int, values: Array) -> int:
-    """How many functions have no roughness.
+def nullity(space: Space, j: int, order: int) -> int:
+    """How many functions along axis j have no roughness of an order; of splines in cells without eigenvalues."""
+    if not space.features[j].local:
+        return axis_spectrum(space, j, order).null
+    return _of_cells(space.features[j], order)
 
-    On a spline in cells those are a polynomial of degree < order on each, tied at the knots. They are counted: rounding
-    errors of the eigenvalues of a fine one exceed the smallest that is not 0. Of other bases, which are small, it is
-    the number of eigenvalues at rounding level.
-    """
+
+def _nullity(features: Features, order: int, values: Array) -> int:
+    """The same by eigenvalues, where the basis is not made of cells; it is small, and they are at rounding level."""
     if isinstance(features, Arrow):
         features = features.spline
-    if not features.local:
-        return int(np.sum(values <= len(values) * np.finfo(np.float64).eps * values[-1]))
+    if features.local:
+        return _of_cells(features, order)
+    return int(np.sum(values <= len(values) * np.finfo(np.float64).eps * values[-1]))
+
+
+def _of_cells(features: Features, order: int) -> int:
+    """Polynomials of degree < order on each cell, tied at the knots.
+
+    They are counted: rounding errors of the eigenvalues of a fine spline exceed the smallest that is not 0.
+    """
     around = [features.first[0] + features.size] if features.periodic else []
     repeats = np.diff(np.append(features.first, around).astype(np.int64))
     ties = np.minimum(order, features.width - repeats)  # the value and its derivatives that agree at a knot

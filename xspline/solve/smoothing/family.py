@@ -30,7 +30,15 @@ from xspline.solve.penalty import (
     spline_degrees,
 )
 from xspline.solve.select import ITERATIVE, Choice, candidates
-from xspline.solve.smoothing.determinant import Determinant, Known, Pinned, Spectrum, axis_spectrum, spectrum
+from xspline.solve.smoothing.determinant import (
+    Determinant,
+    Known,
+    Pinned,
+    Spectrum,
+    axis_spectrum,
+    nullity,
+    spectrum,
+)
 from xspline.solve.structure import distinct
 from xspline.spaces import Space
 from xspline.sums import Gram
@@ -306,7 +314,7 @@ def several_orders(
     degrees = spline_degrees(space)
     if min(degrees[name] for name in names) < max(orders):
         return None
-    if any(axis_spectrum(space, space.names.index(name), 1).null > 1 for name in names):
+    if any(nullity(space, space.names.index(name), 1) > 1 for name in names):
         return None
     return SeveralOrders(space, names, orders)
 
@@ -405,7 +413,8 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
             alone = family.unit.gram(family.alone)
             own = candidates(alone, Gram(()), family.alone.frame, exact=True, resources=resources)[0]
             nbytes, operations = exact.nbytes + own.nbytes, exact.operations + own.operations
-            exact = replace(exact, nbytes=nbytes, operations=operations)
+            inverse = exact.searching + own.searching - operations
+            exact = replace(exact, nbytes=nbytes, operations=operations, inverse=inverse)
     except ValueError as error:
         if iterative is None and solver is None:  # one solve would fit in memory, the search does not
             iterative = iterating(ITERATIVE)
@@ -413,5 +422,12 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
             raise
         refusal = error.cause if isinstance(error, TooLargeError) else ""
         return replace(iterative, memory_refusal=refusal, searched=True)
-    costly = exact.operations > resources.costs.max_exact_reml_flops
-    return replace(exact if iterative is None or not costly else iterative, searched=True)
+    exact = replace(exact, searched=True)
+    if exact.operations <= resources.costs.max_exact_reml_flops:
+        return exact
+    if iterative is None and solver is None:
+        # One solve is faster by a factorisation; a search may be faster by iterations.
+        other = iterating(ITERATIVE)
+        choices = [exact] if other is None else [exact, replace(other, searched=True)]
+        return min(choices, key=lambda c: c.seconds(frame, 1, resources.costs))
+    return exact if iterative is None else replace(iterative, searched=True)

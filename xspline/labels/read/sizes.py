@@ -1,0 +1,251 @@
+"""How many functions coordinates get by default: as many as their labels support, within a budget of seconds.
+
+With a penalty whose strength the data choose, more functions than they need do no harm but cost. So along each
+dimension of labels there is a function for every second label; where that would take longer than the budget allows,
+the cells between the knots of all coordinates shrink by one factor. Nothing here looks at values or at the machine:
+equal coordinates get equal numbers everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xspline import execution
+from xspline.solve.costs import COSTS
+from xspline.spaces import Axis, Basis, BSpline, Space
+from xspline.sums import join_overlapping
+
+Floats: TypeAlias = NDArray[np.float64]
+
+DEGREE = 3
+LEAST = 4  # functions of one coordinate
+LABELS_PER_FUNCTION = 2  # along each dimension of labels
+CELLS_PER_POSITION = 2  # at most, where observations are repeated at few positions
+POSITIONS = 1_000_000  # that are looked at; of more a sample
+STEP, STRIDE = 0.96, 4  # numbers of cells shrink by this factor, so many times before a look
+
+
+class Labels(NamedTuple):
+    """What is known of one coordinate.
+
+    Parameters
+    ----------
+    dims : tuple of hashable
+    values : ndarray of float
+        Along these dimensions.
+    axis : Axis
+    extent : tuple of float
+    direction : str
+        X, Y, Z or T of the CF conventions, or nothing.
+    """
+
+    dims: tuple[Hashable, ...]
+    values: Floats
+    axis: Axis
+    extent: tuple[float, float]
+    direction: str
+
+    @property
+    def closed(self) -> bool:
+        """Whether a longitude goes all around."""
+        return self.axis.wrap is not None and self.extent == (0.0, self.axis.wrap)
+
+    @property
+    def more(self) -> int:
+        """How many more cubic splines there are than cells."""
+        return 0 if self.closed else DEGREE
+
+    def functions(self, cells: int) -> int:
+        """How many cubic splines there are over so many cells."""
+        return max(cells + self.more, LEAST)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The seconds that numbers of functions were chosen for.
+
+    Parameters
+    ----------
+    seconds : float
+        Of one core, for the choice of the smoothing and the solve.
+    estimate : float
+        What these numbers are expected to take of them.
+    supported : dict of str to int
+        The numbers that the labels support.
+    """
+
+    seconds: float
+    estimate: float
+    supported: dict[str, int]
+
+    def __str__(self) -> str:
+        sizes = " × ".join(f"{name} {n}" for name, n in self.supported.items())
+        used = f"{self.estimate:.2g} s of {self.seconds:g} s to choose the penalty"
+        return f"{used}; labels support {sizes}" if sizes else used
+
+
+def sized(
+    bases: Mapping[str, Basis],
+    labels: Mapping[str, Labels],
+    seconds: float,
+    sizes: Mapping[Hashable, int],
+    fits: int,
+) -> tuple[dict[str, Basis], Budget]:
+    """Return the bases with the numbers of functions of their B-splines, and the budget that they keep.
+
+    Parameters
+    ----------
+    bases : mapping of str to Basis
+        Those that are B-splines get another number of functions.
+    labels : mapping of str to Labels
+    seconds : float
+    sizes : mapping of hashable to int
+        Of the dimensions of the data that are not pooled.
+    fits : int
+        Variables that are fitted one after the other.
+    """
+    groups = _groups(labels)
+    supported = {k: n for group in groups for k, n in _supported(group, bases, labels, sizes).items()}
+    spanned = {dim for known in labels.values() for dim in known.dims}
+    systems = math.prod(n for dim, n in sizes.items() if dim not in spanned)
+    factors = _factors(groups, labels)
+
+    def of(counts: Mapping[str, int]) -> dict[str, Basis]:
+        return {name: BSpline(counts[name]) if name in counts else basis for name, basis in bases.items()}
+
+    def cost(counts: Mapping[str, int]) -> float:
+        axes, extents = ({n: getattr(x, key) for n, x in labels.items()} for key in ("axis", "extent"))
+        return fits * execution.search_seconds(
+            Space(of(counts), axes=axes, extents=extents), factors, systems
+        )
+
+    if not supported:
+        return dict(bases), Budget(seconds, 0.0, {})
+    counts, estimate = _within(seconds, {name: labels[name] for name in supported}, supported, cost)
+    return of(counts), Budget(seconds, estimate, supported)
+
+
+def _within(
+    seconds: float,
+    labels: Mapping[str, Labels],
+    supported: Mapping[str, int],
+    cost: Callable[[Mapping[str, int]], float],
+) -> tuple[dict[str, int], float]:
+    """Return the most functions, over cells in proportion to those supported, whose cost is within the budget."""
+    cells = {name: max(n - labels[name].more, 1) for name, n in supported.items()}
+
+    def at(step: int) -> tuple[dict[str, int], float]:
+        fewer = {n: labels[n].functions(max(round(k * STEP**step), 1)) for n, k in cells.items()}
+        counts = dict(supported) if step == 0 else fewer
+        return counts, cost(counts)
+
+    # Costs fall in jumps where another solver takes over: steps down until one is within, then back by small ones.
+    step, (counts, estimate) = 0, at(0)
+    while estimate > seconds and max(counts.values()) > LEAST:
+        step += STRIDE
+        counts, estimate = at(step)
+    for finer in range(step - STRIDE + 1, step):
+        if finer > 0 and (other := at(finer))[1] <= seconds:
+            return other
+    return counts, estimate
+
+
+def _groups(labels: Mapping[str, Labels]) -> list[list[str]]:
+    """Return the coordinates that share dimensions, in the order of the coordinates."""
+    joined = join_overlapping({("dim", d) for d in x.dims} | {("name", n)} for n, x in labels.items())
+    return [[n for n in labels if ("name", n) in members] for members in joined]
+
+
+def _factors(groups: Sequence[Sequence[str]], labels: Mapping[str, Labels]) -> list[tuple[int, ...]]:
+    """Return the coefficient axes of the factors of G under a mask that does not change with time, but is no product.
+
+    Times that other coordinates share dimensions with have no factor of their own.
+    """
+    number = {name: j for j, name in enumerate(labels)}
+    times = [group for group in groups if all(labels[name].direction == "T" for name in group)]
+    others = sorted(number[name] for group in groups if group not in times for name in group)
+    return [tuple(axes) for axes in (others, *([number[n] for n in group] for group in times)) if axes]
+
+
+# ---- how many functions labels support
+
+
+def _supported(
+    group: Sequence[str],
+    bases: Mapping[str, Basis],
+    labels: Mapping[str, Labels],
+    sizes: Mapping[Hashable, int],
+) -> dict[str, int]:
+    """Return the numbers of functions of the coordinates of a group that have B-splines."""
+    splines = [name for name in group if isinstance(bases[name], BSpline)]
+    cells = {n: different(labels[n].values, 2 * COSTS.most_functions) // LABELS_PER_FUNCTION for n in splines}
+    most = {n: min(labels[n].functions(cells[n]), COSTS.most_functions) for n in splines}
+    dims = {dim for name in group for dim in labels[name].dims}
+    if not splines or len(group) == len(dims) == 1:
+        return most
+    # Scattered: cells for as many observations, and at as many positions, as there are.
+    observations = math.prod(sizes[dim] for dim in dims)
+    allowed = observations / LABELS_PER_FUNCTION ** len(dims)
+    allowed /= math.prod(bases[name].count for name in group if name not in splines)
+    allowed = min(allowed, CELLS_PER_POSITION * _positions([labels[n] for n in splines], observations))
+    widths = _widths({n: labels[n] for n in splines})
+
+    def at(longest: int) -> dict[str, int]:
+        """Return the cells where the longest coordinate has so many."""
+        return {n: min(max(round(longest * widths[n]), 1), cells[n]) for n in splines}
+
+    low, high = 1, 2 * COSTS.most_functions
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if math.prod(at(middle).values()) <= allowed else (low, middle)
+    return {n: min(labels[n].functions(k), most[n]) for n, k in at(low).items()}
+
+
+def different(x: Floats, enough: int) -> int:
+    """Return the number of different labels; that of a part of them if it is enough, for there may be millions."""
+    x = x[np.isfinite(x)]
+    part = np.unique(x[:: max(x.size // (10 * enough), 1)]).size
+    return int(part if part >= enough else np.unique(x).size)
+
+
+def _positions(coordinates: Sequence[Labels], observations: int) -> int:
+    """Return at about how many different positions there are observations."""
+    dims = list(dict.fromkeys(dim for x in coordinates for dim in x.dims))
+    sizes = {dim: n for x in coordinates for dim, n in zip(x.dims, x.values.shape, strict=True)}
+    shape = tuple(sizes[dim] for dim in dims)
+    whole = math.prod(shape)
+    flat = np.arange(whole) if whole <= POSITIONS else np.random.default_rng(0).integers(0, whole, POSITIONS)
+    index = dict(zip(dims, np.unravel_index(flat, shape), strict=True))
+    code = np.zeros(flat.size, np.int64)
+    for x in coordinates:
+        _, own = np.unique(x.values[tuple(index[dim] for dim in x.dims)], return_inverse=True)
+        _, code = np.unique(code * (int(own.max()) + 1) + own, return_inverse=True)
+    count = int(code.max()) + 1
+    # Of a sample that hardly repeats itself the rest does not either.
+    return count if whole <= POSITIONS or count < POSITIONS // 2 else count * whole // POSITIONS
+
+
+def _widths(labels: Mapping[str, Labels]) -> dict[str, float]:
+    """Return the relative numbers of cells that make cells of the plane square; 1 along other coordinates."""
+    plane = {n: x for n, x in labels.items() if x.direction in ("X", "Y")}
+    if len(plane) < 2 or not _comparable([x.axis for x in plane.values()]):
+        return dict.fromkeys(labels, 1.0)
+    spans = {n: x.extent[1] - x.extent[0] for n, x in plane.items()}
+    latitude = next((x for x in plane.values() if x.axis.role == "latitude"), None)
+    if latitude is not None:
+        middle = math.cos(math.radians(np.clip(sum(latitude.extent) / 2, -80, 80)))
+        spans = {n: span * (middle if plane[n].axis.role == "longitude" else 1) for n, span in spans.items()}
+    longest = max(spans.values())
+    return {n: spans.get(n, longest) / longest for n in labels}
+
+
+def _comparable(axes: Sequence[Axis]) -> bool:
+    """Whether lengths along two axes measure the same: latitude and longitude, or equal units."""
+    roles = {axis.role for axis in axes}
+    return roles == {"latitude", "longitude"} or (roles == {""} and len({axis.units for axis in axes}) == 1)
