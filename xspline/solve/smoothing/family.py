@@ -163,7 +163,9 @@ class Family(ABC):
         for alpha, term in zip(self.alphas, self.unit.gram(space).terms, strict=True):
             along = dict(zip(self.names, alpha, strict=True))
             rough.append(float(Gram((term,)).diagonal(frame).sum()))
-            values = [axis_spectrum(space, space.names.index(n), k).values for n, k in along.items() if k]
+            spectra = [(axis_spectrum(space, space.names.index(n), k), n, k) for n, k in along.items() if k]
+            # Straight lines among events are for the term of order 0.
+            values = [s.values[(s.free + k if n in with_events(space) else 0) :] for s, n, k in spectra]
             softest.append(math.prod(x[x > 0].min(initial=np.inf) for x in values))
         stiffest = STIFFEST * weight / np.where(np.isfinite(softest), softest, 1.0)
         wall = weight / (16 * tolerance(space.size) * np.array(rough))
