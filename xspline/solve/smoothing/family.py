@@ -46,6 +46,7 @@ from xspline.sums.integrals import with_events
 
 ORDER = 2  # of the derivatives that measure roughness, where there is one and the degree allows it
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
+STIFFEST_EVENTS = 1e3  # of events so much less
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
 WIDEST = 14.0  # in log m_j from a metric in which all coordinates count the same on the diagonal
 
@@ -168,6 +169,10 @@ class Family(ABC):
             values = [s.values[(s.free + k if n in with_events(space) else 0) :] for s, n, k in spectra]
             softest.append(math.prod(x[x > 0].min(initial=np.inf) for x in values))
         stiffest = STIFFEST * weight / np.where(np.isfinite(softest), softest, 1.0)
+        # Beyond, nothing changes but rounding errors of two terms that shrink the same events.
+        others = [name not in with_events(space) for name in self.names]
+        of_events = [not all(others) and not any(np.array(alpha)[others]) for alpha in self.alphas]
+        stiffest = np.where(of_events, stiffest / STIFFEST_EVENTS, stiffest)
         wall = weight / (16 * tolerance(space.size) * np.array(rough))
         return np.log(typical / np.array(rough)), np.log(np.minimum(stiffest, wall))
 
