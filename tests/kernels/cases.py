@@ -21,6 +21,14 @@ SPACE = Space(
         "t": Polynomial(1, domain=(0.0, 10.0)) + Fourier(1, period=3.0),
     }
 )
+# The same with a long B-spline in the union, which is in cells.
+EVENTS = Space(
+    {
+        "lat": BSpline(5, domain=(-30.0, 30.0)),
+        "lon": BSpline(7, domain=(0.0, 360.0), period=360.0),
+        "t": Fourier(1, period=3.0) + BSpline(9, 2, domain=(0.0, 10.0)),
+    }
+)
 LAT, LON, TIME = 0, 1, 2
 LENGTHS = {LAT: 8, LON: 12, TIME: 6}
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import reference
-from tests.kernels.cases import CASES, LAT, LON, MASKS, SPACE, TIME, WEIGHTS, block, grid, variants
+from tests.kernels.cases import CASES, EVENTS, LAT, LON, MASKS, SPACE, TIME, WEIGHTS, block, grid, variants
 from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
@@ -32,6 +32,12 @@ def test_sums_are_those_of_the_rows(name: str) -> None:
         sums = check(built, layout)
         assert sums.tally.missing == np.count_nonzero(np.isnan(built.values))
         assert sums.tally.outside == 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sums_of_unions_in_cells_are_those_of_the_rows(name: str) -> None:
+    for mask, weight, dtype in variants(name)[::3]:
+        check(*block(name, mask, weight, dtype), EVENTS)
 
 
 @settings(max_examples=15)
@@ -87,6 +93,12 @@ SPACES = {
         }
     ),
     "waves": Space({"x": Fourier(1, period=1.0), "y": BSpline(5, domain=(0.0, 1.0))}),
+    "arrow": Space(
+        {"x": Fourier(1, 0.4) + BSpline(9, 1, domain=(0.0, 1.0)), "y": BSpline(5, domain=(0.0, 1.0))}
+    ),
+    "arrow behind": Space(
+        {"x": BSpline(5, domain=(0.0, 1.0)), "y": Fourier(1, 0.4) + BSpline(11, 2, domain=(0.0, 1.0))}
+    ),
     "spline in a union": Space(
         {
             "x": BSpline(8, 1, domain=(0.0, 1.0), period=1.0),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import reference
-from tests.kernels.cases import CASES, LAT, SPACE, TIME, Case, grid, pairwise
+from tests.kernels.cases import CASES, EVENTS, LAT, SPACE, TIME, Case, grid, pairwise
 from xspline.kernels import Group, Layout, evaluate
 from xspline.spaces import BSpline, Polynomial, Space
 
@@ -31,6 +31,16 @@ def test_every_layout_and_order(name: str, orders: tuple[int, ...]) -> None:
     assert values.shape == case.shape
     assert values.dtype == np.float64
     reference.close(values, reference.evaluate(coefficients, coordinates, case.layout, SPACE, orders))
+
+
+@pytest.mark.parametrize("orders", [(0, 0, 0), (1, 0, 2)])
+@pytest.mark.parametrize("name", EVALUABLE)
+def test_unions_in_cells(name: str, orders: tuple[int, ...]) -> None:
+    case, rng = EVALUABLE[name], np.random.default_rng(0)
+    batch = tuple(case.shape[axis] for axis in case.layout.batch_axes)
+    coefficients, coordinates = rng.normal(size=(*EVENTS.shape, *batch)), case.coordinates(rng)
+    values = evaluate(coefficients, coordinates, case.layout, EVENTS, orders)
+    reference.close(values, reference.evaluate(coefficients, coordinates, case.layout, EVENTS, orders))
 
 
 @settings(max_examples=15)

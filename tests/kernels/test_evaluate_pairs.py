@@ -33,6 +33,7 @@ BASES = {
     "seasons": Fourier(2, period=0.7),
     "constant": Polynomial(0, domain=(0.0, 1.0)),
     "trend": Polynomial(3, domain=(0.0, 1.0)),
+    "arrow": Fourier(1, period=0.3) + BSpline(9, 2, domain=(0.0, 1.0)),
     "union": Fourier(1, period=0.3) + Polynomial(2, domain=(0.0, 1.0)),
 }
 

@@ -71,7 +71,7 @@ def test_moorings(data_dir: Path) -> None:
     ):
         reports.sst.spline.fit()
     chosen = bases_for(reports.set_coords(["time", "lat", "lon"]).sst)
-    assert list(chosen) == ["lat", "lon", "time"] and chosen["time"] == SEASONS
+    assert list(chosen) == ["lat", "lon", "time"] and chosen["time"] == SEASONS + xs.BSpline(272)
     assert chosen["lat"] == xs.BSpline(8) and chosen["lon"] == xs.BSpline(9)
 
 
@@ -260,7 +260,13 @@ def test_points_with_positions_along_one_dimension() -> None:
         "quality": ("obs", rng.integers(0, 3, 500)),
     }
     chosen = bases_for(zeros(("obs",), coords))
-    assert chosen == {"lat": xs.BSpline(4), "lon": xs.BSpline(12), "depth": xs.BSpline(5), "time": SEASONS}
+    events = {
+        "lat": xs.BSpline(4),
+        "lon": xs.BSpline(6),
+        "depth": xs.BSpline(5),
+        "time": SEASONS + xs.BSpline(27),
+    }
+    assert chosen == events
 
 
 # ---- how many functions ---------------------------------------------------------------------------------------------
@@ -284,28 +290,40 @@ def test_a_longitude_that_closes_is_periodic(start: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "seasons"),
+    ("labels", "events"),
     [
-        (days(24, 31), True),  # two years of months
-        (days(23, 31), False),
-        (days(13, 60), True),
-        (days(40, 90), False),  # four a year
-        (days(730), True),
-        (days(700), False),
-        (days(60 * 365, 1, "1850-01-01"), True),
+        (days(24, 31), 8 + 3),  # two years of months, a knot for three of them
+        (days(23, 31), 0),
+        (days(13, 60), 4 + 3),
+        (days(40, 90), 0),  # four a year
+        (days(730), 12 + 3),  # a knot for sixty days
+        (days(700), 0),
+        (days(60 * 365, 1, "1850-01-01"), 364 + 3),
     ],
 )
-def test_a_season_where_the_record_shows_it(labels: np.ndarray, seasons: bool) -> None:
-    chosen = bases_for(zeros(("time",), {"time": labels}))["time"]
-    assert (chosen == SEASONS) is seasons
-    assert seasons or chosen == xs.BSpline(len(labels) // 2 + 3)
+def test_a_season_where_the_record_shows_it(labels: np.ndarray, events: int) -> None:
+    data = zeros(("time",), {"time": labels})
+    chosen, without = bases_for(data)["time"], defaults.bases_for(data, smooth=False).bases["time"]
+    if events:
+        assert chosen == SEASONS + xs.BSpline(events) and without == SEASONS
+    else:
+        assert isinstance(chosen, xs.BSpline) and isinstance(without, xs.BSpline)
+
+
+def test_no_events_where_their_choice_would_take_long() -> None:
+    """On a large grid, and for each of very many series."""
+    large = {"lat": np.linspace(-60, 60, 120), "lon": np.linspace(0, 300, 100), "time": days(120, 30)}
+    assert bases_for(zeros(tuple(large), large))["time"] == SEASONS
+    series = xr.DataArray(dask.array.zeros((10**6, 120)), {"time": days(120, 30)}, ("pixel", "time"))
+    assert bases_for(series) == {"time": SEASONS}
+    assert bases_for(series[:100]) == {"time": SEASONS + xs.BSpline(40 + 3)}
 
 
 @pytest.mark.parametrize("calendar", ["360_day", "noleap", "all_leap", "julian", "standard"])
 def test_any_calendar_has_its_own_year(calendar: str) -> None:
     time = xr.date_range("2000-01-16", periods=24, freq="MS", calendar=calendar, use_cftime=True)
     chosen = bases_for(zeros(("time",), {"time": time}))
-    assert chosen == {"time": SEASONS}
+    assert chosen == {"time": SEASONS + xs.BSpline(8 + 3)}
     space = zeros(("time",), {"time": time}).spline.space()
     assert space.axis("time").calendar == calendar and eval(defaults.code(space), {"xs": xs}) == chosen
     assert bases_for(zeros(("time",), {"time": time[:20]})) == {"time": xs.BSpline(13)}
@@ -372,7 +390,8 @@ def test_code_of_bases_and_of_the_space_they_give() -> None:
         assert data.spline.space(eval(defaults.code(space), {"xs": xs})) == space
     assert (
         defaults.code(sst(months=30).spline.space())
-        == '{"lat": xs.BSpline(11), "lon": xs.BSpline(15), "time": xs.Polynomial(2) + xs.Fourier(2, period=\'year\')}'
+        == '{"lat": xs.BSpline(11), "lon": xs.BSpline(15), "time": xs.Polynomial(2) + xs.Fourier(2, period=\'year\') + '
+        "xs.BSpline(13)}"
     )
 
 
@@ -403,7 +422,7 @@ def test_the_plan_shows_the_line() -> None:
     plan = data.spline.plan()
     line = f"fit({defaults.code(bases_for(data))})"
     assert line in repr(plan) and line.replace('"', "&quot;").replace("'", "&#x27;") in plan._repr_html_()
-    assert plan.coefficients == {"lat": 11, "lon": 15, "time": 7}
+    assert plan.coefficients == {"lat": 11, "lon": 15, "time": 20}
     assert 'fit({"lat": xs.BSpline(6)})' in repr(data.spline.plan(lat=6))
 
 
@@ -433,4 +452,4 @@ def test_defaults_give_no_warnings() -> None:
 
 def test_cftime_dates_before_the_standard_calendar() -> None:
     time = [cftime.DatetimeNoLeap(y, m, 15) for y in (1, 2, 3) for m in range(1, 13)]
-    assert bases_for(zeros(("time",), {"time": time})) == {"time": SEASONS}
+    assert bases_for(zeros(("time",), {"time": time})) == {"time": SEASONS + xs.BSpline(12 + 3)}

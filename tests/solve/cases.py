@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from xspline.solve import Penalty, Resources
 from xspline.solve.costs import CostModel
 from xspline.solve.select import Choice, candidates
-from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
+from xspline.spaces import Axis, Basis, BSpline, Fourier, Frame, Polynomial, Space
 from xspline.sums import Factor, Gram, Sums, digest_key
 
 SCATTERED_KNOTS = [-0.4, -0.1, 0.0, 0.1, 0.3, 0.8, 1.0, 1.2, 1.3]
@@ -28,6 +28,7 @@ BASES: dict[str, Basis] = {
     "uneven": BSpline(knots=SCATTERED_KNOTS, degree=2),
     "season": Fourier(1, period=1.0) + Polynomial(1, domain=(0, 1)),
     "trend": Polynomial(2, domain=(0, 1)),
+    "arrow": Fourier(1, period=0.4) + BSpline(8, degree=1, domain=(0, 1)),
     "union": Polynomial(1, domain=(0, 1)) + BSpline(5, degree=2, period=1.0, domain=(0, 1)),
 }
 NAMES = ("a", "b", "c", "d")
@@ -48,12 +49,13 @@ spaces = (
 rngs = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
-def pair_design(design: np.ndarray, offsets: int, periodic: bool) -> np.ndarray:
-    """Products of functions k and k + o at each point: [n, K, O]."""
-    size = design.shape[1]
-    second = (np.arange(size)[:, None] + np.arange(offsets)) % size
-    inside = periodic | (np.arange(size)[:, None] + np.arange(offsets) < size)
-    return np.where(inside, design[:, :, None] * design[:, second], 0.0)
+def pair_design(design: np.ndarray, frame: Frame, axis: int) -> np.ndarray:
+    """Products of the two functions of each pair (k, o) at each point: [n, K, O]."""
+    out = np.zeros((len(design), frame.sizes[axis], frame.offsets[axis]))
+    for o in range(frame.offsets[axis]):
+        first, second = frame.pairs_at(axis, o)
+        out[:, first, o] = design[:, first] * design[:, second]
+    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +78,7 @@ class Case:
         """Contract weights [n.. of the axes, b..] with the pair designs."""
         frame, designs, pairs = self.space.frame, self.designs(), weights
         for axis in axes:
-            tables = pair_design(designs[axis], frame.offsets[axis], frame.periodic[axis])
+            tables = pair_design(designs[axis], frame, axis)
             pairs = np.tensordot(pairs, tables, axes=(0, 0))
         count, batch = len(axes), weights.ndim - len(axes)
         order = [*range(batch, batch + 2 * count, 2), *range(batch + 1, batch + 2 * count, 2), *range(batch)]

@@ -9,7 +9,7 @@ from scipy import linalg
 from tests import reference_reml as reference
 from xspline.solve import Roughness
 from xspline.solve.smoothing.determinant import axis_spectrum, spectrum
-from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
+from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space, Union
 
 from .cases import BASES, space_of
 
@@ -28,9 +28,11 @@ def line(basis: object) -> Space:
 
 
 def nullity_of(space: Space, order: int) -> int:
-    """Rank deficiency of the derivatives at many points."""
-    x = (np.arange(4000) + 0.5) / 4000
-    singular = linalg.svdvals(space.features[0].design(x, order))
+    """Rank deficiency of the derivatives at many points; beside a B-spline those of other terms cost nothing."""
+    x, design = (np.arange(4000) + 0.5) / 4000, space.features[0].design
+    basis = space.basis("a")
+    smoothed = basis.select(BSpline) if isinstance(basis, Union) else np.ones(space.size, dtype=bool)
+    singular = linalg.svdvals(design(x, order) * (smoothed | ~smoothed.any()))
     return int(space.size - np.sum(singular > 1e-9 * singular[0]))
 
 
@@ -39,7 +41,7 @@ def nullity_of(space: Space, order: int) -> int:
 def test_null_space_has_the_dimension_of_the_functions_without_roughness(name: str, order: int) -> None:
     basis = (BASES | KNOTS)[name]
     degree = getattr(basis, "degree", 9)
-    if degree < order or (name in ("union", "long season") and order == 3):
+    if degree < order or (name in ("union", "long season", "arrow") and order > 1 + (name != "arrow")):
         return
     space = line(basis)
     axis = axis_spectrum(space, 0, order)

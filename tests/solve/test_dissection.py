@@ -31,6 +31,10 @@ SHAPES = {
     "box": (("local", 8, 1), ("circle", 10, 2), ("local", 7, 1)),
     "beside a season": (("local", 14, 2), ("global", 3, 0), ("local", 13, 1)),
     "steps": (("local", 30, 0), ("circle", 20, 1)),
+    "an arrow": (("arrow", 200, 3),),
+    "arrow and line": (("arrow", 40, 2), ("local", 12, 1)),
+    "circle and arrow": (("circle", 30, 1), ("arrow", 14, 1)),
+    "two arrows": (("arrow", 30, 1), ("arrow", 16, 2)),
     "nothing to cut": (("global", 6, 0), ("global", 5, 0)),
 }
 
@@ -184,12 +188,12 @@ def test_a_tree_holds_every_entry_once(frame: Frame, leaf: int) -> None:
         lower[np.ix_(node.front, np.arange(node.first, node.stop))] += flat.reshape(
             node.pivots, len(node.front)
         ).T
-    ones = np.ones((*frame.sizes, *frame.offsets))
-    for offset in np.ndindex(*frame.offsets):
-        for axis, o in enumerate(offset):
-            if not frame.periodic[axis] and o:
-                out = (slice(None),) * axis + (slice(frame.sizes[axis] - o, None),)
-                ones[(*out, *(slice(None),) * (len(offset) - axis - 1), *offset)] = 0.0
+        ones, count = np.ones((*frame.sizes, *frame.offsets)), len(frame.sizes)
+    for axis, (size, offsets) in enumerate(zip(frame.sizes, frame.offsets, strict=True)):
+        exists = np.zeros((size, offsets))
+        for o in range(offsets):
+            exists[frame.pairs_at(axis, o)[0], o] = 1.0
+        ones *= np.expand_dims(exists, [i for i in range(2 * count) if i not in (axis, count + axis)])
     expected = dense(ones, frame)[np.ix_(tree.order, tree.order)]
     np.testing.assert_array_equal(lower, np.tril(expected))
 

@@ -13,13 +13,13 @@ from scipy import linalg
 
 from tests import reference_reml as reference
 from xspline.solve import Penalty, Roughness, Sobolev, choose
-from xspline.solve.penalty import integral
 from xspline.solve.smoothing.criteria import Gcv, Holders, Reml
 from xspline.solve.smoothing.family import Family, SeveralOrders, SingleOrder, several_orders, smoothed
 from xspline.solve.smoothing.fit import Model, centred
 from xspline.solve.structure import dense_of
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Gram, Sums
+from xspline.sums.integrals import integral
 
 from .cases import Case, gaps, grid, on, space_of, static
 from .test_smoothing import noisy_wave

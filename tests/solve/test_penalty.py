@@ -95,8 +95,8 @@ def test_malformed_penalties() -> None:
         Ridge("a")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the mapping of names to strengths is empty"):
         Roughness({})
-    for order in (0, 1.5, True):
-        with pytest.raises(ValueError, match="integer order of a derivative, at least 1"):
+    for order in (-1, 1.5, True):
+        with pytest.raises(ValueError, match="integer order of a derivative, at least 0"):
             Roughness(1, order=order)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="unknown kind of penalty 'lasso'"):
         penalty_from_dict({"kind": "lasso"})

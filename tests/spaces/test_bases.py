@@ -207,12 +207,6 @@ def test_terms_share_a_domain() -> None:
         ),
         (Fourier(1, 2.0), Fourier(3, 2), "having the same period; keep the one with more harmonics"),
         (
-            BSpline(9),
-            Polynomial(2),
-            r"Polynomial\(2\) \+ BSpline\(9\): polynomials up to degree 3 lie in the span",
-        ),
-        (BSpline(9), Polynomial(5), "polynomials up to degree 3 lie in the span"),
-        (
             Polynomial(0),
             Fourier(2, 1.0),
             r"the constant of Polynomial\(0\) lies in the span of Fourier\(2, period=1.0\)",

@@ -155,6 +155,9 @@ def test_roughness_is_the_integral(basis: Basis, features: Features, order: int)
             for left, right in itertools.pairwise(breaks)
         )
         integral = sum(pieces) * unit
+        events = features.size - getattr(features, "events", 0)  # the first of a B-spline beside other terms
+        if events < features.size and ((k < events) != (other < events) or (order and k < events)):
+            integral = 0.0
         np.testing.assert_allclose(dense[k, other], integral, atol=1e-9 * scale)
 
 

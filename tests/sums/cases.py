@@ -13,25 +13,30 @@ from xspline.spaces import Frame
 from xspline.sums import Factor, Gram, Sums, Window, digest_key
 from xspline.sums.window import lengths, take, union
 
-LOCAL, CIRCLE, GLOBAL = "local", "circle", "global"
+LOCAL, CIRCLE, GLOBAL, ARROW = "local", "circle", "global", "arrow"
+EVERYWHERE = 2  # functions of an arrow axis that are active everywhere
 
 
 def frame_of(*axes: tuple[str, int, int]) -> Frame:
     """A frame from (kind, number of coefficients, degree) per axis; a global axis ignores the degree."""
-    constant = tuple(np.eye(k)[0] if kind == GLOBAL else np.ones(k) for kind, k, _ in axes)
+    constants = {
+        GLOBAL: lambda k: np.eye(k)[0],
+        ARROW: lambda k: (np.arange(k) >= EVERYWHERE).astype(float),
+    }
     return Frame(
         sizes=tuple(k for _, k, _ in axes),
-        offsets=tuple(k if kind == GLOBAL else p + 1 for kind, k, p in axes),
+        offsets=tuple(k if kind == GLOBAL else p + 1 + EVERYWHERE * (kind == ARROW) for kind, k, p in axes),
         periodic=tuple(kind == CIRCLE for kind, _, _ in axes),
-        constant=constant,
+        constant=tuple(constants.get(kind, np.ones)(k) for kind, k, _ in axes),
+        everywhere=tuple(EVERYWHERE * (kind == ARROW) for kind, _, _ in axes),
     )
 
 
 @st.composite
 def axes(draw: st.DrawFn) -> tuple[str, int, int]:
-    kind = draw(st.sampled_from([LOCAL, CIRCLE, GLOBAL]))
+    kind = draw(st.sampled_from([LOCAL, CIRCLE, GLOBAL, ARROW]))
     degree = draw(st.integers(0, 2))
-    least = {LOCAL: degree + 1, CIRCLE: 2 * degree + 1, GLOBAL: 1}[kind]
+    least = {LOCAL: degree + 1, CIRCLE: 2 * degree + 1, GLOBAL: 1, ARROW: EVERYWHERE + degree + 1}[kind]
     return kind, draw(st.integers(least, least + 3)), degree
 
 
@@ -43,7 +48,19 @@ rngs = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
 def is_global(frame: Frame, axis: int) -> bool:
-    return frame.offsets[axis] == frame.sizes[axis]
+    """Whether every observation touches all coefficients, or some of them as every other does."""
+    return frame.offsets[axis] == frame.sizes[axis] or bool(frame.everywhere[axis])
+
+
+def partner(frame: Frame, axis: int, k: int, o: int) -> int | None:
+    """The second member of the pair (k, o); None if there is no such pair."""
+    size, m = frame.sizes[axis], frame.everywhere[axis]
+    near = frame.offsets[axis] - m
+    if m and o >= near:
+        return o - near if o - near < k else None
+    if frame.periodic[axis]:
+        return (k + o) % size
+    return k + o if k + o < size and (k >= m or not o) else None
 
 
 def random_window(rng: np.random.Generator, frame: Frame, axes: Sequence[int]) -> Window:
@@ -67,9 +84,12 @@ def random_factor(
         if frame.periodic[axis] and length == frame.sizes[axis]:
             continue
         k, o = np.ogrid[:length, : frame.offsets[axis]]
+        inside = k + o < length
+        if frame.everywhere[axis]:
+            inside = [[partner(frame, axis, i, j) is not None for j in o[0]] for i in range(length)]
         shape = [1] * pairs.ndim
         shape[place], shape[len(axes) + place] = length, frame.offsets[axis]
-        pairs *= (k + o < length).reshape(shape)
+        pairs *= np.reshape(inside, shape)
     return Factor(tuple(axes), window, pairs, digest_key(rng.bytes(16)))
 
 
@@ -95,14 +115,13 @@ def random_gram(
 def dense(factor: Factor, frame: Frame) -> np.ndarray:
     """The definition, entry by entry: [K.., K.., b..]."""
     sizes = [frame.sizes[a] for a in factor.axes]
-    circle = [frame.periodic[a] for a in factor.axes]
     out = np.zeros((*sizes, *sizes, *factor.batch))
     for place in np.ndindex(*lengths(factor.window)):
         k = [(start + p) % n for (start, _), p, n in zip(factor.window, place, sizes, strict=True)]
         for offset in np.ndindex(*factor.offsets):
-            if any(not c and a + o >= n for a, o, n, c in zip(k, offset, sizes, circle, strict=True)):
+            second = [partner(frame, axis, a, o) for axis, a, o in zip(factor.axes, k, offset, strict=True)]
+            if None in second:
                 continue
-            second = [(a + o) % n for a, o, n in zip(k, offset, sizes, strict=True)]
             for i, j in orientations(k, second):
                 out[i + j] += factor.pairs[place + offset]
     return out
@@ -124,7 +143,14 @@ def close(a: np.ndarray, b: np.ndarray, tolerance: float = 1e-12) -> bool:
 
 def random_design(rng: np.random.Generator, frame: Frame, axis: int, n: int) -> tuple[np.ndarray, Window]:
     """Rows [n, K] in whose span the constant lies, and the window that they touch."""
-    size, width = frame.sizes[axis], frame.offsets[axis]
+    size, width, m = frame.sizes[axis], frame.offsets[axis], frame.everywhere[axis]
+    if m:
+        near = width - m
+        first = m + rng.integers(size - m - near + 1, size=n)[:, None]
+        values = rng.random((n, near)) + 0.1
+        rows = np.concatenate([rng.normal(size=(n, m)), np.zeros((n, size - m))], axis=1)
+        np.put_along_axis(rows, first + np.arange(near), values / values.sum(1, keepdims=True), axis=1)
+        return rows, ((0, size),)
     if not np.all(frame.constant[axis]):
         rows = rng.normal(size=(n, size))
         rows[:, 0] = 1.0
@@ -144,10 +170,9 @@ def pairs_of(designs: Sequence[np.ndarray], w: np.ndarray, frame: Frame) -> np.n
     for offset in np.ndindex(*frame.offsets):
         rows = np.ones((len(w), 1))
         for axis, (design, o) in enumerate(zip(designs, offset, strict=True)):
-            partner = np.roll(design, -o, axis=1)
-            if not frame.periodic[axis]:
-                partner[:, frame.sizes[axis] - o :] = 0
-            rows = (rows[:, :, None] * (design * partner)[:, None, :]).reshape(len(w), -1)
+            seconds = [partner(frame, axis, k, o) for k in range(frame.sizes[axis])]
+            second = np.stack([0 * design[:, 0] if j is None else design[:, j] for j in seconds], axis=1)
+            rows = (rows[:, :, None] * (design * second)[:, None, :]).reshape(len(w), -1)
         block = np.tensordot(rows, w, axes=(0, 0)).reshape(*frame.sizes, *w.shape[1:])
         out[(slice(None),) * len(offset) + offset] = block
     return out

@@ -17,7 +17,7 @@ from xspline.kernels.engines import contract
 from xspline.kernels.layout import Array, Bools, Floats, Integers, native, to_host, to_namespace
 from xspline.kernels.points.cells import Cells, CellTotals
 from xspline.kernels.points.tiles import Tiles, TileTotals
-from xspline.kernels.rows import Rows
+from xspline.kernels.rows import Rows, roll_up
 from xspline.kernels.walk import Component, SlabBox, Walk
 
 MEMBERS = 16  # batch members that share a pass over rows sorted by cell; more of them go slab by slab
@@ -47,7 +47,7 @@ class SumsBySlab:
                 lengths.append(walk.lengths[i] if axis.group in component else 1)
             elif axis.group in component:
                 for a in axis.coefficient_axes:
-                    lengths += [walk.ranges[a].extent, walk.space.features[a].offsets if pairs else 1]
+                    lengths += [walk.ranges[a].extent, walk.space.features[a].support.depth(pairs)]
         self.total = walk.xp.zeros(tuple(lengths), dtype=walk.xp.float64, device=walk.device)
 
     def add(self, slab: Array, box: SlabBox) -> None:
@@ -89,7 +89,8 @@ class SumsBySlab:
                 position += 1
             elif axis.group in self.component:
                 for a in axis.coefficient_axes:
-                    total = roll_up(total, position, walk.ranges[a].length)
+                    features, length = walk.space.features[a], walk.ranges[a].length
+                    total = roll_up(total, features, length, position, position + 1, self.pairs)
                     functions[a] = position
                     position += 2
         firsts = [functions[a] for a in sorted(functions)]
@@ -98,18 +99,6 @@ class SumsBySlab:
         if not self.pairs:
             out = out.reshape(out.shape[:ndim] + out.shape[2 * ndim :])
         return np.asarray(out, order="C")
-
-
-def roll_up(array: Floats, position: int, length: int) -> Floats:
-    """Add the overhang of a full circle to its beginning."""
-    before = (slice(None),) * position
-    tail = array[(*before, slice(length, None))]
-    if not tail.shape[position]:
-        return array
-    out = array[(*before, slice(length))].copy()
-    # A circle shorter than its overhang would have to be added more than once around; such bases are global.
-    out[(*before, slice(tail.shape[position]))] += tail
-    return out
 
 
 class SumsByCell:
@@ -150,7 +139,7 @@ class SumsByCell:
                 w = xp.where(finite, weight, xp.zeros_like(weight))
             e = w * xp.where(finite, e, xp.zeros_like(e))
             totals.add(first, rows, w[: members * pairs, :], e[: members * moment, :])
-        return self._finish(totals.moment, totals, ()), self._finish(totals.pairs, totals, totals.offsets)
+        return self._finish(totals.moment, pairs=False), self._finish(totals.pairs, pairs=True)
 
     def pairs_of(self, mask: Bools, numbers: Sequence[int]) -> Floats:
         """Pairs [k.., o.., b..] of a component: its mask, one axis per slab axis, and the weights it spans."""
@@ -163,7 +152,7 @@ class SumsByCell:
                 w = xp.where(w > 0, w * weight, xp.zeros_like(w * weight))
             w = self._members(w)
             totals.add(first, rows, w, w[:0, :])
-        return self._finish(totals.pairs, totals, totals.offsets)
+        return self._finish(totals.pairs, pairs=True)
 
     # Slabs of rows: [batch members, rows]
 
@@ -221,17 +210,20 @@ class SumsByCell:
         axes = self.walk.slab_axes[self.index].coefficient_axes
         return self.cells.totals([self.walk.ranges[axis] for axis in axes], moments, pairs)
 
-    def _finish(self, total: Floats, totals: CellTotals | TileTotals, offsets: Sequence[int]) -> Floats:
+    def _finish(self, total: Floats, pairs: bool) -> Floats:
         """[members, coefficients, offsets] to [k.., o.., b..], axes in the order of the space."""
         walk = self.walk
         axes = walk.slab_axes[self.index].coefficient_axes
         if not total.shape[0]:
             return np.zeros(0)
-        total = total.reshape(-1, *totals.extents, *offsets)
-        for number, axis in enumerate(axes):
-            total = roll_up(total, 1 + number, walk.ranges[axis].length)
+        features, ranges, count = self.cells.features, [walk.ranges[axis] for axis in axes], len(axes)
+        total = total.reshape(-1, *(r.extent for r in ranges), *(f.support.depth(pairs) for f in features))
+        for i, (f, r) in enumerate(zip(features, ranges, strict=True)):
+            total = roll_up(total, f, r.length, 1 + i, 1 + count + i, pairs)
+        if not pairs:
+            total = total.reshape(total.shape[: 1 + count])
         order = np.argsort(axes)
-        moved = [1 + i for i in order] + [1 + len(axes) + i for i in order[: len(offsets)]]
+        moved = [1 + i for i in order] + [1 + count + i for i in order if pairs]
         total = np.transpose(total, (*moved, 0)).reshape(*(total.shape[i] for i in moved), *self.batch)
         # Batch dimensions come in the order of the data, batch axes in that of the layout.
         stored = [axis.axes[0] for axis in walk.slab_axes if axis.is_batch]

@@ -10,7 +10,7 @@ import numpy as np
 
 from xspline.kernels.engines import Engine, choose_engine, expand
 from xspline.kernels.layout import Array, Floats, Layout, check_coordinates
-from xspline.kernels.rows import CoefficientRange, Rows, build_rows
+from xspline.kernels.rows import CoefficientRange, Rows, build_rows, unrolled
 from xspline.kernels.walk import SLAB_ROWS, SlabAxis, SlabBox, slab_axes_of, slab_boxes, slab_entries
 from xspline.spaces import Space
 
@@ -144,7 +144,7 @@ def _evaluate(
         )
     slab_axes, offsets = slab_axes_of(layout), space.frame.offsets if pairs else (1,) * ndim
     array = xp.reshape(xp.astype(coefficients, xp.float64, copy=False), (*space.shape, *offsets, *batch))
-    array = _unrolled(array, layout, slab_axes, space, xp)
+    array = _unrolled(array, layout, slab_axes, space, pairs, xp)
     entries = slab_entries(coefficients)
     limit = options.get("slab") or (entries if pairs else max(entries, SLAB))
     boxes = slab_boxes(shape, slab_axes, limit, options.get("slab_rows", SLAB_ROWS))
@@ -154,18 +154,15 @@ def _evaluate(
 
 
 def _unrolled(
-    coefficients: Array, layout: Layout, slab_axes: Sequence[SlabAxis], space: Space, xp: Any
+    coefficients: Array, layout: Layout, slab_axes: Sequence[SlabAxis], space: Space, pairs: bool, xp: Any
 ) -> Array:
     """Axes [K.., O.., b..] in the order of the slab axes, offsets behind their functions.
 
     The first coefficients of periodic axes are repeated behind the last, so that supports do not wrap around.
     """
-    for a, features in enumerate(space.features):
-        tail = CoefficientRange.whole(features).extent - features.size
-        if tail:
-            head = coefficients[(*(slice(None),) * a, slice(0, tail), ...)]
-            coefficients = xp.concat([coefficients, head], axis=a)
     ndim, order = layout.coefficient_ndim, []
+    for a, features in enumerate(space.features):
+        coefficients = unrolled(coefficients, features, a, ndim + a, pairs, xp)
     for axis in slab_axes:
         if axis.is_batch:
             order.append(2 * ndim + layout.batch_axes.index(axis.axes[0]))

@@ -2,7 +2,8 @@
 
 A row touches, per coefficient axis, consecutive coefficients: its *support*. All rows of a slab together touch a
 *box* of coefficients, a range per axis. Periodic axes are unrolled: positions run on past the last coefficient, and
-the overhang is added to the front (or read from it) once.
+the overhang is added to the front (or read from it) once. So are those of bases with functions active everywhere
+(`spaces.features.Support`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from xspline.kernels.layout import Array, Bools, Floats, Integers
 from xspline.spaces.bspline import LocalSpline
-from xspline.spaces.features import Features
+from xspline.spaces.features import Features, Support
 from xspline.sums.window import union
 
 
@@ -67,6 +68,8 @@ class CoefficientRange:
     @staticmethod
     def of(features: Features, touched: Bools) -> CoefficientRange:
         """Smallest range that holds the coefficients of the cells that are `touched`: bool [m]."""
+        if features.support.everywhere:
+            return CoefficientRange.whole(features)
         windows = [((int(first), features.width),) for first in np.unique(features.first[touched])]
         ((start, length),) = union(windows, (features.size,), (features.periodic,))
         overhang = features.width - 1 if features.periodic and length == features.size else 0
@@ -74,8 +77,8 @@ class CoefficientRange:
 
     @staticmethod
     def whole(features: Features) -> CoefficientRange:
-        """All coefficients."""
-        overhang = features.width - 1 if features.periodic else 0
+        """All coefficients; those of functions active everywhere wait at the others."""
+        overhang = features.width - 1 if features.periodic else -features.support.everywhere
         return CoefficientRange(0, features.size, features.size + overhang)
 
     def bases(self, features: Features) -> Integers:
@@ -160,8 +163,8 @@ class Rows:
         Per coefficient axis of the group: where the support of each row begins, counted from `low`.
     table : ndarray, float64 [n, sum of functions]
         Values of the active functions, the axes side by side.
-    functions : tuple of int
-        Per axis, number of active functions.
+    supports : tuple of Support
+        Per axis, the active functions.
     extents : tuple of int
         Per axis, number of coefficients that these rows touch: the lengths of their box.
     low : tuple of int
@@ -175,7 +178,7 @@ class Rows:
     count: int
     base: tuple[Integers, ...]
     table: Floats
-    functions: tuple[int, ...]
+    supports: tuple[Support, ...]
     extents: tuple[int, ...]
     low: tuple[int, ...]
     inside: Bools
@@ -184,6 +187,11 @@ class Rows:
     def paired(self) -> Rows:
         """The same rows, for pairs."""
         return replace(self, pairs=True)
+
+    @property
+    def functions(self) -> tuple[int, ...]:
+        """Per axis, number of active functions."""
+        return tuple(s.width for s in self.supports)
 
     @property
     def width(self) -> int:
@@ -197,8 +205,8 @@ class Rows:
 
     @property
     def support(self) -> tuple[tuple[int, int], ...]:
-        """Per axis, (functions, offsets) of what one row touches; offsets are 1 unless pairs."""
-        return tuple((q, q if self.pairs else 1) for q in self.functions)
+        """Per axis, (functions, offsets) of what one row touches, unrolled."""
+        return tuple((s.near, s.depth(self.pairs)) for s in self.supports)
 
     @property
     def box(self) -> tuple[tuple[int, int], ...]:
@@ -237,20 +245,19 @@ class Rows:
 
     def places(self) -> Integers:
         """Where the values of a row go, relative to its start in the raveled box: [width]."""
-        return _places(self.functions, self.box, self.pairs)
+        return _places(self.supports, self.box, self.pairs)
 
     def places_in_support(self) -> Integers:
         """Where the values of a row go in its raveled support: [width]."""
-        return _places(self.functions, self.support, self.pairs)
+        return _places(self.supports, self.support, self.pairs)
 
 
 @lru_cache(maxsize=1024)
-def _places(functions: tuple[int, ...], box: tuple[tuple[int, int], ...], pairs: bool) -> Integers:
+def _places(supports: tuple[Support, ...], box: tuple[tuple[int, int], ...], pairs: bool) -> Integers:
     out = np.zeros(1, dtype=np.int64)
-    for q, (extent, offsets) in zip(functions, box, strict=True):
-        a, b = np.triu_indices(q)
-        column = a * offsets + b - a if pairs else np.arange(q)
-        out = (out[:, None] * (extent * offsets) + column).ravel()
+    for support, (extent, offsets) in zip(supports, box, strict=True):
+        behind, entry = support.index(pairs)
+        out = (out[:, None] * (extent * offsets) + behind * offsets + entry).ravel()
     return out
 
 
@@ -289,8 +296,8 @@ def build_rows(
     extrapolate : bool
         Whether the functions at the ends of the domain go on outside.
     """
-    functions, (start, count) = tuple(f.width for f in features), span
-    table, inside = np.empty((count, sum(functions))), np.ones(count, dtype=bool)
+    supports, (start, count) = tuple(f.support for f in features), span
+    table, inside = np.empty((count, sum(s.width for s in supports))), np.ones(count, dtype=bool)
     base: list[Integers] = []
     extents: list[int] = []
     lows: list[int] = []
@@ -304,6 +311,64 @@ def build_rows(
         begin = touched.bases(f)[np.maximum(cell, 0)]
         low, high = (int(begin[known].min()), int(begin[known].max())) if known.any() else (0, 0)
         base.append(np.where(known, begin - low, 0))
-        extents.append(high - low + f.width)
+        extents.append(high - low + f.support.near)
         lows.append(low)
-    return Rows(count, tuple(base), table, functions, tuple(extents), tuple(lows), inside)
+    return Rows(count, tuple(base), table, supports, tuple(extents), tuple(lows), inside)
+
+
+# Unrolled arrays and back
+
+
+def roll_up(total: Floats, features: Features, length: int, axis: int, entry: int, pairs: bool) -> Floats:
+    """Coefficients of one axis, or pairs, from sums over rows, which are unrolled.
+
+    The overhang of a full circle is added to its beginning; what belongs to functions active everywhere is added up.
+
+    Parameters
+    ----------
+    total : ndarray
+        `axis` has the extent of a `CoefficientRange`, axis `entry` the depth of the support.
+    features : Features
+    length : int
+        Number of coefficients of the range.
+    axis, entry : int
+    pairs : bool
+
+    Returns
+    -------
+    ndarray
+        Of that length along `axis`, along `entry` that of the offsets, or 1.
+    """
+    m, near = features.support.everywhere, features.support.near
+    moved = np.moveaxis(total, (axis, entry), (0, 1))
+    if m:
+        out = np.zeros((features.size, features.offsets if pairs else 1, *moved.shape[2:]))
+        out[m:] = moved[:, : out.shape[1]]
+        first, second = np.triu_indices(m) if pairs else (np.arange(m),) * 2
+        # The pair of functions i < j active everywhere is (j, near + i).
+        out[second, np.where(first == second, 0, near + first)] = moved[:, out.shape[1] :].sum(axis=0)
+    elif len(moved) > length:
+        # A circle shorter than its overhang would have to be added more than once around; such bases are global.
+        out, tail = moved[:length].copy(), moved[length:]
+        out[: len(tail)] += tail
+    else:
+        return total
+    return np.moveaxis(out, (0, 1), (axis, entry))
+
+
+def unrolled(array: Array, features: Features, axis: int, entry: int, pairs: bool, xp: Any) -> Array:
+    """The transpose of `roll_up`, over all coefficients: what each cell reads lies at the same places of it."""
+    m, near, ndim = features.support.everywhere, features.support.near, array.ndim
+    before = (slice(None),) * axis
+    if not m:
+        tail = CoefficientRange.whole(features).extent - features.size
+        return xp.concat([array, array[(*before, slice(0, tail), ...)]], axis=axis) if tail else array
+    order = (axis, entry, *(i for i in range(ndim) if i not in (axis, entry)))
+    moved = xp.permute_dims(array, order)
+    first, second = np.triu_indices(m) if pairs else (np.arange(m),) * 2
+    places = zip(second.tolist(), np.where(first == second, 0, near + first).tolist(), strict=True)
+    shared = xp.stack([moved[k, o, ...] for k, o in places])[None, ...]
+    local = moved[m:, ...]
+    shared = xp.broadcast_to(shared, (local.shape[0], *shared.shape[1:]))
+    back = tuple(int(i) for i in np.argsort(order))
+    return xp.permute_dims(xp.concat([local, shared], axis=1), back)

@@ -224,6 +224,8 @@ def _cheapest(walk: Walk) -> int | None:
         if 0 < (rows := walk.lengths[i]) <= walk.rows_limit:
             (a,) = axis.coefficient_axes
             features = walk.space.features[a]
-            left = walk.ranges[a].extent * features.offsets / rows
+            if features.support.everywhere and not walk.on_host:  # its kernel moves from support to support
+                continue
+            left = walk.ranges[a].extent * features.support.depth(pairs=True) / rows
             work[i] = features.width * (features.width + 3) / 2 + ENTRY_WORK * left
     return min(work, key=lambda i: (work[i], i)) if work else None

@@ -121,7 +121,7 @@ class Fit:
     @property
     def strengths(self) -> dict[str, float]:
         """λ of each coordinate whose roughness is penalised."""
-        roughness = (term for term in self.known_penalty.parts if isinstance(term, Roughness))
+        roughness = (t for t in self.known_penalty.parts if isinstance(t, Roughness) and t.order)
         return {name: x for term in roughness for name, x in term.strengths(self.space).items()}
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -12,10 +11,10 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xspline.spaces import BSpline, Space, Union
-from xspline.sums import Factor, Gram, digest_key
+from xspline.sums import Factor, Gram
+from xspline.sums.integrals import factor_of, integral, roughness, spline_mass
 
 AUTOMATIC = ("reml", "gcv", "holders")
 
@@ -95,7 +94,7 @@ class Ridge(Penalty):
         for axis, extents in enumerate(zip(space.shape, space.offsets, strict=True)):
             pairs = np.zeros(extents)
             pairs[:, 0] = 1.0
-            factors.append(_factor(axis, pairs, "identity"))
+            factors.append(factor_of(axis, pairs, "identity"))
         return Gram((_scaled(factors, self.strength),))
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,6 +109,10 @@ class Ridge(Penalty):
 class Roughness(Penalty):
     """Σ_j λ_j ∫ (∂^order u / ∂ξ_j^order)² dξ over the domain, every coordinate scaled to ξ in [0, 1].
 
+    Along a union with a B-spline it is that of the B-spline: season and trend cost nothing, and are independent of it
+    where another coordinate is smoothed. Events beside a trend (`Union`) cost ∫ e² too, little beside their roughness,
+    because nothing else would tell those that are straight lines from the trend.
+
     The scaling makes λ independent of units and of the number of knots.
 
     Parameters
@@ -119,16 +122,17 @@ class Roughness(Penalty):
         coordinates left out of a mapping are not smoothed. The name of a criterion: `fit` chooses one λ_j for each
         coordinate with B-splines.
     order : int
-        Order of the derivative, at least 1 and at most the degree of each B-spline it applies to.
+        Order of the derivative, at most the degree of each B-spline it applies to. Order 0 draws values to zero, along
+        a union those of its B-spline.
     """
 
     order: int
     _strength: float | str | tuple[tuple[str, float], ...]
 
     def __init__(self, strength: float | str | Mapping[str, float] = AUTOMATIC[0], order: int = 2) -> None:
-        if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
+        if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 0:
             raise ValueError(
-                f"Roughness: order is the integer order of a derivative, at least 1, not {order!r}"
+                f"Roughness: order is the integer order of a derivative, at least 0, not {order!r}"
             )
         object.__setattr__(self, "order", int(order))
         frozen: float | str | tuple[tuple[str, float], ...]
@@ -191,7 +195,7 @@ class Roughness(Penalty):
         terms = []
         for j, name in enumerate(space.names):
             if name in strengths:
-                rough = integral(space, j, self.order)
+                rough = roughness(space, j, self.order) if self.order else spline_mass(space, j)
                 terms.append(_scaled([*mass[:j], rough, *mass[j + 1 :]], strengths[name]))
         return Gram(tuple(terms))
 
@@ -345,7 +349,7 @@ def seminorm_term(space: Space, alpha: Mapping[str, int], strength: float) -> tu
     """strength · (|α|!/α!) ⊗_j R_j^(α_j), the mass matrix where α_j is 0."""
     orders = [alpha.get(name, 0) for name in space.names]
     ways = math.factorial(sum(orders)) // math.prod(map(math.factorial, orders))
-    return _scaled([integral(space, j, order) for j, order in enumerate(orders)], strength * ways)
+    return _scaled([roughness(space, j, order) for j, order in enumerate(orders)], strength * ways)
 
 
 @dataclass(frozen=True, repr=False)
@@ -404,16 +408,16 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
     )
 
 
+def criterion_of(requested: Penalty | str) -> str | None:
+    """The criterion that is to choose a penalty, or its strengths; None where they are given."""
+    return requested if isinstance(requested, str) else requested.criterion
+
+
 def penalises_roughness(value: Any) -> bool:
     """Whether what a user passes as penalty will be more than a ridge or nothing."""
     if isinstance(value, Penalty):
         return not all(isinstance(part, Ridge) for part in value.parts)
     return not isinstance(value, Real)
-
-
-def criterion_of(requested: Penalty | str) -> str | None:
-    """The criterion that is to choose a penalty, or its strengths; None where they are given."""
-    return requested if isinstance(requested, str) else requested.criterion
 
 
 def penalty_code(penalty: Penalty | str) -> str:
@@ -465,17 +469,6 @@ def spline_degrees(space: Space) -> dict[str, int]:
         if own:
             degrees[name] = min(own)
     return degrees
-
-
-@functools.lru_cache(maxsize=256)  # small arrays, needed again at every strength that is tried
-def integral(space: Space, axis: int, order: int) -> Factor:
-    """The matrix of ∫ D^order B_i D^order B_j dξ of one coordinate."""
-    basis = space.basis(space.names[axis])
-    return _factor(axis, space.features[axis].roughness(order), f"order {order}", repr(basis))
-
-
-def _factor(axis: int, pairs: NDArray[np.float64], *key: str) -> Factor:
-    return Factor((axis,), ((0, pairs.shape[0]),), pairs, digest_key(str(axis), *key))
 
 
 def _scaled(factors: list[Factor], strength: float) -> tuple[Factor, ...]:

@@ -342,14 +342,15 @@ class _Structure:
         own = systems * size**3 / 3 + 2.0 * columns * size**2
         choice = Choice("dense", f"{self.general_reason}; {reason}", nbytes, own)
         operations = systems * costs.transfer_flops + choice.operations / costs.gpu_speedup
-        if gpu_room(self.resources, size) < 8 * size**2 or operations >= choice.operations:
+        roomy = gpu_room(self.resources, size) >= 8 * size**2 and not any(self.frame.everywhere)
+        if not roomy or operations >= choice.operations:
             return choice
         reason = f"{self.general_reason}; a dense matrix of {size} coefficients is soon factorised on the GPU"
         return replace(choice, reason=reason, operations=operations, on_gpu=True)
 
     def iterative(self) -> Choice | None:
         frame, systems, costs = self.frame, self.systems, self.resources.costs
-        if len(frame.sizes) > MAX_AXES:
+        if len(frame.sizes) > MAX_AXES or any(frame.everywhere):
             return None
         axes = list(zip(frame.sizes, frame.offsets, frame.periodic, strict=True))
         banded = [o < k or circle for k, o, circle in axes]
@@ -421,6 +422,8 @@ def _inadmissible(solver: str, structure: _Structure, *, admitted: bool) -> str:
         )
     if solver == ITERATIVE:
         count = len(structure.frame.sizes)
+        if count <= MAX_AXES:
+            return "solver='iterative' does not take unions with a long B-spline: leave solver out"
         return f"solver='iterative' takes up to {MAX_AXES} coordinates, not {count}; leave solver out"
     needs = {
         "spectral": "one product of a factor for each coordinate (a full grid)",

@@ -20,12 +20,13 @@ from xspline.solve.kronecker.separable import Separable
 from xspline.solve.kronecker.spectral import Spectral
 from xspline.solve.krylov import MAX_ITERATIONS
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
-from xspline.solve.penalty import Penalty, integral
+from xspline.solve.penalty import Penalty
 from xspline.solve.select import ITERATIVE, Choice, bytes_kept, candidates, gpu_room
 from xspline.solve.structure import product_of, ridge_of, split
 from xspline.solve.system import Factorisation, System
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
+from xspline.sums.integrals import integral
 
 INVERSE_ITERATIONS = 2  # that find a smallest eigenvalue. Measured: within a factor of 2, mostly of 1.1
 

@@ -172,6 +172,7 @@ def subframe(frame: Frame, axes: Sequence[int]) -> Frame:
         offsets=tuple(frame.offsets[j] for j in axes),
         periodic=tuple(frame.periodic[j] for j in axes),
         constant=tuple(frame.constant[j] for j in axes),
+        everywhere=tuple(frame.everywhere[j] for j in axes),
     )
 
 

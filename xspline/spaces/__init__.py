@@ -7,6 +7,7 @@ from xspline.spaces.bases import Polynomial as Polynomial
 from xspline.spaces.bases import as_basis as as_basis
 from xspline.spaces.basis import Basis as Basis
 from xspline.spaces.basis import Union as Union
+from xspline.spaces.bspline import Arrow as Arrow
 from xspline.spaces.features import Features as Features
 from xspline.spaces.features import Global as Global
 from xspline.spaces.space import Frame as Frame

@@ -194,7 +194,7 @@ class BSpline(Basis):
         return Global((SplineTerm(spline),), spline.ends, spline.degree, frozen(spline.labels()))
 
     def term(self, axis: Axis, with_constant: bool = True, suffix: str = "") -> SplineTerm:
-        return SplineTerm(self.local(axis))
+        return SplineTerm(self.local(axis), with_constant)
 
     def local(self, axis: Axis) -> LocalSpline:
         """The spline in cells, however short."""
@@ -367,7 +367,8 @@ class Polynomial(Basis):
             return f"the constant of {self!r} lies in the span of {later!r}; leave it out"
         if isinstance(later, Polynomial):
             return "one polynomial lies in the span of the other; keep the higher degree"
-        # A B-spline of degree >= 1 holds straight lines, so x1 at least is in both, whichever degree is higher.
-        if isinstance(later, BSpline) and later.period is None and later.degree:
-            return f"polynomials up to degree {later.degree} lie in the span of the B-spline; leave them out"
         return ""
+
+    def overlaps(self, later: Basis) -> bool:
+        # A B-spline of degree >= 1 holds straight lines, so x1 at least is in both, whichever degree is higher.
+        return isinstance(later, BSpline) and later.period is None and later.degree > 0

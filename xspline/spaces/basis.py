@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from xspline.spaces.axis import Axis
-from xspline.spaces.bspline import SplineTerm
+from xspline.spaces.bspline import SplineTerm, union_features
 from xspline.spaces.features import Features, Floats, Global, TermFunctions, weyl
 from xspline.spaces.instants import Array, plain_text
 
@@ -131,6 +131,10 @@ class Basis:
         """Why a later term of a union cannot be independent of this one, whatever the domain; empty if it can."""
         return ""
 
+    def overlaps(self, later: Basis) -> bool:
+        """Whether a later term of a union, a B-spline, spans functions of this one and is there for events."""
+        return False
+
     def select(self, kind: type[Basis]) -> Array:
         """Mask [K] of the functions of one kind of term; the constant goes with the term that holds it."""
         return np.full(self.count, isinstance(self, kind))
@@ -187,6 +191,10 @@ class Union(Basis):
     The constant is the sum of the B-spline's functions if there is one, else the polynomial's, else that of
     the first Fourier term.
 
+    A polynomial with a B-spline is a trend with *events*: what the spline holds beside trend and season. The spline
+    spans straight lines too, so that only a penalty on the events (`Events`) tells the two apart; the constant is the
+    polynomial's.
+
     Parameters
     ----------
     terms : tuple of Basis
@@ -231,8 +239,13 @@ class Union(Basis):
         return next((term.record for term in self.terms if term.record is not None), None)
 
     @property
+    def has_events(self) -> bool:
+        """Whether a B-spline spans functions of another term, so that nothing but a penalty tells them apart."""
+        return any(first.overlaps(second) for first, second in combinations(self.terms, 2))
+
+    @property
     def count(self) -> int:
-        return sum(term.count for term in self.terms) - len(self.terms) + 1
+        return sum(term.count for term in self.terms) - len(self.terms) + 1 + self.has_events
 
     @property
     def needs_extent(self) -> bool:
@@ -255,12 +268,17 @@ class Union(Basis):
     @property
     def _constant_term(self) -> Basis:
         """The term that holds the constant."""
+        if self.has_events:
+            return self.terms[0]
         return next((term for term in self.terms if not term.has_separate_constant), self.terms[0])
 
     def select(self, kind: type[Basis]) -> Array:
         if issubclass(kind, Union):
             return np.ones(self.count, dtype=bool)
-        columns = [(term, term.count - (term is not self._constant_term)) for term in self.terms]
+        constant = self._constant_term
+        columns = [
+            (term, term.count - (term.has_separate_constant and term is not constant)) for term in self.terms
+        ]
         return np.concatenate([np.full(count, isinstance(term, kind)) for term, count in columns])
 
     def _numeric(self, axis: Axis) -> Features:
@@ -270,11 +288,12 @@ class Union(Basis):
             suffix = f".{same_kind + 1}" if same_kind else ""
             terms.append(term.term(axis, term is self._constant_term, suffix))
         span = self.integral_range(axis)
-        if distance_to_dependence(terms, span) < DEPENDENT:
+        independent = terms[:-1] if self.has_events else terms
+        if distance_to_dependence(independent, span) < DEPENDENT:
             # Name the first two terms that are dependent on each other, or all.
             dependent = (
                 (self.terms[i], self.terms[j])
-                for i, j in combinations(range(len(terms)), 2)
+                for i, j in combinations(range(len(independent)), 2)
                 if distance_to_dependence((terms[i], terms[j]), span) < DEPENDENT
             )
             names = " and ".join(repr(term) for term in next(dependent, self.terms))
@@ -284,7 +303,7 @@ class Union(Basis):
             )
         # The degree of a B-spline; else a polynomial's derivatives end in zero while a season's go on.
         degrees = [term.max_order for term in terms if term.max_order is not None]
-        return Global(tuple(terms), span, min(degrees, default=None))
+        return union_features(tuple(terms), span, min(degrees, default=None))
 
     def integral_range(self, axis: Axis) -> Extent:
         """The common domain, else the longest period, of equal ones that of the B-spline."""

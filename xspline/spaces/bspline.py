@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.polynomial import legendre
 
 from xspline.spaces.features import (
     Floats,
+    Global,
     Integers,
     PairFeatures,
+    Support,
     TermFunctions,
     checked_order,
     combine,
@@ -204,6 +206,15 @@ class LocalSpline(PairFeatures):
         beyond = np.minimum(x - lo, 0.0) / self.lengths[0] + np.maximum(x - hi, 0.0) / self.lengths[-1]
         return cell, np.where(cell >= 0, z + 2.0 * beyond, 0.0)
 
+    def local_coordinate(self, cell: Integers, x: Floats) -> Floats:
+        """z of positions whose cells are known, also outside the domain."""
+        cell, (lo, _) = np.maximum(cell, 0), self.ends
+        if self.uniform:
+            turns = (x - lo) / self.lengths[0] - cell
+        else:
+            turns = (x - self.edges[cell]) / self.lengths[cell]
+        return np.asarray(2.0 * turns - 1.0)
+
     def clean(self, x: Floats, xp: Any = np) -> Floats:
         """Positions in the domain: one ulp outside is on the end, periodic ones wrapped, NaN elsewhere."""
         (lo, hi), x = self.ends, xp.asarray(x, dtype=xp.float64)
@@ -286,9 +297,12 @@ class LocalSpline(PairFeatures):
 
 @dataclass(frozen=True, eq=False)
 class SplineTerm(TermFunctions):
-    """A B-spline among the functions of a global basis."""
+    """A B-spline among the functions of a global basis; the function 1 may be that of another term."""
+
+    in_cells: ClassVar[bool] = True
 
     spline: LocalSpline
+    with_constant: bool = True
 
     @property
     def names(self) -> list[str]:
@@ -296,7 +310,7 @@ class SplineTerm(TermFunctions):
 
     @property
     def constant(self) -> Floats:
-        return self.spline.constant()
+        return self.spline.constant() * self.with_constant
 
     @property
     def domain(self) -> tuple[float, float] | None:
@@ -323,6 +337,92 @@ class SplineTerm(TermFunctions):
             turns = np.arange(np.floor((lo - left) / (right - left)), np.ceil((hi - left) / (right - left)))
             edges = (edges[:-1] + turns[:, None] * (right - left)).ravel()
         return np.concatenate([[lo], edges[(edges > lo) & (edges < hi)], [hi]])
+
+
+@dataclass(frozen=True, eq=False)
+class Arrow(Global):
+    """A union whose last term is a B-spline, in cells: m functions that are active everywhere, then n local ones.
+
+    A matrix over these functions has the shape of an arrow: a band and m dense rows and columns. Of a pair array the
+    entry (k, o) is the pair of k with
+
+    - k + o, for o ≤ p, a local function k, and for o = 0 of every function;
+    - function j = o − p − 1 of those active everywhere, for o > p and k > j.
+
+    So each pair is there once, and other entries are zero. A position is its own local coordinate.
+    """
+
+    @property
+    def spline(self) -> LocalSpline:
+        """The B-spline among the terms."""
+        last = self.terms[-1]
+        if not isinstance(last, SplineTerm):
+            raise TypeError(f"the last term is {last!r}, no B-spline")
+        return last.spline
+
+    @cached_property
+    def others(self) -> Global:
+        """The terms before it."""
+        return Global(self.terms[:-1], self.span)
+
+    @property
+    def support(self) -> Support:
+        return Support(self.spline.width, self.others.size)
+
+    @property
+    def width(self) -> int:
+        return self.support.width
+
+    @property
+    def offsets(self) -> int:
+        return self.support.width
+
+    @property
+    def cells(self) -> int:
+        return self.spline.cells
+
+    @property
+    def first(self) -> Integers:
+        """[m] first active one of the local functions, which are counted from 0."""
+        return self.spline.first
+
+    def locate_anywhere(self, x: Floats) -> tuple[Integers, Floats]:
+        cell, _ = self.spline.locate_anywhere(x)
+        return cell, np.where(cell >= 0, x, 0.0)
+
+    def features(self, cell: Integers, z: Floats, order: int = 0) -> Floats:
+        local = self.spline.features(cell, self.spline.local_coordinate(cell, z), order)
+        values = np.concatenate([local.T, self.others.values(z, order).T]).T
+        values[cell < 0] = 0.0
+        return values
+
+    def design(self, x: Floats, order: int = 0) -> Floats:
+        cell, z = self.locate(x)
+        values = self.values(z, order)
+        values[cell < 0] = np.nan
+        return values
+
+    def roughness(self, order: int) -> Floats:
+        m, near = self.others.size, self.spline.width
+        pairs = np.zeros((self.size, self.offsets))
+        pairs[m:, :near] = self.spline.roughness(order)
+        if not order:
+            dense = self.others.integrals(0)
+            pairs[:m, 0] = np.diagonal(dense)
+            for j in range(m):
+                pairs[j + 1 : m, near + j] = dense[j + 1 :, j]
+        return pairs
+
+
+def union_features(
+    terms: tuple[TermFunctions, ...], span: tuple[float, float], max_order: int | None
+) -> Global:
+    """Features of a union: in cells where it has a B-spline long enough that this takes fewer numbers."""
+    arrow = Arrow(terms, span, max_order)
+    if isinstance(terms[-1], SplineTerm) and not terms[-1].spline.periodic:
+        if arrow.support.depth(pairs=True) < arrow.size:
+            return arrow
+    return Global(terms, span, max_order)
 
 
 def periodic_knots(breakpoints: Floats, degree: int) -> Floats:

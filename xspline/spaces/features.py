@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, TypeAlias, TypeVar
+from typing import ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.polynomial import legendre
@@ -18,6 +18,47 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+@dataclass(frozen=True)
+class Support:
+    """The functions that are active in a cell: neighbours, and after them those that are active in every cell.
+
+    Sums over rows are collected *unrolled*: an array whose first axis are the functions that have neighbours, with a
+    second axis of `depth` entries at each. There every cell touches the same places, counted from its first function:
+    what belongs to functions of every cell alone waits at that one, and is added up in the end.
+
+    Parameters
+    ----------
+    near : int
+        Neighbours in a cell: p + 1, or all K functions of a global basis.
+    everywhere : int
+        m, functions active in every cell of a basis that has both.
+    """
+
+    near: int
+    everywhere: int = 0
+
+    @property
+    def width(self) -> int:
+        """Number of active functions."""
+        return self.near + self.everywhere
+
+    def depth(self, pairs: bool) -> int:
+        """Entries at each of the neighbours: a function, and those of every cell; or pairs in the same way."""
+        m = self.everywhere
+        return self.width + m * (m + 1) // 2 if pairs else 1 + m
+
+    def index(self, pairs: bool) -> tuple[Integers, Integers]:
+        """(a, o): how far behind the first function of the cell, and which entry there; of pairs in a-major order."""
+        first, second = np.triu_indices(self.width) if pairs else (np.arange(self.width),) * 2
+        near = first < self.near
+        entry = second - first if pairs else np.zeros_like(first)
+        if self.everywhere:
+            if pairs:  # a neighbour and a function of every cell
+                entry = np.where(near & (second >= self.near), second, entry)
+            entry[~near] = (self.width if pairs else 1) + np.arange(np.count_nonzero(~near))
+        return np.where(near, first, 0).astype(np.int64), entry.astype(np.int64)
 
 
 class Features(Protocol):
@@ -43,6 +84,8 @@ class Features(Protocol):
         Outside it there are no values; None: nowhere outside.
     local : bool
         Whether functions have compact support.
+    support : Support
+        The functions that are active in a cell.
     """
 
     @property
@@ -63,6 +106,8 @@ class Features(Protocol):
     def domain(self) -> tuple[float, float] | None: ...
     @property
     def local(self) -> bool: ...
+    @property
+    def support(self) -> Support: ...
 
     def locate(self, x: Floats) -> tuple[Integers, Floats]:
         """Cell [n] (-1 outside or NaN) and local coordinate z [n] of positions x [n].
@@ -80,11 +125,11 @@ class Features(Protocol):
         ...
 
     def pair_features(self, cell: Integers, z: Floats) -> Floats:
-        """Products [n, Q] of functions (a, a + o), columns in the order of `pair_index`."""
+        """Products [n, Q] of two active functions, columns in the order of `pair_index`."""
         ...
 
     def pair_index(self) -> tuple[Integers, Integers]:
-        """(a [Q], o [Q]) of the pairs of active functions, a-major; Q = q (q + 1) / 2."""
+        """(a [Q], o [Q]) of the pairs of active functions, a-major; Q = q (q + 1) / 2. See `Support.index`."""
         ...
 
     def design(self, x: Floats, order: int = 0) -> Floats:
@@ -96,7 +141,11 @@ class Features(Protocol):
         ...
 
     def roughness(self, order: int) -> Floats:
-        """Pair array [K, O] of ∫ D^order B_k D^order B_{k+o} dξ over the domain, scaled to ξ in [0, 1]."""
+        """Pair array [K, O] of ∫ D^order B_k D^order B_{k+o} dξ over the domain, scaled to ξ in [0, 1].
+
+        In a union with a B-spline season and trend on one side and the spline on the other are independent of each
+        other: entries between the two are 0, and of order 1 and more season and trend cost nothing.
+        """
         ...
 
     def labels(self) -> list[str] | Floats:
@@ -154,15 +203,18 @@ class PairFeatures:
     """Pairs of the active functions of a cell, for all classes that have `Features`."""
 
     def pair_features(self: Features, cell: Integers, z: Floats) -> Floats:
-        values, (a, o) = self.features(cell, z), self.pair_index()
-        out = np.empty((a.size, values.shape[0]))
-        for row, i, j in zip(out, a, a + o, strict=True):
+        values, (first, second) = self.features(cell, z), np.triu_indices(self.width)
+        out = np.empty((first.size, values.shape[0]))
+        for row, i, j in zip(out, first, second, strict=True):
             np.multiply(values[:, i], values[:, j], out=row)
         return out.T
 
     def pair_index(self: Features) -> tuple[Integers, Integers]:
-        first, second = np.triu_indices(self.width)
-        return first.astype(np.int64), (second - first).astype(np.int64)
+        return self.support.index(pairs=True)
+
+    @property
+    def support(self: Features) -> Support:
+        return Support(self.width)
 
 
 def weyl(lo: float, hi: float, count: int) -> Floats:
@@ -177,6 +229,8 @@ def weyl(lo: float, hi: float, count: int) -> Floats:
 
 class TermFunctions(ABC):
     """The functions of one term of a global basis, by name, without cells."""
+
+    in_cells: ClassVar[bool] = False  # whether it is a B-spline
 
     @property
     @abstractmethod
@@ -313,13 +367,22 @@ class Global(PairFeatures):
     max_order: int | None = None
     points: Floats | None = None
 
-    cells: int = 1
     periodic: bool = False
     local: bool = False
 
     @cached_property
     def size(self) -> int:
         return sum(len(term.names) for term in self.terms)
+
+    @property
+    def cells(self) -> int:
+        return 1
+
+    @property
+    def events(self) -> int:
+        """Number of functions of a B-spline beside other terms, the last ones; 0 if there are no others, or none."""
+        last = self.terms[-1]
+        return len(last.names) if len(self.terms) > 1 and last.in_cells else 0
 
     @property
     def width(self) -> int:
@@ -349,11 +412,11 @@ class Global(PairFeatures):
 
     def features(self, cell: Integers, z: Floats, order: int = 0) -> Floats:
         checked_order(order, None)  # a B-spline among the terms refuses by itself
-        values = self._values(z, order)
+        values = self.values(z, order)
         values[cell < 0] = 0.0
         return values
 
-    def _values(self, x: Floats, order: int) -> Floats:
+    def values(self, x: Floats, order: int) -> Floats:
         """[n, K] of all terms, laid out function by function."""
         return np.concatenate([term.values(x, order).T for term in self.terms]).T
 
@@ -367,9 +430,20 @@ class Global(PairFeatures):
         return np.concatenate([term.constant for term in self.terms])
 
     def roughness(self, order: int) -> Floats:
+        dense, pairs = self.integrals(order), np.zeros((self.size, self.size))
+        if self.events:
+            first = self.size - self.events
+            dense[:first, first:] = 0.0
+            dense[:first, :first] *= order == 0
+        for o in range(self.size):
+            pairs[: self.size - o, o] = np.diagonal(dense, o)
+        return pairs
+
+    def integrals(self, order: int) -> Floats:
+        """[K, K] of ∫ D^order B_k D^order B_l dξ over the span, scaled to ξ in [0, 1]."""
         checked_order(order, None)  # a B-spline among the terms refuses by itself
         length = self.span[1] - self.span[0]
-        dense = np.zeros((self.size, self.size))  # [K, K] of ∫ D^order B_k D^order B_l dξ
+        dense = np.zeros((self.size, self.size))
         edges = np.unique(np.concatenate([term.panels(*self.span) for term in self.terms]))
         # Harmonics of several periods share their panels, so the nodes of one of them serve all.
         nodes, weights = legendre.leggauss(sum({type(term): term.nodes for term in self.terms}.values()))
@@ -379,12 +453,9 @@ class Global(PairFeatures):
             half_length = np.diff(edges[start : start + step + 1]) / 2
             x = (lo[:, None] + half_length[:, None] * (1 + nodes)).ravel()
             scale = np.sqrt((half_length[:, None] * weights).ravel() / length) * length**order
-            rows = np.ascontiguousarray((self._values(x, order) * scale[:, None]).T)
+            rows = np.ascontiguousarray((self.values(x, order) * scale[:, None]).T)
             dense += np.einsum("kn,ln->kl", rows, rows, optimize=False)
-        pairs = np.zeros((self.size, self.size))
-        for o in range(self.size):
-            pairs[: self.size - o, o] = np.diagonal(dense, o)
-        return pairs
+        return dense
 
     def labels(self) -> list[str] | Floats:
         return [name for term in self.terms for name in term.names] if self.points is None else self.points

@@ -19,7 +19,7 @@ from xspline.spaces.axis import Axis
 from xspline.spaces.bases import BSpline, Fourier, Polynomial, as_basis
 from xspline.spaces.basis import Basis, Extent, Union, coordinate_in_errors, range_of, stored
 from xspline.spaces.bspline import LocalSpline
-from xspline.spaces.features import Features, Floats, Global, frozen
+from xspline.spaces.features import Features, Floats, Global, Integers, frozen
 
 Bools: TypeAlias = NDArray[np.bool_]
 
@@ -29,12 +29,40 @@ COARSE = 1e-6  # of a period: an error of the phase that is seen
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """Geometry of the coefficients: all that sums of them need to know."""
+    """Geometry of the coefficients: all that sums of them need to know.
+
+    Parameters
+    ----------
+    sizes, offsets : tuple of int
+        K and O per axis.
+    periodic : tuple of bool
+        Whether function indices count modulo K.
+    constant : tuple of ndarray, [K]
+        Coefficients of the function 1.
+    everywhere : tuple of int, optional
+        Of a basis in cells, how many functions are active in all of them: its first m, see `Arrow`. Else 0.
+    """
 
     sizes: tuple[int, ...]
     offsets: tuple[int, ...]
     periodic: tuple[bool, ...]
     constant: tuple[Floats, ...]
+    everywhere: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "everywhere", self.everywhere or (0,) * len(self.sizes))
+
+    def pairs_at(self, axis: int, offset: int) -> tuple[slice, Integers]:
+        """First members of the pairs (k, o) of an axis at one offset, which follow each other; the second of each."""
+        size, m = self.sizes[axis], self.everywhere[axis]
+        if self.periodic[axis]:
+            return slice(0, size), (np.arange(size) + offset) % size
+        near = self.offsets[axis] - m
+        if offset >= near and m:
+            j = offset - near
+            return slice(j + 1, size), np.full(size - j - 1, j)
+        start = m if offset else 0
+        return slice(start, max(size - offset, start)), np.arange(start + offset, size)
 
 
 class Space:
@@ -168,7 +196,9 @@ class Space:
     @cached_property
     def frame(self) -> Frame:
         """Geometry of the coefficients."""
-        return Frame(self.shape, self.offsets, self.periodic, tuple(frozen(e) for e in self.constant()))
+        everywhere = tuple(f.support.everywhere for f in self.features)
+        constant = tuple(frozen(e) for e in self.constant())
+        return Frame(self.shape, self.offsets, self.periodic, constant, everywhere)
 
     def constant(self) -> tuple[Floats, ...]:
         """e_j per coordinate: the function 1 has the coefficients ⊗ e_j."""

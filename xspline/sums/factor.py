@@ -4,6 +4,9 @@ For tensor-product features every entry of G = Φᵀ W Φ depends, axis by axis,
 functions {i, j} = {k, k + o}. A factor stores one number per first index k and offset o of each of its axes:
 a pair array.
 
+Along an axis whose first functions are active everywhere (`spaces.Arrow`) the second member is not always k + o;
+`Frame.pairs_at` says which it is.
+
 A pair array B[k, o] stands for the matrix that has it wherever the pair (k, k + o) or one that differs from it by
 exchanging the two members along some axes is row and column. Its adjoint is the *pair form* Z of a symmetric matrix
 X: the sum of X over all these places, so that tr(X B) = Σ Z B, and φᵀ X φ = Σ_{k,o} Z[k,o] Π_j φ_{k_j} φ_{k_j + o_j}.
@@ -150,20 +153,23 @@ class Factor:
                 first = v[(slice(None),) * position + (slice(tail),)]
                 v = np.concatenate([v, first], axis=position)
         out = np.zeros(np.broadcast_shapes(v.shape, (1,) * (v.ndim - len(self.batch)) + self.batch))
-        for offset, counts in self._offsets(tails):
+        for offset, members in self._offsets(tails, frame):
             shape = [1] * (v.ndim - len(self.batch)) + list(self.batch)
-            for position, count in zip(positions, counts, strict=True):
-                shape[position] = count
+            for position, (span, _) in zip(positions, members, strict=True):
+                shape[position] = span.stop - span.start
             # Contiguous: with the offsets last a slice of the pair array visits every cache line, and up to
             # 2**axes orientations use it.
-            pairs = np.ascontiguousarray(self.pairs[tuple(slice(n) for n in counts) + offset]).reshape(shape)
+            pairs = self.pairs[tuple(first for first, _ in members) + offset]
+            pairs = np.ascontiguousarray(pairs).reshape(shape)
             for flips in orientations(offset):
                 rows, columns = [slice(None)] * v.ndim, [slice(None)] * v.ndim
-                for position, o, n, flip in zip(positions, offset, counts, flips, strict=True):
-                    first_member, second_member = slice(0, n), slice(o, o + n)
-                    rows[position] = second_member if flip else first_member
-                    columns[position] = first_member if flip else second_member
-                out[tuple(rows)] += pairs * v[tuple(columns)]
+                summed: list[int] = []  # positions where all pairs have one function as their row
+                for position, ends, flip in zip(positions, members, flips, strict=True):
+                    rows[position], columns[position] = ends[::-1] if flip else ends
+                    if flip and _is_one(*ends):
+                        summed.append(position)
+                product = pairs * v[tuple(columns)]
+                out[tuple(rows)] += product.sum(axis=tuple(summed), keepdims=True) if summed else product
         for position, tail in zip(positions, tails, strict=True):
             if tail:  # the transpose: add the repeated entries to those that they repeat
                 before = (slice(None),) * position
@@ -191,10 +197,11 @@ class Factor:
         everywhere = self.full(frame)
         out = np.zeros((*sizes, *sizes, *self.batch))
         positions = range(len(sizes))
-        for offset, counts in everywhere._offsets(everywhere._tails(frame)):
-            block = everywhere.pairs[tuple(slice(n) for n in counts) + offset]
-            first = np.ix_(*(np.arange(n) for n in counts))
-            second = np.ix_(*((np.arange(n) + o) % k for n, o, k in zip(counts, offset, sizes, strict=True)))
+        for offset in np.ndindex(*self.offsets):
+            members = [frame.pairs_at(axis, o) for axis, o in zip(self.axes, offset, strict=True)]
+            block = everywhere.pairs[tuple(span for span, _ in members) + offset]
+            first = np.ix_(*(np.arange(k)[span] for (span, _), k in zip(members, sizes, strict=True)))
+            second = np.ix_(*(partners for _, partners in members))
             for flips in orientations(offset):
                 i = tuple(second[a] if flips[a] else first[a] for a in positions)
                 j = tuple(first[a] if flips[a] else second[a] for a in positions)
@@ -209,14 +216,34 @@ class Factor:
             for axis, (_, length), offsets in geometry
         )
 
-    def _offsets(self, tails: Sequence[int]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Offset vectors, each with the number of first members whose second member is in the window."""
+    def _offsets(
+        self, tails: Sequence[int], frame: Frame
+    ) -> Iterator[tuple[tuple[int, ...], list[tuple[slice, slice]]]]:
+        """Offset vectors, each with the pairs inside the window: per axis the first members and the second ones."""
         extents = lengths(self.window)
         for offset in np.ndindex(*self.offsets):
-            terms = zip(extents, tails, offset, strict=True)
-            counts = tuple(extent if tail else extent - o for extent, tail, o in terms)
-            if all(count > 0 for count in counts):
-                yield offset, counts
+            members = [
+                members_on_line(frame, axis, extent, tail > 0, o)
+                for axis, extent, tail, o in zip(self.axes, extents, tails, offset, strict=True)
+            ]
+            if all(first.stop > first.start for first, _ in members):
+                yield offset, members
+
+
+def members_on_line(frame: Frame, axis: int, length: int, around: bool, offset: int) -> tuple[slice, slice]:
+    """First and second members of the pairs on a window of this length; one for all where that is active everywhere."""
+    if not frame.everywhere[axis]:
+        count = length if around else max(length - offset, 0)
+        return slice(0, count), slice(offset, offset + count)
+    first, second = frame.pairs_at(axis, offset)  # the window of such an axis is all of it
+    if not second.size:
+        return slice(0, 0), slice(0, 0)
+    return first, slice(int(second[0]), int(second[-1]) + 1)
+
+
+def _is_one(first: slice, second: slice) -> bool:
+    """Whether one function is the second member of several pairs."""
+    return bool(second.stop - second.start < first.stop - first.start)
 
 
 def orientations(offset: Sequence[int]) -> Iterator[tuple[bool, ...]]:
@@ -285,12 +312,19 @@ def outer_pairs(vectors: Array, frame: Frame) -> Array:
     x = np.ascontiguousarray(x)
     out = np.empty((*frame.sizes, *frame.offsets, *x.shape[count:-1]))
     step = max(1, OUTER_SLAB * frame.sizes[0] // max(x.size, 1))
+    partners = {axis: _partners(frame, axis) for axis, m in enumerate(frame.everywhere) if m}
 
     def entries(start: int, offset: Sequence[int]) -> Array:
-        """Entries k + o of a slab of first members k."""
-        first, *others = offset
-        spans = (slice(o, o + size) for o, size in zip(others, frame.sizes[1:], strict=True))
-        return x[(slice(start + first, min(start + step, frame.sizes[0]) + first), *spans)]
+        """The second members of pairs whose first are a slab."""
+        stop = min(start + step, frame.sizes[0])
+        borders = [(start, stop), *((0, size) for size in frame.sizes[1:])]
+        spans = [slice(a + o, b + o) for (a, b), o in zip(borders, offset, strict=True)]
+        for axis in partners:
+            spans[axis] = slice(None)
+        part = x[tuple(spans)]
+        for axis, table in partners.items():
+            part = np.take(part, table[slice(*borders[axis]), offset[axis]], axis=axis)
+        return part
 
     for start, offset in itertools.product(range(0, frame.sizes[0], step), np.ndindex(*frame.offsets)):
         flips = list(orientations(offset))
@@ -305,6 +339,15 @@ def outer_pairs(vectors: Array, frame: Frame) -> Array:
         )
         place = (slice(start, start + step), *[slice(None)] * (count - 1), *offset)
         out[place] = (len(flips) // len(halves)) * total
+    return out
+
+
+def _partners(frame: Frame, axis: int) -> NDArray[np.int64]:
+    """The second member of the pair (k, o), [K, O]; the size where there is no such pair."""
+    out = np.full((frame.sizes[axis], frame.offsets[axis]), frame.sizes[axis])
+    for o in range(frame.offsets[axis]):
+        first, second = frame.pairs_at(axis, o)
+        out[first, o] = second
     return out
 
 

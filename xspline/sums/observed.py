@@ -32,8 +32,11 @@ def observed_cells(gram: Gram, space: Space, distance: int = 0) -> Bools:
     features = space.features
     local = [axis for axis, f in enumerate(features) if f.local]
     # Knots are counted like cells: where there is one more of them, the last cell is none.
-    counts = [f.cells + (f.local and not f.periodic) for f in features]
-    is_cell = (i < f.cells for i, f in zip(np.indices(counts, sparse=True), features, strict=True))
+    counts = [f.cells + (not f.periodic) if f.local else 1 for f in features]
+    is_cell = (
+        i < (f.cells if f.local else 1)
+        for i, f in zip(np.indices(counts, sparse=True), features, strict=True)
+    )
     real = functools.reduce(np.logical_and, is_cell).reshape(*counts, *(1,) * gram.batch_ndim)
     cells = np.zeros((*counts, *gram.batch), dtype=bool)
     levels = itertools.product(*((0, 1) if f.local and f.width > 1 else (0,) for f in features))

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from xspline.spaces import Frame
-from xspline.sums.factor import KEY_MODULUS, Factor, digest_key, multiply_factors
+from xspline.sums.factor import KEY_MODULUS, Factor, digest_key, members_on_line, multiply_factors
 from xspline.sums.window import Array, Window, add_into, lengths, union
 
 Term: TypeAlias = tuple[Factor, ...]
@@ -81,10 +81,13 @@ def image_of(factor: Factor, vectors: Sequence[Array], frame: Frame) -> Array:
         pairs = np.moveaxis(out, (position, count + position), (0, 1))
         image, v = np.zeros((v.size, *pairs.shape[2:])), v.reshape(-1, *(1,) * (pairs.ndim - 2))
         for o in range(offsets):
-            n = min(length, v.size - o)
-            image[:n] += pairs[:n, o] * v[o : o + n]
+            first, second = members_on_line(frame, axis, length, around, o)
+            image[first] += pairs[first, o] * v[second]
             if o:
-                image[o : o + n] += pairs[:n, o] * v[:n]
+                product = pairs[first, o] * v[first]
+                image[second] += (
+                    product if second.stop - second.start == len(product) else product.sum(axis=0)
+                )
         image[: v.size - length] += image[length:]
         out = np.moveaxis(image[:length], 0, position)
     return np.asarray(out, order="C")  # keeps a multiplicity's shape ()

@@ -148,7 +148,7 @@ class FoldPlan(NamedTuple):
     tables: Floats  # [used, wanted] of all axes and cells, raveled: turns columns into functions or pairs
     start: Integers  # where those of each axis start
     step: Integers  # from cell to cell of an axis; 0 where they are the same in all
-    entries: int  # of the sums at one coefficient of the first axis: 1, or its offsets
+    entries: int  # of the sums at one coefficient of the first axis: 1, or its offsets, or more: its depth
     first_rows: Integers  # [functions or pairs of the first axis] the row among those of a run
     first_places: Integers  # where the rows of a run go
     places: Integers  # [axes but the first and the last, last axis] where functions or pairs of the others go
@@ -161,6 +161,7 @@ class CellPlan(NamedTuple):
     bases: Integers  # [cells, axes] first coefficient of each along each axis
     numbers: Integers  # [cells, axes] number of each along each axis
     width: int  # functions of a cell along the first axis
+    near: int  # coefficients that they take, unrolled
     steps: Integers  # [axes] entries between neighbouring coefficients
 
 
@@ -361,9 +362,9 @@ def add_cells(
     weights, errors : [members, rows] w for the pairs, w (y - r) for the moment; each may have no members.
     cells, columns, moment_fold, pair_fold
         The first axis of all of them is the one along which the sorted cells are neighbours.
-    moment, pairs : [members, coefficients, 1] and [members, coefficients, offsets], to be added to.
+    moment, pairs : [members, coefficients, depth], to be added to.
     """
-    rows, longest = table.shape[1], RUN_CELLS + cells.width
+    rows, longest = table.shape[1], RUN_CELLS + cells.near
     wide, narrow, count, room = 1, 1, columns.size[0], longest * pair_fold.entries
     for axis in range(1, columns.size.size):
         wide, narrow = wide * pair_fold.stored[axis], narrow * moment_fold.stored[axis]
@@ -377,7 +378,7 @@ def add_cells(
     moment_sums = _aligned(errors.shape[0] * moment_fold.used[0] * narrow)
     moment_sums = moment_sums.reshape(errors.shape[0], moment_fold.used[0], narrow)
     pair_run = np.zeros((weights.shape[0], longest * pair_fold.entries, wide))
-    moment_run = np.zeros((errors.shape[0], longest, narrow))
+    moment_run = np.zeros((errors.shape[0], longest * moment_fold.entries, narrow))
     begin, cell, last = 0, 0, cells.ends.size
     while cell < last:  # the first cell that ends behind the first row
         middle = (cell + last) // 2
@@ -401,14 +402,14 @@ def add_cells(
             _fold_first(pair_sums[r], pair_fold, number[0], away, pair_run[r])
         begin = end
         cell += 1
-        if begin < rows and _same_run(cells.bases[cell], base, start, cells.width):
+        if begin < rows and _same_run(cells.bases[cell], base, start, cells.near):
             continue
-        at, length = start * cells.steps[0], away + cells.width
+        at, length = start * cells.steps[0], away + cells.near
         for axis in range(1, base.size):
             at += base[axis] * cells.steps[axis]
         for r in range(errors.shape[0]):
-            out = moment[r, at:].reshape(-1)
-            _fold_others(moment_run[r, :length], moment_fold, number, spare, other, row, out)
+            sums, out = moment_run[r, : length * moment_fold.entries], moment[r, at:].reshape(-1)
+            _fold_others(sums, moment_fold, number, spare, other, row, out)
         for r in range(weights.shape[0]):
             sums, out = pair_run[r, : length * pair_fold.entries], pairs[r, at:].reshape(-1)
             _fold_others(sums, pair_fold, number, spare, other, row, out)

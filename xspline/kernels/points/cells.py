@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from xspline.kernels.layout import Array, Bools, Floats, Integers
 from xspline.kernels.rows import CoefficientRange, locate
+from xspline.spaces.bspline import Arrow
 from xspline.spaces.features import Features
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def columns_of(features: Features) -> Columns:
 
 @lru_cache(maxsize=256)
 def _columns_of(features: Features) -> Columns:
+    if isinstance(features, Arrow):
+        return _columns_of_union(features)
     if features.local:
         p = features.width - 1
         return Columns(
@@ -94,6 +97,29 @@ def _columns_of(features: Features) -> Columns:
     extra = 0 if _begins_with_one(features) else q
     pairs = np.concatenate([np.zeros((extra, count)), np.eye(count)])
     return Columns(count + extra, np.eye(q)[None], pairs[None], False)
+
+
+def _columns_of_union(features: Arrow) -> Columns:
+    """P_0 … P_p, the m functions active everywhere, P_{p+1} … P_2p, products of these with P_1 … P_p, their pairs."""
+    spline, near, m = columns_of(features.spline), features.support.near, features.support.everywhere
+    cells, width = len(spline.functions), features.width
+    functions = np.zeros((cells, width, width))
+    functions[:, :near, :near] = spline.functions
+    functions[:, near:, near:] = np.eye(m)
+    first, second = np.triu_indices(width)
+    size = spline.size + near * m + m * (m + 1) // 2
+    pairs = np.zeros((cells, size, first.size))
+    legendre_columns = np.array([*range(near), *range(width, spline.size + m)])
+    local = np.flatnonzero(second < near)
+    pairs[:, legendre_columns[:, None], local] = spline.pairs
+    for i in range(m):
+        # P_l times function i: of P_0 it is that function.
+        products = np.array([near + i, *(spline.size + m + i + m * np.arange(near - 1))])
+        mixed = np.flatnonzero((first < near) & (second == near + i))
+        pairs[:, products[:, None], mixed] = spline.functions
+    both = np.flatnonzero(first >= near)
+    pairs[:, size - both.size + np.arange(both.size), both] = 1.0
+    return Columns(size, functions, pairs, False)
 
 
 def _projected(values: Callable[[Integers, Floats], Floats], cells: int, size: int) -> Floats:
@@ -113,6 +139,8 @@ def _begins_with_one(features: Features) -> bool:
 
 def given_columns(features: Features, cell: Integers, z: Floats, out: Floats | None = None) -> Floats:
     """Columns [L, n] of a basis other than a B-spline, into `out` if it is given."""
+    if isinstance(features, Arrow):
+        return _union_columns(features, cell, z, out)
     values = np.ascontiguousarray(features.features(cell, z).T)
     extra = 0 if _begins_with_one(features) else len(values)
     first, second = np.triu_indices(len(values))
@@ -120,6 +148,25 @@ def given_columns(features: Features, cell: Integers, z: Floats, out: Floats | N
     out[:extra] = values[:extra]
     for line, a, b in zip(out[extra:], first, second, strict=True):  # one by one: nothing else is allocated
         np.multiply(values[a], values[b], out=line)
+    return out
+
+
+def _union_columns(features: Arrow, cell: Integers, z: Floats, out: Floats | None) -> Floats:
+    """`given_columns` in the order of `_columns_of_union`."""
+    near, m = features.support.near, features.support.everywhere
+    spline, others = features.spline, np.ascontiguousarray(features.others.values(z, 0).T)
+    local = np.clip(spline.local_coordinate(cell, z), -1.0, 1.0)
+    out = np.empty((columns_of(features).size, z.size)) if out is None else out
+    polynomials = legendre.legvander(local, 2 * near - 2).T
+    out[:near], out[near : near + m] = polynomials[:near], others
+    end = near + m + near - 1
+    out[near + m : end] = polynomials[near:]
+    for degree in range(1, near):
+        np.multiply(others, polynomials[degree], out=out[end : end + m])
+        end += m
+    for i, line in enumerate(others):
+        np.multiply(others[i:], line, out=out[end : end + m - i])
+        end += m - i
     return out
 
 
@@ -255,10 +302,10 @@ class CellTotals:
 
     Attributes
     ----------
-    extents, offsets : tuple of int
-        Per coefficient axis, how many coefficients there are, and offsets of a pair.
-    moment, pairs : ndarray, [members, coefficients, 1] and [members, coefficients, offsets]
-        All axes raveled, on the host.
+    extents : tuple of int
+        Per coefficient axis, how many coefficients there are, unrolled.
+    moment, pairs : ndarray, [members, coefficients, depth]
+        All axes raveled, on the host; depths are those of the supports.
     """
 
     def __init__(self, cells: Cells, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> None:
@@ -266,10 +313,10 @@ class CellTotals:
 
         self.cells = cells
         self.extents = tuple(span.extent for span in ranges)
-        self.offsets = tuple(f.offsets for f in cells.features)
-        coefficients, ones = math.prod(self.extents), (1,) * len(self.extents)
-        self.moment = np.zeros((moments, coefficients, 1))
-        self.pairs = np.zeros((pairs, coefficients, math.prod(self.offsets)))
+        coefficients = math.prod(self.extents)
+        single, double = ([f.support.depth(of_pairs) for f in cells.features] for of_pairs in (False, True))
+        self.moment = np.zeros((moments, coefficients, math.prod(single)))
+        self.pairs = np.zeros((pairs, coefficients, math.prod(double)))
         bases = [r.bases(f)[n] for f, r, n in zip(cells.features, ranges, cells.cells.T, strict=True)]
         features, columns, steps = cells.features[::-1], cells.columns[::-1], _steps(self.extents)[::-1]
         self._cells = CellPlan(
@@ -277,6 +324,7 @@ class CellTotals:
             bases=np.stack(bases[::-1], axis=1),
             numbers=np.ascontiguousarray(cells.cells[:, ::-1]),
             width=features[0].width,
+            near=features[0].support.near,
             steps=steps.copy(),
         )
         lines = [c.lines for c in cells.columns]
@@ -287,9 +335,8 @@ class CellTotals:
         self._columns = ColumnPlan(size, padded, first, np.array([not c.of_position for c in columns]))
         narrow = padded.copy()  # a row of products begins with those that functions need along the first axes
         narrow[: min(2, len(features) - 1)] = [f.width for f in features[: min(2, len(features) - 1)]]
-        self._moment_fold = _fold(features, [c.functions for c in columns], narrow, steps, ones, pairs=False)
-        offsets = self.offsets[::-1]
-        self._pair_fold = _fold(features, [c.pairs for c in columns], padded, steps, offsets, pairs=True)
+        self._moment_fold = _fold(features, [c.functions for c in columns], narrow, steps, pairs=False)
+        self._pair_fold = _fold(features, [c.pairs for c in columns], padded, steps, pairs=True)
         self._lines = sum(lines)
         self._scratch = np.empty(0)  # memory fresh from the system costs as much as what it holds
 
@@ -322,18 +369,18 @@ def _fold(
     tables: Sequence[Floats],
     stored: Integers,
     steps: Integers,
-    offsets: Sequence[int],
     *,
     pairs: bool,
 ) -> FoldPlan:
     """How sums of columns become functions or pairs; axes in the order of the loops."""
     from xspline.kernels.compiled.cells import RUN_CELLS, FoldPlan
 
+    offsets = [f.support.depth(pairs) for f in features]
     many, inner = math.prod(offsets), _steps(offsets[::-1])[::-1]
-    index = [f.pair_index() if pairs else (np.arange(f.width), np.zeros(f.width, np.int64)) for f in features]
+    index = [f.support.index(pairs) for f in features]
     padded = [np.pad(table, ((0, 0), (0, -table.shape[1] % FOUR), (0, 0))) for table in tables]
     sizes = [table.size for table in padded]
-    run = np.arange(RUN_CELLS + features[0].width)[:, None]
+    run = np.arange(RUN_CELLS + features[0].support.near)[:, None]
     places = np.zeros(1, dtype=np.int64)
     for (a, o), step, inner_step in zip(index[1:], steps[1:], inner[1:], strict=True):
         places = (places[:, None] + a * (step * many) + o * inner_step).ravel()

@@ -124,7 +124,6 @@ class TileTotals:
     def __init__(self, tiles: Tiles, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> None:
         self.tiles, self.ranges = tiles, tuple(ranges)
         self.extents = tuple(span.extent for span in ranges)
-        self.offsets = tuple(f.offsets for f in tiles.features)
         self._sizes = tuple(f.width for f in tiles.features), tuple(c.size for c in tiles.columns)
         xp, occupied = tiles.xp, tiles.ends.size
         self._totals = [
@@ -169,17 +168,17 @@ class TileTotals:
 
     @property
     def moment(self) -> Floats:
-        """[members, coefficients, 1]."""
+        """[members, coefficients, depth]."""
         return self._folded(self._totals[0], pairs=False)
 
     @property
     def pairs(self) -> Floats:
-        """[members, coefficients, offsets]."""
+        """[members, coefficients, depth]."""
         return self._folded(self._totals[1], pairs=True)
 
     def _folded(self, total: Array, *, pairs: bool) -> Floats:
         tiles, xp, members = self.tiles, self.tiles.xp, int(total.shape[1])
-        offsets = self.offsets if pairs else (1,) * len(self.extents)
+        offsets = tuple(f.support.depth(pairs) for f in tiles.features)
         tables = [c.pairs if pairs else c.functions for c in tiles.columns]
         boxes = zip(tiles.features, self.ranges, tables, tiles.low, tiles.box, strict=True)
         matrices = [_fold(f, span, table, range(a, a + n), pairs=pairs) for f, span, table, a, n in boxes]
@@ -219,12 +218,11 @@ class TileTotals:
 
 def _fold(features: Features, span: CoefficientRange, table: Floats, cells: range, *, pairs: bool) -> Floats:
     """Matrix [extent · offsets, cells · L] that turns the sums of cells of an axis into functions or pairs."""
-    offsets = features.offsets if pairs else 1
-    base, (_, size, count) = span.bases(features), table.shape
-    a, o = features.pair_index() if pairs else (np.arange(count), np.zeros(count, dtype=np.int64))
+    support, (_, size, _) = features.support, table.shape
+    base, offsets, (a, o) = span.bases(features), support.depth(pairs), support.index(pairs)
     out = np.zeros((span.extent, offsets, len(cells), size))
     for place, cell in enumerate(cells):
-        if 0 <= base[cell] and base[cell] + features.width <= span.extent:  # others hold no rows
+        if 0 <= base[cell] and base[cell] + support.near <= span.extent:  # others hold no rows
             out[base[cell] + a, o, place] = table[cell if len(table) > 1 else 0].T
     return out.reshape(span.extent * offsets, -1)
 

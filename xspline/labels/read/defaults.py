@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from numbers import Real
 from typing import NamedTuple, TypeAlias
@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from xspline import execution
 from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
 from xspline.labels.read.sizes import DEGREE, LEAST, Budget, Labels, different, sized
@@ -29,6 +30,8 @@ Extent: TypeAlias = tuple[float, float]
 LABELS_PER_FUNCTION, MOST, MOST_COEFFICIENTS = 4, 32, 20_000
 SEASONS = Fourier(2, "year") + Polynomial(2)
 YEARS, LABELS_PER_YEAR = 2, 5  # at least, for a seasonal cycle
+EVENT_LENGTHS = ("60D", "90D")  # of the cells of events; the first for which there is time
+LABELS_PER_EVENT, MOST_EVENTS = 3, 1000
 _ORDER = "YXZT"
 _BOUNDS = re.compile(r".*_(bnds|bounds|vertices)|(bounds|vertices)_.*")
 
@@ -71,6 +74,9 @@ def bases_for(
     - Where a choice of the smoothing by REML is estimated to take longer than the budget on one core, all numbers of
       cells shrink by one factor. The estimate assumes gaps that do not change with time, of any shape otherwise, and
       that the gaps of batch members differ; it depends on coordinates alone, so that equal ones get equal bases.
+
+    Beside season and trend there are events, ``BSpline(n)``, with a knot for every third label, or every 60 or 90 days,
+    where the budget then leaves the other coordinates half of their functions: of points, stations and small grids.
 
     Without a penalty on roughness (``smooth=False``) there is a function for every fourth label, at most 32 along a
     coordinate, and 20,000 coefficients.
@@ -116,8 +122,18 @@ def bases_for(
     if len(fitted) > 1:
         fitted = [v for v in fitted if v.dtype.kind in "iuf" and dims <= set(v.dims)]
     sizes = {dim: n for dim, n in fitted[0].sizes.items() if dim not in pooled}
-    sized_bases, budget = sized(bases, labels, seconds, sizes, len(fitted))
-    return Defaults(sized_bases, extents, budget)
+
+    def within(bases: dict[str, Basis]) -> tuple[dict[str, Basis], Budget]:
+        sized_bases, budget = sized(bases, labels, seconds, sizes, len(fitted))
+        if not budget.supported and any(isinstance(b, Union) and b.has_events for b in bases.values()):
+            members = math.prod(n for dim, n in sizes.items() if dim not in dims)
+            factors = [(axis,) for axis in range(len(bases))]
+            estimate = execution.search_seconds(Space(bases, axes=axes, extents=extents), factors, members)
+            budget = replace(budget, estimate=len(fitted) * estimate)
+        return sized_bases, budget
+
+    chosen_bases, budget = _with_events(bases, labels, within)
+    return Defaults(chosen_bases, extents, budget)
 
 
 def code(space: Space | Mapping[str, Basis]) -> str:
@@ -257,6 +273,30 @@ def _basis(x: Floats, axis: Axis, extent: Extent) -> Basis:
     closed = axis.wrap is not None and extent == (0.0, axis.wrap)
     count = different(x, LABELS_PER_FUNCTION * MOST) // LABELS_PER_FUNCTION + (0 if closed else DEGREE)
     return BSpline(min(max(count, LEAST), MOST))
+
+
+def _with_events(
+    bases: dict[str, Basis],
+    labels: Mapping[str, Labels],
+    within: Callable[[dict[str, Basis]], tuple[dict[str, Basis], Budget]],
+) -> tuple[dict[str, Basis], Budget]:
+    """Return the bases within the budget, with events beside season and trend where the others keep half of their size.
+
+    On the shortest cells for which that holds.
+    """
+    plain = within(bases)
+    for name in (n for n, basis in bases.items() if basis == SEASONS):
+        axis, (lo, hi) = labels[name].axis, labels[name].extent
+        known = different(labels[name].values, LABELS_PER_EVENT * MOST_EVENTS) // LABELS_PER_EVENT
+        for length in EVENT_LENGTHS:
+            cells = min(known, int((hi - lo) / axis.duration(length, "spacing")), MOST_EVENTS)
+            wider, budget = within({**bases, name: SEASONS + BSpline(cells + DEGREE)})
+            others = (n for n in bases if n != name)
+            if budget.estimate <= budget.seconds and all(
+                2 * wider[n].count >= plain[0][n].count for n in others
+            ):
+                return wider, budget
+    return plain
 
 
 def _shrunk(bases: Mapping[str, Basis]) -> dict[str, Basis]:

@@ -64,8 +64,12 @@ class Ordering:
 
     @cached_property
     def folded_axes(self) -> tuple[int, ...]:
-        """Periodic axes whose positions are not their indices."""
-        return tuple(axis for axis in self.axes if (np.diff(self.positions[axis]) != 1).any())
+        """Axes whose pairs are not those of neighbours: circles, and those with functions active everywhere."""
+        return tuple(
+            axis
+            for axis in self.axes
+            if self.frame.everywhere[axis] or (np.diff(self.positions[axis]) != 1).any()
+        )
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
@@ -109,8 +113,8 @@ def narrowest(frame: Frame) -> Ordering:
     sizes = frame.sizes
     fold = [p and o > 1 for p, o in zip(frame.periodic, frame.offsets, strict=True)]
     positions = tuple(folded(k) if f else np.arange(k) for k, f in zip(sizes, fold, strict=True))
-    extents = zip(sizes, frame.offsets, fold, strict=True)
-    spans = tuple(min(k - 1, 2 * (o - 1) if f else o - 1) for k, o, f in extents)
+    extents = zip(sizes, frame.offsets, fold, frame.everywhere, strict=True)
+    spans = tuple(k - 1 if m else min(k - 1, 2 * (o - 1) if f else o - 1) for k, o, f, m in extents)
     axes: Sequence[int] = range(len(sizes))
     if len(sizes) > MAX_PERMUTED:
         axes = sorted(axes, key=lambda j: -sizes[j])
@@ -150,7 +154,8 @@ def stripes(pairs: Array, ordering: Ordering) -> Array:
     for axis in ordering.folded_axes:
         moved = np.moveaxis(pairs, (axis, count + axis), (0, 1))
         line = np.zeros((len(moved), ordering.spans[axis] + 1, *moved.shape[2:]))
-        np.add.at(line, _on_a_line(ordering.positions[axis], moved.shape[1]), moved)
+        here, there = _on_a_line(ordering, axis)
+        np.add.at(line, there, moved[here])
         pairs = np.moveaxis(line, (0, 1), (axis, count + axis))
     pairs = pairs.transpose(*ordering.axes, *(count + axis for axis in ordering.axes), 2 * count)
     sizes = pairs.shape[:count]
@@ -192,8 +197,10 @@ def gather(stripes: Array, ordering: Ordering) -> Array:
     pairs = pairs.transpose(*back, *(count + axis for axis in back), 2 * count)
     for axis in ordering.folded_axes:
         moved = np.moveaxis(pairs, (axis, count + axis), (0, 1))
-        circle = moved[_on_a_line(ordering.positions[axis], ordering.frame.offsets[axis])]
-        pairs = np.moveaxis(circle, (0, 1), (axis, count + axis))
+        here, there = _on_a_line(ordering, axis)
+        own = np.zeros((len(moved), ordering.frame.offsets[axis], *moved.shape[2:]))
+        own[here] = moved[there]
+        pairs = np.moveaxis(own, (0, 1), (axis, count + axis))
     return np.ascontiguousarray(pairs)
 
 
@@ -218,35 +225,41 @@ def _entries(offset: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[tuple[int
     return tuple(entries)
 
 
-def _on_a_line(positions: NDArray[np.int64], offsets: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the pairs (k, k + o mod K) of a periodic axis are on the line that it is folded to: [K, O] each."""
-    size = len(positions)
-    first = np.broadcast_to(positions[:, None], (size, offsets))
-    second = positions[(np.arange(size)[:, None] + np.arange(offsets)) % size]
-    return np.minimum(first, second), np.abs(first - second)
+Places: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def _on_a_line(ordering: Ordering, axis: int) -> tuple[Places, Places]:
+    """The pairs (k, o) of a folded axis, and where they are on the line that it is folded to: [n] and [n] each."""
+    frame, positions = ordering.frame, ordering.positions[axis]
+    both = [frame.pairs_at(axis, o) for o in range(frame.offsets[axis])]
+    first = np.concatenate([np.arange(len(positions))[span] for span, _ in both])
+    second = np.concatenate([partners for _, partners in both])
+    offset = np.repeat(np.arange(len(both)), [len(partners) for _, partners in both])
+    a, b = positions[first], positions[second]
+    return (first, offset), (np.minimum(a, b), np.abs(a - b))
 
 
 def gather_entries(entries: Callable[[Index, Index], Array], frame: Frame) -> Array:
     """Pair form, [K.., O..], of a symmetric matrix whose entries at rows and columns, indices by axis, a call gives."""
     out = np.zeros((*frame.sizes, *frame.offsets))
-    for place, rows, columns in _rows_and_columns(frame.sizes, frame.offsets, frame.periodic):
+    key = frame.sizes, frame.offsets, frame.periodic, frame.everywhere
+    for place, rows, columns in _rows_and_columns(*key):
         out[place] += entries(rows, columns)
     return out
 
 
 @functools.lru_cache(maxsize=8)  # needed again at every strength that is tried
 def _rows_and_columns(
-    sizes: tuple[int, ...], offsets: tuple[int, ...], periodic: tuple[bool, ...]
+    sizes: tuple[int, ...], offsets: tuple[int, ...], periodic: tuple[bool, ...], everywhere: tuple[int, ...]
 ) -> tuple[tuple[tuple[slice | int, ...], Index, Index], ...]:
     """Of each offset vector and orientation: where pairs are in an array of them, and their rows and columns."""
-    places = []
+    frame, places = Frame(sizes, offsets, periodic, (), everywhere), []
     for offset in np.ndindex(*offsets):
-        axes = zip(sizes, offset, periodic, strict=True)
-        firsts = [np.arange(k if circle else max(k - o, 0)) for k, o, circle in axes]
-        place = tuple(slice(len(k)) for k in firsts) + offset
+        both = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]
+        place = tuple(span for span, _ in both) + offset
         for flips in orientations(offset):
-            axes_of_pair = zip(firsts, sizes, offset, flips, strict=True)
-            ends = [((k + o) % n, k) if flip else (k, (k + o) % n) for k, n, o, flip in axes_of_pair]
+            pairs = [(np.arange(k)[span], second) for k, (span, second) in zip(sizes, both, strict=True)]
+            ends = [pair[::-1] if flip else pair for pair, flip in zip(pairs, flips, strict=True)]
             rows, columns = (np.ix_(*side) for side in zip(*ends, strict=True))
             places.append((place, rows, columns))
     return tuple(places)

@@ -4,6 +4,9 @@ A coefficient meets those at most O − 1 away along each axis, so a slab of tha
 two that do not meet (George 1973). Eliminated last, it is one small dense matrix; so are the slabs of the two halves,
 and so on. In two dimensions P log P numbers and P^1.5 operations take the place of the P^1.5 and P² of a band.
 
+Functions that are active everywhere along an axis (`spaces.Arrow`) meet all others of it: they belong to the first
+separator across it, and to the boundary of every box below.
+
 A tree of nodes says it: the pivots of a leaf are a box, those of any other node a separator, and its boundary are the
 coefficients around the box that are eliminated later. The dense matrix of a node is its front, pivots first.
 """
@@ -32,12 +35,38 @@ SUBTREES = 16  # that are eliminated side by side, before what lies above them
 
 
 class Extent(NamedTuple):
-    """A box along one axis: how many coefficients beyond its ends it meets, whether it is a circle not yet cut."""
+    """A box along one axis.
+
+    Parameters
+    ----------
+    length : int
+        Neighbours in the box.
+    before, after : int
+        How many beyond its ends it meets.
+    circle : bool
+        Whether it is a circle not yet cut.
+    everywhere : int
+        Functions of the axis that are active everywhere.
+    inside : bool
+        Whether these are in the box.
+    """
 
     length: int
     before: int
     after: int
     circle: bool
+    everywhere: int = 0
+    inside: bool = False
+
+    @property
+    def own(self) -> int:
+        """Coefficients in the box."""
+        return self.length + self.everywhere * self.inside
+
+    @property
+    def met(self) -> int:
+        """Coefficients in the box and those that it meets."""
+        return self.before + self.length + self.after + self.everywhere
 
 
 Box: TypeAlias = tuple[Extent, ...]
@@ -51,7 +80,10 @@ class Rule(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Slabs that separate a box, and the boxes that are left, along one axis: starts in the box, lengths, extents."""
+    """Slabs that separate a box, and the boxes that are left, along one axis: starts in the box, lengths, extents.
+
+    Functions active everywhere belong to the slabs too.
+    """
 
     slabs: tuple[tuple[int, int], ...]
     boxes: tuple[tuple[int, Extent], ...]
@@ -90,25 +122,38 @@ def _cost(box: Box, rule: Rule) -> Cost:
 
 
 def _size(box: Box) -> int:
-    return math.prod(extent.length for extent in box)
+    return math.prod(extent.own for extent in box)
 
 
 def _around(box: Box) -> int:
     """How many coefficients beyond a box it meets."""
-    return math.prod(extent.length + extent.before + extent.after for extent in box) - _size(box)
+    return math.prod(extent.met for extent in box) - _size(box)
 
 
 def _whole(frame: Frame) -> Box:
-    return tuple(Extent(k, 0, 0, p) for k, p in zip(frame.sizes, frame.periodic, strict=True))
+    axes = zip(frame.sizes, frame.periodic, frame.everywhere, strict=True)
+    return tuple(Extent(k - m, 0, 0, p, m, m > 0) for k, p, m in axes)
 
 
 def _thickness(frame: Frame) -> tuple[int, ...]:
-    return tuple(o - 1 for o in frame.offsets)
+    return tuple(o - m - 1 for o, m in zip(frame.offsets, frame.everywhere, strict=True))
+
+
+def _own(extent: Extent, start: int) -> Index:
+    """Indices of the coefficients in a box along one axis."""
+    own = np.arange(start, start + extent.length)
+    return np.concatenate([np.arange(extent.everywhere), own]) if extent.inside else own
+
+
+def _met(extent: Extent, start: int) -> Index:
+    """Indices of the coefficients in a box and of those that it meets along one axis; on a circle beyond its ends."""
+    met = np.arange(start - extent.before, start + extent.length + extent.after)
+    return np.concatenate([np.arange(extent.everywhere), met]) if extent.everywhere else met
 
 
 def _cut(extent: Extent, thickness: int) -> Cut | None:
     """The middle of a box along one axis; None where nothing is left on one side. A circle is cut in two places."""
-    length, before, after, circle = extent
+    length, before, after, circle, everywhere, _ = extent
     slabs = 2 if circle else 1
     left = (length - slabs * thickness) // 2
     right = length - slabs * thickness - left
@@ -120,7 +165,10 @@ def _cut(extent: Extent, thickness: int) -> Cut | None:
             ((0, thickness), (thickness + left, thickness)),
             ((thickness, ends[0]), (2 * thickness + left, ends[1])),
         )
-    halves = Extent(left, before, thickness, False), Extent(right, thickness, after, False)
+    halves = (
+        Extent(left, before, thickness, False, everywhere),
+        Extent(right, thickness, after, False, everywhere),
+    )
     return Cut(((left, thickness),), ((0, halves[0]), (left + thickness, halves[1])))
 
 
@@ -129,7 +177,7 @@ def _best(box: Box, rule: Rule) -> tuple[int, Cut] | None:
     """The axis with the smallest separator, and the cut; None for a leaf."""
     cuts = [(axis, _cut(extent, rule.thickness[axis])) for axis, extent in enumerate(box)]
     shares = [
-        (sum(n for _, n in cut.slabs) / box[axis].length, -box[axis].length, axis, cut)
+        ((box[axis].own - sum(part.own for _, part in cut.boxes)) / box[axis].own, -box[axis].own, axis, cut)
         for axis, cut in cuts
         if cut is not None
     ]
@@ -223,7 +271,7 @@ class Tree:
         self.number = np.full(frame.sizes, -1, dtype=np.int64)
         self.nodes: list[Node] = []
         around: list[list[Index]] = []  # of each node the indices of its box and what it meets, by axis
-        self._add(_whole(frame), (0,) * len(frame.sizes), around)
+        self._add(_whole(frame), frame.everywhere, around)
         self.order = np.argsort(self.number, axis=None)
         for node, ranges in zip(self.nodes, around, strict=True):
             near = self.number[np.ix_(*ranges)].ravel()
@@ -243,22 +291,22 @@ class Tree:
     def _add(self, box: Box, starts: tuple[int, ...], around: list[list[Index]]) -> int:
         """Number the coefficients of a box, its separator last; the node."""
         best, children = _best(box, self._rule), []
-        ranges = [np.arange(start, start + extent.length) for start, extent in zip(starts, box, strict=True)]
-        axis, slabs = (0, ((0, box[0].length),)) if best is None else (best[0], best[1].slabs)
+        ranges = [_own(extent, start) for start, extent in zip(starts, box, strict=True)]
+        axis, slabs = 0, [ranges[0]]
+        if best is not None:
+            axis, cut = best
+            slabs = [np.arange(starts[axis] + first, starts[axis] + first + n) for first, n in cut.slabs]
+            slabs.append(np.arange(box[axis].everywhere * box[axis].inside))
         for start, child in _children(box, self._rule):
             beginning = (*starts[:axis], starts[axis] + start, *starts[axis + 1 :])
             children.append(self._add(child, beginning, around))
         first = self.nodes[-1].stop if self.nodes else 0
         stop = first
-        for start, length in slabs:
-            ranges[axis] = np.arange(starts[axis] + start, starts[axis] + start + length)
+        for slab in slabs:
+            ranges[axis] = slab
             stop = self._number(ranges, axis, stop)
-        around.append(
-            [
-                np.arange(start - extent.before, start + extent.length + extent.after) % size
-                for start, extent, size in zip(starts, box, self.frame.sizes, strict=True)
-            ]
-        )
+        boxes = zip(starts, box, self.frame.sizes, strict=True)
+        around.append([_met(extent, start) % size for start, extent, size in boxes])
         self.nodes.append(Node(first, stop, np.empty(0, dtype=np.int64), tuple(children)))
         return len(self.nodes) - 1
 
@@ -318,7 +366,7 @@ _lock = threading.Lock()
 
 def tree_of(frame: Frame) -> Tree:
     """The tree of a frame, shared by all that use it at the time."""
-    key = (frame.sizes, frame.offsets, frame.periodic)
+    key = (frame.sizes, frame.offsets, frame.periodic, frame.everywhere)
     with _lock:
         tree = _trees.get(key)
         if tree is None:
@@ -340,14 +388,15 @@ def _pairs(frame: Frame, number: Index) -> Iterator[tuple[Index, Index, Index]]:
     extents = (*frame.sizes, *frame.offsets)
     places = np.arange(math.prod(extents)).reshape(extents)
     for offset in np.ndindex(*frame.offsets):
-        axes = zip(frame.sizes, offset, frame.periodic, strict=True)
-        firsts = [np.arange(k if circle else max(k - o, 0)) for k, o, circle in axes]
-        source = places[tuple(slice(len(k)) for k in firsts) + offset].ravel()
+        both = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]
+        source = places[tuple(span for span, _ in both) + offset].ravel()
         along = next((axis for axis, o in enumerate(offset) if o), None)
         for flips in orientations(offset):
             if along is None or not flips[along]:  # an entry and its transpose
-                pairs = zip(firsts, frame.sizes, offset, flips, strict=True)
-                ends = [((k + o) % n, k) if flip else (k, (k + o) % n) for k, n, o, flip in pairs]
+                pairs = [
+                    (np.arange(k)[span], other) for k, (span, other) in zip(frame.sizes, both, strict=True)
+                ]
+                ends = [pair[::-1] if flip else pair for pair, flip in zip(pairs, flips, strict=True)]
                 first, second = (number[np.ix_(*side)].ravel() for side in zip(*ends, strict=True))
                 yield _small(source), _small(np.minimum(first, second)), _small(np.maximum(first, second))
 

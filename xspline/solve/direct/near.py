@@ -85,8 +85,8 @@ def _near(gram: Gram, frame: Frame, costs: CostModel) -> Near | None:
     systems, index = distinct(gram)
     count = int(index.max(initial=0)) + 1
     small = count >= costs.min_batch and ordering.size * (ordering.bandwidth + 1) <= costs.max_batched_numbers
-    if count == 1 or small or operations < costs.min_update_flops:
-        return None
+    if count == 1 or small or operations < costs.min_update_flops or any(frame.everywhere):
+        return None  # the last: every row of a change would touch the functions that are active everywhere
     rank, most = (
         min(costs.max_update_rank, (ordering.bandwidth + 1) // 4),
         max(200, int(np.cbrt(operations / 4))),

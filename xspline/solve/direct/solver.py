@@ -91,7 +91,8 @@ class Direct(DirectSystem):
         resources: Resources | None = None,
     ) -> None:
         self.resources = resources or Resources.here()
-        self.frame, self.dense, self.room, self.gpu = frame, dense, room, self.resources.gpu
+        self.frame, self.dense, self.room = frame, dense, room
+        self.gpu = None if any(frame.everywhere) else self.resources.gpu
         self.ordering = narrowest(frame)
         self.gram, self.index = distinct(gram)
         self.count = int(self.index.max(initial=0)) + 1

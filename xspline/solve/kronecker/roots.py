@@ -10,9 +10,9 @@ from scipy import linalg
 from xspline.solve.direct.cholesky import Array, unit_scale
 from xspline.solve.kronecker.pcg import apply_kronecker
 from xspline.solve.krylov import LinearMap, square_root
-from xspline.solve.penalty import integral
 from xspline.solve.structure import dense_of
 from xspline.spaces import Space
+from xspline.sums.integrals import integral
 
 BASIS = 2**26  # numbers that the Lanczos process is expected to keep, 512 MB
 STEPS = 40  # of it that are expected

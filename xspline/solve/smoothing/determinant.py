@@ -27,12 +27,13 @@ from scipy import linalg
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.parallel import Resources
-from xspline.solve.penalty import Penalty, integral
+from xspline.solve.penalty import Penalty
 from xspline.solve.solution import factorise
 from xspline.solve.structure import dense_of
 from xspline.solve.system import Factorisation
-from xspline.spaces import Features, Frame, Space
+from xspline.spaces import Arrow, Features, Frame, Global, Space
 from xspline.sums import Factor, Gram, digest_key
+from xspline.sums.integrals import roughness, with_events
 
 SLAB = 2**23  # numbers of one array of draws
 
@@ -53,6 +54,8 @@ class AxisSpectrum:
         NᵀM.
     log_mass, log_null : float
         log|M|, and log|NᵀN| of all functions of no roughness.
+    free : int
+        Number of functions of season and trend, which come first, in a union with a B-spline.
     """
 
     vectors: Array
@@ -61,11 +64,17 @@ class AxisSpectrum:
     projection: Array
     log_mass: float
     log_null: float
+    free: int = 0
 
     @property
     def null(self) -> int:
         """Number of functions of no roughness."""
         return int(np.sum(self.values == 0))
+
+    @property
+    def events(self) -> Array:
+        """Eigenvalues of the mass of the B-spline alone, [K]: 1, of season and trend 0."""
+        return (np.arange(len(self.values)) >= self.free).astype(np.float64)
 
     def wiggly(self, v: Array, axis: int) -> Array:
         """v − N NᵀM v along an axis of v: what is left has the same roughness, without rounding errors of the rest."""
@@ -111,14 +120,22 @@ class Spectrum:
         return value, first, np.diag(first) - self.copies * (shares @ shares.T)
 
 
-def spectrum(space: Space, names: Sequence[str], order: int) -> Spectrum:
-    """Of the roughness of some coordinates of a space, as `Roughness` measures it."""
+def spectrum(space: Space, names: Sequence[str], order: int, events: Sequence[str] = ()) -> Spectrum:
+    """Of the roughness of some coordinates of a space, as `Roughness` measures it; and of events, of order 0."""
     axes = [axis_spectrum(space, j, order if n in names else 0) for j, n in enumerate(space.names)]
     smoothed = {j: axis for j, axis in enumerate(axes) if space.names[j] in names}
-    grids = np.broadcast_arrays(*np.ix_(*(axis.values for axis in smoothed.values())))
+    grids = list(np.broadcast_arrays(*np.ix_(*(axis.values for axis in smoothed.values()))))
+    nulls = [axis.null for axis in axes]
+    log_nulls = [axis.log_null for axis in axes]
+    for name in events:  # their season and trend are all that costs nothing
+        j = space.names.index(name)
+        place, free = list(smoothed).index(j), axes[j].vectors[:, : axes[j].free]
+        along = np.expand_dims(axes[j].events, [i for i in range(len(smoothed)) if i != place])
+        grids.append(np.broadcast_to(along, grids[0].shape))
+        nulls[j], log_nulls[j] = axes[j].free, float(np.linalg.slogdet(free.T @ free)[1])
     values = np.array([grid.ravel() for grid in grids])
-    null = math.prod(axis.null for axis in axes)
-    log_null = float(sum(null / a.null * a.log_null for a in axes))
+    null = math.prod(nulls)
+    log_null = float(sum(null / n * log for n, log in zip(nulls, log_nulls, strict=True)))
     constant = float(sum(space.size / len(a.values) * a.log_mass for a in axes)) + log_null
     copies = space.size // values.shape[1]
     return Spectrum(smoothed, values[:, values.any(axis=0)], copies, constant, null, log_null)
@@ -127,25 +144,34 @@ def spectrum(space: Space, names: Sequence[str], order: int) -> Spectrum:
 @functools.lru_cache(maxsize=64)  # needed again at each level, for each variable and holder
 def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
     """Of the derivatives of an order along axis j; order 0 for an axis that is not smoothed."""
-    mass, rough = (dense_of((integral(space, j, m),), (j,), space.frame) for m in (0, order))
+    mass, rough = (dense_of((roughness(space, j, m),), (j,), space.frame) for m in (0, order))
     log_mass, nothing = float(np.linalg.slogdet(mass)[1]), np.zeros((len(mass), 0))
     if not order:
         weights, vectors = np.linalg.eigh(mass)
         return AxisSpectrum(
             vectors / np.sqrt(weights), np.zeros(len(mass)), nothing, nothing.T, log_mass, -log_mass
         )
+    features, free = space.features[j], 0
+    if isinstance(features, Global) and features.events:
+        free = features.size - features.events
+    values, vectors = np.zeros(len(mass)), np.zeros(mass.shape)
+    if free:  # season and trend do not mix with those of a B-spline that have no roughness either
+        weights, own = np.linalg.eigh(mass[:free, :free])
+        vectors[:free, :free] = own / np.sqrt(weights)
     try:
-        values, vectors = linalg.eigh(rough, mass)
+        values[free:], vectors[free:, free:] = linalg.eigh(rough[free:, free:], mass[free:, free:])
     except linalg.LinAlgError as error:
         name = space.names[j]
         raise ValueError(
             f"{name}: the functions of {space.basis(name)!r} are too nearly dependent in float64 to choose a "
             "smoothing; use a lower degree (3 to 5 are usual), or pass a strength, as in penalty=xs.Roughness(1e-3)"
         ) from error
-    null = _nullity(space, j, order, values)
+    null = free
+    if space.names[j] not in with_events(space):
+        null += _nullity(features, order, values[free:])
     values[:null], smooth = 0.0, vectors[:, :null]
     log_null = float(np.linalg.slogdet(smooth.T @ smooth)[1])
-    return AxisSpectrum(vectors, values, smooth, smooth.T @ mass, log_mass, log_null)
+    return AxisSpectrum(vectors, values, smooth, smooth.T @ mass, log_mass, log_null, free)
 
 
 def nullity(space: Space, j: int, order: int) -> int:
@@ -155,10 +181,12 @@ def nullity(space: Space, j: int, order: int) -> int:
     return _of_cells(space.features[j], order)
 
 
-def _nullity(space: Space, j: int, order: int, values: Array) -> int:
+def _nullity(features: Features, order: int, values: Array) -> int:
     """The same by eigenvalues, where the basis is not made of cells; it is small, and they are at rounding level."""
-    if space.features[j].local:
-        return _of_cells(space.features[j], order)
+    if isinstance(features, Arrow):
+        features = features.spline
+    if features.local:
+        return _of_cells(features, order)
     return int(np.sum(values <= len(values) * np.finfo(np.float64).eps * values[-1]))
 
 

@@ -27,7 +27,6 @@ from xspline.solve.penalty import (
     Sobolev,
     criterion_of,
     multi_indices,
-    seminorm_term,
     spline_degrees,
 )
 from xspline.solve.select import ITERATIVE, Choice, candidates
@@ -43,6 +42,7 @@ from xspline.solve.smoothing.determinant import (
 from xspline.solve.structure import distinct
 from xspline.spaces import Space
 from xspline.sums import Gram
+from xspline.sums.integrals import with_events
 
 ORDER = 2  # of the derivatives that measure roughness, where there is one and the degree allows it
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
@@ -160,9 +160,9 @@ class Family(ABC):
         """Log-strengths of terms where they weigh as much as the data, and where they are as large as may be: [T]."""
         space, frame = self.space, self.space.frame
         rough, softest = [], []
-        for alpha in self.alphas:
+        for alpha, term in zip(self.alphas, self.unit.gram(space).terms, strict=True):
             along = dict(zip(self.names, alpha, strict=True))
-            rough.append(float(Gram((seminorm_term(space, along, 1.0),)).diagonal(frame).sum()))
+            rough.append(float(Gram((term,)).diagonal(frame).sum()))
             values = [axis_spectrum(space, space.names.index(n), k).values for n, k in along.items() if k]
             softest.append(math.prod(x[x > 0].min(initial=np.inf) for x in values))
         stiffest = STIFFEST * weight / np.where(np.isfinite(softest), softest, 1.0)
@@ -171,12 +171,18 @@ class Family(ABC):
 
 
 class SingleOrder(Family):
-    """`Roughness` of one order: a strength for each coordinate, derivatives along one coordinate each."""
+    """`Roughness` of one order: a strength for each coordinate, derivatives along one coordinate each.
+
+    Events beside a trend have one of order 0 too.
+    """
 
     def __init__(self, space: Space, names: Sequence[str], order: int) -> None:
         super().__init__(space, names)
-        self.order, self.parameters, self.design = order, self.names, np.eye(len(self.names))
-        self.alphas = tuple(tuple(order * int(i == j) for j in range(len(names))) for i in range(len(names)))
+        self.order, self.events = order, tuple(n for n in with_events(space) if n in self.names)
+        self.parameters = (*self.names, *(f"events along {name}" for name in self.events))
+        self.design = np.eye(len(self.parameters))
+        orders = [tuple(order * int(i == j) for j in range(len(names))) for i in range(len(names))]
+        self.alphas = (*orders, *((0,) * len(names) for _ in self.events))
 
     def on(self, space: Space) -> SingleOrder:
         return SingleOrder(space, self.names, self.order)
@@ -184,7 +190,12 @@ class SingleOrder(Family):
     @cached_property
     def spectrum(self) -> Spectrum:
         """Eigenvalues of all terms."""
-        return spectrum(self.space, self.names, self.order)
+        return spectrum(self.space, self.names, self.order, self.events)
+
+    @cached_property
+    def shares(self) -> Array:
+        owners = [*self.names, *self.events]
+        return np.array([[float(owner == name) for owner in owners] for name in self.names])
 
     @property
     def null(self) -> int:  # type: ignore[override]
@@ -194,9 +205,12 @@ class SingleOrder(Family):
     def log_null(self) -> float:  # type: ignore[override]
         return self.spectrum.log_null
 
-    def penalty(self, rho: Array) -> Roughness:
-        strengths = (float(x) for x in np.exp(rho))
-        return Roughness(dict(zip(self.names, strengths, strict=True)), self.order)
+    def penalty(self, rho: Array) -> Penalty:
+        strengths = [float(x) for x in np.exp(rho)]
+        rough = Roughness(dict(zip(self.names, strengths, strict=False)), self.order)
+        if not self.events:
+            return rough
+        return rough + Roughness(dict(zip(self.events, strengths[len(self.names) :], strict=True)), 0)
 
     def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
         return Known(*self.spectrum.at(rho))
@@ -206,7 +220,7 @@ class SingleOrder(Family):
         return Bounds(start, start + WEAKEST, np.maximum(upper, start + 1.0), start)
 
     def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
-        return dict(sides)
+        return {name: side for name, side in sides.items() if name in self.names}
 
 
 class SeveralOrders(Family):

@@ -58,10 +58,11 @@ class ProbedFit(PenalisedFit):
         ]
         mass = math.prod(np.trace(np.linalg.inv(axis.vectors @ axis.vectors.T)) for axis in axes)
         data = float(np.mean(model.sums.gram.diagonal(self.frame).sum(axis=tuple(range(count)))))
-        smoothed = [j for j, name in enumerate(space.names) if name in model.names]
+        along = [(j, axes[j].values) for j, name in enumerate(space.names) if name in model.names]
+        along += [(j, axes[j].events) for j in map(space.names.index, family.events)]
         shares = [
-            np.exp(x) * axes[j].values.reshape([-1 if i == j else 1 for i in range(count)])
-            for x, j in zip(self.rho, smoothed, strict=True)
+            np.exp(x) * values.reshape([-1 if i == j else 1 for i in range(count)])
+            for x, (j, values) in zip(self.rho, along, strict=True)
         ]
         inverse = np.asarray(1.0 / np.broadcast_to(data / mass + sum(shares), self.frame.sizes))
         a, w, b = self.probed

@@ -1,0 +1,150 @@
+"""Season, trend and events in one union: the penalty that tells them apart, and its choice by REML."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xspline.solve import Penalty, Roughness, choose, solve
+from xspline.solve.smoothing.criteria import Gcv, Reml
+from xspline.solve.smoothing.family import SingleOrder, family_for
+from xspline.solve.smoothing.fit import Model, centred
+from xspline.spaces import Arrow, Axis, BSpline, Fourier, Global, Polynomial, Space
+from xspline.sums import Gram
+
+from .cases import Case, gaps, grid, on, static
+from .test_family import dense_reml
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+EVENTS = {
+    "in cells": Fourier(1, period=0.3) + Polynomial(1) + BSpline(16, degree=2, domain=(0, 1)),
+    "in one cell": Fourier(1, period=0.3) + Polynomial(1) + BSpline(6, domain=(0, 1)),
+}
+STRUCTURES = {"line": (1, grid), "grid": (2, grid), "gaps": (2, gaps), "static mask": (3, static)}
+
+
+def space_of(kind: str, count: int = 1) -> Space:
+    """Events, and beside them up to two splines."""
+    bases = {"a": BSpline(5, degree=2, domain=(0, 1)), "b": BSpline(4, degree=2, domain=(0, 1))}
+    bases = {name: bases[name] for name in "ab"[: count - 1]}
+    return Space({**bases, "t": EVENTS[kind]}, axes={name: Axis() for name in (*bases, "t")})
+
+
+@pytest.fixture(params=EVENTS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def case_of(kind: str, structure: str, batch: tuple[int, ...] = ()) -> tuple[Case, Gram]:
+    count, made = STRUCTURES[structure]
+    return made(space_of(kind, count), np.random.default_rng(1), batch)
+
+
+def test_kinds_are_what_they_say() -> None:
+    kinds = {kind: type(space_of(kind).features[0]) for kind in EVENTS}
+    assert kinds == {"in cells": Arrow, "in one cell": Global}
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_events_alone_are_smoothed(kind: str, order: int) -> None:
+    """∫ (∂^order e)² + e² of the part that the B-spline holds, by quadrature."""
+    space = space_of(kind)
+    (features,) = space.features
+    c = np.random.default_rng(0).normal(size=features.size)
+    own = np.where(space.basis("t").select(BSpline), c, 0.0)
+    edges = np.linspace(0, 1, 14 * 4 * 3 + 1)  # with all knots among them
+    z, w = np.polynomial.legendre.leggauss(4)
+    half = np.diff(edges)[:, None] / 2
+    x = (edges[:-1, None] + half * (1 + z)).ravel()
+    expected = np.sum((half * w).ravel() * (features.design(x, order) @ own) ** 2)
+    if order:  # straight lines are not the trend's for nothing
+        expected += np.sum((half * w).ravel() * (features.design(x) @ own) ** 2)
+    matrix = Roughness({"t": 1.0}, order).gram(space)
+    np.testing.assert_allclose(c @ matrix.matvec(c, space.frame), expected, rtol=1e-9)
+
+
+def test_a_given_roughness_alone_tells_events_from_the_trend() -> None:
+    case, gram = series(0.0)
+    c = solve(case.sums(gram), case.space, Roughness(1.0)).coefficients
+    np.testing.assert_allclose(c[:4], [2.0, 1.0, 1.0, 0.0], atol=0.05)
+    assert np.std(events_of(case, c)) < 0.02
+
+
+def test_order_0_of_a_spline_is_that_of_its_values() -> None:
+    space = Space({"x": BSpline(6, domain=(0, 2))})
+    c = np.ones(6)
+    assert c @ Roughness(3.0, 0).gram(space).matvec(c, space.frame) == pytest.approx(3.0)
+    assert Penalty.from_dict(Roughness(3.0, 0).to_dict()) == Roughness(3.0, 0)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_the_score_is_that_of_dense_matrices(kind: str, structure: str) -> None:
+    case, gram = case_of(kind, structure)
+    family = family_for(gram, "reml", case.space)
+    assert isinstance(family, SingleOrder)
+    assert family.parameters[-1] == "events along t"
+    model = Model(
+        case.space, centred(case.sums(gram, 0.7), case.space), family, resources=on(exact_reml_entries=10**9)
+    )
+    rng, ours, dense = np.random.default_rng(3), [], []
+    for _ in range(3):
+        rho = rng.normal(-3.0, 1.5, len(family.parameters))
+        ours.append(Reml(model, rho).value)
+        dense.append(dense_reml(case, family, rho))
+    np.testing.assert_allclose(ours, dense, rtol=1e-8)
+    np.testing.assert_allclose(np.diff(ours), np.diff(dense), rtol=1e-7, atol=1e-8)
+    for score in (Reml, Gcv):
+        point = score(model, rho)
+        for j, e in enumerate(np.eye(len(rho)) * 1e-4):
+            slope = (score(model, rho + e).value - score(model, rho - e).value) / 2e-4
+            np.testing.assert_allclose(point.gradient[j], slope, rtol=1e-4, atol=1e-5)
+
+
+def series(events: float, noise: float = 0.1) -> tuple[Case, Gram]:
+    """A season and a trend, a wave of no season along with them, and noise, at 400 labels."""
+    space, rng = space_of("in cells"), np.random.default_rng(0)
+    x = np.sort(rng.uniform(0, 1, 400))
+    y = (
+        1.0
+        + 2.0 * x
+        + np.cos(2 * np.pi * x / 0.3)
+        + events * np.sin(9.0 * x**2)
+        + noise * rng.normal(size=400)
+    )
+    case = Case(space, (x,), y, np.ones(400))
+    return case, case.general()
+
+
+def events_of(case: Case, c: np.ndarray) -> np.ndarray:
+    return case.phi @ np.where(case.space.basis("t").select(BSpline), c, 0.0)
+
+
+def test_reml_says_whether_there_are_events() -> None:
+    """Where there are none they vanish, and season and trend are what they are."""
+    case, gram = series(0.0)
+    chosen = choose(case.sums(gram), case.space, "reml")
+    c = solve(case.sums(gram), case.space, chosen.penalty).coefficients
+    assert np.std(events_of(case, c)) < 0.02
+    np.testing.assert_allclose(c[:4], [2.0, 1.0, 1.0, 0.0], atol=0.05)
+    case, gram = series(1.0)
+    chosen = choose(case.sums(gram), case.space, "reml")
+    c = solve(case.sums(gram), case.space, chosen.penalty).coefficients
+    truth = case.y - (case.phi @ c)
+    assert np.std(truth) == pytest.approx(0.1, rel=0.15)
+    assert np.std(events_of(case, c)) > 0.3
+    np.testing.assert_allclose(c[2:4], [1.0, 0.0], atol=0.2)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_solvers_agree(kind: str, structure: str) -> None:
+    """Coefficients, traces and log-determinants are those of dense matrices."""
+    case, gram = case_of(kind, structure)
+    space, names = case.space, case.space.names
+    penalty = Roughness(dict.fromkeys(names, 1e-3), 2) + Roughness({"t": 1e-2}, 0)
+    expected = case.expected(penalty)
+    for solver in ("banded", "dissection", "dense"):
+        found = solve(case.sums(gram), space, penalty, solver=solver)
+        np.testing.assert_allclose(
+            found.coefficients.ravel(), expected.ravel(), rtol=0, atol=1e-9 * np.abs(expected).max()
+        )
+        np.testing.assert_allclose(found.factorisation.edf(), case.edf(penalty), rtol=1e-8)
