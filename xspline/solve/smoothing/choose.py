@@ -361,19 +361,18 @@ class Problem:
 
     def with_likelier_order(self) -> Model:
         """The model with the order, 1 or 2, that fits best on a coarser space where that is quickly told."""
-        problem: Problem | None = self
-        while problem is not None and problem.operations > self.model.resources.costs.max_coarse_flops:
-            problem = problem.coarser(self.model.names)
-        scores: dict[int, float] = {}
-        for order in (1, 2):
-            if problem is None:
-                break
-            family = SingleOrder(problem.model.space, self.model.names, order)
-            trial = replace(problem, model=replace(problem.model, family=family, solver=None))
-            if not trial.estimated:
+        costs, names, scores = self.model.resources.costs, self.model.names, dict[int, float]()
+        problem = self.coarser(names)
+        while problem is not None and not scores:
+            for order in (1, 2):
+                family = SingleOrder(problem.model.space, names, order)
+                trial = replace(problem, model=replace(problem.model, family=family, solver=None))
+                if trial.estimated or trial.operations > costs.coarse_start_flops:
+                    break
                 point = trial.search(trial.start()[0], COARSELY)[0].point
                 if isinstance(point, Reml):
                     scores[order] = point.comparable
+            problem = problem.coarser(names)
         if not scores:
             return self.model
         best = min(scores, key=scores.__getitem__)

@@ -436,5 +436,11 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
         # One solve is faster by a factorisation; a search may be faster by iterations.
         other = iterating(ITERATIVE)
         choices = [exact] if other is None else [exact, replace(other, searched=True)]
-        return min(choices, key=lambda c: c.seconds(frame, 1, resources.costs))
+        return min(choices, key=lambda c: _worth(c.seconds(frame, 1, resources.costs), c, resources))
     return exact if iterative is None else replace(iterative, searched=True)
+
+
+def _worth(seconds: float, choice: Choice, resources: Resources) -> float:
+    """Seconds of a search, less what exact answers are worth; from coarser problems it takes half of its steps."""
+    costs = resources.costs
+    return seconds / 2 - costs.iterative_handicap_flops / costs.flops_per_second if choice.exact else seconds
