@@ -100,7 +100,7 @@ def test_fields_in_files_remember_their_choice(pooled: xs.Field, tmp_path: objec
 
 def test_fit_without_arguments(product: xr.DataArray) -> None:
     field = product.spline.fit()
-    assert field.space.names == ("lat", "lon", "time") and isinstance(field.penalty, xs.Sobolev)
+    assert field.space.names == ("lat", "lon", "time") and field.request.penalty == "reml"
     residual = product - field.predict()
     assert float(residual.std()) < 0.32
     np.testing.assert_allclose(

@@ -59,6 +59,8 @@ class Choice:
         Why there is no memory for an exact solver in its place; empty where memory did not decide.
     inverse : float
         Operations of the entries of the inverse, in the time that they take; 0 where it is twice `operations`.
+    searches : float
+        How many times the usual steps a search takes: those of a family with more parameters take more.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Choice:
     searched: bool = False
     memory_refusal: str = ""
     inverse: float = 0.0
+    searches: float = 1.0
 
     @property
     def searching(self) -> float:
@@ -89,7 +92,9 @@ class Choice:
         # Of each draw there are three: itself, what a solve makes of it, and what it is multiplied by before.
         columns = 4.0 * 3 * costs.draws(size) * entries / costs.column_flops_per_second
         step = systems * self.searching / costs.flops_per_second
-        return costs.search_steps * (costs.step_seconds + step + columns)
+        # Large problems start where coarser ones end, which takes half of the steps.
+        steps = costs.search_steps * self.searches / (2 if self.operations > costs.coarse_start_flops else 1)
+        return steps * (costs.step_seconds + step + columns)
 
 
 def candidates(

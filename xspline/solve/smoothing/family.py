@@ -421,7 +421,7 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
             own = candidates(alone, Gram(()), family.alone.frame, exact=True, resources=resources)[0]
             nbytes, operations = exact.nbytes + own.nbytes, exact.operations + own.operations
             inverse = exact.searching + own.searching - operations
-            exact = replace(exact, nbytes=nbytes, operations=operations, inverse=inverse)
+            exact = replace(exact, nbytes=nbytes, operations=operations, inverse=inverse, searches=2.0)
     except ValueError as error:
         if iterative is None and solver is None:  # one solve would fit in memory, the search does not
             iterative = iterating(ITERATIVE)
@@ -441,6 +441,6 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
 
 
 def _worth(seconds: float, choice: Choice, resources: Resources) -> float:
-    """Seconds of a search, less what exact answers are worth; from coarser problems it takes half of its steps."""
+    """Seconds of a search, less what exact answers are worth."""
     costs = resources.costs
-    return seconds / 2 - costs.iterative_handicap_flops / costs.flops_per_second if choice.exact else seconds
+    return seconds - costs.iterative_handicap_flops / costs.flops_per_second if choice.exact else seconds
