@@ -328,6 +328,11 @@ class Statistics(files.Stored, Generic[Data]):
                 raise ValueError(
                     f"the file lists part {part.describe()} twice; it was changed after it was written"
                 )
+            if not all(s.gram.fits(space.frame) for s in sums.values()):
+                raise ValueError(
+                    f"part {part.describe()} was written by an earlier version, which kept sums of a union with a long "
+                    "B-spline in another form; compute the statistics from the data again"
+                )
             parts.append(part)
         variables = {}
         for k, described in enumerate(meta["variables"]):
