@@ -6,6 +6,7 @@ at the wavenumber k; strengths are chosen by REML in every replicate. Slope 2 is
 spectrum of its prior); smoother truths are covered more often. Errors include what the choice of the strengths leaves
 open; "λ as known" beside them leaves that out. Of large gaps, a block inside and one at an edge that are a quarter of
 the grid, shares are those of the places in the gaps alone, also where the truth is smoother or rougher than expected.
+Of the orders of roughness 1 and 2, REML should find that of the truth the likelier.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ NORMAL = float(stats.norm.ppf(0.975))
 TRUTHS = 20  # functions, each with its share of the replicates
 NOISE = 0.4  # standard deviation; that of the truths is about 1
 FIELD, SLOPES, JACKKNIFE = (0.93, 0.97), (0.92, 0.99), (0.90, 0.97)
+LIKELIER = 0.8  # share of the replicates in which the order of the truth is the likelier
 KNOWN = ", λ as known"
 ROUGHNESSES = (2.0, 3.0, 1.5)  # slopes of truths in large gaps: as expected, smoother, rougher
 PERSISTENCE, YEARS = 0.7, 12
@@ -159,6 +161,19 @@ def in_gaps(slope: float, replicates: int, seed: int = 0, penalty: Any = "reml")
     return found
 
 
+def likelier(order: int, replicates: int, seed: int = 0) -> list[float]:
+    """1 where REML finds the order of the truth, k^-order up to the scale of the grid, the likelier of two; else 0."""
+    rng, gaps, space = np.random.default_rng(seed), large_gaps(), unit_square(27)
+    found = []
+    for _ in range(replicates):
+        truth = Waves.draw(rng, float(order), cycles=16.0)(gaps.x, gaps.z)
+        statistics = (truth + NOISE * rng.standard_normal(truth.shape)).where(~gaps).spline.statistics(space)
+        summaries = {k: statistics.solve(xs.Roughness("reml", order=k)).summary() for k in (1, 2)}
+        scores = {k: float(summary.comparable_score) for k, summary in summaries.items()}
+        found.append(float(min(scores, key=scores.__getitem__) == order))
+    return found
+
+
 # Errors that last
 
 
@@ -214,6 +229,9 @@ def rows(replicates: int) -> Iterator[tuple[str, str, float, float, float, float
         for what, shares in in_gaps(slope, replicates).items():
             bounds = FIELD if slope == ROUGHNESSES[0] and KNOWN not in what else (0.0, 1.0)
             yield (f"independent, large gaps, k^-{slope:g}", what, *mean(shares), *bounds)
+    for order in (1, 2):
+        shares = likelier(order, replicates)
+        yield (f"large gaps, k^-{order}", f"order {order} is the likelier", *mean(shares), LIKELIER, 1.0)
     for what, shares in persistent(replicates).items():
         bounds = (0.0, JACKKNIFE[0]) if what == "model" else JACKKNIFE
         yield (f"AR(1) {PERSISTENCE}, {YEARS} years", f"field, {what}", *mean(shares), *bounds)

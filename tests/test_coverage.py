@@ -31,6 +31,13 @@ def test_in_gaps_intervals_that_know_that_lambda_was_chosen_are_nearer_to_what_t
     assert abs(share - 0.95) < abs(known - 0.95)
 
 
+@pytest.mark.filterwarnings("ignore:.*the knots limit the fit:xspline.FitWarning")
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("replicates", [4, pytest.param(40, marks=pytest.mark.slow)])
+def test_the_order_of_the_truth_is_the_likelier(order: int, replicates: int) -> None:
+    assert np.mean(coverage.likelier(order, replicates)) >= coverage.LIKELIER
+
+
 @pytest.mark.parametrize("replicates", [4, ALL])
 def test_errors_that_last_are_covered_by_the_jackknife_over_years_alone(replicates: int) -> None:
     covered = {what: np.mean(shares) for what, shares in coverage.persistent(replicates).items()}
