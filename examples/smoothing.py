@@ -1,9 +1,9 @@
-"""Sea surface temperature under clouds, fitted with every default, and how sure the field and its trend are.
+"""Sea surface temperature under clouds: season and trend of the field, and how sure they are.
 
     python examples/smoothing.py [--data FILE.nc] [--figure PATH] [--quick]
 
-`sst.spline.fit()` takes bases from the coordinates and the strength of smoothing from the statistics (REML). With
-`holder="time.year"` the statistics keep a part for each year, and there are two kinds of error bar:
+The time basis says what the field is, season and trend; everything else is weather. REML takes the roughness and the
+strength of smoothing in space from the statistics. With `holder="time.year"` the statistics keep a part for each year, and there are two kinds of error bar:
 
 - model-based: exact if the errors of the cells are independent;
 - jackknife: one year is left out at a time. Only years have to be independent.
@@ -270,7 +270,9 @@ def main() -> None:
     sea = ds.sst.notnull().any("time")
     hidden = 1 - ds.sst.notnull().mean() / sea.mean()
     print(f"sst: {dict(ds.sizes)}, {hidden.item():.0%} of the sea missing\n")
-    field = ds.sst.spline.fit(holder="time.year")
+    bases = {name: ds[name].size // 4 + 3 for name in ("lat", "lon")}
+    time = xs.Fourier(2, "year") + xs.Polynomial(2)
+    field = ds.sst.spline.fit({**bases, "time": time}, holder="time.year")
     print(field)
     estimates = [estimate_field(field, ds, sea), estimate_trend(field, ds, sea)]
     report(field, estimates)

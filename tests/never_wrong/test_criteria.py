@@ -208,7 +208,7 @@ def test_a_long_search_shows_a_line_on_a_terminal_and_wipes_it() -> None:
     os.close(follower)
     shown = os.read(leader, 100_000).decode()
     os.close(leader)
-    assert "choosing the smoothing by reml, step 1: lambda x=" in shown and "score" in shown
+    assert "choosing the smoothing by reml, step 1: lambda order 1=" in shown and "score" in shown
     assert shown.endswith("\r") and not shown.rsplit("\r", 2)[1].strip()
     assert not done.stdout
     quiet = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=True)
