@@ -3,7 +3,8 @@
     python examples/smoothing.py [--data FILE.nc] [--figure PATH] [--quick]
 
 The time basis says what the field is, season and trend; everything else is weather. REML takes the roughness and the
-strength of smoothing in space from the statistics. With `holder="time.year"` the statistics keep a part for each year, and there are two kinds of error bar:
+strength of smoothing in space from the statistics. With `holder="time.year"` these keep a part for each year, and there
+are two kinds of error bar:
 
 - model-based: exact if the errors of the cells are independent;
 - jackknife: one year is left out at a time. Only years have to be independent.
