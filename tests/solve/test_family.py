@@ -247,6 +247,7 @@ ON_A_LINE = sums_on_a_line()
             lambda: choose(*ON_A_LINE, Sobolev((1, 4))),
             "the basis of 'a' has derivatives up to order 3, not 4",
         ),
+        (lambda: choose(*ON_A_LINE, Sobolev((2,))), "without order 1 straight lines cost nothing"),
         (lambda: Sobolev() + Roughness(1.0), "which chooses a penalty alone and no sum"),
     ],
 )

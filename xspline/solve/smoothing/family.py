@@ -353,6 +353,11 @@ def family_for(
     names = smoothed(space, method)
     if isinstance(requested, Sobolev):
         requested.metric(space)  # has these derivatives
+        if 1 not in requested.orders:
+            raise ValueError(
+                f"{requested!r}: without order 1 straight lines cost nothing, and no strength of them is to be chosen; "
+                f"pass xs.Sobolev({(1, *requested.orders)}), or xs.Roughness({method!r}, order={min(requested.orders)})"
+            )
         if (family := several_orders(space, names, tuple(requested.orders))) is None:
             raise ValueError(
                 f"{requested!r}: at some knots the field falls apart, so that more than constants cost nothing; pass "
