@@ -12,7 +12,8 @@ from numpy.polynomial import legendre
 from scipy import linalg
 
 from tests import reference_reml as reference
-from xspline.solve import Penalty, Roughness, Sobolev, choose
+from xspline.kernels import Block, Group, Layout, accumulate
+from xspline.solve import Penalty, Roughness, Sobolev, choose, solve
 from xspline.solve.smoothing.criteria import Gcv, Holders, Reml
 from xspline.solve.smoothing.family import Family, SeveralOrders, SingleOrder, several_orders, smoothed
 from xspline.solve.smoothing.fit import Model, centred
@@ -218,6 +219,7 @@ ON_A_LINE = sums_on_a_line()
         (lambda: Sobolev({1: 1.0}, {"a": 0.0}), "the metric has a positive number for each coordinate"),
         (lambda: Sobolev((1, 2), {"a": 1.0}), "a metric without strengths"),
         (lambda: Sobolev(criterion="aic"), "criterion='aic' is no criterion; use one of 'reml'"),
+        (lambda: Roughness("reml", order=0), "a strength of order 0 is not chosen by 'reml'; pass a number"),
         (lambda: Roughness("aic"), "strength='aic' is no criterion; use one of 'reml'"),
         (
             lambda: Sobolev({1: 1.0}, {"q": 1.0}).gram(space_of("cubic")),
@@ -268,3 +270,17 @@ def test_where_exact_scores_cost_too_much_there_is_one_order() -> None:
     case, gram = noisy_wave(("cubic", "circle"), gaps)
     chosen = choose(case.sums(gram), case.space, "reml", resources=on(max_exact_reml_flops=1.0))
     assert isinstance(chosen.penalty, Roughness)
+
+
+@pytest.mark.parametrize("noise", [1e-9, 0.1])
+def test_no_strength_is_so_large_that_rounding_moves_the_mean(noise: float) -> None:
+    """Noise about a constant: a metric and a strength within their bounds have a product that is not."""
+    rng = np.random.default_rng(0)
+    space = Space({"a": BSpline(20, domain=(0, 1)), "b": BSpline(20, domain=(0, 1))})
+    x, y = rng.random((2, 300))
+    values = 3 + noise * rng.normal(size=300)
+    sums = accumulate(Block(values, (x, y), (), (0,)), Layout((Group((0,), (0, 1)),), ()), space)
+    solution = solve(sums, space, choose(sums, space, "reml").penalty)
+    a, b = (f.design(z) for f, z in zip(space.features, (x, y), strict=True))
+    left = values - np.einsum("ni,nj,ij->n", a, b, solution.coefficients)
+    assert abs(left.mean()) < 1e-5 * noise + 1e-10 and left.std() < 1.2 * noise

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import xarray as xr
 
+import xspline as xs
 from tests.spaces.cases import NUMBER, bound
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Global, Polynomial, Space
 from xspline.spaces.bspline import Arrow
@@ -91,3 +93,23 @@ def test_without_a_polynomial_there_are_no_events() -> None:
     basis = bound(Fourier(1, period=0.7) + BSpline(9), extent=(0.0, 2.0))
     assert not basis.has_events
     np.testing.assert_array_equal(basis.on(NUMBER).constant(), [0, 0, *[1] * 9])
+
+
+def test_values_at_points_of_four_functions_of_a_union() -> None:
+    """Two near ones and two that are active everywhere, which do not lie side by side."""
+    x = np.linspace(0, 1, 40)
+    data = xr.DataArray(np.add.outer(x, x**2), {"y": x, "x": x}, ("y", "x"), "v")
+    union = xs.Polynomial(1) + xs.BSpline(20, degree=1, domain=(0, 1))
+    field = xs.fit(data, y=xs.BSpline(5, domain=(0, 1)), x=union, penalty=0.01)
+    some = xr.DataArray(x[3:30:5], dims="i")
+    grid = field.predict(y=some.values, x=some.values).values
+    np.testing.assert_allclose(field.predict(y=some, x=some), np.diagonal(grid), rtol=1e-12)
+
+
+@pytest.mark.parametrize("count", [14, 40])
+def test_even_data_determine_a_union_evenly(count: int) -> None:
+    x = np.linspace(0, 1, 2001)
+    data = xr.DataArray(np.sin(7 * x), {"x": x}, "x", "v")
+    basis = xs.Fourier(1, period=0.3) + xs.BSpline(count)
+    field = data.spline.fit(x=basis, penalty=0.0)
+    assert field.fits["v"].condition == pytest.approx(1.0, abs=0.02)

@@ -138,6 +138,10 @@ class Roughness(Penalty):
         frozen: float | str | tuple[tuple[str, float], ...]
         if isinstance(strength, str):
             frozen = _criterion(strength, "Roughness: the strength")
+            if not order:
+                raise ValueError(
+                    f"Roughness: a strength of order 0 is not chosen by {strength!r}; pass a number"
+                )
         elif not isinstance(strength, Mapping):
             frozen = _strength(strength, "Roughness")
         elif strength:

@@ -26,7 +26,7 @@ from xspline.solve.structure import product_of, ridge_of, split
 from xspline.solve.system import Factorisation, System
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
-from xspline.sums.integrals import integral
+from xspline.sums.integrals import mass
 
 INVERSE_ITERATIONS = 2  # that find a smallest eigenvalue. Measured: within a factor of 2, mostly of 1.1
 
@@ -185,12 +185,12 @@ def condition(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
         Of their G and a penalty.
     """
     frame, axes = space.frame, tuple(range(len(space.shape)))
-    mass = Gram((tuple(integral(space, j, 0) for j in axes),))
+    masses = Gram((tuple(mass(space, j) for j in axes),))
     x = np.random.default_rng(0).standard_normal((*space.shape, *factorisation.determined.shape))
-    image, size = mass.matvec(x, frame), np.ones(())
+    image, size = masses.matvec(x, frame), np.ones(())
     for _ in range(INVERSE_ITERATIONS):
         x = factorisation.solve(image / np.sqrt(np.sum(x * image, axis=axes)))
-        image = mass.matvec(x, frame)
+        image = masses.matvec(x, frame)
         size = np.sqrt(np.sum(x * image, axis=axes))
     return np.asarray(size * sums.weight)
 
@@ -210,11 +210,11 @@ def condition_bound(sums: Sums, space: Space, factorisation: Factorisation) -> A
         Of their G, by a solver that knows the inverse.
     """
     frame, axes = space.frame, tuple(range(len(space.shape)))
-    mass = Gram((tuple(integral(space, j, 0) for j in axes),)).diagonal(frame)
+    masses = Gram((tuple(mass(space, j) for j in axes),)).diagonal(frame)
     diagonal = sums.gram.diagonal(frame)
     # Members without observations are not determined: their log-determinant is NaN.
     scale = np.where(diagonal > 0, diagonal, 1.0)
-    shares = np.sum(mass.reshape(mass.shape + (1,) * sums.weight.ndim) / scale, axis=axes)
+    shares = np.sum(masses.reshape(masses.shape + (1,) * sums.weight.ndim) / scale, axis=axes)
     logdet = factorisation.logdet() - np.sum(np.log(scale), axis=axes)
     with np.errstate(over="ignore"):
         return np.asarray(sums.weight * shares * np.exp(1.0 - logdet))

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.spaces import Global, Space, Union
+from xspline.spaces import Arrow, Global, Space, Union
 from xspline.sums.factor import Factor, digest_key
 
 
@@ -16,6 +16,21 @@ def integral(space: Space, axis: int, order: int) -> Factor:
     """The matrix of ∫ D^order B_i D^order B_j dξ of one coordinate."""
     basis = space.basis(space.names[axis])
     return factor_of(axis, space.features[axis].roughness(order), f"order {order}", repr(basis))
+
+
+@functools.lru_cache(maxsize=256)
+def mass(space: Space, axis: int) -> Factor:
+    """The matrix of ∫ B_i B_j dξ of one coordinate; that of a penalty leaves out season times events of a union."""
+    features = space.features[axis]
+    pairs = features.roughness(0)
+    if isinstance(features, Arrow):
+        m, near = features.others.size, features.spline.width
+        pairs[m:, near:] = features.integrals(0)[m:, :m]
+    elif isinstance(features, Global) and features.events:
+        dense = features.integrals(0)
+        for o in range(features.size):
+            pairs[: features.size - o, o] = np.diagonal(dense, o)
+    return factor_of(axis, pairs, "mass", repr(space.basis(space.names[axis])))
 
 
 @functools.lru_cache(maxsize=256)

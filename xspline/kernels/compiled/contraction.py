@@ -352,6 +352,7 @@ def gather_products(array: Floats, known: ProductRows, pairs: bool, out: Floats)
     f, v, products = np.empty(outer), np.empty(most * (most + 1) // 2), np.empty(places.size)
     scratch = np.empty(LINE_VALUES)
     lines = array.reshape(before, -1)
+    neighbours = inner == 4 and places[3] == places[0] + 3  # of a union those active everywhere lie apart
     for i in range(rows):
         first = _outer(table, i, functions, pairs, v, f)
         _active(table, i, first, last, pairs, v)
@@ -366,7 +367,7 @@ def gather_products(array: Floats, known: ProductRows, pairs: bool, out: Floats)
             total = 0.0
             for m in range(outer):  # each sum on its own: the next need not wait for it
                 k, x = start[i] + places[m * inner], 0.0
-                if inner == 4:
+                if neighbours:
                     x = v[0] * lines[p, k] + v[1] * lines[p, k + 1]
                     x += v[2] * lines[p, k + 2] + v[3] * lines[p, k + 3]
                 else:

@@ -224,8 +224,12 @@ class Problem:
     def search(self, start: Array, near: float = NEAR, *, unseen: bool = False) -> tuple[State[Score], int]:
         """The minimum, and how many factorisations it took; see `minimise`."""
         with on_cores(self.model.resources.cores), Progress(self.model.family.parameters) as progress:
-            score, (_, lower, upper, _) = _Scores(self, progress), self.bounds
-            return minimise(score, start, lower, upper, near, unseen=unseen), score.factorisations
+            score, bounds = _Scores(self, progress), self.bounds
+            excess = np.max(self.model.family.design @ start - bounds.most)
+            if excess > 0:  # of a start from a problem with other bounds
+                start = start - excess * self.model.family.overall
+            state = minimise(score, start, bounds.lower, bounds.upper, near, unseen=unseen)
+            return state, score.factorisations
 
     def explored(self) -> tuple[Array, int]:
         """A start in the valley of the lowest minimum, and how many factorisations that took.
@@ -233,7 +237,7 @@ class Problem:
         A likelihood has one minimum, as a rule. Scores of predictions may have several, with the nearest one at a
         bound and much worse than that of REML: searches from there and from the lowest places of a lattice compete.
         """
-        start, lower, upper, _ = self.bounds
+        start, lower, upper, *_ = self.bounds
         if self.method == "reml":
             return start, 0
         ends: list[tuple[float, Array]] = []  # of each search; without its factorisations
@@ -280,7 +284,7 @@ class Problem:
 
     def _likely(self, score: _Scores) -> Array | None:
         """What REML would choose, roughly; its factorisations count with those of the score."""
-        (start, lower, upper, _), likelihood = self.bounds, replace(self, method="reml", parts=())
+        (start, lower, upper, *_), likelihood = self.bounds, replace(self, method="reml", parts=())
         if not likelihood.estimated:
             with suppress(SingularSystemError):
                 told = _Scores(likelihood, score.progress)
@@ -294,7 +298,7 @@ class Problem:
 
         With how far away a minimum has to be, [J], for a search from there to be worth it.
         """
-        _, lower, upper, _ = self.bounds
+        _, lower, upper, *_ = self.bounds
         if (likely := self._likely(score)) is not None:
             yield likely, np.full(len(lower), APART)
         each = max(len(self.parts), 1)  # factorisations of a score
@@ -307,6 +311,8 @@ class Problem:
 
     def score(self, rho: Array, included: Mask | None = None) -> Score:
         """The score at ρ, of the batch members that counted elsewhere."""
+        if (self.model.family.design @ rho > self.bounds.most).any():
+            raise SingularSystemError("at these strengths rounding errors of the penalty reach the constant")
         if self.estimated:
             return Estimated(replace(self.model, solver=self.choice.name), rho, included)
         if self.method == "holders":
@@ -369,9 +375,10 @@ class Problem:
                 trial = replace(problem, model=replace(problem.model, family=family, solver=None))
                 if trial.estimated or trial.operations > costs.coarse_start_flops:
                     break
-                point = trial.search(trial.start()[0], COARSELY)[0].point
-                if isinstance(point, Reml):
-                    scores[order] = point.comparable
+                with suppress(SingularSystemError):
+                    point = trial.search(trial.start()[0], COARSELY)[0].point
+                    if isinstance(point, Reml) and point.included.all():
+                        scores[order] = point.comparable
             problem = problem.coarser(names)
         if not scores:
             return self.model

@@ -48,16 +48,28 @@ ORDER = 2  # of the derivatives that measure roughness, where there is one and t
 WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
 STIFFEST_EVENTS = 1e3  # of events so much less
 STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
+BEYOND = 5.0  # in the logarithm of a term's strength: above where it makes no more difference
 WIDEST = 14.0  # in log m_j from a metric in which all coordinates count the same on the diagonal
 
 
 class Bounds(NamedTuple):
-    """A place to start at, and the bounds of ρ, [J]; log-strengths at which terms weigh as much as the data, [T]."""
+    """A place to start at, and the bounds of ρ, [J]; log-strengths of terms, [T].
+
+    Parameters
+    ----------
+    start, lower, upper : ndarray, [J]
+    even : ndarray, [T]
+        At which each term weighs as much as the data.
+    most : ndarray, [T]
+        Beyond which there is no score: products of ρ within their bounds would take a term to where its rounding errors
+        reach the constant.
+    """
 
     start: Array
     lower: Array
     upper: Array
     even: Array
+    most: Array
 
 
 class Family(ABC):
@@ -128,6 +140,11 @@ class Family(ABC):
     def unit(self) -> Penalty:
         """With ρ = 0."""
         return self.penalty(np.zeros(len(self.parameters)))
+
+    @cached_property
+    def overall(self) -> Array:
+        """The direction of ρ along which all terms grow alike, [J]."""
+        return np.asarray(np.linalg.lstsq(self.design, np.ones(len(self.design)), rcond=None)[0])
 
     @cached_property
     def alone(self) -> Space:
@@ -224,7 +241,8 @@ class SingleOrder(Family):
 
     def bounds(self, typical: float, weight: float) -> Bounds:
         start, upper = self._limits(typical, weight)
-        return Bounds(start, start + WEAKEST, np.maximum(upper, start + 1.0), start)
+        upper = np.maximum(upper, start + 1.0)
+        return Bounds(start, start + WEAKEST, upper, start, np.full(len(start), np.inf))
 
     def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
         return {name: side for name, side in sides.items() if name in self.names}
@@ -276,6 +294,7 @@ class SeveralOrders(Family):
             np.concatenate([low + WEAKEST, metric - WIDEST]),
             np.concatenate([high, metric + WIDEST]),
             start,
+            np.maximum(upper, start + 1.0) + BEYOND,
         )
 
     def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
