@@ -20,6 +20,7 @@ import numpy as np
 from scipy import optimize
 
 from xspline.solve.direct.cholesky import Array
+from xspline.solve.errors import SingularSystemError
 from xspline.solve.penalty import spline_degrees
 from xspline.solve.smoothing.criteria import Gcv, Logarithm, Score
 from xspline.solve.smoothing.determinant import axis_spectrum
@@ -158,14 +159,15 @@ def raised_for_gaps(
     before = gap_error(model, point)
     if not before.undetermined:
         return point, 0.0
-    design, known = model.family.design, likely()
+    known, along = likely(), model.family.overall
     origin = point.rho if known is None else known
-    # All terms grow alike: D times this is 1.
-    along = np.linalg.lstsq(design, np.ones(len(design)))[0]
     points: dict[float, Logarithm] = {}
 
     def expected(logarithm: float) -> float:
-        there = score(np.minimum(origin + logarithm * along, upper))
+        try:
+            there = score(np.minimum(origin + logarithm * along, upper))
+        except SingularSystemError:  # stronger than float64 carries
+            return math.inf
         if not isinstance(there, Logarithm):
             raise TypeError("gaps are weighed against scores of predictions")
         points[logarithm] = there
