@@ -175,13 +175,10 @@ class Roughness(Penalty):
             chosen = dict(self._strength)
         else:
             chosen = dict.fromkeys(spline_degrees(space), self._strength)
-        names = ", ".join(space.names)
-        unknown = [name for name in chosen if name not in space.names]
-        if unknown:
-            raise ValueError(f"{self!r}: no coordinate {unknown[0]!r} in this space, which has {names}")
+        _check_names(self, chosen, space)
         if not chosen:
             raise ValueError(
-                f"{self!r} applies to B-spline coordinates and none of {names} has one; name some, "
+                f"{self!r} applies to B-spline coordinates and none of {', '.join(space.names)} has one; name some, "
                 f"as in Roughness({{{space.names[0]!r}: {self._strength!r}}}), or pass penalty=0"
             )
         for name, features in zip(space.names, space.features, strict=True):
@@ -292,13 +289,11 @@ class Sobolev(Penalty):
             space without any B-spline.
         """
         metric = dict.fromkeys(spline_degrees(space), 1.0) if self._metric is None else dict(self._metric)
-        names, top = ", ".join(space.names), max(dict(self._orders))
-        unknown = [name for name in metric if name not in space.names]
-        if unknown:
-            raise ValueError(f"{self!r}: no coordinate {unknown[0]!r} in this space, which has {names}")
+        top = max(dict(self._orders))
+        _check_names(self, metric, space)
         if not metric:
             raise ValueError(
-                f"{self!r} smooths B-spline coordinates and none of {names} has one; pass penalty=0"
+                f"{self!r} smooths B-spline coordinates and none of {', '.join(space.names)} has one; pass penalty=0"
             )
         for name in metric:
             most = space.features[space.names.index(name)].max_order
@@ -446,6 +441,14 @@ def _criterion(value: str, what: str) -> str:
     if value not in AUTOMATIC:
         raise ValueError(f"{what}={value!r} is no criterion; use one of {', '.join(map(repr, AUTOMATIC))}")
     return value
+
+
+def _check_names(penalty: Penalty, given: Mapping[str, float], space: Space) -> None:
+    for name in given:
+        if name not in space.names:
+            raise ValueError(
+                f"{penalty!r}: no coordinate {name!r} in this space, which has {', '.join(space.names)}"
+            )
 
 
 def _still_to_be_chosen(penalty: Penalty) -> ValueError:

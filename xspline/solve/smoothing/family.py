@@ -160,18 +160,17 @@ class Family(ABC):
 
     def wiggly(self, v: Array, term: int) -> Array:
         """What a term sees of v, [K.., rest..]; the rest is larger and would leave its rounding errors."""
-        for name, order in zip(self.names, self.alphas[term], strict=True):
-            if order:
-                axis = self.space.names.index(name)
-                v = axis_spectrum(self.space, axis, order).wiggly(v, axis)
-        return v
+        return self._wiggly(v, term, self.space)
 
     def wiggly_alone(self, v: Array, term: int) -> Array:
         """The same of functions of the smoothed coordinates alone."""
-        for position, (name, order) in enumerate(zip(self.names, self.alphas[term], strict=True)):
+        return self._wiggly(v, term, self.alone)
+
+    def _wiggly(self, v: Array, term: int, space: Space) -> Array:
+        for name, order in zip(self.names, self.alphas[term], strict=True):
             if order:
-                spectrum = axis_spectrum(self.space, self.space.names.index(name), order)
-                v = spectrum.wiggly(v, position)
+                axis = space.names.index(name)
+                v = axis_spectrum(space, axis, order).wiggly(v, axis)
         return v
 
     def _limits(self, typical: float, weight: float) -> tuple[Array, Array]:
