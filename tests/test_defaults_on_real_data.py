@@ -35,6 +35,7 @@ def test_a_global_product_with_and_without_dask(data_dir: Path) -> None:
     np.testing.assert_allclose(chunked.summary()["tau"], field.summary()["tau"], rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_reports_of_moorings(data_dir: Path) -> None:
     ds = xr.open_dataset(data_dir / "tao_sst_5day.nc").load()
     sst = ds.set_coords(["lat", "lon", "time"]).sst

@@ -391,6 +391,7 @@ def race(folder: Path, kind: str, pairs: int) -> None:
             assert_as_without(series(values), folder / f"kept-{pair}")
 
 
+@pytest.mark.slow
 def test_racing_runs_neither_fail_nor_mix(tmp_path: Path) -> None:
     race(tmp_path, "other", 2)
 

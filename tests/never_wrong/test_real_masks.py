@@ -62,7 +62,9 @@ def test_the_plan_names_the_solver_of_the_fit(penalty: Any) -> None:
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("penalty", [None, xs.Roughness(1e-5)], ids=repr)
+@pytest.mark.parametrize(
+    "penalty", [pytest.param(None, marks=pytest.mark.slow), xs.Roughness(1e-5)], ids=repr
+)
 def test_the_memory_of_the_plan_holds_for_every_solver(solver: str, penalty: Any) -> None:
     """The peak of a solve and its edf, above the sums that it starts from."""
     rows = 24 if solver == "dense" else 48

@@ -104,6 +104,7 @@ def test_other_formats_of_stores(tmp_path: Path, format: dict[str, Any]) -> None
         opened(path, None).spline.fit(BASES, penalty=0.1, require_complete=True)
 
 
+@pytest.mark.slow
 def test_shards_are_counted_not_what_they_hold(tmp_path: Path) -> None:
     """15,000 chunks in 12 files: few enough to look at."""
     path, data = (
