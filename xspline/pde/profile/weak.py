@@ -1,0 +1,87 @@
+"""The weak form: constants by one least squares of a fitted field's residual on smooth test functions.
+
+In closed form, and without a factorisation beyond that of the fit: the start of the search, its check, and what is
+left where the search does not converge. Errors by the delta method: the estimate is a function of the coefficients,
+whose covariance is σ²(G + Λ)⁻¹.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from xspline.pde.profile.axes import Array
+from xspline.pde.profile.constraint import Constraint, Constraints
+
+
+@dataclass(frozen=True, eq=False)
+class WeakEstimate:
+    """Constants of a weak form, as the powers in which they enter: value [k], covariance [k, k], NaN if undetermined.
+
+    `relative_rms` is the residual over the terms without a parameter, `condition` that of the normal equations.
+    """
+
+    value: Array
+    covariance: Array
+    relative_rms: float
+    condition: float
+
+
+def weak_estimate(
+    constraints: Constraints,
+    coefficients: Mapping[str, Array],
+    apply_covariance: Callable[[str, Array], Array],
+) -> WeakEstimate:
+    """Return least squares over smooth tests.
+
+    Parameters
+    ----------
+    constraints : Constraints
+    coefficients : mapping of str to ndarray, [K..]
+        Of a fit.
+    apply_covariance : callable
+        The product of a variable's covariance and coefficients [K..].
+    """
+    count = len(constraints.parameters)
+    parts: list[tuple[Constraint, dict[str, Any], float]] = []  # with the size of each equation's response
+    targets, columns = [], []
+    for constraint in constraints.each:
+        smooth = replace(constraint, smooth=True)
+        values = smooth.environment(coefficients)
+        response = smooth.residual(coefficients, np.zeros(count)).ravel()
+        scale = float(np.sqrt(np.mean(response**2))) or 1.0
+        parts.append((smooth, values, scale))
+        targets.append(response / scale)
+        columns.append(-smooth.by_parameter(values).reshape(count, -1) / scale)
+    target, matrix = np.concatenate(targets), np.concatenate(columns, axis=1)
+    sizes = np.sqrt(np.sum(matrix**2, axis=1))
+    if not (np.isfinite(matrix).all() and np.isfinite(target).all() and (sizes > 0).all()):
+        return WeakEstimate(np.full(count, np.nan), np.full((count, count), np.nan), np.nan, np.inf)
+    scaled = matrix / sizes[:, None]
+    condition = float(np.linalg.cond(scaled @ scaled.T))
+    inverse = np.linalg.pinv(scaled, rcond=1e-12).T / sizes[:, None]  # [k, tests]
+    value = inverse @ target
+    rms = float(np.linalg.norm(target - value @ matrix) / max(float(np.linalg.norm(target)), 1e-300))
+    answers = [_answer(parts, value, row) for row in inverse]
+    covariance = np.zeros((count, count))
+    for name in constraints.variables:
+        images = [apply_covariance(name, answer[name]) for answer in answers]
+        covariance += [[float(np.sum(a[name] * image)) for image in images] for a in answers]
+    return WeakEstimate(value, covariance, rms, condition)
+
+
+def _answer(
+    parts: Sequence[tuple[Constraint, dict[str, Any], float]], value: Array, row: Array
+) -> dict[str, Array]:
+    """Return, up to its sign, the derivative by coefficients of a constant that is `row` times all residuals."""
+    total: dict[str, Array] = {}
+    start = 0
+    for constraint, values, scale in parts:
+        own = row[start : (start := start + math.prod(constraint.shape))].reshape(constraint.shape) / scale
+        for name, answer in constraint.pulled_back(values, value, own).items():
+            total[name] = total[name] + answer if name in total else answer
+    return total
