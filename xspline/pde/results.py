@@ -14,11 +14,11 @@ from xspline.pde.pointwise import Floats, root
 from xspline.pde.symbols import Coordinate, Known, Value
 
 LONG_NAMES = {
-    "estimate": "estimate",
+    "estimate": "least-squares estimate",
     "stderr": "standard error",
     "lower": "lower end of the 95 % interval",
     "upper": "upper end of the 95 % interval",
-    "raw": "estimate of the power in which the parameter enters",
+    "raw": "least-squares estimate of the power in which the parameter enters",
     "raw_stderr": "standard error of that power",
     "points": "points used",
     "residual_rms": "root mean squared residual",

@@ -89,6 +89,14 @@ class Coordinate:
                 return period
         return 0.0
 
+    @property
+    def harmonics(self) -> int:
+        """Of a Fourier series; 0 of other functions."""
+        match self.features:
+            case Global(terms=(Harmonics(harmonics=harmonics),)):
+                return harmonics
+        return 0
+
     @cached_property
     def _values(self) -> dict[int, Array]:
         return {}

@@ -34,7 +34,8 @@ from xspline.spaces import Space
 from xspline.sums import Sums
 
 IMPROBABLE = 1e-3  # probability of an F ratio from which an equation is not adequate
-NEGLIGIBLE = 1e-5  # of the standard deviation of the data: a misfit that only data without noise show
+NEGLIGIBLE = 1e-5  # of the standard deviation of the data: a misfit that only data without noise show,
+SLIGHT = 10.0  # with F ratios up to this, which leave constants within what the knots leave of an error
 UNRESOLVED = 0.3  # of a constant: a change by halving the knots that no rate of convergence explains,
 SIGNIFICANT = 5.0  # where it is also so many standard errors
 GAIN = 2.0  # times the misfit, with half the knots: then knots are what lacks
@@ -176,16 +177,10 @@ def profile(problem: Problem) -> Profile:
 
     Raises
     ------
-    ValueError
-        The weak form does not determine them.
+    TooLargeError
+        The normal equations do not fit in memory.
     """
     weak, search = problem.weak, problem.search
-    if not np.isfinite(weak.value).all():
-        listed = ", ".join(map(str, problem.parameters))
-        raise ValueError(
-            f"there is nothing to estimate {listed} from: a term is zero or not finite on all of the domain; look at "
-            "the equation and at what is known"
-        )
     result = found_from(search, problem.coefficients, weak.value)
     change, resolution, coarse_rss = _halved(problem, search, result)
     adequacy, probability = _adequacy(problem, search, result)
@@ -288,7 +283,9 @@ def _inadequate(
 ) -> Iterator[str]:
     """Yield that the constrained field misses the data by more than noise, and what may be the reason."""
     free, power = search.free, search.data.power
-    if free is None or not probability < IMPROBABLE or result.rss - free < NEGLIGIBLE**2 * power:
+    if free is None or not probability < IMPROBABLE:
+        return
+    if adequacy < SLIGHT and result.rss - free < NEGLIGIBLE**2 * power:
         return
     text = (
         f"a field that obeys the equation misses the data by more than their noise (F = {adequacy:.3g}, probability "

@@ -14,6 +14,7 @@ from xspline.labels.read.coordinates import in_units_of
 from xspline.pde.points import arguments_of
 from xspline.pde.profile.axes import Array, Coordinate
 from xspline.spaces import Space
+from xspline.spaces.features import Harmonics
 
 DEGREE = 5  # of the splines through the values of an array
 
@@ -27,7 +28,7 @@ def at_nodes(
     ----------
     value
         A number; a function whose arguments are named after coordinates or their letters; a field; or a DataArray over
-        fitted coordinates, through whose values splines of degree 5 are drawn.
+        fitted coordinates, through whose values splines of degree 5 are drawn, or Fourier series where the field's are.
 
     Raises
     ------
@@ -92,8 +93,16 @@ def _interpolated(name: str, array: xr.DataArray, space: Space, coordinates: Seq
 
 def _along_labels(name: str, dim: str, x: Array, values: Array, axis: int, coordinate: Coordinate) -> Array:
     """Values at the nodes of one coordinate from those at labels x."""
+    if x.size < 2 or not np.isfinite(x).all():
+        raise ValueError(
+            f"known {name!r} has {x.size} labels along {dim!r}, and there is nothing between them"
+        )
     order = np.argsort(x, kind="stable")
     x, values, nodes = x[order], np.take(values, order, axis=axis), coordinate.nodes
+    if (harmonics := min(2 * coordinate.harmonics, (x.size - 1) // 2)) > 0:
+        waves = Harmonics(coordinate.period, harmonics)
+        matrix = waves.values(nodes, 0) @ np.linalg.pinv(waves.values(x, 0))
+        return np.moveaxis(np.tensordot(matrix, values, axes=(1, axis)), 0, axis)
     if coordinate.period:
         # Where labels go round, the last ones come before the first.
         period, reach = coordinate.period, min(2 * DEGREE, x.size)

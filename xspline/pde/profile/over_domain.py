@@ -13,6 +13,7 @@ from scipy.special import stdtrit
 
 from xspline.labels import evaluation
 from xspline.labels.field import Field
+from xspline.labels.read.observations import Variable
 from xspline.pde import units
 from xspline.pde.equation import Equation, Power
 from xspline.pde.pointwise import LEVEL
@@ -52,6 +53,12 @@ class Estimates:
     remarks: tuple[str, ...] = ()
     profile: Profile | None = None
 
+    @staticmethod
+    def nothing(count: int) -> Estimates:
+        """Return NaN for all constants."""
+        value, matrix = np.full(count, np.nan), np.full((count, count), np.nan)
+        return Estimates(value, matrix, math.nan, value, matrix)
+
 
 @single_threaded_blas()
 def over_domain(
@@ -82,11 +89,13 @@ def over_domain(
             "a term of this field was selected, so that it is no fit of the data; ask the whole field"
         )
     _check_powers(equations)
+    powers = list(dict.fromkeys(power for equation in equations for power in equation.terms))
     members = [
         _estimates(_problem(field, equations, names, given, variables, index), method)
+        if all(np.isfinite(field.fits[name].coefficients[(..., *index)]).all() for name in variables)
+        else Estimates.nothing(len(powers))
         for index in np.ndindex(*shapes[0])
     ]
-    powers = list(dict.fromkeys(power for equation in equations for power in equation.terms))
     return _dataset(field, equations, given, members, powers, method, remark)
 
 
@@ -119,8 +128,8 @@ def _problem(
         solved[name], coefficients[name] = own, fit.coefficients[(..., *index)]
         left = float(sums[name].count) - float(own.factorisation.edf())
         sigma[name] = math.sqrt(max(float(own.rss), 0.0) / left) if left > 0 else math.nan
-    dims = field.variables[variables[0]].batch_dims
-    known = {name: _of_member(value, dict(zip(dims, index, strict=True))) for name, value in given.items()}
+    first = field.variables[variables[0]]
+    known = {name: _of_member(name, value, first, index) for name, value in given.items()}
 
     def known_at(space: Space, coordinates: Sequence[Coordinate]) -> dict[str, Any]:
         try:
@@ -134,12 +143,26 @@ def _problem(
     return Problem(space, sums, coefficients, sigma, apply_inverse, tuple(equations), known_at)
 
 
-def _of_member(value: Any, places: Mapping[Hashable, int]) -> Any:
+def _of_member(name: str, value: Any, variable: Variable, index: tuple[int, ...]) -> Any:
     """Return what is known of one member of a batch; the number itself where it is no array any more."""
     if not isinstance(value, xr.DataArray):
         return value
-    own = value.isel({dim: i for dim, i in places.items() if dim in value.dims})
-    return float(own) if own.ndim == 0 else own
+    own, coords = value, variable.batch.coords
+    for dim, i, size in zip(variable.batch_dims, index, variable.batch_shape, strict=True):
+        if dim not in value.dims:
+            continue
+        if dim in value.coords and dim in coords:
+            label = coords[dim].values[i]
+            if label not in value[dim].values:
+                raise Unsuitable(f"known {name!r} has no value at {dim}={label}")
+            own = own.sel({dim: label})
+        elif value.sizes[dim] == size:
+            own = own.isel({dim: i})
+        else:
+            raise Unsuitable(
+                f"known {name!r} has {value.sizes[dim]} entries along {dim!r}, but the fit has {size}"
+            )
+    return float(own) if own.ndim == 0 and own.dtype.kind in "iuf" else own
 
 
 def member(sums: Sums, index: tuple[int, ...]) -> Sums:
@@ -171,14 +194,10 @@ def member(sums: Sums, index: tuple[int, ...]) -> Sums:
 
 
 def _estimates(problem: Problem, method: str) -> Estimates:
-    """Return the constants of one member; NaN where its fit is not determined."""
-    count = len(problem.parameters)
-    if not all(np.isfinite(c).all() for c in problem.coefficients.values()):
-        nothing, none = np.full(count, np.nan), np.full((count, count), np.nan)
-        return Estimates(nothing, none, math.nan, nothing, none, ("the data do not determine the field",))
+    """Return the constants of one member."""
     weak = problem.weak
     if method == "weak":
-        left = max(sum(int(s.count) for s in problem.sums.values()) - count, 1)
+        left = max(sum(int(s.count) for s in problem.sums.values()) - len(weak.value), 1)
         factor = float(stdtrit(left, (1 + LEVEL) / 2))
         return Estimates(weak.value, weak.covariance, factor, weak.value, weak.covariance)
     outcome = profile(problem)
@@ -220,14 +239,13 @@ def _dataset(
         variables["weak"] = (("parameter", *batch), np.moveaxis(own["estimate"], -1, 0))
         variables["weak_stderr"] = (("parameter", *batch), np.moveaxis(own["stderr"], -1, 0))
         variables |= _diagnosis(members, stacked, slopes, batch)
+    derived, remarks = _units(equations, given, field)
     names = [power.parameter for power in powers]
     coords: dict[Hashable, Any] = {"parameter": names, "other": names}
-    derived, remarks = _units(equations, given, field)
     coords["units"] = ("parameter", [derived.get(name, "") for name in names])
     coords |= {n: c.variable for n, c in first.batch.coords.items() if set(c.dims) <= set(batch)}
+    checks = [*_checks(members, powers, raw), *of_the_space(equations, field, ENOUGH), *remarks, remark]
     text = "; ".join(equation.text for equation in equations)
-    said = dict.fromkeys(r for m in members for r in m.remarks)
-    checks = [*not_real(powers, raw), *said, *of_the_space(equations, field, ENOUGH), *remarks, remark]
     attrs = {
         "equation": text,
         "method": method,
@@ -237,6 +255,17 @@ def _dataset(
     }
     described = {key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()}
     return xr.Dataset(described, coords, attrs)
+
+
+def _checks(members: Sequence[Estimates], powers: Sequence[Power], raw: Array) -> list[str]:
+    """Return what a reader of the estimates should know, each in a sentence without a full stop."""
+    remarks = not_real(powers, raw)
+    if (undetermined := sum(not np.isfinite(m.value).all() for m in members)) and len(members) > 1:
+        remarks.append(f"{undetermined} of {len(members)} batch members do not determine the parameters")
+    for text in dict.fromkeys(text for m in members for text in m.remarks):
+        count = sum(text in m.remarks for m in members)
+        remarks.append(text if len(members) == 1 else f"{text} ({count} of {len(members)} batch members)")
+    return remarks
 
 
 def _diagnosis(

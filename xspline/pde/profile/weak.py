@@ -45,6 +45,11 @@ def weak_estimate(
         Of a fit.
     apply_covariance : callable
         The product of a variable's covariance and coefficients [K..].
+
+    Raises
+    ------
+    ValueError
+        A term is zero, or not finite somewhere.
     """
     count = len(constraints.parameters)
     parts: list[tuple[Constraint, dict[str, Any], float]] = []  # with the size of each equation's response
@@ -59,8 +64,16 @@ def weak_estimate(
         columns.append(-smooth.by_parameter(values).reshape(count, -1) / scale)
     target, matrix = np.concatenate(targets), np.concatenate(columns, axis=1)
     sizes = np.sqrt(np.sum(matrix**2, axis=1))
-    if not (np.isfinite(matrix).all() and np.isfinite(target).all() and (sizes > 0).all()):
-        return WeakEstimate(np.full(count, np.nan), np.full((count, count), np.nan), np.nan, np.inf)
+    if not (np.isfinite(matrix).all() and np.isfinite(target).all()):
+        raise ValueError(
+            "there is nothing left to estimate from: a term is not finite on all of the domain; pass "
+            "method='pointwise', which leaves such points out"
+        )
+    if not (sizes > 0).all():
+        zero = [str(power) for power, size in zip(constraints.parameters, sizes, strict=True) if not size > 0]
+        raise ValueError(
+            f"there is nothing left to estimate from: the term of {' and of '.join(zero)} is zero on all of the domain"
+        )
     scaled = matrix / sizes[:, None]
     condition = float(np.linalg.cond(scaled @ scaled.T))
     inverse = np.linalg.pinv(scaled, rcond=1e-12).T / sizes[:, None]  # [k, tests]
