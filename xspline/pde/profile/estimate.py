@@ -188,7 +188,7 @@ def profile(problem: Problem) -> Profile:
     doubts = [
         *_unsettled(search, result),
         *_inadequate(search, result, adequacy, probability, coarse_rss),
-        *_unresolved(problem, result, change, np.sqrt(np.diag(covariance))),
+        *_unresolved(problem, search, result, change, np.sqrt(np.diag(covariance))),
     ]
     remarks = [] if doubts else _coarse(problem, resolution, np.sqrt(np.diag(covariance)))
     if doubts:
@@ -235,15 +235,15 @@ def found_from(search: Search, coefficients: Mapping[str, Array], tau: Array) ->
 
 def _unsettled(search: Search, result: Result) -> Iterator[str]:
     """Yield why there is no estimate to speak of."""
-    if not result.converged:
-        yield (
-            f"the search did not converge in {result.steps} steps, and what it saw last is no estimate; see the weak "
-            "form. Use more knots where the field changes fast, or leave out a term"
-        )
-    elif search.data.count <= search.freedom:
+    if search.data.count <= search.freedom:
         yield (
             f"{search.data.count} observations are no more than the {search.freedom} degrees of freedom that the "
             "equation leaves; use fewer functions"
+        )
+    elif not result.converged:
+        yield (
+            f"the search did not converge in {result.steps} steps, and what it saw last is no estimate; see the weak "
+            "form. Use more knots where the field changes fast, or leave out a term"
         )
     elif not np.isfinite(search.stderr(result.step, result.rss)).all():
         yield "the data do not tell the constants apart; leave out a term, or pass one in known="
@@ -300,7 +300,9 @@ def _inadequate(
         yield text + "more knots would not help: a term or a source is missing, or a known is wrong"
 
 
-def _unresolved(problem: Problem, result: Result, change: Array, stderr: Array) -> Iterator[str]:
+def _unresolved(
+    problem: Problem, search: Search, result: Result, change: Array, stderr: Array
+) -> Iterator[str]:
     """Yield the constants that half the knots change by more than any rate of convergence explains.
 
     Against the largest of them, each in units of what the data tell, as one of them may be zero.
@@ -308,7 +310,8 @@ def _unresolved(problem: Problem, result: Result, change: Array, stderr: Array) 
     units = np.sqrt(np.maximum(np.diag(result.step.information), 0.0))
     largest = float(np.max(np.abs(result.state.tau) * units))
     for power, own, error, unit in zip(problem.parameters, change, stderr, units, strict=True):
-        if own * unit > UNRESOLVED * largest and own > SIGNIFICANT * error:
+        seen = own * unit > NEGLIGIBLE * math.sqrt(search.data.power)
+        if seen and own * unit > UNRESOLVED * largest and own > SIGNIFICANT * error:
             yield (
                 f"half the knots change {power} by {own:.2g}, so these do not resolve the field yet; use more knots, "
                 "or a higher degree, where it changes fast"

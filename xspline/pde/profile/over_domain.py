@@ -17,7 +17,7 @@ from xspline.labels.read.observations import Variable
 from xspline.pde import units
 from xspline.pde.equation import Equation, Power
 from xspline.pde.pointwise import LEVEL
-from xspline.pde.profile.axes import Array, Coordinate
+from xspline.pde.profile.axes import Array, Coordinate, Unsuitable
 from xspline.pde.profile.estimate import Problem, Profile, profile
 from xspline.pde.profile.known import at_nodes
 from xspline.pde.results import LONG_NAMES, not_real, of_the_space, units_of_names, with_roots
@@ -35,10 +35,6 @@ ASSUMPTIONS = {
     "field, to first order; its smoothing is taken as known and without bias",
 }
 ENOUGH = 2  # by how much the degree of a B-spline should exceed the order of a derivative
-
-
-class Unsuitable(ValueError):
-    """An equation, basis or something known that cannot be held on the whole domain."""
 
 
 @dataclass(frozen=True, eq=False)
