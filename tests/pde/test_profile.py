@@ -303,6 +303,19 @@ def test_the_weak_form() -> None:
     assert found.attrs["method"] == "weak" and "adequacy" not in found
     assert abs(found.estimate.item() - 0.05) < 3 * found.stderr.item() < 0.02
     assert found.estimate.item() == noisy().recover("u_t = D*u_xx").weak.item()
+    wrong = noisy(extra=0.1).recover("u_t = D*u_xx", method="weak")
+    assert (
+        np.isnan(wrong.stderr.item())
+        and "misses the equation by more than its errors" in wrong.attrs["checks"]
+    )
+
+
+def test_the_weak_form_knows_what_knots_leave() -> None:
+    data = cases.sampled(lambda x, t: cases.burgers(x, t, 0.05))
+    data = data + 0.01 * np.random.default_rng(3).standard_normal(data.shape)
+    field = data.spline.fit(x=xs.BSpline(30, 5), t=xs.BSpline(12, 5), penalty=1e-6)
+    found = field.recover("u_t + u*u_x = k*u_xx", method="weak")
+    assert not abs(found.estimate.item() - 0.05) > 2 * found.stderr.item()
 
 
 # ---- what is said ---------------------------------------------------------------------------------------------------

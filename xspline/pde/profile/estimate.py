@@ -28,7 +28,7 @@ from xspline.pde.profile.search import (
 )
 from xspline.pde.profile.system import Order
 from xspline.pde.profile.weak import WeakEstimate, weak_estimate
-from xspline.solve import Resources, TooLargeError
+from xspline.solve import Penalty, Resources, TooLargeError, solve
 from xspline.solve.multigrid.spaces import AxisLevel, coarser, prolongation
 from xspline.spaces import Space
 from xspline.sums import Sums
@@ -39,6 +39,7 @@ SLIGHT = 10.0  # with F ratios up to this, which leave constants within what the
 UNRESOLVED = 0.3  # of a constant: a change by halving the knots that no rate of convergence explains,
 SIGNIFICANT = 5.0  # where it is also so many standard errors
 GAIN = 2.0  # times the misfit, with half the knots: then knots are what lacks
+RATE_OF_WEAK = 3.0  # by how much half the knots make a weak form worse at least: as of second order
 BANDS = 2.5  # bands that a step holds: G, the system, slabs
 LARGEST_BAND = 2e9  # bytes, beyond which a step takes minutes
 
@@ -56,6 +57,7 @@ class Problem:
         Of a fit: where the search starts.
     sigma : mapping of str to float
         Standard deviation of an observation of weight 1 in that fit.
+    penalties : mapping of str to Penalty
     apply_inverse : callable
         (G + Λ)⁻¹ of a variable times coefficients [K..].
     equations : tuple of Equation
@@ -67,6 +69,7 @@ class Problem:
     sums: Mapping[str, Sums]
     coefficients: Mapping[str, Array]
     sigma: Mapping[str, float]
+    penalties: Mapping[str, Penalty]
     apply_inverse: Callable[[str, Array], Array]
     equations: tuple[Equation, ...]
     known_at: Callable[[Space, Sequence[Coordinate]], Mapping[str, Any]]
@@ -81,14 +84,27 @@ class Problem:
         """How each constant enters."""
         return self.constraints.parameters
 
-    @cached_property
-    def weak(self) -> WeakEstimate:
-        """The weak form on the fit."""
+    def weak(self, combinations: int = 0) -> WeakEstimate:
+        """Return the weak form on the fit."""
 
         def apply_covariance(name: str, image: Array) -> Array:
             return self.sigma[name] ** 2 * self.apply_inverse(name, image)
 
-        return weak_estimate(self.constraints, self.coefficients, apply_covariance)
+        return weak_estimate(self.constraints, self.coefficients, apply_covariance, combinations)
+
+    def weak_resolution(self, weak: WeakEstimate) -> Array:
+        """Return what the knots leave of an error of the weak form, from fits with every second one."""
+        total = np.zeros(len(weak.value))
+        for name in self.space.names:
+            smaller = self.coarsened(name, self.coefficients)
+            if smaller is None:
+                continue
+            fits = {
+                v: solve(s, smaller.space, self.penalties[v]).coefficients for v, s in smaller.sums.items()
+            }
+            other = weak_estimate(smaller.constraints, fits, lambda _, image: 0.0 * image)
+            total += np.abs(other.value - weak.value) / RATE_OF_WEAK
+        return total
 
     @cached_property
     def search(self) -> Search:
@@ -180,7 +196,7 @@ def profile(problem: Problem) -> Profile:
     TooLargeError
         The normal equations do not fit in memory.
     """
-    weak, search = problem.weak, problem.search
+    weak, search = problem.weak(), problem.search
     result = found_from(search, problem.coefficients, weak.value)
     change, resolution, coarse_rss = _halved(problem, search, result)
     adequacy, probability = _adequacy(problem, search, result)
