@@ -41,7 +41,7 @@ SIGNIFICANT = 5.0  # where it is also so many standard errors
 GAIN = 2.0  # times the misfit, with half the knots: then knots are what lacks
 RATE_OF_WEAK = 3.0  # by how much half the knots make a weak form worse at least: as of second order
 BANDS = 2.5  # bands that a step holds: G, the system, slabs
-LARGEST_BAND = 2e9  # bytes, beyond which a step takes minutes
+LARGEST_BAND = 1.5e9  # bytes, beyond which a step takes minutes
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ CONTINUATION = (
     1e4,
 )  # strengths without multipliers, where the search does not converge otherwise
 STEPS, STEPS_OF_CONTINUATION = 40, 5
-CLOSE = 0.01  # standard errors: of two steps in turn, the larger of the last
+CLOSE = 0.01  # standard errors: of a full step, the second or a later one, that ends a search
 SATISFIED = 1e-3  # λ|r|² over the residual sum of squares
 ROUNDING = 1e-14  # of the power of the data: what a residual sum of squares loses
 RIDGE = 1e-10  # of the mean diagonal of G, where data leave a direction undetermined
@@ -257,7 +257,7 @@ class Search:
     def run(self, state: State, strength: float, steps: int, *, hard: bool) -> Result:
         """Take steps until the constants stand and, of hard constraints, the equations hold."""
         data, strengths = self.data, None
-        rss, close, step = data.rss(state.row), 0, None
+        rss, step = data.rss(state.row), None
         floor = ROUNDING * data.power
         for count in range(1, steps + 1):
             step = self.step(state, strength, strengths)
@@ -275,10 +275,9 @@ class Search:
                 state = replace(state, multipliers=multipliers)
             stderr = self.stderr(step, rss)
             small = np.abs(length * step.tau) < CLOSE * stderr + 1e-10 * np.abs(state.tau)
-            close = close + 1 if small.all() and length == 1 else 0
             squared = sum(x * float(np.sum(r**2)) for x, r in zip(strengths, residuals, strict=True))
             satisfied = not hard or squared < SATISFIED * max(rss, floor)
-            if close >= 2 and satisfied:
+            if count > 1 and length == 1 and small.all() and satisfied:
                 return Result(state, step, rss, True, count)
         if step is None:
             raise ValueError("a search takes at least one step")
