@@ -210,6 +210,25 @@ def test_holders_together_are_their_data_together() -> None:
     assert one.stderr.item() == pytest.approx(two.stderr.item(), rel=1e-8)
 
 
+def test_errors_from_the_scores_of_holders() -> None:
+    """Each holder's records are off in a shape of the constant's own: only holders are independent."""
+    rng, case = np.random.default_rng(0), constants.diffusion()
+    plain, by_holders = [], []
+    for seed in range(6):
+        data, bound = case.observed(0.01, seed)
+        holder = rng.integers(0, 20, data.size)
+        shape = case.sensitivity(data.x.values, data.t.values)[:, 0]
+        wrong = data + 30 * bound * rng.standard_normal(20)[holder] * shape
+        places = wrong.assign_coords(place=("point", [f"{h:02d}" for h in holder]))
+        field = places.spline.statistics(case.space, holder="place").solve(1e-9)
+        found = field.recover(case.equation)
+        error = found.estimate.item() - case.true
+        plain.append(error / found.stderr.item())
+        by_holders.append(error / found.holder_stderr.item())
+    assert np.sqrt(np.mean(np.square(plain))) > 2.5
+    assert np.sqrt(np.mean(np.square(by_holders))) < 1.7
+
+
 def test_weights_are_precisions() -> None:
     """A tenth of the records with a hundredth of the weight and ten times the error."""
     rng = np.random.default_rng(4)

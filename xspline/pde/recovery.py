@@ -71,7 +71,9 @@ def recover(
         assumptions in words. Of points: points, residual_rms, condition_number (variables if there are batch
         dimensions). Of "profile": ``covariance``; ``weak`` and ``weak_stderr``, the weak form for comparison;
         ``resolution``, the error that the knots leave, which is part of stderr; ``sigma``; ``adequacy`` (an F ratio
-        against the fit without the equation) with its ``probability``; ``converged``.
+        against the fit without the equation) with its ``probability``; ``converged``; and of several holders
+        ``holder_stderr``, which errors that are correlated within a holder leave as it is: of the independent
+        contributions of H holders, with H − 1 degrees of freedom.
 
     Raises
     ------

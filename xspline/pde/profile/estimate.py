@@ -58,6 +58,8 @@ class Problem:
     sigma : mapping of str to float
         Standard deviation of an observation of weight 1 in that fit.
     penalties : mapping of str to Penalty
+    parts : sequence of mappings of str to Sums
+        The sums of each holder, about the same references; empty where there is one only.
     apply_inverse : callable
         (G + Λ)⁻¹ of a variable times coefficients [K..].
     equations : tuple of Equation
@@ -70,6 +72,7 @@ class Problem:
     coefficients: Mapping[str, Array]
     sigma: Mapping[str, float]
     penalties: Mapping[str, Penalty]
+    parts: Sequence[Mapping[str, Sums]]
     apply_inverse: Callable[[str, Array], Array]
     equations: tuple[Equation, ...]
     known_at: Callable[[Space, Sequence[Coordinate]], Mapping[str, Any]]
@@ -166,6 +169,8 @@ class Profile:
         F ratio of the constrained fit against the free one, and how probable a larger one is; NaN where data do not
         determine the free one.
     converged : bool
+    by_holders : ndarray, [k, k]
+        Covariance from the scores of holders, for errors that are correlated within one; NaN where it is not known.
     weak : WeakEstimate
     steps, freedom : int
         Factorisations; directions that initial and boundary values and the constants take.
@@ -181,6 +186,7 @@ class Profile:
     adequacy: float
     probability: float
     converged: bool
+    by_holders: Array
     weak: WeakEstimate
     steps: int
     freedom: int
@@ -219,6 +225,9 @@ def profile(problem: Problem) -> Profile:
         adequacy,
         probability,
         result.converged,
+        _by_holders(problem, result)
+        + np.diag(resolution**2)
+        + 0 * covariance,  # NaN where errors are withheld
         weak,
         result.steps,
         search.freedom,
@@ -263,6 +272,21 @@ def _unsettled(search: Search, result: Result) -> Iterator[str]:
         )
     elif not np.isfinite(search.stderr(result.step, result.rss)).all():
         yield "the data do not tell the constants apart; leave out a term, or pass one in known="
+
+
+def _by_holders(problem: Problem, result: Result) -> Array:
+    """Return the covariance of the constants from the scores of holders, which errors within one may correlate.
+
+    A holder moves the constants by S⁻¹Yᵀ(h_j − G_j c), up to its sign; the sum over holders is zero.
+    """
+    count, data = len(problem.parts), problem.search.data
+    if count < 2:
+        return np.full(result.step.information.shape, np.nan)
+    scores = [
+        replace(data, sums=part).gradient(result.state.row) @ result.step.response for part in problem.parts
+    ]
+    moves = np.linalg.solve(result.step.information, (np.array(scores) - np.mean(scores, axis=0)).T)
+    return np.asarray(moves @ moves.T * count / (count - 1))
 
 
 def _adequacy(problem: Problem, search: Search, result: Result) -> tuple[float, float]:

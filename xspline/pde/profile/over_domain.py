@@ -120,10 +120,11 @@ def _problem(
 ) -> Problem:
     """Return the problem of one member of a batch."""
     space, solutions = field.space, field.solution
-    sums, coefficients, sigma, solved = {}, {}, {}, {}
+    sums, coefficients, sigma, solved, centres = {}, {}, {}, {}, {}
     for name in variables:
         fit, own = field.fits[name], solutions[name]
-        sums[name] = member(centred(fit.total, space), index)
+        total = centred(fit.total, space)
+        centres[name], sums[name] = total.reference, member(total, index)
         if index:
             own = solve(sums[name], space, fit.known_penalty)
         solved[name], coefficients[name] = own, fit.coefficients[(..., *index)]
@@ -142,7 +143,14 @@ def _problem(
         return solved[name].factorisation.solve(image)
 
     penalties = {name: field.fits[name].known_penalty for name in variables}
-    return Problem(space, sums, coefficients, sigma, penalties, apply_inverse, tuple(equations), known_at)
+    held = field.statistics.parts if len(field.statistics.parts) > 1 else ()
+    parts = [
+        {n: member(part.sums[n].recentred(centres[n], space.frame), index) for n in variables}
+        for part in held
+    ]
+    return Problem(
+        space, sums, coefficients, sigma, penalties, parts, apply_inverse, tuple(equations), known_at
+    )
 
 
 def _of_member(name: str, value: Any, variable: Variable, index: tuple[int, ...]) -> Any:
@@ -246,6 +254,13 @@ def _dataset(
         variables["weak"] = (("parameter", *batch), np.moveaxis(own["estimate"], -1, 0))
         variables["weak_stderr"] = (("parameter", *batch), np.moveaxis(own["stderr"], -1, 0))
         variables |= _diagnosis(members, stacked, slopes, batch)
+        if len(field.statistics.parts) > 1:
+            both = (
+                stacked([_holders(m, len(powers)) for m in members])
+                * slopes[..., :, None]
+                * slopes[..., None, :]
+            )
+            variables["holder_stderr"] = (("parameter", *batch), np.moveaxis(_errors(both), -1, 0))
     derived, remarks = _units(equations, given, field)
     names = [power.parameter for power in powers]
     coords: dict[Hashable, Any] = {"parameter": names, "other": names}
@@ -293,6 +308,11 @@ def _diagnosis(
         **scalars,
         "converged": (batch, converged),
     }
+
+
+def _holders(estimates: Estimates, count: int) -> Array:
+    """Return the covariance from the scores of holders."""
+    return np.full((count, count), np.nan) if estimates.profile is None else estimates.profile.by_holders
 
 
 def _errors(covariance: Array) -> Array:

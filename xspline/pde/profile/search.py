@@ -72,6 +72,10 @@ class Data:
         frame = self.order.frame
         return self.order.flatten({n: s.full_moment(frame) * self.precision[n] for n, s in self.sums.items()})
 
+    def gradient(self, row: Array) -> Array:
+        """h − G z."""
+        return self.moment - self.image(row)
+
     def image(self, row: Array) -> Array:
         """G z."""
         by_variable, frame = self.order.unflatten(row), self.order.frame
@@ -221,7 +225,7 @@ class Search:
         band = data.band.copy()
         band[:, 0] += self.ridge
         total, count = float(data.band[:, 0].sum()), len(state.tau)
-        gradient = data.moment - data.image(state.row) - self.ridge * state.row
+        gradient = data.gradient(state.row) - self.ridge * state.row
         coupling, information, pull = np.zeros((order.size, count)), np.zeros((count, count)), np.zeros(count)
         coefficients, chosen, squared = data.with_reference(state.row), [], 0.0
         for e, rows in enumerate(self._rows):
@@ -296,7 +300,7 @@ class Search:
     def _along(self, state: State, step: Step, rss: float) -> tuple[State, float, float, list[Array]]:
         """Halve the step until the objective falls: new state, its rss, length, residuals."""
         data, image = self.data, self.data.image(step.row)
-        slope, curve = float(step.row @ (data.moment - data.image(state.row))), float(step.row @ image)
+        slope, curve = float(step.row @ data.gradient(state.row)), float(step.row @ image)
         pulled = [r + d for r, d in zip(self.residuals(state.row, state.tau), state.multipliers, strict=True)]
         before = self.objective(rss, state.row, pulled, step.strengths)
         length = 1.0
