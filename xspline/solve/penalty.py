@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from xspline import notebook
 from xspline.spaces import BSpline, Space, Union
 from xspline.sums import Factor, Gram
 from xspline.sums.integrals import factor_of, integral, roughness, spline_mass
@@ -58,6 +59,13 @@ class Penalty(ABC):
     def criterion(self) -> str | None:
         """The criterion that is to choose its strengths: "reml", "gcv" or "holders"; None where they are given."""
         return None
+
+    def _repr_html_(self) -> str:
+        described = (
+            (type(part).__name__, notebook.flat(part.to_dict())[1:]) for part in self.parts
+        )  # 1: its kind
+        tables = [(name, notebook.table(rows)) for name, rows in described]
+        return notebook.page(f"xspline.{type(self).__name__}", "", tables, repr(self))
 
     def __add__(self, other: Penalty) -> PenaltySum:
         if not isinstance(other, Penalty):

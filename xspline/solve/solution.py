@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.low_rank import LowRank
@@ -286,3 +287,13 @@ def _system(
     if differences is not None:
         return LowRank(differences, penalty, frame, **options)
     return Direct(gram, penalty, frame, **options)
+
+
+def interval_factor(level: float, degrees_of_freedom: float | None = None) -> float:
+    """Return how many standard errors an interval reaches to each side: of the normal distribution, or of Student's t.
+
+    >>> round(interval_factor(0.95), 2), round(interval_factor(0.95, 12), 2)
+    (1.96, 2.18)
+    """
+    upper = (1 + level) / 2
+    return float(ndtri(upper) if degrees_of_freedom is None else stdtrit(degrees_of_freedom, upper))

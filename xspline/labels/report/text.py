@@ -1,12 +1,12 @@
-"""The text of a check, and the look of a field in a notebook."""
+"""The text of a check, and its look in a notebook."""
 
 from __future__ import annotations
 
-import html
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from xspline import notebook
 from xspline.labels.report.findings import Finding
 
 WIDTH = 100
@@ -41,19 +41,10 @@ class FitCheck:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(repr(self))}</pre>"
-
-
-def table(rows: Iterable[Iterable[str]]) -> str:
-    """Return rows of text as a table of HTML."""
-    cells = ("".join(f"<td style='text-align:left'>{html.escape(x)}</td>" for x in row) for row in rows)
-    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
-
-
-def sections(title: str, contents: Mapping[str, str]) -> str:
-    """Return a title and parts that open and close, the first one open, as HTML; the contents are HTML already."""
-    parts = "".join(
-        f"<details{' open' * (not i)}><summary><strong>{html.escape(name)}</strong></summary>{body}</details>"
-        for i, (name, body) in enumerate(contents.items())
-    )
-    return f"<div><strong>{html.escape(title)}</strong>{parts}</div>"
+        contents = {}
+        for name, own in self.findings.items():
+            looks = [i for i, finding in enumerate(own) if finding.advice]
+            rows = (("look" if f.advice else "fine", f.subject, f.text, f.advice) for f in own)
+            title = f"{name} ({f'{len(looks)} to look at' if looks else 'all fine'})"
+            contents[title] = notebook.table(rows, ("", "", "found", "what to do"), looks)
+        return notebook.page("xspline.FitCheck", f"of {', '.join(self.findings)}", contents, repr(self))
