@@ -12,7 +12,7 @@ import xarray as xr
 
 import xspline as xs
 from xspline.solve.smoothing import progress
-from xspline.solve.smoothing.progress import Line, tell
+from xspline.solve.smoothing.progress import StatusLine, tell
 
 
 class Terminal(io.StringIO):
@@ -36,20 +36,21 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 
 def test_a_line_is_shown_and_wiped(terminal: Terminal) -> None:
-    with Line("solving for 12 coefficients"):
+    with StatusLine("solving for 12 coefficients"):
         tell("iteration 1")
         tell("iteration 2")
     assert terminal.shown == [f"solving for 12 coefficients, iteration {k}, 0 s" for k in (1, 2)]
     assert terminal.getvalue().endswith("\r") and not terminal.getvalue().rsplit("\r", 2)[1].strip()
 
 
-def test_the_innermost_line_is_shown(terminal: Terminal) -> None:
-    with Line("fits without one holder"):
+def test_work_within_work_is_added(terminal: Terminal) -> None:
+    with StatusLine("fits without one holder"):
         tell("1 of 3")
-        with Line("solving"):
+        with StatusLine("solving"):
             tell("iteration 9")
         tell("2 of 3")
-    texts = ["fits without one holder, 1 of 3", "solving, iteration 9", "fits without one holder, 2 of 3"]
+    outer = [f"fits without one holder, {k} of 3" for k in (1, 2)]
+    texts = [outer[0], f"{outer[0]}: solving, iteration 9", outer[1]]
     assert terminal.shown == [f"{text}, 0 s" for text in texts]
 
 
@@ -61,7 +62,7 @@ def test_what_says_nothing_of_itself_shows_the_seconds(
     shown = threading.Event()
     write = terminal.write
     monkeypatch.setattr(terminal, "write", lambda text: (write(text), shown.set())[0])
-    with Line("solving for 10 coefficients"):
+    with StatusLine("solving for 10 coefficients"):
         assert shown.wait(10), "without any call of tell"
     assert terminal.shown[0] == "solving for 10 coefficients, 0 s"
     assert not [thread for thread in threading.enumerate() if thread.name == progress.THREAD]
@@ -69,7 +70,7 @@ def test_what_says_nothing_of_itself_shows_the_seconds(
 
 def test_quick_work_shows_nothing(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PATIENCE_S", 60.0)
-    with Line("solving"):
+    with StatusLine("solving"):
         tell("iteration 1")
     assert not terminal.getvalue()
 
@@ -81,7 +82,7 @@ def test_nobody_watches(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, wat
         monkeypatch.setattr(Terminal, "isatty", lambda self: False)
     else:
         monkeypatch.setattr(progress, "is_main_thread", lambda: False)
-    with Line("solving"):
+    with StatusLine("solving"):
         tell("iteration 1")
     assert not terminal.getvalue()
 
@@ -92,7 +93,7 @@ def test_telling_nobody_is_nothing() -> None:
 
 def test_errors_wipe_the_line_too(terminal: Terminal) -> None:
     def solve() -> None:
-        with Line("solving"):
+        with StatusLine("solving"):
             tell("iteration 1")
             raise ValueError("singular")
 

@@ -16,7 +16,7 @@ from xspline.labels.field_base import SAMPLE, Draws, FieldBase
 from xspline.labels.fit import Fit, Request, lazy_fits, solve_variables
 from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
-from xspline.labels.report.text import FitCheck
+from xspline.labels.report.findings import FitCheck
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.uncertainty import Requested
 from xspline.solve import Solution, as_penalty, penalty_from_dict

@@ -23,7 +23,7 @@ from xspline.solve.krylov import MAX_ITERATIONS
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalty import Penalty
 from xspline.solve.select import ITERATIVE, Choice, bytes_kept, candidates, gpu_room
-from xspline.solve.smoothing.progress import Line
+from xspline.solve.smoothing.progress import StatusLine
 from xspline.solve.structure import product_of, ridge_of, split
 from xspline.solve.system import Factorisation, System
 from xspline.spaces import Space
@@ -132,7 +132,7 @@ def solve(
     lifted = e.shape + (1,) * sums.reference.ndim
     penalised = matrix.matvec(e, frame).reshape(lifted) * sums.reference
     rhs, observations = sums.full_moment(frame) - penalised, int(sums.count.max(initial=0))
-    with Line(f"solving for {space.size} coefficients"):
+    with StatusLine(f"solving for {space.size} coefficients"):
         if factorisation is None:
             factorisation, centred = _solved(
                 sums.gram, matrix, space, solver, rhs, observations, False, resources

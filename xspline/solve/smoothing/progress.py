@@ -27,10 +27,10 @@ def is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-class Line:
+class StatusLine:
     """What is being done, as a context: from `PATIENCE_S` on a line on stderr says it, where somebody watches.
 
-    Of lines within lines the innermost is shown. The outermost wipes it at its end; until then a thread beside the work
+    Work within work is added to the line, which the outermost wipes at its end; until then a thread beside the work
     keeps its seconds up to date.
 
     Parameters
@@ -59,9 +59,10 @@ def tell(detail: str) -> None:
 
 def counted(total: int, step: int, text: str) -> Iterator[int]:
     """Yield 0, step, 2 step, … below the total, and say after the text how far that is."""
-    with Line(text):
+    with StatusLine(text) as line:
         for first in range(0, total, step):
-            tell(f"{min(first + step, total)} of {total}")
+            line.text = f"{text}, {min(first + step, total)} of {total}"
+            tell("")
             yield first
 
 
@@ -70,12 +71,12 @@ class _Screen:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.lines: list[Line] = []
+        self.lines: list[StatusLine] = []
         self.width, self.start, self.shown_at = 0, 0.0, 0.0
         self.done: threading.Event | None = None
         self.thread: threading.Thread | None = None
 
-    def push(self, line: Line) -> None:
+    def push(self, line: StatusLine) -> None:
         if sys.stderr is None or not (sys.stderr.isatty() or "ipykernel" in sys.modules):
             return
         if not is_main_thread():
@@ -87,7 +88,7 @@ class _Screen:
                 self.thread = threading.Thread(target=self.keep, args=(self.done,), name=THREAD, daemon=True)
                 self.thread.start()
 
-    def pop(self, line: Line) -> None:
+    def pop(self, line: StatusLine) -> None:
         with self.lock:
             if line not in self.lines:
                 return
@@ -117,9 +118,8 @@ class _Screen:
     def show(self, pause: float) -> None:
         now = time.monotonic()
         if now - self.start >= PATIENCE_S and now - self.shown_at >= pause:
-            line = self.lines[-1]
-            parts = [line.text, line.detail, f"{now - self.start:.0f} s"]
-            self.write(", ".join(part for part in parts if part))
+            parts = (f"{line.text}, {line.detail}" if line.detail else line.text for line in self.lines)
+            self.write(f"{': '.join(parts)}, {now - self.start:.0f} s")
             self.shown_at = now
 
     def write(self, line: str) -> None:
@@ -131,7 +131,7 @@ class _Screen:
 _SCREEN = _Screen()
 
 
-class Progress(Line):
+class Progress(StatusLine):
     """Steps of a search, with the strengths λ and the score at each.
 
     Every step is a record of the logger "xspline" at the level INFO.
