@@ -141,7 +141,7 @@ def test_a_summary_is_xarrays_own(field: xs.Field) -> None:
     assert "xr-wrap" in field.summary()._repr_html_()
 
 
-def test_without_styles_there_is_the_text(tmp_path: Path) -> None:
+def test_without_styles_there_is_the_text() -> None:
     penalty = xs.Ridge(0.5)
     page = re.sub(r"<style>.*?</style>", "", penalty._repr_html_(), flags=re.S)
     assert "<pre class='xspline-text'>Ridge(0.5)</pre>" in page and "style='display:none'" in page

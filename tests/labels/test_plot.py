@@ -104,7 +104,7 @@ def test_reports_are_shown_on_a_grid_over_their_domain() -> None:
     lat, lon = rng.uniform(-20, 20, 300), rng.uniform(150, 200, 300)
     data = xr.DataArray(np.cos(lat / 9), {"lat": ("obs", lat), "lon": ("obs", lon, EAST)}, "obs", "u")
     mesh = data.spline.fit(lat=6, lon=6, penalty=1e-3).plot()
-    assert mesh.axes.get_xlabel() == "lon [degrees_east]" and np.asarray(mesh.get_array()).size == 101**2
+    assert mesh.axes.get_xlabel() == "lon [degrees_east]" and np.asarray(mesh.get_array()).size == 201**2
 
 
 def test_points_are_a_line_along_what_increases(field: xs.Field) -> None:
@@ -114,14 +114,16 @@ def test_points_are_a_line_along_what_increases(field: xs.Field) -> None:
     assert drawn.axes.get_xlabel() == "time" and drawn.get_xdata().size == 9
 
 
-def test_curvilinear_grids_are_maps_of_their_labels() -> None:
+def test_curvilinear_grids_are_maps_over_latitude_and_longitude() -> None:
+    """Evenly over their domain, without seams; on their own labels where these are passed."""
     j, i = np.meshgrid(np.arange(12.0), np.arange(15.0), indexing="ij")
     lat, lon = -10 + j + 0.2 * i, 180 + 2 * i - 0.3 * j
-    data = xr.DataArray(
-        np.cos(lat / 9), {"lat": (("j", "i"), lat), "lon": (("j", "i"), lon)}, ("j", "i"), "u"
-    )
-    mesh = data.spline.fit(lat=6, lon=6, penalty=1e-3).plot()
-    assert mesh.axes.get_xlabel().startswith("lon") and mesh.axes.get_ylabel().startswith("lat")
+    coords = {"lat": (("j", "i"), lat), "lon": (("j", "i"), lon), "j": np.arange(12), "i": np.arange(15)}
+    data = xr.DataArray(np.cos(lat / 9), coords, ("j", "i"), "u")
+    field = data.spline.fit(lat=6, lon=6, penalty=1e-3)
+    for mesh, count in ((field.plot(), 201**2), (field.plot(data), 12 * 15)):
+        assert mesh.axes.get_xlabel().startswith("lon") and mesh.axes.get_ylabel().startswith("lat")
+        assert np.asarray(mesh.get_array()).size == count
 
 
 def test_longitudes_that_jump_at_the_date_line_are_one_map() -> None:

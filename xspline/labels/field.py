@@ -266,7 +266,8 @@ class Field(FieldBase[Data]):
         Parameters
         ----------
         at, extrapolate, mask
-            As for :meth:`predict`. Coordinates of scattered points get 101 labels each, evenly over their domain.
+            As for :meth:`predict`; ``mask="data"`` leaves white what is far from observations. Coordinates of scattered
+            points and curvilinear grids get 201 labels each, evenly over their domain.
         band
             Of a line, the probability of the interval around each value: that many standard errors of the normal
             distribution to each side, or of Student's t of the jackknife. None draws none, and computes none.

@@ -17,7 +17,7 @@ from xspline.spaces import Space
 if TYPE_CHECKING:
     from xspline.labels.field_base import FieldBase
 
-LABELS = 101  # along a coordinate without labels of its own
+LABELS = 201  # along a coordinate without labels of its own
 PARTS = (
     16  # into which a dimension of independent fits is cut, so that few others than the chosen are computed
 )
@@ -97,12 +97,11 @@ def _spread(field: FieldBase[Any], at: Any, given: Mapping[str, Any]) -> dict[st
     if at is not None:
         return {}
     fitted = field.statistics.fitted or {}
-    along = [dim for labels in fitted.values() if labels.ndim == 1 for dim in labels.dims]
+    along = [dim for labels in fitted.values() for dim in labels.dims]
     spread = {}
     for name, features in zip(field.space.names, field.space.features, strict=True):
         labels = fitted.get(name)
-        shared = labels is None or (labels.ndim == 1 and along.count(labels.dims[0]) > 1)
-        if name in given or not shared:
+        if name in given or (labels is not None and labels.ndim == 1 and along.count(labels.dims[0]) == 1):
             continue
         axis, ends = field.space.axis(name), features.domain
         if ends is None and labels is not None:
@@ -190,8 +189,9 @@ def _line(
 
 def _map(values: xr.DataArray, space: Space, options: dict[str, Any]) -> Any:
     """Draw a map with longitude, or x, or else time, across, and what is positive downwards so."""
-    names = [*space.names, *(d for d in values.dims if d not in space.names)]
-    spanning = [name for name in names if name in values.coords and values[name].ndim]
+    spanning: list[Any] = [name for name in space.names if name in values.coords and values[name].ndim]
+    spanned = {dim for name in spanning for dim in values[name].dims}
+    spanning += [dim for dim in values.dims if dim not in spanned and dim in values.coords]
     if len(spanning) != 2:
         return values.plot.pcolormesh(**options)
 
