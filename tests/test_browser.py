@@ -18,7 +18,7 @@ import pytest
 
 from tests.products import SEASONS, sst
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+BROWSER = next(filter(None, map(shutil.which, ("google-chrome", "chromium", "chromium-browser"))), None)
 
 pytestmark = [
     pytest.mark.slow,
