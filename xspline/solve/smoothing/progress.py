@@ -17,7 +17,7 @@ from xspline.solve.direct.cholesky import Array
 
 LOGGER = logging.getLogger("xspline")
 PATIENCE_S = 2.0  # seconds that work may take before a line says how far it is
-INTERVAL_S = 0.1  # between two looks of the line: what is told more often is not read
+INTERVAL_S = 0.5  # between two looks of the line: what is told more often is not read
 TICK_S = 1.0  # between two where nothing is told
 THREAD = "xspline progress"
 
