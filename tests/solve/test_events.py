@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from xspline.solve import Penalty, Roughness, choose, solve
+from xspline.solve.families.orders import SingleOrder
 from xspline.solve.smoothing.criteria import Gcv, Reml
-from xspline.solve.smoothing.family import SingleOrder, family_for
+from xspline.solve.smoothing.family import family_for
 from xspline.solve.smoothing.fit import Model, centred
 from xspline.spaces import Arrow, Axis, BSpline, Fourier, Global, Polynomial, Space
 from xspline.sums import Gram

@@ -139,7 +139,9 @@ def _knots(fit: Fit) -> Iterator[Finding]:
 
 def _condition(fit: Fit) -> Iterator[Finding]:
     solution = fit.solution
-    if solution is None or not solution.factorisation.choice.exact or fit.known_penalty.gram(fit.space).terms:
+    if solution is None or not solution.factorisation.choice.exact:
+        return
+    if fit.known_penalty.bound(fit.total.gram, fit.space).gram(fit.space).terms:
         return
     if not (condition_bound(fit.total, fit.space, solution.factorisation) > WEAK).any():
         return
