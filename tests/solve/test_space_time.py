@@ -1,4 +1,4 @@
-"""`SpaceTime` penalties: their definition row by row, and REML over them mode by mode of time, against dense matrices."""
+"""`SpaceTime` penalties: their definition row by row, and REML by modes of time, against dense matrices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ import numpy as np
 import pytest
 from scipy import linalg
 
-from xspline.solve import Penalty, Ridge, Roughness, Sobolev, SpaceTime, choose, factorise, solve
+import xspline
+from xspline.solve import (
+    Penalty,
+    Ridge,
+    Roughness,
+    SingularSystemError,
+    Sobolev,
+    SpaceTime,
+    choose,
+    factorise,
+    penalty_code,
+    rounded,
+    solve,
+)
 from xspline.solve.families.base import Family
 from xspline.solve.families.space_time import SpaceTimes
 from xspline.solve.kronecker.separable import Separable
@@ -48,7 +61,7 @@ CASES = {
 
 
 def case_of(name: str, batch: tuple[int, ...] = (), missing: float = 0.0) -> tuple[Case, Gram]:
-    """A wave, a season and noise on a grid with land that does not change, and a share of times without observations."""
+    """A wave, a season and noise on a grid with land that stays; a share of times may have no observations."""
     place, kind, land, first = CASES[name]
     bases = {"t": TIMES[kind], **SPACES[place]} if first else {**SPACES[place], "t": TIMES[kind]}
     axes = {n: Axis("number", role="time") if n == "t" else Axis() for n in bases}
@@ -61,7 +74,7 @@ def case_of(name: str, batch: tuple[int, ...] = (), missing: float = 0.0) -> tup
         mask[2:5, 3:6] = 0.0
     weights = rng.uniform(0.5, 2.0, shape[time])
     if missing:
-        weights[xs[time] < missing] = 0.0
+        weights[xs[time] < min(missing, xs[time][-1])] = 0.0
     parts = [((j,), np.ones(shape[j])) for j in others] if not land else [(others, mask)]
     case, gram = product(space, xs, [*parts, ((time,), weights)], rng, batch)
     along = dict(zip(space.names, np.meshgrid(*xs, indexing="ij"), strict=True))
@@ -206,3 +219,99 @@ def test_solutions_errors_and_traces_are_those_of_dense_matrices(name: str, miss
     draws = system.apply_inverse_sqrt(np.eye(space.size).reshape(*space.shape, space.size)[..., None])
     root = draws.reshape(space.size, space.size)
     np.testing.assert_allclose(root @ root.T, inverse, atol=1e-8 * np.abs(inverse).max())
+
+
+@pytest.mark.parametrize("name", ["line, events", "plane with land, events"])
+def test_the_choice_is_the_minimum(name: str) -> None:
+    case, gram = case_of(name)
+    chosen = choose(case.sums(gram), case.space, "reml")
+    assert isinstance(chosen.penalty, SpaceTime) and chosen.converged
+    assert chosen.factorisation.choice.name == "separable"
+    family = family_of(gram, case.space)
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        rho = rng.uniform(-6, 3, len(family.parameters))
+        assert dense_reml(case, family, rho) > chosen.score - 1e-4
+    mixed = case.general()
+    assert not isinstance(family_for(mixed, "reml", case.space), SpaceTimes)
+
+
+def test_times_without_observations_do_not_hide_a_trend() -> None:
+    """Season and trend have nothing but data: one observed label does not tell them."""
+    case, gram = case_of("plane with land, events", missing=1.0)
+    assert np.sum(case.w.max(axis=(1, 2)) > 0) == 1
+    with pytest.raises(ValueError, match="the observed labels of 't' do not determine season and trend"):
+        choose(case.sums(gram), case.space, SpaceTime())
+    penalty = SpaceTime(Sobolev({1: 1.0, 2: 0.1}), Roughness({"t": 1.0}))
+    with pytest.raises(SingularSystemError, match="72 of 264 coefficients have no observations"):
+        solve(case.sums(gram), case.space, penalty)
+
+
+PENALTIES = [
+    SpaceTime(),
+    SpaceTime(Sobolev((1, 3)), Roughness(order=1)),
+    SpaceTime(
+        Sobolev({1: 0.5, 2: 1e-3}, {"a": 1.0, "b": 3.0}), Roughness({"t": 0.1}) + Roughness({"t": 2.0}, 0)
+    ),
+]
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=repr)
+def test_it_comes_back_from_its_text(penalty: SpaceTime) -> None:
+    assert Penalty.from_dict(json.loads(json.dumps(penalty.to_dict()))) == penalty
+    assert eval(penalty_code(penalty), {"xs": xspline}) == penalty
+    assert rounded(penalty) == penalty
+
+
+def test_gaps_of_their_own_are_refused() -> None:
+    case, _ = gaps(space_like("line, events"), np.random.default_rng(0))
+    general = case.general()
+    for penalty in (SpaceTime(), PENALTIES[2]):
+        with pytest.raises(
+            ValueError, match="the same gaps and weights at all labels of 't', and they differ"
+        ):
+            choice_for(general, penalty, case.space)
+    with pytest.raises(ValueError, match=r"which statistics know; call penalty\.bound\(gram, space\) first"):
+        SpaceTime(Sobolev({1: 1.0}), Roughness({"t": 1.0})).gram(case.space)
+    ridge = SpaceTime(Sobolev({1: 1.0}), Roughness({"t": 1.0})) + Ridge(1.0)
+    with pytest.raises(ValueError, match="the same gaps and weights"):
+        ridge.bound(general, case.space)
+
+
+def space_like(name: str) -> Space:
+    return case_of(name)[0].space
+
+
+def test_what_is_missing_is_named() -> None:
+    case, gram = case_of("line, events")
+    plain = Space({n: case.space.basis(n) for n in "at"} | {"b": Polynomial(1, domain=(0, 1))})
+    low = Space(
+        {"a": BSpline(6, degree=1, domain=(0, 1)), "t": TIMES["spline"]},
+        axes={"a": Axis(), "t": Axis("number", role="time")},
+    )
+    nowhere = Space({"a": BSpline(6, domain=(0, 1)), "b": TIMES["spline"]}, axes={"a": Axis(), "b": Axis()})
+    for space, match in (
+        (plain, "smooths all coordinates, of which one is time, and 'b' has no B-spline"),
+        (low, r"degrees of at least its orders \(1, 2\).*the degrees are a 1"),
+        (nowhere, "of the coordinates a, b none is known to be time"),
+        (Space({"t": TIMES["events"]}), "there is none beside 't'"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            family_for(gram, SpaceTime(), space)
+    elsewhere = SpaceTime(Sobolev({1: 1.0}), Roughness({"z": 1.0}))
+    with pytest.raises(ValueError, match="no coordinate 'z' in this space, which has a, t"):
+        elsewhere.bound(gram, case.space)
+    with pytest.raises(TypeError, match="space is a Sobolev penalty and time a Roughness"):
+        SpaceTime(Roughness(1.0))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="either all strengths are given or all are chosen by 'reml'"):
+        SpaceTime(Sobolev({1: 1.0}))
+    with pytest.raises(ValueError, match="the roughness of one coordinate, here of all B-splines"):
+        SpaceTime(Sobolev({1: 1.0}), Roughness(1.0))
+
+
+def test_other_penalties_do_not_split_so() -> None:
+    """Roughness of all coordinates integrates over the domain of time."""
+    case, gram = case_of("plane with land, events")
+    matrix = Roughness({"a": 1.0, "b": 1.0, "t": 1.0}).gram(case.space)
+    with pytest.raises(ValueError, match="but the penalty is on all of them"):
+        factorise(gram, matrix, case.space, "separable")

@@ -61,6 +61,10 @@ class Penalty(ABC):
         """The penalties that this one adds up."""
         return (self,)
 
+    def elements(self, space: Space) -> tuple[Penalty, ...]:
+        """Its parts, with those that one of them is made of in its place."""
+        return (self,)
+
     @property
     def criterion(self) -> str | None:
         """The criterion that is to choose its strengths: "reml", "gcv" or "holders"; None where they are given."""
@@ -328,15 +332,11 @@ class Sobolev(Penalty):
     def to_dict(self) -> dict[str, Any]:
         """``{"kind": "sobolev", "orders": {k: τ_k}, "metric": {name: m_j}}``, or orders alone and the criterion."""
         metric = None if self._metric is None else dict(self._metric)
-        orders: Any = {str(order): x for order, x in self._orders}
         if self.criterion:
-            return {
-                "kind": "sobolev",
-                "orders": list(self.orders),
-                "metric": metric,
-                "criterion": self.criterion,
-            }
-        return {"kind": "sobolev", "orders": orders, "metric": metric}
+            own: dict[str, Any] = {"orders": list(self.orders), "metric": metric, "criterion": self.criterion}
+        else:
+            own = {"orders": {str(order): x for order, x in self._orders}, "metric": metric}
+        return {"kind": "sobolev", **own}
 
     def __repr__(self) -> str:
         orders = tuple(self.orders) if self.criterion else self.orders
@@ -372,6 +372,9 @@ class PenaltySum(Penalty):
     def gram(self, space: Space) -> Gram:
         """The terms of all parts, in their order."""
         return Gram(tuple(term for part in self.parts for term in part.gram(space).terms))
+
+    def elements(self, space: Space) -> tuple[Penalty, ...]:
+        return tuple(element for part in self.parts for element in part.elements(space))
 
     def bound(self, gram: Gram, space: Space) -> PenaltySum:
         return PenaltySum(tuple(part.bound(gram, space) for part in self.parts))
@@ -412,8 +415,8 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
         return Ridge(float(value))
     raise TypeError(
         f"penalty={value!r} is not a penalty; pass a number for a ridge (penalty=1e-3), xs.Ridge(1e-3), "
-        'xs.Roughness(1e-4), xs.Sobolev({1: 1e-2, 2: 1e-4}), a sum of these, "reml", "gcv" or "holders" to have '
-        "one chosen, or 0 for none"
+        'xs.Roughness(1e-4), xs.Sobolev({1: 1e-2, 2: 1e-4}), xs.SpaceTime(), a sum of these, "reml", "gcv" or '
+        '"holders" to have one chosen, or 0 for none'
     )
 
 

@@ -250,14 +250,13 @@ def space_times(gram: Gram, space: Space, names: Sequence[str], requested: Space
         B-spline; degrees too low for the orders in space, or straight lines without a cost there; season and trend that
         the observed times do not determine.
     """
-    along = _time(space)
-    own, orders = without(space, along), tuple(requested.space.orders)
-    if set(names) != set(space.names) or not own.names:
-        plain = next((n for n in space.names if n not in names), None)
-        why = f"{plain!r} has no B-spline" if plain else f"there is nothing beside {along!r}"
+    along, plain = _time(space), [name for name in space.names if name not in names]
+    if plain or len(space.names) < 2:
+        why = f"{plain[0]!r} has no B-spline" if plain else f"there is none beside {along!r}"
         raise ValueError(
             f"a SpaceTime penalty smooths all coordinates, of which one is time, and {why}; pass penalty='reml'"
         )
+    own, orders = without(space, along), tuple(requested.space.orders)
     if 1 not in orders or several_orders(own, own.names, orders) is None:
         degrees = ", ".join(f"{name} {degree}" for name, degree in spline_degrees(own).items())
         raise ValueError(
@@ -278,11 +277,15 @@ def space_times(gram: Gram, space: Space, names: Sequence[str], requested: Space
     return family
 
 
+def times_of(space: Space) -> tuple[str, ...]:
+    """Coordinates that may be time: those with events, or by their labels."""
+    axes = {name: space.axis(name) for name in space.names}
+    return with_events(space) or tuple(n for n, axis in axes.items() if "time" in (axis.role, axis.kind))
+
+
 def _time(space: Space) -> str:
-    """The coordinate that is time: the one with events, or by its labels."""
-    told = with_events(space) or tuple(
-        n for n in space.names if space.axis(n).role == "time" or space.axis(n).kind == "time"
-    )
+    """The coordinate that is time."""
+    told = times_of(space)
     if len(told) != 1:
         which = f"{', '.join(told)} may be" if told else "none is known to be"
         raise ValueError(

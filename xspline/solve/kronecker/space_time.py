@@ -101,6 +101,13 @@ class SpaceTime(Penalty):
         """Name of the coordinate that is time; None where it is still to be told from the statistics."""
         return next(iter(self._names()), None)
 
+    def elements(self, space: Space) -> tuple[Penalty, ...]:
+        if self.criterion or self.along is None:
+            return (self,)
+        _check(self, self.along, space)
+        orders = {order: x for order, x in self.space.orders.items() if x is not None}
+        return (Sobolev(orders, self.space.metric(without(space, self.along))), *self.time.parts)
+
     def bound(self, gram: Gram, space: Space) -> SpaceTime:
         """With the observed times of these statistics.
 

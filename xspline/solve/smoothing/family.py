@@ -62,12 +62,11 @@ def family_for(
     if isinstance(requested, Roughness):
         Roughness(dict.fromkeys(names, 1.0), requested.order).strengths(space)  # has these derivatives
         return SingleOrder(space, names, requested.order)
-    if requested == "reml" and with_events(space):
-        with suppress(ValueError):  # some structure is missing
-            modes = space_times(gram, space, names, SpaceTime())
-            if solver_for(gram, modes, method, solver, resources).name == "separable":
-                return modes
     single = SingleOrder(space, names, min(ORDER, *spline_degrees(space).values()))
+    if requested == "reml" and with_events(space):
+        modes = _by_modes(gram, single, solver, resources)
+        if modes is not None:
+            return modes
     if method == "reml" and (wide := several_orders(space, names)) is not None:
         with suppress(ValueError):
             if (
@@ -76,6 +75,23 @@ def family_for(
             ):
                 return wide
     return single
+
+
+def _by_modes(gram: Gram, other: Family, solver: str | None, resources: Resources) -> SpaceTimes | None:
+    """The family that splits by modes of time; None where there is none, or another is searched sooner by far."""
+    space, costs = other.space, resources.costs
+    with suppress(ValueError):  # some structure is missing
+        modes = space_times(gram, space, other.names, SpaceTime())
+        choice = solver_for(gram, modes, "reml", solver, resources)
+        if choice.name != "separable":
+            return None
+        with suppress(ValueError):  # the other one is too large
+            rival = solver_for(gram, other, "reml", solver, resources)
+            own, theirs = (_worth(c.seconds(space.frame, 1, costs), c, resources) for c in (choice, rival))
+            if choice.operations > costs.max_exact_reml_flops and theirs < own:
+                return None
+        return modes
+    return None
 
 
 def choice_for(
