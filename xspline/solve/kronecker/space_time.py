@@ -61,7 +61,7 @@ class SpaceTime(Penalty):
     All strengths by restricted likelihood:
 
     >>> xs.SpaceTime()
-    SpaceTime(space=xs.Sobolev((1, 2)), time=xs.Roughness('reml', order=2))
+    SpaceTime(space=xs.Sobolev((1, 2), criterion='reml'), time=xs.Roughness('reml', order=2))
     """
 
     space: Sobolev = field(default_factory=Sobolev)
