@@ -144,10 +144,10 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
             nbytes, operations = exact.nbytes + own.nbytes, exact.operations + own.operations
             inverse = exact.searching + own.searching - operations
             exact = replace(exact, nbytes=nbytes, operations=operations, inverse=inverse, searches=2.0)
-        if isinstance(family, SpaceTimes) and exact.name == "separable":  # mode by mode, as the data's
+        if isinstance(family, SpaceTimes) and exact.name == "separable":  # Λ mode by mode as G + Λ is
             inverse, operations = 2 * (exact.searching - exact.operations), 2 * exact.operations
             exact = replace(
-                exact, nbytes=2 * exact.nbytes, operations=operations, inverse=inverse, searches=2.0
+                exact, nbytes=2 * exact.nbytes, operations=operations, inverse=inverse, searches=3.0
             )
     except ValueError as error:
         if iterative is None and solver is None:  # one solve would fit in memory, the search does not
