@@ -33,7 +33,7 @@ from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events
 
-from .cases import Case, gaps, on, product, slow_but
+from .cases import Case, gaps, on, product, slow_but, with_multiplicity
 from .test_family import dense_reml, gram_of, matrices
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -317,3 +317,21 @@ def test_other_penalties_do_not_split_so() -> None:
     matrix = Roughness({"a": 1.0, "b": 1.0, "t": 1.0}).gram(case.space)
     with pytest.raises(ValueError, match="but the penalty is on all of them"):
         factorise(gram, matrix, case.space, "separable")
+
+
+def test_members_that_differ_by_a_multiplicity_are_solved() -> None:
+    case, gram = case_of("line, events", (3,))
+    v = np.array([1.0, 0.5, 3.0])
+    case, gram = with_multiplicity(case, gram, v)
+    family = family_of(gram, case.space)
+    penalty = family.penalty(rho_of(family, 0))
+    solution = solve(case.sums(gram, 0.7), case.space, penalty)
+    assert solution.factorisation.choice.name == "separable"
+    expected = case.expected(penalty)
+    np.testing.assert_allclose(
+        solution.coefficients.reshape(expected.shape), expected, atol=1e-8 * np.abs(expected).max()
+    )
+    np.testing.assert_allclose(solution.factorisation.edf(), case.edf(penalty), rtol=1e-8)
+    rho = rho_of(family, 1)
+    ours = Reml(model_of(case, gram, family), rho).value
+    np.testing.assert_allclose(ours, dense_reml(case, family, rho), rtol=1e-8)
