@@ -110,3 +110,12 @@ def flat(data: Mapping[Any, Any], prefix: str = "") -> list[tuple[str, str]]:
         name = f"{prefix}{key}"
         rows += flat(value, f"{name} ") if isinstance(value, Mapping) else [(name, str(value))]
     return rows
+
+
+def of_parts(whole: Any) -> str:
+    """Return the look of a sum of ``parts`` that describe themselves as plain data, by ``to_dict``."""
+    described = ((type(part).__name__, part.to_dict()) for part in whole.parts)
+    rows = [
+        (name, table(flat({key: x for key, x in data.items() if key != "kind"}))) for name, data in described
+    ]
+    return page(f"xspline.{type(whole).__name__}", "", rows, repr(whole))

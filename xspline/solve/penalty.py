@@ -71,12 +71,7 @@ class Penalty(ABC):
         """The criterion that is to choose its strengths: "reml", "gcv" or "holders"; None where they are given."""
         return None
 
-    def _repr_html_(self) -> str:
-        described = (
-            (type(part).__name__, notebook.flat(part.to_dict())[1:]) for part in self.parts
-        )  # 1: its kind
-        tables = [(name, notebook.table(rows)) for name, rows in described]
-        return notebook.page(f"xspline.{type(self).__name__}", "", tables, repr(self))
+    _repr_html_ = notebook.of_parts
 
     def __add__(self, other: Penalty) -> PenaltySum:
         if not isinstance(other, Penalty):
@@ -467,11 +462,9 @@ def _criterion(value: str, what: str) -> str:
 
 
 def _check_names(penalty: Penalty, given: Mapping[str, float], space: Space) -> None:
-    for name in given:
-        if name not in space.names:
-            raise ValueError(
-                f"{penalty!r}: no coordinate {name!r} in this space, which has {', '.join(space.names)}"
-            )
+    if unknown := [name for name in given if name not in space.names]:
+        known = ", ".join(space.names)
+        raise ValueError(f"{penalty!r}: no coordinate {unknown[0]!r} in this space, which has {known}")
 
 
 def still_to_be_chosen(penalty: Penalty) -> ValueError:
