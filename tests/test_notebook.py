@@ -75,6 +75,7 @@ def looks(field: xs.Field) -> dict[str, Any]:
         "Space": field.space,
         "PenaltySum": penalty,
         "Sobolev": field.penalty,
+        "SpaceTime": xs.SpaceTime(),
     }
 
 
@@ -87,6 +88,7 @@ SECTIONS = {
     "Space": ["Bases (1)"],
     "PenaltySum": ["Ridge", "Roughness"],
     "Sobolev": ["Sobolev"],
+    "SpaceTime": ["SpaceTime"],
 }
 
 

@@ -116,6 +116,7 @@ def of_parts(whole: Any) -> str:
     """Return the look of a sum of ``parts`` that describe themselves as plain data, by ``to_dict``."""
     described = ((type(part).__name__, part.to_dict()) for part in whole.parts)
     rows = [
-        (name, table(flat({key: x for key, x in data.items() if key != "kind"}))) for name, data in described
+        (name, table(flat({key: x for key, x in data.items() if key != "kind" and x is not None})))
+        for name, data in described
     ]
     return page(f"xspline.{type(whole).__name__}", "", rows, repr(whole))
