@@ -260,6 +260,16 @@ class Statistics(files.Stored, Generic[Data]):
         """
         return self.solve().recover(equation, known=known, dims=dims, method=method)
 
+    def constrain(
+        self,
+        equation: str | Sequence[str],
+        *,
+        known: Mapping[str, Any] | None = None,
+        dims: Mapping[str, str] | None = None,
+    ) -> Field[Data]:
+        """Return the field that obeys an equation: :meth:`Field.constrain` of ``solve()``."""
+        return self.solve().constrain(equation, known=known, dims=dims)
+
     def to_dataset(self) -> xr.Dataset:
         """Return everything as arrays and one JSON attribute (in files: and a digest of both)."""
         self._check_computed()

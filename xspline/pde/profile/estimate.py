@@ -348,7 +348,7 @@ def _unresolved(
     Against the largest of them, each in units of what the data tell, as one of them may be zero.
     """
     units = np.sqrt(np.maximum(np.diag(result.step.information), 0.0))
-    largest = float(np.max(np.abs(result.state.tau) * units))
+    largest = float(np.max(np.abs(result.state.tau) * units, initial=0.0))
     for power, own, error, unit in zip(problem.parameters, change, stderr, units, strict=True):
         seen = own * unit > NEGLIGIBLE * math.sqrt(search.data.power)
         if seen and own * unit > UNRESOLVED * largest and own > SIGNIFICANT * error:

@@ -92,7 +92,7 @@ def over_domain(
     _check_powers(equations)
     powers = list(dict.fromkeys(power for equation in equations for power in equation.terms))
     members = [
-        _estimates(_problem(field, equations, names, given, variables, index), method)
+        _estimates(problem_of(field, equations, names, given, variables, index), method)
         if all(np.isfinite(field.fits[name].coefficients[(..., *index)]).all() for name in variables)
         else Estimates.nothing(len(powers))
         for index in np.ndindex(*shapes[0])
@@ -110,15 +110,15 @@ def _check_powers(equations: Sequence[Equation]) -> None:
             )
 
 
-def _problem(
+def problem_of(
     field: Field[Any],
     equations: Sequence[Equation],
     names: Names,
     given: Mapping[str, Any],
     variables: Sequence[str],
-    index: tuple[int, ...],
+    index: tuple[int, ...] = (),
 ) -> Problem:
-    """Return the problem of one member of a batch."""
+    """Return the problem of one member of a batch; raises as `over_domain` does."""
     space, solutions = field.space, field.solution
     sums, coefficients, sigma, solved, centres = {}, {}, {}, {}, {}
     for name in variables:
@@ -214,7 +214,23 @@ def _estimates(problem: Problem, method: str) -> Estimates:
             return Estimates(weak.value, nothing, factor, weak.value, nothing, (remark,))
         covariance = weak.covariance + np.diag(problem.weak_resolution(weak) ** 2)
         return Estimates(weak.value, covariance, factor, weak.value, covariance)
-    outcome = profile(problem)
+    return _of_profile(problem, profile(problem))
+
+
+def dataset_of(
+    field: Field[Any],
+    equations: Sequence[Equation],
+    given: Mapping[str, Any],
+    problem: Problem,
+    outcome: Profile,
+) -> xr.Dataset:
+    """Return the Dataset of ``recover`` of a profile of fits without batch dimensions."""
+    return _dataset(
+        field, equations, given, [_of_profile(problem, outcome)], list(problem.parameters), "profile", ""
+    )
+
+
+def _of_profile(problem: Problem, outcome: Profile) -> Estimates:
     weak = outcome.weak
     left = max(problem.search.data.count - outcome.freedom, 1)
     factor = float(stdtrit(left, (1 + LEVEL) / 2))
