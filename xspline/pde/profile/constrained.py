@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,7 @@ import xarray as xr
 
 from xspline.labels.field import Field
 from xspline.labels.fit import Fit, Request
-from xspline.labels.statistics import Data
+from xspline.labels.statistics import Data, Statistics  # noqa: F401 (inherited hints are read here)
 from xspline.labels.uncertainty import Covariance, Requested
 from xspline.pde.equation import Equation
 from xspline.pde.profile.axes import Array, Unsuitable
@@ -21,8 +20,9 @@ from xspline.pde.profile.estimate import Profile, profile
 from xspline.pde.profile.over_domain import dataset_of, problem_of
 from xspline.pde.profile.search import Data as SearchData
 from xspline.pde.symbols import Names
-from xspline.solve import Choice, Factorisation, FitWarning, Ridge, Solution
+from xspline.solve import Choice, Factorisation, Ridge, Solution
 from xspline.solve.direct.cholesky import BandCholesky
+from xspline.solve.errors import warn
 from xspline.solve.parallel import single_threaded_blas
 from xspline.solve.system import DirectSystem, Draw
 from xspline.spaces import Frame
@@ -87,7 +87,7 @@ def constrained(
     outcome = profile(problem)
     doubtful = bool(outcome.remarks) and outcome.remarks[0].startswith("errors are withheld")
     if doubtful:
-        warnings.warn(f"{outcome.remarks[0]}; the field has no error bars", FitWarning, stacklevel=4)
+        warn(f"{outcome.remarks[0]}; the field has no error bars")
     data = problem.search.data
     centred = data.order.unflatten(outcome.result.state.row)
     coefficients, fits = data.with_reference(outcome.result.state.row), {}

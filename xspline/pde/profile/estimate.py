@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.stats import f as fisher
+from scipy.special import fdtrc
 
 from xspline.pde.equation import Equation, Power
 from xspline.pde.profile.axes import Array, Coordinate
@@ -297,7 +297,7 @@ def _adequacy(problem: Problem, search: Search, result: Result) -> tuple[float, 
         return math.nan, math.nan
     floor = ROUNDING * data.power
     ratio = (max(result.rss - free, 0.0) / more) / (max(free, floor) / left)
-    return ratio, float(fisher.sf(ratio, more, left))
+    return ratio, float(fdtrc(more, left, ratio))
 
 
 def _halved(problem: Problem, search: Search, result: Result) -> tuple[Array, Array, float]:
