@@ -38,7 +38,7 @@ CASES: dict[str, tuple[dict[str, Basis], dict[str, Basis]]] = {
     ),
     "few events": (
         {"x": BSpline(6, domain=(0, 3)), "t": events(33)},
-        {"x": BSpline(5, domain=(0, 3)), "t": events(4)},
+        {"x": BSpline(4, domain=(0, 3)), "t": events(4)},
     ),
     "without events": (
         {"x": BSpline(6, domain=(0, 3)), "t": events(33)},

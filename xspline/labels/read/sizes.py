@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,6 +28,7 @@ LEAST = 4  # functions of one coordinate
 LABELS_PER_FUNCTION = 2  # along each dimension of labels
 CELLS_PER_POSITION = 2  # at most, where observations are repeated at few positions
 POSITIONS = 1_000_000  # that are looked at; of more a sample
+DIVISORS, NEARLY = (2, 3, 4, 5, 6, 8), 0.85  # numbers of cells that divide well, at most so much smaller
 STEP, STRIDE = 0.96, 4  # numbers of cells shrink by this factor, so many times before a look
 
 
@@ -78,11 +79,18 @@ class Budget:
         What these numbers are expected to take of them.
     supported : dict of str to int
         The numbers that the labels support.
+    nested : dict of str to tuple of int
+        Numbers of functions of spaces that lie in each other, ascending, among which the likelihood of the data may
+        choose; empty where all that labels support is within the budget.
+    chosen : dict of str to int
+        Those that it did choose.
     """
 
     seconds: float
     estimate: float
     supported: dict[str, int]
+    nested: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    chosen: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         sizes = " × ".join(f"{name} {n}" for name, n in self.supported.items())
@@ -128,7 +136,8 @@ def sized(
     if not supported:
         return dict(bases), Budget(seconds, 0.0, {})
     counts, estimate = _within(seconds, {name: labels[name] for name in supported}, supported, cost)
-    return of(counts), Budget(seconds, estimate, supported)
+    nested = {} if counts == supported else _nested(supported, bases, labels)
+    return of(counts), Budget(seconds, estimate, supported, nested)
 
 
 def _within(
@@ -154,6 +163,36 @@ def _within(
         if finer > 0 and (other := at(finer))[1] <= seconds:
             return other
     return counts, estimate
+
+
+# ---- spaces that lie in each other
+
+
+def _nested(
+    supported: Mapping[str, int], bases: Mapping[str, Basis], labels: Mapping[str, Labels]
+) -> dict[str, tuple[int, ...]]:
+    """Return the numbers of functions of the finest space whose sums are small enough, and of those in it, ascending."""
+    others = math.prod(basis.count**2 for name, basis in bases.items() if name not in supported)
+    most = COSTS.default_sums / 8 / others / (DEGREE + 1) ** len(supported)
+    cells = {name: max(n - labels[name].more, 1) for name, n in supported.items()}
+    step = 0
+    while math.prod(cells.values()) > most and max(cells.values()) > 1:
+        step += 1
+        cells = {n: max(int((k - labels[n].more) * STEP**step), 1) for n, k in supported.items()}
+    return {name: _ladder(_divisible(k), labels[name]) for name, k in cells.items()}
+
+
+def _divisible(cells: int) -> int:
+    """Return the number of cells, a little smaller at most, that the most of `DIVISORS` divide."""
+    near = range(max(math.ceil(NEARLY * cells), 1), cells + 1)
+    return max(near, key=lambda k: (sum(k % d == 0 for d in DIVISORS), k))
+
+
+def _ladder(cells: int, known: Labels) -> tuple[int, ...]:
+    """Return the numbers of functions over cells that are made of those, ascending."""
+    least = DEGREE * 2 + 1 if known.closed else 1  # on a circle, functions would meet twice
+    wider = [cells // d for d in range(1, cells + 1) if cells % d == 0]
+    return tuple(sorted(k + known.more for k in wider if k >= least or k == cells))
 
 
 def _groups(labels: Mapping[str, Labels]) -> list[list[str]]:

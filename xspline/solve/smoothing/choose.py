@@ -37,6 +37,7 @@ from xspline.sums import Sums, leave_one_out
 
 ROUGHLY = 0.1  # the step in log λ that ends a search of a coarser problem
 COARSELY = 3 * ROUGHLY  # the same where that step is taken without another look
+AS_SPREAD = 1.0  # the same where spaces are compared, which differ by much more
 CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what remains is of the order of its square
 ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
 RAISED = np.log(1e-4)  # of its usual start: what a coarser problem found at its lower bound
@@ -185,6 +186,61 @@ def choose(
         gap_error=gaps,
         covariance=point.covariance(~at_bound),
     )
+
+
+@single_threaded_blas()
+def likelihood(
+    sums: Sums,
+    space: Space,
+    start: Array | None = None,
+    *,
+    search: bool = False,
+    resources: Resources | None = None,
+) -> tuple[float, Array]:
+    """REML of some sums as it compares spaces, and where it was taken.
+
+    Strengths of roughness do not depend on knots, so those of one space tell of another with the same coordinates.
+
+    Parameters
+    ----------
+    sums : Sums
+    space : Space
+    start : ndarray, optional
+        Logarithms of what the penalty is known by, see `Family`; the usual start where they do not fit this space.
+    search : bool
+        Look for the minimum from there, roughly; else the score there.
+    resources : Resources, optional
+
+    Returns
+    -------
+    float
+        The negative logarithm; NaN where it would be estimated.
+    ndarray
+
+    Raises
+    ------
+    ValueError, SingularSystemError
+        As `choose` does.
+    """
+    resources = resources or Resources.here()
+    family = several_orders(space, smoothed(space, "reml")) or family_for(
+        sums.gram, "reml", space, None, resources
+    )
+    problem = Problem(Model(space, centred(sums, space), family, None, resources), "reml", ())
+    _observed(problem.model, "reml", ())
+    if problem.estimated:
+        return math.nan, problem.bounds.start
+    bounds, rho = problem.bounds, start
+    if rho is None or rho.shape != bounds.start.shape:
+        rho = bounds.start
+    rho = np.clip(rho, bounds.lower, bounds.upper)
+    rho = rho - max(float(np.max(family.design @ rho - bounds.most)), 0.0) * family.overall
+    if search:
+        state = problem.search(rho, AS_SPREAD, unseen=True)[0]
+        rho, point = state.rho, state.point
+    else:
+        point = problem.score(rho)
+    return (point.comparable if isinstance(point, Reml) else math.nan), rho
 
 
 def _observed(model: Model, method: str, parts: Sequence[Sums]) -> list[Sums]:
