@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import difflib
-import inspect
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,10 +11,10 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.labels.errors import check_range, check_tally, read_errors_name_labels, unknown_name
+from xspline.labels.errors import check_arguments, check_range, check_tally, read_errors_name_labels, unknown_name
 from xspline.labels.field import Field
 from xspline.labels.fit import Fit
-from xspline.labels.read import defaults, stores
+from xspline.labels.read import defaults, spread, stores
 from xspline.labels.read.cf import axis_of
 from xspline.labels.read.coordinates import coordinate_of, space_over
 from xspline.labels.read.observations import (
@@ -132,7 +130,10 @@ def fit(
     1.0
     """
     smooth = penalises_roughness(penalty)
-    agreed, observed, _ = _read(data, space, bases, weights, holder, seconds, smooth, default_labels=True)
+    spreads = compute and penalty is None
+    agreed, observed, budget = _read(
+        data, space, bases, weights, holder, seconds, smooth, default_labels=True, finest=spreads
+    )
     computed = _statistics(
         data,
         agreed,
@@ -143,6 +144,8 @@ def fit(
         checkpoint=checkpoint,
         complete=require_complete,
     )
+    if spreads and budget is not None and budget.nested:
+        computed = spread.spread(computed, budget)
     return computed.solve(penalty, solver=solver, device=execution.present(device))
 
 
@@ -270,10 +273,12 @@ def _read(
     smooth: bool = True,
     *,
     default_labels: bool,
+    finest: bool = False,
 ) -> tuple[Space, list[Observations], Budget | None]:
     """Return the Space and, for each variable, its observations with weights and holders; reads coordinates only.
 
-    With the budget of the numbers of functions where these are defaults for a `smooth` fit.
+    With the budget of the numbers of functions where these are defaults for a `smooth` fit; the Space is the `finest`
+    that the likelihood then chooses them in, or that which labels choose.
     """
     if space is not None and any(basis is not None for basis in bases.values()):
         raise ValueError(
@@ -293,12 +298,13 @@ def _read(
     check_lengths(data)
     if isinstance(data, xr.DataArray):
         check_data(data)
-    _check_arguments(data, by_name)
+    check_arguments(data, by_name, fit)
     given: Space | dict[str, Basis] | None = space if isinstance(space, Space) else _bases(by_name) or None
     extents: dict[str, tuple[float, float]] = {}
     budget = None
     if given is None:
         given, extents, budget = defaults.bases_for(data, pooled, seconds, smooth=smooth)
+        given = budget.finest(given) if finest and budget is not None else given
     elif seconds is not None:
         raise ValueError(
             f"seconds={seconds!r} is a budget for numbers of functions that are chosen, and these are given; leave out "
@@ -328,21 +334,6 @@ def _read(
     ):  # the bases are defaults: what they do not span is batch
         defaults.warn_of_batch(observed[0].data, observed[0].arrangement.batch)
     return agreed, observed, budget
-
-
-def _check_arguments(data: xr.DataArray | xr.Dataset, names: Iterable[Any]) -> None:
-    """Raise TypeError for a keyword that is no coordinate and the name of an argument of `fit`, or nearly one."""
-    known = {*data.coords, *data.dims, *(data.data_vars if isinstance(data, xr.Dataset) else ())}
-    arguments = [name for name in inspect.signature(fit).parameters if name not in ("data", "bases")]
-    for name in names:
-        close = [] if name in known else difflib.get_close_matches(str(name), arguments, n=1, cutoff=0.75)
-        if close:
-            mine = close[0] == name  # as plan(checkpoint=...)
-            hint = "fit takes it, this function does not" if mine else f"did you mean {close[0]}=?"
-            raise TypeError(
-                f"{name!r} is no argument here and no coordinate of the data; {hint}. Coordinates: "
-                f"{', '.join(map(str, data.coords)) or 'none'}"
-            )
 
 
 def _bases(by_name: Mapping[Any, Any]) -> dict[str, Basis]:

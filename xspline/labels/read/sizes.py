@@ -82,20 +82,25 @@ class Budget:
     nested : dict of str to tuple of int
         Numbers of functions of spaces that lie in each other, ascending, among which the likelihood of the data may
         choose; empty where all that labels support is within the budget.
-    chosen : dict of str to int
-        Those that it did choose.
     """
 
     seconds: float
     estimate: float
     supported: dict[str, int]
     nested: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    chosen: dict[str, int] = field(default_factory=dict)
+
+    def finest(self, bases: Mapping[str, Basis]) -> dict[str, Basis]:
+        """Return the bases with the most functions of `nested`."""
+        return {**bases, **{name: BSpline(counts[-1]) for name, counts in self.nested.items()}}
 
     def __str__(self) -> str:
-        sizes = " × ".join(f"{name} {n}" for name, n in self.supported.items())
         used = f"{self.estimate:.2g} s of {self.seconds:g} s to choose the penalty"
-        return f"{used}; labels support {sizes}" if sizes else used
+        return f"{used}; labels support {listed(self.supported)}" if self.supported else used
+
+
+def listed(counts: Mapping[str, int]) -> str:
+    """Return numbers of functions as text."""
+    return " × ".join(f"{name} {n}" for name, n in counts.items())
 
 
 def sized(

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from xspline import execution
-from xspline.labels.read.sizes import Budget
+from xspline.labels.read.sizes import Budget, listed
 from xspline.labels.statistics import Data, Part, Statistics
 from xspline.solve import Resources, SingularSystemError, likelihood, restricted
 from xspline.solve.costs import COSTS
@@ -57,8 +57,10 @@ class Score(NamedTuple):
 NOTHING = Score(math.inf, ())
 
 
-def spread(statistics: Statistics[Data], budget: Budget) -> tuple[Statistics[Data], Budget]:
-    """Return the statistics in the nested space that the likelihood prefers within a budget, and what that is.
+def spread(statistics: Statistics[Data], budget: Budget) -> Statistics[Data]:
+    """Return the statistics in the nested space that the likelihood prefers within a budget.
+
+    Where they come from says what it was chosen from (``summary()`` of a field shows it).
 
     Parameters
     ----------
@@ -71,16 +73,15 @@ def spread(statistics: Statistics[Data], budget: Budget) -> tuple[Statistics[Dat
     nested = NestedSpaces(totals, statistics.space, budget)
     counts = nested.chosen()
     space = nested.space(counts)
-    parts = tuple(
-        Part.of(
-            {name: restricted(sums, statistics.space, space) for name, sums in part.sums.items()},
-            part.holder or None,
-            part.provenance,
-        )
-        for part in statistics.parts
+    told = (
+        f"by the likelihood among spaces that lie in {listed(nested.named(statistics.space.shape))}; "
+        f"{nested.seconds(counts):.2g} s of {budget.seconds:g} s to choose the penalty"
     )
-    told = replace(budget, estimate=nested.seconds(counts), chosen=nested.named(counts))
-    return replace(statistics, space=space, parts=parts), told
+    parts = []
+    for part in statistics.parts:
+        sums = {n: restricted(s, statistics.space, space) for n, s in part.sums.items()}
+        parts.append(Part.of(sums, part.holder or None, {**part.provenance, "spread": told}))
+    return replace(statistics, space=space, parts=tuple(parts))
 
 
 @dataclass(eq=False)
@@ -173,8 +174,11 @@ class NestedSpaces:
     # ---- likelihoods
 
     def score(self, counts: Counts, start: Score = NOTHING, *, search: bool = False) -> Score:
-        """The likelihood in a nested space: at some strengths, or searched for from there."""
+        """The likelihood in a nested space: the one known, at other strengths, or that of a search from there."""
+        if counts in self._scores and not search:
+            return self._scores[counts]
         space, values, rho = self.space(counts), [], []
+        self._scores[counts] = NOTHING
         try:
             for i, sums in enumerate(self.sums(counts)):
                 own = start.rho[i] if start.rho else None
@@ -183,8 +187,9 @@ class NestedSpaces:
                 rho.append(at)
         except (SingularSystemError, ValueError):
             return NOTHING
-        total = float(sum(values))
-        return Score(total, tuple(rho)) if math.isfinite(total) else NOTHING
+        if math.isfinite(total := float(sum(values))):
+            self._scores[counts] = Score(total, tuple(rho))
+        return self._scores[counts]
 
     def refined(self, counts: Counts, times: float = 2) -> Iterable[Counts]:
         """The spaces with about so many times the cells along one coordinate."""
@@ -208,8 +213,10 @@ class NestedSpaces:
             best = max(gains, key=gains.__getitem__, default=counts)
             if gains.get(best, 0.0) < GAIN:
                 break
-            searched = self.look(best) <= SEARCHED
-            counts, here = best, self.score(best, here, search=True) if searched else scores[best]
+            counts, here = best, scores[best]
+            if self.look(best) <= SEARCHED:
+                searched = self.score(best, here, search=True)
+                here = here if searched is NOTHING else searched
         return counts, here
 
     def left(self, counts: Counts, here: Score) -> list[tuple[float, float]]:
