@@ -11,7 +11,13 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.labels.errors import check_arguments, check_range, check_tally, read_errors_name_labels, unknown_name
+from xspline.labels.errors import (
+    check_arguments,
+    check_range,
+    check_tally,
+    read_errors_name_labels,
+    unknown_name,
+)
 from xspline.labels.field import Field
 from xspline.labels.fit import Fit
 from xspline.labels.read import defaults, spread, stores

@@ -64,8 +64,12 @@ def test_what_does_not_lie_in_the_finer_space_is_refused() -> None:
     fine = Space({"x": BSpline(15, domain=(0, 3)), "t": SEASONS})
     sums = accumulate(scattered(fine), LAYOUT, fine)
     other = Space({"x": BSpline(8, domain=(0, 3)), "t": SEASONS})
-    with pytest.raises(ValueError, match="x: the 5 cells of the coarse B-spline are not made of the 12 fine ones"):
+    with pytest.raises(
+        ValueError, match="x: the 5 cells of the coarse B-spline are not made of the 12 fine ones"
+    ):
         restricted(sums, fine, other)
     other = Space({"x": BSpline(15, domain=(0, 3)), "t": BSpline(9, domain=YEARS)})
-    with pytest.raises(ValueError, match="t: of the 9 coarse functions some do not lie among the 4 fine ones"):
+    with pytest.raises(
+        ValueError, match="t: of the 9 coarse functions some do not lie among the 4 fine ones"
+    ):
         restricted(sums, fine, other)

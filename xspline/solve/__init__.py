@@ -4,6 +4,7 @@ from xspline.solve.errors import ConvergenceError as ConvergenceError
 from xspline.solve.errors import FitWarning as FitWarning
 from xspline.solve.errors import SingularSystemError as SingularSystemError
 from xspline.solve.errors import TooLargeError as TooLargeError
+from xspline.solve.multigrid.nested import likelihood as likelihood
 from xspline.solve.multigrid.nested import restricted as restricted
 from xspline.solve.parallel import Resources as Resources
 from xspline.solve.penalty import Penalty as Penalty
@@ -20,7 +21,6 @@ from xspline.solve.select import SOLVERS as SOLVERS
 from xspline.solve.select import Choice as Choice
 from xspline.solve.smoothing.choose import Smoothing as Smoothing
 from xspline.solve.smoothing.choose import choose as choose
-from xspline.solve.smoothing.choose import likelihood as likelihood
 from xspline.solve.smoothing.family import choice_for as choice_for
 from xspline.solve.solution import Solution as Solution
 from xspline.solve.solution import condition as condition

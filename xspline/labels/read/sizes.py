@@ -176,7 +176,7 @@ def _within(
 def _nested(
     supported: Mapping[str, int], bases: Mapping[str, Basis], labels: Mapping[str, Labels]
 ) -> dict[str, tuple[int, ...]]:
-    """Return the numbers of functions of the finest space whose sums are small enough, and of those in it, ascending."""
+    """Return the numbers of functions of the finest space of small enough sums, and of those in it, ascending."""
     others = math.prod(basis.count**2 for name, basis in bases.items() if name not in supported)
     most = COSTS.default_sums / 8 / others / (DEGREE + 1) ** len(supported)
     cells = {name: max(n - labels[name].more, 1) for name, n in supported.items()}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -26,15 +26,22 @@ from xspline.labels.read.sizes import Budget, listed
 from xspline.labels.statistics import Data, Part, Statistics
 from xspline.solve import Resources, SingularSystemError, likelihood, restricted
 from xspline.solve.costs import COSTS
-from xspline.spaces import BSpline, Space
+from xspline.spaces import Basis, BSpline, Space
 from xspline.sums import Sums
 
 Counts = tuple[int, ...]  # functions of each coordinate of the space
 REFINED = (2, 4)  # times the cells of one coordinate, as what two cells do not follow four may
 DOUBLED = 1.7  # what counts as twice the cells, where these are no even number
-USUAL, LEAST_LEFT, MOST_LEFT = 0.5, 0.1, 0.9  # of the variance left by one coordinate: by a doubling of its cells
+USUAL, LEAST_LEFT, MOST_LEFT = (
+    0.5,
+    0.1,
+    0.9,
+)  # of the variance left by one coordinate: by a doubling of its cells
 SEARCHED = 0.1  # of the longest look: strengths are looked for up to there, and carried along beyond
-LONGEST, RIVALS = 6.0, 3  # longest looks: spaces that are compared at last take so many of them, and are so many
+LONGEST, RIVALS = (
+    6.0,
+    3,
+)  # longest looks: spaces that are compared at last take so many of them, and are so many
 LITTLE = 1e-4  # of all variance that is left: a coordinate that gains nothing is refined last
 GAIN = 1.0  # of a log-likelihood: less tells nothing
 
@@ -108,7 +115,9 @@ class NestedSpaces:
     @property
     def ladders(self) -> list[Counts]:
         """Of each coordinate the numbers of functions to choose from, ascending."""
-        return [self.budget.nested.get(n, (k,)) for n, k in zip(self.fine.names, self.fine.shape, strict=True)]
+        return [
+            self.budget.nested.get(n, (k,)) for n, k in zip(self.fine.names, self.fine.shape, strict=True)
+        ]
 
     def named(self, counts: Counts) -> dict[str, int]:
         """The numbers of functions that there is a choice of."""
@@ -122,10 +131,11 @@ class NestedSpaces:
 
     def space(self, counts: Counts) -> Space:
         """The nested space with so many functions."""
-        bases = {}
+        bases: dict[str, Basis | int] = {}
         for (name, (_, basis)), k in zip(self.fine.axes.items(), counts, strict=True):
-            known = isinstance(basis, BSpline) and k != basis.count
-            bases[name] = replace(basis, size=k) if known else basis
+            bases[name] = basis
+            if isinstance(basis, BSpline) and k != basis.count:
+                bases[name] = replace(basis, size=k)
         axes = {name: axis for name, (axis, _) in self.fine.axes.items()}
         return Space(bases, axes=axes, from_data=self.fine.from_data)
 
@@ -148,7 +158,11 @@ class NestedSpaces:
         """Some space between two others, with half of the cells of each coordinate or fewer where there is such."""
         out = counts
         for j, ladder in enumerate(self.ladders):
-            fewer = [_with(out, j, k) for k in ladder if 2 * self.cells(_with(out, j, k))[j] <= self.cells(counts)[j]]
+            fewer = [
+                _with(out, j, k)
+                for k in ladder
+                if 2 * self.cells(_with(out, j, k))[j] <= self.cells(counts)[j]
+            ]
             inside = [c for c in fewer if self._lies_in(c, counts) and self._lies_in(coarse, c)]
             out = inside[-1] if inside else out
         return counts if out == coarse else out
@@ -195,7 +209,9 @@ class NestedSpaces:
         """The spaces with about so many times the cells along one coordinate."""
         cells = self.cells(counts)
         for j, ladder in enumerate(self.ladders):
-            finer = (k for k in ladder if self.cells(_with(counts, j, k))[j] >= DOUBLED * times / 2 * cells[j])
+            finer = (
+                k for k in ladder if self.cells(_with(counts, j, k))[j] >= DOUBLED * times / 2 * cells[j]
+            )
             if (k := next(finer, None)) is not None:
                 yield _with(counts, j, k)
 

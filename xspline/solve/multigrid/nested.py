@@ -2,11 +2,12 @@
 
 P holds what the coarse functions are of the fine ones, a matrix for each coordinate. A B-spline lies in a finer one of
 equal degree and domain whose knots inside it are among the fine ones; a union in one with the same other terms and a
-finer B-spline, or without any.
+finer B-spline, or without any. The likelihood says which of such spaces the data prefer.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -14,11 +15,17 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xspline.solve.multigrid.spaces import AxisLevel, projected, prolongation, sparse_along
+from xspline.solve.parallel import Resources, single_threaded_blas
+from xspline.solve.smoothing.choose import Problem
+from xspline.solve.smoothing.criteria import Reml
+from xspline.solve.smoothing.family import family_for, several_orders, smoothed
+from xspline.solve.smoothing.fit import Model, centred
 from xspline.spaces import Frame, Space
 from xspline.spaces.bspline import LocalSpline, SplineTerm
 from xspline.spaces.features import Features, Global
 from xspline.sums import Gram, Sums
 
+ROUGHLY = 1.0  # the step in log λ that ends a search where spaces are compared, which differ by much more
 INSIDE = 1e-9  # of a cell: what two computations of one knot may differ by
 
 
@@ -58,18 +65,74 @@ def restricted(sums: Sums, fine: Space, coarse: Space) -> Sums:
     return replace(sums, window=window, gram=Gram(terms, sums.gram.batch_ndim), moment=moment)
 
 
+@single_threaded_blas()
+def likelihood(
+    sums: Sums,
+    space: Space,
+    start: NDArray[np.float64] | None = None,
+    *,
+    search: bool = False,
+    resources: Resources | None = None,
+) -> tuple[float, NDArray[np.float64]]:
+    """REML of some sums as it compares spaces, and where it was taken.
+
+    Strengths of roughness do not depend on knots, so those of one space tell of another with the same coordinates.
+
+    Parameters
+    ----------
+    sums : Sums
+    space : Space
+    start : ndarray, optional
+        Logarithms of what the penalty is known by, see `Family`; the usual start where they do not fit this space.
+    search : bool
+        Look for the minimum from there, roughly; else the score there.
+    resources : Resources, optional
+
+    Returns
+    -------
+    float
+        The negative logarithm; NaN where it would be estimated.
+    ndarray
+
+    Raises
+    ------
+    ValueError, SingularSystemError
+        Nothing is determined, or there is nothing to smooth.
+    """
+    resources = resources or Resources.here()
+    family = several_orders(space, smoothed(space, "reml")) or family_for(
+        sums.gram, "reml", space, None, resources
+    )
+    problem = Problem(Model(space, centred(sums, space), family, None, resources), "reml", ())
+    if problem.estimated:
+        return math.nan, problem.bounds.start
+    bounds, rho = problem.bounds, start
+    if rho is None or rho.shape != bounds.start.shape:
+        rho = bounds.start
+    rho = np.clip(rho, bounds.lower, bounds.upper)
+    rho = rho - max(float(np.max(family.design @ rho - bounds.most)), 0.0) * family.overall
+    if search:
+        state = problem.search(rho, ROUGHLY, unseen=True)[0]
+        rho, point = state.rho, state.point
+    else:
+        point = problem.score(rho)
+    return (point.comparable if isinstance(point, Reml) else math.nan), rho
+
+
 def inclusion(fine: Features, coarse: Features, name: str) -> sparse.csr_array:
     """P [K, K_c]: the coefficients of the coarse functions among the fine ones, along the coordinate `name`."""
     own, wanted, before = _spline(fine), _spline(coarse), _others(fine)
     if before != _others(coarse) or own is None or (wanted is None and not before):
-        raise ValueError(f"{name}: of the {coarse.size} coarse functions some do not lie among the {fine.size} fine ones")
+        raise ValueError(
+            f"{name}: of the {coarse.size} coarse functions some do not lie among the {fine.size} fine ones"
+        )
     if wanted is None:  # season and trend without events
         return sparse.eye_array(fine.size, coarse.size, format="csr")
     apart = np.abs(wanted.edges[:, None] - own.edges).min(axis=1).max() / own.lengths.min()
     if apart > INSIDE or own.degree != wanted.degree:
         raise ValueError(
-            f"{name}: the {wanted.cells} cells of the coarse B-spline are not made of the {own.cells} fine ones, or the "
-            "degrees differ"
+            f"{name}: the {wanted.cells} cells of the coarse B-spline are not made of the {own.cells} fine ones, or "
+            "degrees differ; take a number of cells that divides the finer one"
         )
     spline = prolongation(AxisLevel.of(own), AxisLevel.of(wanted))
     return sparse.block_diag([sparse.eye_array(before), spline], format="csr") if before else spline
