@@ -67,7 +67,11 @@ def fit(
         ``Polynomial``, a sum of these, or an integer n for ``BSpline(n)``. None pools a dimension: its entries are
         repeated observations. Dimensions that no coordinate spans are batch dimensions: one independent fit each.
         Without any basis, the axes X, Y, Z and T of the CF conventions get one each: as many functions as their labels
-        support within `seconds` (:func:`xspline.labels.read.defaults.bases_for`); :func:`plan` shows them.
+        support within `seconds` (:func:`xspline.labels.read.defaults.bases_for`); :func:`plan` shows them. Where there
+        is time for fewer, and the penalty is left out too, the likelihood of the data chooses which coordinate gets
+        them (:func:`xspline.labels.read.spread.spread`): the field's repr has the line of code with its numbers, which
+        gives the same field, and ``summary().attrs["spread"]`` what they were chosen from. Holders that are to merge
+        take a Space from :func:`space`, and lazy fits (``compute=False``) theirs: these follow from labels alone.
         Labels in other units (attribute ``units``) than those of a Space, or of the fit in later targets, are
         converted, or refused where they measure something else; where one of both has no units, numbers are taken as
         they are.
@@ -105,7 +109,8 @@ def fit(
         read as its fill value. None warns of that (:class:`FitWarning`) unless the same ones lack at all times, as
         over land; False does not. ``summary()`` counts them in any case, up to 10,000 chunks.
     seconds
-        Without any basis: about how long one core may take to choose the smoothing and solve, beside reading the data.
+        Without any basis: about how long one core may take to choose the smoothing and solve, beside reading the data;
+        to choose numbers of functions by the likelihood takes up to a third of that more.
         More seconds, more functions, up to one for every second label; None is 60. The estimate is of coordinates
         alone, so the same everywhere; :func:`plan` shows it.
 

@@ -3,7 +3,8 @@
 With a penalty whose strength the data choose, more functions than they need do no harm but cost. So along each
 dimension of labels there is a function for every second label; where that would take longer than the budget allows,
 the cells between the knots of all coordinates shrink by one factor. Nothing here looks at values or at the machine:
-equal coordinates get equal numbers everywhere.
+equal coordinates get equal numbers everywhere. Where there is no time for all, these are the numbers before the values
+are known; the budget lists those of nested spaces, among which `spread` chooses afterwards.
 """
 
 from __future__ import annotations
@@ -132,16 +133,21 @@ def sized(
     def of(counts: Mapping[str, int]) -> dict[str, Basis]:
         return {name: BSpline(counts[name]) if name in counts else basis for name, basis in bases.items()}
 
-    def cost(counts: Mapping[str, int]) -> float:
+    def space(counts: Mapping[str, int]) -> Space:
         axes, extents = ({n: getattr(x, key) for n, x in labels.items()} for key in ("axis", "extent"))
-        return fits * execution.search_seconds(
-            Space(of(counts), axes=axes, extents=extents), factors, systems
-        )
+        return Space(of(counts), axes=axes, extents=extents)
+
+    def cost(counts: Mapping[str, int]) -> float:
+        return fits * execution.search_seconds(space(counts), factors, systems)
 
     if not supported:
         return dict(bases), Budget(seconds, 0.0, {})
     counts, estimate = _within(seconds, {name: labels[name] for name in supported}, supported, cost)
-    nested = {} if counts == supported else _nested(supported, bases, labels)
+    nested: dict[str, tuple[int, ...]] = {}
+    if counts != supported:
+        nested = _nested(supported, labels, space(supported))
+        if any(nested[name][-1] < counts[name] for name in supported):
+            nested = {}  # there is no room for the sums of a finer space
     return of(counts), Budget(seconds, estimate, supported, nested)
 
 
@@ -174,11 +180,14 @@ def _within(
 
 
 def _nested(
-    supported: Mapping[str, int], bases: Mapping[str, Basis], labels: Mapping[str, Labels]
+    supported: Mapping[str, int], labels: Mapping[str, Labels], space: Space
 ) -> dict[str, tuple[int, ...]]:
-    """Return the numbers of functions of the finest space of small enough sums, and of those in it, ascending."""
-    others = math.prod(basis.count**2 for name, basis in bases.items() if name not in supported)
-    most = COSTS.default_sums / 8 / others / (DEGREE + 1) ** len(supported)
+    """Return the numbers of functions of the finest space of small enough sums, and of those in it, ascending.
+
+    `space` is that of all functions that labels support.
+    """
+    others = math.prod(n for name, n in zip(space.names, space.shape, strict=True) if name not in supported)
+    most = COSTS.default_sums / 8 / math.prod(space.offsets) / others
     cells = {name: max(n - labels[name].more, 1) for name, n in supported.items()}
     step = 0
     while math.prod(cells.values()) > most and max(cells.values()) > 1:
