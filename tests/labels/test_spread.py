@@ -9,6 +9,7 @@ import xarray as xr
 
 import xspline as xs
 from xspline.labels.read import defaults, spread
+from xspline.labels.read.sizes import Budget
 
 SECONDS = 0.5  # of a budget
 
@@ -147,3 +148,22 @@ def test_a_coordinate_that_gains_nothing_is_the_last() -> None:
     assert spread._decay(0.0, 1.0, 0.0, 0.0)[0] < 1e-3
     u, share = spread._decay(0.0, 0.0, 0.5, 1.0)  # as fine as labels support: what half of it loses
     assert u * (1 / share - 1) == pytest.approx(0.5)
+
+
+def test_events_are_refined_or_left_out_as_a_coordinate_is() -> None:
+    time = np.datetime64("2000-01-01") + np.arange(0, 4 * 365, 10).astype("timedelta64[D]")
+    rng = np.random.default_rng(0)
+    values = np.sin(np.arange(time.size) / 2) + np.sin(np.linspace(0, 3, 8))[:, None]
+    values = values + rng.normal(0, 0.1, values.shape)
+    data = xr.DataArray(values, {"x": np.arange(8.0), "time": time}, ("x", "time"), "u")
+    seasons = xs.Fourier(2, "year") + xs.Polynomial(2)
+    statistics = data.spline.statistics(x=4, time=seasons + xs.BSpline(51))
+    budget = Budget(60.0, 0.0, {}, {"time": (7, 13, 16, 22, 34, 58)})
+    nested = spread.NestedSpaces([statistics.total("u")], statistics.space, budget)
+    shapes = [nested.space((4, k)).basis("time") for k in budget.nested["time"]]
+    events = [isinstance(basis, xs.spaces.Union) and basis.has_events for basis in shapes]
+    assert events == [False, True, True, True, True, True]
+    direct = data.spline.statistics(nested.space((4, 13))).total("u")
+    (cut,) = nested.sums((4, 13))
+    np.testing.assert_allclose(cut.moment, direct.moment, atol=1e-9 * np.abs(direct.moment).max())
+    assert nested.greedy()[0][1] >= 34  # waves of four months

@@ -72,11 +72,13 @@ def bases_for(
       curvilinear grid, over two dimensions: every fourth), at most two for every position, and each those of its
       different labels. Cells of latitude and longitude, or of X and Y in equal units, are about square.
     - Where a choice of the smoothing by REML is estimated to take longer than the budget on one core, all numbers of
-      cells shrink by one factor, and the budget names those of nested spaces among which the data may choose. The estimate assumes gaps that do not change with time, of any shape otherwise, and
-      that the gaps of batch members differ; it depends on coordinates alone, so that equal ones get equal bases.
+      cells shrink by one factor, and the budget names those of nested spaces among which the data may choose. The
+      estimate assumes gaps that do not change with time, of any shape otherwise, and that the gaps of batch members
+      differ; it depends on coordinates alone, so that equal ones get equal bases.
 
-    Beside season and trend there are events, ``BSpline(n)``, with a knot for every third label, or every 20, 30, 60 or 90 days,
-    where the budget then leaves the other coordinates half of their functions: of points, stations and small grids.
+    Beside season and trend there are events, ``BSpline(n)``, with a knot for every third label, or every 20, 30, 60 or
+    90 days, where the budget then leaves the other coordinates half of their functions: of points, stations and small
+    grids.
 
     Without a penalty on roughness (``smooth=False``) there is a function for every fourth label, at most 32 along a
     coordinate, and 20,000 coefficients.

@@ -1,20 +1,22 @@
 """How many functions each coordinate gets by default, as far as the data have a say: REML among nested spaces.
 
 Labels say how many functions a coordinate can have, not which of them the data need. Where all of them would take
-longer than the budget, the sums are computed once in the finest space (:func:`xspline.labels.read.sizes.finest`); those
-of every space that lies in it follow without the data. From the coarsest one on, the coordinate is refined whose
-refinement gains most likelihood for the coefficients that it adds, with the strengths of the penalty carried along, as
-these do not depend on knots. That is done while a score is quick. Beyond, variance that the functions of a coordinate
-cannot follow is taken to fall by the same share from one doubling of its cells to the next, and the nested space within
-the budget that leaves least of it is taken.
+longer than the budget, the sums are computed once in the finest space (`Budget.nested`); those of every space that lies
+in it follow without the data. From the coarsest one on, the coordinate is refined whose refinement gains most
+likelihood for the coefficients that it adds, with the strengths of the penalty carried along, as these do not depend on
+knots. That is done while a look at the likelihood is quick. Beyond, the variance that the functions of a coordinate
+cannot follow is taken to fall by the same share with every doubling of its cells; of the few spaces within the budget
+that should leave least of it the likelihood takes one.
 
 Nothing here knows the machine or the order of tasks: equal sums give equal spaces.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -26,22 +28,16 @@ from xspline.labels.read.sizes import Budget, listed
 from xspline.labels.statistics import Data, Part, Statistics
 from xspline.solve import Resources, SingularSystemError, likelihood, restricted
 from xspline.solve.costs import COSTS
-from xspline.spaces import Basis, BSpline, Space
+from xspline.spaces import Basis, BSpline, Space, Union
 from xspline.sums import Sums
 
 Counts = tuple[int, ...]  # functions of each coordinate of the space
-REFINED = (2, 4)  # times the cells of one coordinate, as what two cells do not follow four may
+REFINED = (2, 4, 16)  # times the cells of one coordinate, as what two cells do not follow more may: waves
 DOUBLED = 1.7  # what counts as twice the cells, where these are no even number
-USUAL, LEAST_LEFT, MOST_LEFT = (
-    0.5,
-    0.1,
-    0.9,
-)  # of the variance left by one coordinate: by a doubling of its cells
+USUAL = 0.5  # of the variance that one coordinate leaves: what it leaves with twice the cells, where nothing tells,
+LEAST_LEFT, MOST_LEFT = 0.1, 0.9  # and what else it may be
 SEARCHED = 0.1  # of the longest look: strengths are looked for up to there, and carried along beyond
-LONGEST, RIVALS = (
-    6.0,
-    3,
-)  # longest looks: spaces that are compared at last take so many of them, and are so many
+RIVALS, LONGEST = 3, 6.0  # so many spaces are compared at last, which take so many of the longest looks each
 LITTLE = 1e-4  # of all variance that is left: a coordinate that gains nothing is refined last
 GAIN = 1.0  # of a log-likelihood: less tells nothing
 
@@ -125,17 +121,24 @@ class NestedSpaces:
         return {name: k for name, k, ladder in by_name if len(ladder) > 1}
 
     def cells(self, counts: Counts) -> list[int]:
-        """Cells between the knots of each coordinate."""
-        fine = zip(counts, self.fine.shape, self.fine.features, strict=True)
-        return [k - size + f.cells for k, size, f in fine]
+        """Cells between the knots of each coordinate; 1 of a coordinate without a B-spline."""
+        splines = (_spline(basis) for _, basis in self.fine.axes.values())
+        known = zip(counts, self.fine.shape, splines, strict=True)
+        return [1 if b is None else max(k - size + _cells(b), 1) for k, size, b in known]
 
     def space(self, counts: Counts) -> Space:
-        """The nested space with so many functions."""
+        """The nested space with so many functions: fewer B-splines, of events too, or no events."""
         bases: dict[str, Basis | int] = {}
         for (name, (_, basis)), k in zip(self.fine.axes.items(), counts, strict=True):
             bases[name] = basis
-            if isinstance(basis, BSpline) and k != basis.count:
-                bases[name] = replace(basis, size=k)
+            if k == basis.count or (spline := _spline(basis)) is None:
+                continue
+            fewer = replace(spline, size=size) if (size := spline.count - basis.count + k) > 0 else None
+            if isinstance(basis, Union):
+                others = tuple(term for term in basis.terms if term is not spline)
+                bases[name] = Union((*others, fewer)) if fewer else functools.reduce(operator.add, others)
+            elif fewer:
+                bases[name] = fewer
         axes = {name: axis for name, (axis, _) in self.fine.axes.items()}
         return Space(bases, axes=axes, from_data=self.fine.from_data)
 
@@ -305,6 +308,16 @@ def _step(coarse: Score, fine: Score, n: int) -> float:
     """Logarithm of the variance that is left in one space over that in another."""
     step = 2 * (coarse.value - fine.value) / n
     return step if math.isfinite(step) else 0.0
+
+
+def _spline(basis: Basis) -> BSpline | None:
+    """The B-spline of a coordinate, which may be that of the events of a union."""
+    terms = basis.terms if isinstance(basis, Union) else (basis,)
+    return next((term for term in terms if isinstance(term, BSpline)), None)
+
+
+def _cells(spline: BSpline) -> int:
+    return spline.count - (0 if spline.period else spline.degree)
 
 
 def _with(counts: Counts, j: int, k: int) -> Counts:
