@@ -45,11 +45,6 @@ def test_the_coordinate_that_needs_functions_gets_them(field: xs.Field, rough_al
     assert own["x"] > 2 * by_labels["x"] and own["y"] < by_labels["y"] and own["t"] == by_labels["t"]
 
 
-def test_which_one_does_not_depend_on_its_place() -> None:
-    own = shape_of(waves(0.5, 2, 0.25).spline.fit(seconds=SECONDS).space)
-    assert own["y"] > 2 * own["x"]
-
-
 def test_the_line_of_code_gives_the_same_field(field: xs.Field, rough_along_x: xr.DataArray) -> None:
     code = repr(field).splitlines()[-1].strip(" =>")
     again = eval(f"xs.{code}".replace("fit(", "fit(data, ", 1), {"xs": xs, "data": rough_along_x})
@@ -111,8 +106,8 @@ def test_where_all_fits_the_budget_nothing_is_chosen() -> None:
 
 
 def test_constant_data_take_what_labels_support() -> None:
-    data = 0 * waves(2, 0.5, 0.25, (24, 24, 9)) + 3
-    field = data.spline.fit(seconds=0.2)
+    data = 0 * waves(2, 0.5, 0.25, (16, 16, 8)) + 3
+    field = data.spline.fit(seconds=0.1)
     np.testing.assert_allclose(field.predict(), 3, atol=1e-6)
 
 

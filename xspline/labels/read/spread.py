@@ -13,6 +13,7 @@ Nothing here knows the machine or the order of tasks: equal sums give equal spac
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
 import math
@@ -38,6 +39,7 @@ USUAL = 0.5  # of the variance that one coordinate leaves: what it leaves with t
 LEAST_LEFT, MOST_LEFT = 0.1, 0.9  # and what else it may be
 SEARCHED = 0.1  # of the longest look: strengths are looked for up to there, and carried along beyond
 RIVALS, LONGEST = 3, 6.0  # so many spaces are compared at last, which take so many of the longest looks each
+UNEVEN = 3.0  # what one shape may have of the coefficients of another that costs the same
 LITTLE = 1e-4  # of all variance that is left: a coordinate that gains nothing is refined last
 GAIN = 1.0  # of a log-likelihood: less tells nothing
 
@@ -180,6 +182,13 @@ class NestedSpaces:
         )
         return sum(estimates)
 
+    def within_reach(self) -> list[Counts]:
+        """The nested spaces by their numbers of coefficients, without those of several times what is affordable."""
+        shapes = sorted(itertools.product(*self.ladders), key=lambda c: (math.prod(c), c))
+        seconds = self.budget.seconds
+        affordable = shapes[bisect.bisect_right(shapes, seconds, hi=len(shapes) - 1, key=self.seconds)]
+        return [c for c in shapes if math.prod(c) <= UNEVEN * math.prod(affordable)]
+
     def look(self, counts: Counts) -> float:
         """About what one look at the likelihood takes, as a share of the longest that is taken."""
         space = self.space(counts)
@@ -275,16 +284,17 @@ class NestedSpaces:
             doublings = np.log2(np.array(self.cells(other)) / cells)
             return float(sum(u * share**d for (u, share), d in zip(left, doublings, strict=True)))
 
-        smallest = tuple(ladder[0] for ladder in self.ladders)
-        for other in sorted(itertools.product(*self.ladders), key=lambda c: (remaining(c), math.prod(c))):
-            within = self.seconds(other) <= self.budget.seconds
+        within = self.within_reach()
+        for other in sorted(within, key=lambda c: (remaining(c), math.prod(c))):
             # What lies in a better one is no rival.
-            if within and not any(all(k <= n for k, n in zip(other, c, strict=True)) for c in best):
+            if any(all(k <= n for k, n in zip(other, c, strict=True)) for c in best):
+                continue
+            if self.seconds(other) <= self.budget.seconds:
                 best.append(other)
             if len(best) == RIVALS:
                 break
         if here is NOTHING or len(best) < 2:
-            return next(iter(best), smallest)
+            return next(iter(best), within[0])
         looks = {c: self.score(c, here).value for c in best if self.look(c) <= LONGEST}
         return min(looks, key=looks.__getitem__) if len(looks) == len(best) else best[0]
 

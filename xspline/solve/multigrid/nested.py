@@ -83,9 +83,10 @@ def likelihood(
     sums : Sums
     space : Space
     start : ndarray, optional
-        Logarithms of what the penalty is known by, see `Family`; the usual start where they do not fit this space.
+        Logarithms of what the penalty is known by, see `Family`.
     search : bool
-        Look for the minimum from there, roughly; else the score there.
+        Look for the minimum from there, roughly; else the score there. Where they are not those of the penalties of
+        this space, the minimum is looked for from the usual start.
     resources : Resources, optional
 
     Returns
@@ -108,7 +109,7 @@ def likelihood(
         return math.nan, problem.bounds.start
     bounds, rho = problem.bounds, start
     if rho is None or rho.shape != bounds.start.shape:
-        rho = bounds.start
+        rho, search = bounds.start, True
     rho = np.clip(rho, bounds.lower, bounds.upper)
     rho = rho - max(float(np.max(family.design @ rho - bounds.most)), 0.0) * family.overall
     if search:
