@@ -70,8 +70,8 @@ def fit(
         support within `seconds` (:func:`xspline.labels.read.defaults.bases_for`); :func:`plan` shows them. Where there
         is time for fewer, and the penalty is left out too, the likelihood of the data chooses which coordinate gets
         them (:func:`xspline.labels.read.spread.spread`): the field's repr has the line of code with its numbers, which
-        gives the same field, and ``summary().attrs["spread"]`` what they were chosen from. Holders that are to merge
-        take a Space from :func:`space`, and lazy fits (``compute=False``) theirs: these follow from labels alone.
+        gives the same field, and ``summary().attrs["spread"]`` what they were chosen from. Numbers of :func:`space`, of
+        a fit with labels of holders and of a lazy one (``compute=False``) follow from labels alone.
         Labels in other units (attribute ``units``) than those of a Space, or of the fit in later targets, are
         converted, or refused where they measure something else; where one of both has no units, numbers are taken as
         they are.
@@ -155,7 +155,7 @@ def fit(
         checkpoint=checkpoint,
         complete=require_complete,
     )
-    if spreads and budget is not None and budget.nested:
+    if spreads and budget is not None and budget.nested and observed[0].holders is None:
         computed = spread.spread(computed, budget)
     return computed.solve(penalty, solver=solver, device=execution.present(device))
 
@@ -315,7 +315,6 @@ def _read(
     budget = None
     if given is None:
         given, extents, budget = defaults.bases_for(data, pooled, seconds, smooth=smooth)
-        given = budget.finest(given) if finest and budget is not None else given
     elif seconds is not None:
         raise ValueError(
             f"seconds={seconds!r} is a budget for numbers of functions that are chosen, and these are given; leave out "
@@ -327,10 +326,6 @@ def _read(
         name: coordinate_of(data, name, default_labels=default_labels, others=others) for name in names
     }
     axes = {name: axis_of(c) for name, c in coordinates.items()}
-    if isinstance(given, Space):
-        agreed = given.described_by(axes)
-    else:
-        agreed = space_over(given, coordinates, axes, extents)
     variables: Iterable[xr.DataArray] = [data] if isinstance(data, xr.DataArray) else []
     if isinstance(data, xr.Dataset):
         for dim in pooled:
@@ -339,6 +334,11 @@ def _read(
         dims = {d for c in coordinates.values() for d in c.dims} | set(pooled)
         variables = fitted_variables(data, dims).values()
     holders = holders_of(holder, data)
+    if isinstance(given, Space):
+        agreed = given.described_by(axes)
+    else:  # of holders the parts may merge with others
+        wide = budget.finest(given) if finest and budget and holders is None else given
+        agreed = space_over(wide, coordinates, axes, extents)
     observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
     if space is None and not bases.keys() - set(
         pooled

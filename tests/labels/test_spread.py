@@ -79,10 +79,14 @@ def test_chunks_are_read_once_and_give_the_same_space(field: xs.Field, rough_alo
     np.testing.assert_allclose(other.coefficients, field.coefficients, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:u. .*knots limit:xspline.FitWarning")
 def test_what_is_computed_later_or_asked_for_goes_by_labels(rough_along_x: xr.DataArray) -> None:
     space = rough_along_x.spline.space(seconds=SECONDS)
     assert rough_along_x.spline.fit(seconds=SECONDS, compute=False).space == space
     assert rough_along_x.spline.fit(seconds=SECONDS, penalty=xs.Roughness(1e-3)).space == space
+    halves = xr.DataArray(np.arange(12) // 6, dims="t")
+    parts = rough_along_x.spline.fit(seconds=SECONDS, holder=halves)
+    assert parts.space == space and "spread" not in parts.summary().attrs
     assert rough_along_x.spline.statistics(seconds=SECONDS).space == space
     counts = rough_along_x.spline.plan(seconds=SECONDS).coefficients
     assert tuple(counts.values()) == space.shape
@@ -91,10 +95,10 @@ def test_what_is_computed_later_or_asked_for_goes_by_labels(rough_along_x: xr.Da
 @pytest.mark.filterwarnings(
     "ignore:u. .*knots limit:xspline.FitWarning", "ignore:v. .*knots limit:xspline.FitWarning"
 )
-def test_all_variables_share_one_shape_and_parts_stay(rough_along_x: xr.DataArray) -> None:
+def test_all_variables_share_one_shape(rough_along_x: xr.DataArray) -> None:
     data = xr.Dataset({"u": rough_along_x, "v": 3 * rough_along_x - 1})
-    both = data.spline.fit(seconds=SECONDS, holder=xr.DataArray(np.arange(12) // 6, dims="t"))
-    assert both.statistics.holders == ("0", "1") and both["u"].space == both["v"].space
+    both = data.spline.fit(seconds=SECONDS, holder="west")
+    assert both.statistics.holders == ("west",) and both["u"].space == both["v"].space
     own = shape_of(both.space)
     assert own["x"] > 2 * own["y"]
 

@@ -145,7 +145,7 @@ def sized(
     counts, estimate = _within(seconds, {name: labels[name] for name in supported}, supported, cost)
     nested: dict[str, tuple[int, ...]] = {}
     if counts != supported:
-        nested = _nested(supported, labels, space(supported))
+        nested = _nested(supported, labels, space(supported), fits * systems)
         if any(nested[name][-1] < counts[name] for name in supported):
             nested = {}  # there is no room for the sums of a finer space
     return of(counts), Budget(seconds, estimate, supported, nested)
@@ -180,14 +180,14 @@ def _within(
 
 
 def _nested(
-    supported: Mapping[str, int], labels: Mapping[str, Labels], space: Space
+    supported: Mapping[str, int], labels: Mapping[str, Labels], space: Space, sums: int
 ) -> dict[str, tuple[int, ...]]:
     """Return the numbers of functions of the finest space of small enough sums, and of those in it, ascending.
 
-    `space` is that of all functions that labels support.
+    `space` is that of all functions that labels support; there are so many `sums`.
     """
     others = math.prod(n for name, n in zip(space.names, space.shape, strict=True) if name not in supported)
-    most = COSTS.default_sums / 8 / math.prod(space.offsets) / others
+    most = COSTS.default_sums / 8 / math.prod(space.offsets) / others / sums
     cells = {name: max(n - labels[name].more, 1) for name, n in supported.items()}
     step = 0
     while math.prod(cells.values()) > most and max(cells.values()) > 1:
