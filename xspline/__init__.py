@@ -22,7 +22,7 @@ from xspline.labels.derivatives import EARTH_RADIUS as EARTH_RADIUS
 from xspline.labels.field import Field as Field
 from xspline.labels.field import open_field as open_field
 from xspline.labels.field_base import Draws as Draws
-from xspline.labels.report.text import FitCheck as FitCheck
+from xspline.labels.report.findings import FitCheck as FitCheck
 from xspline.labels.statistics import Part as Part
 from xspline.labels.statistics import Statistics as Statistics
 from xspline.labels.statistics import merge as merge
@@ -34,6 +34,7 @@ from xspline.solve import Ridge as Ridge
 from xspline.solve import Roughness as Roughness
 from xspline.solve import SingularSystemError as SingularSystemError
 from xspline.solve import Sobolev as Sobolev
+from xspline.solve import SpaceTime as SpaceTime
 from xspline.spaces import Axis as Axis
 from xspline.spaces import Basis as Basis
 from xspline.spaces import BSpline as BSpline

@@ -177,8 +177,10 @@ class NestedSpaces:
     def seconds(self, counts: Counts) -> float:
         """About what the search for the smoothing and the solve take one core."""
         space = self.space(counts)
+        # Which factors G has is known here, so whether gaps are alike at all times.
         estimates = (
-            execution.search_seconds(space, _groups(sums), math.prod(sums.gram.batch)) for sums in self.totals
+            execution.search_seconds(space, _groups(sums), math.prod(sums.gram.batch), alike=True)
+            for sums in self.totals
         )
         return sum(estimates)
 

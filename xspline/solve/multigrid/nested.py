@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from xspline.solve.families.orders import several_orders, smoothed
 from xspline.solve.multigrid.spaces import AxisLevel, projected, prolongation, sparse_along
 from xspline.solve.parallel import Resources, single_threaded_blas
 from xspline.solve.smoothing.choose import Problem
 from xspline.solve.smoothing.criteria import Reml
-from xspline.solve.smoothing.family import family_for, several_orders, smoothed
+from xspline.solve.smoothing.family import family_for
 from xspline.solve.smoothing.fit import Model, centred
 from xspline.spaces import Frame, Space
 from xspline.spaces.bspline import LocalSpline, SplineTerm
