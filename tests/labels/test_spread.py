@@ -204,7 +204,10 @@ def test_months_without_values_change_nothing_of_that(of_land: xs.Field) -> None
     assert sea().where(sea().time.dt.month != 3).spline.fit(seconds=1).space == of_land.space
 
 
-def test_other_gaps_and_those_that_only_reading_would_tell_cost_no_functions_in_space() -> None:
+@pytest.mark.parametrize("chunks", [{"time": 20}, {"lat": 12, "lon": 12}])
+def test_chunks_change_nothing_of_that(of_land: xs.Field, chunks: dict[str, int]) -> None:
     clouds = sea().where(np.random.default_rng(1).random((60, 24, 36)) > 0.1)
-    for data in (clouds, sea().chunk(time=20)):
-        assert shape_of(data.spline.fit(seconds=1).space) == shape_of(data.spline.space(seconds=1))
+    in_space = {"lat": 15, "lon": 21, "time": 7}  # all that labels support
+    assert shape_of(sea().chunk(chunks).spline.fit(seconds=1).space) == shape_of(of_land.space)
+    for data in (clouds, clouds.chunk(chunks)):
+        assert shape_of(data.spline.fit(seconds=1).space) == in_space
