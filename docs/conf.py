@@ -1,0 +1,92 @@
+"""How the site is built: python -m pip install ".[docs]" && make -C docs html."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import sphinx_autosummary_accessors
+
+import xspline
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))  # figures.py, for pages that draw
+# Kernels of notebooks start in the folder of their page and import the same module.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+
+project = "xspline"
+author = "The xspline developers"
+copyright = "The xspline developers"
+version = release = xspline.__version__
+language = "en"
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.mathjax",
+    "sphinx_autosummary_accessors",
+    "numpydoc",
+    "myst_nb",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
+templates_path = ["_templates", sphinx_autosummary_accessors.templates_path]
+html_static_path = ["_static"]
+
+# ---- pages that run code --------------------------------------------------------------------------------------------
+
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(HERE / "_build" / "notebooks")
+nb_execution_timeout = 180  # seconds a cell; a page should need a tenth of it
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+nb_execution_show_tb = True
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+# ---- the interface --------------------------------------------------------------------------------------------------
+
+autosummary_generate = True
+autodoc_typehints = "none"  # types are in the text of each parameter, or in the signature
+numpydoc_show_class_members = False  # the template of a class lists them, each with a page
+numpydoc_xref_param_type = False
+python_use_unqualified_type_names = True
+nitpicky = True
+
+# Links to other projects, only where the network may be used: the site builds without.
+intersphinx_mapping = {}
+nitpick_ignore_regex = [(r"py:.*", r"(xarray|dask|numpy|scipy|pandas)\..*")]
+if os.environ.get("ONLINE"):
+    nitpick_ignore_regex = []
+    intersphinx_mapping = {
+        "python": ("https://docs.python.org/3", None),
+        "numpy": ("https://numpy.org/doc/stable", None),
+        "scipy": ("https://docs.scipy.org/doc/scipy", None),
+        "xarray": ("https://docs.xarray.dev/en/stable", None),
+        "dask": ("https://docs.dask.org/en/stable", None),
+    }
+
+# ---- looks ----------------------------------------------------------------------------------------------------------
+
+html_theme = "pydata_sphinx_theme"
+html_title = "xspline"
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "logo": {"text": "xspline"},
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "show_prev_next": True,
+    "header_links_before_dropdown": 6,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc"],
+    "pygments_light_style": "tango",
+    "pygments_dark_style": "monokai",
+}
+html_context = {"default_mode": "auto"}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
