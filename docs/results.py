@@ -41,6 +41,15 @@ def table(heading: str, *, after: str = "", number: int = 0) -> pd.DataFrame:
     return tables(text[start:])[number]
 
 
+def overview() -> pd.DataFrame:
+    """Return what each benchmark must show and what was measured: the tables before the first section."""
+    text = RESULTS.read_text(encoding="utf-8").split("\n## ")[0]
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    (frame,) = tables("\n".join(lines) + "\n")
+    frame["benchmark"] = frame["benchmark"].replace("", None).ffill()
+    return frame
+
+
 def first_number(text: str) -> float:
     """Return the first number of a cell: 13,967 of "13,967", 8.6 of "8.6–25"."""
     match = re.search(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?", text)
