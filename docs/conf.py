@@ -13,6 +13,7 @@ import xspline
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))  # figures.py, for pages that draw
 # Kernels of notebooks start in the folder of their page and import the same module.
+os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # whatever a terminal has
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
 
 project = "xspline"

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pandas as pd
+from IPython.display import display
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "RESULTS.md"
 
@@ -39,6 +40,14 @@ def table(heading: str, *, after: str = "", number: int = 0) -> pd.DataFrame:
         raise KeyError(f"the section {heading!r} of RESULTS.md does not say {after!r}")
     start = text.rfind("\n", 0, text.index(after)) + 1 if after else 0
     return tables(text[start:])[number]
+
+
+def show(frame: pd.DataFrame) -> None:
+    """Display a table without row numbers."""
+    heads = [{"selector": "th", "props": "text-align: left"}]
+    display(
+        frame.style.hide(axis="index").set_properties(**{"text-align": "left"}).set_table_styles(heads)
+    )
 
 
 def overview() -> pd.DataFrame:
