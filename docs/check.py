@@ -1,6 +1,6 @@
 """Look at a built site: links between pages, pictures where pages draw, a page for every public name.
 
-    python check.py _build/html
+``python check.py _build/html``; ``make html`` does it at the end.
 """
 
 from __future__ import annotations

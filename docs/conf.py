@@ -14,6 +14,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))  # figures.py, for pages that draw
 # Kernels of notebooks start in the folder of their page and import the same module.
 os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # whatever a terminal has
+os.environ["PYTHONWARNINGS"] = "error::UserWarning"  # a page that warns says so itself, and catches it
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
 
 project = "xspline"
@@ -44,6 +45,7 @@ nb_execution_cache_path = str(HERE / "_build" / "notebooks")
 nb_execution_timeout = 180  # seconds a cell; a page should need a tenth of it
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+nb_output_stderr = "remove"  # lines that say how far a search is; errors are not streams
 nb_execution_show_tb = True
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3

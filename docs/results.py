@@ -45,9 +45,7 @@ def table(heading: str, *, after: str = "", number: int = 0) -> pd.DataFrame:
 def show(frame: pd.DataFrame) -> None:
     """Display a table without row numbers."""
     heads = [{"selector": "th", "props": "text-align: left"}]
-    display(
-        frame.style.hide(axis="index").set_properties(**{"text-align": "left"}).set_table_styles(heads)
-    )
+    display(frame.style.hide(axis="index").set_properties(**{"text-align": "left"}).set_table_styles(heads))
 
 
 def overview() -> pd.DataFrame:
