@@ -27,7 +27,6 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
-    "sphinx.ext.mathjax",
     "sphinx_autosummary_accessors",
     "numpydoc",
     "myst_nb",
@@ -47,7 +46,7 @@ nb_execution_raise_on_error = True
 nb_merge_streams = True
 nb_output_stderr = "remove"  # lines that say how far a search is; errors are not streams
 nb_execution_show_tb = True
-myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 
 # ---- the interface --------------------------------------------------------------------------------------------------

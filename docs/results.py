@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pandas as pd
-from IPython.display import display
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "RESULTS.md"
 
@@ -44,6 +43,8 @@ def table(heading: str, *, after: str = "", number: int = 0) -> pd.DataFrame:
 
 def show(frame: pd.DataFrame) -> None:
     """Display a table without row numbers."""
+    from IPython.display import display  # late: tests read tables without it
+
     heads = [{"selector": "th", "props": "text-align: left"}]
     display(frame.style.hide(axis="index").set_properties(**{"text-align": "left"}).set_table_styles(heads))
 
