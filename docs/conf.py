@@ -77,6 +77,9 @@ html_theme = "pydata_sphinx_theme"
 html_title = "xspline"
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+html_sidebars = {
+    page: [] for page in ("index", "start", "how-it-works", "benchmarks", "compared", "developers", "changes")
+}
 html_theme_options = {
     "logo": {"text": "xspline"},
     "show_toc_level": 2,

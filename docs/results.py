@@ -41,10 +41,16 @@ def table(heading: str, *, after: str = "", number: int = 0) -> pd.DataFrame:
     return tables(text[start:])[number]
 
 
+def plain(cell: str) -> str:
+    """Return the text of a cell without the marks of code and emphasis."""
+    return cell.replace("`", "").replace("**", "")
+
+
 def show(frame: pd.DataFrame) -> None:
     """Display a table without row numbers."""
     from IPython.display import display  # late: tests read tables without it
 
+    frame = frame.rename(columns=plain).map(plain)
     heads = [{"selector": "th", "props": "text-align: left"}]
     display(frame.style.hide(axis="index").set_properties(**{"text-align": "left"}).set_table_styles(heads))
 
