@@ -34,6 +34,7 @@ from xspline.solve import Ridge as Ridge
 from xspline.solve import Roughness as Roughness
 from xspline.solve import SingularSystemError as SingularSystemError
 from xspline.solve import Sobolev as Sobolev
+from xspline.solve import SpaceTime as SpaceTime
 from xspline.spaces import Axis as Axis
 from xspline.spaces import Basis as Basis
 from xspline.spaces import BSpline as BSpline

@@ -15,8 +15,9 @@ from scipy import linalg
 from tests import reference_reml as reference
 from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.solve import Penalty, Roughness, Sobolev, choose, solve
+from xspline.solve.families.base import Family
+from xspline.solve.families.orders import SeveralOrders, SingleOrder, several_orders, smoothed
 from xspline.solve.smoothing.criteria import Gcv, Holders, Reml
-from xspline.solve.smoothing.family import Family, SeveralOrders, SingleOrder, several_orders, smoothed
 from xspline.solve.smoothing.fit import Model, centred
 from xspline.solve.structure import dense_of
 from xspline.spaces import Axis, BSpline, Space

@@ -125,7 +125,7 @@ def solve(
     SingularSystemError
         Nothing is determined.
     """
-    frame, matrix = space.frame, penalty.gram(space)
+    frame, matrix = space.frame, penalty.bound(sums.gram, space).gram(space)
     e = functools.reduce(np.multiply, np.ix_(*frame.constant))
     lifted = e.shape + (1,) * sums.reference.ndim
     penalised = matrix.matvec(e, frame).reshape(lifted) * sums.reference
@@ -164,7 +164,9 @@ def strength_derivatives(sums: Sums, space: Space, penalty: Penalty, solution: S
     # Without the constant, of which λS would leave the rounding errors.
     centred = solution.coefficients - e.reshape(e.shape + (1,) * sums.reference.ndim) * sums.reference
     known = np.where(solution.determined, centred, 0.0)
-    images = [Gram((term,)).matvec(known, frame) for term in penalty.gram(space).terms]
+    images = [
+        Gram((term,)).matvec(known, frame) for term in penalty.bound(sums.gram, space).gram(space).terms
+    ]
     return -solution.factorisation.solve(np.stack(images, axis=count))
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xspline.labels.fit import Fit, spread_of
-from xspline.solve import condition_bound, rounded
+from xspline.solve import Roughness, condition_bound, rounded
 from xspline.solve.errors import warn
 from xspline.sums import Tally
 
@@ -77,7 +77,8 @@ def _smoothing(fit: Fit) -> Iterator[Finding]:
         yield Finding("smoothing", f"penalty given: {rounded(fit.known_penalty)!r}")
         return
     strengths = ", ".join(f"{name} {x:.3g}" for name, x in fit.strengths.items())
-    penalty = f"lambda {strengths}" if strengths else repr(rounded(fit.known_penalty))
+    plain = strengths and all(isinstance(part, Roughness) for part in fit.known_penalty.parts)
+    penalty = f"lambda {strengths}" if plain else repr(rounded(fit.known_penalty))
     errors = "".join(f", log lambda of {name} ± {x:.2g}" for name, x in choice.get("error", {}).items())
     text = f"{penalty} by {choice['method']!r} in {choice['factorisations']} factorisations{errors}"
     if choice["converged"]:
@@ -139,7 +140,9 @@ def _knots(fit: Fit) -> Iterator[Finding]:
 
 def _condition(fit: Fit) -> Iterator[Finding]:
     solution = fit.solution
-    if solution is None or not solution.factorisation.choice.exact or fit.known_penalty.gram(fit.space).terms:
+    if solution is None or not solution.factorisation.choice.exact:
+        return
+    if fit.known_penalty.bound(fit.total.gram, fit.space).gram(fit.space).terms:
         return
     if not (condition_bound(fit.total, fit.space, solution.factorisation) > WEAK).any():
         return

@@ -13,19 +13,14 @@ import numpy as np
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError, nothing_determined, warn
+from xspline.solve.families.base import Bounds
+from xspline.solve.families.orders import SingleOrder, several_orders, smoothed
 from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalty import Penalty, criterion_of
 from xspline.solve.select import Choice
 from xspline.solve.smoothing.criteria import Gcv, Holders, Logarithm, Mask, OfFit, Reml, Score
-from xspline.solve.smoothing.family import (
-    Bounds,
-    SingleOrder,
-    family_for,
-    several_orders,
-    smoothed,
-    solver_for,
-)
+from xspline.solve.smoothing.family import family_for, solver_for
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
 from xspline.solve.smoothing.newton import NEAR, SLACK, State, lowest_places, minimise
 from xspline.solve.smoothing.probes import Estimated
@@ -406,7 +401,7 @@ class Problem:
         if coarse is None:
             return None
         solver = None if self.estimated else self.model.solver
-        family = self.model.family.on(coarse[1])
+        family = self.model.family.on(coarse[1], coarse[0].gram)
         model = replace(self.model, sums=coarse[0], space=coarse[1], family=family, solver=solver)
         parts = (coarser(part, space, names) for part in self.parts)
         return replace(self, model=model, parts=[part[0] for part in parts if part is not None])
