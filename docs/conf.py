@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -95,3 +96,22 @@ html_theme_options = {
 html_context = {"default_mode": "auto"}
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+
+
+def escape_bars(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Keep the bars of |G|² in docstrings from being read as substitutions, of which there are none."""
+
+    def escaped(bar: re.Match[str]) -> str:
+        return "".join(f"\\{character}" for character in bar[0])  # of Σ_|α| the underscore too
+
+    in_doctest = False
+    for i, line in enumerate(lines):
+        in_doctest = line.lstrip().startswith(">>>") or (in_doctest and bool(line.strip()))
+        if not in_doctest:
+            parts = line.split("``")  # every other one is literal
+            lines[i] = "``".join(p if k % 2 else re.sub(r"_?\|", escaped, p) for k, p in enumerate(parts))
+
+
+def setup(app: object) -> None:
+    """Connect what the extensions do not do."""
+    app.connect("autodoc-process-docstring", escape_bars, priority=900)  # type: ignore[attr-defined]  # after numpydoc

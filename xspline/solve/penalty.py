@@ -224,7 +224,7 @@ class Sobolev(Penalty):
     """Σ_k τ_k Σ_|α|=k (k!/α!) Π_j m_j^α_j ∫ (∂^α u)² dξ over the domain, every coordinate scaled to ξ in [0, 1].
 
     The sum of Sobolev seminorms of several orders k, each with all its mixed derivatives, in a metric m that says how
-    much a change along one coordinate counts beside one along another: ``Σ_k τ_k ∫ |∇^k u|²``, ∇_j = √m_j ∂/∂ξ_j. It is
+    much a change along one coordinate counts beside one along another: Σ_k τ_k ∫ |∇^k u|² with ∇_j = √m_j ∂/∂ξ_j. It is
     the norm of variational analysis in oceanography (Brasseur 1991) without its term of order 0. As a prior, order 1 is
     a rough field, whose values know of their neighbours only, and order 2 a smooth one; τ_2/τ_1 is the square of the
     length below which the field is smooth. Constants cost nothing.
