@@ -22,7 +22,7 @@ from xspline.labels.derivatives import EARTH_RADIUS as EARTH_RADIUS
 from xspline.labels.field import Field as Field
 from xspline.labels.field import open_field as open_field
 from xspline.labels.field_base import Draws as Draws
-from xspline.labels.report.text import FitCheck as FitCheck
+from xspline.labels.report.findings import FitCheck as FitCheck
 from xspline.labels.statistics import Part as Part
 from xspline.labels.statistics import Statistics as Statistics
 from xspline.labels.statistics import merge as merge

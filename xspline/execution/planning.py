@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from dask.utils import format_bytes
 
+from xspline import notebook
 from xspline.execution.cuts import (
     Component,
     Cuts,
@@ -147,13 +147,9 @@ class Plan:
         )
 
     def _repr_html_(self) -> str:
-        def table(rows: Iterable[Iterable[str]], tag: str = "td") -> str:
-            cells = ("".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) for row in rows)
-            return "".join(f"<tr>{row}</tr>" for row in cells)
-
-        rows = table([_HEAD], "th") + table(row.cells for row in self.rows)
-        note = html.escape(_NOTE)
-        return f"<b>xspline.Plan</b><table>{table(self._facts())}</table><table>{rows}</table><p>{note}</p>"
+        costs = notebook.table((row.cells for row in self.rows), _HEAD) + notebook.note(_NOTE)
+        contents = {"Data and tasks": notebook.table(self._facts()), "Costs": costs}
+        return notebook.page("xspline.Plan", f"of {self.label}", contents, repr(self))
 
     def _facts(self) -> list[tuple[str, str]]:
         sizes = " × ".join(f"{name} {n}" for name, n in self.coefficients.items())

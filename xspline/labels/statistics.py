@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import html
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import xarray as xr
 
-from xspline import execution
+from xspline import execution, notebook
 from xspline.labels import files
 from xspline.labels.errors import check_range, check_tally, read_errors_name_labels, unknown_name
 from xspline.labels.read.coordinates import warn_left_out
@@ -359,7 +358,14 @@ class Statistics(files.Stored, Generic[Data]):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(repr(self))}</pre>"
+        text, bases = repr(self), [(name, basis) for name, (_, basis) in self.space.axes.items()]
+        parts = (
+            [] if self.is_lazy else [(p.holder or "(unnamed)", p.count, p.digest[:12]) for p in self.parts]
+        )
+        listed = notebook.table(parts, ("holder", "observations", "digest"))
+        contents = {f"Parts ({len(parts)})": listed, f"Bases ({len(bases)})": notebook.table(bases)}
+        detail = text.partition("\n")[0].partition(" of ")[2].rstrip(">")
+        return notebook.page("xspline.Statistics", detail, contents, text)
 
 
 def open_statistics(path: Any, **kwargs: Any) -> Statistics[Any]:

@@ -26,6 +26,7 @@ from xspline.solve.solution import Solution as Solution
 from xspline.solve.solution import condition as condition
 from xspline.solve.solution import condition_bound as condition_bound
 from xspline.solve.solution import factorise as factorise
+from xspline.solve.solution import interval_factor as interval_factor
 from xspline.solve.solution import solve as solve
 from xspline.solve.solution import strength_derivatives as strength_derivatives
 from xspline.solve.system import Factorisation as Factorisation

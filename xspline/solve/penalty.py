@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from xspline import notebook
 from xspline.spaces import BSpline, Space, Union
 from xspline.sums import Factor, Gram
 from xspline.sums.integrals import factor_of, integral, roughness, spline_mass
@@ -69,6 +70,8 @@ class Penalty(ABC):
     def criterion(self) -> str | None:
         """The criterion that is to choose its strengths: "reml", "gcv" or "holders"; None where they are given."""
         return None
+
+    _repr_html_ = notebook.of_parts
 
     def __add__(self, other: Penalty) -> PenaltySum:
         if not isinstance(other, Penalty):
@@ -459,11 +462,9 @@ def _criterion(value: str, what: str) -> str:
 
 
 def _check_names(penalty: Penalty, given: Mapping[str, float], space: Space) -> None:
-    for name in given:
-        if name not in space.names:
-            raise ValueError(
-                f"{penalty!r}: no coordinate {name!r} in this space, which has {', '.join(space.names)}"
-            )
+    if unknown := [name for name in given if name not in space.names]:
+        known = ", ".join(space.names)
+        raise ValueError(f"{penalty!r}: no coordinate {unknown[0]!r} in this space, which has {known}")
 
 
 def still_to_be_chosen(penalty: Penalty) -> ValueError:

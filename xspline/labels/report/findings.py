@@ -9,11 +9,13 @@ without noise, of which every λ makes the same field.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from xspline import notebook
 from xspline.labels.fit import Fit, spread_of
 from xspline.solve import Roughness, condition_bound, rounded
 from xspline.solve.errors import warn
@@ -24,6 +26,8 @@ from xspline.sums import Tally
 # Measured: the condition is below 2 on any full grid; where stations warn, the field is somewhere off by more than the
 # spread of the data.
 WEAK, UNSURE, ROUNDING = 1e3, 0.1, 1e12  # conditions; share of the variance
+
+WIDTH = 100  # of the text of a check
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,44 @@ class Finding:
     text: str
     advice: str = ""
     warns: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class FitCheck:
+    """What :meth:`Field.check` looked at; its text is what to read.
+
+    Attributes
+    ----------
+    findings : for each variable, each with ``subject``, ``text``, and ``advice``, which is empty where all is fine.
+    """
+
+    findings: Mapping[str, tuple[Finding, ...]]
+
+    @property
+    def concerns(self) -> dict[str, tuple[Finding, ...]]:
+        """Those that have advice, for each variable."""
+        return {name: tuple(f for f in own if f.advice) for name, own in self.findings.items()}
+
+    def __repr__(self) -> str:
+        count = sum(map(len, self.concerns.values()))
+        title = f"<xspline.FitCheck of {', '.join(self.findings)}: {f'{count} to look at' if count else 'all fine'}>"
+        lines = [title]
+        for name, own in self.findings.items():
+            lines += [name] if len(self.findings) > 1 else []
+            for f in own:
+                head = f"  {'look' if f.advice else 'fine':6}{f.subject:11}"
+                text = f"{head}{f.text}{f'; {f.advice}' if f.advice else ''}"
+                lines += textwrap.wrap(text, WIDTH, subsequent_indent=" " * len(head), break_long_words=False)
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        contents = {}
+        for name, own in self.findings.items():
+            looks = [i for i, finding in enumerate(own) if finding.advice]
+            rows = (("look" if f.advice else "fine", f.subject, f.text, f.advice) for f in own)
+            title = f"{name} ({f'{len(looks)} to look at' if looks else 'all fine'})"
+            contents[title] = notebook.table(rows, ("", "", "found", "what to do"), looks)
+        return notebook.page("xspline.FitCheck", f"of {', '.join(self.findings)}", contents, repr(self))
 
 
 def concerns(fit: Fit) -> list[Finding]:
