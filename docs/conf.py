@@ -98,8 +98,12 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 
-def escape_bars(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Keep the bars of |G|² in docstrings from being read as substitutions, of which there are none."""
+OWN_NAMES = re.compile(r":(class|meth|func|attr):`([A-Z]\w*(?:\.\w+)?)`")  # :meth:`Field.check` of any module
+INSIDE = re.compile(r":\w+:`(xspline\.(?:labels|execution|solve|kernels|sums|spaces)\.[\w.]+)`")
+
+
+def tidy_docstring(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Let names link from every page, and keep the bars of |G|² from being read as substitutions."""
 
     def escaped(bar: re.Match[str]) -> str:
         return "".join(f"\\{character}" for character in bar[0])  # of Σ_|α| the underscore too
@@ -108,10 +112,11 @@ def escape_bars(app: object, what: str, name: str, obj: object, options: object,
     for i, line in enumerate(lines):
         in_doctest = line.lstrip().startswith(">>>") or (in_doctest and bool(line.strip()))
         if not in_doctest:
+            line = INSIDE.sub(r"``\1``", OWN_NAMES.sub(r":\1:`\2 <xspline.\2>`", line))
             parts = line.split("``")  # every other one is literal
             lines[i] = "``".join(p if k % 2 else re.sub(r"_?\|", escaped, p) for k, p in enumerate(parts))
 
 
 def setup(app: object) -> None:
     """Connect what the extensions do not do."""
-    app.connect("autodoc-process-docstring", escape_bars, priority=900)  # type: ignore[attr-defined]  # after numpydoc
+    app.connect("autodoc-process-docstring", tidy_docstring, priority=900)  # type: ignore[attr-defined]  # after numpydoc

@@ -63,7 +63,7 @@ def fit(
         ``Polynomial``, a sum of these, or an integer n for ``BSpline(n)``. None pools a dimension: its entries are
         repeated observations. Dimensions that no coordinate spans are batch dimensions: one independent fit each.
         Without any basis, the axes X, Y, Z and T of the CF conventions get one each: as many functions as their labels
-        support within `seconds` (``xspline.labels.read.defaults.bases_for``); :func:`plan` shows them.
+        support within `seconds` (:func:`xspline.labels.read.defaults.bases_for`); :func:`plan` shows them.
         Labels in other units (attribute ``units``) than those of a Space, or of the fit in later targets, are
         converted, or refused where they measure something else; where one of both has no units, numbers are taken as
         they are.
@@ -96,10 +96,10 @@ def fit(
         and times (or tags) of its files, functions mapped over blocks by their code and what they refer to, but not by
         what they read themselves. So calls with any data may share a directory, and changed data are computed again.
         Where a part cannot be told (a task of ``dask.delayed`` that reads files, say), nothing is kept, with a
-        :class:`xspline.FitWarning`. Nothing is removed: delete the directory when it is no longer needed.
+        :class:`FitWarning`. Nothing is removed: delete the directory when it is no longer needed.
     require_complete
         True makes it an error when chunks of the data or weights were never written to their Zarr store, and so are
-        read as its fill value. None warns (:class:`xspline.FitWarning`) unless the same ones lack at all times, as
+        read as its fill value. None warns of that (:class:`FitWarning`) unless the same ones lack at all times, as
         over land; False does not. ``summary()`` counts them in any case, up to 10,000 chunks.
     seconds
         Without any basis: about how long one core may take to choose the smoothing and solve, beside reading the data.
@@ -121,7 +121,7 @@ def fit(
     FitWarning
         A chosen strength is at a bound, or the search did not converge; the knots limit the fit; without a penalty, the
         data hardly determine the field somewhere; labels are NaN, NaT or infinite where there are values; observations
-        lie outside a domain that came from other data. :meth:`xspline.Field.check` shows these and more, with advice.
+        lie outside a domain that came from other data. :meth:`Field.check` shows these and more, with advice.
 
     Examples
     --------
