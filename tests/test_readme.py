@@ -99,7 +99,6 @@ def test_the_readme_runs(namespace: dict[str, Any]) -> None:
             assert isinstance(namespace["field"], xs.Field)
     assert namespace["field"].statistics.holders == ("2008", "2009", "2010"), "holder='time.year'"
     assert Path("sums").is_dir(), "checkpoint='sums'"
-    recovered = namespace["u"].recover(
-        "u_t = D * (u_xx + u_yy)", at=namespace["truth"].grid(x=40, y=40, t=30)
-    )
-    assert recovered.estimate.item() == pytest.approx(namespace["truth"].parameters["D"], rel=0.1)
+    found = namespace["found"]
+    assert found.lower.item() < namespace["truth"].parameters["D"] < found.upper.item()
+    assert found.stderr.item() < 0.0006

@@ -22,11 +22,12 @@ from xspline.labels.derivatives import EARTH_RADIUS as EARTH_RADIUS
 from xspline.labels.field import Field as Field
 from xspline.labels.field import open_field as open_field
 from xspline.labels.field_base import Draws as Draws
+from xspline.labels.read.parts import Part as Part
 from xspline.labels.report.findings import FitCheck as FitCheck
-from xspline.labels.statistics import Part as Part
 from xspline.labels.statistics import Statistics as Statistics
 from xspline.labels.statistics import merge as merge
 from xspline.labels.statistics import open_statistics as open_statistics
+from xspline.pde.profile.constrained import ConstrainedField as ConstrainedField
 from xspline.solve import ConvergenceError as ConvergenceError
 from xspline.solve import FitWarning as FitWarning
 from xspline.solve import Penalty as Penalty

@@ -31,9 +31,10 @@ from xspline.labels.read.observations import (
     fitted_variables,
     holders_of,
 )
+from xspline.labels.read.parts import Part
 from xspline.labels.read.sizes import Budget
 from xspline.labels.read.targets import target_chunks
-from xspline.labels.statistics import Data, Part, Statistics, merge
+from xspline.labels.statistics import Data, Statistics, merge
 from xspline.solve import as_penalty, choice_for, penalises_roughness
 from xspline.spaces import Basis, Space, as_basis
 from xspline.spaces.basis import coordinate_in_errors

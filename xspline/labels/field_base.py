@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Self, overload
 
@@ -332,14 +332,14 @@ class FieldBase(files.Stored, Generic[Data]):
 
     def recover(
         self,
-        equation: str,
+        equation: str | Sequence[str],
         *,
         known: Mapping[str, Any] | None = None,
         dims: Mapping[str, str] | None = None,
         method: str | None = None,
         at: Any = None,
     ) -> xr.Dataset:
-        """Estimate the constants of an equation that this field obeys, by least squares over points.
+        """Estimate the constants of an equation that this field obeys everywhere, with errors and what tells them.
 
         Parameters
         ----------
@@ -349,7 +349,7 @@ class FieldBase(files.Stored, Generic[Data]):
         Returns
         -------
         Dataset
-            Over ``parameter``: ``estimate``, ``stderr``, ``lower``, ``upper`` (95 %); attributes say method and checks.
+            Over ``parameter``: ``estimate``, ``stderr``, ``lower``, ``upper`` and more, NaN where not to be believed.
 
         Examples
         --------
@@ -357,14 +357,13 @@ class FieldBase(files.Stored, Generic[Data]):
         >>> import numpy as np, xarray as xr
         >>> x, t = np.linspace(0, 1, 40), np.linspace(0, 1, 30)
         >>> u = np.exp(-0.1 * np.pi**2 * t)[:, None] * np.sin(np.pi * x)
-        >>> field = xs.fit(xr.DataArray(u, {"t": t, "x": x}, name="u"), x=14, t=10, penalty=1e-9)
-        >>> field.recover("u_t = D * u_xx").estimate.round(3).item()
+        >>> bases = {"x": xs.BSpline(14, 5), "t": xs.BSpline(10, 5)}
+        >>> field = xs.fit(xr.DataArray(u, {"t": t, "x": x}, name="u"), bases)
+        >>> field.recover("u_t = D * u_xx").estimate.round(4).item()
         0.1
         """
-        # Late, so that the method may be here: everything else of equations is built on fields.
-        from xspline.pde import recover
-
-        return recover(self, equation, known=known, dims=dims, method=method, at=at)
+        room = evaluation.equations()
+        return room.recover(self, equation, known=known, dims=dims, method=method, at=at)
 
     def code(self) -> str:
         """Return the line of code that asks for this fit, with ``import xspline as xs``.

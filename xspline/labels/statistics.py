@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -17,6 +16,7 @@ from xspline.labels import files
 from xspline.labels.errors import check_range, check_tally, read_errors_name_labels, unknown_name
 from xspline.labels.read.coordinates import warn_left_out
 from xspline.labels.read.observations import Variable
+from xspline.labels.read.parts import Part, check_new
 from xspline.spaces import Space
 from xspline.spaces.units import are_one
 from xspline.sums import Sums, Tally
@@ -26,33 +26,6 @@ if TYPE_CHECKING:
 
 #: What came in, a DataArray or a Dataset, and so what fields hand back.
 Data = TypeVar("Data", bound=xr.DataArray | xr.Dataset)
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """One holder's contribution: a Sums for each variable, named by the digest of contents and holder."""
-
-    digest: str
-    holder: str
-    sums: Mapping[str, Sums]
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, sums: Mapping[str, Sums], holder: str | None, provenance: Mapping[str, Any]) -> Part:
-        """Make a part; its digest is the SHA-256 of the holder's name and of the contents of its sums."""
-        name = "" if holder is None else str(holder)
-        text = "\n".join([name, *(f"{variable} {s.digest()}" for variable, s in sorted(sums.items()))])
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        return cls(digest, name, dict(sums), dict(provenance))
-
-    def describe(self) -> str:
-        """Return ``'west' (3f2a…)`` for messages."""
-        return f"{self.holder or 'unnamed'!r} ({self.digest[:12]})"
-
-    @property
-    def count(self) -> int:
-        """Observations with positive weight, over all variables."""
-        return sum(int(s.count.sum()) for s in self.sums.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,6 +234,42 @@ class Statistics(files.Stored, Generic[Data]):
 
         return Field.from_statistics(self, penalty, solver, device)
 
+    def recover(
+        self,
+        equation: str | Sequence[str],
+        *,
+        known: Mapping[str, Any] | None = None,
+        dims: Mapping[str, str] | None = None,
+        method: str | None = None,
+    ) -> xr.Dataset:
+        """Estimate the constants of an equation from these sums alone: :meth:`Field.recover` of ``solve()``.
+
+        Merged statistics give what all data together give; no holder shows a record.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x, t = np.linspace(0, 1, 40), np.linspace(0, 1, 30)
+        >>> u = np.exp(-0.1 * np.pi**2 * t)[:, None] * np.sin(np.pi * x)
+        >>> data = xr.DataArray(u, {"t": t, "x": x}, name="u")
+        >>> space = xs.space(data, x=xs.BSpline(14, 5), t=xs.BSpline(10, 5))
+        >>> west = xs.statistics(data[:, :20], space, holder="west")
+        >>> east = xs.statistics(data[:, 20:], space, holder="east")
+        >>> xs.merge([west, east]).recover("u_t = D * u_xx").estimate.round(4).item()
+        0.1
+        """
+        return self.solve().recover(equation, known=known, dims=dims, method=method)
+
+    def constrain(
+        self,
+        equation: str | Sequence[str],
+        *,
+        known: Mapping[str, Any] | None = None,
+        dims: Mapping[str, str] | None = None,
+    ) -> Field[Data]:
+        """Return the field that obeys an equation: :meth:`Field.constrain` of ``solve()``."""
+        return self.solve().constrain(equation, known=known, dims=dims)
+
     def to_dataset(self) -> xr.Dataset:
         """Return everything as arrays and one JSON attribute (in files: and a digest of both)."""
         self._check_computed()
@@ -462,7 +471,7 @@ def merge(statistics: Iterable[Statistics[Data]], *, repeated_holders: str = "er
         known = tuple(parts)
         for part in contribution.parts:
             if part.count or part.digest not in {p.digest for p in known}:  # nothing, twice, is nothing
-                _check_new(part, known, repeated_holders == "add")
+                check_new(part, known, repeated_holders == "add")
                 parts.append(part)
     alone = len(listed) == 1
     return replace(
@@ -472,28 +481,3 @@ def merge(statistics: Iterable[Statistics[Data]], *, repeated_holders: str = "er
         fitted=first.fitted if alone else None,
         chunks=first.chunks if alone else None,
     )
-
-
-def _check_new(part: Part, known: Iterable[Part], may_repeat: bool) -> None:
-    """Raise ValueError where what a part counts is in the others already, by its digest, its name or its sums."""
-    for other in known:
-        if part.digest == other.digest:
-            raise ValueError(
-                f"part {part.describe()} is there twice; each holder counts once. If two holders do have equal "
-                f"records, give them names: statistics(space, holder=...)"
-            )
-        if may_repeat or part.holder != other.holder or not (part.count and other.count):
-            continue
-        if part.holder:
-            raise ValueError(
-                f"holder {part.holder!r} is there twice with different sums ({other.count} and {part.count} "
-                f"observations, digests {other.digest[:12]} and {part.digest[:12]}), and each holder counts once. If "
-                "these are different observations of one holder, say so: "
-                "xs.merge([...], repeated_holders='add'); else leave one out, or give them names of their own"
-            )
-        if all(part.sums[name].resembles(s) for name, s in other.sums.items()):
-            raise ValueError(
-                f"two parts without a name hold the same {part.count} observations ({other.digest[:12]} and "
-                f"{part.digest[:12]}), and each counts once. If two holders do have equal records, give them names: "
-                "statistics(space, holder=...)"
-            )

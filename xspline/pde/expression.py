@@ -80,3 +80,93 @@ def difference(left: ast.expr | None, right: ast.expr | None) -> ast.expr | None
     if right is None:
         return left
     return negative(right) if left is None else binary(left, ast.Sub(), right)
+
+
+def differentiate(node: ast.expr, name: str) -> ast.expr | None:
+    """Return the derivative of an expression by one of its names; None where it is zero everywhere.
+
+    It may call ``sign``, which an equation may not: evaluate it with `FUNCTIONS_AND_SIGN`.
+    """
+    match node:
+        case ast.Name(id=other):
+            return ast.Constant(1.0) if other == name else None
+        case ast.UnaryOp(op=op, operand=operand):
+            inner = differentiate(operand, name)
+            return negative(inner) if inner is not None and isinstance(op, ast.USub) else inner
+        case ast.BinOp(left=left, op=op, right=right):
+            return _of_operator(left, op, right, differentiate(left, name), differentiate(right, name))
+        case ast.Call(func=ast.Name(id=function), args=[argument]):
+            inner = differentiate(argument, name)
+            return None if inner is None else binary(_outer_derivative(function, argument), ast.Mult(), inner)
+    return None
+
+
+FUNCTIONS_AND_SIGN: Mapping[str, Callable[[Any], Any]] = {**FUNCTIONS, "sign": np.sign}
+
+
+def _of_operator(
+    left: ast.expr, op: ast.operator, right: ast.expr, by_left: ast.expr | None, by_right: ast.expr | None
+) -> ast.expr | None:
+    """Return the derivative of ``left op right`` from those of both sides."""
+    match op:
+        case ast.Add():
+            return by_left if by_right is None else _sum(by_left, by_right)
+        case ast.Sub():
+            return None if by_left is None and by_right is None else difference(by_left, by_right)
+        case ast.Mult():
+            return _sum(_product(by_left, right), _product(by_right, left))
+        case ast.Div():
+            over = None if by_left is None else binary(by_left, ast.Div(), right)
+            square = ast.BinOp(right, ast.Pow(), ast.Constant(2.0))
+            under = (
+                None if by_right is None else binary(binary(by_right, ast.Mult(), left), ast.Div(), square)
+            )
+            return None if over is None and under is None else difference(over, under)
+    exponent = binary(right, ast.Sub(), ast.Constant(1.0)) if constant(right) is None else None
+    lowered = exponent or ast.Constant((constant(right) or 0.0) - 1.0)
+    factor = binary(right, ast.Mult(), ast.BinOp(left, ast.Pow(), lowered))
+    power = ast.BinOp(left, ast.Pow(), right)
+    logarithm = ast.Call(ast.Name("log"), [left], [])
+    return _sum(_product(by_left, factor), _product(by_right, binary(power, ast.Mult(), logarithm)))
+
+
+def _outer_derivative(function: str, argument: ast.expr) -> ast.expr:
+    """Return the derivative of a function of one argument, at an argument."""
+
+    def of(name: str) -> ast.expr:
+        return ast.Call(ast.Name(name), [argument], [])
+
+    def square(node: ast.expr) -> ast.expr:
+        return ast.BinOp(node, ast.Pow(), ast.Constant(2.0))
+
+    unity = ast.Constant(1.0)
+    match function:
+        case "sin":
+            return of("cos")
+        case "cos":
+            return negative(of("sin"))
+        case "tan":
+            return ast.BinOp(unity, ast.Add(), square(of("tan")))
+        case "exp":
+            return of("exp")
+        case "log":
+            return ast.BinOp(unity, ast.Div(), argument)
+        case "sqrt":
+            return ast.BinOp(ast.Constant(0.5), ast.Div(), of("sqrt"))
+        case "tanh":
+            return ast.BinOp(unity, ast.Sub(), square(of("tanh")))
+        case "abs":
+            return of("sign")
+    raise TypeError(f"{function} has no derivative here")
+
+
+def _sum(left: ast.expr | None, right: ast.expr | None) -> ast.expr | None:
+    """Return ``left + right``, where None is zero."""
+    if left is None or right is None:
+        return right if left is None else left
+    return ast.BinOp(left, ast.Add(), right)
+
+
+def _product(left: ast.expr | None, right: ast.expr) -> ast.expr | None:
+    """Return ``left * right``, where None is zero."""
+    return None if left is None else binary(left, ast.Mult(), right)

@@ -229,9 +229,16 @@ def at_points(name: str, value: Any, points: Points, letters: Mapping[str, str])
     )
 
 
-def _called(
-    name: str, function: Callable[..., Any], points: Points, letters: Mapping[str, str]
-) -> xr.DataArray:
+def arguments_of(
+    name: str, function: Callable[..., Any], names: Iterable[str], letters: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the arguments of a known function and the fitted coordinate that each means.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It has no arguments with names, or one that means no coordinate.
+    """
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -243,12 +250,19 @@ def _called(
             f"known {name!r} is a function whose arguments do not name coordinates; wrap it, for example "
             f"lambda x, t: ..."
         )
-    coordinates = []
+    fitted = list(names)
     for argument in arguments:
-        coordinate = letters.get(argument, argument)
-        if coordinate not in points.labels:
+        if letters.get(argument, argument) not in fitted:
             what = f"coordinate that the known {name!r} could be a function of:"
-            raise unknown_name(argument, what, [*letters, *points.labels])
+            raise unknown_name(argument, what, [*letters, *fitted])
+    return {argument: letters.get(argument, argument) for argument in arguments}
+
+
+def _called(
+    name: str, function: Callable[..., Any], points: Points, letters: Mapping[str, str]
+) -> xr.DataArray:
+    arguments, coordinates = arguments_of(name, function, points.labels, letters), []
+    for coordinate in arguments.values():
         epoch = points.field.space.axis(coordinate).epoch
         coordinates.append(points.coordinate(coordinate) + epoch if epoch else points.coordinate(coordinate))
 

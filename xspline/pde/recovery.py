@@ -2,298 +2,199 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
-from xspline.labels import evaluation
+from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
-from xspline.pde import expression, pointwise, units
-from xspline.pde.equation import Equation, Power, parse
-from xspline.pde.points import Differences, Points, at_points
-from xspline.pde.pointwise import Estimate, Floats, root
-from xspline.pde.symbols import Coordinate, Known, Names, Value
+from xspline.pde.equation import Equation, parse
+from xspline.pde.over_points import over_points
+from xspline.pde.profile.axes import Unsuitable
+from xspline.pde.profile.constrained import ConstrainedField, constrained
+from xspline.pde.profile.over_domain import over_domain
+from xspline.pde.symbols import Names
+from xspline.solve import TooLargeError
 
-ASSUMPTIONS = (
-    "stderr and the 95 % interval assume independent residuals and terms without error; neighbouring points of a "
-    "smooth field are neither, so the true uncertainty is larger"
-)
-_NEARLY_SINGULAR = 1e8
-_UNEXPLAINED = 0.5
-_LONG_NAMES = {
-    "estimate": "least-squares estimate",
-    "stderr": "standard error, assuming independent residuals",
-    "lower": "lower end of the 95 % interval",
-    "upper": "upper end of the 95 % interval",
-    "raw": "least-squares estimate of the power in which the parameter enters",
-    "raw_stderr": "standard error of that power",
-    "points": "points used",
-    "residual_rms": "root mean squared residual",
-    "condition_number": "condition number of the normal equations, terms scaled to one size",
-}
-
-METHODS = ("pointwise", "differences")
+METHODS = ("profile", "weak", "pointwise", "differences")
 
 
 def recover(
     field: FieldBase[Any],
-    equation: str,
+    equation: str | Sequence[str],
     *,
     known: Mapping[str, Any] | None = None,
     dims: Mapping[str, str] | None = None,
     method: str | None = None,
     at: Any = None,
 ) -> xr.Dataset:
-    """Estimate the constants of an equation that a field obeys, by least squares over points (paper, section 3.3).
+    """Estimate the constants of an equation that a field obeys.
 
     Parameters
     ----------
     field : Field or Draws
         Its variables go by their names, a single one also by ``u``; ``u_xx`` and ``u_xt`` are derivatives.
-    equation : str
+    equation : str or sequence of str
         For example ``"u_t + u*u_x = D*(u_xx + u_yy) + S"``: linear in its parameters, which are all names that mean
         nothing else. A parameter may be to a fixed power (``c**2``); that power is what is estimated, and `c` is its
-        root. Functions: sin, cos, tan, exp, log, sqrt, tanh, abs.
+        root. Functions: sin, cos, tan, exp, log, sqrt, tanh, abs. Several equations hold at once, such as a system of
+        the variables of a Dataset ("profile" and "weak").
     known : mapping, optional
-        What is known, by name: a number; a DataArray whose labels are those of the points or cover them exactly; a
-        function whose arguments are named after coordinates (``lambda x, t: ...``).
+        What is known, by name: a number; a DataArray; a function whose arguments are named after coordinates
+        (``lambda x, t: ...``). A DataArray has the labels of the points or covers them exactly; for "profile" and
+        "weak", which need it between labels, it is drawn through by splines, over fitted coordinates and all of the
+        domain, or it is a field of its own.
     dims : mapping, optional
         The fitted coordinate that each letter means. By default coordinates of one letter mean themselves, ``t`` is
         time, ``x`` longitude and ``y`` latitude. Times are in seconds.
-    method : {"pointwise", "differences"}, optional
-        "pointwise" (the default) takes exact derivatives of the fitted functions; "differences" takes the paper's
-        central differences on the interior of a regular grid.
+    method : {"profile", "weak", "pointwise", "differences"}, optional
+        "profile" takes, of all fields that obey the equation on the whole domain, the one that is nearest to the data,
+        from the statistics alone: errors of the constants reach the Cramér-Rao bound, and their intervals are true.
+        "weak" is one least squares of the fitted field's residual on smooth test functions, in closed form: errors are
+        two to three times the bound; for spaces too large for "profile", and where that does not converge.
+        "pointwise" takes exact derivatives of the fitted functions at points, "differences" the paper's central
+        differences on the interior of a regular grid: for comparison with the paper, for equations without derivatives
+        and where the equation holds at some points only. The noise of derivatives biases both, and they do not know.
+        None: "profile" where the equation has derivatives and no `at` is given, else "pointwise"; also where a basis
+        or what is known does not suit "profile", which the checks say.
     at : optional
-        The points, as for ``predict``; None means the fitted labels.
+        The points of "pointwise" and "differences", as for ``predict``; None means the fitted labels.
 
     Returns
     -------
     Dataset
         Over ``parameter`` and the batch dimensions: ``estimate``, ``stderr``, ``lower``, ``upper`` (95 %), and for
         parameters that enter as powers ``raw`` and ``raw_stderr``, those of the power itself; a power that is negative
-        where it has no root leaves the estimate NaN. Coordinates: ``units``. Attributes: method, equation, points,
-        residual_rms, condition_number (variables if there are batch dimensions), checks and assumptions in words.
+        where it has no root leaves the estimate NaN. Coordinates: ``units``. Attributes: method, equation, checks and
+        assumptions in words. Of points: points, residual_rms, condition_number (variables if there are batch
+        dimensions). Of "profile": ``covariance``; ``weak`` and ``weak_stderr``, the weak form for comparison;
+        ``resolution``, the error that the knots leave, which is part of stderr; ``sigma``; ``adequacy`` (an F ratio
+        against the fit without the equation) with its ``probability``; ``converged``; and of several holders
+        ``holder_stderr``, which errors that are correlated within a holder leave as it is: of the independent
+        contributions of H holders, with H − 1 degrees of freedom.
 
     Raises
     ------
     ValueError
         The equation cannot be read or is not linear in its parameters, a name means nothing, a derivative is above the
         degree, what is known does not cover the points, or nothing is left to estimate from.
+    TooLargeError
+        "profile" in a space whose band is larger than memory.
 
     Notes
     -----
-    1e-8 is added to the diagonal of the normal equations, as in the paper, or 1e-8 of the diagonal where that is less.
+    "profile" writes the equation as constraints on the coefficients, its residual on test splines of degree p − m on
+    the same knots, m the highest derivative, and minimises the sum of squares of the data under them and the constants
+    by Gauss-Newton steps of the method of multipliers (Nocedal and Wright 2006, chapter 17). It knows no initial or
+    boundary values and needs none. Standard errors come from the profile information, the Schur complement of the
+    constants, and are withheld (NaN), with what to do, where the equation does not fit the data, the knots do not
+    resolve the field, or the search does not converge. Degrees of B-splines should exceed the order of derivatives
+    along their coordinate by 2 or more: 5 for ``u_xx``.
+
+    "pointwise" and "differences" add 1e-8 to the diagonal of the normal equations, as the paper does, or 1e-8 of the
+    diagonal where that is less.
     """
-    names, given = Names.of(field, dims, known or {}), dict(known or {})
-    parsed = parse(equation, names)
-    points = Points.of(field, at)
     if method not in (None, *METHODS):
-        raise ValueError(f"method={method!r} is unknown; use {' or '.join(map(repr, METHODS))}")
-    method = method or METHODS[0]
-    if method == "differences":
-        points = Differences.inside(points, parsed.values)
-    values: dict[str, Any] = {}
-    for name, symbol in parsed.symbols.items():
-        match symbol:
-            case Value():
-                values[name] = points.value(symbol)
-            case Coordinate():
-                values[name] = points.coordinate(symbol.name)
-            case Known():
-                values[name] = at_points(name, given[symbol.name], points, names.letters)
-    used = dict.fromkeys(value.variable for value in parsed.values)
-    batch = tuple(dict.fromkeys(dim for name in used for dim in field.variables[name].batch_dims))
-    with np.errstate(all="ignore"):
-        response = expression.evaluate(parsed.response, values)
-        terms = [expression.evaluate(factor, values) for factor in parsed.terms.values()]
-        everywhere = sum(values[name] for name, symbol in parsed.symbols.items() if isinstance(symbol, Value))
-    estimate = pointwise.least_squares(response, terms, list(points.sizes), batch, everywhere)
-    derived, remarks = units.of_parameters(parsed, _units(parsed, given, field))
-    recovery = Recovery(parsed, method, points, estimate, batch, derived, tuple(remarks))
-    return _dataset(recovery)
+        raise ValueError(
+            f"method={method!r} is unknown; use {', '.join(map(repr, METHODS[:-1]))} or {METHODS[-1]!r}"
+        )
+    if field.is_lazy:
+        raise ValueError("this field is still lazy (compute=False); call .compute() first")
+    names, given = Names.of(field, dims, known or {}), dict(known or {})
+    parsed = _parsed(equation, names)
+    if method in ("profile", "weak"):
+        if at is not None:
+            raise ValueError(
+                f"method={method!r} holds the equation on all of the domain and takes no at=; for some points pass "
+                "method='pointwise'"
+            )
+        return over_domain(_fitted(field), parsed, names, given, method)
+    reason = ""
+    if method is None and at is None and _has_derivatives(parsed) and isinstance(field, Field):
+        try:
+            return over_domain(_fitted(field), parsed, names, given, "profile")
+        except TooLargeError as error:
+            return over_domain(_fitted(field), parsed, names, given, "weak", f"method='weak': {error}")
+        except Unsuitable as error:
+            reason = f"method='pointwise': {error}"
+    if len(parsed) > 1:
+        raise ValueError(
+            f"a system of {len(parsed)} equations takes method='profile' or 'weak'{'; ' + reason if reason else ''}"
+        )
+    return over_points(field, parsed[0], names, given, method or "pointwise", at, reason)
 
 
-def _units(equation: Equation, known: Mapping[str, Any], field: FieldBase[Any]) -> dict[str, units.Unit]:
-    """Return the unit of each name in the equation, from attributes."""
-    of_axes = {name: units.Unit.parse(field.space.axis(name).units, name) for name in field.space.names}
-    by_name = {}
-    for name, symbol in equation.symbols.items():
-        match symbol:
-            case Value(variable=variable, orders=orders):
-                unit = units.Unit.parse(field.variables[variable].units, variable)
-                for coordinate, order in orders:
-                    unit = unit / of_axes[coordinate].to(order)
-            case Coordinate(name=coordinate):
-                unit = of_axes[coordinate]
-            case Known(name=given):
-                unit = units.Unit.parse(str(getattr(known[given], "attrs", {}).get("units", "")), given)
-        by_name[name] = unit
-    return by_name
+def constrain(
+    field: Field[Any],
+    equation: str | Sequence[str],
+    *,
+    known: Mapping[str, Any] | None = None,
+    dims: Mapping[str, str] | None = None,
+) -> ConstrainedField[Any]:
+    """Return the field that obeys an equation everywhere and is nearest to the data.
 
+    Its errors are those of initial and boundary values and of the constants, which the data have to tell; all else
+    the equation does. No smoothness is asked of these values, so that errors are large at the very edges.
 
-@dataclass(frozen=True, eq=False)
-class Recovery:
-    """Everything that is known at the end.
-
-    Attributes
+    Parameters
     ----------
-    equation, method, points, estimate : of the estimation.
-    batch : batch dimensions, in the order of the estimates' first axes.
-    units : of each parameter, empty where they cannot be derived.
-    remarks : what did not fit together in the units.
-    """
+    field : Field
+        Without batch dimensions.
+    equation, known, dims
+        As for :func:`recover`; all constants may be known.
 
-    equation: Equation
-    method: str
-    points: Points
-    estimate: Estimate
-    batch: tuple[Hashable, ...]
-    units: Mapping[str, str]
-    remarks: tuple[str, ...]
-
-    @property
-    def powers(self) -> list[Power]:
-        """How each parameter enters."""
-        return list(self.equation.terms)
-
-    @property
-    def total(self) -> int:
-        """Number of points, used or not."""
-        return math.prod(self.points.sizes.values())
-
-
-def _dataset(recovery: Recovery) -> xr.Dataset:
-    """Return the Dataset of ``recover``.
+    Returns
+    -------
+    ConstrainedField
+        With ``constants``, as of ``recover``. It has no error bars, and there is a warning, where those of the
+        constants are withheld. It is not stored in files.
 
     Raises
     ------
     ValueError
-        No batch member has what it takes to estimate from.
+        As ``recover`` of method "profile".
     """
-    estimate, powers = recovery.estimate, recovery.powers
-    if not np.isfinite(estimate.value).any():
-        count = int(estimate.count.max(initial=0))
-        if count <= len(powers):
-            raise ValueError(
-                f"there is nothing left to estimate from: {count} of {recovery.total} points have finite values of "
-                f"every term, which is not more than the parameters ({', '.join(map(str, powers))}); pass at= points "
-                f"inside the domain, and known values without gaps"
-            )
-        zero = [str(power) for i, power in enumerate(powers) if not estimate.squares[..., i].all()]
-        raise ValueError(
-            f"there is nothing left to estimate from: the term of {' and of '.join(zero)} is zero at all {count} points"
-        )
-    variables = {
-        key: (("parameter", *recovery.batch), np.moveaxis(v, -1, 0))
-        for key, v in _estimates(recovery).items()
-    }
-    scalars = {
-        "points": estimate.count.astype(int),
-        "residual_rms": estimate.rms,
-        "condition_number": estimate.condition,
-    }
-    if recovery.batch:
-        variables |= {key: (recovery.batch, v) for key, v in scalars.items()}
-    names = [power.parameter for power in powers]
-    coords: dict[Hashable, Any] = {
-        "parameter": names,
-        "units": ("parameter", [recovery.units[name] for name in names]),
-    }
-    described = {key: (*variable, {"long_name": _LONG_NAMES[key]}) for key, variable in variables.items()}
-    fitted = recovery.points.field.variables.values()
-    coords |= {
-        name: c.variable
-        for variable in fitted
-        for name, c in variable.batch.coords.items()
-        if set(c.dims) <= set(recovery.batch)
-    }
-    call = f"recover({recovery.equation.text!r}, method={recovery.method!r})"
-    attrs: dict[str, str | int | float] = {"equation": recovery.equation.text, "method": recovery.method}
-    if not recovery.batch:
-        attrs |= {key: value.item() for key, value in scalars.items()}
-    attrs["checks"] = "; ".join(_checks(recovery)) or "nothing to report"
-    attrs["assumptions"] = ASSUMPTIONS
-    attrs["history"] = evaluation.history(next(iter(fitted)).history, call)
-    return xr.Dataset(described, coords, attrs)
+    names, given = Names.of(field, dims, known or {}), dict(known or {})
+    if field.is_lazy:
+        raise ValueError("this field is still lazy (compute=False); call .compute() first")
+    return constrained(_fitted(field), _parsed(equation, names, with_parameters=False), names, given)
 
 
-def _estimates(recovery: Recovery) -> dict[str, Floats]:
-    """Return estimates and errors of the parameters, and of their powers where these differ; [b.., p].
+def _parsed(
+    equation: str | Sequence[str], names: Names, *, with_parameters: bool = True
+) -> tuple[Equation, ...]:
+    """Return the equations; together they use all that is known."""
+    if isinstance(equation, str) or not isinstance(equation, Sequence):
+        return (parse(equation, names, with_parameters=with_parameters),)
+    if not equation:
+        raise ValueError("there is no equation; pass text, such as 'u_t = D * u_xx', or a list of texts")
+    words = [frozenset(re.findall(r"[A-Za-z_]\w*", str(text))) for text in equation]
+    if unused := sorted(names.known - frozenset.union(*words)):
+        raise ValueError(f"{', '.join(unused)} in known= does not appear in the equations {list(equation)}")
+    return tuple(
+        parse(text, replace(names, known=names.known & own), with_parameters=with_parameters)
+        for text, own in zip(equation, words, strict=True)
+    )
 
-    Where a power enters, the parameter is its root, with the error to first order and the roots of the interval's ends.
+
+def _has_derivatives(equations: Sequence[Equation]) -> bool:
+    return any(value.orders for equation in equations for value in equation.values)
+
+
+def _fitted(field: FieldBase[Any]) -> Field[Any]:
+    """Return the field; draws have no statistics of their own.
+
+    Raises
+    ------
+    TypeError
+        They are draws.
     """
-    raw, raw_error = recovery.estimate.value, recovery.estimate.stderr
-    half_width = recovery.estimate.factor[..., None] * raw_error
-    columns = {"estimate": raw, "stderr": raw_error, "lower": raw - half_width, "upper": raw + half_width}
-    columns = {key: column.copy() for key, column in columns.items()}
-    for i, exponent in (
-        (i, power.exponent) for i, power in enumerate(recovery.powers) if power.exponent != 1
-    ):
-        value, error, low, high = (columns[key][..., i] for key in ("estimate", "stderr", "lower", "upper"))
-        estimate = root(value, exponent)
-        if exponent % 2 != 1:
-            low = np.maximum(low, 0.0)
-        with np.errstate(all="ignore"):
-            stderr = error * np.abs(estimate / (exponent * value))
-            ends = np.where(np.isfinite(estimate), [root(low, exponent), root(high, exponent)], np.nan)
-        for key, column in zip(columns, (estimate, stderr, ends.min(axis=0), ends.max(axis=0)), strict=True):
-            columns[key][..., i] = column
-    if any(power.exponent != 1 for power in recovery.powers):
-        columns |= {"raw": raw, "raw_stderr": raw_error}
-    return columns
-
-
-# --- checks in words
-
-
-def _checks(recovery: Recovery) -> list[str]:
-    """Return what a reader of the estimates should know, each in a sentence without a full stop."""
-    remarks, estimate = [], recovery.estimate
-    for i, power in enumerate(recovery.powers):
-        raw = estimate.value[..., i]
-        wrong = (raw < 0) & np.isnan(root(raw, power.exponent))
-        if wrong.any() and raw.ndim == 0:
-            remarks.append(f"{power} = {raw.item():.6g} is negative, so {power.parameter} is not real")
-        elif wrong.any():
-            where = f"{wrong.sum()} of {wrong.size} batch members"
-            remarks.append(f"{power} is negative for {where}, so {power.parameter} is not real there")
-    lost = recovery.total - estimate.count
-    if lost.any():
-        most = "up to " if recovery.batch else ""
-        remarks.append(
-            f"{most}{int(lost.max())} of {recovery.total} points were left out: outside the domain, or a known has no "
-            f"value there"
+    if not isinstance(field, Field):
+        raise TypeError(
+            "draws have no observations of their own; ask the field that they were drawn from, or pass "
+            "method='pointwise'"
         )
-    if (undetermined := np.isnan(estimate.value).any(-1)).any():
-        remarks.append(
-            f"{undetermined.sum()} of {undetermined.size} batch members do not determine the parameters"
-        )
-    if (worst := float(estimate.condition.max())) > _NEARLY_SINGULAR:
-        remarks.append(
-            f"the terms of {', '.join(map(str, recovery.powers))} are nearly proportional to each other (condition "
-            f"number {worst:.2g}), so their estimates cannot be told apart"
-        )
-    if (relative := float(np.nanmax(estimate.relative_rms, initial=0.0))) > _UNEXPLAINED:
-        remarks.append(f"the residual is {relative:.0%} of the terms without a parameter (root mean square)")
-    space, highest = recovery.points.field.space, dict[str, int]()
-    for name, order in (pair for value in recovery.equation.values for pair in value.orders):
-        highest[name] = max(order, highest.get(name, 0))
-    for name, order in highest.items():
-        axis, features = space.axis(name), space.features[space.names.index(name)]
-        if axis.role in ("latitude", "longitude") or axis.units.startswith("degree"):
-            remarks.append(
-                f"derivatives along {name!r} are per {axis.units or 'degree'} and not per metre: the metric of the "
-                f"sphere is left out"
-            )
-        if features.local and features.max_order is not None and features.max_order < order + 3:
-            remarks.append(
-                f"{name!r} has B-splines of degree {features.max_order}; for derivatives of order {order}, "
-                f"degree {order + 3} or more is advised"
-            )
-    if recovery.method == "differences":
-        remarks.append("the truncation error of central differences is not part of stderr")
-    return [*remarks, *recovery.remarks]
+    return field

@@ -1,0 +1,62 @@
+"""Part: what one holder contributed to statistics, named by the digest of its contents."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from xspline.sums import Sums
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One holder's contribution: a Sums for each variable, named by the digest of contents and holder."""
+
+    digest: str
+    holder: str
+    sums: Mapping[str, Sums]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, sums: Mapping[str, Sums], holder: str | None, provenance: Mapping[str, Any]) -> Part:
+        """Make a part; its digest is the SHA-256 of the holder's name and of the contents of its sums."""
+        name = "" if holder is None else str(holder)
+        text = "\n".join([name, *(f"{variable} {s.digest()}" for variable, s in sorted(sums.items()))])
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return cls(digest, name, dict(sums), dict(provenance))
+
+    def describe(self) -> str:
+        """Return ``'west' (3f2a…)`` for messages."""
+        return f"{self.holder or 'unnamed'!r} ({self.digest[:12]})"
+
+    @property
+    def count(self) -> int:
+        """Observations with positive weight, over all variables."""
+        return sum(int(s.count.sum()) for s in self.sums.values())
+
+
+def check_new(part: Part, known: Iterable[Part], may_repeat: bool) -> None:
+    """Raise ValueError where what a part counts is in the others already, by its digest, its name or its sums."""
+    for other in known:
+        if part.digest == other.digest:
+            raise ValueError(
+                f"part {part.describe()} is there twice; each holder counts once. If two holders do have equal "
+                f"records, give them names: statistics(space, holder=...)"
+            )
+        if may_repeat or part.holder != other.holder or not (part.count and other.count):
+            continue
+        if part.holder:
+            raise ValueError(
+                f"holder {part.holder!r} is there twice with different sums ({other.count} and {part.count} "
+                f"observations, digests {other.digest[:12]} and {part.digest[:12]}), and each holder counts once. If "
+                "these are different observations of one holder, say so: "
+                "xs.merge([...], repeated_holders='add'); else leave one out, or give them names of their own"
+            )
+        if all(part.sums[name].resembles(s) for name, s in other.sums.items()):
+            raise ValueError(
+                f"two parts without a name hold the same {part.count} observations ({other.digest[:12]} and "
+                f"{part.digest[:12]}), and each counts once. If two holders do have equal records, give them names: "
+                "statistics(space, holder=...)"
+            )

@@ -1,0 +1,217 @@
+"""One coordinate of an equation: Gauss nodes, the functions of the field there, and the functions that test it.
+
+The residual of an equation is projected on splines of degree p − m on the same knots, m the highest derivative along
+the coordinate. There are K − m of them, so that what stays free is what initial and boundary values decide, and data
+have to. On a circle nothing is free: K tests, of degree p − 2, because tests of the other parity leave the fastest
+wave that K functions hold untouched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.polynomial import legendre
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xspline.spaces import Features, Global, Space
+from xspline.spaces.bspline import LocalSpline, SplineTerm, periodic_knots
+from xspline.spaces.features import Harmonics, Legendre
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+ROUNDING = 1e-14  # of the largest value of a function: smaller ones are zero
+NODES_OF_A_WAVE = 4  # for each function of a Fourier series: its products with two others are exact
+SMOOTHER, CELLS_OF_A_TEST, FEWEST_TESTS = (
+    4,
+    3,
+    3,
+)  # degrees above m, knot cells of an interval, tests at least
+
+
+class Unsuitable(ValueError):
+    """An equation, basis or something known that cannot be held on the whole domain."""
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinate:
+    """Where an equation is held against the field along one coordinate.
+
+    Parameters
+    ----------
+    features : Features
+        The functions of the field.
+    nodes, weights : ndarray, [n]
+        Quadrature over the domain, or over one period.
+    """
+
+    features: Features
+    nodes: Array
+    weights: Array
+
+    @staticmethod
+    def of(space: Space, axis: int) -> Coordinate:
+        """Return the coordinate of a space.
+
+        Raises
+        ------
+        Unsuitable
+            Its basis is a union.
+        """
+        features = space.features[axis]
+        if (spline := _spline(features)) is not None:
+            p = spline.degree
+            # Exact for a test, a function and the derivative of another: u u_x.
+            z, w = legendre.leggauss((3 * p + 2) // 2)
+            half = np.diff(spline.edges)[:, None] / 2
+            return Coordinate(
+                features, (spline.edges[:-1, None] + half * (1 + z)).ravel(), (half * w).ravel()
+            )
+        match features:
+            case Global(terms=(Harmonics(period=period),)):
+                n = NODES_OF_A_WAVE * features.size
+                start = features.span[0]
+                return Coordinate(features, start + period * np.arange(n) / n, np.full(n, period / n))
+            case Global(terms=(Legendre(lo=lo, hi=hi, degree=p),)):
+                z, w = legendre.leggauss((3 * p + 2) // 2 + 1)
+                return Coordinate(features, lo + (hi - lo) / 2 * (1 + z), (hi - lo) / 2 * w)
+        name = space.names[axis]
+        raise Unsuitable(
+            f"{name!r} has the union {space.basis(name)!r}, whose functions are no test functions of an equation; fit "
+            f"with a single basis along {name!r}, or use method='pointwise'"
+        )
+
+    @property
+    def period(self) -> float:
+        """Of functions that go round; 0 of others."""
+        if (spline := _spline(self.features)) is not None:
+            return spline.ends[1] - spline.ends[0] if spline.periodic else 0.0
+        match self.features:
+            case Global(terms=(Harmonics(period=period),)):
+                return period
+        return 0.0
+
+    @property
+    def harmonics(self) -> int:
+        """Of a Fourier series; 0 of other functions."""
+        match self.features:
+            case Global(terms=(Harmonics(harmonics=harmonics),)):
+                return harmonics
+        return 0
+
+    @cached_property
+    def _values(self) -> dict[int, Array]:
+        return {}
+
+    def values(self, order: int) -> Array:
+        """The functions, or derivatives of them, at the nodes: [n, K]."""
+        if order not in self._values:
+            values = self.features.design(self.nodes, order)
+            self._values[order] = np.where(np.abs(values) < ROUNDING * np.abs(values).max(), 0.0, values)
+        return self._values[order]
+
+    def tests(self, order: int) -> Array:
+        """Test functions for derivatives of up to `order`, of unit norm, times the weights: [I, n]."""
+        return self._weighted(self._tests(order))
+
+    def smooth_tests(self, order: int) -> Array:
+        """Fewer and smoother ones, which vanish with their derivatives at the ends: [I, n].
+
+        Splines of degree m + 4 on a third of the cells: finer ones would see the noise of derivatives.
+        """
+        if (spline := _spline(self.features)) is None:
+            return self.tests(order)
+        q, edges = order + SMOOTHER, spline.edges
+        cells = max(spline.cells // CELLS_OF_A_TEST, q + FEWEST_TESTS)
+        places = np.linspace(0, spline.cells, cells + 1)
+        breaks = np.interp(places, np.arange(spline.cells + 1), edges)
+        if spline.periodic:
+            smooth = LocalSpline(periodic_knots(breaks, q), q, cells, True, False)
+            return self._weighted(smooth.design(self.nodes))
+        knots = np.concatenate([np.repeat(breaks[0], q), breaks, np.repeat(breaks[-1], q)])
+        smooth = LocalSpline(knots, q, cells + q, False, False)
+        return self._weighted(smooth.design(self.nodes)[:, q:-q])
+
+    def _weighted(self, values: Array) -> Array:
+        norms = np.sqrt(self.weights @ values**2)
+        return np.ascontiguousarray((self.weights[:, None] * (values / norms)).T)
+
+    def _tests(self, order: int) -> Array:
+        if (spline := _spline(self.features)) is not None:
+            p, cells = spline.degree, spline.cells
+            if spline.periodic:
+                q = p if order == 0 else max(p - 2, p % 2)
+                knots = periodic_knots(spline.edges, q)
+                return LocalSpline(knots, q, cells, True, False).design(self.nodes)
+            q = p - order
+            ends = np.repeat(spline.edges[[0, -1]], q)
+            knots = np.concatenate([ends[:q], spline.edges, ends[q:]])
+            return LocalSpline(knots, q, cells + q, False, False).design(self.nodes)
+        match self.features:
+            case Global(terms=(Legendre(lo=lo, hi=hi, degree=p),)):
+                z = 2 * (self.nodes - lo) / (hi - lo) - 1
+                return np.asarray(legendre.legvander(z, max(p - order, 0)))
+        return self.features.design(self.nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Test functions and functions of the field that meet, along one coordinate.
+
+    Parameters
+    ----------
+    coordinate : Coordinate
+    tests : ndarray, [I, n]
+        Test functions at its nodes, times the weights.
+    """
+
+    coordinate: Coordinate
+    tests: Array
+
+    @cached_property
+    def places(self) -> tuple[Integers, Integers]:
+        """Test and function of each pair, sorted by the former."""
+        tests = sparse.csr_array(self.tests != 0).astype(np.float64)
+        functions = sparse.csr_array(self.coordinate.values(0) != 0).astype(np.float64)
+        first, second = (tests @ functions).toarray().nonzero()
+        return first.astype(np.int64), second.astype(np.int64)
+
+    @cached_property
+    def _weights(self) -> dict[int, sparse.csr_array]:
+        return {}
+
+    def weights(self, order: int) -> sparse.csr_array:
+        """What a value at a node adds to the integral of test times derivative of function: [pairs, n]."""
+        if order not in self._weights:
+            first, second = self.places
+            values, starts = self.coordinate.values(order), np.searchsorted(first, range(len(self.tests) + 1))
+            rows, columns, entries = [], [], []
+            for i, test in enumerate(self.tests):
+                own = second[starts[i] : starts[i + 1]]
+                support = np.flatnonzero(test)
+                block = test[support] * values[np.ix_(support, own)].T
+                rows.append(np.repeat(np.arange(starts[i], starts[i + 1]), support.size))
+                columns.append(np.tile(support, own.size))
+                entries.append(block.ravel())
+            shape = (first.size, self.coordinate.nodes.size)
+            places = (np.concatenate(rows), np.concatenate(columns))
+            matrix = sparse.coo_array((np.concatenate(entries), places), shape=shape).tocsr()
+            matrix.eliminate_zeros()
+            self._weights[order] = matrix
+        return self._weights[order]
+
+    def integrals(self, order: int) -> Array:
+        """Integrals of test times derivative of function, [pairs]."""
+        return np.asarray(self.weights(order).sum(axis=1)).ravel()
+
+
+def _spline(features: Features) -> LocalSpline | None:
+    """Return the B-spline of features that are one and nothing else."""
+    match features:
+        case LocalSpline():
+            return features
+        case Global(terms=(SplineTerm(spline=spline),)):
+            return spline
+    return None

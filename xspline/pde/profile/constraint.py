@@ -1,0 +1,232 @@
+"""Equations as constraints on coefficients: residuals on test functions, and their derivatives by all unknowns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from xspline.pde import expression
+from xspline.pde.equation import Equation, Power
+from xspline.pde.expression import FUNCTIONS_AND_SIGN
+from xspline.pde.profile.axes import Array, Coordinate, Pairs
+from xspline.pde.symbols import Coordinate as CoordinateSymbol
+from xspline.pde.symbols import Value
+from xspline.solve.multigrid.spaces import sparse_along
+from xspline.spaces import Space
+
+
+@dataclass(frozen=True, eq=False)
+class Constraint:
+    """One equation as a residual on test functions, r = ∫ψ (response − Σ_k τ_k term_k).
+
+    Parameters
+    ----------
+    equation : Equation
+    parameters : tuple of Power
+        Of all equations: τ_k is the power of a parameter in which it enters.
+    names : tuple of str
+        The coordinates, in Space order.
+    coordinates : tuple of Coordinate
+    known : mapping of str to number or ndarray
+        What is known at the nodes, by name; names that stand for a coordinate too.
+    smooth : bool
+        Whether the test functions are the few smooth ones of a weak form.
+    """
+
+    equation: Equation
+    parameters: tuple[Power, ...]
+    names: tuple[str, ...]
+    coordinates: tuple[Coordinate, ...]
+    known: Mapping[str, Any]
+    smooth: bool = False
+
+    @cached_property
+    def pairs(self) -> tuple[Pairs, ...]:
+        """Test functions and functions of the field along each coordinate."""
+        highest = [max(dict(value.orders).get(n, 0) for value in self.equation.values) for n in self.names]
+        both = list(zip(self.coordinates, highest, strict=True))
+        return tuple(Pairs(c, c.smooth_tests(m) if self.smooth else c.tests(m)) for c, m in both)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of test functions."""
+        return tuple(len(pairs.tests) for pairs in self.pairs)
+
+    @cached_property
+    def fields(self) -> dict[str, Value]:
+        """The names that stand for the field or a derivative of it."""
+        return {n: s for n, s in self.equation.symbols.items() if isinstance(s, Value)}
+
+    @cached_property
+    def _by_value(self) -> dict[str, tuple[Any, list[Any]]]:
+        """Derivatives of the response and of each term by each value of the field."""
+        terms = [self.equation.terms.get(power) for power in self.parameters]
+        return {
+            name: (
+                expression.differentiate(self.equation.response, name),
+                [None if term is None else expression.differentiate(term, name) for term in terms],
+            )
+            for name in self.fields
+        }
+
+    def orders(self, value: Value) -> tuple[int, ...]:
+        """Order of a derivative along each coordinate."""
+        by_name = dict(value.orders)
+        return tuple(by_name.get(name, 0) for name in self.names)
+
+    def environment(self, coefficients: Mapping[str, Array]) -> dict[str, Any]:
+        """What each name of the equation is at the nodes."""
+        values = dict(self.known)
+        for name, value in self.fields.items():
+            array = coefficients[value.variable]
+            for axis, order in enumerate(self.orders(value)):
+                array = _along(self.coordinates[axis].values(order), array, axis)
+            values[name] = array
+        return values
+
+    def project(self, values: Any) -> Array:
+        """Integrals with all test functions of values at the nodes, [I..]."""
+        nodes = tuple(c.nodes.size for c in self.coordinates)
+        out = np.broadcast_to(np.asarray(values, np.float64), nodes)
+        for axis, pairs in enumerate(self.pairs):
+            out = _along(pairs.tests, out, axis)
+        return out
+
+    def residual(self, coefficients: Mapping[str, Array], tau: Array) -> Array:
+        """Residuals r, [I..]."""
+        values = self.environment(coefficients)
+        return self.project(
+            self._combined(self.equation.response, list(self.equation.terms.items()), tau, values)
+        )
+
+    def by_parameter(self, values: Mapping[str, Any]) -> Array:
+        """∂r/∂τ, [k, I..]."""
+        rows = np.zeros((len(self.parameters), *self.shape))
+        for k, power in enumerate(self.parameters):
+            if power in self.equation.terms:
+                rows[k] = -self.project(_evaluate(self.equation.terms[power], values))
+        return rows
+
+    def pulled_back(self, values: Mapping[str, Any], tau: Array, rows: Array) -> dict[str, Array]:
+        """Rows of numbers [I..] times ∂r/∂c, by variable: [K..]."""
+        at_nodes = rows
+        for axis, pairs in enumerate(self.pairs):
+            at_nodes = _along(pairs.tests.T, at_nodes, axis)
+        out: dict[str, Array] = {}
+        for name, value in self.fields.items():
+            total = at_nodes * self._factor(name, tau, values)
+            for axis, order in enumerate(self.orders(value)):
+                total = _along(self.coordinates[axis].values(order).T, total, axis)
+            out[value.variable] = out[value.variable] + total if value.variable in out else total
+        return out
+
+    def _factor(self, name: str, tau: Array, values: Mapping[str, Any]) -> Any:
+        """Derivative of the equation by a value of the field, at the nodes; a number where it is one."""
+        response, terms = self._by_value[name]
+        known = [(p, term) for p, term in zip(self.parameters, terms, strict=True) if term is not None]
+        return self._combined(response, known, tau, values)
+
+    def by_coefficient(self, values: Mapping[str, Any], tau: Array) -> dict[str, Array]:
+        """∂r/∂c by variable, for the pairs of test and function that meet: [pairs..]."""
+        out: dict[str, Array] = {}
+        for name, value in self.fields.items():
+            factor = self._factor(name, tau, values)
+            entries = self._integrals(factor, self.orders(value))
+            previous = out.get(value.variable)
+            out[value.variable] = entries if previous is None else np.add(previous, entries, out=previous)
+        return out
+
+    def _combined(
+        self, response: Any, terms: Sequence[tuple[Power, Any]], tau: Array, values: Mapping[str, Any]
+    ) -> Any:
+        total = 0.0 if response is None else _evaluate(response, values)
+        for power, term in terms:
+            total = total - tau[self.parameters.index(power)] * _evaluate(term, values)
+        return total
+
+    def _integrals(self, factor: Any, orders: tuple[int, ...]) -> Array:
+        """Integrals of test times factor times derivative of function."""
+        if np.size(factor) == 1:
+            vectors = [pairs.integrals(order) for pairs, order in zip(self.pairs, orders, strict=True)]
+            return np.asarray(float(np.ravel(factor)[0]) * math.prod(np.ix_(*vectors)))
+        out = np.broadcast_to(factor, tuple(c.nodes.size for c in self.coordinates))
+        for axis, (pairs, order) in enumerate(zip(self.pairs, orders, strict=True)):
+            out = sparse_along(pairs.weights(order), out, axis)
+        return np.ascontiguousarray(out)
+
+
+@dataclass(frozen=True, eq=False)
+class Constraints:
+    """Equations that hold at once, over the coefficients of one or several variables.
+
+    Parameters
+    ----------
+    space : Space
+    variables : tuple of str
+        Whose coefficients are unknown.
+    parameters : tuple of Power
+    each : tuple of Constraint
+    """
+
+    space: Space
+    variables: tuple[str, ...]
+    parameters: tuple[Power, ...]
+    each: tuple[Constraint, ...]
+
+    @staticmethod
+    def of(
+        space: Space,
+        equations: Sequence[Equation],
+        known_at: Callable[[Space, Sequence[Coordinate]], Mapping[str, Any]] = lambda space, coordinates: {},
+    ) -> Constraints:
+        """Return the constraints of equations; `known_at` gives what is known at the nodes, by name."""
+        coordinates = tuple(Coordinate.of(space, axis) for axis in range(len(space.names)))
+        at_nodes: dict[str, Any] = dict(known_at(space, coordinates))
+        parameters = tuple(dict.fromkeys(power for equation in equations for power in equation.terms))
+        for equation in equations:
+            for name, symbol in equation.symbols.items():
+                if isinstance(symbol, CoordinateSymbol):
+                    axis = space.names.index(symbol.name)
+                    shape = [1] * len(coordinates)
+                    shape[axis] = -1
+                    at_nodes[name] = coordinates[axis].nodes.reshape(shape)
+        variables = tuple(dict.fromkeys(value.variable for e in equations for value in e.values))
+        each = tuple(
+            Constraint(equation, parameters, space.names, coordinates, at_nodes) for equation in equations
+        )
+        return Constraints(space, variables, parameters, each)
+
+    @property
+    def orders(self) -> dict[str, int]:
+        """The highest derivative along each coordinate."""
+        values = [value for constraint in self.each for value in constraint.fields.values()]
+        return {name: max(dict(value.orders).get(name, 0) for value in values) for name in self.space.names}
+
+    @property
+    def count(self) -> int:
+        """Number of constraints."""
+        return sum(math.prod(constraint.shape) for constraint in self.each)
+
+    @property
+    def size(self) -> int:
+        """Number of coefficients."""
+        return len(self.variables) * self.space.size
+
+    def residuals(self, coefficients: Mapping[str, Array], tau: Array) -> list[Array]:
+        """Residuals of each equation."""
+        return [constraint.residual(coefficients, tau) for constraint in self.each]
+
+
+def _evaluate(node: Any, values: Mapping[str, Any]) -> Any:
+    with np.errstate(all="ignore"):
+        return expression.evaluate(node, values, FUNCTIONS_AND_SIGN)
+
+
+def _along(matrix: Array, array: Array, axis: int) -> Array:
+    """A matrix times one axis of an array."""
+    return np.moveaxis(np.tensordot(matrix, array, axes=(1, axis)), 0, axis)

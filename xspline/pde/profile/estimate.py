@@ -1,0 +1,368 @@
+"""Constants of equations from statistics: start, search, and what tells whether their errors can be believed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.special import fdtrc
+
+from xspline.pde.equation import Equation, Power
+from xspline.pde.profile.axes import Array, Coordinate
+from xspline.pde.profile.constraint import Constraints
+from xspline.pde.profile.search import (
+    CONTINUATION,
+    RIDGE,
+    ROUNDING,
+    STEPS,
+    STEPS_OF_CONTINUATION,
+    STRENGTH,
+    Data,
+    Result,
+    Search,
+    State,
+)
+from xspline.pde.profile.system import Order
+from xspline.pde.profile.weak import WeakEstimate, weak_estimate
+from xspline.solve import Penalty, Resources, TooLargeError, solve
+from xspline.solve.multigrid.spaces import AxisLevel, coarser, prolongation
+from xspline.spaces import Space
+from xspline.sums import Sums
+
+IMPROBABLE = 1e-3  # probability of an F ratio from which an equation is not adequate
+NEGLIGIBLE = 1e-5  # of the standard deviation of the data: a misfit that only data without noise show,
+SLIGHT = 10.0  # with F ratios up to this, which leave constants within what the knots leave of an error
+UNRESOLVED = 0.3  # of a constant: a change by halving the knots that no rate of convergence explains,
+SIGNIFICANT = 5.0  # where it is also so many standard errors
+GAIN = 2.0  # times the misfit, with half the knots: then knots are what lacks
+RATE_OF_WEAK = 3.0  # by how much half the knots make a weak form worse at least: as of second order
+BANDS = 2.5  # bands that a step holds: G, the system, slabs
+LARGEST_BAND = 1.5e9  # bytes, beyond which a step takes minutes
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """All that constants are estimated from.
+
+    Parameters
+    ----------
+    space : Space
+    sums : mapping of str to Sums
+        Of each variable that the equations hold, without batch axes, centred.
+    coefficients : mapping of str to ndarray, [K..]
+        Of a fit: where the search starts.
+    sigma : mapping of str to float
+        Standard deviation of an observation of weight 1 in that fit.
+    penalties : mapping of str to Penalty
+    parts : sequence of mappings of str to Sums
+        The sums of each holder, about the same references; empty where there is one only.
+    apply_inverse : callable
+        (G + Λ)⁻¹ of a variable times coefficients [K..].
+    equations : tuple of Equation
+    known_at : callable
+        From a space and its coordinates to what is known at their nodes, by name.
+    """
+
+    space: Space
+    sums: Mapping[str, Sums]
+    coefficients: Mapping[str, Array]
+    sigma: Mapping[str, float]
+    penalties: Mapping[str, Penalty]
+    parts: Sequence[Mapping[str, Sums]]
+    apply_inverse: Callable[[str, Array], Array]
+    equations: tuple[Equation, ...]
+    known_at: Callable[[Space, Sequence[Coordinate]], Mapping[str, Any]]
+
+    @cached_property
+    def constraints(self) -> Constraints:
+        """The equations on this space."""
+        return Constraints.of(self.space, self.equations, self.known_at)
+
+    @property
+    def parameters(self) -> tuple[Power, ...]:
+        """How each constant enters."""
+        return self.constraints.parameters
+
+    def weak(self, combinations: int = 0) -> WeakEstimate:
+        """Return the weak form on the fit."""
+
+        def apply_covariance(name: str, image: Array) -> Array:
+            return self.sigma[name] ** 2 * self.apply_inverse(name, image)
+
+        return weak_estimate(self.constraints, self.coefficients, apply_covariance, combinations)
+
+    def weak_resolution(self, weak: WeakEstimate) -> Array:
+        """Return what the knots leave of an error of the weak form, from fits with every second one."""
+        total = np.zeros(len(weak.value))
+        for name in self.space.names:
+            smaller = self.coarsened(name, self.coefficients)
+            if smaller is None:
+                continue
+            fits = {
+                v: solve(s, smaller.space, self.penalties[v]).coefficients for v, s in smaller.sums.items()
+            }
+            other = weak_estimate(smaller.constraints, fits, lambda _, image: 0.0 * image)
+            total += np.abs(other.value - weak.value) / RATE_OF_WEAK
+        return total
+
+    @cached_property
+    def search(self) -> Search:
+        """The search, with a vanishing ridge where data alone do not determine the field.
+
+        Raises
+        ------
+        TooLargeError
+            A band is larger than what a machine holds or a step of some minutes takes.
+        """
+        order = Order.of(self.constraints)
+        memory = Resources.here().memory
+        if order.nbytes > min(LARGEST_BAND, memory / BANDS):
+            raise TooLargeError(
+                f"the normal equations of {order.size} coefficients are a band of {order.nbytes / 1e9:.1f} GB; use "
+                "fewer functions along some coordinate, or method='weak', which needs no band"
+            )
+        several = len(self.sums) > 1
+        precision = {n: 1 / self.sigma[n] ** 2 if several and self.sigma[n] > 0 else 1.0 for n in self.sums}
+        data = Data(order, self.sums, precision)
+        search = Search(data, self.constraints)
+        return (
+            search
+            if search.free is not None
+            else replace(search, ridge=RIDGE * float(data.band[:, 0].mean()))
+        )
+
+    def coarsened(self, name: str, coefficients: Mapping[str, Array]) -> Problem | None:
+        """Return the same with every second knot of a coordinate, to start near given coefficients."""
+        projected = {v: coarser(s, self.space, [name]) for v, s in self.sums.items()}
+        if any(both is None for both in projected.values()):
+            return None
+        by_variable = {v: both for v, both in projected.items() if both is not None}
+        space = next(iter(by_variable.values()))[1]
+        axis = self.space.names.index(name)
+        fine, coarse = (AxisLevel.of(s.features[axis]) for s in (self.space, space))
+        inverse = np.linalg.pinv(prolongation(fine, coarse).toarray())
+        nearest = {
+            v: np.moveaxis(np.tensordot(inverse, c, axes=(1, axis)), 0, axis) for v, c in coefficients.items()
+        }
+        return replace(
+            self, space=space, sums={v: both[0] for v, both in by_variable.items()}, coefficients=nearest
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """Constants, as the powers in which they enter, and what tells whether their errors can be believed.
+
+    Parameters
+    ----------
+    value, resolution : ndarray, [k]
+        Estimates, and what the knots leave of an error.
+    covariance : ndarray, [k, k]
+        NaN where errors are withheld.
+    sigma : float
+        Standard deviation of an observation of weight 1 about the constrained field.
+    adequacy, probability : float
+        F ratio of the constrained fit against the free one, and how probable a larger one is; NaN where data do not
+        determine the free one.
+    converged : bool
+    by_holders : ndarray, [k, k]
+        Covariance from the scores of holders, for errors that are correlated within one; NaN where it is not known.
+    weak : WeakEstimate
+    steps, freedom : int
+        Factorisations; directions that initial and boundary values and the constants take.
+    result : Result
+    remarks : tuple of str
+        Sentences without a full stop.
+    """
+
+    value: Array
+    covariance: Array
+    resolution: Array
+    sigma: float
+    adequacy: float
+    probability: float
+    converged: bool
+    by_holders: Array
+    weak: WeakEstimate
+    steps: int
+    freedom: int
+    result: Result
+    remarks: tuple[str, ...]
+
+
+def profile(problem: Problem) -> Profile:
+    """Return the constants for which a field that obeys the equations exactly is nearest to the data.
+
+    Raises
+    ------
+    TooLargeError
+        The normal equations do not fit in memory.
+    """
+    weak, search = problem.weak(), problem.search
+    result = found_from(search, problem.coefficients, weak.value)
+    change, resolution, coarse_rss = _halved(problem, search, result)
+    adequacy, probability = _adequacy(problem, search, result)
+    covariance = search.covariance(result.step, result.rss)
+    doubts = [
+        *_unsettled(search, result),
+        *_inadequate(search, result, adequacy, probability, coarse_rss),
+        *_unresolved(problem, search, result, change, np.sqrt(np.diag(covariance))),
+    ]
+    remarks = [] if doubts else _coarse(problem, resolution, np.sqrt(np.diag(covariance)))
+    if doubts:
+        covariance = np.full(covariance.shape, np.nan)
+        remarks = [f"errors are withheld: {doubt}" for doubt in doubts]
+    left = search.data.count - search.freedom
+    return Profile(
+        result.state.tau,
+        covariance + np.diag(resolution**2),
+        resolution,
+        math.sqrt(max(result.rss, 0.0) / left) if left > 0 else math.nan,
+        adequacy,
+        probability,
+        result.converged,
+        _by_holders(problem, result)
+        + np.diag(resolution**2)
+        + 0 * covariance,  # NaN where errors are withheld
+        weak,
+        result.steps,
+        search.freedom,
+        result,
+        tuple(remarks),
+    )
+
+
+def found_from(search: Search, coefficients: Mapping[str, Array], tau: Array) -> Result:
+    """Search from some coefficients and constants; by strengths that grow where that does not converge."""
+    multipliers = tuple(np.zeros(constraint.shape) for constraint in search.constraints.each)
+    start = State(search.data.centred(coefficients), tau, multipliers)
+    result = search.run(start, STRENGTH, STEPS, hard=True)
+    if result.converged:
+        return result
+    state, steps = start, result.steps
+    for strength in CONTINUATION:
+        softer = search.run(state, strength, STEPS_OF_CONTINUATION, hard=False)
+        steps += softer.steps
+        if not np.isfinite(softer.state.tau).all():
+            return replace(result, steps=steps)
+        state = softer.state
+    again = search.run(state, STRENGTH, STEPS, hard=True)
+    steps += again.steps
+    return replace(again if again.converged or again.rss < result.rss else result, steps=steps)
+
+
+# --- can the errors be believed?
+
+
+def _unsettled(search: Search, result: Result) -> Iterator[str]:
+    """Yield why there is no estimate to speak of."""
+    if search.data.count <= search.freedom:
+        yield (
+            f"{search.data.count} observations are no more than the {search.freedom} degrees of freedom that the "
+            "equation leaves; use fewer functions"
+        )
+    elif not result.converged:
+        yield (
+            f"the search did not converge in {result.steps} steps, and what it saw last is no estimate; see the weak "
+            "form. Use more knots where the field changes fast, or leave out a term"
+        )
+    elif not np.isfinite(search.stderr(result.step, result.rss)).all():
+        yield "the data do not tell the constants apart; leave out a term, or pass one in known="
+
+
+def _by_holders(problem: Problem, result: Result) -> Array:
+    """Return the covariance of the constants from the scores of holders, which errors within one may correlate.
+
+    A holder moves the constants by S⁻¹Yᵀ(h_j − G_j c), up to its sign; the sum over holders is zero.
+    """
+    count, data = len(problem.parts), problem.search.data
+    if count < 2:
+        return np.full(result.step.information.shape, np.nan)
+    scores = [
+        replace(data, sums=part).gradient(result.state.row) @ result.step.response for part in problem.parts
+    ]
+    moves = np.linalg.solve(result.step.information, (np.array(scores) - np.mean(scores, axis=0)).T)
+    return np.asarray(moves @ moves.T * count / (count - 1))
+
+
+def _adequacy(problem: Problem, search: Search, result: Result) -> tuple[float, float]:
+    """Return the F ratio of the constrained fit against the free one, and the probability of a larger one."""
+    free, data = search.free, search.data
+    more, left = problem.constraints.count - len(result.state.tau), data.count - problem.constraints.size
+    if free is None or left <= 0 or more <= 0:
+        return math.nan, math.nan
+    floor = ROUNDING * data.power
+    ratio = (max(result.rss - free, 0.0) / more) / (max(free, floor) / left)
+    return ratio, float(fdtrc(more, left, ratio))
+
+
+def _halved(problem: Problem, search: Search, result: Result) -> tuple[Array, Array, float]:
+    """Return how much every second knot changes the constants, what that leaves of an error, and the largest rss."""
+    change, left, worst = np.zeros(len(result.state.tau)), np.zeros(len(result.state.tau)), 0.0
+    if not result.converged:
+        return change, left, worst
+    coefficients = search.data.with_reference(result.state.row)
+    orders = problem.constraints.orders
+    for name, features in zip(problem.space.names, problem.space.features, strict=True):
+        smaller = problem.coarsened(name, coefficients)
+        if smaller is None:
+            continue
+        other = found_from(smaller.search, smaller.coefficients, result.state.tau)
+        own = np.abs(other.state.tau - result.state.tau)
+        change, left = change + own, left + own / (2.0 ** (features.offsets - orders[name]) - 1)
+        worst = max(worst, other.rss)
+    return change, left, worst
+
+
+def _inadequate(
+    search: Search, result: Result, adequacy: float, probability: float, coarse_rss: float
+) -> Iterator[str]:
+    """Yield that the constrained field misses the data by more than noise, and what may be the reason."""
+    free, power = search.free, search.data.power
+    if free is None or not probability < IMPROBABLE:
+        return
+    if adequacy < SLIGHT and result.rss - free < NEGLIGIBLE**2 * power:
+        return
+    text = (
+        f"a field that obeys the equation misses the data by more than their noise (F = {adequacy:.3g}, probability "
+        f"{probability:.1g}); "
+    )
+    if coarse_rss - free > GAIN * (result.rss - free):
+        yield (
+            text
+            + "knots still make a difference, so use more, or a higher degree, where the field changes fast"
+        )
+    else:
+        yield text + "more knots would not help: a term or a source is missing, or a known is wrong"
+
+
+def _unresolved(
+    problem: Problem, search: Search, result: Result, change: Array, stderr: Array
+) -> Iterator[str]:
+    """Yield the constants that half the knots change by more than any rate of convergence explains.
+
+    Against the largest of them, each in units of what the data tell, as one of them may be zero.
+    """
+    units = np.sqrt(np.maximum(np.diag(result.step.information), 0.0))
+    largest = float(np.max(np.abs(result.state.tau) * units, initial=0.0))
+    for power, own, error, unit in zip(problem.parameters, change, stderr, units, strict=True):
+        seen = own * unit > NEGLIGIBLE * math.sqrt(search.data.power)
+        if seen and own * unit > UNRESOLVED * largest and own > SIGNIFICANT * error:
+            yield (
+                f"half the knots change {power} by {own:.2g}, so these do not resolve the field yet; use more knots, "
+                "or a higher degree, where it changes fast"
+            )
+
+
+def _coarse(problem: Problem, resolution: Array, stderr: Array) -> list[str]:
+    """Return which errors are those of the space more than those of the noise."""
+    names = [str(p) for p, d, e in zip(problem.parameters, resolution, stderr, strict=True) if d > e]
+    if not names:
+        return []
+    return [
+        f"what the knots leave of an error of {', '.join(names)} is larger than that of the noise; more knots help"
+    ]

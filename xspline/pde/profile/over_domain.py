@@ -1,0 +1,356 @@
+"""Constants of equations that hold on the whole domain, as a Dataset: the methods "profile" and "weak"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy.special import stdtrit
+
+from xspline.labels import evaluation
+from xspline.labels.field import Field
+from xspline.labels.read.observations import Variable
+from xspline.pde import units
+from xspline.pde.equation import Equation, Power
+from xspline.pde.pointwise import LEVEL
+from xspline.pde.profile.axes import Array, Coordinate, Unsuitable
+from xspline.pde.profile.estimate import IMPROBABLE, Problem, Profile, profile
+from xspline.pde.profile.known import at_nodes
+from xspline.pde.results import LONG_NAMES, not_real, of_the_space, units_of_names, with_roots
+from xspline.pde.symbols import Names
+from xspline.solve import solve
+from xspline.solve.parallel import single_threaded_blas
+from xspline.solve.smoothing.fit import centred
+from xspline.spaces import Space
+from xspline.sums import Factor, Gram, Sums
+
+ASSUMPTIONS = {
+    "profile": "stderr and the 95 % interval assume independent errors of the observations, with variances in "
+    "proportion to 1/w, and an equation that holds everywhere in the domain",
+    "weak": "stderr and the 95 % interval assume independent errors of the observations and are those of the fitted "
+    "field, to first order, and what every second knot changes; the smoothing is taken as known and without bias",
+}
+COMBINATIONS = 16  # of the residuals of a weak form that are held against their errors
+_INADEQUATE = (
+    "errors are withheld: the fitted field misses the equation by more than its errors (probability {:.1g}); a term "
+    "or a source is missing, or the field is too smooth: use more knots, or a higher degree, where it changes fast"
+)
+ENOUGH = 2  # by how much the degree of a B-spline should exceed the order of a derivative
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """Constants as the powers in which they enter, of one member of a batch."""
+
+    value: Array
+    covariance: Array
+    factor: float
+    weak: Array
+    weak_covariance: Array
+    remarks: tuple[str, ...] = ()
+    profile: Profile | None = None
+
+    @staticmethod
+    def nothing(count: int) -> Estimates:
+        """Return NaN for all constants."""
+        value, matrix = np.full(count, np.nan), np.full((count, count), np.nan)
+        return Estimates(value, matrix, math.nan, value, matrix)
+
+
+@single_threaded_blas()
+def over_domain(
+    field: Field[Any],
+    equations: Sequence[Equation],
+    names: Names,
+    given: Mapping[str, Any],
+    method: str,
+    remark: str = "",
+) -> xr.Dataset:
+    """Return the Dataset of ``recover`` by "profile" or "weak".
+
+    Raises
+    ------
+    Unsuitable
+        A basis is a union, one term of the field was selected, what is known does not reach between labels, variables
+        have different batch dimensions, or parameters enter differently.
+    ValueError
+        The constants are not determined.
+    """
+    variables = list(dict.fromkeys(value.variable for e in equations for value in e.values))
+    dims = [field.variables[name].batch_dims for name in variables]
+    shapes = [field.variables[name].batch_shape for name in variables]
+    if len(set(dims)) > 1:
+        raise Unsuitable(f"the variables {', '.join(variables)} have different batch dimensions, {dims}")
+    if any(field.fits[name].selected for name in variables):
+        raise Unsuitable(
+            "a term of this field was selected, so that it is no fit of the data; ask the whole field"
+        )
+    _check_powers(equations)
+    powers = list(dict.fromkeys(power for equation in equations for power in equation.terms))
+    members = [
+        _estimates(problem_of(field, equations, names, given, variables, index), method)
+        if all(np.isfinite(field.fits[name].coefficients[(..., *index)]).all() for name in variables)
+        else Estimates.nothing(len(powers))
+        for index in np.ndindex(*shapes[0])
+    ]
+    return _dataset(field, equations, given, members, powers, method, remark)
+
+
+def _check_powers(equations: Sequence[Equation]) -> None:
+    exponents: dict[str, Power] = {}
+    for power in (power for equation in equations for power in equation.terms):
+        other = exponents.setdefault(power.parameter, power)
+        if other != power:
+            raise Unsuitable(
+                f"{power.parameter} enters as {other} and as {power}; use one power in all equations"
+            )
+
+
+def problem_of(
+    field: Field[Any],
+    equations: Sequence[Equation],
+    names: Names,
+    given: Mapping[str, Any],
+    variables: Sequence[str],
+    index: tuple[int, ...] = (),
+) -> Problem:
+    """Return the problem of one member of a batch; raises as `over_domain` does."""
+    space, solutions = field.space, field.solution
+    sums, coefficients, sigma, solved, centres = {}, {}, {}, {}, {}
+    for name in variables:
+        fit, own = field.fits[name], solutions[name]
+        total = centred(fit.total, space)
+        centres[name], sums[name] = total.reference, member(total, index)
+        if index:
+            own = solve(sums[name], space, fit.known_penalty)
+        solved[name], coefficients[name] = own, fit.coefficients[(..., *index)]
+        left = float(sums[name].count) - float(own.factorisation.edf())
+        sigma[name] = math.sqrt(max(float(own.rss), 0.0) / left) if left > 0 else math.nan
+    first = field.variables[variables[0]]
+    known = {name: _of_member(name, value, first, index) for name, value in given.items()}
+
+    def known_at(space: Space, coordinates: Sequence[Coordinate]) -> dict[str, Any]:
+        try:
+            return {n: at_nodes(n, value, space, coordinates, names.letters) for n, value in known.items()}
+        except ValueError as error:
+            raise Unsuitable(str(error)) from error
+
+    def apply_inverse(name: str, image: Array) -> Array:
+        return solved[name].factorisation.solve(image)
+
+    penalties = {name: field.fits[name].known_penalty for name in variables}
+    held = field.statistics.parts if len(field.statistics.parts) > 1 else ()
+    parts = [
+        {n: member(part.sums[n].recentred(centres[n], space.frame), index) for n in variables}
+        for part in held
+    ]
+    return Problem(
+        space, sums, coefficients, sigma, penalties, parts, apply_inverse, tuple(equations), known_at
+    )
+
+
+def _of_member(name: str, value: Any, variable: Variable, index: tuple[int, ...]) -> Any:
+    """Return what is known of one member of a batch; the number itself where it is no array any more."""
+    if not isinstance(value, xr.DataArray):
+        return value
+    own, coords = value, variable.batch.coords
+    for dim, i, size in zip(variable.batch_dims, index, variable.batch_shape, strict=True):
+        if dim not in value.dims:
+            continue
+        if dim in value.coords and dim in coords:
+            label = coords[dim].values[i]
+            if label not in value[dim].values:
+                raise Unsuitable(f"known {name!r} has no value at {dim}={label}")
+            own = own.sel({dim: label})
+        elif value.sizes[dim] == size:
+            own = own.isel({dim: i})
+        else:
+            raise Unsuitable(
+                f"known {name!r} has {value.sizes[dim]} entries along {dim!r}, but the fit has {size}"
+            )
+    return float(own) if own.ndim == 0 and own.dtype.kind in "iuf" else own
+
+
+def member(sums: Sums, index: tuple[int, ...]) -> Sums:
+    """Return the sums of one member of a batch, without batch axes."""
+    if not index:
+        return sums
+    gram, axes = sums.gram, len(sums.window)
+    for axis, i in enumerate(index):
+        gram = gram.batch_slice(axis, slice(i, i + 1))
+    terms = tuple(
+        tuple(
+            Factor(f.axes, f.window, f.pairs.reshape(f.pairs.shape[: 2 * len(f.axes)]), f.key) for f in term
+        )
+        for term in gram.terms
+    )
+
+    def own(array: Any) -> Any:
+        places = tuple(
+            0 if extent == 1 else i for extent, i in zip(array.shape[-len(index) :], index, strict=True)
+        )
+        return array[(..., *places)]
+
+    per_member = {
+        name: own(getattr(sums, name)) for name in ("moment", "power", "weight", "count", "reference")
+    }
+    if per_member["moment"].ndim != axes:
+        raise ValueError(f"a moment of {per_member['moment'].ndim} axes is left of a batch over {axes}")
+    return Sums(sums.window, Gram(terms), **per_member)
+
+
+def _estimates(problem: Problem, method: str) -> Estimates:
+    """Return the constants of one member."""
+    if method == "weak":
+        weak = problem.weak(COMBINATIONS)
+        left = max(sum(int(s.count) for s in problem.sums.values()) - len(weak.value), 1)
+        factor = float(stdtrit(left, (1 + LEVEL) / 2))
+        if weak.probability < IMPROBABLE:
+            nothing, remark = np.full(weak.covariance.shape, np.nan), _INADEQUATE.format(weak.probability)
+            return Estimates(weak.value, nothing, factor, weak.value, nothing, (remark,))
+        covariance = weak.covariance + np.diag(problem.weak_resolution(weak) ** 2)
+        return Estimates(weak.value, covariance, factor, weak.value, covariance)
+    return _of_profile(problem, profile(problem))
+
+
+def dataset_of(
+    field: Field[Any],
+    equations: Sequence[Equation],
+    given: Mapping[str, Any],
+    problem: Problem,
+    outcome: Profile,
+) -> xr.Dataset:
+    """Return the Dataset of ``recover`` of a profile of fits without batch dimensions."""
+    return _dataset(
+        field, equations, given, [_of_profile(problem, outcome)], list(problem.parameters), "profile", ""
+    )
+
+
+def _of_profile(problem: Problem, outcome: Profile) -> Estimates:
+    weak = outcome.weak
+    left = max(problem.search.data.count - outcome.freedom, 1)
+    factor = float(stdtrit(left, (1 + LEVEL) / 2))
+    return Estimates(
+        outcome.value, outcome.covariance, factor, weak.value, weak.covariance, outcome.remarks, outcome
+    )
+
+
+def _dataset(
+    field: Field[Any],
+    equations: Sequence[Equation],
+    given: Mapping[str, Any],
+    members: Sequence[Estimates],
+    powers: Sequence[Power],
+    method: str,
+    remark: str,
+) -> xr.Dataset:
+    first = field.variables[equations[0].values[0].variable]
+    batch, shape = first.batch_dims, first.batch_shape
+
+    def stacked(values: Sequence[Any]) -> Array:
+        array = np.asarray(values, dtype=np.float64)
+        return array.reshape((*shape, *array.shape[1:]))
+
+    raw, covariance = stacked([m.value for m in members]), stacked([m.covariance for m in members])
+    error, factor = _errors(covariance), stacked([m.factor for m in members])
+    columns = with_roots(powers, raw, error, factor)
+    slopes = _slopes(powers, raw, columns["estimate"])
+    variables: dict[str, Any] = {
+        key: (("parameter", *batch), np.moveaxis(v, -1, 0)) for key, v in columns.items()
+    }
+    both = covariance * slopes[..., :, None] * slopes[..., None, :]
+    variables["covariance"] = (("parameter", "other", *batch), np.moveaxis(both, (-2, -1), (0, 1)))
+    if method == "profile":
+        weak = stacked([m.weak for m in members])
+        own = with_roots(powers, weak, _errors(stacked([m.weak_covariance for m in members])), factor)
+        variables["weak"] = (("parameter", *batch), np.moveaxis(own["estimate"], -1, 0))
+        variables["weak_stderr"] = (("parameter", *batch), np.moveaxis(own["stderr"], -1, 0))
+        variables |= _diagnosis(members, stacked, slopes, batch)
+        if len(field.statistics.parts) > 1:
+            both = (
+                stacked([_holders(m, len(powers)) for m in members])
+                * slopes[..., :, None]
+                * slopes[..., None, :]
+            )
+            variables["holder_stderr"] = (("parameter", *batch), np.moveaxis(_errors(both), -1, 0))
+    derived, remarks = _units(equations, given, field)
+    names = [power.parameter for power in powers]
+    coords: dict[Hashable, Any] = {"parameter": names, "other": names}
+    coords["units"] = ("parameter", [derived.get(name, "") for name in names])
+    coords |= {n: c.variable for n, c in first.batch.coords.items() if set(c.dims) <= set(batch)}
+    checks = [*_checks(members, powers, raw), *of_the_space(equations, field, ENOUGH), *remarks, remark]
+    text = "; ".join(equation.text for equation in equations)
+    attrs = {
+        "equation": text,
+        "method": method,
+        "checks": "; ".join(filter(None, checks)) or "nothing to report",
+        "assumptions": ASSUMPTIONS[method],
+        "history": evaluation.history(first.history, f"recover({text!r}, method={method!r})"),
+    }
+    described = {key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()}
+    return xr.Dataset(described, coords, attrs)
+
+
+def _checks(members: Sequence[Estimates], powers: Sequence[Power], raw: Array) -> list[str]:
+    """Return what a reader of the estimates should know, each in a sentence without a full stop."""
+    remarks = not_real(powers, raw)
+    if (undetermined := sum(not np.isfinite(m.value).all() for m in members)) and len(members) > 1:
+        remarks.append(f"{undetermined} of {len(members)} batch members do not determine the parameters")
+    for text in dict.fromkeys(text for m in members for text in m.remarks):
+        count = sum(text in m.remarks for m in members)
+        remarks.append(text if len(members) == 1 else f"{text} ({count} of {len(members)} batch members)")
+    return remarks
+
+
+def _diagnosis(
+    members: Sequence[Estimates], stacked: Any, slopes: Array, batch: tuple[Hashable, ...]
+) -> dict[str, Any]:
+    """Return what tells whether the errors can be believed, as variables."""
+    profiles = [m.profile for m in members]
+
+    def each(name: str) -> Array:
+        return np.asarray(stacked([math.nan if p is None else getattr(p, name) for p in profiles]))
+
+    nothing = np.full(slopes.shape[-1], np.nan)
+    resolution = stacked([nothing if p is None else p.resolution for p in profiles]) * np.abs(slopes)
+    scalars = {name: (batch, each(name)) for name in ("sigma", "adequacy", "probability")}
+    converged = np.array([p is not None and p.converged for p in profiles]).reshape(slopes.shape[:-1])
+    return {
+        "resolution": (("parameter", *batch), np.moveaxis(resolution, -1, 0)),
+        **scalars,
+        "converged": (batch, converged),
+    }
+
+
+def _holders(estimates: Estimates, count: int) -> Array:
+    """Return the covariance from the scores of holders."""
+    return np.full((count, count), np.nan) if estimates.profile is None else estimates.profile.by_holders
+
+
+def _errors(covariance: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        return np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
+
+
+def _slopes(powers: Sequence[Power], raw: Array, estimate: Array) -> Array:
+    """Return the derivative of each parameter by the power in which it enters."""
+    exponents = np.array([power.exponent for power in powers])
+    with np.errstate(all="ignore"):
+        return np.where(exponents == 1, 1.0, estimate / (exponents * raw))
+
+
+def _units(
+    equations: Sequence[Equation], given: Mapping[str, Any], field: Field[Any]
+) -> tuple[dict[str, str], list[str]]:
+    """Return the units of each parameter, from the first equation that tells them, and what does not fit together."""
+    derived: dict[str, str] = {}
+    remarks: list[str] = []
+    for equation in equations:
+        own, said = units.of_parameters(equation, units_of_names(equation, given, field))
+        derived |= {name: unit for name, unit in own.items() if unit and not derived.get(name)}
+        remarks += said
+    return derived, remarks
