@@ -91,7 +91,7 @@ def over_domain(
     _check_powers(equations)
     powers = list(dict.fromkeys(power for equation in equations for power in equation.terms))
     members = [
-        _estimates(_problem(field, equations, names, given, variables, index), method)
+        _estimates(problem_of(field, equations, names, given, variables, index), method)
         if all(np.isfinite(field.fits[name].coefficients[(..., *index)]).all() for name in variables)
         else Estimates.nothing(len(powers))
         for index in np.ndindex(*shapes[0])
@@ -109,7 +109,7 @@ def _check_powers(equations: Sequence[Equation]) -> None:
             )
 
 
-def _problem(
+def problem_of(
     field: Field[Any],
     equations: Sequence[Equation],
     names: Names,

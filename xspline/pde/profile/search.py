@@ -239,7 +239,7 @@ class Search:
                 here = slice(first, first + order.width)
                 gradient[here] -= product[:, 0]
                 coupling[here] += product[:, 1:]
-            flat = by_parameter.reshape(count, -1)
+            flat = by_parameter.reshape(count, residual.size)
             information += factor * (flat @ flat.T)
             pull -= factor * (flat @ pulled.ravel())
         system = BandCholesky(band)

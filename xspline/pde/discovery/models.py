@@ -1,0 +1,191 @@
+"""The search for terms: models fitted exactly, and the sum of squares of all others linearised about them.
+
+A model is a set of terms, with the field that obeys its equation and is nearest to the data. All models are held by the
+test functions of the whole library, so that their sums of squares compare.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from xspline.pde.discovery.subsets import Parabola, Subset, size_cost
+from xspline.pde.profile.axes import Array
+from xspline.pde.profile.estimate import NEGLIGIBLE, Problem, found_from
+from xspline.pde.profile.search import Result, Search
+
+STARTS = 4  # best sets of the weak form, of which the first whose search converges is the start
+ROUNDS = 12  # linearisations at most
+NEAR = 12.0  # of the criterion: sets that a linearisation says are no further from the best are fitted too,
+MOST = 4  # the best so many
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """One set of terms, fitted.
+
+    Parameters
+    ----------
+    subset : Subset
+    result : Result
+    coefficients : mapping of str to ndarray, [K..]
+        Of the field that obeys the equation, by variable.
+    bic : float
+        n log(rss / n) and the cost of the set; infinite where the search did not converge.
+    """
+
+    subset: Subset
+    result: Result
+    coefficients: Mapping[str, Array]
+    bic: float
+
+
+@dataclass(frozen=True, eq=False)
+class Library:
+    """All candidate terms of one equation.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of the equation that has all of them.
+    """
+
+    problem: Problem
+    models: dict[Subset, Model] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Number of candidates."""
+        return len(self.problem.parameters)
+
+    @property
+    def count(self) -> int:
+        """Number of observations."""
+        return self.problem.search.data.count
+
+    @property
+    def floor(self) -> float:
+        """What is added to each sum of squares: what data without noise show is the error of the space."""
+        return NEGLIGIBLE**2 * self.problem.search.data.power
+
+    def search(self, subset: Subset) -> Search:
+        """Return the search for the constants of some terms, the tests being those of all."""
+        whole = self.problem.search
+        powers = tuple(self.problem.parameters[i] for i in subset)
+        (constraint,) = whole.constraints.each
+        equation = replace(constraint.equation, terms={p: constraint.equation.terms[p] for p in powers})
+        own = replace(constraint, equation=equation, parameters=powers)
+        return replace(whole, constraints=replace(whole.constraints, parameters=powers, each=(own,)))
+
+    def fit(self, subset: Subset, coefficients: Mapping[str, Array], theta: Array) -> Model:
+        """Return a model; from what is known already where it was fitted before.
+
+        Parameters
+        ----------
+        subset : Subset
+        coefficients : mapping of str to ndarray, [K..]
+            Where to start.
+        theta : ndarray, [k]
+            Constants of all candidates, likewise.
+        """
+        if subset not in self.models:
+            search = self.search(subset)
+            result = found_from(search, coefficients, theta[list(subset)])
+            rss = max(result.rss, 0.0) + self.floor
+            bic = self.count * math.log(rss / self.count) + size_cost(len(subset), self.size, self.count)
+            own = search.data.with_reference(result.state.row)
+            self.models[subset] = Model(subset, result, own, bic if result.converged else math.inf)
+        return self.models[subset]
+
+    def weak_start(self) -> list[tuple[Subset, Array]]:
+        """Return sets of terms, with their constants, by a regression of the fit on smooth test functions.
+
+        Raises
+        ------
+        ValueError
+            A term is zero, or not finite somewhere.
+        """
+        (constraint,) = self.problem.constraints.each
+        smooth = replace(constraint, smooth=True)
+        values = smooth.environment(self.problem.coefficients)
+        target = smooth.residual(self.problem.coefficients, np.zeros(self.size)).ravel()
+        rows = -smooth.by_parameter(values).reshape(self.size, -1)
+        sizes = np.sqrt(np.sum(rows**2, axis=1))
+        for term, size in zip(constraint.equation.terms, sizes, strict=True):
+            if not (np.isfinite(size) and size > 0):
+                what = "zero" if size == 0 else "not finite"
+                raise ValueError(
+                    f"the candidate of {term} is {what} on all of the domain or somewhere; leave it out"
+                )
+        theta = np.linalg.lstsq((rows / sizes[:, None]).T, target, rcond=None)[0]
+        rest = target - theta @ (rows / sizes[:, None])
+        variance = max(float(rest @ rest) / len(rest), 1e-20 * float(target @ target), 1e-300)
+        scaled = (rows / sizes[:, None]) @ (rows / sizes[:, None]).T
+        starts = []
+        for _, subset in Parabola(theta, scaled, variance, len(rest)).ranked(STARTS):
+            values_of_all = np.zeros(self.size)
+            own = list(subset)
+            values_of_all[own] = np.linalg.lstsq(rows[own].T, target, rcond=None)[0]
+            starts.append((subset, values_of_all))
+        return starts
+
+    def linearised(self, model: Model) -> Parabola | None:
+        """Return the sum of squares of all sets, linearised about a model; None where it is not finite."""
+        result, whole = model.result, self.problem.search
+        theta = self.theta(model)
+        state = replace(result.state, tau=theta)
+        step = whole.step(state, 0.0, result.step.strengths)
+        if not (np.isfinite(step.tau).all() and (np.diag(step.information) > 0).all()):
+            return None
+        left = max(self.count - self.search(model.subset).freedom, 1)
+        variance = (max(result.rss, 0.0) + self.floor) / left
+        return Parabola(theta + step.tau, step.information, variance, self.count)
+
+    def theta(self, model: Model) -> Array:
+        """Return the constants of all candidates in a model, zero where it has none."""
+        theta = np.zeros(self.size)
+        theta[list(model.subset)] = model.result.state.tau
+        return theta
+
+    def ranked(self) -> list[Model]:
+        """Return all models that were fitted, best first."""
+        return sorted(self.models.values(), key=lambda m: (m.bic, len(m.subset), m.subset))
+
+
+def explore(library: Library) -> None:
+    """Fit the sets of terms that are worth it.
+
+    From the weak form to the best set of the linearised sums of squares, until it stands; then all that are near it.
+    """
+    library.fit((), library.problem.coefficients, np.zeros(library.size))
+    model = None
+    for subset, theta in library.weak_start():
+        model = library.fit(subset, library.problem.coefficients, theta)
+        if math.isfinite(model.bic):
+            break
+    if model is None:
+        return
+    done: set[Subset] = set()
+    for _ in range(ROUNDS):
+        if model.subset in done:
+            best = library.ranked()[0]
+            if best.subset in done:
+                return
+            model = best
+        done.add(model.subset)
+        parabola = library.linearised(model)
+        if parabola is None:
+            continue
+        ranked = parabola.ranked(MOST)
+        if ranked[0][1] not in library.models:
+            model = library.fit(ranked[0][1], model.coefficients, library.theta(model))
+            if math.isfinite(model.bic):
+                continue
+        # The set stands: what is near it is fitted, in case the parabola is none.
+        for cost, subset in ranked[1:]:
+            if cost - ranked[0][0] < NEAR:
+                library.fit(subset, model.coefficients, library.theta(model))
+        model = library.ranked()[0]
