@@ -26,6 +26,7 @@ NAMES = (
     "contest",
     "coverage",
     "paper",
+    "constants",
 )
 
 

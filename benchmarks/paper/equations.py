@@ -38,7 +38,7 @@ CONTROLS = (
 
 def rows(quick: bool) -> list[Row]:
     found = [row for problem, figures in FIGURES.items() for row in problem_rows(problem, figures)]
-    return found if quick else found + control_rows()
+    return found if quick else found + profile_rows() + control_rows()
 
 
 def problem_rows(problem: Problem, figures: Figures) -> list[Row]:
@@ -61,6 +61,27 @@ def constant(problem: Problem, which: str, field: object, paper: str, bound: flo
     inner, whole = problem.error(field), problem.error(field, left_out=0.0)
     figure = f"{problem.name}, {which}: error of {symbol}, %"
     return Row(figure, abs(inner), paper, bound, f"signed {inner:+.2f}; whole domain {whole:+.2f}")
+
+
+def profile_rows() -> list[Row]:
+    found = []
+    for problem, figures in FIGURES.items():
+        dense, halves = (
+            problem.truth.scatter(problem.count, 0),
+            xr.concat(list(problem.halves(0).values()), "obs"),
+        )
+        found.append(profile(problem, "dense", dense, figures.dense))
+        found.append(profile(problem, "halves", halves, figures.distributed))
+    return found
+
+
+def profile(problem: Problem, which: str, data: xr.DataArray, paper: str) -> Row:
+    (symbol,) = problem.truth.parameters
+    error, stderr = problem.profile_error(data)
+    figure = f"{problem.name}, {which}: error of {symbol} by the profile, %"
+    return Row(
+        figure, abs(error), paper, float(paper), f"signed {error:+.4f}; stderr {stderr:.4f}; whole domain"
+    )
 
 
 def control_rows() -> list[Row]:

@@ -51,3 +51,9 @@ def fitted(u: Callable[[xr.DataArray, xr.DataArray], xr.DataArray], **bases: xs.
 def plane() -> xr.DataArray:
     """Return data of x² + x t + t³/3, a polynomial that cubic splines hold."""
     return sampled(lambda x, t: x**2 + x * t + t**3 / 3, grid(12, 11, 3.0, 2.0))
+
+
+def burgers_on_a_circle(x: xr.DataArray, t: xr.DataArray, nu: float = 0.2) -> xr.DataArray:
+    """Return a solution of u_t + u u_x = nu u_xx of period 2π, by Cole's and Hopf's transformation."""
+    decay = np.exp(-nu * t)
+    return 2 * nu * decay * np.sin(x) / (1.5 + decay * np.cos(x))

@@ -349,8 +349,7 @@ class FieldBase(files.Stored, Generic[Data]):
         Returns
         -------
         Dataset
-            Over ``parameter``: ``estimate``, ``stderr``, ``lower``, ``upper`` (95 %) and more; attributes say method
-            and checks. Errors that cannot be believed are NaN.
+            Over ``parameter``: ``estimate``, ``stderr``, ``lower``, ``upper`` and more, NaN where not to be believed.
 
         Examples
         --------

@@ -13,7 +13,8 @@ from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
 from xspline.pde.equation import Equation, parse
 from xspline.pde.over_points import over_points
-from xspline.pde.profile.over_domain import Unsuitable, over_domain
+from xspline.pde.profile.axes import Unsuitable
+from xspline.pde.profile.over_domain import over_domain
 from xspline.pde.symbols import Names
 from xspline.solve import TooLargeError
 

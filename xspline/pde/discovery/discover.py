@@ -176,12 +176,12 @@ def _row(
     """Return a model with its errors; by the search of ``recover`` where it is to be refitted."""
     if refit and model.subset and math.isfinite(model.bic):
         own = replace(problem(candidates.narrowed(model.subset)), coefficients=model.coefficients)
-        result = profile(own)
-        if result.converged:
-            doubts = inadequate(own.search, result.result, result.adequacy, result.probability, 0.0)
-            stderr = np.sqrt(np.diag(result.covariance))
-            ratio = result.adequacy, result.probability
-            return Row(model, result.value, stderr, result.sigma, *ratio, not any(doubts), result.remarks)
+        whole = profile(own)
+        if whole.converged:
+            doubts = inadequate(own.search, whole.result, whole.adequacy, whole.probability, 0.0)
+            stderr = np.sqrt(np.diag(whole.covariance))
+            ratio = whole.adequacy, whole.probability
+            return Row(model, whole.value, stderr, whole.sigma, *ratio, not any(doubts), whole.remarks)
     search, result = models.search(model.subset), model.result
     ratio = adequacy_of(models.problem, search, result)
     left = search.data.count - search.freedom

@@ -31,6 +31,10 @@ SMOOTHER, CELLS_OF_A_TEST, FEWEST_TESTS = (
 )  # degrees above m, knot cells of an interval, tests at least
 
 
+class Unsuitable(ValueError):
+    """An equation, basis or something known that cannot be held on the whole domain."""
+
+
 @dataclass(frozen=True, eq=False)
 class Coordinate:
     """Where an equation is held against the field along one coordinate.
@@ -53,7 +57,7 @@ class Coordinate:
 
         Raises
         ------
-        ValueError
+        Unsuitable
             Its basis is a union.
         """
         features = space.features[axis]
@@ -74,7 +78,7 @@ class Coordinate:
                 z, w = legendre.leggauss((3 * p + 2) // 2 + 1)
                 return Coordinate(features, lo + (hi - lo) / 2 * (1 + z), (hi - lo) / 2 * w)
         name = space.names[axis]
-        raise ValueError(
+        raise Unsuitable(
             f"{name!r} has the union {space.basis(name)!r}, whose functions are no test functions of an equation; fit "
             f"with a single basis along {name!r}, or use method='pointwise'"
         )

@@ -28,7 +28,7 @@ from xspline.pde.profile.search import (
 )
 from xspline.pde.profile.system import Order
 from xspline.pde.profile.weak import WeakEstimate, weak_estimate
-from xspline.solve import Resources, TooLargeError
+from xspline.solve import Penalty, Resources, TooLargeError, solve
 from xspline.solve.multigrid.spaces import AxisLevel, coarser, prolongation
 from xspline.spaces import Space
 from xspline.sums import Sums
@@ -39,6 +39,7 @@ SLIGHT = 10.0  # with F ratios up to this, which leave constants within what the
 UNRESOLVED = 0.3  # of a constant: a change by halving the knots that no rate of convergence explains,
 SIGNIFICANT = 5.0  # where it is also so many standard errors
 GAIN = 2.0  # times the misfit, with half the knots: then knots are what lacks
+RATE_OF_WEAK = 3.0  # by how much half the knots make a weak form worse at least: as of second order
 BANDS = 2.5  # bands that a step holds: G, the system, slabs
 LARGEST_BAND = 2e9  # bytes, beyond which a step takes minutes
 
@@ -56,6 +57,7 @@ class Problem:
         Of a fit: where the search starts.
     sigma : mapping of str to float
         Standard deviation of an observation of weight 1 in that fit.
+    penalties : mapping of str to Penalty
     apply_inverse : callable
         (G + Λ)⁻¹ of a variable times coefficients [K..].
     equations : tuple of Equation
@@ -67,6 +69,7 @@ class Problem:
     sums: Mapping[str, Sums]
     coefficients: Mapping[str, Array]
     sigma: Mapping[str, float]
+    penalties: Mapping[str, Penalty]
     apply_inverse: Callable[[str, Array], Array]
     equations: tuple[Equation, ...]
     known_at: Callable[[Space, Sequence[Coordinate]], Mapping[str, Any]]
@@ -81,14 +84,27 @@ class Problem:
         """How each constant enters."""
         return self.constraints.parameters
 
-    @cached_property
-    def weak(self) -> WeakEstimate:
-        """The weak form on the fit."""
+    def weak(self, combinations: int = 0) -> WeakEstimate:
+        """Return the weak form on the fit."""
 
         def apply_covariance(name: str, image: Array) -> Array:
             return self.sigma[name] ** 2 * self.apply_inverse(name, image)
 
-        return weak_estimate(self.constraints, self.coefficients, apply_covariance)
+        return weak_estimate(self.constraints, self.coefficients, apply_covariance, combinations)
+
+    def weak_resolution(self, weak: WeakEstimate) -> Array:
+        """Return what the knots leave of an error of the weak form, from fits with every second one."""
+        total = np.zeros(len(weak.value))
+        for name in self.space.names:
+            smaller = self.coarsened(name, self.coefficients)
+            if smaller is None:
+                continue
+            fits = {
+                v: solve(s, smaller.space, self.penalties[v]).coefficients for v, s in smaller.sums.items()
+            }
+            other = weak_estimate(smaller.constraints, fits, lambda _, image: 0.0 * image)
+            total += np.abs(other.value - weak.value) / RATE_OF_WEAK
+        return total
 
     @cached_property
     def search(self) -> Search:
@@ -180,7 +196,7 @@ def profile(problem: Problem) -> Profile:
     TooLargeError
         The normal equations do not fit in memory.
     """
-    weak, search = problem.weak, problem.search
+    weak, search = problem.weak(), problem.search
     result = found_from(search, problem.coefficients, weak.value)
     change, resolution, coarse_rss = _halved(problem, search, result)
     adequacy, probability = adequacy_of(problem, search, result)
@@ -188,7 +204,7 @@ def profile(problem: Problem) -> Profile:
     doubts = [
         *_unsettled(search, result),
         *inadequate(search, result, adequacy, probability, coarse_rss),
-        *_unresolved(problem, result, change, np.sqrt(np.diag(covariance))),
+        *_unresolved(problem, search, result, change, np.sqrt(np.diag(covariance))),
     ]
     remarks = [] if doubts else _coarse(problem, resolution, np.sqrt(np.diag(covariance)))
     if doubts:
@@ -235,15 +251,15 @@ def found_from(search: Search, coefficients: Mapping[str, Array], tau: Array) ->
 
 def _unsettled(search: Search, result: Result) -> Iterator[str]:
     """Yield why there is no estimate to speak of."""
-    if not result.converged:
-        yield (
-            f"the search did not converge in {result.steps} steps, and what it saw last is no estimate; see the weak "
-            "form. Use more knots where the field changes fast, or leave out a term"
-        )
-    elif search.data.count <= search.freedom:
+    if search.data.count <= search.freedom:
         yield (
             f"{search.data.count} observations are no more than the {search.freedom} degrees of freedom that the "
             "equation leaves; use fewer functions"
+        )
+    elif not result.converged:
+        yield (
+            f"the search did not converge in {result.steps} steps, and what it saw last is no estimate; see the weak "
+            "form. Use more knots where the field changes fast, or leave out a term"
         )
     elif not np.isfinite(search.stderr(result.step, result.rss)).all():
         yield "the data do not tell the constants apart; leave out a term, or pass one in known="
@@ -300,7 +316,9 @@ def inadequate(
         yield text + "more knots would not help: a term or a source is missing, or a known is wrong"
 
 
-def _unresolved(problem: Problem, result: Result, change: Array, stderr: Array) -> Iterator[str]:
+def _unresolved(
+    problem: Problem, search: Search, result: Result, change: Array, stderr: Array
+) -> Iterator[str]:
     """Yield the constants that half the knots change by more than any rate of convergence explains.
 
     Against the largest of them, each in units of what the data tell, as one of them may be zero.
@@ -308,7 +326,8 @@ def _unresolved(problem: Problem, result: Result, change: Array, stderr: Array) 
     units = np.sqrt(np.maximum(np.diag(result.step.information), 0.0))
     largest = float(np.max(np.abs(result.state.tau) * units))
     for power, own, error, unit in zip(problem.parameters, change, stderr, units, strict=True):
-        if own * unit > UNRESOLVED * largest and own > SIGNIFICANT * error:
+        seen = own * unit > NEGLIGIBLE * math.sqrt(search.data.power)
+        if seen and own * unit > UNRESOLVED * largest and own > SIGNIFICANT * error:
             yield (
                 f"half the knots change {power} by {own:.2g}, so these do not resolve the field yet; use more knots, "
                 "or a higher degree, where it changes fast"

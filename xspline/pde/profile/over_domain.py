@@ -17,8 +17,8 @@ from xspline.labels.read.observations import Variable
 from xspline.pde import units
 from xspline.pde.equation import Equation, Power
 from xspline.pde.pointwise import LEVEL
-from xspline.pde.profile.axes import Array, Coordinate
-from xspline.pde.profile.estimate import Problem, Profile, profile
+from xspline.pde.profile.axes import Array, Coordinate, Unsuitable
+from xspline.pde.profile.estimate import IMPROBABLE, Problem, Profile, profile
 from xspline.pde.profile.known import at_nodes
 from xspline.pde.results import LONG_NAMES, not_real, of_the_space, units_of_names, with_roots
 from xspline.pde.symbols import Names
@@ -32,13 +32,14 @@ ASSUMPTIONS = {
     "profile": "stderr and the 95 % interval assume independent errors of the observations, with variances in "
     "proportion to 1/w, and an equation that holds everywhere in the domain",
     "weak": "stderr and the 95 % interval assume independent errors of the observations and are those of the fitted "
-    "field, to first order; its smoothing is taken as known and without bias",
+    "field, to first order, and what every second knot changes; the smoothing is taken as known and without bias",
 }
+COMBINATIONS = 16  # of the residuals of a weak form that are held against their errors
+_INADEQUATE = (
+    "errors are withheld: the fitted field misses the equation by more than its errors (probability {:.1g}); a term "
+    "or a source is missing, or the field is too smooth: use more knots, or a higher degree, where it changes fast"
+)
 ENOUGH = 2  # by how much the degree of a B-spline should exceed the order of a derivative
-
-
-class Unsuitable(ValueError):
-    """An equation, basis or something known that cannot be held on the whole domain."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +141,8 @@ def problem_of(
     def apply_inverse(name: str, image: Array) -> Array:
         return solved[name].factorisation.solve(image)
 
-    return Problem(space, sums, coefficients, sigma, apply_inverse, tuple(equations), known_at)
+    penalties = {name: field.fits[name].known_penalty for name in variables}
+    return Problem(space, sums, coefficients, sigma, penalties, apply_inverse, tuple(equations), known_at)
 
 
 def _of_member(name: str, value: Any, variable: Variable, index: tuple[int, ...]) -> Any:
@@ -195,12 +197,17 @@ def member(sums: Sums, index: tuple[int, ...]) -> Sums:
 
 def _estimates(problem: Problem, method: str) -> Estimates:
     """Return the constants of one member."""
-    weak = problem.weak
     if method == "weak":
+        weak = problem.weak(COMBINATIONS)
         left = max(sum(int(s.count) for s in problem.sums.values()) - len(weak.value), 1)
         factor = float(stdtrit(left, (1 + LEVEL) / 2))
-        return Estimates(weak.value, weak.covariance, factor, weak.value, weak.covariance)
+        if weak.probability < IMPROBABLE:
+            nothing, remark = np.full(weak.covariance.shape, np.nan), _INADEQUATE.format(weak.probability)
+            return Estimates(weak.value, nothing, factor, weak.value, nothing, (remark,))
+        covariance = weak.covariance + np.diag(problem.weak_resolution(weak) ** 2)
+        return Estimates(weak.value, covariance, factor, weak.value, covariance)
     outcome = profile(problem)
+    weak = outcome.weak
     left = max(problem.search.data.count - outcome.freedom, 1)
     factor = float(stdtrit(left, (1 + LEVEL) / 2))
     return Estimates(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import chdtrc
 
 from xspline.pde.profile.axes import Array
 from xspline.pde.profile.constraint import Constraint, Constraints
@@ -22,19 +23,20 @@ from xspline.pde.profile.constraint import Constraint, Constraints
 class WeakEstimate:
     """Constants of a weak form, as the powers in which they enter: value [k], covariance [k, k], NaN if undetermined.
 
-    `relative_rms` is the residual over the terms without a parameter, `condition` that of the normal equations.
+    `probability` is that of residuals as large as these, of some random combinations, where the equation holds for the
+    field up to its errors; NaN where it was not asked for.
     """
 
     value: Array
     covariance: Array
-    relative_rms: float
-    condition: float
+    probability: float = math.nan
 
 
 def weak_estimate(
     constraints: Constraints,
     coefficients: Mapping[str, Array],
     apply_covariance: Callable[[str, Array], Array],
+    combinations: int = 0,
 ) -> WeakEstimate:
     """Return least squares over smooth tests.
 
@@ -45,6 +47,8 @@ def weak_estimate(
         Of a fit.
     apply_covariance : callable
         The product of a variable's covariance and coefficients [K..].
+    combinations : int
+        Random combinations of the residuals that are held against their errors; each takes a solve.
 
     Raises
     ------
@@ -75,16 +79,21 @@ def weak_estimate(
             f"there is nothing left to estimate from: the term of {' and of '.join(zero)} is zero on all of the domain"
         )
     scaled = matrix / sizes[:, None]
-    condition = float(np.linalg.cond(scaled @ scaled.T))
     inverse = np.linalg.pinv(scaled, rcond=1e-12).T / sizes[:, None]  # [k, tests]
     value = inverse @ target
-    rms = float(np.linalg.norm(target - value @ matrix) / max(float(np.linalg.norm(target)), 1e-300))
-    answers = [_answer(parts, value, row) for row in inverse]
-    covariance = np.zeros((count, count))
+    z = np.random.default_rng(0).standard_normal((min(combinations, target.size - count), target.size))
+    rows = np.concatenate([inverse, z - (z @ matrix.T) @ inverse])  # of the constants, and of what they leave
+    answers = [_answer(parts, value, row) for row in rows]
+    covariance = np.zeros((len(rows), len(rows)))
     for name in constraints.variables:
         images = [apply_covariance(name, answer[name]) for answer in answers]
         covariance += [[float(np.sum(a[name] * image)) for image in images] for a in answers]
-    return WeakEstimate(value, covariance, rms, condition)
+    probability = math.nan
+    if len(z) > 0:
+        left, own = rows[count:] @ target, covariance[count:, count:]
+        square = float(left @ np.linalg.pinv(own, hermitian=True) @ left)
+        probability = float(chdtrc(len(left), square))
+    return WeakEstimate(value, covariance[:count, :count], probability)
 
 
 def _answer(

@@ -1,0 +1,388 @@
+"""Constants under an equation that holds everywhere: exact solutions, noise, sums of holders, and errors withheld."""
+
+from __future__ import annotations
+
+import ast
+import functools
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from benchmarks import constants
+from tests.pde import cases
+from xspline.pde import expression
+from xspline.pde.equation import parse
+from xspline.pde.profile import constraint, estimate, search, system
+from xspline.pde.symbols import Names
+from xspline.solve import TooLargeError
+
+BASES = {"x": xs.BSpline(24, 5), "t": xs.BSpline(12, 5)}
+
+
+@functools.cache
+def noisy(noise: float = 0.01, extra: float = 0.0) -> xs.Field:
+    """Return a fit of diffusion with noise, and with something that no diffusion has."""
+
+    def values(x: xr.DataArray, t: xr.DataArray) -> xr.DataArray:
+        draw = np.random.default_rng(0).standard_normal((t.size, x.size))
+        u = cases.diffusion(x, t) + extra * t * np.sin(3 * x)
+        return u + noise * xr.DataArray(draw, dims=("t", "x"))
+
+    return cases.sampled(values).spline.fit(BASES)
+
+
+# ---- exact solutions ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("u", "equation", "true", "sizes", "within"),
+    [
+        (cases.diffusion, "u_t = D*u_xx", 0.05, (24, 12), 1e-5),
+        (cases.diffusion, "u_t + a*u_x = 0.05*u_xx", 0.0, (24, 12), 1e-5),
+        (cases.wave, "u_tt = c**2*u_xx", 1.3, (24, 14), 1e-5),
+        (cases.burgers, "u_t + u*u_x = k*u_xx", 0.3, (60, 20), 1e-4),
+        (cases.diffusion, "u_t = u_xx/R", 20.0, (24, 12), 1e-5),
+    ],
+)
+def test_without_noise_constants_are_exact(u, equation, true, sizes, within) -> None:
+    x, t = sizes
+    field = cases.sampled(u).spline.fit(x=xs.BSpline(x, 5), t=xs.BSpline(t, 5), penalty=0)
+    found = field.recover(equation)
+    assert found.attrs["method"] == "profile" and bool(found.converged)
+    assert found.estimate.item() == pytest.approx(true, rel=within, abs=within)
+    assert abs(found.estimate.item() - true) < 3 * found.stderr.item()
+    assert found.stderr.item() < within * max(true, 1)
+
+
+def test_a_metric_and_a_source_in_coordinates_and_functions() -> None:
+    """u = (1 + x) e^(−t) solves u_t = D((1 + x) u_xx + (1 + x) u_x ... ) with the source that is left over."""
+    data = cases.sampled(lambda x, t: np.exp(-t) * np.sin(x) + x * t)
+    field = data.spline.fit(x=xs.BSpline(30, 5), t=xs.BSpline(14, 5), penalty=0)
+
+    def source(x: np.ndarray, t: np.ndarray) -> np.ndarray:
+        sine = np.exp(-t) * np.sin(x)
+        return -sine + x + 0.7 * (1 + x) * sine
+
+    for known in (source, cases.sampled(source)):
+        found = field.recover("u_t = D*(1 + x)*u_xx + S", known={"S": known})
+        assert found.estimate.item() == pytest.approx(0.7, rel=1e-5)
+    steady = cases.sampled(lambda x, t: source(x, t) + 0 * x)
+    found = field.recover("u_t = D*(1 + x)*u_xx + S", known={"S": steady.spline.fit(BASES, penalty=0)})
+    assert found.estimate.item() == pytest.approx(0.7, rel=1e-4)
+
+
+def test_fourier_series_and_polynomials() -> None:
+    field = cases.sampled(cases.diffusion).spline.fit(x=xs.Fourier(3, period=2 * np.pi), t=xs.Polynomial(8))
+    found = field.recover("u_t = D*u_xx")
+    assert found.attrs["method"] == "profile"
+    assert found.estimate.item() == pytest.approx(0.05, rel=1e-6)
+
+
+def test_a_circle() -> None:
+    """Tests of the wrong parity would leave the fastest wave of the circle free."""
+    for size in (16, 17):
+        data = cases.sampled(cases.burgers_on_a_circle)
+        found = data.spline.fit(
+            x=xs.BSpline(2 * size, 5, period=2 * np.pi), t=xs.BSpline(14, 5), penalty=0
+        ).recover("u_t + u*u_x = nu*u_xx")
+        assert found.estimate.item() == pytest.approx(0.2, rel=1e-4)
+
+
+def test_a_system_of_two_variables() -> None:
+    """Diffusion that turns: u + iv = e^(iωt) a(x, t)."""
+    at = cases.grid(40, 30)
+    a = cases.diffusion(at.x, at.t)
+    rng = np.random.default_rng(0)
+    noise = [0.01 * xr.DataArray(rng.standard_normal(a.shape), dims=a.dims) for _ in range(2)]
+    data = xr.Dataset({"u": a * np.cos(1.5 * at.t) + noise[0], "v": a * np.sin(1.5 * at.t) + 5 * noise[1]})
+    field = data.spline.fit(x=xs.BSpline(16, 5), t=xs.BSpline(12, 5), penalty=1e-9)
+    found = field.recover(["u_t = D*u_xx - w*v", "v_t = D*v_xx + w*u"])
+    single = field.recover("u_t = D*u_xx - w*v")
+    for result in (found, single):
+        z = (result.estimate.values - [0.05, 1.5]) / result.stderr.values
+        assert (np.abs(z) < 3).all() and result.attrs["method"] == "profile"
+    assert (found.stderr < single.stderr).all()
+
+
+# ---- what the pieces promise ----------------------------------------------------------------------------------------
+
+
+def residual_of(text: str) -> tuple[constraint.Constraints, dict[str, np.ndarray]]:
+    field = cases.sampled(cases.diffusion, cases.grid(30, 20)).spline.fit(
+        x=xs.BSpline(9, 5, period=2 * np.pi), t=xs.BSpline(7, 4), penalty=1e-6
+    )
+    equations = (parse(text, Names.of(field, None, ())),)
+    return constraint.Constraints.of(field.space, equations), {"u": field.fits["u"].coefficients}
+
+
+@pytest.mark.parametrize("text", ["u_t + u*u_x = D*u_xx", "u_tt = c*sin(u)*u_x**2 + b*u_xt/(2 + u) + x*u"])
+def test_jacobians_are_those_of_differences(text: str) -> None:
+    constraints, at = residual_of(text)
+    (one,) = constraints.each
+    tau = np.linspace(0.3, 0.9, len(constraints.parameters))
+    rng, order = np.random.default_rng(0), system.Order.of(constraints)
+    direction = rng.standard_normal(at["u"].shape)
+    values = one.environment(at)
+    step = 1e-6
+    ahead, behind = ({"u": at["u"] + s * direction} for s in (step, -step))
+    slope = (one.residual(ahead, tau) - one.residual(behind, tau)) / (2 * step)
+    rows, row = system.Rows(one, order), order.flatten({"u": direction})
+    entries = one.by_coefficient(values, tau)
+    product = np.array([slab @ row[i : i + order.width] for i, slab in rows.walk(entries)])
+    np.testing.assert_allclose(product, rows.by_outer(slope), atol=1e-7 * np.abs(slope).max())
+    weights = rng.standard_normal(slope.shape)
+    pulled = one.pulled_back(values, tau, weights)["u"]
+    assert np.sum(pulled * direction) == pytest.approx(np.sum(weights * slope), rel=1e-6)
+    shift = rng.standard_normal(tau.size)
+    by_tau = np.tensordot(shift, one.by_parameter(values), axes=1)
+    np.testing.assert_allclose(by_tau, one.residual(at, tau + shift) - one.residual(at, tau), atol=1e-9)
+
+
+def test_a_band_holds_the_gram() -> None:
+    field = noisy()
+    equations = (parse("u_t = D*u_xx", Names.of(field, None, ())),)
+    order = system.Order.of(constraint.Constraints.of(field.space, equations))
+    gram = field.statistics.total("u").gram
+    band = system.band_of([gram], order)
+    dense = gram.to_dense(field.space.frame)
+    place = order.index[0].ravel()
+    for r in (0, 1, order.inner, order.width - 1):
+        j = np.arange(order.size - r)
+        inverse = np.argsort(place)
+        np.testing.assert_allclose(band[j, r], dense[inverse[j + r], inverse[j]], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "u**3/x",
+        "sin(u*x)+cos(u)",
+        "exp(u)/u",
+        "sqrt(u)*tanh(u)-log(u)",
+        "abs(-u)*tan(x*u)",
+        "x**u",
+        "(2+u)**2-u",
+    ],
+)
+def test_derivatives_of_expressions(text: str) -> None:
+    node = ast.parse(text, mode="eval").body
+    derived = expression.differentiate(node, "u")
+    assert derived is not None
+
+    def value(u: float) -> float:
+        return float(expression.evaluate(node, {"u": np.float64(u), "x": np.float64(0.7)}))
+
+    own = expression.evaluate(derived, {"u": 0.4, "x": 0.7}, expression.FUNCTIONS_AND_SIGN)
+    assert own == pytest.approx((value(0.4 + 1e-6) - value(0.4 - 1e-6)) / 2e-6, rel=1e-7)
+    assert expression.differentiate(node, "v") is None
+
+
+# ---- noise ----------------------------------------------------------------------------------------------------------
+
+
+def test_with_noise_the_error_is_that_of_the_bound() -> None:
+    case = constants.diffusion()
+    data, bound = case.observed(0.01, 5)
+    found = data.spline.fit(case.space).recover(case.equation)
+    assert found.stderr.item() == pytest.approx(bound, rel=0.05)
+    assert abs(found.estimate.item() - case.true) < 3 * bound
+    assert found.attrs["checks"] == "nothing to report" and 0.8 < found.adequacy < 1.25
+    assert abs(found.weak.item() - case.true) < 3 * found.weak_stderr.item()
+    assert found.weak_stderr.item() > 1.5 * bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", constants.CASES)
+def test_errors_reach_the_bound_and_intervals_cover(make) -> None:
+    r = constants.replicates(make(), 0.05, 20)
+    assert r.rmse < 1.5 and r.coverage >= 0.85 and r.withheld == 0 and abs(r.reported - 1) < 0.05
+
+
+def test_holders_together_are_their_data_together() -> None:
+    case = constants.burgers()
+    data, _ = case.observed(0.05, 1)
+    pooled = data.spline.statistics(case.space)
+    parts = [data[k::4].spline.statistics(case.space, holder=str(k)) for k in range(4)]
+    one, two = (s.recover(case.equation) for s in (pooled, xs.merge(parts)))
+    assert abs(one.estimate.item() - two.estimate.item()) < 1e-8 * one.stderr.item()
+    assert one.stderr.item() == pytest.approx(two.stderr.item(), rel=1e-8)
+
+
+def test_weights_are_precisions() -> None:
+    """A tenth of the records with a hundredth of the weight and ten times the error."""
+    rng = np.random.default_rng(4)
+    at = cases.grid(60, 40)
+    bad = xr.DataArray(rng.random((40, 60)) < 0.3, dims=("t", "x"))
+    sigma = xr.where(bad, 0.2, 0.02)
+    data = cases.sampled(cases.diffusion, at) + sigma * xr.DataArray(
+        rng.standard_normal((40, 60)), dims=("t", "x")
+    )
+    weighted = data.spline.fit(BASES, weights=(1 / sigma**2).broadcast_like(data)).recover("u_t = D*u_xx")
+    plain = data.spline.fit(BASES).recover("u_t = D*u_xx")
+    assert weighted.sigma.item() == pytest.approx(1, rel=0.1)
+    assert weighted.stderr.item() < 0.5 * plain.stderr.item()
+    assert abs(weighted.estimate.item() - 0.05) < 3 * weighted.stderr.item()
+
+
+def test_gaps_and_few_records() -> None:
+    """Where there are no records the equation alone says what the field is."""
+    data = cases.sampled(cases.diffusion) + 0.01 * np.random.default_rng(2).standard_normal((40, 70))
+    for kept in (data.where((data.x < 2) | (data.x > 3.5)), data[::4, ::6]):
+        found = kept.spline.fit(BASES).recover("u_t = D*u_xx")
+        assert bool(found.converged)
+        assert abs(found.estimate.item() - 0.05) < 3 * found.stderr.item() < 0.05
+
+
+def test_members_of_a_batch() -> None:
+    runs = xr.DataArray([0.05, 0.1, 0.2], {"run": ["a", "b", "c"]}, "run")
+    data = xr.concat(
+        [cases.sampled(lambda x, t, d=d: cases.diffusion(x, t, d)) for d in runs.values], runs.run
+    )
+    field = data.where(runs.run != "b").rename("u").spline.fit(BASES, penalty=1e-9)
+    found = field.recover("u_t = D*u_xx")
+    np.testing.assert_allclose(found.estimate[0], [0.05, np.nan, 0.2], rtol=1e-5)
+    assert found.covariance.dims == ("parameter", "other", "run") and found.converged.dims == ("run",)
+    assert "1 of 3 batch members do not determine the parameters" in found.attrs["checks"]
+    scaled = field.recover("u_t = q*rate*u_xx", known={"rate": runs})
+    np.testing.assert_allclose(scaled.estimate[0], [1, np.nan, 1], rtol=1e-5)
+
+
+def test_units_of_data_and_coordinates_do_not_matter() -> None:
+    found = noisy().recover("u_t = D*u_xx")
+    data = noisy().statistics
+    assert found.units.item() == "m2 s-1" and data.count == 2800
+    other = cases.sampled(cases.diffusion)
+    draw = 0.01 * np.random.default_rng(0).standard_normal((40, 70))
+    scaled = (1e6 * (other + draw) + 1e9).assign_coords(x=other.x / 1e3).rename("u")
+    again = scaled.spline.fit(BASES).recover("u_t = D*u_xx")
+    assert again.estimate.item() * 1e6 == pytest.approx(found.estimate.item(), rel=1e-4)
+    assert again.stderr.item() * 1e6 == pytest.approx(found.stderr.item(), rel=1e-3)
+
+
+# ---- errors that are withheld ---------------------------------------------------------------------------------------
+
+
+def test_a_wrong_equation_has_no_errors() -> None:
+    found = noisy(extra=0.1).recover("u_t = D*u_xx")
+    assert found.adequacy.item() > 2 and found.probability.item() < 1e-6
+    assert np.isnan([found[name].item() for name in ("stderr", "lower", "upper", "covariance")]).all()
+    assert "errors are withheld: a field that obeys the equation misses the data" in found.attrs["checks"]
+    assert "a term or a source is missing" in found.attrs["checks"]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_a_front_that_knots_do_not_resolve_has_no_errors(noise: float) -> None:
+    def front(x: xr.DataArray, t: xr.DataArray) -> xr.DataArray:
+        return cases.burgers(x, t, 0.02)
+
+    data = cases.sampled(front)
+    data = data + noise * np.random.default_rng(3).standard_normal(data.shape)
+    found = data.spline.fit(x=xs.BSpline(20, 5), t=xs.BSpline(10, 5), penalty=1e-6).recover(
+        "u_t + u*u_x = k*u_xx"
+    )
+    assert np.isnan(found.stderr.item())
+    assert "use more" in found.attrs["checks"]
+
+
+def test_too_few_records_for_what_stays_free() -> None:
+    data = cases.sampled(cases.diffusion)[::8, ::18]
+    found = data.spline.fit(BASES, penalty=1e-6).recover("u_t = D*u_xx")
+    assert (
+        np.isnan(found.stderr.item())
+        and "degrees of freedom that the equation leaves" in found.attrs["checks"]
+    )
+
+
+# ---- the weak form --------------------------------------------------------------------------------------------------
+
+
+def test_the_weak_form() -> None:
+    found = noisy().recover("u_t = D*u_xx", method="weak")
+    assert found.attrs["method"] == "weak" and "adequacy" not in found
+    assert abs(found.estimate.item() - 0.05) < 3 * found.stderr.item() < 0.02
+    assert found.estimate.item() == noisy().recover("u_t = D*u_xx").weak.item()
+    wrong = noisy(extra=0.1).recover("u_t = D*u_xx", method="weak")
+    assert (
+        np.isnan(wrong.stderr.item())
+        and "misses the equation by more than its errors" in wrong.attrs["checks"]
+    )
+
+
+def test_the_weak_form_knows_what_knots_leave() -> None:
+    data = cases.sampled(lambda x, t: cases.burgers(x, t, 0.05))
+    data = data + 0.01 * np.random.default_rng(3).standard_normal(data.shape)
+    field = data.spline.fit(x=xs.BSpline(30, 5), t=xs.BSpline(12, 5), penalty=1e-6)
+    found = field.recover("u_t + u*u_x = k*u_xx", method="weak")
+    assert not abs(found.estimate.item() - 0.05) > 2 * found.stderr.item()
+
+
+# ---- what is said ---------------------------------------------------------------------------------------------------
+
+
+def test_what_comes_back_can_be_written(tmp_path) -> None:
+    found = noisy().recover("u_t = D**2*u_xx")
+    found.to_netcdf(tmp_path / "found.nc")
+    with xr.open_dataset(tmp_path / "found.nc") as again:
+        xr.testing.assert_allclose(again.load(), found)
+    assert set(found) == {
+        *("estimate", "stderr", "lower", "upper", "raw", "raw_stderr", "covariance", "weak", "weak_stderr"),
+        *("resolution", "sigma", "adequacy", "probability", "converged"),
+    }
+    assert found.covariance.item() == pytest.approx(found.stderr.item() ** 2, rel=1e-9)
+
+
+def test_where_profile_does_not_suit_the_default_says_so() -> None:
+    data = cases.sampled(cases.diffusion)
+    union = data.spline.fit(x=xs.Polynomial(1) + xs.BSpline(20, 5), t=xs.BSpline(12, 5), penalty=1e-6)
+    found = union.recover("u_t = D*u_xx")
+    assert found.attrs["method"] == "pointwise" and "'x' has the union" in found.attrs["checks"]
+    with pytest.raises(ValueError, match=r"'x' has the union .*; fit with a single basis along 'x'"):
+        union.recover("u_t = D*u_xx", method="profile")
+    hole = data.where(data.x > 1)
+    found = noisy().recover("u_t = D*u_xx + 0*S", known={"S": hole})
+    assert found.attrs["method"] == "pointwise" and "known 'S' has missing values" in found.attrs["checks"]
+    assert noisy().recover("u_t = D*u_xx", at=data).attrs["method"] == "pointwise"
+    assert noisy().recover("t = D*u").attrs["method"] == "pointwise"
+    assert noisy().sample(2, seed=0).recover("u_t = D*u_xx").attrs["method"] == "pointwise"
+
+
+def test_what_profile_refuses() -> None:
+    field = noisy()
+    with pytest.raises(ValueError, match="holds the equation on all of the domain and takes no at="):
+        field.recover("u_t = D*u_xx", method="profile", at={"x": [1.0]})
+    with pytest.raises(TypeError, match="draws have no observations of their own"):
+        field.sample(2, seed=0).recover("u_t = D*u_xx", method="profile")
+    with pytest.raises(ValueError, match="the term of b is zero on all of the domain"):
+        field.recover("u_t = D*u_xx + b*(x - x)", method="profile")
+    with pytest.raises(ValueError, match=r"known 'S' has labels of 'x' from 1\.0.*on all of the domain"):
+        field.recover(
+            "u_t = D*u_xx + S", method="weak", known={"S": cases.sampled(cases.wave).sel(x=slice(1, 5))}
+        )
+    with pytest.raises(ValueError, match=r"D enters as D and as D\*\*2; use one power"):
+        field.recover(["u_t = D*u_xx", "u_t = D**2*u_xx"], method="profile")
+    with pytest.raises(ValueError, match="q in known= does not appear in the equations"):
+        field.recover(["u_t = D*u_xx", "u_x = a*u"], known={"q": 1.0})
+    with pytest.raises(ValueError, match="there is no equation; pass text"):
+        field.recover([])
+    with pytest.raises(ValueError, match="a system of 2 equations takes method='profile' or 'weak'"):
+        field.recover(["u_t = D*u_xx", "u_x = a*u"], method="pointwise")
+
+
+def test_a_band_beyond_memory_is_refused_and_the_weak_form_takes_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(estimate, "LARGEST_BAND", 1e5)
+    with pytest.raises(TooLargeError, match="or method='weak', which needs no band"):
+        noisy().recover("u_t = D*u_xx", method="profile")
+    found = noisy().recover("u_t = D*u_xx")
+    assert found.attrs["method"] == "weak" and "method='weak': the normal equations" in found.attrs["checks"]
+
+
+def test_a_search_that_cannot_converge_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "STEPS", 1)
+    assert search.STEPS > 1
+    found = noisy().recover("u_t = D*u_xx")
+    assert not found.converged and np.isnan(found.stderr.item())
+    assert "the search did not converge in" in found.attrs["checks"]
