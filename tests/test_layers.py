@@ -51,9 +51,9 @@ LATE = {
         "xspline.labels.field",
     ): "statistics.solve() gives a Field, which holds statistics",
     (
-        "xspline.labels.field_base",
+        "xspline.labels.evaluation",
         "xspline.pde",
-    ): "field.recover() stands where users look; pde evaluates fields",
+    ): "field.recover() and discover() stand where users look; pde evaluates fields",
 }
 
 

@@ -362,9 +362,8 @@ class FieldBase(files.Stored, Generic[Data]):
         >>> field.recover("u_t = D * u_xx").estimate.round(4).item()
         0.1
         """
-        from xspline.pde import recover  # late: everything else of equations is built on fields
-
-        return recover(self, equation, known=known, dims=dims, method=method, at=at)
+        room = evaluation.equations()
+        return room.recover(self, equation, known=known, dims=dims, method=method, at=at)
 
     def code(self) -> str:
         """Return the line of code that asks for this fit, with ``import xspline as xs``.

@@ -68,9 +68,9 @@ class Candidates:
     equation: Equation
 
     def narrowed(self, subset: Sequence[int]) -> Equation:
-        """Return the equation of some of the terms, and of the names that these need."""
-        all_terms = list(self.equation.terms.items())
-        terms = dict(all_terms[i] for i in subset)
+        """Return the equation of some of the terms, whose constants are numbered anew, and of the names they need."""
+        powers, factors = list(self.equation.terms), list(self.equation.terms.values())
+        terms = {power: factors[i] for power, i in zip(powers, subset, strict=False)}
         sides = (self.equation.response, *terms.values())
         used = {node.id for side in sides for node in ast.walk(side) if isinstance(node, ast.Name)}
         symbols = {name: symbol for name, symbol in self.equation.symbols.items() if name in used}
@@ -78,11 +78,9 @@ class Candidates:
 
     def recovering(self, subset: Sequence[int]) -> str:
         """Return the text by which ``recover`` finds the constants of some terms."""
-        powers = list(self.equation.terms)
-        parts = [
-            f"{powers[i]}" if self.terms[i] == "1" else f"{powers[i]}*{_factor(self.terms[i])}"
-            for i in subset
-        ]
+        texts = [self.terms[i] for i in subset]
+        both = zip(self.equation.terms, texts, strict=False)
+        parts = [str(power) if text == "1" else f"{power}*{_factor(text)}" for power, text in both]
         return f"{self.response} = {' + '.join(parts) or '0'}"
 
     def written(self, subset: Sequence[int], values: Sequence[float]) -> str:

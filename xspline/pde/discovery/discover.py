@@ -77,7 +77,7 @@ def discover(
         Over ``model``, best first, and ``term``: ``coefficient``, ``stderr``, ``included``; ``bic``, ``delta_bic``,
         ``sigma``, ``adequacy`` (an F ratio against the fit without an equation) and its ``probability`` of each model.
         Coordinates: ``equation``, each model as text; ``units`` of constants. Attributes: ``equation``, the one that is
-        claimed, or ``"none"``; ``recover``, the text to ask ``field.recover`` for the claimed one; ``checks`` and
+        claimed, or ``"none"``; ``recover``, the text by which ``field.recover`` finds the constants of the best; ``checks`` and
         ``assumptions`` in words.
 
     Raises
@@ -137,6 +137,7 @@ def _discover(
         models = Library(problem(candidates.equation))
         explore(models)
         ranked = models.ranked()
+        ranked = ranked[:1] + [model for model in ranked[1:] if math.isfinite(model.bic)]
         best = ranked[0].bic
         rows = [
             _row(models, model, candidates, problem, model.bic - best < AS_GOOD) for model in ranked[:SHOWN]
@@ -232,7 +233,7 @@ def _dataset(
     first = field.variables[equation.values[0].variable]
     attrs = {
         "equation": "none" if doubt else written[0],
-        "recover": "" if doubt else candidates.recovering(rows[0].model.subset),
+        "recover": candidates.recovering(rows[0].model.subset) if rows[0].model.subset else "",
         "checks": "; ".join(filter(None, checks)) or "nothing to report",
         "assumptions": ASSUMPTIONS,
         "history": evaluation.history(first.history, f"discover({candidates.response!r})"),

@@ -15,12 +15,13 @@ import numpy as np
 from xspline.pde.discovery.subsets import Parabola, Subset, size_cost
 from xspline.pde.profile.axes import Array
 from xspline.pde.profile.estimate import NEGLIGIBLE, Problem, found_from
-from xspline.pde.profile.search import Result, Search
+from xspline.pde.profile.search import STRENGTH, Result, Search, State
 
 STARTS = 4  # best sets of the weak form, of which the first whose search converges is the start
 ROUNDS = 12  # linearisations at most
-NEAR = 12.0  # of the criterion: sets that a linearisation says are no further from the best are fitted too,
-MOST = 4  # the best so many
+MOST = 4  # sets that are fitted after each linearisation at most, of which those further from the best than
+NEAR = 6.0  # of the criterion get only
+FEW = 12  # steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +81,9 @@ class Library:
         own = replace(constraint, equation=equation, parameters=powers)
         return replace(whole, constraints=replace(whole.constraints, parameters=powers, each=(own,)))
 
-    def fit(self, subset: Subset, coefficients: Mapping[str, Array], theta: Array) -> Model:
+    def fit(
+        self, subset: Subset, coefficients: Mapping[str, Array], theta: Array, steps: int | None = None
+    ) -> Model:
         """Return a model; from what is known already where it was fitted before.
 
         Parameters
@@ -90,10 +93,18 @@ class Library:
             Where to start.
         theta : ndarray, [k]
             Constants of all candidates, likewise.
+        steps : int, optional
+            At most, without a second try.
         """
         if subset not in self.models:
             search = self.search(subset)
-            result = found_from(search, coefficients, theta[list(subset)])
+            tau = theta[list(subset)]
+            if steps is None:
+                result = found_from(search, coefficients, tau)
+            else:
+                nothing = tuple(np.zeros(constraint.shape) for constraint in search.constraints.each)
+                start = State(search.data.centred(coefficients), tau, nothing)
+                result = search.run(start, STRENGTH, steps, hard=True)
             rss = max(result.rss, 0.0) + self.floor
             bic = self.count * math.log(rss / self.count) + size_cost(len(subset), self.size, self.count)
             own = search.data.with_reference(result.state.row)
@@ -186,6 +197,6 @@ def explore(library: Library) -> None:
                 continue
         # The set stands: what is near it is fitted, in case the parabola is none.
         for cost, subset in ranked[1:]:
-            if cost - ranked[0][0] < NEAR:
-                library.fit(subset, model.coefficients, library.theta(model))
+            steps = None if cost - ranked[0][0] < NEAR else FEW
+            library.fit(subset, model.coefficients, library.theta(model), steps)
         model = library.ranked()[0]
