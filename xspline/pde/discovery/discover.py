@@ -77,8 +77,8 @@ def discover(
         Over ``model``, best first, and ``term``: ``coefficient``, ``stderr``, ``included``; ``bic``, ``delta_bic``,
         ``sigma``, ``adequacy`` (an F ratio against the fit without an equation) and its ``probability`` of each model.
         Coordinates: ``equation``, each model as text; ``units`` of constants. Attributes: ``equation``, the one that is
-        claimed, or ``"none"``; ``recover``, the text by which ``field.recover`` finds the constants of the best; ``checks`` and
-        ``assumptions`` in words.
+        claimed, or ``"none"``; ``recover``, the text by which ``field.recover`` finds the constants of the best;
+        ``checks`` and ``assumptions`` in words.
 
     Raises
     ------

@@ -17,7 +17,9 @@ from xspline.pde.profile.axes import Array
 from xspline.pde.profile.estimate import NEGLIGIBLE, Problem, found_from
 from xspline.pde.profile.search import STRENGTH, Result, Search, State
 
-STARTS = 4  # best sets of the weak form, of which the first whose search converges is the start
+STARTS = (
+    4  # terms: the best sets of the weak form of up to so many are fitted, and the best of them is the start
+)
 ROUNDS = 12  # linearisations at most
 MOST = 4  # sets that are fitted after each linearisation at most, of which those further from the best than
 NEAR = 6.0  # of the criterion get only
@@ -96,7 +98,9 @@ class Library:
         steps : int, optional
             At most, without a second try.
         """
-        if subset not in self.models:
+        known = self.models.get(subset)
+        hasty = known is not None and math.isinf(known.bic) and known.result.steps <= FEW
+        if known is None or (hasty and steps is None):
             search = self.search(subset)
             tau = theta[list(subset)]
             if steps is None:
@@ -111,8 +115,8 @@ class Library:
             self.models[subset] = Model(subset, result, own, bic if result.converged else math.inf)
         return self.models[subset]
 
-    def weak_start(self) -> list[tuple[Subset, Array]]:
-        """Return sets of terms, with their constants, by a regression of the fit on smooth test functions.
+    def weak_starts(self) -> list[tuple[Subset, Array]]:
+        """Return the best set of each small size, with its constants, by a regression on smooth test functions.
 
         Raises
         ------
@@ -131,14 +135,13 @@ class Library:
                 raise ValueError(
                     f"the candidate of {term} is {what} on all of the domain or somewhere; leave it out"
                 )
-        theta = np.linalg.lstsq((rows / sizes[:, None]).T, target, rcond=None)[0]
-        rest = target - theta @ (rows / sizes[:, None])
-        variance = max(float(rest @ rest) / len(rest), 1e-20 * float(target @ target), 1e-300)
-        scaled = (rows / sizes[:, None]) @ (rows / sizes[:, None]).T
+        scaled = rows / sizes[:, None]
+        theta = np.linalg.lstsq(scaled.T, target, rcond=None)[0]
+        # Its errors are correlated, so that it tells which set of a size is best, but not which size.
+        parabola = Parabola(theta, scaled @ scaled.T, float(target @ target) / len(target), len(target))
         starts = []
-        for _, subset in Parabola(theta, scaled, variance, len(rest)).ranked(STARTS):
-            values_of_all = np.zeros(self.size)
-            own = list(subset)
+        for subset in parabola.best_by_size(STARTS):
+            own, values_of_all = list(subset), np.zeros(self.size)
             values_of_all[own] = np.linalg.lstsq(rows[own].T, target, rcond=None)[0]
             starts.append((subset, values_of_all))
         return starts
@@ -171,14 +174,12 @@ def explore(library: Library) -> None:
 
     From the weak form to the best set of the linearised sums of squares, until it stands; then all that are near it.
     """
-    library.fit((), library.problem.coefficients, np.zeros(library.size))
-    model = None
-    for subset, theta in library.weak_start():
-        model = library.fit(subset, library.problem.coefficients, theta)
-        if math.isfinite(model.bic):
-            break
-    if model is None:
-        return
+    coefficients = library.problem.coefficients
+    library.fit((), coefficients, np.zeros(library.size))
+    starts = library.weak_starts()
+    for subset, theta in starts:
+        library.fit(subset, coefficients, theta, FEW)
+    model = library.ranked()[0]
     done: set[Subset] = set()
     for _ in range(ROUNDS):
         if model.subset in done:
@@ -191,9 +192,10 @@ def explore(library: Library) -> None:
         if parabola is None:
             continue
         ranked = parabola.ranked(MOST)
-        if ranked[0][1] not in library.models:
-            model = library.fit(ranked[0][1], model.coefficients, library.theta(model))
-            if math.isfinite(model.bic):
+        if ranked[0][1] != model.subset:
+            other = library.fit(ranked[0][1], model.coefficients, library.theta(model))
+            if math.isfinite(other.bic) and other.subset not in done:
+                model = other
                 continue
         # The set stands: what is near it is fitted, in case the parabola is none.
         for cost, subset in ranked[1:]:

@@ -20,9 +20,14 @@ def size_cost(terms: int, candidates: int, count: int) -> float:
     """Return what a criterion adds for a number of terms: extended BIC (Chen and Chen 2008).
 
     |A| log n + 2 log C(k, |A|), where n is the number of observations and k that of candidates, so that all sizes of
-    sets are as probable before the data.
+    sets up to half of the candidates are as probable before the data, and larger ones no more.
     """
-    number = math.lgamma(candidates + 1) - math.lgamma(terms + 1) - math.lgamma(candidates - terms + 1)
+    terms_or_half = min(terms, candidates // 2)
+    number = (
+        math.lgamma(candidates + 1)
+        - math.lgamma(terms_or_half + 1)
+        - math.lgamma(candidates - terms_or_half + 1)
+    )
     return terms * math.log(count) + 2 * number
 
 
@@ -71,8 +76,7 @@ class Parabola:
         costs: dict[Subset, float] = {}
         total, size = 0, 0
         while size <= self.candidates and (total := total + math.comb(self.candidates, size)) < LARGEST_SWEEP:
-            flat = itertools.chain.from_iterable(itertools.combinations(range(self.candidates), size))
-            subsets = np.fromiter(flat, np.int64).reshape(math.comb(self.candidates, size), size)
+            subsets = self._of_size(size)
             own = self.costs(subsets)
             first = np.argsort(own, kind="stable")[:most]
             costs |= {tuple(subsets[i].tolist()): float(own[i]) for i in first}
@@ -80,6 +84,22 @@ class Parabola:
         if size <= self.candidates:
             costs |= self._searched()
         return sorted((cost, subset) for subset, cost in costs.items())[:most]
+
+    def best_by_size(self, largest: int) -> list[Subset]:
+        """Return the best set of each size from one up, of all sets or of those that extend the one before."""
+        best: list[Subset] = []
+        for size in range(1, min(largest, self.candidates) + 1):
+            if not best or math.comb(self.candidates, size) <= LARGEST_SWEEP:
+                subsets = self._of_size(size)
+            else:
+                outside = [i for i in range(self.candidates) if i not in best[-1]]
+                subsets = np.array([sorted((*best[-1], i)) for i in outside])
+            best.append(tuple(subsets[np.argmin(self.costs(subsets))].tolist()))
+        return best
+
+    def _of_size(self, size: int) -> Integers:
+        flat = itertools.chain.from_iterable(itertools.combinations(range(self.candidates), size))
+        return np.fromiter(flat, np.int64).reshape(math.comb(self.candidates, size), size)
 
     def _searched(self) -> dict[Subset, float]:
         """Backward elimination, then single changes and swaps until none helps."""
