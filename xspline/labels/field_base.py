@@ -22,7 +22,9 @@ from xspline.solve import penalty_code, rounded
 from xspline.spaces import Basis, Space
 
 SAMPLE = "sample"  # the dimension of draws
-_OF_FIELDS = "stderr derivative_stderr summary check cross_validate sample solution".split()  # not of draws
+_OF_FIELDS = (
+    "stderr derivative_stderr summary check cross_validate sample solution discover".split()
+)  # not of draws
 
 
 @dataclass(frozen=True, eq=False)

@@ -261,6 +261,21 @@ class Statistics(files.Stored, Generic[Data]):
         """
         return self.solve().recover(equation, known=known, dims=dims, method=method)
 
+    def discover(
+        self,
+        response: str,
+        *,
+        terms: Sequence[str] | None = None,
+        order: int | None = None,
+        power: int | None = None,
+        known: Mapping[str, Any] | None = None,
+        dims: Mapping[str, str] | None = None,
+    ) -> xr.Dataset:
+        """Find which terms an equation has from these sums alone: :meth:`Field.discover` of ``solve("reml")``."""
+        return self.solve("reml").discover(
+            response, terms=terms, order=order, power=power, known=known, dims=dims
+        )
+
     def to_dataset(self) -> xr.Dataset:
         """Return everything as arrays and one JSON attribute (in files: and a digest of both)."""
         self._check_computed()

@@ -34,6 +34,7 @@ LONG_NAMES = {
     "included": "whether the model has the term",
     "bic": "extended Bayesian information criterion",
     "delta_bic": "the same, above that of the best model",
+    "as_good": "whether the data do not tell the model from the best",
     "sigma": "standard deviation of an observation of weight 1 about a field that obeys the equation",
     "adequacy": "F ratio of the fit that obeys the equation against the free one; about 1 where the equation holds",
     "probability": "probability of a larger F ratio where the equation holds",
@@ -74,8 +75,9 @@ def discover(
     Returns
     -------
     Dataset
-        Over ``model``, best first, and ``term``: ``coefficient``, ``stderr``, ``included``; ``bic``, ``delta_bic``,
-        ``sigma``, ``adequacy`` (an F ratio against the fit without an equation) and its ``probability`` of each model.
+        Over ``model``, best first, and ``term``: ``coefficient``, ``stderr``, ``included``; of each model ``bic``,
+        ``delta_bic``, ``as_good`` (whether the data do not tell it from the best), ``sigma``, ``adequacy`` (an F ratio
+        against the fit without an equation) and its ``probability``.
         Coordinates: ``equation``, each model as text; ``units`` of constants. Attributes: ``equation``, the one that is
         claimed, or ``"none"``; ``recover``, the text by which ``field.recover`` finds the constants of the best;
         ``checks`` and ``assumptions`` in words.
@@ -94,10 +96,11 @@ def discover(
     data, from the statistics alone. The start is the best set of a regression on smooth test functions. About a fitted
     model the sum of squares of all other sets is a parabola in their constants, from one factorisation; the set of
     least BIC is fitted next, until none is better, and then those that are near. BIC is n log(rss/n) + |A| log n +
-    2 log C(k, |A|) for |A| of k candidates (Chen and Chen 2008); models within 2 of the best are as good, which the
-    checks say. An equation is claimed where it fits the data as well as noise allows (an F ratio) and is better by 10
-    than `response` = 0. Constants and errors of models within 2 are those of ``recover``; those of the others are from
-    the search, without its checks.
+    2 log C(k, |A|) for |A| of k candidates (Chen and Chen 2008). Models are as
+    good as the best within 2 of it; where neither has all terms of the other, within 2 more standard deviations of the
+    difference of two that both hold. An equation is claimed where it fits the data as well as noise allows (an F ratio)
+    and is better by 10 than `response` = 0. Constants and errors of models that are as good are those of ``recover``;
+    those of the others are from the search, without its checks.
 
     Degrees of B-splines should exceed the order of the highest derivative among the candidates by 2.
     """
@@ -138,9 +141,9 @@ def _discover(
         explore(models)
         ranked = models.ranked()
         ranked = ranked[:1] + [model for model in ranked[1:] if math.isfinite(model.bic)]
-        best = ranked[0].bic
         rows = [
-            _row(models, model, candidates, problem, model.bic - best < AS_GOOD) for model in ranked[:SHOWN]
+            _row(models, model, candidates, problem, _as_good(models, ranked[0], model))
+            for model in ranked[:SHOWN]
         ]
     except TooLargeError as error:
         raise TooLargeError(str(error).replace(", or method='weak', which needs no band", "")) from error
@@ -154,6 +157,8 @@ class Row:
     Parameters
     ----------
     model : Model
+    as_good : bool
+        As the best, which the data do not tell from it.
     value, stderr : ndarray, [terms of the model]
     sigma, adequacy, probability : float
     adequate : bool
@@ -162,6 +167,7 @@ class Row:
     """
 
     model: Model
+    as_good: bool
     value: Array
     stderr: Array
     sigma: float
@@ -171,23 +177,42 @@ class Row:
     remarks: tuple[str, ...] = ()
 
 
+def _as_good(models: Library, best: Model, other: Model) -> bool:
+    """Return whether data do not tell another model from the best.
+
+    Where neither has all terms of the other, initial and boundary values take different parts of the noise. The sums of
+    squares of two models that both hold then differ by 0 ± 2√f σ², f the degrees of freedom of these values.
+    """
+    delta = other.bic - best.bic
+    nested = set(best.subset) <= set(other.subset) or set(other.subset) <= set(best.subset)
+    freedom = 0 if nested else models.search(other.subset).freedom
+    return not delta >= AS_GOOD + 2 * 2 * math.sqrt(freedom)
+
+
 def _row(
-    models: Library, model: Model, candidates: Candidates, problem: Callable[[Equation], Problem], refit: bool
+    models: Library,
+    model: Model,
+    candidates: Candidates,
+    problem: Callable[[Equation], Problem],
+    as_good: bool,
 ) -> Row:
-    """Return a model with its errors; by the search of ``recover`` where it is to be refitted."""
-    if refit and model.subset and math.isfinite(model.bic):
+    """Return a model with its errors; by the search of ``recover`` where it is as good as the best."""
+    if as_good and model.subset and math.isfinite(model.bic):
         own = replace(problem(candidates.narrowed(model.subset)), coefficients=model.coefficients)
         whole = profile(own)
         if whole.converged:
             doubts = inadequate(own.search, whole.result, whole.adequacy, whole.probability, 0.0)
             stderr = np.sqrt(np.diag(whole.covariance))
             ratio = whole.adequacy, whole.probability
-            return Row(model, whole.value, stderr, whole.sigma, *ratio, not any(doubts), whole.remarks)
+            return Row(
+                model, as_good, whole.value, stderr, whole.sigma, *ratio, not any(doubts), whole.remarks
+            )
     search, result = models.search(model.subset), model.result
     ratio = adequacy_of(models.problem, search, result)
     left = search.data.count - search.freedom
     return Row(
         model,
+        as_good,
         result.state.tau,
         search.stderr(result.step, result.rss),
         math.sqrt(max(result.rss, 0.0) / left) if left > 0 else math.nan,
@@ -214,6 +239,7 @@ def _dataset(
         "included": (both, included),
         "bic": ("model", bic),
         "delta_bic": ("model", delta),
+        "as_good": ("model", [row.as_good for row in rows]),
         **{
             name: ("model", [getattr(row, name) for row in rows])
             for name in ("sigma", "adequacy", "probability")
@@ -270,9 +296,5 @@ def _doubt(rows: Sequence[Row], models: Library, response: str) -> str:
 
 def _alike(rows: Sequence[Row], written: Sequence[str]) -> list[str]:
     """Return which models are as good as the best."""
-    others = [
-        text
-        for row, text in zip(rows[1:], written[1:], strict=True)
-        if row.model.bic - rows[0].model.bic < AS_GOOD
-    ]
-    return [f"as good as the best (BIC within {AS_GOOD:g}): {', and '.join(others)}"] if others else []
+    others = [text for row, text in zip(rows[1:], written[1:], strict=True) if row.as_good]
+    return [f"the data do not tell it from {', nor from '.join(others)}"] if others else []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -24,6 +25,8 @@ ROUNDS = 12  # linearisations at most
 MOST = 4  # sets that are fitted after each linearisation at most, of which those further from the best than
 NEAR = 6.0  # of the criterion get only
 FEW = 12  # steps
+OTHERS = 3  # sets that the weak form hardly tells from the best, whose residual there is below
+HARDLY = 2.0  # times that of the best
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +118,9 @@ class Library:
             self.models[subset] = Model(subset, result, own, bic if result.converged else math.inf)
         return self.models[subset]
 
-    def weak_starts(self) -> list[tuple[Subset, Array]]:
-        """Return the best set of each small size, with its constants, by a regression on smooth test functions.
+    @cached_property
+    def _weak(self) -> tuple[Array, Array, Parabola]:
+        """The regression of the fit on smooth test functions: rows [k, tests], target [tests], sums of squares.
 
         Raises
         ------
@@ -126,25 +130,44 @@ class Library:
         (constraint,) = self.problem.constraints.each
         smooth = replace(constraint, smooth=True)
         values = smooth.environment(self.problem.coefficients)
-        target = smooth.residual(self.problem.coefficients, np.zeros(self.size)).ravel()
-        rows = -smooth.by_parameter(values).reshape(self.size, -1)
+        with np.errstate(invalid="ignore"):
+            target = smooth.residual(self.problem.coefficients, np.zeros(self.size)).ravel()
+            rows = -smooth.by_parameter(values).reshape(self.size, -1)
         sizes = np.sqrt(np.sum(rows**2, axis=1))
         for term, size in zip(constraint.equation.terms, sizes, strict=True):
             if not (np.isfinite(size) and size > 0):
-                what = "zero" if size == 0 else "not finite"
-                raise ValueError(
-                    f"the candidate of {term} is {what} on all of the domain or somewhere; leave it out"
-                )
+                what = "zero on all of the domain" if size == 0 else "not finite somewhere"
+                raise ValueError(f"the candidate of {term} is {what}; leave it out")
         scaled = rows / sizes[:, None]
         theta = np.linalg.lstsq(scaled.T, target, rcond=None)[0]
-        # Its errors are correlated, so that it tells which set of a size is best, but not which size.
-        parabola = Parabola(theta, scaled @ scaled.T, float(target @ target) / len(target), len(target))
-        starts = []
-        for subset in parabola.best_by_size(STARTS):
-            own, values_of_all = list(subset), np.zeros(self.size)
-            values_of_all[own] = np.linalg.lstsq(rows[own].T, target, rcond=None)[0]
-            starts.append((subset, values_of_all))
-        return starts
+        # Errors are correlated: it tells which set of a size is best, but not which size.
+        return rows, target, Parabola(theta, scaled @ scaled.T, float(target @ target), len(target))
+
+    def weak_constants(self, subset: Subset) -> Array:
+        """Return the constants of all candidates by the weak form of some, zero of the others."""
+        rows, target, _ = self._weak
+        theta = np.zeros(self.size)
+        theta[list(subset)] = np.linalg.lstsq(rows[list(subset)].T, target, rcond=None)[0]
+        return theta
+
+    def weak_starts(self) -> list[Subset]:
+        """Return the best set of each small size by the weak form."""
+        return self._weak[2].best_by_size(STARTS)
+
+    def alternatives(self, model: Model) -> list[Subset]:
+        """Return sets, no larger than that of a model and not within it, that the weak form hardly tells from it."""
+        rows, target, parabola = self._weak
+
+        def rms(subset: Subset) -> float:
+            own = self.weak_constants(subset)
+            return float(np.linalg.norm(target - own @ rows))
+
+        best, near = rms(model.subset), []
+        for size in range(1, len(model.subset) + 1):
+            for subset in parabola.best_of_size(size, OTHERS + 1):
+                if not set(subset) < set(model.subset) and subset != model.subset:
+                    near.append((rms(subset), subset))
+        return [subset for own, subset in sorted(near)[:OTHERS] if own < HARDLY * best]
 
     def linearised(self, model: Model) -> Parabola | None:
         """Return the sum of squares of all sets, linearised about a model; None where it is not finite."""
@@ -172,21 +195,20 @@ class Library:
 def explore(library: Library) -> None:
     """Fit the sets of terms that are worth it.
 
-    From the weak form to the best set of the linearised sums of squares, until it stands; then all that are near it.
+    From the weak form to the best set of the linearised sums of squares, until it stands; then all that are near it,
+    and those that are not, but that the weak form hardly tells from it.
     """
     coefficients = library.problem.coefficients
     library.fit((), coefficients, np.zeros(library.size))
-    starts = library.weak_starts()
-    for subset, theta in starts:
-        library.fit(subset, coefficients, theta, FEW)
+    for subset in library.weak_starts():
+        library.fit(subset, coefficients, library.weak_constants(subset), FEW)
     model = library.ranked()[0]
     done: set[Subset] = set()
     for _ in range(ROUNDS):
         if model.subset in done:
-            best = library.ranked()[0]
-            if best.subset in done:
+            model = library.ranked()[0]
+            if model.subset in done:
                 return
-            model = best
         done.add(model.subset)
         parabola = library.linearised(model)
         if parabola is None:
@@ -201,4 +223,6 @@ def explore(library: Library) -> None:
         for cost, subset in ranked[1:]:
             steps = None if cost - ranked[0][0] < NEAR else FEW
             library.fit(subset, model.coefficients, library.theta(model), steps)
+        for subset in library.alternatives(model):
+            library.fit(subset, coefficients, library.weak_constants(subset), FEW)
         model = library.ranked()[0]

@@ -85,6 +85,13 @@ class Parabola:
             costs |= self._searched()
         return sorted((cost, subset) for subset, cost in costs.items())[:most]
 
+    def best_of_size(self, size: int, most: int) -> list[Subset]:
+        """Return the best sets of one size; none where there are too many to look at."""
+        if math.comb(self.candidates, size) > LARGEST_SWEEP:
+            return []
+        subsets = self._of_size(size)
+        return [tuple(subsets[i].tolist()) for i in np.argsort(self.costs(subsets), kind="stable")[:most]]
+
     def best_by_size(self, largest: int) -> list[Subset]:
         """Return the best set of each size from one up, of all sets or of those that extend the one before."""
         best: list[Subset] = []
