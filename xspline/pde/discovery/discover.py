@@ -141,10 +141,12 @@ def _discover(
         explore(models)
         ranked = models.ranked()
         ranked = ranked[:1] + [model for model in ranked[1:] if math.isfinite(model.bic)]
-        rows = [
-            _row(models, model, candidates, problem, _as_good(models, ranked[0], model))
-            for model in ranked[:SHOWN]
-        ]
+        good: list[Model] = []
+        rows = []
+        for model in ranked[:SHOWN]:
+            as_good = all(_as_good(models, better, model) for better in good)
+            good += [model] if as_good else []
+            rows.append(_row(models, model, candidates, problem, as_good))
     except TooLargeError as error:
         raise TooLargeError(str(error).replace(", or method='weak', which needs no band", "")) from error
     return _dataset(field, candidates, given, rows, models)
@@ -158,7 +160,7 @@ class Row:
     ----------
     model : Model
     as_good : bool
-        As the best, which the data do not tell from it.
+        As the best and all others that are, which the data do not tell from it.
     value, stderr : ndarray, [terms of the model]
     sigma, adequacy, probability : float
     adequate : bool
@@ -177,14 +179,14 @@ class Row:
     remarks: tuple[str, ...] = ()
 
 
-def _as_good(models: Library, best: Model, other: Model) -> bool:
-    """Return whether data do not tell another model from the best.
+def _as_good(models: Library, better: Model, other: Model) -> bool:
+    """Return whether data do not tell another model from a better one.
 
     Where neither has all terms of the other, initial and boundary values take different parts of the noise. The sums of
     squares of two models that both hold then differ by 0 ± 2√f σ², f the degrees of freedom of these values.
     """
-    delta = other.bic - best.bic
-    nested = set(best.subset) <= set(other.subset) or set(other.subset) <= set(best.subset)
+    delta = other.bic - better.bic
+    nested = set(better.subset) <= set(other.subset) or set(other.subset) <= set(better.subset)
     freedom = 0 if nested else models.search(other.subset).freedom
     return not delta >= AS_GOOD + 2 * 2 * math.sqrt(freedom)
 
