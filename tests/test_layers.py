@@ -25,6 +25,7 @@ ORDER = (
     ("solve", "kernels"),
     ("sums",),
     ("spaces",),
+    ("notebook",),
 )
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 
@@ -40,6 +41,7 @@ ALLOWED = {
     "kernels": {"numpy", "numba", "array_api_compat", "cupy"},
     "sums": {"numpy"},
     "spaces": {"numpy", "cftime", "numba"},
+    "notebook": set(),
 }
 
 COMPILED = {"xspline.spaces.jit"}

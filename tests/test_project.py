@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 import tomllib
@@ -36,11 +37,7 @@ def test_readme_names_the_two_commands(command: str) -> None:
 
 def test_readme_uses_names_that_exist() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    names = {
-        part.split("(")[0].split("`")[0].split(".")[0]
-        for part in text.replace("(xs.", " xs.").split("xs.")[1:]
-    }
-    names = {name.strip(" ,)\n") for name in names}
+    names = set(re.findall(r"\bxs\.(\w+)", text))
     assert {"BSpline", "Fourier", "Polynomial", "Roughness", "open_statistics"} <= names
     assert not {name for name in names if not hasattr(xs, name)}
 

@@ -23,10 +23,11 @@ from xspline.labels.field import Field as Field
 from xspline.labels.field import open_field as open_field
 from xspline.labels.field_base import Draws as Draws
 from xspline.labels.read.parts import Part as Part
-from xspline.labels.report.text import FitCheck as FitCheck
+from xspline.labels.report.findings import FitCheck as FitCheck
 from xspline.labels.statistics import Statistics as Statistics
 from xspline.labels.statistics import merge as merge
 from xspline.labels.statistics import open_statistics as open_statistics
+from xspline.pde.profile.constrained import ConstrainedField as ConstrainedField
 from xspline.solve import ConvergenceError as ConvergenceError
 from xspline.solve import FitWarning as FitWarning
 from xspline.solve import Penalty as Penalty
@@ -34,6 +35,7 @@ from xspline.solve import Ridge as Ridge
 from xspline.solve import Roughness as Roughness
 from xspline.solve import SingularSystemError as SingularSystemError
 from xspline.solve import Sobolev as Sobolev
+from xspline.solve import SpaceTime as SpaceTime
 from xspline.spaces import Axis as Axis
 from xspline.spaces import Basis as Basis
 from xspline.spaces import BSpline as BSpline

@@ -323,6 +323,17 @@ def test_help_lists_the_public_names() -> None:
 
 
 def test_every_public_name_is_listed() -> None:
-    rooms = {"accessor", "execution", "fitting", "kernels", "labels", "pde", "solve", "spaces", "sums"}
+    rooms = {
+        "accessor",
+        "execution",
+        "fitting",
+        "kernels",
+        "labels",
+        "notebook",
+        "pde",
+        "solve",
+        "spaces",
+        "sums",
+    }
     public = {name for name in vars(xs) if not name.startswith("_") and name not in {*rooms, "annotations"}}
     assert set(xs.__all__) - {"__version__"} == public

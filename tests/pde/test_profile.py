@@ -210,6 +210,25 @@ def test_holders_together_are_their_data_together() -> None:
     assert one.stderr.item() == pytest.approx(two.stderr.item(), rel=1e-8)
 
 
+def test_errors_from_the_scores_of_holders() -> None:
+    """Each holder's records are off in a shape of the constant's own: only holders are independent."""
+    rng, case = np.random.default_rng(0), constants.diffusion()
+    plain, by_holders = [], []
+    for seed in range(6):
+        data, bound = case.observed(0.01, seed)
+        holder = rng.integers(0, 20, data.size)
+        shape = case.sensitivity(data.x.values, data.t.values)[:, 0]
+        wrong = data + 30 * bound * rng.standard_normal(20)[holder] * shape
+        places = wrong.assign_coords(place=("point", [f"{h:02d}" for h in holder]))
+        field = places.spline.statistics(case.space, holder="place").solve(1e-9)
+        found = field.recover(case.equation)
+        error = found.estimate.item() - case.true
+        plain.append(error / found.stderr.item())
+        by_holders.append(error / found.holder_stderr.item())
+    assert np.sqrt(np.mean(np.square(plain))) > 2.5
+    assert np.sqrt(np.mean(np.square(by_holders))) < 1.7
+
+
 def test_weights_are_precisions() -> None:
     """A tenth of the records with a hundredth of the weight and ten times the error."""
     rng = np.random.default_rng(4)
@@ -386,3 +405,81 @@ def test_a_search_that_cannot_converge_says_so(monkeypatch: pytest.MonkeyPatch) 
     found = noisy().recover("u_t = D*u_xx")
     assert not found.converged and np.isnan(found.stderr.item())
     assert "the search did not converge in" in found.attrs["checks"]
+
+
+# ---- the field that obeys an equation -------------------------------------------------------------------------------
+
+
+def strong_residual(field: xs.Field, at: xr.Dataset, d: float) -> float:
+    slope, bend = field.derivative(at, t=1), field.derivative(at, x=2)
+    return float(np.sqrt(np.mean((slope.values - d * bend.values) ** 2)))
+
+
+def test_a_field_that_obeys_an_equation_is_surer_and_nearer() -> None:
+    field, at = noisy(0.1), cases.grid(31, 21).sel(x=slice(1, 5), t=slice(0.2, 0.8))
+    obeying = field.constrain("u_t = D*u_xx")
+    assert obeying.constants.estimate.item() == field.recover("u_t = D*u_xx").estimate.item()
+    d = obeying.constants.estimate.item()
+    assert strong_residual(obeying, at, d) < 0.5 * strong_residual(field, at, d)
+    truth = cases.sampled(cases.diffusion, at)
+    rmse = [float(np.sqrt(((f.predict(at) - truth) ** 2).mean())) for f in (obeying, field)]
+    errors = [float(f.stderr(at).mean()) for f in (obeying, field)]
+    assert rmse[0] < 1.2 * rmse[1] and errors[0] < errors[1]
+    z = ((obeying.predict(at) - truth) / obeying.stderr(at)).values
+    assert 0.5 < np.sqrt(np.mean(z**2)) < 1.6
+    assert "constrain('u_t = D*u_xx')" in repr(obeying) and obeying.check()
+    assert obeying.summary().edf.item() == pytest.approx(24 * 12 - 22 * 11 + 1, abs=0.1)
+
+
+def test_its_errors_are_those_of_its_draws_and_of_its_system() -> None:
+    obeying, at = noisy(0.1).constrain("u_t = D*u_xx"), cases.grid(5, 4)
+    drawn = obeying.sample(800, seed=0).predict(at).std("sample")
+    np.testing.assert_allclose(drawn, obeying.stderr(at), rtol=0.15)
+    rate = obeying.sample(400, seed=1).derivative(at, t=1).std("sample")
+    np.testing.assert_allclose(rate, obeying.derivative_stderr(at, t=1), rtol=0.2)
+    space, system = obeying.space, obeying.solution["u"].factorisation.system
+    one = np.zeros(space.shape)
+    one[3, 4] = 1.0
+    variance = system.inverse_pairs()[3, 4, 0, 0]
+    assert system.solve(one)[3, 4] == pytest.approx(variance, rel=1e-9)
+
+
+def test_known_constants_are_no_constants() -> None:
+    field = noisy(0.1)
+    obeying = field.statistics.constrain("u_t = D*u_xx", known={"D": 0.05})
+    assert obeying.constants.sizes["parameter"] == 0
+    free = field.constrain("u_t = D*u_xx")
+    assert float(obeying.stderr().mean()) < float(free.stderr().mean())
+    with pytest.raises(ValueError, match="has no parameter"):
+        field.recover("u_t = 0.05*u_xx")
+
+
+def test_a_system_that_is_obeyed() -> None:
+    at = cases.grid(30, 20)
+    a, rng = cases.diffusion(at.x, at.t), np.random.default_rng(0)
+    draw = [0.05 * xr.DataArray(rng.standard_normal(a.shape), dims=a.dims) for _ in range(2)]
+    data = xr.Dataset({"u": a * np.cos(1.5 * at.t) + draw[0], "v": a * np.sin(1.5 * at.t) + 4 * draw[1]})
+    field = data.spline.fit(x=xs.BSpline(12, 5), t=xs.BSpline(9, 5), penalty=1e-6)
+    obeying = field.constrain(["u_t = D*u_xx - w*v", "v_t = D*v_xx + w*u"])
+    truth = a * np.sin(1.5 * at.t)
+    z = ((obeying["v"].predict(at) - truth) / obeying["v"].stderr(at)).values
+    assert 0.4 < np.sqrt(np.mean(z**2)) < 1.8
+    assert float(obeying["v"].stderr(at).median()) < 0.5 * float(field["v"].stderr(at).median())
+    with pytest.raises(ValueError, match=r"the equation does not hold v; select the others first"):
+        field.constrain("u_t = D*u_xx")
+
+
+def test_what_an_obeying_field_refuses(tmp_path) -> None:
+    with pytest.warns(xs.FitWarning, match="a term or a source is missing.*the field has no error bars"):
+        wrong = noisy(extra=0.1).constrain("u_t = D*u_xx")
+    assert np.isnan(wrong.stderr({"x": [1.0], "t": [0.5]})).all() and np.isfinite(wrong.predict()).all()
+    obeying = noisy(0.1).constrain("u_t = D*u_xx")
+    with pytest.raises(ValueError, match="files hold no equations; store its statistics"):
+        obeying.to_netcdf(tmp_path / "field.nc")
+    with pytest.raises(ValueError, match="fits without each holder would not obey"):
+        obeying.cross_validate()
+    with pytest.raises(ValueError, match="fits without each holder would not obey"):
+        obeying.stderr(method="jackknife")
+    runs = xr.concat([cases.sampled(cases.diffusion)] * 2, "run").spline.fit(BASES, penalty=1e-6)
+    with pytest.raises(ValueError, match="fit one member and constrain it"):
+        runs.constrain("u_t = D*u_xx")

@@ -9,9 +9,9 @@ import pytest
 
 from tests.solve.cases import Case, on, product
 from xspline.solve import Roughness, Smoothing, choice_for, choose, krylov
+from xspline.solve.families.orders import SingleOrder
 from xspline.solve.smoothing import choose as smoothing
 from xspline.solve.smoothing.criteria import Reml
-from xspline.solve.smoothing.family import SingleOrder
 from xspline.solve.smoothing.fit import Model, centred
 from xspline.solve.smoothing.probes import Estimated
 from xspline.spaces import Axis, BSpline, Polynomial, Space

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from xspline.solve import Penalty, Roughness, choose, solve
+from xspline.solve.families.orders import SingleOrder
 from xspline.solve.smoothing.criteria import Gcv, Reml
-from xspline.solve.smoothing.family import SingleOrder, family_for
+from xspline.solve.smoothing.family import family_for
 from xspline.solve.smoothing.fit import Model, centred
 from xspline.spaces import Arrow, Axis, BSpline, Fourier, Global, Polynomial, Space
 from xspline.sums import Gram
@@ -80,7 +81,7 @@ def test_order_0_of_a_spline_is_that_of_its_values() -> None:
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_the_score_is_that_of_dense_matrices(kind: str, structure: str) -> None:
     case, gram = case_of(kind, structure)
-    family = family_for(gram, "reml", case.space)
+    family = family_for(gram, Roughness(), case.space)
     assert isinstance(family, SingleOrder)
     assert family.parameters[-1] == "events along t"
     model = Model(

@@ -7,8 +7,8 @@ import pytest
 
 from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.solve import choose
+from xspline.solve.families.orders import SingleOrder
 from xspline.solve.smoothing.criteria import Gcv, Holders
-from xspline.solve.smoothing.family import SingleOrder
 from xspline.solve.smoothing.fit import Model, centred
 from xspline.solve.smoothing.resolution import cell_variances, gap_error
 from xspline.spaces import Axis, BSpline, Fourier, Space

@@ -12,10 +12,10 @@ import pytest
 from tests import reference_reml as reference
 from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.solve import Roughness, SingularSystemError, choose, solve
+from xspline.solve.families.orders import SingleOrder
 from xspline.solve.smoothing import choose as smoothing
 from xspline.solve.smoothing.choose import Problem
 from xspline.solve.smoothing.criteria import Reml
-from xspline.solve.smoothing.family import SingleOrder
 from xspline.solve.smoothing.fit import Model, centred
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums

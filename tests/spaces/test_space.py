@@ -238,7 +238,7 @@ def test_repr_and_html_show_every_coordinate() -> None:
     text, html = repr(sst()), sst()._repr_html_()
     assert text.splitlines()[0] == "Space 13 × 23 × 7 = 2093 coefficients"
     assert "lat      13  BSpline(13, domain=(-30.0, 30.0))" in text and sst().digest[:12] in text
-    assert "<code>BSpline(13, domain=(-30.0, 30.0))</code>" in html and sst().digest in html
+    assert "<td>13</td><td>BSpline(13, domain=(-30.0, 30.0))</td>" in html and sst().digest in html
     assert "&lt;b&gt;" in Space({"<b>": BSpline(5, domain=(0, 1))})._repr_html_()
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from dask.utils import format_bytes
 
+from xspline import notebook
 from xspline.execution.cuts import (
     Component,
     Cuts,
@@ -26,11 +26,12 @@ from xspline.execution.cuts import (
 from xspline.execution.device.gpu import check_device, present, resources
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import Source, in_memory, is_reader
-from xspline.solve import Resources, TooLargeError, choice_for
+from xspline.solve import Resources, Roughness, TooLargeError, choice_for, times_of
 from xspline.solve.costs import COSTS, CostModel
 from xspline.solve.select import Choice, candidates
 from xspline.spaces import Space
 from xspline.sums import Factor, Gram, join_overlapping
+from xspline.sums.integrals import mass, with_events
 
 MASKS = ("none", "static", "any")
 
@@ -146,13 +147,9 @@ class Plan:
         )
 
     def _repr_html_(self) -> str:
-        def table(rows: Iterable[Iterable[str]], tag: str = "td") -> str:
-            cells = ("".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) for row in rows)
-            return "".join(f"<tr>{row}</tr>" for row in cells)
-
-        rows = table([_HEAD], "th") + table(row.cells for row in self.rows)
-        note = html.escape(_NOTE)
-        return f"<b>xspline.Plan</b><table>{table(self._facts())}</table><table>{rows}</table><p>{note}</p>"
+        costs = notebook.table((row.cells for row in self.rows), _HEAD) + notebook.note(_NOTE)
+        contents = {"Data and tasks": notebook.table(self._facts()), "Costs": costs}
+        return notebook.page("xspline.Plan", f"of {self.label}", contents, repr(self))
 
     def _facts(self) -> list[tuple[str, str]]:
         sizes = " × ".join(f"{name} {n}" for name, n in self.coefficients.items())
@@ -299,7 +296,12 @@ def _row(
 
 
 def search_seconds(
-    space: Space, groups: Iterable[tuple[int, ...]], systems: int, costs: CostModel = COSTS
+    space: Space,
+    groups: Iterable[tuple[int, ...]],
+    systems: int,
+    costs: CostModel = COSTS,
+    *,
+    alike: bool = False,
 ) -> float:
     """Return about how long one core takes to choose the smoothing by REML and to solve, on any machine.
 
@@ -311,6 +313,8 @@ def search_seconds(
     systems : int
         Different systems of a batch.
     costs : CostModel
+    alike : bool
+        Whether the same labels are observed at all times; then events are solved for mode by mode of time.
 
     Returns
     -------
@@ -319,7 +323,8 @@ def search_seconds(
     """
     usual = Resources(cores=1, memory=costs.default_memory, costs=costs)
     try:
-        choice = choice_for(_gram_of(groups, space), "reml", space, resources=usual)
+        requested = "reml" if alike or not with_events(space) else Roughness()
+        choice = choice_for(_gram_of(groups, space), requested, space, resources=usual)
     except TooLargeError:
         return math.inf
     if systems > 1 and not choice.exact:
@@ -368,9 +373,18 @@ def components(mask: str, source: Source, space: Space) -> list[Component]:
 
 
 def _gram_of(groups: Iterable[tuple[int, ...]], space: Space) -> Gram:
-    """Return a G with a factor over each group of coefficient axes, whose arrays hold no memory."""
-    factors = []
+    """Return a G with a factor over each group of coefficient axes, whose arrays hold no memory.
+
+    That of time is filled, almost as of labels spread evenly: which solver takes a system depends on its numbers.
+    """
+    factors: list[Factor] = []
     for key, axes in enumerate(groups, 2):
+        if len(axes) == 1 and space.names[axes[0]] in times_of(space):
+            even = mass(space, axes[0])
+            pairs = even.pairs.copy()
+            pairs[0, 0] *= 2.0  # no multiple of a mass matrix
+            factors.append(replace(even, pairs=pairs))
+            continue
         lengths, offsets = (tuple(t[k] for k in axes) for t in (space.shape, space.offsets))
         ones = np.broadcast_to(np.float64(1), (*lengths, *offsets))
         factors.append(_Unfilled(axes, tuple((0, n) for n in lengths), ones, key))

@@ -15,7 +15,8 @@ from xspline.labels import derivatives, evaluation, files, uncertainty
 from xspline.labels.field_base import SAMPLE, Draws, FieldBase
 from xspline.labels.fit import Fit, Request, lazy_fits, solve_variables
 from xspline.labels.report import findings
-from xspline.labels.report.text import FitCheck
+from xspline.labels.report import plot as pictures
+from xspline.labels.report.findings import FitCheck
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.uncertainty import Requested
 from xspline.solve import Solution, as_penalty, penalty_from_dict
@@ -247,6 +248,89 @@ class Field(FieldBase[Data]):
             drawn = estimate + uncertainty.deviations(fit, n, rng, unconditional)
             fits[name] = Fit(statistics, name, drawn, fit.penalty, fit.choice).select(fit.selected)
         return Draws(statistics, fits, self.request)
+
+    def plot(
+        self,
+        at: Any = None,
+        *,
+        band: float | None = 0.95,
+        method: str | None = None,
+        extrapolate: bool = False,
+        mask: Any = None,
+        **options: Any,
+    ) -> Any:
+        """Draw the field: over two coordinates as a map, over one as a line with a band of its error, by xarray.
+
+        Longitude, or else time, goes across; what is positive downwards (CF: ``positive="down"``) goes down.
+
+        Parameters
+        ----------
+        at, extrapolate, mask
+            As for :meth:`predict`; ``mask="data"`` leaves white what is far from observations. Coordinates of scattered
+            points and curvilinear grids get 201 labels each, evenly over their domain.
+        band
+            Of a line, the probability of the interval around each value: that many standard errors of the normal
+            distribution to each side, or of Student's t of the jackknife. None draws none, and computes none.
+        method
+            Of the standard error, as for :meth:`stderr`: "jackknife" where errors of neighbours are alike.
+        **options
+            Labels by name, as for :meth:`predict`, also of dimensions of independent fits; anything else goes to
+            xarray's ``plot.pcolormesh`` or ``plot.line``: ``ax``, ``cmap``, ``robust``, ``vmin``, ``color``, …
+
+        Returns
+        -------
+        QuadMesh or list of Line2D
+            As xarray's plotting does.
+
+        Raises
+        ------
+        ValueError
+            There are more than two dimensions: it says which, and what to pass; or none; or several variables; a field
+            that is still lazy; a label without a fit; an option that nobody knows.
+        ImportError
+            There is no matplotlib.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x, y = np.linspace(0, 10, 40), np.linspace(0, 5, 30)
+        >>> wave = np.sin(x)[:, None] * np.cos(y) + np.random.default_rng(0).normal(0, 0.1, (40, 30))
+        >>> field = xs.fit(xr.DataArray(wave, {"x": x, "y": y}, ("x", "y"), "u"), x=12, y=8)
+        >>> field.plot(cmap="RdBu_r").axes.get_ylabel()  # a map
+        'y'
+        >>> (line,) = field.plot(y=2.0)  # a line, with a band of 95 %
+        >>> line.axes.get_title()
+        'y = 2.0'
+        """
+        where = {"extrapolate": extrapolate, "mask": mask}
+        errors = functools.partial(self.stderr, method=method)
+        return pictures.plot(self, errors, at, band, where, options)
+
+    def constrain(
+        self,
+        equation: str | Sequence[str],
+        *,
+        known: Mapping[str, Any] | None = None,
+        dims: Mapping[str, str] | None = None,
+    ) -> Field[Data]:
+        """Return the field that obeys an equation everywhere and is nearest to the data; see :meth:`recover`.
+
+        Predictions, derivatives, error bars and draws are as of any field, much surer than without the equation; its
+        ``constants`` are those of ``recover``. All of them may be known.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x, t = np.linspace(0, 1, 40), np.linspace(0, 1, 30)
+        >>> u = np.exp(-0.1 * np.pi**2 * t)[:, None] * np.sin(np.pi * x)
+        >>> noisy = u + np.random.default_rng(0).normal(0, 0.1, u.shape)
+        >>> bases = {"x": xs.BSpline(14, 5), "t": xs.BSpline(10, 5)}
+        >>> field = xs.fit(xr.DataArray(noisy, {"t": t, "x": x}, name="u"), bases, penalty=1e-6)
+        >>> obeying = field.constrain("u_t = D * u_xx", known={"D": 0.1})
+        >>> float((obeying.stderr() / field.stderr()).mean().round(1))
+        0.4
+        """
+        return evaluation.equations().constrain(self, equation, known=known, dims=dims)
 
     def discover(
         self,

@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Sel
 
 import xarray as xr
 
+from xspline import notebook
 from xspline.labels import derivatives, evaluation, files
 from xspline.labels.errors import unknown_name
 from xspline.labels.fit import Fit, Request
 from xspline.labels.read import defaults, targets
 from xspline.labels.read.observations import Variable
 from xspline.labels.report import findings
-from xspline.labels.report.text import sections, table
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.uncertainty import Covariance, Requested
 from xspline.solve import penalty_code, rounded
 from xspline.spaces import Basis, Space
 
 SAMPLE = "sample"  # the dimension of draws
-_OF_FIELDS = (
-    "stderr derivative_stderr summary check cross_validate sample solution discover".split()
-)  # not of draws
+_NOT_OF_DRAWS = "stderr derivative_stderr summary check cross_validate sample solution plot discover".split()
 
 
 @dataclass(frozen=True, eq=False)
@@ -422,22 +420,22 @@ class FieldBase(files.Stored, Generic[Data]):
         raise _without("stderr")
 
     def __repr__(self) -> str:
-        bases = [f"{name}: {self.space.basis(name)!r}" for name in self.space.names]
-        penalty = self._rounded_penalty
+        bases, penalty = [f"{n}: {b!r}" for n, (_, b) in self.space.axes.items()], self._rounded_penalty
         lines = [*bases, *self._notes, f"penalty: {penalty!r}{self._chosen_by}", f"= {self._code(penalty)}"]
         return "\n    ".join([f"<{self._head}>", *lines])
 
     def _repr_html_(self) -> str:
         space, penalty = self.space, self._rounded_penalty
-        penalties = penalty if isinstance(penalty, dict) else {"": penalty}
+        penalties = penalty if isinstance(penalty, dict) else {", ".join(self.variables): penalty}
         contents = {
-            "Coefficients": self.coefficients._repr_html_(),
-            "Bases": table((name, repr(space.basis(name))) for name in space.names),
-            "Penalty": table((name, f"{own!r}{self._chosen_by}") for name, own in penalties.items()),
-            "Notes": table((note,) for note in self._notes),
-            "Code": table([(self._code(penalty),)]),
+            f"Coefficients ({space.size})": self.coefficients._repr_html_(),
+            f"Bases ({len(space.axes)})": notebook.table((n, basis) for n, (_, basis) in space.axes.items()),
+            f"Penalty{self._chosen_by}": notebook.table(penalties.items()),
+            "Notes": notebook.table((note,) for note in self._notes),
+            "Code": notebook.code(self._code(penalty)),
         }
-        return sections(self._head, contents)
+        kind, _, detail = self._head.partition(" of ")
+        return notebook.page(kind, detail, contents, repr(self), closed=tuple(contents)[:1])
 
     @property
     def _head(self) -> str:
@@ -485,7 +483,7 @@ class Draws(FieldBase[Data]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name in _OF_FIELDS:
+            if name in _NOT_OF_DRAWS:
                 raise _without(name)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

@@ -121,7 +121,8 @@ class Fit:
     @property
     def strengths(self) -> dict[str, float]:
         """λ of each coordinate whose roughness is penalised."""
-        roughness = (t for t in self.known_penalty.parts if isinstance(t, Roughness) and t.order)
+        elements = self.known_penalty.elements(self.space)
+        roughness = (t for t in elements if isinstance(t, Roughness) and t.order)
         return {name: x for term in roughness for name, x in term.strengths(self.space).items()}
 
     @property
@@ -133,7 +134,7 @@ class Fit:
         if not self.choice:
             return []
         rough = []
-        for term in self.known_penalty.parts:
+        for term in self.known_penalty.elements(self.space):
             if isinstance(term, Sobolev):
                 first, second = (term.orders.get(order) or 0.0 for order in (1, 2))
                 for name, metric in term.metric(self.space).items():
@@ -201,7 +202,7 @@ class Fit:
         told = (part.provenance.get("unwritten", {}).get(self.name) for part in self.statistics.parts)
         if unwritten := list(filter(None, told)):
             attrs["unwritten"] = "; ".join(unwritten)
-        for term in self.known_penalty.parts:
+        for term in self.known_penalty.elements(self.space):
             if isinstance(term, Sobolev):
                 named = {"long_name": "strength of the seminorm of this order"}
                 taus = {order: x for order, x in term.orders.items() if x is not None}

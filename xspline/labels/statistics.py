@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import html
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import xarray as xr
 
-from xspline import execution
+from xspline import execution, notebook
 from xspline.labels import files
 from xspline.labels.errors import check_range, check_tally, read_errors_name_labels, unknown_name
 from xspline.labels.read.coordinates import warn_left_out
@@ -213,8 +212,8 @@ class Statistics(files.Stored, Generic[Data]):
         Parameters
         ----------
         penalty
-            A number (ridge λ‖c‖²), ``xs.Ridge``, ``xs.Roughness``, ``xs.Sobolev`` or a sum of them, or "reml", "gcv" or
-            "holders"; see :func:`xspline.fit`.
+            A number (ridge λ‖c‖²), ``xs.Ridge``, ``xs.Roughness``, ``xs.Sobolev``, ``xs.SpaceTime``, a sum of them, or
+            "reml", "gcv" or "holders"; see :func:`xspline.fit`.
         solver
             Name of a solver; None chooses one by structure.
         device
@@ -275,6 +274,16 @@ class Statistics(files.Stored, Generic[Data]):
         return self.solve("reml").discover(
             response, terms=terms, order=order, power=power, known=known, dims=dims
         )
+
+    def constrain(
+        self,
+        equation: str | Sequence[str],
+        *,
+        known: Mapping[str, Any] | None = None,
+        dims: Mapping[str, str] | None = None,
+    ) -> Field[Data]:
+        """Return the field that obeys an equation: :meth:`Field.constrain` of ``solve()``."""
+        return self.solve().constrain(equation, known=known, dims=dims)
 
     def to_dataset(self) -> xr.Dataset:
         """Return everything as arrays and one JSON attribute (in files: and a digest of both)."""
@@ -373,7 +382,14 @@ class Statistics(files.Stored, Generic[Data]):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(repr(self))}</pre>"
+        text, bases = repr(self), [(name, basis) for name, (_, basis) in self.space.axes.items()]
+        parts = (
+            [] if self.is_lazy else [(p.holder or "(unnamed)", p.count, p.digest[:12]) for p in self.parts]
+        )
+        listed = notebook.table(parts, ("holder", "observations", "digest"))
+        contents = {f"Parts ({len(parts)})": listed, f"Bases ({len(bases)})": notebook.table(bases)}
+        detail = text.partition("\n")[0].partition(" of ")[2].rstrip(">")
+        return notebook.page("xspline.Statistics", detail, contents, text)
 
 
 def open_statistics(path: Any, **kwargs: Any) -> Statistics[Any]:

@@ -16,6 +16,7 @@ from xspline.kernels import Group, Layout
 from xspline.labels.fit import Fit, selection
 from xspline.solve import ConvergenceError, Factorisation, Penalty, SingularSystemError, TooLargeError, solve
 from xspline.solve import strength_derivatives as derivatives_by_log_strength
+from xspline.solve.smoothing.progress import counted
 from xspline.sums import Gram, leave_one_out, masked_pairs, observed_cells, outer_pairs
 
 Array = NDArray[np.float64]
@@ -216,7 +217,7 @@ def _drawn(fit: Fit, n: int, rng: np.random.Generator) -> Iterator[Array]:
     members = math.prod(batch)
     fewest = 1 if factorisation.knows_inverse else SIDE_BY_SIDE // members
     step = max(1, fewest, DRAWN // (fit.space.size * members))
-    for first in range(0, n, step):
+    for first in counted(n, step, "draws of the error"):
         yield sigma * draw((min(step, n - first), *batch))
 
 
@@ -257,7 +258,7 @@ def leave_out_fits(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
     remaining = {name: leave_one_out(fit.sums, space.frame) for name, fit in fits.items()}
     coefficients: dict[str, list[Array]] = {name: [] for name in fits}
     resources = execution.resources(execution.present(device))
-    for number in range(len(parts)):
+    for number in counted(len(parts), 1, "fits without one holder"):
         known: list[tuple[Gram, Penalty, Factorisation]] = []
         for name, fit in fits.items():
             sums, penalty = remaining[name][number], fit.known_penalty

@@ -62,7 +62,7 @@ class Equation:
         return tuple(dict.fromkeys(s for s in self.symbols.values() if isinstance(s, Value)))
 
 
-def parse(text: str, names: Names) -> Equation:
+def parse(text: str, names: Names, *, with_parameters: bool = True) -> Equation:
     """Read an equation.
 
     Parameters
@@ -72,6 +72,8 @@ def parse(text: str, names: Names) -> Equation:
         A parameter may be to a fixed power, ``c**2 * u_xx``.
     names
         What is not a parameter.
+    with_parameters
+        Whether there has to be a parameter.
 
     Raises
     ------
@@ -97,7 +99,7 @@ def parse(text: str, names: Names) -> Equation:
     # The response goes to the left of the equals sign, the terms to the right: their signs are those of the usual text.
     response = expression.difference(on_left.pop(UNITY, None), on_right.pop(UNITY, None))
     powers = sorted({**on_left, **on_right}, key=lambda power: reader.order.index(power.parameter))
-    if not powers:
+    if with_parameters and not powers:
         raise ValueError(
             f"the equation {text!r} has no parameter: every name in it is the field, a coordinate or known"
         )

@@ -14,6 +14,7 @@ from xspline.labels.field_base import FieldBase
 from xspline.pde.equation import Equation, parse
 from xspline.pde.over_points import over_points
 from xspline.pde.profile.axes import Unsuitable
+from xspline.pde.profile.constrained import ConstrainedField, constrained
 from xspline.pde.profile.over_domain import over_domain
 from xspline.pde.symbols import Names
 from xspline.solve import TooLargeError
@@ -71,7 +72,9 @@ def recover(
         assumptions in words. Of points: points, residual_rms, condition_number (variables if there are batch
         dimensions). Of "profile": ``covariance``; ``weak`` and ``weak_stderr``, the weak form for comparison;
         ``resolution``, the error that the knots leave, which is part of stderr; ``sigma``; ``adequacy`` (an F ratio
-        against the fit without the equation) with its ``probability``; ``converged``.
+        against the fit without the equation) with its ``probability``; ``converged``; and of several holders
+        ``holder_stderr``, which errors that are correlated within a holder leave as it is: of the independent
+        contributions of H holders, with H − 1 degrees of freedom.
 
     Raises
     ------
@@ -124,17 +127,55 @@ def recover(
     return over_points(field, parsed[0], names, given, method or "pointwise", at, reason)
 
 
-def _parsed(equation: str | Sequence[str], names: Names) -> tuple[Equation, ...]:
+def constrain(
+    field: Field[Any],
+    equation: str | Sequence[str],
+    *,
+    known: Mapping[str, Any] | None = None,
+    dims: Mapping[str, str] | None = None,
+) -> ConstrainedField[Any]:
+    """Return the field that obeys an equation everywhere and is nearest to the data.
+
+    Its errors are those of initial and boundary values and of the constants, which the data have to tell; all else
+    the equation does. No smoothness is asked of these values, so that errors are large at the very edges.
+
+    Parameters
+    ----------
+    field : Field
+        Without batch dimensions.
+    equation, known, dims
+        As for :func:`recover`; all constants may be known.
+
+    Returns
+    -------
+    ConstrainedField
+        With ``constants``, as of ``recover``. It has no error bars, and there is a warning, where those of the
+        constants are withheld. It is not stored in files.
+
+    Raises
+    ------
+    ValueError
+        As ``recover`` of method "profile".
+    """
+    names, given = Names.of(field, dims, known or {}), dict(known or {})
+    if field.is_lazy:
+        raise ValueError("this field is still lazy (compute=False); call .compute() first")
+    return constrained(_fitted(field), _parsed(equation, names, with_parameters=False), names, given)
+
+
+def _parsed(
+    equation: str | Sequence[str], names: Names, *, with_parameters: bool = True
+) -> tuple[Equation, ...]:
     """Return the equations; together they use all that is known."""
     if isinstance(equation, str) or not isinstance(equation, Sequence):
-        return (parse(equation, names),)
+        return (parse(equation, names, with_parameters=with_parameters),)
     if not equation:
         raise ValueError("there is no equation; pass text, such as 'u_t = D * u_xx', or a list of texts")
     words = [frozenset(re.findall(r"[A-Za-z_]\w*", str(text))) for text in equation]
     if unused := sorted(names.known - frozenset.union(*words)):
         raise ValueError(f"{', '.join(unused)} in known= does not appear in the equations {list(equation)}")
     return tuple(
-        parse(text, replace(names, known=names.known & own))
+        parse(text, replace(names, known=names.known & own), with_parameters=with_parameters)
         for text, own in zip(equation, words, strict=True)
     )
 

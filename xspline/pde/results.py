@@ -27,6 +27,7 @@ LONG_NAMES = {
     "weak": "estimate of the weak form, for comparison",
     "weak_stderr": "standard error of the weak form",
     "resolution": "error that the knots leave, from every second one",
+    "holder_stderr": "standard error from the scores of holders, for errors that are correlated within one",
     "sigma": "standard deviation of an observation of weight 1 about a field that obeys the equation",
     "adequacy": "F ratio of the fit that obeys the equation against the free one; about 1 where the equation holds",
     "probability": "probability of a larger F ratio where the equation holds",

@@ -4,6 +4,8 @@ from xspline.solve.errors import ConvergenceError as ConvergenceError
 from xspline.solve.errors import FitWarning as FitWarning
 from xspline.solve.errors import SingularSystemError as SingularSystemError
 from xspline.solve.errors import TooLargeError as TooLargeError
+from xspline.solve.families.space_time import times_of as times_of
+from xspline.solve.kronecker.space_time import SpaceTime as SpaceTime
 from xspline.solve.parallel import Resources as Resources
 from xspline.solve.penalty import Penalty as Penalty
 from xspline.solve.penalty import PenaltySum as PenaltySum
@@ -24,6 +26,7 @@ from xspline.solve.solution import Solution as Solution
 from xspline.solve.solution import condition as condition
 from xspline.solve.solution import condition_bound as condition_bound
 from xspline.solve.solution import factorise as factorise
+from xspline.solve.solution import interval_factor as interval_factor
 from xspline.solve.solution import solve as solve
 from xspline.solve.solution import strength_derivatives as strength_derivatives
 from xspline.solve.system import Factorisation as Factorisation

@@ -14,6 +14,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from xspline.solve.errors import ConvergenceError
+from xspline.solve.smoothing.progress import tell
 
 Array = NDArray[np.float64]
 LinearMap = Callable[[Array], Array]
@@ -90,6 +91,7 @@ def descend(
             break
         if distance < least / 2:
             least, improved_at = distance, count
+        tell(f"iteration {count + 1} of at most {most}")
         z = precondition(r)
         now = dot(r, z)
         p *= _lifted(_ratio(now, before), p)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from xspline import notebook
 from xspline.spaces import BSpline, Space, Union
 from xspline.sums import Factor, Gram
 from xspline.sums.integrals import factor_of, integral, roughness, spline_mass
@@ -21,6 +22,8 @@ AUTOMATIC = ("reml", "gcv", "holders")
 
 class Penalty(ABC):
     """A quadratic form cᵀΛc that a fit adds to the sum of squares; penalties add with ``+``."""
+
+    kinds: ClassVar[dict[str, Callable[[Mapping[str, Any]], Penalty]]] = {}  # of other modules
 
     @abstractmethod
     def gram(self, space: Space) -> Gram:
@@ -45,19 +48,30 @@ class Penalty(ABC):
             return Sobolev(orders, data["metric"], data.get("criterion", AUTOMATIC[0]))
         if kind == "sum":
             return PenaltySum(tuple(Penalty.from_dict(part) for part in data["parts"]))
-        raise ValueError(
-            f"unknown kind of penalty {kind!r}: known are 'ridge', 'roughness', 'sobolev' and 'sum'"
-        )
+        if kind in Penalty.kinds:
+            return Penalty.kinds[kind](data)
+        known = ", ".join(map(repr, ("ridge", "roughness", "sobolev", "sum", *Penalty.kinds)))
+        raise ValueError(f"unknown kind of penalty {kind!r}: known are {known}")
+
+    def bound(self, gram: Gram, space: Space) -> Penalty:
+        """The penalty as it is for these statistics: few kinds depend on where there are observations."""
+        return self
 
     @property
     def parts(self) -> tuple[Penalty, ...]:
         """The penalties that this one adds up."""
         return (self,)
 
+    def elements(self, space: Space) -> tuple[Penalty, ...]:
+        """Its parts, with those that one of them is made of in its place."""
+        return (self,)
+
     @property
     def criterion(self) -> str | None:
         """The criterion that is to choose its strengths: "reml", "gcv" or "holders"; None where they are given."""
         return None
+
+    _repr_html_ = notebook.of_parts
 
     def __add__(self, other: Penalty) -> PenaltySum:
         if not isinstance(other, Penalty):
@@ -170,7 +184,7 @@ class Roughness(Penalty):
             for a space without any B-spline.
         """
         if isinstance(self._strength, str):
-            raise _still_to_be_chosen(self)
+            raise still_to_be_chosen(self)
         if isinstance(self._strength, tuple):
             chosen = dict(self._strength)
         else:
@@ -307,7 +321,7 @@ class Sobolev(Penalty):
     def gram(self, space: Space) -> Gram:
         """Σ_k τ_k Σ_α (k!/α!) m^α ⊗_j R_j^(α_j), with the mass matrix where α_j is 0: a term for each α."""
         if self.criterion:
-            raise _still_to_be_chosen(self)
+            raise still_to_be_chosen(self)
         metric, terms = self.metric(space), []
         for order, strength in self._orders:
             if strength:
@@ -321,15 +335,11 @@ class Sobolev(Penalty):
     def to_dict(self) -> dict[str, Any]:
         """``{"kind": "sobolev", "orders": {k: τ_k}, "metric": {name: m_j}}``, or orders alone and the criterion."""
         metric = None if self._metric is None else dict(self._metric)
-        orders: Any = {str(order): x for order, x in self._orders}
         if self.criterion:
-            return {
-                "kind": "sobolev",
-                "orders": list(self.orders),
-                "metric": metric,
-                "criterion": self.criterion,
-            }
-        return {"kind": "sobolev", "orders": orders, "metric": metric}
+            own: dict[str, Any] = {"orders": list(self.orders), "metric": metric, "criterion": self.criterion}
+        else:
+            own = {"orders": {str(order): x for order, x in self._orders}, "metric": metric}
+        return {"kind": "sobolev", **own}
 
     def __repr__(self) -> str:
         orders = tuple(self.orders) if self.criterion else self.orders
@@ -365,6 +375,12 @@ class PenaltySum(Penalty):
     def gram(self, space: Space) -> Gram:
         """The terms of all parts, in their order."""
         return Gram(tuple(term for part in self.parts for term in part.gram(space).terms))
+
+    def elements(self, space: Space) -> tuple[Penalty, ...]:
+        return tuple(element for part in self.parts for element in part.elements(space))
+
+    def bound(self, gram: Gram, space: Space) -> PenaltySum:
+        return PenaltySum(tuple(part.bound(gram, space) for part in self.parts))
 
     def to_dict(self) -> dict[str, Any]:
         """``{"kind": "sum", "parts": [...]}``."""
@@ -402,8 +418,8 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
         return Ridge(float(value))
     raise TypeError(
         f"penalty={value!r} is not a penalty; pass a number for a ridge (penalty=1e-3), xs.Ridge(1e-3), "
-        'xs.Roughness(1e-4), xs.Sobolev({1: 1e-2, 2: 1e-4}), a sum of these, "reml", "gcv" or "holders" to have '
-        "one chosen, or 0 for none"
+        'xs.Roughness(1e-4), xs.Sobolev({1: 1e-2, 2: 1e-4}), xs.SpaceTime(), a sum of these, "reml", "gcv" or '
+        '"holders" to have one chosen, or 0 for none'
     )
 
 
@@ -432,6 +448,8 @@ def rounded(penalty: Penalty) -> Penalty:
     def read(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: read(x) for key, x in value.items()}
+        if isinstance(value, list):
+            return [read(x) for x in value]
         return float(f"{value:.3g}") if isinstance(value, float) else value
 
     return Penalty.from_dict(read(penalty.to_dict()))
@@ -444,14 +462,12 @@ def _criterion(value: str, what: str) -> str:
 
 
 def _check_names(penalty: Penalty, given: Mapping[str, float], space: Space) -> None:
-    for name in given:
-        if name not in space.names:
-            raise ValueError(
-                f"{penalty!r}: no coordinate {name!r} in this space, which has {', '.join(space.names)}"
-            )
+    if unknown := [name for name in given if name not in space.names]:
+        known = ", ".join(space.names)
+        raise ValueError(f"{penalty!r}: no coordinate {unknown[0]!r} in this space, which has {known}")
 
 
-def _still_to_be_chosen(penalty: Penalty) -> ValueError:
+def still_to_be_chosen(penalty: Penalty) -> ValueError:
     return ValueError(
         f"the strengths of {penalty!r} are to be chosen by {penalty.criterion!r} from data; pass it to fit or solve, "
         "or give numbers"

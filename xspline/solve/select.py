@@ -24,8 +24,9 @@ ITERATIVE = "iterative"
 SOLVERS = {
     "spectral": "G is one product of single-coordinate factors (a full grid): direct with a ridge or no penalty, else "
     "the eigenvectors precondition conjugate gradients",
-    "separable": "G is one product, with factors on whose coordinates all terms of the penalty agree, and others (a "
-    "static mask): eigenvectors of the former, banded Cholesky factorisations over the latter",
+    "separable": "G is one product, with factors on whose coordinates all terms of the penalty agree, or that some of "
+    "them carry (`SpaceTime`), and others (a static mask): eigenvectors of the former, Cholesky factorisations over "
+    "the latter",
     "banded": "any system: a Cholesky factorisation of a band",
     "dissection": "any system: a Cholesky factorisation by nested dissection, where a band would be wide",
     "dense": "any system: a Cholesky factorisation of a full matrix",
@@ -433,7 +434,7 @@ def _inadmissible(solver: str, structure: _Structure, *, admitted: bool) -> str:
     needs = {
         "spectral": "one product of a factor for each coordinate (a full grid)",
         "separable": "one product of a factor over several coordinates and others (a static mask) and a ridge or no "
-        "penalty, or any product and a penalty that smooths the coordinates of some factors only",
+        "penalty, or any product and a SpaceTime penalty or one that smooths the coordinates of some factors only",
     }[solver]
     terms = structure.gram.terms
     spanning = [f for f in terms[0] if f.axes] if terms else []

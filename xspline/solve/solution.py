@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.low_rank import LowRank
@@ -22,6 +23,7 @@ from xspline.solve.krylov import MAX_ITERATIONS
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalty import Penalty
 from xspline.solve.select import ITERATIVE, Choice, bytes_kept, candidates, gpu_room
+from xspline.solve.smoothing.progress import StatusLine
 from xspline.solve.structure import product_of, ridge_of, split
 from xspline.solve.system import Factorisation, System
 from xspline.spaces import Space
@@ -125,17 +127,18 @@ def solve(
     SingularSystemError
         Nothing is determined.
     """
-    frame, matrix = space.frame, penalty.gram(space)
+    frame, matrix = space.frame, penalty.bound(sums.gram, space).gram(space)
     e = functools.reduce(np.multiply, np.ix_(*frame.constant))
     lifted = e.shape + (1,) * sums.reference.ndim
     penalised = matrix.matvec(e, frame).reshape(lifted) * sums.reference
     rhs, observations = sums.full_moment(frame) - penalised, int(sums.count.max(initial=0))
-    if factorisation is None:
-        factorisation, centred = _solved(
-            sums.gram, matrix, space, solver, rhs, observations, False, resources
-        )
-    else:
-        centred = factorisation.solve(rhs)
+    with StatusLine(f"solving for {space.size} coefficients"):
+        if factorisation is None:
+            factorisation, centred = _solved(
+                sums.gram, matrix, space, solver, rhs, observations, False, resources
+            )
+        else:
+            centred = factorisation.solve(rhs)
     rss = np.maximum(sums.rss(centred, frame), 0.0)  # zero up to rounding when the fit is exact
     determined = np.broadcast_to(factorisation.determined, rss.shape)
     centred += e.reshape(lifted) * sums.reference
@@ -164,7 +167,9 @@ def strength_derivatives(sums: Sums, space: Space, penalty: Penalty, solution: S
     # Without the constant, of which λS would leave the rounding errors.
     centred = solution.coefficients - e.reshape(e.shape + (1,) * sums.reference.ndim) * sums.reference
     known = np.where(solution.determined, centred, 0.0)
-    images = [Gram((term,)).matvec(known, frame) for term in penalty.gram(space).terms]
+    images = [
+        Gram((term,)).matvec(known, frame) for term in penalty.bound(sums.gram, space).gram(space).terms
+    ]
     return -solution.factorisation.solve(np.stack(images, axis=count))
 
 
@@ -286,3 +291,13 @@ def _system(
     if differences is not None:
         return LowRank(differences, penalty, frame, **options)
     return Direct(gram, penalty, frame, **options)
+
+
+def interval_factor(level: float, degrees_of_freedom: float | None = None) -> float:
+    """Return how many standard errors an interval reaches to each side: of the normal distribution, or of Student's t.
+
+    >>> round(interval_factor(0.95), 2), round(interval_factor(0.95, 12), 2)
+    (1.96, 2.18)
+    """
+    upper = (1 + level) / 2
+    return float(ndtri(upper) if degrees_of_freedom is None else stdtrit(degrees_of_freedom, upper))

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xspline.solve.direct.band import band, narrowest
-from xspline.solve.direct.cholesky import BandCholesky
+from xspline.solve.direct.cholesky import BandCholesky, DenseCholesky
 from xspline.spaces import Frame
 from xspline.sums import Factor, Gram, join_overlapping
 
 Array = NDArray[np.float64]
+Term: TypeAlias = tuple[Factor, ...]
 FEW = 16  # numbers of a batch member that is factorised sooner than compared with others: a trend and annual cycle
 COMPARED = 1 << 17  # numbers of batch members that are compared at a time, to stay in a cache
 LEAST_PIVOT = 1e-6  # of a mass matrix whose inverse is used: it magnifies rounding errors by the reciprocal
@@ -51,7 +53,7 @@ def product_of(gram: Gram, frame: Frame) -> Product | None:
 
 @dataclass(frozen=True, eq=False)
 class AxisGroup:
-    """Axes on which all terms of the penalty agree: the factors of G there, and the penalty's, if there is one."""
+    """Axes on which terms of the penalty agree: the factors of G there, and the penalty's, if there is one."""
 
     axes: tuple[int, ...]
     factors: tuple[Factor, ...]
@@ -60,7 +62,9 @@ class AxisGroup:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """G_b = v_b F ⊗ F_1 ⊗ F_2 ⊗ …, Λ = S ⊗ M_1 ⊗ M_2 ⊗ …, the M_j positive definite.
+    """G_b = v_b F ⊗ F_1 ⊗ F_2 ⊗ …, Λ = S ⊗ M_1 ⊗ M_2 ⊗ … + S' ⊗ F_1 ⊗ M_2 ⊗ ….
+
+    The M_j are positive definite; M_1, where there is S', is so with F_1 added.
 
     Parameters
     ----------
@@ -74,6 +78,8 @@ class Split:
         F_j and M_j.
     multiplicity : ndarray, [b..]
         v.
+    beside : Gram
+        S', of terms that carry the factor of G along the first of the others; no terms where there are none.
     """
 
     axes: tuple[int, ...]
@@ -81,12 +87,14 @@ class Split:
     penalty: Gram
     others: tuple[AxisGroup, ...]
     multiplicity: Array
+    beside: Gram
 
 
 def split(product: Product, penalty: Gram, frame: Frame) -> Split | None:
     """Tell the axes on which the terms of a penalty differ from those on which they agree; None if there are none.
 
-    Where all agree on every axis, the main axes are those of the largest factor over several axes.
+    They agree too along one axis where some carry the factor of G and all others one matrix more. Where all agree on
+    every axis, the main axes are those of the largest factor over several axes.
     """
     terms = [tuple(f.full(frame) for f in term) for term in penalty.terms]
     spans = (f.axes for factors in (product.factors, *terms) for f in factors)
@@ -94,29 +102,92 @@ def split(product: Product, penalty: Gram, frame: Frame) -> Split | None:
         AxisGroup(axes, within(product.factors, axes), within(terms[0], axes) if terms else ())
         for axes in sorted(tuple(sorted(axes)) for axes in join_overlapping(spans))
     ]
-    others = []
-    for group in groups:
-        pivot = 1.0  # the smallest, relative, of the mass matrices
-        for factor in group.mass:
-            ordering = narrowest(subframe(frame, factor.axes))
-            pivot *= BandCholesky(band(factor.pairs[..., None], ordering)[..., 0]).pivot
-        # An inverse that is not exact enough is none to build on.
-        if pivot > LEAST_PIVOT and all(_multiple(term, terms[0], group.axes) is not None for term in terms):
-            others.append(group)
+    others = [group for group in groups if _agree(terms, group, frame)]
     if len(others) == len(groups):
         main = max(others, key=lambda group: (len(group.axes) > 1, sum(f.nbytes for f in group.factors)))
         others = [group for group in others if group is not main and len(main.axes) > 1]
+    apart = {axis for group in others for axis in group.axes}
+    reduced = [
+        _scaled(
+            [f for f in term if not apart.intersection(f.axes)],
+            math.prod(_multiple(term, terms[0], group.axes) or 0.0 for group in others),
+        )
+        for term in terms
+    ]
+    left, beside = [group for group in groups if group not in others], list[Term]()
+    if len(left) > 1:
+        for group in left:
+            if len(group.axes) == 1 and (both := _beside(reduced, group, left, frame)) is not None:
+                reduced, beside, pencil = both
+                others = [pencil, *others]
+                apart.update(group.axes)
+                break
     if not others:
         return None
-    apart = {axis for group in others for axis in group.axes}
     axes = tuple(axis for axis in range(len(frame.sizes)) if axis not in apart)
     factors = tuple(f for f in product.factors if not apart.intersection(f.axes))
-    main_terms: list[tuple[Factor, ...]] = []
-    for term in terms:
-        scale = math.prod(_multiple(term, terms[0], group.axes) or 0.0 for group in others)
-        first, *rest = (f for f in term if not apart.intersection(f.axes))
-        main_terms.extend(alone([first.scaled(scale), *rest], axes).terms)
-    return Split(axes, factors, Gram(tuple(main_terms)), tuple(others), product.multiplicity)
+    main_terms, beside_terms = (
+        Gram(tuple(alone(term, axes).terms[0] for term in x)) for x in (reduced, beside)
+    )
+    return Split(axes, factors, main_terms, tuple(others), product.multiplicity, beside_terms)
+
+
+def _agree(terms: Sequence[Term], group: AxisGroup, frame: Frame) -> bool:
+    """Whether all terms are multiples of the first on a group of axes, and that is well conditioned."""
+    pivot = 1.0  # the smallest, relative, of the mass matrices
+    for factor in group.mass:
+        ordering = narrowest(subframe(frame, factor.axes))
+        pivot *= BandCholesky(band(factor.pairs[..., None], ordering)[..., 0]).pivot
+    # An inverse that is not exact enough is none to build on.
+    return pivot > LEAST_PIVOT and all(_multiple(term, terms[0], group.axes) is not None for term in terms)
+
+
+def _beside(
+    terms: Sequence[Term], group: AxisGroup, groups: Sequence[AxisGroup], frame: Frame
+) -> tuple[list[Term], list[Term], AxisGroup] | None:
+    """Terms that carry R along the axis of a group, terms that carry F there, both on the other axes alone; F and R.
+
+    None where it is not so, or F and R together are nearly singular.
+    """
+    multiples = [_multiple(term, group.factors, group.axes) for term in terms]
+    carriers = [term for term, x in zip(terms, multiples, strict=True) if x is None]
+    if not carriers or len(carriers) == len(terms):
+        return None
+
+    def main(term: Term, scale: float) -> Term:
+        return _scaled([f for f in term if f.axes != group.axes], scale)
+
+    first, elsewhere = carriers[0], [other.axes for other in groups if other is not group]
+    (rough,) = within(first, group.axes)
+    scales = [[_multiple(term, first, axes) for axes in elsewhere] for term in carriers]
+    if all(None not in x for x in scales):
+        products = [math.prod(y or 0.0 for y in x) for x in scales]
+        own = (within(term, group.axes)[0].pairs for term in carriers)
+        pairs = sum((x * y for x, y in zip(products, own, strict=True)), np.zeros(rough.pairs.shape))
+        rough, rest = replace(rough, pairs=pairs), [main(first, 1.0)]
+    else:
+        along = [_multiple(term, first, group.axes) for term in carriers]
+        if None in along:
+            return None
+        rest = [main(term, x or 0.0) for term, x in zip(carriers, along, strict=True)]
+    pencil = AxisGroup(group.axes, group.factors, (rough,))
+    data, other = (dense_of(factors, group.axes, frame) for factors in (pencil.factors, pencil.mass))
+    if not DenseCholesky(balanced(data, other)[1]).determined:
+        return None
+    observed = [main(t, x) for t, x in zip(terms, multiples, strict=True) if x is not None]
+    return rest, observed, pencil
+
+
+def balanced(data: Array, other: Array) -> tuple[Array, Array]:
+    """F times a number that makes it weigh as much as R on the diagonal, and the sum of that and R."""
+    whole = float(np.trace(data))
+    scaled = data * (float(np.trace(other)) / whole if whole else 0.0)
+    return scaled, scaled + other
+
+
+def _scaled(factors: Sequence[Factor], x: float) -> Term:
+    first, *rest = factors
+    return (first.scaled(x), *rest)
 
 
 def within(factors: Sequence[Factor], axes: Sequence[int]) -> tuple[Factor, ...]:

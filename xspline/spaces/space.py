@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline import notebook
 from xspline.spaces import units
 from xspline.spaces.axis import Axis
 from xspline.spaces.bases import BSpline, Fourier, Polynomial, as_basis
@@ -387,12 +387,9 @@ class Space:
         return "\n".join([self._title, *rows, f"  digest {self.digest[:12]}"])
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th>{html.escape(name)}</th><td>{size}</td><td><code>{html.escape(repr(basis))}</code></td></tr>"
-            for name, size, basis in self._rows()
-        )
-        head, foot = f"<strong>{html.escape(self._title)}</strong>", f"<small>digest {self.digest}</small>"
-        return f"<div>{head}<table>{rows}</table>{foot}</div>"
+        bases, kind = notebook.table(self._rows(), ("coordinate", "functions", "basis")), "xspline.Space"
+        contents = {f"Bases ({len(self.names)})": bases, "Digest": notebook.code(self.digest)}
+        return notebook.page(kind, self._title.partition(" ")[2], contents, repr(self), closed=["Digest"])
 
     def _rows(self) -> list[tuple[str, int, Basis]]:
         return [(name, size, self.basis(name)) for name, size in zip(self.names, self.shape, strict=True)]

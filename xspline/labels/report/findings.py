@@ -9,13 +9,15 @@ without noise, of which every λ makes the same field.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from xspline import notebook
 from xspline.labels.fit import Fit, spread_of
-from xspline.solve import condition_bound, rounded
+from xspline.solve import Roughness, condition_bound, rounded
 from xspline.solve.errors import warn
 from xspline.sums import Tally
 
@@ -24,6 +26,8 @@ from xspline.sums import Tally
 # Measured: the condition is below 2 on any full grid; where stations warn, the field is somewhere off by more than the
 # spread of the data.
 WEAK, UNSURE, ROUNDING = 1e3, 0.1, 1e12  # conditions; share of the variance
+
+WIDTH = 100  # of the text of a check
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,44 @@ class Finding:
     text: str
     advice: str = ""
     warns: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class FitCheck:
+    """What :meth:`Field.check` looked at; its text is what to read.
+
+    Attributes
+    ----------
+    findings : for each variable, each with ``subject``, ``text``, and ``advice``, which is empty where all is fine.
+    """
+
+    findings: Mapping[str, tuple[Finding, ...]]
+
+    @property
+    def concerns(self) -> dict[str, tuple[Finding, ...]]:
+        """Those that have advice, for each variable."""
+        return {name: tuple(f for f in own if f.advice) for name, own in self.findings.items()}
+
+    def __repr__(self) -> str:
+        count = sum(map(len, self.concerns.values()))
+        title = f"<xspline.FitCheck of {', '.join(self.findings)}: {f'{count} to look at' if count else 'all fine'}>"
+        lines = [title]
+        for name, own in self.findings.items():
+            lines += [name] if len(self.findings) > 1 else []
+            for f in own:
+                head = f"  {'look' if f.advice else 'fine':6}{f.subject:11}"
+                text = f"{head}{f.text}{f'; {f.advice}' if f.advice else ''}"
+                lines += textwrap.wrap(text, WIDTH, subsequent_indent=" " * len(head), break_long_words=False)
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        contents = {}
+        for name, own in self.findings.items():
+            looks = [i for i, finding in enumerate(own) if finding.advice]
+            rows = (("look" if f.advice else "fine", f.subject, f.text, f.advice) for f in own)
+            title = f"{name} ({f'{len(looks)} to look at' if looks else 'all fine'})"
+            contents[title] = notebook.table(rows, ("", "", "found", "what to do"), looks)
+        return notebook.page("xspline.FitCheck", f"of {', '.join(self.findings)}", contents, repr(self))
 
 
 def concerns(fit: Fit) -> list[Finding]:
@@ -77,7 +119,8 @@ def _smoothing(fit: Fit) -> Iterator[Finding]:
         yield Finding("smoothing", f"penalty given: {rounded(fit.known_penalty)!r}")
         return
     strengths = ", ".join(f"{name} {x:.3g}" for name, x in fit.strengths.items())
-    penalty = f"lambda {strengths}" if strengths else repr(rounded(fit.known_penalty))
+    plain = strengths and all(isinstance(part, Roughness) for part in fit.known_penalty.parts)
+    penalty = f"lambda {strengths}" if plain else repr(rounded(fit.known_penalty))
     errors = "".join(f", log lambda of {name} ± {x:.2g}" for name, x in choice.get("error", {}).items())
     text = f"{penalty} by {choice['method']!r} in {choice['factorisations']} factorisations{errors}"
     if choice["converged"]:
@@ -139,7 +182,9 @@ def _knots(fit: Fit) -> Iterator[Finding]:
 
 def _condition(fit: Fit) -> Iterator[Finding]:
     solution = fit.solution
-    if solution is None or not solution.factorisation.choice.exact or fit.known_penalty.gram(fit.space).terms:
+    if solution is None or not solution.factorisation.choice.exact:
+        return
+    if fit.known_penalty.bound(fit.total.gram, fit.space).gram(fit.space).terms:
         return
     if not (condition_bound(fit.total, fit.space, solution.factorisation) > WEAK).any():
         return

@@ -155,19 +155,19 @@ class Library:
         return self._weak[2].best_by_size(STARTS)
 
     def alternatives(self, model: Model) -> list[Subset]:
-        """Return sets, no larger than that of a model and not within it, that the weak form hardly tells from it."""
+        """Return sets that neither hold a model's nor are held, and that the weak form hardly tells from it."""
         rows, target, parabola = self._weak
 
         def rms(subset: Subset) -> float:
-            own = self.weak_constants(subset)
-            return float(np.linalg.norm(target - own @ rows))
+            return float(np.linalg.norm(target - self.weak_constants(subset) @ rows))
 
-        best, near = rms(model.subset), []
-        for size in range(1, len(model.subset) + 1):
-            for subset in parabola.best_of_size(size, OTHERS + 1):
-                if not set(subset) < set(model.subset) and subset != model.subset:
+        best, own, near = rms(model.subset), set(model.subset), []
+        for size in range(1, len(own) + 2):
+            # Of the next size, those with one term more than the model come first.
+            for subset in parabola.best_of_size(size, self.size + OTHERS):
+                if not (own <= set(subset) or set(subset) <= own):
                     near.append((rms(subset), subset))
-        return [subset for own, subset in sorted(near)[:OTHERS] if own < HARDLY * best]
+        return [subset for size, subset in sorted(near)[:OTHERS] if size < HARDLY * best]
 
     def linearised(self, model: Model) -> Parabola | None:
         """Return the sum of squares of all sets, linearised about a model; None where it is not finite."""

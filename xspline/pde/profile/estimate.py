@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.stats import f as fisher
+from scipy.special import fdtrc
 
 from xspline.pde.equation import Equation, Power
 from xspline.pde.profile.axes import Array, Coordinate
@@ -41,7 +41,7 @@ SIGNIFICANT = 5.0  # where it is also so many standard errors
 GAIN = 2.0  # times the misfit, with half the knots: then knots are what lacks
 RATE_OF_WEAK = 3.0  # by how much half the knots make a weak form worse at least: as of second order
 BANDS = 2.5  # bands that a step holds: G, the system, slabs
-LARGEST_BAND = 2e9  # bytes, beyond which a step takes minutes
+LARGEST_BAND = 1.5e9  # bytes, beyond which a step takes minutes
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +58,8 @@ class Problem:
     sigma : mapping of str to float
         Standard deviation of an observation of weight 1 in that fit.
     penalties : mapping of str to Penalty
+    parts : sequence of mappings of str to Sums
+        The sums of each holder, about the same references; empty where there is one only.
     apply_inverse : callable
         (G + Λ)⁻¹ of a variable times coefficients [K..].
     equations : tuple of Equation
@@ -70,6 +72,7 @@ class Problem:
     coefficients: Mapping[str, Array]
     sigma: Mapping[str, float]
     penalties: Mapping[str, Penalty]
+    parts: Sequence[Mapping[str, Sums]]
     apply_inverse: Callable[[str, Array], Array]
     equations: tuple[Equation, ...]
     known_at: Callable[[Space, Sequence[Coordinate]], Mapping[str, Any]]
@@ -166,6 +169,8 @@ class Profile:
         F ratio of the constrained fit against the free one, and how probable a larger one is; NaN where data do not
         determine the free one.
     converged : bool
+    by_holders : ndarray, [k, k]
+        Covariance from the scores of holders, for errors that are correlated within one; NaN where it is not known.
     weak : WeakEstimate
     steps, freedom : int
         Factorisations; directions that initial and boundary values and the constants take.
@@ -181,6 +186,7 @@ class Profile:
     adequacy: float
     probability: float
     converged: bool
+    by_holders: Array
     weak: WeakEstimate
     steps: int
     freedom: int
@@ -219,6 +225,9 @@ def profile(problem: Problem) -> Profile:
         adequacy,
         probability,
         result.converged,
+        _by_holders(problem, result)
+        + np.diag(resolution**2)
+        + 0 * covariance,  # NaN where errors are withheld
         weak,
         result.steps,
         search.freedom,
@@ -265,6 +274,21 @@ def _unsettled(search: Search, result: Result) -> Iterator[str]:
         yield "the data do not tell the constants apart; leave out a term, or pass one in known="
 
 
+def _by_holders(problem: Problem, result: Result) -> Array:
+    """Return the covariance of the constants from the scores of holders, which errors within one may correlate.
+
+    A holder moves the constants by S⁻¹Yᵀ(h_j − G_j c), up to its sign; the sum over holders is zero.
+    """
+    count, data = len(problem.parts), problem.search.data
+    if count < 2:
+        return np.full(result.step.information.shape, np.nan)
+    scores = [
+        replace(data, sums=part).gradient(result.state.row) @ result.step.response for part in problem.parts
+    ]
+    moves = np.linalg.solve(result.step.information, (np.array(scores) - np.mean(scores, axis=0)).T)
+    return np.asarray(moves @ moves.T * count / (count - 1))
+
+
 def adequacy_of(problem: Problem, search: Search, result: Result) -> tuple[float, float]:
     """Return the F ratio of the constrained fit against the free one, and the probability of a larger one."""
     free, data = search.free, search.data
@@ -273,7 +297,7 @@ def adequacy_of(problem: Problem, search: Search, result: Result) -> tuple[float
         return math.nan, math.nan
     floor = ROUNDING * data.power
     ratio = (max(result.rss - free, 0.0) / more) / (max(free, floor) / left)
-    return ratio, float(fisher.sf(ratio, more, left))
+    return ratio, float(fdtrc(more, left, ratio))
 
 
 def _halved(problem: Problem, search: Search, result: Result) -> tuple[Array, Array, float]:
@@ -324,7 +348,7 @@ def _unresolved(
     Against the largest of them, each in units of what the data tell, as one of them may be zero.
     """
     units = np.sqrt(np.maximum(np.diag(result.step.information), 0.0))
-    largest = float(np.max(np.abs(result.state.tau) * units))
+    largest = float(np.max(np.abs(result.state.tau) * units, initial=0.0))
     for power, own, error, unit in zip(problem.parameters, change, stderr, units, strict=True):
         seen = own * unit > NEGLIGIBLE * math.sqrt(search.data.power)
         if seen and own * unit > UNRESOLVED * largest and own > SIGNIFICANT * error:

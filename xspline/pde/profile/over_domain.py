@@ -116,14 +116,15 @@ def problem_of(
     names: Names,
     given: Mapping[str, Any],
     variables: Sequence[str],
-    index: tuple[int, ...],
+    index: tuple[int, ...] = (),
 ) -> Problem:
-    """Return the problem of one member of a batch."""
+    """Return the problem of one member of a batch; raises as `over_domain` does."""
     space, solutions = field.space, field.solution
-    sums, coefficients, sigma, solved = {}, {}, {}, {}
+    sums, coefficients, sigma, solved, centres = {}, {}, {}, {}, {}
     for name in variables:
         fit, own = field.fits[name], solutions[name]
-        sums[name] = member(centred(fit.total, space), index)
+        total = centred(fit.total, space)
+        centres[name], sums[name] = total.reference, member(total, index)
         if index:
             own = solve(sums[name], space, fit.known_penalty)
         solved[name], coefficients[name] = own, fit.coefficients[(..., *index)]
@@ -142,7 +143,14 @@ def problem_of(
         return solved[name].factorisation.solve(image)
 
     penalties = {name: field.fits[name].known_penalty for name in variables}
-    return Problem(space, sums, coefficients, sigma, penalties, apply_inverse, tuple(equations), known_at)
+    held = field.statistics.parts if len(field.statistics.parts) > 1 else ()
+    parts = [
+        {n: member(part.sums[n].recentred(centres[n], space.frame), index) for n in variables}
+        for part in held
+    ]
+    return Problem(
+        space, sums, coefficients, sigma, penalties, parts, apply_inverse, tuple(equations), known_at
+    )
 
 
 def _of_member(name: str, value: Any, variable: Variable, index: tuple[int, ...]) -> Any:
@@ -206,7 +214,23 @@ def _estimates(problem: Problem, method: str) -> Estimates:
             return Estimates(weak.value, nothing, factor, weak.value, nothing, (remark,))
         covariance = weak.covariance + np.diag(problem.weak_resolution(weak) ** 2)
         return Estimates(weak.value, covariance, factor, weak.value, covariance)
-    outcome = profile(problem)
+    return _of_profile(problem, profile(problem))
+
+
+def dataset_of(
+    field: Field[Any],
+    equations: Sequence[Equation],
+    given: Mapping[str, Any],
+    problem: Problem,
+    outcome: Profile,
+) -> xr.Dataset:
+    """Return the Dataset of ``recover`` of a profile of fits without batch dimensions."""
+    return _dataset(
+        field, equations, given, [_of_profile(problem, outcome)], list(problem.parameters), "profile", ""
+    )
+
+
+def _of_profile(problem: Problem, outcome: Profile) -> Estimates:
     weak = outcome.weak
     left = max(problem.search.data.count - outcome.freedom, 1)
     factor = float(stdtrit(left, (1 + LEVEL) / 2))
@@ -246,6 +270,13 @@ def _dataset(
         variables["weak"] = (("parameter", *batch), np.moveaxis(own["estimate"], -1, 0))
         variables["weak_stderr"] = (("parameter", *batch), np.moveaxis(own["stderr"], -1, 0))
         variables |= _diagnosis(members, stacked, slopes, batch)
+        if len(field.statistics.parts) > 1:
+            both = (
+                stacked([_holders(m, len(powers)) for m in members])
+                * slopes[..., :, None]
+                * slopes[..., None, :]
+            )
+            variables["holder_stderr"] = (("parameter", *batch), np.moveaxis(_errors(both), -1, 0))
     derived, remarks = _units(equations, given, field)
     names = [power.parameter for power in powers]
     coords: dict[Hashable, Any] = {"parameter": names, "other": names}
@@ -293,6 +324,11 @@ def _diagnosis(
         **scalars,
         "converged": (batch, converged),
     }
+
+
+def _holders(estimates: Estimates, count: int) -> Array:
+    """Return the covariance from the scores of holders."""
+    return np.full((count, count), np.nan) if estimates.profile is None else estimates.profile.by_holders
 
 
 def _errors(covariance: Array) -> Array:

@@ -26,7 +26,7 @@ CONTINUATION = (
     1e4,
 )  # strengths without multipliers, where the search does not converge otherwise
 STEPS, STEPS_OF_CONTINUATION = 40, 5
-CLOSE = 0.01  # standard errors: of two steps in turn, the larger of the last
+CLOSE = 0.01  # standard errors: of a full step, the second or a later one, that ends a search
 SATISFIED = 1e-3  # λ|r|² over the residual sum of squares
 ROUNDING = 1e-14  # of the power of the data: what a residual sum of squares loses
 RIDGE = 1e-10  # of the mean diagonal of G, where data leave a direction undetermined
@@ -71,6 +71,10 @@ class Data:
         """h as a row."""
         frame = self.order.frame
         return self.order.flatten({n: s.full_moment(frame) * self.precision[n] for n, s in self.sums.items()})
+
+    def gradient(self, row: Array) -> Array:
+        """h − G z."""
+        return self.moment - self.image(row)
 
     def image(self, row: Array) -> Array:
         """G z."""
@@ -221,7 +225,7 @@ class Search:
         band = data.band.copy()
         band[:, 0] += self.ridge
         total, count = float(data.band[:, 0].sum()), len(state.tau)
-        gradient = data.moment - data.image(state.row) - self.ridge * state.row
+        gradient = data.gradient(state.row) - self.ridge * state.row
         coupling, information, pull = np.zeros((order.size, count)), np.zeros((count, count)), np.zeros(count)
         coefficients, chosen, squared = data.with_reference(state.row), [], 0.0
         for e, rows in enumerate(self._rows):
@@ -257,7 +261,7 @@ class Search:
     def run(self, state: State, strength: float, steps: int, *, hard: bool) -> Result:
         """Take steps until the constants stand and, of hard constraints, the equations hold."""
         data, strengths = self.data, None
-        rss, close, step = data.rss(state.row), 0, None
+        rss, step = data.rss(state.row), None
         floor = ROUNDING * data.power
         for count in range(1, steps + 1):
             step = self.step(state, strength, strengths)
@@ -275,10 +279,9 @@ class Search:
                 state = replace(state, multipliers=multipliers)
             stderr = self.stderr(step, rss)
             small = np.abs(length * step.tau) < CLOSE * stderr + 1e-10 * np.abs(state.tau)
-            close = close + 1 if small.all() and length == 1 else 0
             squared = sum(x * float(np.sum(r**2)) for x, r in zip(strengths, residuals, strict=True))
             satisfied = not hard or squared < SATISFIED * max(rss, floor)
-            if close >= 2 and satisfied:
+            if count > 1 and length == 1 and small.all() and satisfied:
                 return Result(state, step, rss, True, count)
         if step is None:
             raise ValueError("a search takes at least one step")
@@ -297,7 +300,7 @@ class Search:
     def _along(self, state: State, step: Step, rss: float) -> tuple[State, float, float, list[Array]]:
         """Halve the step until the objective falls: new state, its rss, length, residuals."""
         data, image = self.data, self.data.image(step.row)
-        slope, curve = float(step.row @ (data.moment - data.image(state.row))), float(step.row @ image)
+        slope, curve = float(step.row @ data.gradient(state.row)), float(step.row @ image)
         pulled = [r + d for r, d in zip(self.residuals(state.row, state.tau), state.multipliers, strict=True)]
         before = self.objective(rss, state.row, pulled, step.strengths)
         length = 1.0

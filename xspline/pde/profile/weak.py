@@ -56,6 +56,8 @@ def weak_estimate(
         A term is zero, or not finite somewhere.
     """
     count = len(constraints.parameters)
+    if not count:
+        return WeakEstimate(np.zeros(0), np.zeros((0, 0)))
     parts: list[tuple[Constraint, dict[str, Any], float]] = []  # with the size of each equation's response
     targets, columns = [], []
     for constraint in constraints.each:

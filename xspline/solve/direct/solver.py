@@ -233,8 +233,11 @@ class Direct(DirectSystem):
                     place = factors.factor
                 out[slab.number] = use(slab, factors)
 
-        alone = self.dense or self.batched or self.tree is not None
-        threads = 1 if alone else side_by_side(len(slabs), self.ordering, self.resources)
+        threads = 1
+        if self.tree is not None and not self._threaded:
+            threads = min(self.resources.cores, len(slabs))
+        elif not self.dense and not self.batched and self.tree is None:
+            threads = side_by_side(len(slabs), self.ordering, self.resources)
         with single_threaded_blas(), on_cores(self.resources.cores):
             run(piece, [ranges(len(slabs), threads)])
         return [out[slab.number] for slab in slabs]
@@ -248,8 +251,7 @@ class Direct(DirectSystem):
         if self.batched:
             factors = BatchCholesky(band(pairs, self.ordering))
         elif self.tree is not None:
-            threaded = cost_of(self.frame).operations >= self.resources.costs.threaded_flops
-            factors = DissectionCholesky(pairs[..., 0], self.tree, threaded=threaded)
+            factors = DissectionCholesky(pairs[..., 0], self.tree, threaded=self._threaded)
         elif self.dense:
             # On the GPU where that finds it determined; else LAPACK gives the verdict, and names a coefficient.
             dense: Cholesky | None = (
@@ -271,6 +273,11 @@ class Direct(DirectSystem):
     def _gram_of(self, slab: Slab) -> Factor:
         """G of a slab, multiplied out: pairs [K.., O.., systems]."""
         return systems_between(self.gram, slab.first, slab.stop).one_factor(self.frame)
+
+    @property
+    def _threaded(self) -> bool:
+        """Whether subtrees of one dissected system are eliminated side by side, or such systems are."""
+        return cost_of(self.frame).operations >= self.resources.costs.threaded_flops
 
     @property
     def _factors_kept(self) -> int:

@@ -4,6 +4,9 @@ With T_jᵀ M_j T_j = I and T_jᵀ F_j T_j = diag(γ_j) for factors F_j of G and
 in every term of the penalty (the identity for a ridge, the mass matrix for a roughness of other coordinates), each
 product of eigenvalues γ_k leaves one system v γ_k F + S over the main axes (Lynch, Rice and Thomas 1964). Without a
 penalty they are all one but for v γ_k.
+
+Terms of the penalty that carry F_1 in place of M_1 split as G does: with Tᵀ F_1 T = diag(γ) and Tᵀ M_1 T = diag(r) the
+systems are γ_k (v F + S') + r_k S, and M_1 does not have to be definite.
 """
 
 from __future__ import annotations
@@ -17,10 +20,10 @@ from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.solver import Direct
-from xspline.solve.kronecker.spectral import eigen, eigenvalues, rotate
+from xspline.solve.kronecker.spectral import Eigen, eigen, eigenvalues, pencil, rotate
 from xspline.solve.parallel import Resources
 from xspline.solve.select import dissects
-from xspline.solve.structure import Split, alone, dense_of, subframe, within
+from xspline.solve.structure import AxisGroup, Split, alone, dense_of, subframe, within
 from xspline.solve.system import DirectSystem
 from xspline.spaces import Frame
 from xspline.sums import Factor, Gram, digest_key
@@ -42,7 +45,7 @@ class Separable(DirectSystem):
     Attributes
     ----------
     systems : Direct
-        v γ_k F + S, [b.., M]; one F, [1.., 1], without a penalty.
+        v γ_k F + S or γ_k (v F + S') + r_k S, [b.., M]; one F, [1.., 1], without a penalty.
     divisors : ndarray, [b.., M]
         What their inverses have to be divided by: v γ_k without a penalty, else 1.
     """
@@ -55,35 +58,54 @@ class Separable(DirectSystem):
         self.axes, self.others = split.axes, [block.axes for block in split.others]
         self.order = [axis for axes in (*self.others, self.axes) for axis in axes]  # main axes last
         self.parts = [
-            eigen(
-                dense_of(block.factors, block.axes, frame),
-                dense_of(block.mass, block.axes, frame) if block.mass else None,
-            )
-            for block in split.others
+            self._eigen(block, i == 0 and bool(split.beside.terms)) for i, block in enumerate(split.others)
         ]
         self.pairs = [p.pairs(subframe(frame, b)) for p, b in zip(self.parts, self.others, strict=True)]
         self.values, self._deficit, self._place = eigenvalues(self.parts)
         v = split.multiplicity
-        self.penalised, self.penalty = bool(split.penalty.terms), split.penalty
+        self.penalised, self.penalty, self.beside = bool(split.penalty.terms), split.penalty, split.beside
         self.main = alone(split.factors, split.axes)
         # Members without observations go along as any other.
         positive = np.where(v > 0, v, np.min(v, where=v > 0, initial=1.0))
-        multiples = positive[..., None] * self.values.ravel()
+        multiples = self._multiples(positive)
         self.divisors = np.where(multiples > 0, multiples, np.nan)
         if self.penalised:
             self.divisors = np.ones_like(multiples)
         self.systems = self._direct(multiples if self.penalised else np.ones((1,) * multiples.ndim))
         self.positive, self.multiplicity = positive, v
 
+    def _multiples(self, v: Array) -> Array:
+        """What F weighs in each system, [b.., M]."""
+        return np.asarray(v[..., None] * self.values.ravel())
+
+    def _eigen(self, block: AxisGroup, pair: bool) -> Eigen:
+        """Of the factors of G on a group of axes beside those of the penalty."""
+        own = dense_of(block.factors, block.axes, self.frame)
+        other = dense_of(block.mass, block.axes, self.frame) if block.mass else None
+        return pencil(own, other) if pair and other is not None else eigen(own, other)
+
     def _direct(self, multiples: Array) -> Direct:
-        """m F + S for multiples m, [n..]."""
-        factors = (factor.with_batch_axes(multiples.ndim) for factor in self.main.terms[0])
-        gram = Gram(
-            ((*factors, Factor((), (), multiples, digest_key("multiples", multiples))),), multiples.ndim
-        )
+        """m F + S for multiples m, [n..]; with terms beside it m F + γ S' + r S."""
+        gram, penalty = _multiplied([(self.main, multiples)]), self.penalty
+        if self.beside.terms:
+            gram, penalty = _multiplied([(self.main, multiples), *self._weighted(multiples.ndim)]), Gram(())
         resources = self.resources or Resources.here()
         cut = dissects(self.own, resources)
-        return Direct(gram, self.penalty, self.own, dissection=cut, room=self.room, resources=resources)
+        return Direct(gram, penalty, self.own, dissection=cut, room=self.room, resources=resources)
+
+    def _weighted(self, ndim: int) -> list[tuple[Gram, Array]]:
+        """S' and S, each of one factor, and what they weigh in each system: γ and r, [1.., M]."""
+        first = self.parts[0]
+        weights = []
+        for along in (first.values, np.ones(1) if first.rough is None else first.rough):
+            lifted = np.reshape(along, (-1, *(1 for _ in self.parts[1:])))
+            weights.append(
+                np.broadcast_to(lifted, self.values.shape).reshape(*(1 for _ in range(ndim - 1)), -1)
+            )
+        return [
+            (Gram(((gram.one_factor(self.own),),)), weight)
+            for gram, weight in zip((self.beside, self.penalty), weights, strict=True)
+        ]
 
     @cached_property
     def determined(self) -> NDArray[np.bool_]:
@@ -92,7 +114,7 @@ class Separable(DirectSystem):
         definite = deficits < 0
         if self.penalised:
             definite = np.ones(deficits.shape, dtype=bool)
-            if (deficits > 0).any():
+            if (deficits > 0).any() and not self.beside.terms:
                 definite = self._direct(-deficits).determined
         return np.asarray((self.multiplicity > 0) & definite & self.systems.determined.all(axis=-1))
 
@@ -150,7 +172,17 @@ class Separable(DirectSystem):
     def edf(self) -> Array:
         if not self.penalised:
             return np.full(self.determined.shape, float(math.prod(self.frame.sizes)))
+        if self.beside.terms:
+            return self._edf_of_pencil()
         return np.asarray(np.sum(self.systems.edf(), axis=-1))
+
+    def _edf_of_pencil(self) -> Array:
+        """tr(A⁻¹G) of each system, or P less that of the penalty where that is the smaller part."""
+        (beside, weight), (penalty, rough) = self._weighted(self.divisors.ndim)
+        direct, *parts = self.systems.traces([self.main, beside, penalty])
+        direct, lost = direct * self._multiples(self.positive), parts[0] * weight + parts[1] * rough
+        size = float(self.systems.ordering.size)
+        return np.asarray(np.sum(np.where(lost < direct, size - lost, direct), axis=-1))
 
     def traces(self, grams: Sequence[Gram]) -> Array:
         """tr((G + Λ)⁻¹ S) of Grams S without batch axes, [len, b..]; from the main systems where S splits as Λ does."""
@@ -182,3 +214,13 @@ class Separable(DirectSystem):
         places = [(offset, axis) for axes in (self.axes, *self.others) for offset in (0, 1) for axis in axes]
         order = sorted(range(len(places)), key=places.__getitem__)
         return np.ascontiguousarray(out.transpose(*order, *range(len(places), out.ndim)))
+
+
+def _multiplied(grams: Sequence[tuple[Gram, Array]]) -> Gram:
+    """Σ m_i S_i of Grams S_i without batch axes, and multiples m_i [n..]."""
+    terms = []
+    for gram, multiples in grams:
+        many = Factor((), (), multiples, digest_key("multiples", multiples))
+        lifted = gram.with_batch_axes(multiples.ndim)
+        terms += [(*term, many) for term in lifted.terms]
+    return Gram(tuple(terms), grams[0][1].ndim)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from xspline.solve.direct.cholesky import Array, tolerance, unit_scale
-from xspline.solve.structure import Product, dense_of, subframe
+from xspline.solve.structure import Product, balanced, dense_of, subframe
 from xspline.solve.system import DirectSystem, columns_of
 from xspline.spaces import Frame
 from xspline.sums import Gram, outer_pairs
@@ -27,7 +27,7 @@ from xspline.sums.factor import outer
 
 @dataclass(frozen=True, eq=False)
 class Eigen:
-    """Simultaneous diagonalisation: Tᵀ F T = diag(μ), and Tᵀ M T = I for the matrix M of a penalty.
+    """Simultaneous diagonalisation: Tᵀ F T = diag(μ), and Tᵀ M T = I for the matrix M of a penalty, or diag(r).
 
     Parameters
     ----------
@@ -38,12 +38,15 @@ class Eigen:
         observations.
     logdet : float
         log|det T|.
+    rough : ndarray, [K], or None
+        r ≥ 0 of a pencil; None: 1.
     """
 
     rotation: Array
     values: Array
     errors: Array
     logdet: float
+    rough: Array | None = None
 
     def pairs(self, frame: Frame) -> Array:
         """Pair form of t_m t_mᵀ for each column t_m of T, [K.., O.., M]; the frame is that of the factor."""
@@ -76,6 +79,19 @@ def eigen(matrix: Array, mass: Array | None = None) -> Eigen:
     magnified = float(eps * np.linalg.norm(scaled, 2) * np.linalg.norm(back, 2) ** 2)
     errors = np.where(errors > 0, errors + magnified, 0.0)
     return Eigen(back.T @ vectors / scale[:, None], values, errors, logdet)
+
+
+def pencil(matrix: Array, other: Array) -> Eigen:
+    """Diagonalise two symmetric positive semidefinite matrices F and R [K, K], of which neither has to be definite.
+
+    In the metric of their sum, in which both weigh the same: Tᵀ(xF + R)T = I, and eigenvalues of F from 0 to 1/x.
+    """
+    scaled, both = balanced(matrix, other)
+    own = eigen(scaled, both)
+    x = float(np.trace(scaled)) / float(np.trace(matrix))
+    # What R has nothing of has exactly 0 of it: such modes are one system.
+    shares = np.where(own.values > 1.0 - tolerance(len(matrix)), 1.0, own.values)
+    return Eigen(own.rotation, shares / x, own.errors / x, own.logdet, 1.0 - shares)
 
 
 def eigenvalues(parts: Sequence[Eigen]) -> tuple[Array, float, list[int]]:

@@ -13,19 +13,14 @@ import numpy as np
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError, nothing_determined, warn
+from xspline.solve.families.base import Bounds
+from xspline.solve.families.orders import SingleOrder, several_orders, smoothed
 from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalty import Penalty, criterion_of
 from xspline.solve.select import Choice
 from xspline.solve.smoothing.criteria import Gcv, Holders, Logarithm, Mask, OfFit, Reml, Score
-from xspline.solve.smoothing.family import (
-    Bounds,
-    SingleOrder,
-    family_for,
-    several_orders,
-    smoothed,
-    solver_for,
-)
+from xspline.solve.smoothing.family import family_for, solver_for
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
 from xspline.solve.smoothing.newton import NEAR, SLACK, State, lowest_places, minimise
 from xspline.solve.smoothing.probes import Estimated
@@ -44,6 +39,7 @@ APART = 1.0  # in log λ: a start this near to a minimum leads there
 MAX_FACTORISATIONS = 81  # for a look at the score on a lattice within the bounds,
 MAX_SIDE, MIN_SIDE = 24, 3  # which has so many places along one λ
 SOFTER = 5.0, 10.0  # in log λ: below its usual start
+ASIDE = -3.0  # in log m_j: what the strengths along one coordinate are lowered by for another start
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,17 +255,30 @@ class Problem:
         """A lower minimum of REML than one on an upper bound, if there is one and a look is quick; factorisations.
 
         Of waves that the knots just hold the likelihood has a second minimum: a straight line, and everything is noise.
+        Of few noisy data it may have one for each coordinate: rough along this one, and constant along the others.
         """
         stiff, looks = minimum.at_bound & (minimum.rho >= self.bounds.upper), 0
         quick = self.operations < self.model.resources.costs.lattice_flops
-        if self.method == "reml" and not self.estimated and quick and stiff.any():
-            for looks, step in enumerate(SOFTER, 1):
-                rho = np.where(stiff, self.bounds.start - step, minimum.rho)
-                with suppress(SingularSystemError):
-                    value = self.score(rho, minimum.point.included).value
-                    if value is not None and value < (minimum.point.value or 0.0) - SLACK:
-                        softer, more = self.search(rho, near)
-                        return softer, looks + more
+        if self.method != "reml" or self.estimated or not quick or not stiff.any():
+            return minimum, 0
+        for step in SOFTER:
+            looks += 1
+            rho = np.where(stiff, self.bounds.start - step, minimum.rho)
+            with suppress(SingularSystemError):
+                if _lower(self.score(rho, minimum.point.included), minimum.point):
+                    softer, more = self.search(rho, near)
+                    return softer, looks + more
+        family = self.model.family
+        for along in np.array(family.alphas, dtype=float).T:
+            aside = np.linalg.lstsq(family.design, ASIDE * along, rcond=None)[0]
+            with suppress(SingularSystemError):
+                other, more = self.search(self.bounds.start + aside, near)
+                looks += more
+                if (
+                    _lower(other.point, minimum.point)
+                    and (other.point.included == minimum.point.included).all()
+                ):
+                    minimum = other
         return minimum, looks
 
     def determined(self, minimum: State[Score]) -> tuple[State[Score], float, int]:
@@ -392,7 +401,7 @@ class Problem:
         if coarse is None:
             return None
         solver = None if self.estimated else self.model.solver
-        family = self.model.family.on(coarse[1])
+        family = self.model.family.on(coarse[1], coarse[0].gram)
         model = replace(self.model, sums=coarse[0], space=coarse[1], family=family, solver=solver)
         parts = (coarser(part, space, names) for part in self.parts)
         return replace(self, model=model, parts=[part[0] for part in parts if part is not None])
@@ -422,6 +431,11 @@ class Problem:
         sums, axes = model.sums, tuple(range(len(frame.sizes)))
         data, weight = np.broadcast_arrays(sums.gram.diagonal(frame).sum(axis=axes), sums.weight)
         return model.family.bounds(float(np.mean(data[weight > 0])), float(np.mean(weight[weight > 0])))
+
+
+def _lower(point: Score, other: Score) -> bool:
+    """Whether a score is lower than another."""
+    return point.value is not None and point.value < (other.value or 0.0) - SLACK
 
 
 def _end(state: State[Score]) -> tuple[float, Array]:

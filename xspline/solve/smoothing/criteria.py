@@ -137,8 +137,11 @@ class Reml(OfFit):
         """V as it compares penalties with null spaces of their own, whatever the units of the data.
 
         A function without roughness has no prior, so that V counts it for nothing and depends on units: here its
-        coefficient, of unit mass, has the variance of the data for a prior.
+        coefficient, of unit mass, has the variance of the data for a prior. NaN where members of a batch that have
+        observations are left out: for another penalty these may be others.
         """
+        if ((self.n > 0) & ~self.included).any():
+            return math.nan
         sums, null, log_null = self.model.sums, self.model.family.null, self.model.family.log_null
         variance = sums.power / np.where(sums.weight > 0, sums.weight, 1.0)
         prior = null * np.log(2 * np.pi * np.maximum(variance, SMALLEST)) + log_null
@@ -163,17 +166,20 @@ class Reml(OfFit):
         return np.asarray(self.design.T @ by_terms @ self.design) / 2
 
     def covariance(self, free: Mask) -> Array:
-        """D (∂²V/∂ρ² + I/VAGUE)⁻¹ Dᵀ: the normal approximation of the posterior of ρ (Wood, Pya and Säfken 2016).
+        """D (∂²V/∂ρ² + D₁ᵀD₁/VAGUE)⁻¹ Dᵀ: the normal approximation of the posterior of ρ (Wood, Pya and Säfken 2016).
 
-        Where V curves downwards or is flat the prior alone is left.
+        D₁ are the terms of derivatives along one coordinate alone: the prior is one of their log-strengths, so that no
+        coordinate is special. Where V curves downwards or is flat the prior alone is left.
         """
         design = self.design[:, free]
         if not free.any():
             return np.zeros((len(design), len(design)))
         hessian = np.nan_to_num(self.hessian[np.ix_(free, free)], posinf=0.0, neginf=0.0)
-        values, vectors = np.linalg.eigh(hessian)
-        along = design @ vectors
-        return np.asarray((along / (np.maximum(values, 0.0) + 1 / VAGUE)) @ along.T)
+        own = design[[max(alpha) == sum(alpha) for alpha in self.model.family.alphas]]
+        root = np.linalg.inv(np.linalg.cholesky(own.T @ own / VAGUE))
+        values, vectors = np.linalg.eigh(root @ hessian @ root.T)
+        along = design @ root.T @ vectors
+        return np.asarray((along / (np.maximum(values, 0.0) + 1.0)) @ along.T)
 
     @cached_property
     def noise(self) -> float:

@@ -19,9 +19,9 @@ from functools import cached_property
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
+from xspline.solve.families.base import Family
 from xspline.solve.parallel import Resources
 from xspline.solve.smoothing.determinant import Factorised, products
-from xspline.solve.smoothing.family import Family
 from xspline.solve.solution import factorise
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums

@@ -1,27 +1,140 @@
-"""How a search for the smoothing gets on: a record of each step, and one line on a terminal if it takes long."""
+"""How work gets on: a line on a terminal or in a notebook if it takes long; of a search a record of each step."""
 
 from __future__ import annotations
 
 import logging
 import shutil
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
+from typing import Self
 
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
 
 LOGGER = logging.getLogger("xspline")
-PATIENCE_S = 2.0  # seconds that a search may take before a line says how far it is
+PATIENCE_S = 2.0  # seconds that work may take before a line says how far it is
+INTERVAL_S = 0.5  # between two looks of the line: what is told more often is not read
+TICK_S = 1.0  # between two where nothing is told
+THREAD = "xspline progress"
 
 
-class Progress:
-    """Steps of a search, with the strengths λ and the score at each; a context, which wipes its line at the end.
+def is_main_thread() -> bool:
+    """Whether this is the thread of the user; others are those of workers, whose process may have a terminal too."""
+    return threading.current_thread() is threading.main_thread()
 
-    Every step is a record of the logger "xspline" at the level INFO. From `PATIENCE_S` on there is also a line on
-    stderr where that is a terminal or a notebook, which each step overwrites.
+
+class StatusLine:
+    """What is being done, as a context: from `PATIENCE_S` on a line on stderr says it, where somebody watches.
+
+    Work within work is added to the line, which the outermost wipes at its end; until then a thread beside the work
+    keeps its seconds up to date.
+
+    Parameters
+    ----------
+    text : str
+        What is being done.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text, self.detail = text, ""
+
+    def __enter__(self) -> Self:
+        _SCREEN.push(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _SCREEN.pop(self)
+
+
+def tell(detail: str) -> None:
+    """Say how far the innermost line is, if there is one."""
+    _SCREEN.tell(detail)
+
+
+def counted(total: int, step: int, text: str) -> Iterator[int]:
+    """Yield 0, step, 2 step, … below the total, and say after the text how far that is."""
+    with StatusLine(text) as line:
+        for first in range(0, total, step):
+            line.text = f"{text}, {min(first + step, total)} of {total}"
+            tell("")
+            yield first
+
+
+class _Screen:
+    """The one line of this process, what it is about, innermost last, and the thread that keeps it up to date."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.lines: list[StatusLine] = []
+        self.width, self.start, self.shown_at = 0, 0.0, 0.0
+        self.done: threading.Event | None = None
+        self.thread: threading.Thread | None = None
+
+    def push(self, line: StatusLine) -> None:
+        if sys.stderr is None or not (sys.stderr.isatty() or "ipykernel" in sys.modules):
+            return
+        if not is_main_thread():
+            return
+        with self.lock:
+            self.lines.append(line)
+            if len(self.lines) == 1:
+                self.start, self.shown_at, self.done = time.monotonic(), 0.0, threading.Event()
+                self.thread = threading.Thread(target=self.keep, args=(self.done,), name=THREAD, daemon=True)
+                self.thread.start()
+
+    def pop(self, line: StatusLine) -> None:
+        with self.lock:
+            if line not in self.lines:
+                return
+            self.lines.remove(line)
+            if self.lines:
+                return
+            thread, done = self.thread, self.done
+            self.thread = self.done = None
+        if done is not None and thread is not None:
+            done.set()
+            thread.join()
+        if self.width:
+            self.write("")
+
+    def tell(self, detail: str) -> None:
+        if self.lines and is_main_thread():
+            with self.lock:
+                self.lines[-1].detail = detail
+                self.show(INTERVAL_S)
+
+    def keep(self, done: threading.Event) -> None:
+        while not done.wait(TICK_S):
+            with self.lock:
+                if self.lines and not done.is_set():
+                    self.show(TICK_S)
+
+    def show(self, pause: float) -> None:
+        now = time.monotonic()
+        if now - self.start >= PATIENCE_S and now - self.shown_at >= pause:
+            parts = (f"{line.text}, {line.detail}" if line.detail else line.text for line in self.lines)
+            self.write(f"{': '.join(parts)}, {now - self.start:.0f} s")
+            self.shown_at = now
+
+    def write(self, line: str) -> None:
+        line = line[: shutil.get_terminal_size().columns - 1]  # a longer one could not be overwritten
+        print(f"\r{line:{self.width}}", end="" if line else "\r", file=sys.stderr, flush=True)
+        self.width = len(line)
+
+
+_SCREEN = _Screen()
+
+
+class Progress(StatusLine):
+    """Steps of a search, with the strengths λ and the score at each.
+
+    Every step is a record of the logger "xspline" at the level INFO.
 
     Parameters
     ----------
@@ -30,17 +143,8 @@ class Progress:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names = names
-        self.steps, self.start, self.width = 0, time.monotonic(), 0
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.width:
-            self._write("")
+        super().__init__("choosing the smoothing")
+        self.names, self.steps = names, 0
 
     def step(self, method: str, rho: Array, score: float | None) -> None:
         """One more evaluation of a criterion, at λ = exp(ρ); iterations know no score."""
@@ -48,11 +152,5 @@ class Progress:
         strengths = ", ".join(f"{n}={x:.3g}" for n, x in zip(self.names, np.exp(rho).tolist(), strict=True))
         told = "" if score is None else f", score {score:.6g}"
         LOGGER.info("%s step %d: lambda %s%s", method, self.steps, strengths, told)
-        watched = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
-        if watched and time.monotonic() - self.start > PATIENCE_S:
-            self._write(f"choosing the smoothing by {method}, step {self.steps}: lambda {strengths}{told}")
-
-    def _write(self, line: str) -> None:
-        line = line[: shutil.get_terminal_size().columns - 1]  # a longer one could not be overwritten
-        print(f"\r{line:{self.width}}", end="" if line else "\r", file=sys.stderr, flush=True)
-        self.width = len(line)
+        self.text = f"choosing the smoothing by {method}, step {self.steps}: lambda {strengths}{told}"
+        tell("")

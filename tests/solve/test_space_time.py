@@ -1,0 +1,337 @@
+"""`SpaceTime` penalties: their definition row by row, and REML by modes of time, against dense matrices."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import numpy as np
+import pytest
+from scipy import linalg
+
+import xspline
+from xspline.solve import (
+    Penalty,
+    Ridge,
+    Roughness,
+    SingularSystemError,
+    Sobolev,
+    SpaceTime,
+    choose,
+    factorise,
+    penalty_code,
+    rounded,
+    solve,
+)
+from xspline.solve.families.base import Family
+from xspline.solve.families.space_time import SpaceTimes
+from xspline.solve.kronecker.separable import Separable
+from xspline.solve.smoothing.criteria import Reml
+from xspline.solve.smoothing.family import choice_for, family_for
+from xspline.solve.smoothing.fit import Model, centred
+from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
+from xspline.sums import Gram
+from xspline.sums.integrals import with_events
+
+from .cases import Case, gaps, on, product, slow_but, with_multiplicity
+from .test_family import dense_reml, gram_of, matrices
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+TIMES: dict[str, Basis] = {
+    "events": Fourier(1, period=0.3) + Polynomial(1) + BSpline(7, domain=(0, 1)),
+    "events in cells": Polynomial(1) + BSpline(16, degree=2, domain=(0, 1)),
+    "spline": BSpline(6, domain=(0, 1)),
+}
+SPACES: dict[str, dict[str, Basis]] = {
+    "line": {"a": BSpline(6, degree=2, domain=(0, 1))},
+    "plane": {
+        "a": BSpline(4, degree=2, domain=(0, 1)),
+        "b": BSpline(6, degree=2, period=1.0, domain=(0, 1)),
+    },
+}
+# Space, time, whether there is land, whether time comes first
+CASES = {
+    "line, events": ("line", "events", False, False),
+    "line, events in cells": ("line", "events in cells", False, True),
+    "plane with land, spline": ("plane", "spline", True, False),
+    "plane with land, events": ("plane", "events", True, True),
+    "plane, spline": ("plane", "spline", False, False),
+}
+
+
+def case_of(name: str, batch: tuple[int, ...] = (), missing: float = 0.0) -> tuple[Case, Gram]:
+    """A wave, a season and noise on a grid with land that stays; a share of times may have no observations."""
+    place, kind, land, first = CASES[name]
+    bases = {"t": TIMES[kind], **SPACES[place]} if first else {**SPACES[place], "t": TIMES[kind]}
+    axes = {n: Axis("number", role="time") if n == "t" else Axis() for n in bases}
+    space, rng = Space(bases, axes=axes), np.random.default_rng(3)
+    xs = tuple(np.sort(rng.uniform(0, 1, 40 if n == "t" else 9)) for n in space.names)
+    shape, time = tuple(map(len, xs)), space.names.index("t")
+    others = tuple(j for j in range(len(shape)) if j != time)
+    mask = np.ones([shape[j] for j in others])
+    if land:
+        mask[2:5, 3:6] = 0.0
+    weights = rng.uniform(0.5, 2.0, shape[time])
+    if missing:
+        weights[xs[time] < min(missing, xs[time][-1])] = 0.0
+    parts = [((j,), np.ones(shape[j])) for j in others] if not land else [(others, mask)]
+    case, gram = product(space, xs, [*parts, ((time,), weights)], rng, batch)
+    along = dict(zip(space.names, np.meshgrid(*xs, indexing="ij"), strict=True))
+    wave = np.sin(7 * along["a"] + 5 * along["t"]) + np.cos(2 * np.pi * along["t"] / 0.3)
+    if "b" in along:
+        wave = wave + np.cos(2 * np.pi * (along["b"] + along["t"]))
+    y = wave.reshape(wave.shape + (1,) * len(batch)) + 0.3 * case.y
+    return Case(space, xs, y, case.w), gram
+
+
+def model_of(case: Case, gram: Gram, family: Family) -> Model:
+    return Model(
+        case.space, centred(case.sums(gram, 0.7), case.space), family, resources=on(exact_reml_entries=10**9)
+    )
+
+
+def family_of(gram: Gram, space: Space) -> SpaceTimes:
+    family = family_for(gram, SpaceTime(), space)
+    assert isinstance(family, SpaceTimes)
+    return family
+
+
+def rho_of(family: Family, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(-2.5, 1.5, len(family.parameters))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_penalty_is_the_mean_over_observed_times_and_an_integral(name: str) -> None:
+    case, gram = case_of(name)
+    space = case.space
+    c = np.random.default_rng(0).normal(size=space.shape)
+    time = space.names.index("t")
+    others = [n for n in space.names if n != "t"]
+    in_space = Sobolev({1: 0.3, 2: 0.02}, dict(zip(others, (1.0, 2.5), strict=False)))
+    in_time = Roughness({"t": 0.01}, 2)
+    penalty = SpaceTime(in_space, in_time + Roughness({"t": 0.2}, 0) if with_events(space) else in_time)
+    ours = np.sum(c * penalty.bound(gram, space).gram(space).matvec(c, space.frame))
+    own = Space({n: space.basis(n) for n in others}, axes={n: space.axis(n) for n in others})
+    lambda_x, x, w = in_space.gram(own).to_dense(own.frame), case.coordinates[time], case.w
+    weights = w.max(axis=tuple(j for j in range(w.ndim) if j != time))
+    fields = np.moveaxis(np.tensordot(c, space.features[time].design(x), axes=(time, 1)), -1, 0).reshape(
+        len(x), -1
+    )
+    expected = np.sum(weights * np.einsum("tp,pq,tq->t", fields, lambda_x, fields)) / np.sum(weights)
+    only = Space({"t": space.basis("t")}, axes={"t": space.axis("t")})
+    lambda_t = penalty.time.gram(only).to_dense(only.frame)
+    mass = functools.reduce(np.kron, [gram_of(space, j) for j in range(len(space.shape)) if j != time])
+    series = np.moveaxis(c, time, -1).reshape(-1, c.shape[time])
+    expected += np.sum(series * (mass @ series @ lambda_t))
+    np.testing.assert_allclose(ours, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "batch"])
+@pytest.mark.parametrize("name", CASES)
+def test_scores_are_those_of_dense_matrices(name: str, batch: tuple[int, ...]) -> None:
+    """1e-8 relative, and the differences between strengths to as much; by modes of time."""
+    case, gram = case_of(name, batch)
+    family = family_of(gram, case.space)
+    model = model_of(case, gram, family)
+    ours, dense = [], []
+    for seed in range(3):
+        rho = rho_of(family, seed)
+        point = Reml(model, rho)
+        assert isinstance(point.fit.factorisation.system, Separable)
+        ours.append(point.value)
+        dense.append(dense_reml(case, family, rho))
+    np.testing.assert_allclose(ours, dense, rtol=1e-8)
+    np.testing.assert_allclose(np.diff(ours), np.diff(dense), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_log_determinant_is_that_of_the_dense_penalty(name: str) -> None:
+    case, gram = case_of(name)
+    family = family_of(gram, case.space)
+    for seed in range(3):
+        rho = rho_of(family, seed)
+        values = linalg.eigvalsh(sum(matrices(family, rho)))
+        assert np.sum(values < 1e-11 * values[-1]) <= family.null or with_events(case.space)
+        ours = family.log_determinant(rho, on())
+        np.testing.assert_allclose(ours.value, np.sum(np.log(values[family.null :])), rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_derivatives_are_those_of_the_score(name: str) -> None:
+    case, gram = case_of(name)
+    family = family_of(gram, case.space)
+    model, rho, step = model_of(case, gram, family), rho_of(family, 1), 1e-4
+    point = Reml(model, rho)
+    for j, e in enumerate(np.eye(len(rho)) * step):
+        plus, minus = Reml(model, rho + e), Reml(model, rho - e)
+        slope = (plus.value - minus.value) / (2 * step)
+        np.testing.assert_allclose(point.gradient[j], slope, rtol=1e-5, atol=1e-5)
+        curved = (plus.gradient - minus.gradient) / (2 * step)
+        np.testing.assert_allclose(point.hessian[j], curved, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scores_compare_with_those_of_other_penalties(name: str) -> None:
+    """Each function that costs nothing, constant in space, has the variance of the data for a prior."""
+    case, gram = case_of(name)
+    family = family_of(gram, case.space)
+    point = Reml(model_of(case, gram, family), np.zeros(len(family.parameters)))
+    sums, space = point.model.sums, case.space
+    mass = [gram_of(space, j) for j in range(len(space.shape))]
+    unit = sum(matrices(family, np.zeros(len(family.parameters))))
+    values, vectors = linalg.eigh(unit, functools.reduce(np.kron, mass))
+    smooth = vectors[:, : family.null]
+    assert values[family.null - 1] < 1e-9 * values[-1]
+    assert values[family.null - 1] < 1e-4 * values[family.null]
+    prior = family.null * np.log(2 * np.pi * sums.power / sums.weight)
+    prior += np.linalg.slogdet(smooth.T @ smooth)[1]
+    np.testing.assert_allclose(point.comparable - point.value, prior / 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3], ids=["all times", "times without observations"])
+@pytest.mark.parametrize("name", CASES)
+def test_solutions_errors_and_traces_are_those_of_dense_matrices(name: str, missing: float) -> None:
+    case, gram = case_of(name, (2,), missing)
+    space, family = case.space, family_of(gram, case.space)
+    penalty = family.penalty(rho_of(family, 2))
+    dense = penalty.gram(space).to_dense(space.frame)
+    phi, w = case.phi, case.flat(case.w)[:, 0]
+    a = (phi.T * w) @ phi + dense
+    expected = np.linalg.solve(a, (phi.T * w) @ case.flat(case.y))
+    solution = solve(case.sums(gram, 0.7), space, penalty)
+    system = solution.factorisation.system
+    assert isinstance(system, Separable) and solution.factorisation.choice.name == "separable"
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(solution.coefficients.reshape(expected.shape), expected, atol=1e-8 * scale)
+    inverse = np.linalg.inv(a)
+    edf = np.trace(inverse @ (a - dense))
+    np.testing.assert_allclose(solution.factorisation.edf(), edf, rtol=1e-8)
+    np.testing.assert_allclose(solution.factorisation.logdet(), np.linalg.slogdet(a)[1], rtol=1e-8)
+    pairs = solution.factorisation.inverse_pairs()[..., 0]
+    for gram_s in (gram, penalty.gram(space)):
+        s = gram_s.to_dense(space.frame).reshape(a.shape)
+        trace = np.sum(
+            pairs
+            * Gram(((gram_s.one_factor(space.frame),),), gram_s.batch_ndim)
+            .one_factor(space.frame)
+            .pairs.reshape(pairs.shape)
+        )
+        np.testing.assert_allclose(trace, np.trace(inverse @ s), rtol=1e-8)
+    draws = system.apply_inverse_sqrt(np.eye(space.size).reshape(*space.shape, space.size)[..., None])
+    root = draws.reshape(space.size, space.size)
+    np.testing.assert_allclose(root @ root.T, inverse, atol=1e-8 * np.abs(inverse).max())
+
+
+@pytest.mark.parametrize("name", slow_but([("line, events",)], ["line, events", "plane with land, events"]))
+def test_the_choice_is_the_minimum(name: str) -> None:
+    case, gram = case_of(name)
+    chosen = choose(case.sums(gram), case.space, "reml")
+    assert isinstance(chosen.penalty, SpaceTime) and chosen.converged
+    assert chosen.factorisation.choice.name == "separable"
+    family = family_of(gram, case.space)
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        rho = rng.uniform(-6, 3, len(family.parameters))
+        assert dense_reml(case, family, rho) > chosen.score - 1e-4
+    mixed = case.general()
+    assert not isinstance(family_for(mixed, "reml", case.space), SpaceTimes)
+
+
+def test_times_without_observations_do_not_hide_a_trend() -> None:
+    """Season and trend have nothing but data: one observed label does not tell them."""
+    case, gram = case_of("plane with land, events", missing=1.0)
+    assert np.sum(case.w.max(axis=(1, 2)) > 0) == 1
+    with pytest.raises(ValueError, match="the observed labels of 't' do not determine season and trend"):
+        choose(case.sums(gram), case.space, SpaceTime())
+    penalty = SpaceTime(Sobolev({1: 1.0, 2: 0.1}), Roughness({"t": 1.0}))
+    with pytest.raises(SingularSystemError, match="72 of 264 coefficients have no observations"):
+        solve(case.sums(gram), case.space, penalty)
+
+
+PENALTIES = [
+    SpaceTime(),
+    SpaceTime(Sobolev((1, 3)), Roughness(order=1)),
+    SpaceTime(
+        Sobolev({1: 0.5, 2: 1e-3}, {"a": 1.0, "b": 3.0}), Roughness({"t": 0.1}) + Roughness({"t": 2.0}, 0)
+    ),
+]
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=repr)
+def test_it_comes_back_from_its_text(penalty: SpaceTime) -> None:
+    assert Penalty.from_dict(json.loads(json.dumps(penalty.to_dict()))) == penalty
+    assert eval(penalty_code(penalty), {"xs": xspline}) == penalty
+    assert rounded(penalty) == penalty
+
+
+def test_gaps_of_their_own_are_refused() -> None:
+    case, _ = gaps(space_like("line, events"), np.random.default_rng(0))
+    general = case.general()
+    for penalty in (SpaceTime(), PENALTIES[2]):
+        with pytest.raises(
+            ValueError, match="the same gaps and weights at all labels of 't', and they differ"
+        ):
+            choice_for(general, penalty, case.space)
+    with pytest.raises(ValueError, match=r"which statistics know; call penalty\.bound\(gram, space\) first"):
+        SpaceTime(Sobolev({1: 1.0}), Roughness({"t": 1.0})).gram(case.space)
+    ridge = SpaceTime(Sobolev({1: 1.0}), Roughness({"t": 1.0})) + Ridge(1.0)
+    with pytest.raises(ValueError, match="the same gaps and weights"):
+        ridge.bound(general, case.space)
+
+
+def space_like(name: str) -> Space:
+    return case_of(name)[0].space
+
+
+def test_what_is_missing_is_named() -> None:
+    case, gram = case_of("line, events")
+    plain = Space({n: case.space.basis(n) for n in "at"} | {"b": Polynomial(1, domain=(0, 1))})
+    low = Space(
+        {"a": BSpline(6, degree=1, domain=(0, 1)), "t": TIMES["spline"]},
+        axes={"a": Axis(), "t": Axis("number", role="time")},
+    )
+    nowhere = Space({"a": BSpline(6, domain=(0, 1)), "b": TIMES["spline"]}, axes={"a": Axis(), "b": Axis()})
+    for space, match in (
+        (plain, "smooths all coordinates, of which one is time, and 'b' has no B-spline"),
+        (low, r"degrees of at least its orders \(1, 2\).*the degrees are a 1"),
+        (nowhere, "of the coordinates a, b none is known to be time"),
+        (Space({"t": TIMES["events"]}), "there is none beside 't'"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            family_for(gram, SpaceTime(), space)
+    elsewhere = SpaceTime(Sobolev({1: 1.0}), Roughness({"z": 1.0}))
+    with pytest.raises(ValueError, match="no coordinate 'z' in this space, which has a, t"):
+        elsewhere.bound(gram, case.space)
+    with pytest.raises(TypeError, match="space is a Sobolev penalty and time a Roughness"):
+        SpaceTime(Roughness(1.0))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="either all strengths are given or all are chosen by 'reml'"):
+        SpaceTime(Sobolev({1: 1.0}))
+    with pytest.raises(ValueError, match="the roughness of one coordinate, here of all B-splines"):
+        SpaceTime(Sobolev({1: 1.0}), Roughness(1.0))
+
+
+def test_other_penalties_do_not_split_so() -> None:
+    """Roughness of all coordinates integrates over the domain of time."""
+    case, gram = case_of("plane with land, events")
+    matrix = Roughness({"a": 1.0, "b": 1.0, "t": 1.0}).gram(case.space)
+    with pytest.raises(ValueError, match="but the penalty is on all of them"):
+        factorise(gram, matrix, case.space, "separable")
+
+
+def test_members_that_differ_by_a_multiplicity_are_solved() -> None:
+    case, gram = case_of("line, events", (3,))
+    v = np.array([1.0, 0.5, 3.0])
+    case, gram = with_multiplicity(case, gram, v)
+    family = family_of(gram, case.space)
+    penalty = family.penalty(rho_of(family, 0))
+    solution = solve(case.sums(gram, 0.7), case.space, penalty)
+    assert solution.factorisation.choice.name == "separable"
+    expected = case.expected(penalty)
+    np.testing.assert_allclose(
+        solution.coefficients.reshape(expected.shape), expected, atol=1e-8 * np.abs(expected).max()
+    )
+    np.testing.assert_allclose(solution.factorisation.edf(), case.edf(penalty), rtol=1e-8)
+    rho = rho_of(family, 1)
+    ours = Reml(model_of(case, gram, family), rho).value
+    np.testing.assert_allclose(ours, dense_reml(case, family, rho), rtol=1e-8)

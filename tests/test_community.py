@@ -1,0 +1,115 @@
+"""What others rely on beside the code: versions that agree, a support table that is true, files that forms can read."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import xspline as xs
+
+yaml = pytest.importorskip("yaml")  # of Dask
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+FLOORS = dict(dep.replace("[array]", "").split(">=") for dep in PROJECT["dependencies"])
+
+
+def text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def recipe() -> dict[str, Any]:
+    return yaml.safe_load(text("recipe/recipe.yaml").replace("${{ version }}", xs.__version__))
+
+
+# ---- versions
+
+
+def test_one_version_everywhere() -> None:
+    assert recipe()["context"]["version"] == recipe()["package"]["version"] == xs.__version__
+    citation = yaml.safe_load(text("CITATION.cff"))
+    assert str(citation["version"]) == xs.__version__ and citation["license"] == PROJECT["license"]
+    assert [author["name"] for author in citation["authors"]] == [a["name"] for a in PROJECT["authors"]]
+
+
+def test_the_recipe_needs_what_the_project_needs() -> None:
+    """Under the names of conda-forge; `dask-core` is Dask without what it installs beside it."""
+    names = {"dask": "dask-core", "netCDF4": "netcdf4"}
+    expected = {names.get(name, name): floor for name, floor in FLOORS.items()}
+    expected["python"] = PROJECT["requires-python"].removeprefix(">=")
+    assert dict(dep.split(" >=") for dep in recipe()["requirements"]["run"]) == expected
+    build = tomllib.loads(text("pyproject.toml"))["build-system"]["requires"]
+    host = {dep.replace(" ", "") for dep in recipe()["requirements"]["host"]}
+    assert set(build) <= host and recipe()["build"]["noarch"] == "python"
+
+
+def test_the_recipe_builds_from_the_sdist_and_its_test_runs() -> None:
+    assert recipe()["source"]["path"] == f"../dist/xarray_spline-{xs.__version__}.tar.gz"
+    (script,) = next(t["script"] for t in recipe()["tests"] if "script" in t)
+    code = re.fullmatch(r'python -c "(.*)"', script)
+    assert code
+    exec(code[1], {})
+
+
+def test_the_support_table_is_true() -> None:
+    """SPEC 0: a Python for three years, a package for two; the floors of the project are not younger than that."""
+    table = re.findall(
+        r"^\| (\S+) \| (\S+) \| (\d{4})-(\d\d) \| (\d{4})-(\d\d) \|$", text("CONTRIBUTING.md"), re.M
+    )
+    assert {name: floor for name, floor, *_ in table} == FLOORS | {"Python": PROJECT["requires-python"][2:]}
+    for name, _, year, month, until, same in table:
+        assert int(until) - int(year) == (3 if name == "Python" else 2) and month == same
+        assert date(int(year), int(month), 1) < date.today()
+
+
+# ---- forms
+
+
+FORMS = ["bug.yml", "idea.yml"]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_issue_forms_have_what_github_asks_for(name: str) -> None:
+    form = yaml.safe_load(text(f".github/ISSUE_TEMPLATE/{name}"))
+    assert {"name", "description", "body"} <= set(form)
+    ids = [part["id"] for part in form["body"]]
+    assert len(ids) == len(set(ids)) and all(part["attributes"]["label"] for part in form["body"])
+    assert {part["type"] for part in form["body"]} <= {
+        "textarea",
+        "input",
+        "dropdown",
+        "markdown",
+        "checkboxes",
+    }
+
+
+def test_a_release_publishes_only_what_was_checked() -> None:
+    jobs = yaml.safe_load(text(".github/workflows/release.yml"))["jobs"]
+    steps = "\n".join(step.get("run", "") for step in jobs["build"]["steps"])
+    assert "python -m build" in steps and "twine check --strict" in steps and "python -m pytest" in steps
+    assert jobs["publish"]["needs"] == "build" and jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert "tag" in jobs["publish"]["if"], "a run by hand publishes nothing"
+
+
+def test_contributing_has_three_commands() -> None:
+    block = re.search(r"```bash\n(.*?)```", text("CONTRIBUTING.md"), re.S)
+    assert block and len(block[1].splitlines()) == 3 and (ROOT / ".ci/run").exists()
+
+
+def test_asv_finds_its_benchmarks() -> None:
+    config = json.loads(text("asv.conf.json"))
+    source = text(f"{config['benchmark_dir']}/fits.py")
+    assert (ROOT / config["benchmark_dir"] / "__init__.py").exists()
+    assert len(re.findall(r"def (?:time|peakmem)_", source)) >= 8
+
+
+def test_links_between_files_lead_somewhere() -> None:
+    for path in ("CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "SECURITY.md"):
+        links = [link for link in re.findall(r"\]\(([^)]+)\)", text(path)) if "://" not in link]
+        assert not [link for link in links if not (ROOT / link).exists()], path

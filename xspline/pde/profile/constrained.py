@@ -1,0 +1,207 @@
+"""``field.constrain``: the field that obeys an equation and is nearest to the data, with the errors that are left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+import xarray as xr
+
+from xspline.labels.field import Field
+from xspline.labels.fit import Fit, Request
+from xspline.labels.statistics import Data, Statistics  # noqa: F401 (inherited hints are read here)
+from xspline.labels.uncertainty import Covariance, Requested
+from xspline.pde.equation import Equation
+from xspline.pde.profile.axes import Array, Unsuitable
+from xspline.pde.profile.estimate import Profile, profile
+from xspline.pde.profile.over_domain import dataset_of, problem_of
+from xspline.pde.profile.search import Data as SearchData
+from xspline.pde.symbols import Names
+from xspline.solve import Choice, Factorisation, Ridge, Solution
+from xspline.solve.direct.cholesky import BandCholesky
+from xspline.solve.errors import warn
+from xspline.solve.parallel import single_threaded_blas
+from xspline.solve.system import DirectSystem, Draw
+from xspline.spaces import Frame
+from xspline.sums import Gram, orientations, outer_pairs
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ConstrainedField(Field[Data]):
+    """A field that obeys an equation everywhere: predictions, derivatives, error bars and draws as of any field.
+
+    Attributes
+    ----------
+    constants : Dataset
+        As of ``recover``: the constants of the equation that it obeys; without entries where all are known.
+    """
+
+    constants: xr.Dataset
+
+    def __getitem__(self, name: str) -> Field[xr.DataArray]:
+        """Return the field of one variable of a Dataset."""
+        own = Field.__getitem__(Field(self.statistics, self.fits, self.request), name)
+        return ConstrainedField(own.statistics, own.fits, own.request, self.constants)
+
+    def _code(self, penalty: Any) -> str:
+        return f"{super()._code(penalty)}.constrain({self.constants.attrs['equation']!r})"
+
+    def to_dataset(self) -> NoReturn:
+        """Raise ValueError: a file holds no equation."""
+        raise ValueError(
+            "a field that obeys an equation is not stored, as files hold no equations; store its statistics "
+            "(field.statistics.to_zarr(...)) and constrain them again, or store predictions"
+        )
+
+    def cross_validate(self) -> NoReturn:
+        """Raise ValueError: fits without a holder would not obey the equation."""
+        raise ValueError(
+            "fits without each holder would not obey the equation; constrain statistics.without(holder)"
+        )
+
+    def _covariance(self, name: str, requested: Requested) -> Covariance:
+        if requested.method == "jackknife":
+            self.cross_validate()
+        return super()._covariance(name, requested)
+
+
+@single_threaded_blas()
+def constrained(
+    field: Field[Any], equations: Sequence[Equation], names: Names, given: Mapping[str, Any]
+) -> ConstrainedField[Any]:
+    """Return the field of ``constrain``; raises as ``over_domain`` does, and of a batch."""
+    variables = list(dict.fromkeys(value.variable for e in equations for value in e.values))
+    if missing := [name for name in field.variables if name not in variables]:
+        raise Unsuitable(
+            f"the equation does not hold {', '.join(missing)}; select the others first: field[name]"
+        )
+    if any(field.variables[name].batch_dims for name in variables):
+        raise Unsuitable(
+            f"the fit has the batch dimensions {field.variables[variables[0]].batch_dims}; fit one member and "
+            "constrain it"
+        )
+    problem = problem_of(field, equations, names, given, variables)
+    outcome = profile(problem)
+    doubtful = bool(outcome.remarks) and outcome.remarks[0].startswith("errors are withheld")
+    if doubtful:
+        warn(f"{outcome.remarks[0]}; the field has no error bars")
+    data = problem.search.data
+    centred = data.order.unflatten(outcome.result.state.row)
+    coefficients, fits = data.with_reference(outcome.result.state.row), {}
+    for v, name in enumerate(data.order.variables):
+        system = ConstrainedSystem(data, outcome, v)
+        rss = np.maximum(data.sums[name].rss(centred[name], data.order.frame), 0.0)
+        choice = Choice("constrained", "the field obeys an equation", system.nbytes, 0.0)
+        solution = Solution(
+            coefficients[name],
+            np.full(rss.shape, np.nan) if doubtful else rss,
+            np.ones((), dtype=np.bool_),
+            Factorisation(choice, system, np.ones((), dtype=np.bool_)),
+        )
+        fits[name] = Fit(field.statistics, name, coefficients[name], Ridge(0.0), {}, solution)
+    constants = dataset_of(field, equations, given, problem, outcome)
+    return ConstrainedField(field.statistics, fits, Request(Ridge(0.0)), constants)
+
+
+@dataclass(frozen=True, eq=False)
+class ConstrainedSystem(DirectSystem):
+    """A⁻¹ + Y S⁻¹Yᵀ: the covariance of one variable's coefficients over σ², the constants being estimated too.
+
+    Parameters
+    ----------
+    data : SearchData
+    outcome : Profile
+    variable : int
+        Its number among the variables.
+    """
+
+    data: SearchData
+    outcome: Profile
+    variable: int
+
+    @property
+    def frame(self) -> Frame:  # type: ignore[override]
+        return self.data.order.frame
+
+    @property
+    def _factor(self) -> BandCholesky:
+        return self.outcome.result.step.factor
+
+    @property
+    def _precision(self) -> float:
+        return self.data.precision[self.data.order.variables[self.variable]]
+
+    @cached_property
+    def _roots(self) -> Array:
+        """X with X Xᵀ = Y S⁻¹Yᵀ, [P, k]."""
+        step = self.outcome.result.step
+        values, vectors = np.linalg.eigh(step.information) if step.tau.size else (np.ones(0), np.ones((0, 0)))
+        return np.asarray(step.response @ (vectors / np.sqrt(values)))
+
+    @property
+    def determined(self) -> Any:
+        return np.ones((), dtype=np.bool_)
+
+    @property
+    def weakest(self) -> int:
+        return 0
+
+    @property
+    def nbytes(self) -> int:
+        return self._factor.nbytes
+
+    def solve(self, rhs: Array, tolerance: float | None = None) -> Array:
+        index = self.data.order.index[self.variable]
+        rows = np.zeros((self.data.order.size, *rhs.shape[index.ndim :]))
+        rows[index] = rhs
+        flat = rows.reshape(len(rows), -1)
+        out = self._factor.solve(flat) + self._roots @ (self._roots.T @ flat)
+        return np.asarray(self._precision * out.reshape(rows.shape)[index])
+
+    def draws(self, rng: np.random.Generator) -> Draw:
+        order = self.data.order
+
+        def draw(extents: tuple[int, ...]) -> Array:
+            count = int(np.prod(extents))
+            rows = self._factor.apply_inverse_sqrt(rng.standard_normal((order.size, count)))
+            rows += self._roots @ rng.standard_normal((self._roots.shape[1], count))
+            own = rows[order.index[self.variable]] * np.sqrt(self._precision)
+            return np.asarray(own.reshape(*order.frame.sizes, *extents))
+
+        return draw
+
+    def apply_inverse_sqrt(self, z: Array) -> NoReturn:
+        raise NotImplementedError("a constrained system draws by itself, see draws")
+
+    def edf(self) -> Array:
+        name = self.data.order.variables[self.variable]
+        return np.asarray(self.traces([self.data.sums[name].gram])[0])
+
+    def logdet(self) -> Array:
+        return np.asarray(np.nan)
+
+    def traces(self, grams: Sequence[Gram]) -> Array:
+        pairs = self.inverse_pairs()
+        return np.array([float(np.sum(pairs * gram.one_factor(self.frame).pairs)) for gram in grams])
+
+    def inverse_pairs(self) -> Array:
+        return self._pairs
+
+    @cached_property
+    def _pairs(self) -> Array:
+        frame, order = self.frame, self.data.order
+        inverse, index = self._factor.inverse(np.arange(order.width)), order.index[self.variable]
+        out = outer_pairs(np.moveaxis(self._roots[index], -1, len(frame.sizes)), frame)
+        for offset in np.ndindex(*frame.offsets):
+            members = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]
+            first = [np.arange(k)[span] for (span, _), k in zip(members, frame.sizes, strict=True)]
+            second = [partners for _, partners in members]
+            place = (*(span for span, _ in members), *offset)
+            for flips in orientations(offset):
+                row = index[np.ix_(*(s if f else a for a, s, f in zip(first, second, flips, strict=True)))]
+                column = index[np.ix_(*(a if f else s for a, s, f in zip(first, second, flips, strict=True)))]
+                out[place] += inverse[np.minimum(row, column), np.abs(row - column)]
+        return np.asarray(self._precision * out)

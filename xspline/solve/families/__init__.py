@@ -1,0 +1,1 @@
+"""Families of penalties that a search chooses from."""

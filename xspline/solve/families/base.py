@@ -1,0 +1,170 @@
+"""Families of penalties that a search chooses from: Λ(ρ) = Σ_t exp((Dρ)_t) S_t.
+
+S_t are terms of strength one, each a product over the coordinates; ρ are logarithms of what the user knows the penalty
+by (strengths of coordinates, or of orders, and the metric), and D turns them into those of the terms' strengths. So a
+score needs its derivatives by the terms alone: D carries them to ρ exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from xspline.solve.direct.cholesky import Array, tolerance
+from xspline.solve.parallel import Resources
+from xspline.solve.penalty import Penalty
+from xspline.solve.smoothing.determinant import Determinant, axis_spectrum
+from xspline.spaces import Space
+from xspline.sums import Gram
+from xspline.sums.integrals import with_events
+
+WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
+STIFFEST_EVENTS = 1e3  # of events so much less
+STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
+BEYOND = 5.0  # in the logarithm of a term's strength: above where it makes no more difference
+
+
+class Bounds(NamedTuple):
+    """A place to start at, and the bounds of ρ, [J]; log-strengths of terms, [T].
+
+    Parameters
+    ----------
+    start, lower, upper : ndarray, [J]
+    even : ndarray, [T]
+        At which each term weighs as much as the data.
+    most : ndarray, [T]
+        Beyond which there is no score: products of ρ within their bounds would take a term to where its rounding errors
+        reach the constant.
+    """
+
+    start: Array
+    lower: Array
+    upper: Array
+    even: Array
+    most: Array
+
+
+class Family(ABC):
+    """Penalties of one kind on one space.
+
+    Parameters
+    ----------
+    space : Space
+    names : tuple of str
+        Coordinates that are smoothed.
+
+    Attributes
+    ----------
+    parameters : tuple of str
+        What exp(ρ) are.
+    design : ndarray, [T, J]
+        D.
+    alphas : tuple of tuple of int
+        Of each term the order of its derivative along each smoothed coordinate.
+    null : int
+        M, the dimension of the null space of Λ.
+    log_null : float
+        log|NᵀN| of functions N, [P, M], that span it and are orthonormal over the domain.
+    """
+
+    parameters: tuple[str, ...]
+    design: Array
+    alphas: tuple[tuple[int, ...], ...]
+    null: int
+    log_null: float
+
+    def __init__(self, space: Space, names: Sequence[str]) -> None:
+        self.space, self.names = space, tuple(names)
+
+    @abstractmethod
+    def on(self, space: Space, gram: Gram) -> Family:
+        """The same family on another space with the same coordinates, where the statistics have another G."""
+
+    @abstractmethod
+    def penalty(self, rho: Array) -> Penalty:
+        """Λ(ρ); its Gram has the terms in their order."""
+
+    @abstractmethod
+    def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
+        """log|Λ|₊."""
+
+    @abstractmethod
+    def bounds(self, typical: float, weight: float) -> Bounds:
+        """Where a search starts, and beyond which a strength makes no difference.
+
+        At the start penalty and data weigh the same on the diagonal of A. At the upper bound the roughest function
+        that a penalty lets through is shrunk by `STIFFEST`, were the observations spread evenly: G = Σw ⊗M; but no
+        further than where rounding errors of λS reach the constant, which only G determines.
+
+        Parameters
+        ----------
+        typical : float
+            Sum of the diagonal of G.
+        weight : float
+            Σw.
+        """
+
+    @abstractmethod
+    def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
+        """Coordinates that are smoothed as little or as much as makes a difference, by the bounds that ρ is at."""
+
+    @cached_property
+    def unit(self) -> Penalty:
+        """With ρ = 0."""
+        return self.penalty(np.zeros(len(self.parameters)))
+
+    @cached_property
+    def overall(self) -> Array:
+        """The direction of ρ along which all terms grow alike, [J]."""
+        return np.asarray(np.linalg.lstsq(self.design, np.ones(len(self.design)), rcond=None)[0])
+
+    @cached_property
+    def alone(self) -> Space:
+        """The space of the smoothed coordinates alone."""
+        space = self.space
+        return Space({n: space.basis(n) for n in self.names}, axes={n: space.axis(n) for n in self.names})
+
+    @cached_property
+    def shares(self) -> Array:
+        """How much each term belongs to each smoothed coordinate, [N, T]: columns add up to 1."""
+        alphas = np.array(self.alphas, dtype=float)
+        return np.asarray((alphas / alphas.sum(axis=1, keepdims=True)).T)
+
+    def wiggly(self, v: Array, term: int) -> Array:
+        """What a term sees of v, [K.., rest..]; the rest is larger and would leave its rounding errors."""
+        return self._wiggly(v, term, self.space)
+
+    def wiggly_alone(self, v: Array, term: int) -> Array:
+        """The same of functions of the smoothed coordinates alone."""
+        return self._wiggly(v, term, self.alone)
+
+    def _wiggly(self, v: Array, term: int, space: Space) -> Array:
+        for name, order in zip(self.names, self.alphas[term], strict=True):
+            if order:
+                axis = space.names.index(name)
+                v = axis_spectrum(space, axis, order).wiggly(v, axis)
+        return v
+
+    def _limits(self, typical: float, weight: float) -> tuple[Array, Array]:
+        """Log-strengths of terms where they weigh as much as the data, and where they are as large as may be: [T]."""
+        space, frame = self.space, self.space.frame
+        rough, softest = [], []
+        for alpha, term in zip(self.alphas, self.unit.gram(space).terms, strict=True):
+            along = dict(zip(self.names, alpha, strict=True))
+            rough.append(float(Gram((term,)).diagonal(frame).sum()))
+            spectra = [(axis_spectrum(space, space.names.index(n), k), n, k) for n, k in along.items() if k]
+            # Straight lines among events are for the term of order 0.
+            values = [s.values[(s.free + k if n in with_events(space) else 0) :] for s, n, k in spectra]
+            softest.append(math.prod(x[x > 0].min(initial=np.inf) for x in values))
+        stiffest = STIFFEST * weight / np.where(np.isfinite(softest), softest, 1.0)
+        # Beyond, nothing changes but rounding errors of two terms that shrink the same events.
+        others = [name not in with_events(space) for name in self.names]
+        of_events = [not all(others) and not any(np.array(alpha)[others]) for alpha in self.alphas]
+        stiffest = np.where(of_events, stiffest / STIFFEST_EVENTS, stiffest)
+        wall = weight / (16 * tolerance(space.size) * np.array(rough))
+        return np.log(typical / np.array(rough)), np.log(np.minimum(stiffest, wall))

@@ -1,0 +1,187 @@
+"""Families of one kind of roughness: one order of the derivatives, or several in a metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from xspline.solve.direct.cholesky import Array
+from xspline.solve.families.base import BEYOND, WEAKEST, Bounds, Family
+from xspline.solve.parallel import Resources
+from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness, Sobolev, multi_indices, spline_degrees
+from xspline.solve.smoothing.determinant import (
+    Determinant,
+    Known,
+    Pinned,
+    Spectrum,
+    axis_spectrum,
+    nullity,
+    spectrum,
+)
+from xspline.spaces import Space
+from xspline.sums import Gram
+from xspline.sums.integrals import with_events
+
+WIDEST = 14.0  # in log m_j from a metric in which all coordinates count the same on the diagonal
+
+
+class SingleOrder(Family):
+    """`Roughness` of one order: a strength for each coordinate, derivatives along one coordinate each.
+
+    Events beside a trend have one of order 0 too.
+    """
+
+    def __init__(self, space: Space, names: Sequence[str], order: int) -> None:
+        super().__init__(space, names)
+        self.order, self.events = order, tuple(n for n in with_events(space) if n in self.names)
+        self.parameters = (*self.names, *(f"events along {name}" for name in self.events))
+        self.design = np.eye(len(self.parameters))
+        orders = [tuple(order * int(i == j) for j in range(len(names))) for i in range(len(names))]
+        self.alphas = (*orders, *((0,) * len(names) for _ in self.events))
+
+    def on(self, space: Space, gram: Gram) -> SingleOrder:
+        return SingleOrder(space, self.names, self.order)
+
+    @cached_property
+    def spectrum(self) -> Spectrum:
+        """Eigenvalues of all terms."""
+        return spectrum(self.space, self.names, self.order, self.events)
+
+    @cached_property
+    def shares(self) -> Array:
+        owners = [*self.names, *self.events]
+        return np.array([[float(owner == name) for owner in owners] for name in self.names])
+
+    @property
+    def null(self) -> int:  # type: ignore[override]
+        return self.spectrum.null
+
+    @property
+    def log_null(self) -> float:  # type: ignore[override]
+        return self.spectrum.log_null
+
+    def penalty(self, rho: Array) -> Penalty:
+        strengths = [float(x) for x in np.exp(rho)]
+        rough = Roughness(dict(zip(self.names, strengths, strict=False)), self.order)
+        if not self.events:
+            return rough
+        return rough + Roughness(dict(zip(self.events, strengths[len(self.names) :], strict=True)), 0)
+
+    def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
+        return Known(*self.spectrum.at(rho))
+
+    def bounds(self, typical: float, weight: float) -> Bounds:
+        start, upper = self._limits(typical, weight)
+        upper = np.maximum(upper, start + 1.0)
+        return Bounds(start, start + WEAKEST, upper, start, np.full(len(start), np.inf))
+
+    def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
+        return {name: side for name, side in sides.items() if name in self.names}
+
+
+class SeveralOrders(Family):
+    """`Sobolev`: a strength for each order, and how much each coordinate counts beside the first."""
+
+    def __init__(self, space: Space, names: Sequence[str], orders: Sequence[int]) -> None:
+        super().__init__(space, names)
+        self.orders = tuple(orders)
+        self.parameters = (*(f"order {k}" for k in orders), *self.names[1:])
+        self.alphas = tuple(alpha for k in orders for alpha in multi_indices(len(names), k))
+        self.design = design_of_orders(self.orders, self.alphas)
+        smooth = [j for j, name in enumerate(space.names) if name in names]
+        self.null = space.size // math.prod(space.shape[j] for j in smooth)
+        self.log_null = self.null * sum(math.log(np.sum(space.frame.constant[j] ** 2)) for j in smooth)
+        for j in set(range(len(space.names))).difference(smooth):
+            self.log_null += self.null / space.shape[j] * axis_spectrum(space, j, 0).log_null
+
+    def on(self, space: Space, gram: Gram) -> SeveralOrders:
+        return SeveralOrders(space, self.names, self.orders)
+
+    def penalty(self, rho: Array) -> Sobolev:
+        numbers = [float(x) for x in np.exp(rho)]
+        orders = dict(zip(self.orders, numbers, strict=False))
+        return Sobolev(orders, dict(zip(self.names, [1.0, *numbers[len(orders) :]], strict=True)))
+
+    def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
+        return Pinned(self.space, self.alone, self.penalty(rho), self.wiggly_alone, resources)
+
+    def bounds(self, typical: float, weight: float) -> Bounds:
+        start, upper = self._limits(typical, weight)
+        own = bounds_of_orders(self.orders, self.alphas, self.design, start, upper)
+        return Bounds(*own, start, np.maximum(upper, start + 1.0) + BEYOND)
+
+    def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
+        orders = [sides.get(f"order {k}") for k in self.orders]
+        if "upper" in orders:
+            return dict.fromkeys(self.names, "upper")
+        if all(side == "lower" for side in orders):
+            return dict.fromkeys(self.names, "lower")
+        return {name: side for name, side in sides.items() if name in self.names}
+
+
+def bounds_of_orders(
+    orders: Sequence[int], alphas: Sequence[Sequence[int]], design: Array, start: Array, upper: Array
+) -> tuple[Array, Array, Array]:
+    """Start and bounds of strengths of orders and a metric, [J] each, from those of their terms, [T]."""
+    pure = np.array([max(alpha) == sum(alpha) for alpha in alphas])
+    first = np.array([tuple(alpha) == tuple(alphas[0]) for alpha in alphas])
+    own = np.array([sum(alpha) == orders[0] for alpha in alphas]) & pure
+    # The first order's terms weigh the same at the start.
+    metric = (start[own][1:] - start[first]) / orders[0]
+    ends = []
+    for values, choose in ((start, np.mean), (upper, np.max)):
+        moved = values - design[:, len(orders) :] @ metric
+        ends.append([choose(moved[(design[:, k] > 0) & pure]) for k in range(len(orders))])
+    low, high = np.array(ends[0]), np.maximum(np.array(ends[1]), np.array(ends[0]) + 1.0)
+    return (
+        np.concatenate([low - math.log(len(low)), metric]),
+        np.concatenate([low + WEAKEST, metric - WIDEST]),
+        np.concatenate([high, metric + WIDEST]),
+    )
+
+
+def design_of_orders(orders: Sequence[int], alphas: Sequence[Sequence[int]]) -> Array:
+    """D of strengths of orders and a metric, whose first coordinate counts 1, [T, J]."""
+    return np.array([[*(float(sum(alpha) == k) for k in orders), *alpha[1:]] for alpha in alphas])
+
+
+def smoothed(space: Space, method: str) -> tuple[str, ...]:
+    """Coordinates with a B-spline, which are smoothed.
+
+    Raises
+    ------
+    ValueError
+        An unknown method, no B-spline, or one of degree 0.
+    """
+    if method not in AUTOMATIC:
+        raise ValueError(
+            f"unknown choice of smoothing {method!r}: known are {', '.join(map(repr, AUTOMATIC))}"
+        )
+    lowest = spline_degrees(space)
+    if not lowest:
+        raise ValueError(
+            f"penalty={method!r} smooths coordinates with a B-spline, and none of {', '.join(space.names)} has one; "
+            "pass penalty=0 for least squares, or a number for a ridge"
+        )
+    steps = next((name for name, degree in lowest.items() if degree == 0), None)
+    if steps is not None:
+        raise ValueError(
+            f"penalty={method!r}: the B-spline of {steps!r} has degree 0 and no roughness to smooth; use degree 1 or "
+            "more, or pass a number for a ridge"
+        )
+    return tuple(lowest)
+
+
+def several_orders(
+    space: Space, names: Sequence[str], orders: Sequence[int] = (1, 2)
+) -> SeveralOrders | None:
+    """The penalties of several orders on a space; None where it has no such derivatives or falls apart at a knot."""
+    degrees = spline_degrees(space)
+    if min(degrees[name] for name in names) < max(orders):
+        return None
+    if any(nullity(space, space.names.index(name), 1) > 1 for name in names):
+        return None
+    return SeveralOrders(space, names, orders)

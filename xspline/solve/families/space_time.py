@@ -1,0 +1,295 @@
+"""The family of `SpaceTime` penalties: orders and a metric in space, roughness and mass of what happens in time.
+
+log|Λ|₊ comes mode by mode of time: with Tᵀ G_t T = diag(γ) and Tᵀ Λ_t T = diag(r) it is that of γ_k/n Λ_x + r_k M_x,
+summed, less 2 P_x log|T|. The m modes of season and trend, where r is 0, leave constants in space free; there one entry
+δ on the diagonal takes these away, as in `Pinned`. With T_0 these modes it is log|T_0ᵀT_0| more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from xspline.solve.direct.cholesky import Array
+from xspline.solve.errors import SingularSystemError
+from xspline.solve.families.base import BEYOND, WEAKEST, Bounds, Family
+from xspline.solve.families.orders import bounds_of_orders, design_of_orders, several_orders
+from xspline.solve.kronecker.separable import Separable
+from xspline.solve.kronecker.space_time import SpaceTime, observed_times, without
+from xspline.solve.kronecker.spectral import Eigen
+from xspline.solve.parallel import Resources
+from xspline.solve.penalty import Penalty, Roughness, Sobolev, multi_indices, spline_degrees
+from xspline.solve.select import Choice, bytes_kept
+from xspline.solve.smoothing.determinant import Factorised, axis_spectrum
+from xspline.solve.structure import AxisGroup, Product, Split, balanced, dense_of, product_of, split
+from xspline.solve.system import Factorisation
+from xspline.spaces import Frame, Space
+from xspline.sums import Factor, Gram, digest_key
+from xspline.sums.integrals import with_events
+
+
+class SpaceTimes(Family):
+    """`SpaceTime`: a strength for each order in space, how much each coordinate counts, roughness and mass in time.
+
+    Parameters
+    ----------
+    space : Space
+    names : sequence of str
+        All of its coordinates.
+    along : str
+        That of time.
+    orders : sequence of int
+        In space; the first is 1.
+    order : int
+        In time.
+    gram : Gram
+        G, with a factor of its own along time.
+    """
+
+    def __init__(
+        self, space: Space, names: Sequence[str], along: str, orders: Sequence[int], order: int, gram: Gram
+    ) -> None:
+        super().__init__(space, names)
+        self.along, self.orders, self.order = along, tuple(orders), order
+        self.times, self.weight = observed_times(gram, space, along)
+        self.events = along in with_events(space)
+        self.own, self.axis = without(space, along), space.names.index(along)
+        place, count = self.names.index(along), len(self.names)
+        in_space = [alpha for k in orders for alpha in multi_indices(count - 1, k)]
+        self.in_space = len(in_space)  # terms
+        in_time = [(0,) * place + (k,) + (0,) * (count - 1 - place) for k in (order, 0)[: 1 + self.events]]
+        self.alphas = (*((*a[:place], 0, *a[place:]) for a in in_space), *in_time)
+        others = [name for name in self.names if name != along]
+        self.parameters = (*(f"order {k}" for k in orders), *others[1:], along)
+        if self.events:
+            self.parameters += (f"events along {along}",)
+        first, second = design_of_orders(orders, in_space), np.eye(len(in_time))
+        self.design = np.block(
+            [
+                [first, np.zeros((len(first), len(second)))],
+                [np.zeros((len(second), first.shape[1])), second],
+            ]
+        )
+        self.null = self.still.shape[1]
+        self.log_null = float(np.linalg.slogdet(self.still.T @ self.still)[1])
+        self.log_null += self.null * math.log(math.prod(float(np.sum(e**2)) for e in self.own.frame.constant))
+
+    @cached_property
+    def still(self) -> Array:
+        """Functions of time that cost nothing, season and trend, orthonormal over the domain: [K_t, m]."""
+        spectrum = axis_spectrum(self.space, self.axis, self.order)
+        return spectrum.vectors[:, : spectrum.free] if self.events else spectrum.smooth
+
+    @cached_property
+    def shares(self) -> Array:
+        alphas = np.array(self.alphas, dtype=float)
+        alphas[self.in_space :, self.names.index(self.along)] = 1.0
+        return np.asarray((alphas / alphas.sum(axis=1, keepdims=True)).T)
+
+    def on(self, space: Space, gram: Gram) -> SpaceTimes:
+        return SpaceTimes(space, self.names, self.along, self.orders, self.order, gram)
+
+    def penalty(self, rho: Array) -> SpaceTime:
+        numbers, count = [float(x) for x in np.exp(rho)], len(self.orders)
+        others = [name for name in self.names if name != self.along]
+        metric = dict(zip(others, [1.0, *numbers[count:]], strict=False))
+        in_time = numbers[count + len(others) - 1 :]
+        time: Penalty = Roughness({self.along: in_time[0]}, self.order)
+        if self.events:
+            time = time + Roughness({self.along: in_time[1]}, 0)
+        in_space = Sobolev(dict(zip(self.orders, numbers, strict=False)), metric)
+        return SpaceTime(in_space, time).at(self.times, self.weight)
+
+    def log_determinant(self, rho: Array, resources: Resources) -> ByModes:
+        return ByModes(self, rho, resources)
+
+    def bounds(self, typical: float, weight: float) -> Bounds:
+        start, upper = self._limits(typical, weight)
+        n = self.in_space
+        places = [j for j, name in enumerate(self.names) if name != self.along]
+        alphas = [[alpha[j] for j in places] for alpha in self.alphas[:n]]
+        count = self.design.shape[1] - len(start) + n
+        design = self.design[:n, :count]
+        own = bounds_of_orders(self.orders, alphas, design, start[:n], upper[:n])
+        stiffest = np.maximum(upper, start + 1.0)
+        in_time = start[n:], start[n:] + WEAKEST, stiffest[n:]
+        first, lower, last = (np.concatenate(both) for both in zip(own, in_time, strict=True))
+        return Bounds(first, lower, last, start, stiffest + BEYOND)
+
+    def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
+        orders = [sides.get(f"order {k}") for k in self.orders]
+        others = [name for name in self.names if name != self.along]
+        at_bounds = {name: side for name, side in sides.items() if name in self.names}
+        if "upper" in orders:
+            at_bounds |= dict.fromkeys(others, "upper")
+        elif all(side == "lower" for side in orders):
+            at_bounds |= dict.fromkeys(others, "lower")
+        return at_bounds
+
+
+class ByModes:
+    """log|Λ|₊ of a `SpaceTime` penalty and its derivatives, by modes of time.
+
+    Raises
+    ------
+    SingularSystemError
+        Its strengths are too far apart for float64.
+    """
+
+    def __init__(self, family: SpaceTimes, rho: Array, resources: Resources) -> None:
+        space, own, frame = family.space, family.own, family.space.frame
+        matrix, place = family.penalty(rho).gram(space), tuple(k // 2 for k in own.shape)
+        product = Product((*_pins(space, family.axis, place), family.times), np.ones(()))
+        parts = split(product, matrix, frame)
+        if parts is None or not parts.beside.terms:
+            raise SingularSystemError("season, trend and events are not told apart at these strengths")
+        system = _PinnedModes(parts, frame, family.null, place, resources)
+        if not system.determined.all():
+            raise SingularSystemError("the log-determinant of the penalty has no value at these strengths")
+        choice = Choice("separable", "log-determinant", 0, 0.0)
+        self._system = Factorised(
+            Factorisation(choice, system, system.determined),
+            [Gram((term,)) for term in matrix.terms],
+            frame,
+            family.wiggly,
+            resources,
+            resources.costs.exact_reml_entries,
+            steering=True,
+        )
+        (times,) = parts.others
+        data, rough = (dense_of(factors, times.axes, frame) for factors in (times.factors, times.mass))
+        still = family.still
+        along = np.linalg.slogdet(still.T @ still)[1]
+        along -= np.linalg.slogdet(still.T @ balanced(data, rough)[0] @ still)[1]
+        squares = math.prod(
+            float(np.sum(e**2)) / float(e[k]) ** 2 for e, k in zip(own.frame.constant, place, strict=True)
+        )
+        self._constant = float(along) + family.null * (math.log(squares) - math.log(system.pin))
+
+    @cached_property
+    def value(self) -> float:
+        """log|Λ|₊."""
+        return float(self._system.factorisation.logdet()) + self._constant
+
+    @cached_property
+    def gradient(self) -> Array:
+        """By the logarithms of the terms' strengths, [T]."""
+        return self._system.traces
+
+    @cached_property
+    def hessian(self) -> Array:
+        """Its second derivatives, [T, T]."""
+        t, u, _ = self._system.hessian_traces
+        return np.asarray(np.diag(t) - u)
+
+
+class _PinnedModes(Separable):
+    """Modes of Λ alone; those of season and trend have one entry more on the diagonal.
+
+    Parameters
+    ----------
+    split : Split
+        Of that entry, 1, and the penalty.
+    frame : Frame
+    null : int
+        How many modes these are: those with the least roughness.
+    place : tuple of int
+        Where the entry is.
+    resources : Resources
+
+    Attributes
+    ----------
+    pin : float
+        The entry.
+    """
+
+    def __init__(
+        self, split: Split, frame: Frame, null: int, place: tuple[int, ...], resources: Resources
+    ) -> None:
+        self.null, self.place, self.pin = null, place, 1.0
+        super().__init__(split, frame, bytes_kept(resources, True), resources)
+
+    def _eigen(self, block: AxisGroup, pair: bool) -> Eigen:
+        own = super()._eigen(block, pair)
+        if own.rough is None:
+            return own
+        values, rough = own.values.copy(), own.rough.copy()
+        self.still = np.argsort(rough, kind="stable")[: self.null]
+        values[self.still], rough[self.still] = values.max(), 0.0
+        return replace(own, values=values, rough=rough)
+
+    def _multiples(self, v: Array) -> Array:
+        (times,) = self.parts
+        self.pin = float(self.beside.diagonal(self.own)[self.place]) * float(times.values.max())
+        pinned = np.isin(np.arange(times.values.size), self.still)
+        return np.asarray(v[..., None] * np.where(pinned, self.pin, 0.0))
+
+
+def _pins(space: Space, axis: int, place: Sequence[int]) -> list[Factor]:
+    """A product over all axes but one that has one entry, 1, on the diagonal."""
+    others = [j for j in range(len(space.shape)) if j != axis]
+    factors = []
+    for j, k in zip(others, place, strict=True):
+        pairs = np.zeros((space.shape[j], space.offsets[j]))
+        pairs[k, 0] = 1.0
+        factors.append(Factor((j,), ((0, len(pairs)),), pairs, digest_key(str(j), "pin")))
+    return factors
+
+
+def space_times(gram: Gram, space: Space, names: Sequence[str], requested: SpaceTime) -> SpaceTimes:
+    """The family of a penalty whose strengths are to be chosen.
+
+    Raises
+    ------
+    ValueError
+        It is not told which coordinate is time, or that has no factor of its own in G; a coordinate without a
+        B-spline; degrees too low for the orders in space, or straight lines without a cost there; season and trend that
+        the observed times do not determine.
+    """
+    along, plain = _time(space), [name for name in space.names if name not in names]
+    if plain or len(space.names) < 2:
+        why = f"{plain[0]!r} has no B-spline" if plain else f"there is none beside {along!r}"
+        raise ValueError(
+            f"a SpaceTime penalty smooths all coordinates, of which one is time, and {why}; pass penalty='reml'"
+        )
+    own, orders = without(space, along), tuple(requested.space.orders)
+    if 1 not in orders or several_orders(own, own.names, orders) is None:
+        degrees = ", ".join(f"{name} {degree}" for name, degree in spline_degrees(own).items())
+        raise ValueError(
+            f"a SpaceTime penalty needs order 1 in space, and degrees of at least its orders {orders} without repeated "
+            f"knots; the degrees are {degrees}"
+        )
+    order = min(
+        max(p.order for p in requested.time.parts if isinstance(p, Roughness)), spline_degrees(space)[along]
+    )
+    family = SpaceTimes(space, names, along, orders, order, gram)
+    if (product := product_of(gram, space.frame)) is None or (
+        split(product, family.unit.gram(space), space.frame) is None
+    ):
+        raise ValueError(
+            f"the observed labels of {along!r} do not determine season and trend beside the events; use fewer "
+            "functions there"
+        )
+    return family
+
+
+def times_of(space: Space) -> tuple[str, ...]:
+    """Coordinates that may be time: those with events, or by their labels."""
+    axes = {name: space.axis(name) for name in space.names}
+    return with_events(space) or tuple(n for n, axis in axes.items() if "time" in (axis.role, axis.kind))
+
+
+def _time(space: Space) -> str:
+    """The coordinate that is time."""
+    told = times_of(space)
+    if len(told) != 1:
+        which = f"{', '.join(told)} may be" if told else "none is known to be"
+        raise ValueError(
+            f"SpaceTime: of the coordinates {', '.join(space.names)} {which} time; name one, with all strengths, as in "
+            'xs.SpaceTime(xs.Sobolev({1: 1e-2, 2: 1e-4}), xs.Roughness({"time": 1e-3}))'
+        )
+    return told[0]
