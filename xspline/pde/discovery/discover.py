@@ -253,7 +253,7 @@ def _dataset(
     doubt = _doubt(rows, models, candidates.response)
     checks = [
         doubt,
-        *_alike(rows, written),
+        *([] if doubt else _alike(rows, written)),
         *rows[0].remarks,
         *of_the_space([equation], field, ENOUGH),
         *remarks,
