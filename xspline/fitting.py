@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import difflib
-import inspect
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,10 +11,16 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.labels.errors import check_range, check_tally, read_errors_name_labels, unknown_name
+from xspline.labels.errors import (
+    check_arguments,
+    check_range,
+    check_tally,
+    read_errors_name_labels,
+    unknown_name,
+)
 from xspline.labels.field import Field
 from xspline.labels.fit import Fit
-from xspline.labels.read import defaults, stores
+from xspline.labels.read import defaults, spread, stores
 from xspline.labels.read.cf import axis_of
 from xspline.labels.read.coordinates import coordinate_of, space_over
 from xspline.labels.read.observations import (
@@ -64,7 +68,11 @@ def fit(
         ``Polynomial``, a sum of these, or an integer n for ``BSpline(n)``. None pools a dimension: its entries are
         repeated observations. Dimensions that no coordinate spans are batch dimensions: one independent fit each.
         Without any basis, the axes X, Y, Z and T of the CF conventions get one each: as many functions as their labels
-        support within `seconds` (:func:`xspline.labels.read.defaults.bases_for`); :func:`plan` shows them.
+        support within `seconds` (:func:`xspline.labels.read.defaults.bases_for`); :func:`plan` shows them. Where there
+        is time for fewer, and the penalty is left out too, the likelihood of the data chooses which coordinate gets
+        them (:func:`xspline.labels.read.spread.spread`): the field's repr has the line of code with its numbers, which
+        gives the same field, and ``summary().attrs["spread"]`` what they were chosen from. Numbers of :func:`space`, of
+        a fit with labels of holders and of a lazy one (``compute=False``) follow from labels alone.
         Labels in other units (attribute ``units``) than those of a Space, or of the fit in later targets, are
         converted, or refused where they measure something else; where one of both has no units, numbers are taken as
         they are.
@@ -103,7 +111,8 @@ def fit(
         read as its fill value. None warns of that (:class:`FitWarning`) unless the same ones lack at all times, as
         over land; False does not. ``summary()`` counts them in any case, up to 10,000 chunks.
     seconds
-        Without any basis: about how long one core may take to choose the smoothing and solve, beside reading the data.
+        Without any basis: about how long one core may take to choose the smoothing and solve, beside reading the data;
+        to choose numbers of functions by the likelihood takes up to a third of that more.
         More seconds, more functions, up to one for every second label; None is 60. The estimate is of coordinates
         alone, so the same everywhere; :func:`plan` shows it.
 
@@ -134,7 +143,10 @@ def fit(
     1.0
     """
     smooth = penalises_roughness(penalty)
-    agreed, observed, _ = _read(data, space, bases, weights, holder, seconds, smooth, default_labels=True)
+    spreads = compute and penalty is None
+    agreed, observed, budget = _read(
+        data, space, bases, weights, holder, seconds, smooth, default_labels=True, finest=spreads
+    )
     computed = _statistics(
         data,
         agreed,
@@ -145,6 +157,8 @@ def fit(
         checkpoint=checkpoint,
         complete=require_complete,
     )
+    if spreads and budget is not None and budget.nested and observed[0].holders is None:
+        computed = spread.spread(computed, budget)
     return computed.solve(penalty, solver=solver, device=execution.present(device))
 
 
@@ -272,10 +286,12 @@ def _read(
     smooth: bool = True,
     *,
     default_labels: bool,
+    finest: bool = False,
 ) -> tuple[Space, list[Observations], Budget | None]:
     """Return the Space and, for each variable, its observations with weights and holders; reads coordinates only.
 
-    With the budget of the numbers of functions where these are defaults for a `smooth` fit.
+    With the budget of the numbers of functions where these are defaults for a `smooth` fit; the Space is the `finest`
+    that the likelihood then chooses them in, or that which labels choose.
     """
     if space is not None and any(basis is not None for basis in bases.values()):
         raise ValueError(
@@ -295,7 +311,7 @@ def _read(
     check_lengths(data)
     if isinstance(data, xr.DataArray):
         check_data(data)
-    _check_arguments(data, by_name)
+    check_arguments(data, by_name, fit)
     given: Space | dict[str, Basis] | None = space if isinstance(space, Space) else _bases(by_name) or None
     extents: dict[str, tuple[float, float]] = {}
     budget = None
@@ -312,10 +328,6 @@ def _read(
         name: coordinate_of(data, name, default_labels=default_labels, others=others) for name in names
     }
     axes = {name: axis_of(c) for name, c in coordinates.items()}
-    if isinstance(given, Space):
-        agreed = given.described_by(axes)
-    else:
-        agreed = space_over(given, coordinates, axes, extents)
     variables: Iterable[xr.DataArray] = [data] if isinstance(data, xr.DataArray) else []
     if isinstance(data, xr.Dataset):
         for dim in pooled:
@@ -324,27 +336,17 @@ def _read(
         dims = {d for c in coordinates.values() for d in c.dims} | set(pooled)
         variables = fitted_variables(data, dims).values()
     holders = holders_of(holder, data)
+    if isinstance(given, Space):
+        agreed = given.described_by(axes)
+    else:  # of holders the parts may merge with others
+        wide = budget.finest(given) if finest and budget and holders is None else given
+        agreed = space_over(wide, coordinates, axes, extents)
     observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
     if space is None and not bases.keys() - set(
         pooled
     ):  # the bases are defaults: what they do not span is batch
         defaults.warn_of_batch(observed[0].data, observed[0].arrangement.batch)
     return agreed, observed, budget
-
-
-def _check_arguments(data: xr.DataArray | xr.Dataset, names: Iterable[Any]) -> None:
-    """Raise TypeError for a keyword that is no coordinate and the name of an argument of `fit`, or nearly one."""
-    known = {*data.coords, *data.dims, *(data.data_vars if isinstance(data, xr.Dataset) else ())}
-    arguments = [name for name in inspect.signature(fit).parameters if name not in ("data", "bases")]
-    for name in names:
-        close = [] if name in known else difflib.get_close_matches(str(name), arguments, n=1, cutoff=0.75)
-        if close:
-            mine = close[0] == name  # as plan(checkpoint=...)
-            hint = "fit takes it, this function does not" if mine else f"did you mean {close[0]}=?"
-            raise TypeError(
-                f"{name!r} is no argument here and no coordinate of the data; {hint}. Coordinates: "
-                f"{', '.join(map(str, data.coords)) or 'none'}"
-            )
 
 
 def _bases(by_name: Mapping[Any, Any]) -> dict[str, Basis]:

@@ -72,7 +72,7 @@ def test_moorings(data_dir: Path) -> None:
     ):
         reports.sst.spline.fit()
     chosen = bases_for(reports.set_coords(["time", "lat", "lon"]).sst)
-    assert list(chosen) == ["lat", "lon", "time"] and chosen["time"] == SEASONS + xs.BSpline(272)
+    assert list(chosen) == ["lat", "lon", "time"] and chosen["time"] == SEASONS + xs.BSpline(810)
     assert chosen["lat"] == xs.BSpline(8) and chosen["lon"] == xs.BSpline(9)
 
 
@@ -297,9 +297,9 @@ def test_a_longitude_that_closes_is_periodic(start: float) -> None:
         (days(23, 31), 0),
         (days(13, 60), 4 + 3),
         (days(40, 90), 0),  # four a year
-        (days(730), 12 + 3),  # a knot for sixty days
+        (days(730), 36 + 3),  # a knot for twenty days
         (days(700), 0),
-        (days(60 * 365, 1, "1850-01-01"), 364 + 3),
+        (days(60 * 365, 1, "1850-01-01"), 1000 + 3),
     ],
 )
 def test_a_season_where_the_record_shows_it(labels: np.ndarray, events: int) -> None:

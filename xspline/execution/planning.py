@@ -321,16 +321,36 @@ def search_seconds(
     float
         Seconds; infinite where that takes more memory than defaults may.
     """
-    usual = Resources(cores=1, memory=costs.default_memory, costs=costs)
-    try:
-        requested = "reml" if alike or not with_events(space) else Roughness()
-        choice = choice_for(_gram_of(groups, space), requested, space, resources=usual)
-    except TooLargeError:
-        return math.inf
-    if systems > 1 and not choice.exact:
+    choice = _usual_choice(space, groups, costs, alike)
+    if choice is None or (systems > 1 and not choice.exact):
         return math.inf
     eigenvectors = costs.eigen_flops * sum(k**3 for k in space.shape) / costs.flops_per_second
     return costs.default_search * choice.seconds(space.frame, systems, costs) + eigenvectors
+
+
+def score_seconds(
+    space: Space, groups: Iterable[tuple[int, ...]], systems: int, costs: CostModel = COSTS
+) -> float:
+    """Return about how long one core takes for the likelihood at given strengths, exactly; infinite where it cannot.
+
+    Parameters are those of :func:`search_seconds`.
+    """
+    choice = _usual_choice(space, groups, costs, alike=True)
+    if choice is None or not choice.exact:
+        return math.inf
+    return costs.step_seconds + systems * choice.operations / costs.flops_per_second
+
+
+def _usual_choice(
+    space: Space, groups: Iterable[tuple[int, ...]], costs: CostModel, alike: bool
+) -> Choice | None:
+    """Return the solver of a choice by REML on any machine; None where it takes more memory than defaults may."""
+    usual = Resources(cores=1, memory=costs.default_memory, costs=costs)
+    requested = "reml" if alike or not with_events(space) else Roughness()
+    try:
+        return choice_for(_gram_of(groups, space), requested, space, resources=usual)
+    except TooLargeError:
+        return None
 
 
 def summing_seconds(source: Source) -> float:

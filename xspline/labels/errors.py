@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -119,3 +120,20 @@ def store_of(data: xr.DataArray) -> str:
     while hasattr(lazy, "array"):  # xarray's lazy indexing, layer by layer
         lazy = lazy.array
     return str(getattr(getattr(lazy, "_array", None), "store_path", ""))
+
+
+def check_arguments(
+    data: xr.DataArray | xr.Dataset, names: Iterable[Any], function: Callable[..., Any]
+) -> None:
+    """Raise TypeError for a keyword that is no coordinate and the name of an argument of `fit`, or nearly one."""
+    known = {*data.coords, *data.dims, *(data.data_vars if isinstance(data, xr.Dataset) else ())}
+    arguments = [name for name in inspect.signature(function).parameters if name not in ("data", "bases")]
+    for name in names:
+        close = [] if name in known else difflib.get_close_matches(str(name), arguments, n=1, cutoff=0.75)
+        if close:
+            mine = close[0] == name  # as plan(checkpoint=...)
+            hint = "fit takes it, this function does not" if mine else f"did you mean {close[0]}=?"
+            raise TypeError(
+                f"{name!r} is no argument here and no coordinate of the data; {hint}. Coordinates: "
+                f"{', '.join(map(str, data.coords)) or 'none'}"
+            )

@@ -199,6 +199,10 @@ class Fit:
         attrs = {"penalty": repr(self.penalty), "solver": solver}
         if sums.tally.outside:
             attrs["outside"] = f"{sums.tally.outside} observations outside the domain were left out"
+        if spread := next(
+            (p.provenance["spread"] for p in self.statistics.parts if "spread" in p.provenance), ""
+        ):
+            attrs["spread"] = spread
         told = (part.provenance.get("unwritten", {}).get(self.name) for part in self.statistics.parts)
         if unwritten := list(filter(None, told)):
             attrs["unwritten"] = "; ".join(unwritten)

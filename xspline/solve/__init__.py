@@ -6,6 +6,8 @@ from xspline.solve.errors import SingularSystemError as SingularSystemError
 from xspline.solve.errors import TooLargeError as TooLargeError
 from xspline.solve.families.space_time import times_of as times_of
 from xspline.solve.kronecker.space_time import SpaceTime as SpaceTime
+from xspline.solve.multigrid.nested import likelihood as likelihood
+from xspline.solve.multigrid.nested import restricted as restricted
 from xspline.solve.parallel import Resources as Resources
 from xspline.solve.penalty import Penalty as Penalty
 from xspline.solve.penalty import PenaltySum as PenaltySum

@@ -124,6 +124,12 @@ class CostModel:
     default_search : float
         Time for which default numbers of functions are chosen over that of `Choice.seconds`, as searches take up to
         twice the usual steps. Measured: 0.6 to 1.9 on bare fits of five products.
+    scored_share : float
+        Share of the budget of default numbers of functions up to which the likelihood of a space is looked at to choose
+        them. Chosen: a dozen looks near this size leave nine tenths.
+    default_sums : float
+        Bytes of a G without structure in the finest space that default numbers of functions are chosen in. Chosen:
+        tasks send each other sums, and a dozen times the coefficients of a choice for three coordinates fit in.
     most_functions : int
         Along one coordinate by default: eigenvectors of its roughness, K³, are dense. Chosen.
     eigen_flops : float
@@ -185,6 +191,8 @@ class CostModel:
     default_seconds: float = 60.0
     default_memory: float = 4.0 * GIB
     default_search: float = 2.0
+    scored_share: float = 0.01
+    default_sums: float = 0.25 * GIB
     most_functions: int = 1024
     eigen_flops: float = 30.0
     exact_reml_entries: int = 150**2

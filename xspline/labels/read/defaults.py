@@ -30,7 +30,7 @@ Extent: TypeAlias = tuple[float, float]
 LABELS_PER_FUNCTION, MOST, MOST_COEFFICIENTS = 4, 32, 20_000
 SEASONS = Fourier(2, "year") + Polynomial(2)
 YEARS, LABELS_PER_YEAR = 2, 5  # at least, for a seasonal cycle
-EVENT_LENGTHS = ("60D", "90D")  # of the cells of events; the first for which there is time
+EVENT_LENGTHS = ("20D", "30D", "60D", "90D")  # of the cells of events; the first for which there is time
 LABELS_PER_EVENT, MOST_EVENTS = 3, 1000
 _ORDER = "YXZT"
 _BOUNDS = re.compile(r".*_(bnds|bounds|vertices)|(bounds|vertices)_.*")
@@ -72,11 +72,13 @@ def bases_for(
       curvilinear grid, over two dimensions: every fourth), at most two for every position, and each those of its
       different labels. Cells of latitude and longitude, or of X and Y in equal units, are about square.
     - Where a choice of the smoothing by REML is estimated to take longer than the budget on one core, all numbers of
-      cells shrink by one factor. The estimate assumes gaps that do not change with time, of any shape otherwise, and
-      that the gaps of batch members differ; it depends on coordinates alone, so that equal ones get equal bases.
+      cells shrink by one factor, and the budget names those of nested spaces among which the data may choose. The
+      estimate assumes gaps that do not change with time, of any shape otherwise, and that the gaps of batch members
+      differ; it depends on coordinates alone, so that equal ones get equal bases.
 
-    Beside season and trend there are events, ``BSpline(n)``, with a knot for every third label, or every 60 or 90 days,
-    where the budget then leaves the other coordinates half of their functions: of points, stations and small grids.
+    Beside season and trend there are events, ``BSpline(n)``, with a knot for every third label, or every 20, 30, 60 or
+    90 days, where the budget then leaves the other coordinates half of their functions: of points, stations and small
+    grids.
 
     Without a penalty on roughness (``smooth=False``) there is a function for every fourth label, at most 32 along a
     coordinate, and 20,000 coefficients.

@@ -3,14 +3,15 @@
 With a penalty whose strength the data choose, more functions than they need do no harm but cost. So along each
 dimension of labels there is a function for every second label; where that would take longer than the budget allows,
 the cells between the knots of all coordinates shrink by one factor. Nothing here looks at values or at the machine:
-equal coordinates get equal numbers everywhere.
+equal coordinates get equal numbers everywhere. Where there is no time for all, these are the numbers before the values
+are known; the budget lists those of nested spaces, among which `spread` chooses afterwards.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,6 +29,7 @@ LEAST = 4  # functions of one coordinate
 LABELS_PER_FUNCTION = 2  # along each dimension of labels
 CELLS_PER_POSITION = 2  # at most, where observations are repeated at few positions
 POSITIONS = 1_000_000  # that are looked at; of more a sample
+DIVISORS, NEARLY = (2, 3, 4, 5, 6, 8), 0.85  # numbers of cells that divide well, at most so much smaller
 STEP, STRIDE = 0.96, 4  # numbers of cells shrink by this factor, so many times before a look
 
 
@@ -78,16 +80,28 @@ class Budget:
         What these numbers are expected to take of them.
     supported : dict of str to int
         The numbers that the labels support.
+    nested : dict of str to tuple of int
+        Numbers of functions of spaces that lie in each other, ascending, among which the likelihood of the data may
+        choose; empty where all that labels support is within the budget.
     """
 
     seconds: float
     estimate: float
     supported: dict[str, int]
+    nested: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def finest(self, bases: Mapping[str, Basis]) -> dict[str, Basis]:
+        """Return the bases with the most functions of `nested`."""
+        return {**bases, **{name: BSpline(counts[-1]) for name, counts in self.nested.items()}}
 
     def __str__(self) -> str:
-        sizes = " × ".join(f"{name} {n}" for name, n in self.supported.items())
         used = f"{self.estimate:.2g} s of {self.seconds:g} s to choose the penalty"
-        return f"{used}; labels support {sizes}" if sizes else used
+        return f"{used}; labels support {listed(self.supported)}" if self.supported else used
+
+
+def listed(counts: Mapping[str, int]) -> str:
+    """Return numbers of functions as text."""
+    return " × ".join(f"{name} {n}" for name, n in counts.items())
 
 
 def sized(
@@ -119,16 +133,22 @@ def sized(
     def of(counts: Mapping[str, int]) -> dict[str, Basis]:
         return {name: BSpline(counts[name]) if name in counts else basis for name, basis in bases.items()}
 
-    def cost(counts: Mapping[str, int]) -> float:
+    def space(counts: Mapping[str, int]) -> Space:
         axes, extents = ({n: getattr(x, key) for n, x in labels.items()} for key in ("axis", "extent"))
-        return fits * execution.search_seconds(
-            Space(of(counts), axes=axes, extents=extents), factors, systems
-        )
+        return Space(of(counts), axes=axes, extents=extents)
+
+    def cost(counts: Mapping[str, int]) -> float:
+        return fits * execution.search_seconds(space(counts), factors, systems)
 
     if not supported:
         return dict(bases), Budget(seconds, 0.0, {})
     counts, estimate = _within(seconds, {name: labels[name] for name in supported}, supported, cost)
-    return of(counts), Budget(seconds, estimate, supported)
+    nested: dict[str, tuple[int, ...]] = {}
+    if counts != supported:
+        nested = _nested(supported, labels, space(supported), fits * systems)
+        if any(nested[name][-1] < counts[name] for name in supported):
+            nested = {}  # there is no room for the sums of a finer space
+    return of(counts), Budget(seconds, estimate, supported, nested)
 
 
 def _within(
@@ -154,6 +174,39 @@ def _within(
         if finer > 0 and (other := at(finer))[1] <= seconds:
             return other
     return counts, estimate
+
+
+# ---- spaces that lie in each other
+
+
+def _nested(
+    supported: Mapping[str, int], labels: Mapping[str, Labels], space: Space, sums: int
+) -> dict[str, tuple[int, ...]]:
+    """Return the numbers of functions of the finest space of small enough sums, and of those in it, ascending.
+
+    `space` is that of all functions that labels support; there are so many `sums`.
+    """
+    others = math.prod(n for name, n in zip(space.names, space.shape, strict=True) if name not in supported)
+    most = COSTS.default_sums / 8 / math.prod(space.offsets) / others / sums
+    cells = {name: max(n - labels[name].more, 1) for name, n in supported.items()}
+    step = 0
+    while math.prod(cells.values()) > most and max(cells.values()) > 1:
+        step += 1
+        cells = {n: max(int((k - labels[n].more) * STEP**step), 1) for n, k in supported.items()}
+    return {name: _ladder(_divisible(k), labels[name]) for name, k in cells.items()}
+
+
+def _divisible(cells: int) -> int:
+    """Return the number of cells, a little smaller at most, that the most of `DIVISORS` divide."""
+    near = range(max(math.ceil(NEARLY * cells), 1), cells + 1)
+    return max(near, key=lambda k: (sum(k % d == 0 for d in DIVISORS), k))
+
+
+def _ladder(cells: int, known: Labels) -> tuple[int, ...]:
+    """Return the numbers of functions over cells that are made of those, ascending."""
+    least = DEGREE * 2 + 1 if known.closed else 1  # on a circle, functions would meet twice
+    wider = [cells // d for d in range(1, cells + 1) if cells % d == 0]
+    return tuple(sorted(k + known.more for k in wider if k >= least or k == cells))
 
 
 def _groups(labels: Mapping[str, Labels]) -> list[list[str]]:

@@ -12,7 +12,7 @@ chooses are a good start for the fine one.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -172,12 +172,18 @@ def pair_places(indices: Integers, axis: AxisLevel, stride: int, offset_stride: 
     return _pair_place(indices[:, :, None], indices[:, None, :], axis, stride, offset_stride)[0]
 
 
-def sparse_along(matrix: sparse.csr_array, array: Array, axis: int, offset_axis: int | None = None) -> Array:
-    """A sparse matrix times one axis of an array, or times an axis of coefficients and that of their offsets as one."""
+def sparse_along(
+    matrix: sparse.csr_array, array: Array, axis: int, offset_axis: int | None = None, offsets: int = 0
+) -> Array:
+    """A sparse matrix times one axis of an array, or times an axis of coefficients and that of their offsets as one.
+
+    Afterwards there are as many `offsets` as before, or so many.
+    """
     own = (axis,) if offset_axis is None else (axis, offset_axis)
     front = np.moveaxis(array, own, range(len(own)))
     out = matrix @ front.reshape(math.prod(front.shape[: len(own)]), -1)
-    return np.moveaxis(out.reshape(-1, *front.shape[1:]), range(len(own)), own)
+    after = (offsets or front.shape[1],) if offset_axis is not None else ()
+    return np.moveaxis(out.reshape(-1, *after, *front.shape[len(own) :]), range(len(own)), own)
 
 
 def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> tuple[Sums, Space] | None:
@@ -206,18 +212,25 @@ def coarser(sums: Sums, space: Space, names: Collection[str] | None = None) -> t
     for j, matrix in prolongations.items():
         moment = sparse_along(matrix.T, moment, j)
     terms = tuple(
-        tuple(_projected(f.full(space.frame), projections) for f in term) for term in sums.gram.terms
+        tuple(projected(f.full(space.frame), projections) for f in term) for term in sums.gram.terms
     )
     window = tuple((0, k) for k in moment.shape[: len(space.names)])
     smaller = Space(bases, axes={name: axis for name, (axis, _) in space.axes.items()})
     return replace(sums, window=window, gram=Gram(terms, sums.gram.batch_ndim), moment=moment), smaller
 
 
-def _projected(factor: Factor, projections: dict[int, sparse.csr_array]) -> Factor:
+def projected(
+    factor: Factor, projections: Mapping[int, sparse.csr_array], offsets: Mapping[int, int] | None = None
+) -> Factor:
+    """A factor of Pᵀ G P from one of G, over all coefficients; projections of pairs by axis, in the order to take.
+
+    With the coarse numbers of offsets by axis, where they differ.
+    """
     pairs, count = factor.pairs, len(factor.axes)
-    for position, axis in enumerate(factor.axes):
-        if axis in projections:
-            pairs = sparse_along(projections[axis], pairs, position, count + position)
+    for axis, matrix in projections.items():
+        if axis in factor.axes:
+            position = factor.axes.index(axis)
+            pairs = sparse_along(matrix, pairs, position, count + position, (offsets or {}).get(axis, 0))
     return Factor(factor.axes, tuple((0, k) for k in pairs.shape[:count]), pairs, factor.key)
 
 

@@ -1,0 +1,168 @@
+"""Where labels support more functions than there is time for, the likelihood says which coordinate gets them."""
+
+from __future__ import annotations
+
+import dask.array
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from xspline.labels.read import defaults, spread
+from xspline.labels.read.sizes import Budget
+
+SECONDS = 0.5  # of a budget
+
+
+def waves(x: float, y: float, t: float, shape: tuple[int, int, int] = (48, 48, 12)) -> xr.DataArray:
+    """So many waves along each coordinate, with noise and gaps."""
+    rng = np.random.default_rng(0)
+    grids = np.meshgrid(*(np.linspace(0, 1, n) for n in shape), indexing="ij")
+    phase = 2 * np.pi * rng.normal(size=(20, 3)) * [x, y, t]
+    values = sum(np.cos(sum(f * g for f, g in zip(p, grids, strict=True)) + i) for i, p in enumerate(phase))
+    values = values + rng.normal(0, 0.5, shape)
+    values[rng.random(shape) < 0.2] = np.nan
+    coords = {name: np.linspace(0, 50, n) for name, n in zip("xyt", shape, strict=True)}
+    return xr.DataArray(values, coords, ("x", "y", "t"), "u")
+
+
+@pytest.fixture(scope="module")
+def rough_along_x() -> xr.DataArray:
+    return waves(2, 0.5, 0.25)
+
+
+@pytest.fixture(scope="module")
+def field(rough_along_x: xr.DataArray) -> xs.Field:
+    return rough_along_x.spline.fit(seconds=SECONDS)
+
+
+def shape_of(space: xs.Space) -> dict[str, int]:
+    return dict(zip(space.names, space.shape, strict=True))
+
+
+def test_the_coordinate_that_needs_functions_gets_them(field: xs.Field, rough_along_x: xr.DataArray) -> None:
+    by_labels, own = shape_of(rough_along_x.spline.space(seconds=SECONDS)), shape_of(field.space)
+    assert own["x"] > 2 * by_labels["x"] and own["y"] < by_labels["y"] and own["t"] == by_labels["t"]
+
+
+def test_the_line_of_code_gives_the_same_field(field: xs.Field, rough_along_x: xr.DataArray) -> None:
+    code = repr(field).splitlines()[-1].strip(" =>")
+    again = eval(f"xs.{code}".replace("fit(", "fit(data, ", 1), {"xs": xs, "data": rough_along_x})
+    assert again.space == field.space
+    np.testing.assert_allclose(again.predict(), field.predict(), atol=2e-3)
+    by_bases = rough_along_x.spline.fit(field.space)
+    np.testing.assert_allclose(by_bases.predict(), field.predict(), atol=1e-4)
+
+
+def test_what_happened_is_told(field: xs.Field, rough_along_x: xr.DataArray, tmp_path) -> None:
+    told = field.summary().attrs["spread"]
+    assert (
+        told.startswith("by the likelihood among spaces that lie in y 27 × x 27 × t 9")
+        and f"of {SECONDS:g} s" in told
+    )
+    field.to_zarr(tmp_path / "field.zarr")
+    assert xs.open_field(tmp_path / "field.zarr").summary().attrs["spread"] == told
+    assert "spread" not in rough_along_x.spline.fit(x=8, y=8, t=8, penalty=1).summary().attrs
+
+
+def test_chunks_are_read_once_and_give_the_same_space(field: xs.Field, rough_along_x: xr.DataArray) -> None:
+    reads = []
+
+    def read(block: np.ndarray) -> np.ndarray:
+        reads.append(block.shape)
+        return block
+
+    blocks = dask.array.from_array(rough_along_x.to_numpy(), chunks=(24, 48, 6))
+    chunked = rough_along_x.copy(data=blocks.map_blocks(read, dtype=float, meta=np.zeros((0, 0, 0))))
+    other = chunked.spline.fit(seconds=SECONDS)
+    assert len(reads) == 4 and other.space == field.space
+    np.testing.assert_allclose(other.coefficients, field.coefficients, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:u. .*knots limit:xspline.FitWarning")
+def test_what_is_computed_later_or_asked_for_goes_by_labels(rough_along_x: xr.DataArray) -> None:
+    space = rough_along_x.spline.space(seconds=SECONDS)
+    assert rough_along_x.spline.fit(seconds=SECONDS, compute=False).space == space
+    assert rough_along_x.spline.fit(seconds=SECONDS, penalty=xs.Roughness(1e-3)).space == space
+    halves = xr.DataArray(np.arange(12) // 6, dims="t")
+    parts = rough_along_x.spline.fit(seconds=SECONDS, holder=halves)
+    assert parts.space == space and "spread" not in parts.summary().attrs
+    assert rough_along_x.spline.statistics(seconds=SECONDS).space == space
+    counts = rough_along_x.spline.plan(seconds=SECONDS).coefficients
+    assert tuple(counts.values()) == space.shape
+
+
+@pytest.mark.filterwarnings(
+    "ignore:u. .*knots limit:xspline.FitWarning", "ignore:v. .*knots limit:xspline.FitWarning"
+)
+def test_all_variables_share_one_shape(rough_along_x: xr.DataArray) -> None:
+    data = xr.Dataset({"u": rough_along_x, "v": 3 * rough_along_x - 1})
+    both = data.spline.fit(seconds=SECONDS, holder="west")
+    assert both.statistics.holders == ("west",) and both["u"].space == both["v"].space
+    own = shape_of(both.space)
+    assert own["x"] > 2 * own["y"]
+
+
+def test_where_all_fits_the_budget_nothing_is_chosen() -> None:
+    small = waves(2, 0.5, 0.25, (12, 12, 6))
+    field = small.spline.fit()
+    assert field.space == small.spline.space() and "spread" not in field.summary().attrs
+
+
+def test_constant_data_take_what_labels_support() -> None:
+    data = 0 * waves(2, 0.5, 0.25, (16, 16, 8)) + 3
+    field = data.spline.fit(seconds=0.1)
+    np.testing.assert_allclose(field.predict(), 3, atol=1e-6)
+
+
+# ---- which spaces
+
+
+def nested(data: xr.DataArray, **arguments: float) -> dict[str, tuple[int, ...]]:
+    budget = defaults.bases_for(data, **arguments).budget
+    assert budget is not None
+    return budget.nested
+
+
+def test_nested_spaces_have_cells_made_of_the_finest(rough_along_x: xr.DataArray) -> None:
+    ladders = nested(rough_along_x, seconds=SECONDS)
+    assert ladders["x"][-1] == 27 and ladders["x"][0] == 4
+    cells = {name: [k - 3 for k in ladder] for name, ladder in ladders.items()}
+    assert all(own[-1] % k == 0 for own in cells.values() for k in own)
+    assert nested(rough_along_x) == {}
+
+
+def test_the_finest_space_keeps_its_sums_small() -> None:
+    labels = {"lat": np.linspace(-89, 89, 720), "lon": np.arange(0, 360, 0.25), "depth": np.arange(200.0)}
+    data = xr.DataArray(dask.array.zeros((720, 1440, 200)), labels, list(labels))
+    ladders = nested(data)
+    size = np.prod([ladder[-1] for ladder in ladders.values()])
+    assert 0.5 * 2**28 < 8 * 4**3 * size <= 1.1 * 2**28
+    assert ladders["lon"][0] >= 7  # on a circle
+
+
+def test_a_coordinate_that_gains_nothing_is_the_last() -> None:
+    u, share = spread._decay(0.3, 1.0, 0.6, 1.0)
+    assert share == pytest.approx(0.5) and u == pytest.approx(0.6)
+    assert spread._decay(0.0, 1.0, 0.0, 0.0)[0] < 1e-3
+    u, share = spread._decay(0.0, 0.0, 0.5, 1.0)  # as fine as labels support: what half of it loses
+    assert u * (1 / share - 1) == pytest.approx(0.5)
+
+
+def test_events_are_refined_or_left_out_as_a_coordinate_is() -> None:
+    time = np.datetime64("2000-01-01") + np.arange(0, 4 * 365, 10).astype("timedelta64[D]")
+    rng = np.random.default_rng(0)
+    values = np.sin(np.arange(time.size) / 2) + np.sin(np.linspace(0, 3, 8))[:, None]
+    values = values + rng.normal(0, 0.1, values.shape)
+    data = xr.DataArray(values, {"x": np.arange(8.0), "time": time}, ("x", "time"), "u")
+    seasons = xs.Fourier(2, "year") + xs.Polynomial(2)
+    statistics = data.spline.statistics(x=4, time=seasons + xs.BSpline(51))
+    budget = Budget(60.0, 0.0, {}, {"time": (7, 13, 16, 22, 34, 58)})
+    nested = spread.NestedSpaces([statistics.total("u")], statistics.space, budget)
+    shapes = [nested.space((4, k)).basis("time") for k in budget.nested["time"]]
+    events = [isinstance(basis, xs.spaces.Union) and basis.has_events for basis in shapes]
+    assert events == [False, True, True, True, True, True]
+    direct = data.spline.statistics(nested.space((4, 13))).total("u")
+    (cut,) = nested.sums((4, 13))
+    np.testing.assert_allclose(cut.moment, direct.moment, atol=1e-9 * np.abs(direct.moment).max())
+    assert nested.greedy()[0][1] >= 34  # waves of four months

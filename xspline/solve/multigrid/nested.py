@@ -1,0 +1,201 @@
+"""Sums in a space from those in a finer one that it lies in, without the data: h = Pᵀh_fine, G = PᵀG_fineP.
+
+P holds what the coarse functions are of the fine ones, a matrix for each coordinate. A B-spline lies in a finer one of
+equal degree and domain whose knots inside it are among the fine ones; a union in one with the same other terms and a
+finer B-spline, or without any. The likelihood says which of such spaces the data prefer.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xspline.solve.families.orders import several_orders, smoothed
+from xspline.solve.multigrid.spaces import AxisLevel, projected, prolongation, sparse_along
+from xspline.solve.parallel import Resources, single_threaded_blas
+from xspline.solve.smoothing.choose import Problem
+from xspline.solve.smoothing.criteria import Reml
+from xspline.solve.smoothing.family import family_for
+from xspline.solve.smoothing.fit import Model, centred
+from xspline.spaces import Frame, Space
+from xspline.spaces.bspline import LocalSpline, SplineTerm
+from xspline.spaces.features import Features, Global
+from xspline.sums import Gram, Sums
+
+ROUGHLY = 1.0  # the step in log λ that ends a search where spaces are compared, which differ by much more
+INSIDE = 1e-9  # of a cell: what two computations of one knot may differ by
+
+
+def restricted(sums: Sums, fine: Space, coarse: Space) -> Sums:
+    """The sums of the same data in a space that lies in theirs; exact up to rounding errors.
+
+    Parameters
+    ----------
+    sums : Sums
+        In `fine`, with or without batch axes.
+    fine, coarse : Space
+        Of the same coordinates.
+
+    Returns
+    -------
+    Sums
+
+    Raises
+    ------
+    ValueError
+        A basis of `coarse` does not lie in that of `fine`; with the coordinate's name.
+    """
+    moment, projections = sums.full_moment(fine.frame), {}
+    # First along the coordinate that leaves least.
+    for j in sorted(range(len(fine.names)), key=lambda j: coarse.shape[j] / fine.shape[j]):
+        name = fine.names[j]
+        if coarse.basis(name) != fine.basis(name):
+            matrix = inclusion(fine.features[j], coarse.features[j], name)
+            moment = sparse_along(matrix.T.tocsr(), moment, j)
+            projections[j] = pairs_between(matrix, fine.frame, coarse.frame, j)
+    offsets = dict(enumerate(coarse.offsets))
+    terms = tuple(
+        tuple(projected(factor.full(fine.frame), projections, offsets) for factor in term)
+        for term in sums.gram.terms
+    )
+    window = tuple((0, k) for k in coarse.shape)
+    return replace(sums, window=window, gram=Gram(terms, sums.gram.batch_ndim), moment=moment)
+
+
+@single_threaded_blas()
+def likelihood(
+    sums: Sums,
+    space: Space,
+    start: NDArray[np.float64] | None = None,
+    *,
+    search: bool = False,
+    resources: Resources | None = None,
+) -> tuple[float, NDArray[np.float64]]:
+    """REML of some sums as it compares spaces, and where it was taken.
+
+    Strengths of roughness do not depend on knots, so those of one space tell of another with the same coordinates.
+
+    Parameters
+    ----------
+    sums : Sums
+    space : Space
+    start : ndarray, optional
+        Logarithms of what the penalty is known by, see `Family`.
+    search : bool
+        Look for the minimum from there, roughly; else the score there. Where they are not those of the penalties of
+        this space, the minimum is looked for from the usual start.
+    resources : Resources, optional
+
+    Returns
+    -------
+    float
+        The negative logarithm; NaN where it would be estimated.
+    ndarray
+
+    Raises
+    ------
+    ValueError, SingularSystemError
+        Nothing is determined, or there is nothing to smooth.
+    """
+    resources = resources or Resources.here()
+    family = several_orders(space, smoothed(space, "reml")) or family_for(
+        sums.gram, "reml", space, None, resources
+    )
+    problem = Problem(Model(space, centred(sums, space), family, None, resources), "reml", ())
+    if problem.estimated:
+        return math.nan, problem.bounds.start
+    bounds, rho = problem.bounds, start
+    if rho is None or rho.shape != bounds.start.shape:
+        rho, search = bounds.start, True
+    rho = np.clip(rho, bounds.lower, bounds.upper)
+    rho = rho - max(float(np.max(family.design @ rho - bounds.most)), 0.0) * family.overall
+    if search:
+        state = problem.search(rho, ROUGHLY, unseen=True)[0]
+        rho, point = state.rho, state.point
+    else:
+        point = problem.score(rho)
+    return (point.comparable if isinstance(point, Reml) else math.nan), rho
+
+
+def inclusion(fine: Features, coarse: Features, name: str) -> sparse.csr_array:
+    """P [K, K_c]: the coefficients of the coarse functions among the fine ones, along the coordinate `name`."""
+    own, wanted, before = _spline(fine), _spline(coarse), _others(fine)
+    if before != _others(coarse) or own is None or (wanted is None and not before):
+        raise ValueError(
+            f"{name}: of the {coarse.size} coarse functions some do not lie among the {fine.size} fine ones"
+        )
+    if wanted is None:  # season and trend without events
+        return sparse.eye_array(fine.size, coarse.size, format="csr")
+    apart = np.abs(wanted.edges[:, None] - own.edges).min(axis=1).max() / own.lengths.min()
+    if apart > INSIDE or own.degree != wanted.degree:
+        raise ValueError(
+            f"{name}: the {wanted.cells} cells of the coarse B-spline are not made of the {own.cells} fine ones, or "
+            "degrees differ; take a number of cells that divides the finer one"
+        )
+    spline = prolongation(AxisLevel.of(own), AxisLevel.of(wanted))
+    return sparse.block_diag([sparse.eye_array(before), spline], format="csr") if before else spline
+
+
+def _spline(features: Features) -> LocalSpline | None:
+    if isinstance(features, Global):
+        last = features.terms[-1]
+        return last.spline if isinstance(last, SplineTerm) else None
+    return features if isinstance(features, LocalSpline) else None
+
+
+def _others(features: Features) -> int:
+    """Number of functions beside a B-spline."""
+    return features.size - (0 if (spline := _spline(features)) is None else spline.size)
+
+
+def pairs_between(matrix: sparse.csr_array, fine: Frame, coarse: Frame, axis: int) -> sparse.csr_array:
+    """[K_c O_c, K O]: pairs of Pᵀ M P from pairs of a symmetric M, along one axis of any kind.
+
+    A fine pair {k, l} adds P[k, c] P[l, d] + P[l, c] P[k, d] to the entry (c, d), one of them where k = l.
+    """
+    first, second, place = _pairs(fine, axis)
+    size, (own, partner, target) = coarse.sizes[axis], _pairs(coarse, axis)
+    entries = (np.concatenate([target, target]) + 1, (np.append(own, partner), np.append(partner, own)))
+    # A pair with itself is there twice.
+    entries[0][: own.size][own == partner] = 0
+    places = sparse.coo_array(entries, shape=(size, size)).tocsr()
+    columns, values = _rows(matrix)
+    rows, sources, weights = [], [], []
+    for i in range(columns.shape[1]):
+        for j in range(columns.shape[1]):
+            c, d = columns[first, i], columns[second, j]
+            weight = values[first, i] * values[second, j]
+            # Off the diagonal of M either order counts; c = d is reached by both.
+            keep = (weight != 0) & ((first != second) | (c <= d))
+            weight = weight * np.where((first != second) & (c == d), 2.0, 1.0)
+            rows.append(np.asarray(places[c[keep], d[keep]]).ravel() - 1)
+            sources.append(place[keep])
+            weights.append(weight[keep])
+    shape = (size * coarse.offsets[axis], fine.sizes[axis] * fine.offsets[axis])
+    at = np.concatenate(rows), np.concatenate(sources)
+    return sparse.coo_array((np.concatenate(weights), at), shape=shape).tocsr()
+
+
+def _pairs(frame: Frame, axis: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The members of all pairs along an axis, and where they lie in the pair array: [pairs] each."""
+    parts = []
+    for o in range(frame.offsets[axis]):
+        span, partners = frame.pairs_at(axis, o)
+        k = np.arange(frame.sizes[axis])[span]
+        parts.append((k, np.asarray(partners, np.int64), k * frame.offsets[axis] + o))
+    first, second, place = (np.concatenate(x) for x in zip(*parts, strict=True))
+    return first, second, place
+
+
+def _rows(matrix: sparse.csr_array) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Columns and values of each row of a matrix, [K, width], filled up with zeros."""
+    counts = np.diff(matrix.indptr)
+    columns = np.zeros((matrix.shape[0], int(counts.max())), np.int64)
+    values = np.zeros(columns.shape)
+    filled = np.arange(columns.shape[1]) < counts[:, None]
+    columns[filled], values[filled] = matrix.indices, matrix.data
+    return columns, values
