@@ -29,12 +29,12 @@ from xspline.labels.read.observations import (
     check_lengths,
     checked_weights,
     fitted_variables,
+    gaps_are_alike,
     holders_of,
 )
-from xspline.labels.read.parts import Part
 from xspline.labels.read.sizes import Budget
 from xspline.labels.read.targets import target_chunks
-from xspline.labels.statistics import Data, Statistics, merge
+from xspline.labels.statistics import Data, Part, Statistics, merge
 from xspline.solve import as_penalty, choice_for, penalises_roughness
 from xspline.spaces import Basis, Space, as_basis
 from xspline.spaces.basis import coordinate_in_errors
@@ -69,10 +69,9 @@ def fit(
         repeated observations. Dimensions that no coordinate spans are batch dimensions: one independent fit each.
         Without any basis, the axes X, Y, Z and T of the CF conventions get one each: as many functions as their labels
         support within `seconds` (:func:`xspline.labels.read.defaults.bases_for`); :func:`plan` shows them. Where there
-        is time for fewer, and the penalty is left out too, the likelihood of the data chooses which coordinate gets
-        them (:func:`xspline.labels.read.spread.spread`): the field's repr has the line of code with its numbers, which
-        gives the same field, and ``summary().attrs["spread"]`` what they were chosen from. Numbers of :func:`space`, of
-        a fit with labels of holders and of a lazy one (``compute=False``) follow from labels alone.
+        is time for fewer, and the penalty is left out too, the data have a say (:mod:`xspline.labels.read.spread`):
+        their likelihood chooses which coordinate gets them, and years of maps whose gaps never change get events. The
+        field's repr has the line of code for the same field. Fits by holders or lazy ones go by labels alone.
         Labels in other units (attribute ``units``) than those of a Space, or of the fit in later targets, are
         converted, or refused where they measure something else; where one of both has no units, numbers are taken as
         they are.
@@ -113,8 +112,7 @@ def fit(
     seconds
         Without any basis: about how long one core may take to choose the smoothing and solve, beside reading the data;
         to choose numbers of functions by the likelihood takes up to a third of that more.
-        More seconds, more functions, up to one for every second label; None is 60. The estimate is of coordinates
-        alone, so the same everywhere; :func:`plan` shows it.
+        More seconds, more functions, up to one for every second label; None is 60. :func:`plan` shows the estimate.
 
     Returns
     -------
@@ -157,7 +155,7 @@ def fit(
         checkpoint=checkpoint,
         complete=require_complete,
     )
-    if spreads and budget is not None and budget.nested and observed[0].holders is None:
+    if spreads and budget is not None and budget.ladders and observed[0].holders is None:
         computed = spread.spread(computed, budget)
     return computed.solve(penalty, solver=solver, device=execution.present(device))
 
@@ -338,9 +336,12 @@ def _read(
     holders = holders_of(holder, data)
     if isinstance(given, Space):
         agreed = given.described_by(axes)
-    else:  # of holders the parts may merge with others
-        wide = budget.finest(given) if finest and budget and holders is None else given
-        agreed = space_over(wide, coordinates, axes, extents)
+    else:
+        if finest and budget and holders is None:  # of holders the parts may merge with others
+            if budget.alike:
+                budget = budget.knowing(gaps_are_alike(variables, budget.alike.time, weights))
+            given = budget.finest(given)
+        agreed = space_over(given, coordinates, axes, extents)
     observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
     if space is None and not bases.keys() - set(
         pooled

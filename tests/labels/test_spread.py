@@ -166,3 +166,45 @@ def test_events_are_refined_or_left_out_as_a_coordinate_is() -> None:
     (cut,) = nested.sums((4, 13))
     np.testing.assert_allclose(cut.moment, direct.moment, atol=1e-9 * np.abs(direct.moment).max())
     assert nested.greedy()[0][1] >= 34  # waves of four months
+
+
+# ---- season, trend and events where gaps are the same at all times
+
+
+def sea(shape: tuple[int, int, int] = (60, 24, 36)) -> xr.DataArray:
+    """Five years of months with land, a season, and events near the equator."""
+    rng, (months, n, m) = np.random.default_rng(0), shape
+    t = np.arange(months)[:, None, None]
+    lat, lon = np.linspace(-20, 20, n), np.linspace(150, 270, m)
+    values = 20 + np.cos(2 * np.pi * t / 12) + np.sin(t / 7) * np.exp(-((lat[:, None] / 8) ** 2))
+    values = values + 0.1 * np.cos(np.deg2rad(lon) * 9) + rng.normal(0, 0.3, shape)
+    values[:, :8, :9] = np.nan
+    time = xr.date_range("2000-01-01", periods=months, freq="MS")
+    return xr.DataArray(values, {"time": time, "lat": lat, "lon": lon}, ("time", "lat", "lon"), "sst")
+
+
+@pytest.fixture(scope="module")
+def of_land() -> xs.Field:
+    return sea().spline.fit(seconds=1)
+
+
+def test_a_map_with_land_gets_events(of_land: xs.Field) -> None:
+    assert isinstance(of_land.penalty, xs.SpaceTime) and of_land.space.basis("time").has_events
+    assert (
+        of_land.summary()
+        .attrs["spread"]
+        .startswith("as many as there is time for with gaps that are the same")
+    )
+    assert not sea().spline.space(seconds=1).basis("time").has_events
+    more = " × ".join(f"{name} {n}" for name, n in shape_of(of_land.space).items())
+    assert f"a fit takes {more} where gaps are the same at all times" in sea().spline.plan(seconds=1).budget
+
+
+def test_months_without_values_change_nothing_of_that(of_land: xs.Field) -> None:
+    assert sea().where(sea().time.dt.month != 3).spline.fit(seconds=1).space == of_land.space
+
+
+def test_other_gaps_and_those_that_only_reading_would_tell_cost_no_functions_in_space() -> None:
+    clouds = sea().where(np.random.default_rng(1).random((60, 24, 36)) > 0.1)
+    for data in (clouds, sea().chunk(time=20)):
+        assert shape_of(data.spline.fit(seconds=1).space) == shape_of(data.spline.space(seconds=1))

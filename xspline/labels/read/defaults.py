@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xspline import execution
 from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
-from xspline.labels.read.sizes import DEGREE, LEAST, Budget, Labels, different, sized
+from xspline.labels.read.sizes import DEGREE, LEAST, Alike, Budget, Labels, different, sized
 from xspline.solve.costs import COSTS
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space, Union
@@ -32,6 +32,7 @@ SEASONS = Fourier(2, "year") + Polynomial(2)
 YEARS, LABELS_PER_YEAR = 2, 5  # at least, for a seasonal cycle
 EVENT_LENGTHS = ("20D", "30D", "60D", "90D")  # of the cells of events; the first for which there is time
 LABELS_PER_EVENT, MOST_EVENTS = 3, 1000
+CLOSE = 0.8  # of the functions of a coordinate: fewer are lost to data with other gaps than was hoped
 _ORDER = "YXZT"
 _BOUNDS = re.compile(r".*_(bnds|bounds|vertices)|(bounds|vertices)_.*")
 
@@ -125,8 +126,8 @@ def bases_for(
         fitted = [v for v in fitted if v.dtype.kind in "iuf" and dims <= set(v.dims)]
     sizes = {dim: n for dim, n in fitted[0].sizes.items() if dim not in pooled}
 
-    def within(bases: dict[str, Basis]) -> tuple[dict[str, Basis], Budget]:
-        sized_bases, budget = sized(bases, labels, seconds, sizes, len(fitted))
+    def within(bases: dict[str, Basis], alike: bool = False) -> tuple[dict[str, Basis], Budget]:
+        sized_bases, budget = sized(bases, labels, seconds, sizes, len(fitted), alike=alike)
         if not budget.supported and any(isinstance(b, Union) and b.has_events for b in bases.values()):
             members = math.prod(n for dim, n in sizes.items() if dim not in dims)
             factors = [(axis,) for axis in range(len(bases))]
@@ -135,7 +136,7 @@ def bases_for(
         return sized_bases, budget
 
     chosen_bases, budget = _with_events(bases, labels, within)
-    return Defaults(chosen_bases, extents, budget)
+    return Defaults(chosen_bases, extents, _counting_on_gaps(bases, chosen_bases, budget, labels, within))
 
 
 def code(space: Space | Mapping[str, Basis]) -> str:
@@ -288,17 +289,52 @@ def _with_events(
     """
     plain = within(bases)
     for name in (n for n, basis in bases.items() if basis == SEASONS):
-        axis, (lo, hi) = labels[name].axis, labels[name].extent
-        known = different(labels[name].values, LABELS_PER_EVENT * MOST_EVENTS) // LABELS_PER_EVENT
         for length in EVENT_LENGTHS:
-            cells = min(known, int((hi - lo) / axis.duration(length, "spacing")), MOST_EVENTS)
-            wider, budget = within({**bases, name: SEASONS + BSpline(cells + DEGREE)})
+            wider, budget = within({**bases, name: _seasons_and_events(labels[name], length)})
             others = (n for n in bases if n != name)
             if budget.estimate <= budget.seconds and all(
                 2 * wider[n].count >= plain[0][n].count for n in others
             ):
                 return wider, budget
     return plain
+
+
+def _seasons_and_events(known: Labels, length: str) -> Basis:
+    """Return season, trend and events on cells of some length, or of three labels where that is longer."""
+    (lo, hi), most = known.extent, different(known.values, LABELS_PER_EVENT * MOST_EVENTS) // LABELS_PER_EVENT
+    cells = min(most, int((hi - lo) / known.axis.duration(length, "spacing")), MOST_EVENTS)
+    return SEASONS + BSpline(cells + DEGREE)
+
+
+def _counting_on_gaps(
+    bases: dict[str, Basis],
+    chosen: dict[str, Basis],
+    budget: Budget,
+    labels: Mapping[str, Labels],
+    within: Callable[[dict[str, Basis], bool], tuple[dict[str, Basis], Budget]],
+) -> Budget:
+    """Return the budget with what there is time for if gaps are the same at all times, where that is more.
+
+    Then season, trend and events split into one system in space for each mode of time (`SpaceTime`). Only statistics
+    tell; other spaces, without the events that `chosen` bases do not have, lie in that one.
+    """
+    seasons = [name for name, basis in bases.items() if basis == SEASONS]
+    others = [name for name in bases if name not in seasons]
+    if len(seasons) != 1 or not others or not all(isinstance(bases[name], BSpline) for name in others):
+        return budget
+    name = seasons[0]
+    if len(labels[name].dims) != 1 or any(set(labels[name].dims) & set(labels[k].dims) for k in others):
+        return budget
+    had_events = chosen[name] != SEASONS
+    union = chosen[name] if had_events else _seasons_and_events(labels[name], EVENT_LENGTHS[0])
+    finest, more = within({**bases, name: union}, True)
+    larger = math.prod(b.count for b in finest.values()) > math.prod(b.count for b in chosen.values())
+    halves = all(2 * finest[k].count >= chosen[k].count for k in others)
+    if not larger or not halves or not more.nested or more.estimate > budget.seconds:
+        return budget
+    close = all(finest[other].count >= CLOSE * chosen[other].count for other in others)
+    nested = {**more.nested, name: (chosen[name].count,)}
+    return replace(budget, alike=Alike(finest, nested, close, labels[name].dims[0]))
 
 
 def _shrunk(bases: Mapping[str, Basis]) -> dict[str, Basis]:

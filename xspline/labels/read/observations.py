@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +105,24 @@ def _brief(labels: np.ndarray | None) -> str:
 def is_lazily_indexed(data: xr.DataArray) -> bool:
     """Return whether the values still lie in their store without Dask (opened with ``chunks=None``)."""
     return data.chunks is None and not data.variable._in_memory
+
+
+def gaps_are_alike(
+    variables: Iterable[xr.DataArray], dim: Hashable, weights: xr.DataArray | None
+) -> bool | None:
+    """Whether the same values are missing at all labels of a dimension; None where that would have to be read first.
+
+    Labels at which all values are missing do not count. What weights do, sums tell.
+    """
+    alike: list[bool] = []
+    for data in variables:
+        in_memory = data.chunks is None and not is_lazily_indexed(data)
+        if weights is not None or not in_memory or not isinstance(data.variable.data, np.ndarray):
+            return None
+        missing = (np.isnan(values) for values in np.moveaxis(data.variable.data, data.get_axis_num(dim), 0))
+        some = (gaps for gaps in missing if not gaps.all())
+        alike += (bool((gaps == first).all()) for first in some for gaps in some)
+    return all(alike)
 
 
 def storage_chunks(data: xr.DataArray) -> tuple[int, ...] | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -68,6 +68,28 @@ class Labels(NamedTuple):
         return max(cells + self.more, LEAST)
 
 
+class Alike(NamedTuple):
+    """Bases for gaps that are the same at all times, under which events are solved for mode by mode of time.
+
+    Parameters
+    ----------
+    bases : dict of str to Basis
+        The finest, with events.
+    nested : dict of str to tuple of int
+        Numbers of functions of spaces that lie in theirs, without events that there is no time for otherwise.
+    close : bool
+        Whether the other coordinates have about as many functions as they would have otherwise, so that little is lost
+        where gaps turn out to differ.
+    time : hashable
+        The dimension of times.
+    """
+
+    bases: dict[str, Basis]
+    nested: dict[str, tuple[int, ...]]
+    close: bool
+    time: Hashable
+
+
 @dataclass(frozen=True)
 class Budget:
     """The seconds that numbers of functions were chosen for.
@@ -83,20 +105,40 @@ class Budget:
     nested : dict of str to tuple of int
         Numbers of functions of spaces that lie in each other, ascending, among which the likelihood of the data may
         choose; empty where all that labels support is within the budget.
+    alike : Alike or None
+        What there is time for if gaps turn out to be the same at all times, where that is more.
     """
 
     seconds: float
     estimate: float
     supported: dict[str, int]
     nested: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    alike: Alike | None = None
+
+    @property
+    def ladders(self) -> dict[str, tuple[int, ...]]:
+        """The numbers to choose from after the sums of the finest space are known."""
+        return self.alike.nested if self.alike else self.nested
+
+    def knowing(self, alike: bool | None) -> Budget:
+        """Return the budget once it is known whether gaps are the same at all times; None where sums have to tell."""
+        known = self.alike is not None and (self.alike.close if alike is None else alike)
+        return self if known else replace(self, alike=None)
 
     def finest(self, bases: Mapping[str, Basis]) -> dict[str, Basis]:
-        """Return the bases with the most functions of `nested`."""
+        """Return the bases with the most functions that may be chosen."""
+        if self.alike:
+            return self.alike.bases
         return {**bases, **{name: BSpline(counts[-1]) for name, counts in self.nested.items()}}
 
     def __str__(self) -> str:
-        used = f"{self.estimate:.2g} s of {self.seconds:g} s to choose the penalty"
-        return f"{used}; labels support {listed(self.supported)}" if self.supported else used
+        told = f"{self.estimate:.2g} s of {self.seconds:g} s to choose the penalty"
+        if self.supported:
+            told += f"; labels support {listed(self.supported)}"
+        if self.alike:
+            more = {name: basis.count for name, basis in self.alike.bases.items()}
+            told += f"; a fit takes {listed(more)} where gaps are the same at all times"
+        return told
 
 
 def listed(counts: Mapping[str, int]) -> str:
@@ -110,6 +152,8 @@ def sized(
     seconds: float,
     sizes: Mapping[Hashable, int],
     fits: int,
+    *,
+    alike: bool = False,
 ) -> tuple[dict[str, Basis], Budget]:
     """Return the bases with the numbers of functions of their B-splines, and the budget that they keep.
 
@@ -123,6 +167,8 @@ def sized(
         Of the dimensions of the data that are not pooled.
     fits : int
         Variables that are fitted one after the other.
+    alike : bool
+        Whether to count on gaps that are the same at all times, and on sums that are small if they are not.
     """
     groups = _groups(labels)
     supported = {k: n for group in groups for k, n in _supported(group, bases, labels, sizes).items()}
@@ -138,13 +184,17 @@ def sized(
         return Space(of(counts), axes=axes, extents=extents)
 
     def cost(counts: Mapping[str, int]) -> float:
-        return fits * execution.search_seconds(space(counts), factors, systems)
+        return fits * execution.search_seconds(space(counts), factors, systems, alike=alike)
 
     if not supported:
         return dict(bases), Budget(seconds, 0.0, {})
     counts, estimate = _within(seconds, {name: labels[name] for name in supported}, supported, cost)
     nested: dict[str, tuple[int, ...]] = {}
-    if counts != supported:
+    if alike:
+        nested = _nested(counts, labels, space(counts), fits * systems)
+        counts = {name: ladder[-1] for name, ladder in nested.items()}
+        estimate = cost(counts)
+    elif counts != supported:
         nested = _nested(supported, labels, space(supported), fits * systems)
         if any(nested[name][-1] < counts[name] for name in supported):
             nested = {}  # there is no room for the sums of a finer space

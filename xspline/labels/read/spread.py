@@ -78,10 +78,10 @@ def spread(statistics: Statistics[Data], budget: Budget) -> Statistics[Data]:
     nested = NestedSpaces(totals, statistics.space, budget)
     counts = nested.chosen()
     space = nested.space(counts)
-    told = (
-        f"by the likelihood among spaces that lie in {listed(nested.named(statistics.space.shape))}; "
-        f"{nested.seconds(counts):.2g} s of {budget.seconds:g} s to choose the penalty"
-    )
+    how = f"by the likelihood among spaces that lie in {listed(nested.named(statistics.space.shape))}"
+    if budget.alike and counts == statistics.space.shape:
+        how = "as many as there is time for with gaps that are the same at all times"
+    told = f"{how}; {nested.seconds(counts):.2g} s of {budget.seconds:g} s to choose the penalty"
     parts = []
     for part in statistics.parts:
         sums = {n: restricted(s, statistics.space, space) for n, s in part.sums.items()}
@@ -114,7 +114,7 @@ class NestedSpaces:
     def ladders(self) -> list[Counts]:
         """Of each coordinate the numbers of functions to choose from, ascending."""
         return [
-            self.budget.nested.get(n, (k,)) for n, k in zip(self.fine.names, self.fine.shape, strict=True)
+            self.budget.ladders.get(n, (k,)) for n, k in zip(self.fine.names, self.fine.shape, strict=True)
         ]
 
     def named(self, counts: Counts) -> dict[str, int]:
@@ -273,11 +273,16 @@ class NestedSpaces:
     # ---- the choice
 
     def chosen(self) -> Counts:
-        """The nested space within the budget that the likelihood prefers: of those that should leave least."""
+        """The nested space within the budget that the likelihood prefers: of those that should leave least.
+
+        The finest one where that is within the budget, as gaps are the same at all times.
+        """
+        if self.budget.alike and self.seconds(self.fine.shape) <= self.budget.seconds:
+            return self.fine.shape
         counts, here = self.greedy()
         left = [(1.0, USUAL)] * len(counts)
         if here is NOTHING:  # as many as labels support, less one factor
-            counts = self.fine.shape
+            counts = tuple(ladder[-1] for ladder in self.ladders)
         else:
             left = self.left(counts, here)
         cells, best = self.cells(counts), list[Counts]()
