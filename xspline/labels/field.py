@@ -332,6 +332,43 @@ class Field(FieldBase[Data]):
         """
         return evaluation.equations().constrain(self, equation, known=known, dims=dims)
 
+    def discover(
+        self,
+        response: str,
+        *,
+        terms: Sequence[str] | None = None,
+        order: int | None = None,
+        power: int | None = None,
+        known: Mapping[str, Any] | None = None,
+        dims: Mapping[str, str] | None = None,
+    ) -> xr.Dataset:
+        """Find which terms the equation of this field has, among candidates, with their constants.
+
+        Parameters
+        ----------
+        response, terms, order, power, known, dims
+            As for :func:`xspline.pde.discover`, which says what candidates there are and how models are ranked.
+
+        Returns
+        -------
+        Dataset
+            Over ``model``, best first, and ``term``. Attribute ``equation`` is the one that is claimed, or "none".
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x, t = np.linspace(0, 6, 40), np.linspace(0, 2, 30)
+        >>> u = sum(np.exp(-0.1 * k**2 * t)[:, None] * np.sin(k * x + k) for k in (1, 2, 3))
+        >>> u += 0.01 * np.random.default_rng(0).standard_normal(u.shape)
+        >>> field = xs.fit(
+        ...     xr.DataArray(u, {"t": t, "x": x}, name="u"), {"x": xs.BSpline(16, 5), "t": xs.BSpline(8, 5)}
+        ... )
+        >>> field.discover("u_t", order=2, power=2).attrs["recover"]
+        'u_t = k1*u_xx'
+        """
+        room = evaluation.equations()
+        return room.discover(self, response, terms=terms, order=order, power=power, known=known, dims=dims)
+
     def cross_validate(self) -> xr.Dataset:
         """Return how well the fit without each part (holder) predicts it; from the statistics alone.
 

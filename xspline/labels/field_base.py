@@ -22,7 +22,7 @@ from xspline.solve import penalty_code, rounded
 from xspline.spaces import Basis, Space
 
 SAMPLE = "sample"  # the dimension of draws
-_NOT_OF_DRAWS = "stderr derivative_stderr summary check cross_validate sample solution plot".split()
+_NOT_OF_DRAWS = "stderr derivative_stderr summary check cross_validate sample solution plot discover".split()
 
 
 @dataclass(frozen=True, eq=False)

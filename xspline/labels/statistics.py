@@ -260,6 +260,21 @@ class Statistics(files.Stored, Generic[Data]):
         """
         return self.solve().recover(equation, known=known, dims=dims, method=method)
 
+    def discover(
+        self,
+        response: str,
+        *,
+        terms: Sequence[str] | None = None,
+        order: int | None = None,
+        power: int | None = None,
+        known: Mapping[str, Any] | None = None,
+        dims: Mapping[str, str] | None = None,
+    ) -> xr.Dataset:
+        """Find which terms an equation has from these sums alone: :meth:`Field.discover` of ``solve("reml")``."""
+        return self.solve("reml").discover(
+            response, terms=terms, order=order, power=power, known=known, dims=dims
+        )
+
     def constrain(
         self,
         equation: str | Sequence[str],

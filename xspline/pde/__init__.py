@@ -1,4 +1,5 @@
 """PDE: the constants of an equation that a field obeys, from the equation's text."""
 
+from xspline.pde.discovery.discover import discover as discover
 from xspline.pde.recovery import constrain as constrain
 from xspline.pde.recovery import recover as recover

@@ -205,11 +205,11 @@ def profile(problem: Problem) -> Profile:
     weak, search = problem.weak(), problem.search
     result = found_from(search, problem.coefficients, weak.value)
     change, resolution, coarse_rss = _halved(problem, search, result)
-    adequacy, probability = _adequacy(problem, search, result)
+    adequacy, probability = adequacy_of(problem, search, result)
     covariance = search.covariance(result.step, result.rss)
     doubts = [
         *_unsettled(search, result),
-        *_inadequate(search, result, adequacy, probability, coarse_rss),
+        *inadequate(search, result, adequacy, probability, coarse_rss),
         *_unresolved(problem, search, result, change, np.sqrt(np.diag(covariance))),
     ]
     remarks = [] if doubts else _coarse(problem, resolution, np.sqrt(np.diag(covariance)))
@@ -289,7 +289,7 @@ def _by_holders(problem: Problem, result: Result) -> Array:
     return np.asarray(moves @ moves.T * count / (count - 1))
 
 
-def _adequacy(problem: Problem, search: Search, result: Result) -> tuple[float, float]:
+def adequacy_of(problem: Problem, search: Search, result: Result) -> tuple[float, float]:
     """Return the F ratio of the constrained fit against the free one, and the probability of a larger one."""
     free, data = search.free, search.data
     more, left = problem.constraints.count - len(result.state.tau), data.count - problem.constraints.size
@@ -318,7 +318,7 @@ def _halved(problem: Problem, search: Search, result: Result) -> tuple[Array, Ar
     return change, left, worst
 
 
-def _inadequate(
+def inadequate(
     search: Search, result: Result, adequacy: float, probability: float, coarse_rss: float
 ) -> Iterator[str]:
     """Yield that the constrained field misses the data by more than noise, and what may be the reason."""

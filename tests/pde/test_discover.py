@@ -1,0 +1,252 @@
+"""Terms of equations: the right ones from noise, none from noise alone, and honest where several are as good."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from benchmarks import constants, terms
+from tests.pde import cases
+from xspline.pde.discovery import subsets
+from xspline.pde.discovery.candidates import default_terms
+from xspline.pde.symbols import Names
+
+BASES = {"x": xs.BSpline(16, 5), "t": xs.BSpline(8, 5)}
+
+
+def noisy(u, noise: float, seed: int = 0) -> xr.DataArray:
+    """Return u on the grid with noise, as a part of its standard deviation."""
+    data = cases.sampled(u, cases.grid(48, 30))
+    draw = np.random.default_rng(seed).standard_normal(data.shape)
+    return data.copy(data=data.values + noise * (float(data.std()) or 1.0) * draw)
+
+
+@functools.cache
+def diffusion() -> xs.Field:
+    return noisy(cases.diffusion, 0.01).spline.fit(BASES)
+
+
+def terms_of(found: xr.Dataset, model: int = 0) -> set[str]:
+    return set(found.term.values[found.included.values[model]])
+
+
+# ---- the right terms ------------------------------------------------------------------------------------------------
+
+
+def test_burgers_equation_among_sixteen_candidates() -> None:
+    x, t = np.arange(50) * 2 * np.pi / 50, np.linspace(0, 4, 40)
+    u = constants.burgers(0.3).value(x, t[:, None])
+    u = u + 0.01 * u.std() * np.random.default_rng(0).standard_normal(u.shape)
+    labels = {"t": ("t", t, {"units": "s"}), "x": ("x", x, {"units": "m"})}
+    data = xr.DataArray(u, labels, ("t", "x"), "u", {"units": "m s-1"})
+    found = xs.fit(data, {"x": xs.BSpline(16, 5, period=2 * np.pi), "t": xs.BSpline(9, 5)}).discover("u_t")
+    assert found.sizes["term"] == 16 and terms_of(found) == {"u*u_x", "u_xx"}
+    for term, true in (("u*u_x", -1.0), ("u_xx", 0.3)):
+        own = found.sel(term=term).isel(model=0)
+        assert abs(own.coefficient.item() - true) < 4 * own.stderr.item() < 0.1
+    assert list(found.units.sel(term=["u*u_x", "u_xx"]).values) == ["1", "m2 s-1"]
+    assert found.attrs["equation"] == found.equation.values[0]
+    assert found.attrs["equation"].startswith("u_t = -") and "*u*u_x + 0." in found.attrs["equation"]
+    assert found.delta_bic[0] == 0 and (np.diff(found.bic) >= 0).all()
+    assert found.attrs["checks"] == "nothing to report"
+
+
+def test_the_best_is_what_recover_gives() -> None:
+    found = diffusion().discover("u_t", order=2, power=1)
+    assert found.attrs["recover"] == "u_t = k1*u_xx"
+    constant = diffusion().recover(found.attrs["recover"])
+    own = found.isel(model=0).sel(term="u_xx")
+    assert own.coefficient.item() == pytest.approx(constant.estimate.item(), abs=0.02 * own.stderr.item())
+    assert own.stderr.item() == pytest.approx(constant.stderr.item(), rel=1e-2)
+    assert own.adequacy.item() == pytest.approx(constant.adequacy.item(), rel=1e-3)
+
+
+def test_waves_have_a_second_derivative_in_time() -> None:
+    found = noisy(cases.wave, 0.01).spline.fit(BASES).discover("u_tt", order=2, power=1)
+    assert terms_of(found) == {"u_xx"}
+    assert found.coefficient.sel(term="u_xx")[0].item() == pytest.approx(1.69, rel=0.01)
+
+
+def test_without_noise_the_shortest_equation_that_holds() -> None:
+    found = cases.fitted(cases.diffusion, x=xs.BSpline(20, 5)).discover("u_t", order=2, power=1)
+    assert terms_of(found) == {"u_xx"}
+    assert found.coefficient.sel(term="u_xx")[0].item() == pytest.approx(0.05, rel=1e-5)
+
+
+def test_known_sources_and_coordinates_are_candidates() -> None:
+    def heated(x: xr.DataArray, t: xr.DataArray) -> xr.DataArray:
+        return cases.diffusion(x, t) + 2 * (1 - np.exp(-0.05 * t)) / 0.05 * np.cos(x)
+
+    field = noisy(heated, 0.01).spline.fit(BASES)
+    found = field.discover("u_t", terms=["u_x", "u_xx", "S", "x", "u"], known={"S": lambda x: np.cos(x)})
+    assert terms_of(found) == {"u_xx", "S"}
+    assert found.coefficient.sel(term="S")[0].item() == pytest.approx(2, rel=0.02)
+
+
+@pytest.mark.slow
+def test_two_variables() -> None:
+    """v is a source of u: u_t = 0.05 u_xx + v, of which sin 2t cos 2x is a solution."""
+    at = cases.grid()
+    v = (2 * np.cos(2 * at.t) + 0.2 * np.sin(2 * at.t)) * np.cos(2 * at.x)
+    u = cases.diffusion(at.x, at.t) + np.sin(2 * at.t) * np.cos(2 * at.x)
+    both = xr.Dataset({"u": u.transpose("t", "x"), "v": v.transpose("t", "x")})
+    draw = np.random.default_rng(0).standard_normal((2, *both.u.shape))
+    both = both.assign(u=both.u + 0.01 * draw[0], v=both.v + 0.01 * draw[1])
+    found = both.spline.fit(BASES).discover("u_t", terms=["u", "u_x", "u_xx", "v", "u*v"])
+    assert terms_of(found) == {"u_xx", "v"}
+
+
+def test_merged_statistics_find_what_all_data_find() -> None:
+    data = noisy(cases.diffusion, 0.01)
+    space = xs.space(data, **BASES)
+    west, east = (xs.statistics(data[:, part], space) for part in (slice(0, 20), slice(20, None)))
+    asked = {"terms": ["u", "u_xx"]}
+    both, pooled = (s.discover("u_t", **asked) for s in (west + east, xs.statistics(data, space)))
+    assert terms_of(both) == {"u_xx"}
+    np.testing.assert_allclose(both.coefficient[0], pooled.coefficient[0], rtol=1e-8)
+
+
+# ---- no equation ----------------------------------------------------------------------------------------------------
+
+
+def test_noise_alone_has_no_equation() -> None:
+    sizes = {"x": xs.BSpline(14, 5), "t": xs.BSpline(9, 5)}
+    field = noisy(lambda x, t: 0 * x + 0 * t, 1.0).spline.fit(sizes, penalty=1.0)
+    found = field.discover("u_t")
+    assert found.sizes["term"] == 16 and found.attrs["equation"] == "none"
+    assert "no equation is claimed" in found.attrs["checks"]
+
+
+def test_a_field_that_obeys_no_candidate_has_no_equation() -> None:
+    field = noisy(lambda x, t: np.sin(x + 2 * t**2) + np.cos(2 * x), 0.01).spline.fit(BASES, penalty=0)
+    found = field.discover("u_t", terms=["u", "u_x"])
+    assert found.attrs["equation"] == "none" and found.probability[0] < 1e-3
+    assert "misses the data by more than their noise" in found.attrs["checks"]
+
+
+def test_models_that_are_as_good_are_named() -> None:
+    """Of one mode u_xx is −4u: which of them it obeys cannot be told."""
+    field = noisy(lambda x, t: np.exp(-0.8 * t) * np.sin(2 * x), 0.01).spline.fit(BASES)
+    found = field.discover("u_t", terms=["u", "u_x", "u_xx"])
+    good = {frozenset(terms_of(found, i)) for i in np.flatnonzero(found.as_good)}
+    assert good == {frozenset({"u"}), frozenset({"u_xx"})}
+    assert np.isfinite(found.stderr.values[found.included.values & found.as_good.values[:, None]]).all()
+    assert "the data do not tell it from u_t = " in found.attrs["checks"]
+
+
+def test_a_travelling_wave_obeys_a_shorter_equation_too() -> None:
+    field = noisy(cases.burgers, 0.01).spline.fit({"x": xs.BSpline(30, 5), "t": xs.BSpline(8, 5)})
+    found = field.discover("u_t", terms=["u_x", "u*u_x", "u_xx"])
+    good = [terms_of(found, i) for i in np.flatnonzero(found.as_good)]
+    assert {"u_x"} in good and {"u*u_x", "u_xx"} in good
+
+
+# ---- candidates -----------------------------------------------------------------------------------------------------
+
+
+def test_candidates_are_products_of_powers_and_derivatives() -> None:
+    names = Names.of(diffusion(), None, {})
+    assert default_terms("u_t", names, 2, 1) == ["1", "u", "u_x", "u*u_x", "u_xx", "u*u_xx"]
+    assert default_terms("u_tt", names, 1, 0) == ["1", "u_x", "u_t"]
+    assert len(default_terms("u_t", names, None, None)) == 16
+
+
+@pytest.mark.parametrize(
+    ("response", "asked", "message"),
+    [
+        ("u_t", {"terms": ["D*u_xx"]}, r"'D\*u_xx' holds D, which is no variable"),
+        ("u_t", {"terms": ["u_xx", "u_xx = 0"]}, "holds '='"),
+        ("u_t = 0", {"terms": ["u_xx"]}, "response 'u_t = 0' holds '='"),
+        ("u_t", {"terms": ["u_xx", " u_xx"]}, "'u_xx' is there twice"),
+        ("u_t", {"terms": ["u_t", "u_xx"]}, "'u_t' is the response itself"),
+        ("u_t", {"terms": ["u_"]}, "'u_' .*|u_ is a derivative along no coordinate"),
+        ("u_t", {"terms": ["u +"]}, "cannot read the candidate"),
+        ("u_t", {"terms": []}, "terms has to be a list of texts"),
+        ("u_t", {"terms": "u_xx"}, "terms has to be a list of texts"),
+        ("u_t", {"terms": ["u_xx"], "order": 2}, "leave them out, or leave out terms="),
+        ("u_t", {"order": -1}, "order=-1 has to be a whole number"),
+        ("u_t", {"power": 1.5}, "power=1.5 has to be a whole number"),
+        ("u", {}, "'u' is no derivative along one coordinate"),
+        ("u_xt", {}, "'u_xt' is no derivative along one coordinate"),
+        ("u_t", {"order": 6}, "6"),
+        ("u_t", {"terms": ["u_xx", "x - x"]}, "zero on all of the domain"),
+        ("u_t", {"terms": ["u_xx", "1/(x - x)"]}, "not finite"),
+    ],
+)
+def test_what_cannot_be_asked(response: str, asked: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        diffusion().discover(response, **asked)
+
+
+def test_what_is_no_field_or_no_text() -> None:
+    with pytest.raises(TypeError, match="a candidate has to be text"):
+        diffusion().discover("u_t", terms=[1])
+    with pytest.raises(TypeError, match="the response has to be text"):
+        diffusion().discover(1)
+    with pytest.raises(AttributeError, match="draws along 'sample', which have no discover"):
+        diffusion().sample(2, seed=0).discover("u_t")
+
+
+def test_a_batch_is_refused() -> None:
+    data = noisy(cases.diffusion, 0.01)
+    field = xr.concat([data, data], "member").spline.fit(BASES)
+    with pytest.raises(ValueError, match=r"independent fits along \('member',\); select one"):
+        field.discover("u_t")
+
+
+# ---- sets of terms --------------------------------------------------------------------------------------------------
+
+
+def parabola(candidates: int, count: int = 200) -> tuple[subsets.Parabola, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(candidates)
+    columns = rng.standard_normal((count, candidates)) * 10.0 ** rng.integers(-4, 4, candidates)
+    columns[:, 1] = columns[:, 0] + 0.1 * columns[:, 1]
+    target = columns[:, [0, 3]] @ (3.0 / columns[:, [0, 3]].std(0)) + rng.standard_normal(count)
+    theta = np.linalg.lstsq(columns, target, rcond=None)[0]
+    return subsets.Parabola(theta, columns.T @ columns, 1.0, count), columns, target
+
+
+def test_costs_are_those_of_least_squares() -> None:
+    own, columns, target = parabola(5)
+    least = np.sum((target - columns @ np.linalg.lstsq(columns, target, rcond=None)[0]) ** 2)
+    for subset in ((), (0,), (1, 3), (0, 2, 4), (0, 1, 2, 3, 4)):
+        kept = columns[:, subset]
+        rest = target - kept @ np.linalg.lstsq(kept, target, rcond=None)[0] if subset else target
+        expected = np.sum(rest**2) - least + subsets.size_cost(len(subset), 5, 200)
+        assert own.cost(subset) == pytest.approx(expected, rel=1e-8)
+
+
+def test_a_search_among_many_candidates_finds_the_best_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, _, _ = parabola(9)
+    everything = own.ranked(3)
+    assert everything[0][1] == (0, 3)
+    monkeypatch.setattr(subsets, "LARGEST_SWEEP", 3)
+    cost, subset = own.ranked(3)[0]
+    assert subset == (0, 3) and cost == pytest.approx(everything[0][0])
+    assert own.best_by_size(3)[1] == (0, 3)
+
+
+def test_more_terms_cost_more() -> None:
+    costs = [subsets.size_cost(size, 16, 1000) for size in range(17)]
+    assert costs[0] == 0 and (np.diff(costs) > 0).all()
+
+
+# ---- sets of data ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [make for make in terms.SETS if make is not terms.noise])
+def test_the_right_terms_at_ten_percent_noise(make) -> None:
+    own = make()
+    found = [own.discovered(0.10, seed) for seed in range(3)]
+    assert sum(own.is_right(f) for f in found) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::xspline.FitWarning")  # of noise λ is at its bound
+def test_no_equation_of_noise() -> None:
+    assert all(terms.noise().discovered(1.0, seed).attrs["equation"] == "none" for seed in range(10))

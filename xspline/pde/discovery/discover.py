@@ -1,0 +1,302 @@
+"""``field.discover``: from candidate terms to a Dataset of ranked equations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from xspline.labels import evaluation
+from xspline.labels.field import Field
+from xspline.labels.field_base import FieldBase
+from xspline.pde import units
+from xspline.pde.discovery.candidates import Candidates, default_terms, library
+from xspline.pde.discovery.models import Library, Model, explore
+from xspline.pde.equation import Equation
+from xspline.pde.profile.axes import Array
+from xspline.pde.profile.estimate import Problem, adequacy_of, inadequate, profile
+from xspline.pde.profile.over_domain import ENOUGH, problem_of
+from xspline.pde.results import of_the_space, units_of_names
+from xspline.pde.symbols import Names
+from xspline.solve import TooLargeError
+from xspline.solve.parallel import single_threaded_blas
+
+SHOWN = 5  # models
+AS_GOOD = 2.0  # of BIC: models this near to the best are as good
+CLEAR = 10.0  # of BIC: what an equation is better by than none (Kass and Raftery 1995: very strong)
+LONG_NAMES = {
+    "coefficient": "constant of each term, 0 where the model does not have it",
+    "stderr": "standard error of the constant",
+    "included": "whether the model has the term",
+    "bic": "extended Bayesian information criterion",
+    "delta_bic": "the same, above that of the best model",
+    "as_good": "whether the data do not tell the model from the best",
+    "sigma": "standard deviation of an observation of weight 1 about a field that obeys the equation",
+    "adequacy": "F ratio of the fit that obeys the equation against the free one; about 1 where the equation holds",
+    "probability": "probability of a larger F ratio where the equation holds",
+}
+ASSUMPTIONS = (
+    "BIC and stderr assume independent errors of the observations, with variances in proportion to 1/w, and an "
+    "equation that holds everywhere in the domain; stderr takes the terms of a model as known"
+)
+
+
+def discover(
+    field: FieldBase[Any],
+    response: str,
+    *,
+    terms: Sequence[str] | None = None,
+    order: int | None = None,
+    power: int | None = None,
+    known: Mapping[str, Any] | None = None,
+    dims: Mapping[str, str] | None = None,
+) -> xr.Dataset:
+    """Find which terms the equation of a field has, among candidates, with their constants.
+
+    Parameters
+    ----------
+    field : Field
+        Its variables go by their names, a single one also by ``u``, as for :func:`xspline.pde.recover`.
+    response : str
+        The side of the equation that is known to be there, such as ``"u_t"`` or ``"u_tt"``.
+    terms : sequence of str, optional
+        Candidates, such as ``["u*u_x", "u_xx", "S"]``: of variables, derivatives, coordinates and what is known,
+        without constants. By default u^a ∂ᵏu for all powers a from 0 to `power` and derivatives k from 0 to `order`
+        in all, along the coordinates that the response is no derivative along; and lower derivatives of the response.
+    order, power : int, optional
+        Of the default candidates; 3 and 3.
+    known, dims
+        As for ``recover``.
+
+    Returns
+    -------
+    Dataset
+        Over ``model``, best first, and ``term``: ``coefficient``, ``stderr``, ``included``; of each model ``bic``,
+        ``delta_bic``, ``as_good`` (whether the data do not tell it from the best), ``sigma``, ``adequacy`` (an F ratio
+        against the fit without an equation) and its ``probability``.
+        Coordinates: ``equation``, each model as text; ``units`` of constants. Attributes: ``equation``, the one that is
+        claimed, or ``"none"``; ``recover``, the text by which ``field.recover`` finds the constants of the best;
+        ``checks`` and ``assumptions`` in words.
+
+    Raises
+    ------
+    ValueError
+        A candidate cannot be read, means nothing, is there twice, or is zero everywhere; a derivative is above the
+        degree; the field has batch dimensions.
+    TooLargeError
+        The normal equations do not fit in memory.
+
+    Notes
+    -----
+    Each model is fitted as by ``recover``: of all fields that obey its equation exactly, the one that is nearest to the
+    data, from the statistics alone. The start is the best set of a regression on smooth test functions. About a fitted
+    model the sum of squares of all other sets is a parabola in their constants, from one factorisation; the set of
+    least BIC is fitted next, until none is better, and then those that are near. BIC is n log(rss/n) + |A| log n +
+    2 log C(k, |A|) for |A| of k candidates (Chen and Chen 2008). Models are as
+    good as the best within 2 of it; where neither has all terms of the other, within 2 more standard deviations of the
+    difference of two that both hold. An equation is claimed where it fits the data as well as noise allows (an F ratio)
+    and is better by 10 than `response` = 0. Constants and errors of models that are as good are those of ``recover``;
+    those of the others are from the search, without its checks.
+
+    Degrees of B-splines should exceed the order of the highest derivative among the candidates by 2.
+    """
+    if not isinstance(field, Field):
+        raise TypeError("draws have no observations of their own; ask the field that they were drawn from")
+    if field.is_lazy:
+        raise ValueError("this field is still lazy (compute=False); call .compute() first")
+    given = dict(known or {})
+    names = Names.of(field, dims, given)
+    if terms is not None and not (order is None and power is None):
+        raise ValueError(
+            "order= and power= are of the default candidates; leave them out, or leave out terms="
+        )
+    if not isinstance(response, str):
+        raise TypeError(f"the response has to be text, such as 'u_t', not {type(response).__name__}")
+    listed = terms if terms is not None else default_terms(response, names, order, power)
+    return _discover(field, library(response.strip(), listed, names), names, given)
+
+
+@single_threaded_blas()
+def _discover(
+    field: Field[Any], candidates: Candidates, names: Names, given: Mapping[str, Any]
+) -> xr.Dataset:
+    for name in dict.fromkeys(value.variable for value in candidates.equation.values):
+        if dims := field.variables[name].batch_dims:
+            raise ValueError(f"{name!r} has independent fits along {dims}; select one of them before the fit")
+        if field.fits[name].selected:
+            raise ValueError(
+                "a term of this field was selected, so that it is no fit of the data; ask the whole field"
+            )
+
+    def problem(equation: Equation) -> Problem:
+        variables = list(dict.fromkeys(value.variable for value in equation.values))
+        return problem_of(field, [equation], names, given, variables, ())
+
+    try:
+        models = Library(problem(candidates.equation))
+        explore(models)
+        ranked = models.ranked()
+        ranked = ranked[:1] + [model for model in ranked[1:] if math.isfinite(model.bic)]
+        good: list[Model] = []
+        rows = []
+        for model in ranked[:SHOWN]:
+            as_good = all(_as_good(models, better, model) for better in good)
+            good += [model] if as_good else []
+            rows.append(_row(models, model, candidates, problem, as_good))
+    except TooLargeError as error:
+        raise TooLargeError(str(error).replace(", or method='weak', which needs no band", "")) from error
+    return _dataset(field, candidates, given, rows, models)
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A model as it is shown.
+
+    Parameters
+    ----------
+    model : Model
+    as_good : bool
+        As the best and all others that are, which the data do not tell from it.
+    value, stderr : ndarray, [terms of the model]
+    sigma, adequacy, probability : float
+    adequate : bool
+    remarks : tuple of str
+        Sentences without a full stop.
+    """
+
+    model: Model
+    as_good: bool
+    value: Array
+    stderr: Array
+    sigma: float
+    adequacy: float
+    probability: float
+    adequate: bool
+    remarks: tuple[str, ...] = ()
+
+
+def _as_good(models: Library, better: Model, other: Model) -> bool:
+    """Return whether data do not tell another model from a better one.
+
+    Where neither has all terms of the other, initial and boundary values take different parts of the noise. The sums of
+    squares of two models that both hold then differ by 0 ± 2√f σ², f the degrees of freedom of these values.
+    """
+    delta = other.bic - better.bic
+    nested = set(better.subset) <= set(other.subset) or set(other.subset) <= set(better.subset)
+    freedom = 0 if nested else models.search(other.subset).freedom
+    return not delta >= AS_GOOD + 2 * 2 * math.sqrt(freedom)
+
+
+def _row(
+    models: Library,
+    model: Model,
+    candidates: Candidates,
+    problem: Callable[[Equation], Problem],
+    as_good: bool,
+) -> Row:
+    """Return a model with its errors; by the search of ``recover`` where it is as good as the best."""
+    if as_good and model.subset and math.isfinite(model.bic):
+        own = replace(problem(candidates.narrowed(model.subset)), coefficients=model.coefficients)
+        whole = profile(own)
+        if whole.converged:
+            doubts = inadequate(own.search, whole.result, whole.adequacy, whole.probability, 0.0)
+            stderr = np.sqrt(np.diag(whole.covariance))
+            ratio = whole.adequacy, whole.probability
+            return Row(
+                model, as_good, whole.value, stderr, whole.sigma, *ratio, not any(doubts), whole.remarks
+            )
+    search, result = models.search(model.subset), model.result
+    ratio = adequacy_of(models.problem, search, result)
+    left = search.data.count - search.freedom
+    return Row(
+        model,
+        as_good,
+        result.state.tau,
+        search.stderr(result.step, result.rss),
+        math.sqrt(max(result.rss, 0.0) / left) if left > 0 else math.nan,
+        *ratio,
+        not any(inadequate(search, result, *ratio, 0.0)),
+    )
+
+
+def _dataset(
+    field: Field[Any], candidates: Candidates, given: Mapping[str, Any], rows: Sequence[Row], models: Library
+) -> xr.Dataset:
+    shape = (len(rows), models.size)
+    value, stderr, included = np.zeros(shape), np.full(shape, np.nan), np.zeros(shape, bool)
+    for i, row in enumerate(rows):
+        own = list(row.model.subset)
+        value[i, own], stderr[i, own], included[i, own] = row.value, row.stderr, True
+    bic = np.array([row.model.bic for row in rows])
+    with np.errstate(invalid="ignore"):
+        delta = bic - bic[0]
+    both = ("model", "term")
+    variables: dict[str, Any] = {
+        "coefficient": (both, value),
+        "stderr": (both, stderr),
+        "included": (both, included),
+        "bic": ("model", bic),
+        "delta_bic": ("model", delta),
+        "as_good": ("model", [row.as_good for row in rows]),
+        **{
+            name: ("model", [getattr(row, name) for row in rows])
+            for name in ("sigma", "adequacy", "probability")
+        },
+    }
+    equation = candidates.equation
+    derived, remarks = units.of_parameters(equation, units_of_names(equation, given, field))
+    written = [candidates.written(row.model.subset, row.value.tolist()) for row in rows]
+    doubt = _doubt(rows, models, candidates.response)
+    checks = [
+        doubt,
+        *([] if doubt else _alike(rows, written)),
+        *rows[0].remarks,
+        *of_the_space([equation], field, ENOUGH),
+        *remarks,
+    ]
+    first = field.variables[equation.values[0].variable]
+    attrs = {
+        "equation": "none" if doubt else written[0],
+        "recover": candidates.recovering(rows[0].model.subset) if rows[0].model.subset else "",
+        "checks": "; ".join(filter(None, checks)) or "nothing to report",
+        "assumptions": ASSUMPTIONS,
+        "history": evaluation.history(first.history, f"discover({candidates.response!r})"),
+    }
+    described = {key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()}
+    coords = {
+        "equation": ("model", written),
+        "term": list(candidates.terms),
+        "units": ("term", [derived.get(power.parameter, "") for power in equation.terms]),
+    }
+    return xr.Dataset(described, coords, attrs)
+
+
+def _doubt(rows: Sequence[Row], models: Library, response: str) -> str:
+    """Return why no equation is claimed, in a sentence without a full stop; empty where the first one is."""
+    best, none = rows[0].model, models.models[()]
+    if not best.subset:
+        return f"no equation is claimed: no set of candidates is better than {response} = 0"
+    if not math.isfinite(best.bic):
+        return "no equation is claimed: the search converged for none; use more knots, or fewer candidates"
+    if none.bic - best.bic < CLEAR:
+        return (
+            f"no equation is claimed: the best is better than {response} = 0 by {none.bic - best.bic:.2g} of BIC, "
+            f"which is less than {CLEAR:g}"
+        )
+    if not rows[0].adequate:
+        return (
+            f"no equation is claimed: a field that obeys the best misses the data by more than their noise "
+            f"(F = {rows[0].adequacy:.3g}, probability {rows[0].probability:.1g}); a term or a source is not among the "
+            "candidates, or the knots do not resolve the field"
+        )
+    return ""
+
+
+def _alike(rows: Sequence[Row], written: Sequence[str]) -> list[str]:
+    """Return which models are as good as the best."""
+    others = [text for row, text in zip(rows[1:], written[1:], strict=True) if row.as_good]
+    return [f"the data do not tell it from {', nor from '.join(others)}"] if others else []
