@@ -55,10 +55,10 @@ def test_reports_of_moorings(data_dir: Path) -> None:
 @pytest.mark.slow
 def test_a_curvilinear_grid(data_dir: Path) -> None:
     ice = xr.open_dataset(data_dir / "cmip6_canesm5_sea_ice_2020.nc").siconc
-    check(ice.spline.fit(), ice, 0.95)
+    check(ice.spline.fit(seconds=15), ice, 0.95)
 
 
 @pytest.mark.slow  # some 40,000 coefficients
 def test_an_altimetry_product(data_dir: Path) -> None:
     adt = xr.open_dataset(data_dir / "adt_mediterranean_2005_q2.nc").adt
-    check(adt.spline.fit(), adt, 0.85)
+    check(adt[:30].spline.fit(seconds=6), adt[:30], 0.85)
