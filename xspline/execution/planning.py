@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -29,7 +30,7 @@ from xspline.execution.source import Source, in_memory, is_reader
 from xspline.solve import Resources, Roughness, TooLargeError, choice_for, times_of
 from xspline.solve.costs import COSTS, CostModel
 from xspline.solve.select import Choice, candidates
-from xspline.spaces import Space
+from xspline.spaces import Axis, Basis, Space
 from xspline.sums import Factor, Gram, join_overlapping
 from xspline.sums.integrals import mass, with_events
 
@@ -399,16 +400,22 @@ def _gram_of(groups: Iterable[tuple[int, ...]], space: Space) -> Gram:
     """
     factors: list[Factor] = []
     for key, axes in enumerate(groups, 2):
-        if len(axes) == 1 and space.names[axes[0]] in times_of(space):
-            even = mass(space, axes[0])
-            pairs = even.pairs.copy()
-            pairs[0, 0] *= 2.0  # no multiple of a mass matrix
-            factors.append(replace(even, pairs=pairs))
+        if len(axes) == 1 < len(space.names) and (name := space.names[axes[0]]) in times_of(space):
+            factors.append(replace(_almost_even(space.basis(name), space.axis(name)), axes=axes))
             continue
         lengths, offsets = (tuple(t[k] for k in axes) for t in (space.shape, space.offsets))
         ones = np.broadcast_to(np.float64(1), (*lengths, *offsets))
         factors.append(_Unfilled(axes, tuple((0, n) for n in lengths), ones, key))
     return Gram((tuple(factors),))
+
+
+@functools.lru_cache(maxsize=4)
+def _almost_even(basis: Basis, axis: Axis) -> Factor:
+    """Return the mass matrix of a coordinate, but for one entry, as no multiple of it splits a system by itself."""
+    even = mass(Space({"t": basis}, axes={"t": axis}), 0)
+    pairs = even.pairs.copy()
+    pairs[0, 0] *= 2.0
+    return replace(even, pairs=pairs)
 
 
 class _Unfilled(Factor):

@@ -49,10 +49,11 @@ def recover(
         domain, or it is a field of its own.
     dims : mapping, optional
         The fitted coordinate that each letter means. By default coordinates of one letter mean themselves, ``t`` is
-        time, ``x`` longitude and ``y`` latitude. Times are in seconds.
+        time, ``x`` longitude and ``y`` latitude. Dates are seconds since 1970, also as ``t`` of a known function.
     method : {"profile", "weak", "pointwise", "differences"}, optional
         "profile" takes, of all fields that obey the equation on the whole domain, the one that is nearest to the data,
-        from the statistics alone: errors of the constants reach the Cramér-Rao bound, and their intervals are true.
+        from the statistics alone: errors of the constants reach the Cramér-Rao bound, and intervals hold while noise
+        does not hide the field (the checks say where a constant is hardly known).
         "weak" is one least squares of the fitted field's residual on smooth test functions, in closed form: errors are
         two to three times the bound; for spaces too large for "profile", and where that does not converge.
         "pointwise" takes exact derivatives of the fitted functions at points, "differences" the paper's central

@@ -34,6 +34,7 @@ ASSUMPTIONS = {
     "weak": "stderr and the 95 % interval assume independent errors of the observations and are those of the fitted "
     "field, to first order, and what every second knot changes; the smoothing is taken as known and without bias",
 }
+ROUGH = 0.25  # relative error from which the field is no longer close to linear in a constant
 COMBINATIONS = 16  # of the residuals of a weak form that are held against their errors
 _INADEQUATE = (
     "errors are withheld: the fitted field misses the equation by more than its errors (probability {:.1g}); a term "
@@ -93,11 +94,18 @@ def over_domain(
     powers = list(dict.fromkeys(power for equation in equations for power in equation.terms))
     members = [
         _estimates(problem_of(field, equations, names, given, variables, index), method)
-        if all(np.isfinite(field.fits[name].coefficients[(..., *index)]).all() for name in variables)
+        if all(_tells(field, name, index) for name in variables)
         else Estimates.nothing(len(powers))
         for index in np.ndindex(*shapes[0])
     ]
     return _dataset(field, equations, given, members, powers, method, remark)
+
+
+def _tells(field: Field[Any], name: str, index: tuple[int, ...]) -> bool:
+    """Whether a member of a batch was determined, and its values are not all the same."""
+    if not np.isfinite(field.fits[name].coefficients[(..., *index)]).all():
+        return False
+    return not index or float(member(centred(field.fits[name].total, field.space), index).power) > 0
 
 
 def _check_powers(equations: Sequence[Equation]) -> None:
@@ -125,6 +133,10 @@ def problem_of(
         fit, own = field.fits[name], solutions[name]
         total = centred(fit.total, space)
         centres[name], sums[name] = total.reference, member(total, index)
+        if not index and not float(sums[name].power) > 0:
+            raise ValueError(
+                f"all values of {name!r} are the same, which tells nothing of an equation; look at the data"
+            )
         if index:
             own = solve(sums[name], space, fit.known_penalty)
         solved[name], coefficients[name] = own, fit.coefficients[(..., *index)]
@@ -303,6 +315,14 @@ def _checks(members: Sequence[Estimates], powers: Sequence[Power], raw: Array) -
     for text in dict.fromkeys(text for m in members for text in m.remarks):
         count = sum(text in m.remarks for m in members)
         remarks.append(text if len(members) == 1 else f"{text} ({count} of {len(members)} batch members)")
+    with np.errstate(invalid="ignore"):
+        rough = [np.sqrt(np.diagonal(m.covariance)) > ROUGH * np.abs(m.value) for m in members]
+    for power, is_rough in zip(powers, np.any(rough, axis=0), strict=True):
+        if is_rough:
+            remarks.append(
+                f"{power.parameter} is known to no better than {ROUGH:.0%} of its size: either it is near zero, or "
+                "noise hides the field, and then estimates are too small and their intervals too short"
+            )
     return remarks
 
 

@@ -124,6 +124,10 @@ class SpaceTimes(Family):
         orders = [sides.get(f"order {k}") for k in self.orders]
         others = [name for name in self.names if name != self.along]
         at_bounds = {name: side for name, side in sides.items() if name in self.names}
+        if (
+            sides.get(f"events along {self.along}") == "upper"
+        ):  # where there are none, their roughness tells nothing
+            at_bounds[self.along] = "upper"
         if "upper" in orders:
             at_bounds |= dict.fromkeys(others, "upper")
         elif all(side == "lower" for side in orders):

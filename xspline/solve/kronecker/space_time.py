@@ -185,9 +185,10 @@ def observed_times(gram: Gram, space: Space, name: str) -> tuple[Factor, float]:
     own = next((f for f in product.factors if f.axes == (axis,)), None) if product else None
     if own is None:
         raise ValueError(
-            f"a SpaceTime penalty needs the same gaps and weights at all labels of {name!r}, and they differ: fill or "
-            "mask what is not there at all of them, as in "
-            f"data.where(data.notnull().all({name!r})), or pass penalty='reml', which takes any gaps"
+            f"a SpaceTime penalty needs a grid with the same gaps and weights at all labels of {name!r} (and in all "
+            f"members of a batch), and they differ: mask what is not there at all of them, as in "
+            f"data.where(data.notnull().all({name!r})), pass weights without the dimension of {name!r}, fit members "
+            "one by one, or pass penalty='reml', which takes any gaps and scattered data"
         )
     constant = space.frame.constant[axis]
     if not constant.any():
