@@ -12,7 +12,9 @@ from benchmarks.paper import control, row
 from benchmarks.paper.problems import BURGERS, DIFFUSION, WAVE, Problem
 
 
-@pytest.mark.parametrize("name", paper.EXPERIMENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "noise" else n for n in paper.EXPERIMENTS]
+)
 def test_figures_keep_their_bounds(name: str) -> None:
     rows = paper.experiment(name, quick=True)
     if not rows:

@@ -83,6 +83,7 @@ def test_links_lead_somewhere() -> None:
     assert len(links) > 6 and not [link for link in links if not (ROOT / link).exists()]
 
 
+@pytest.mark.slow  # bare fits of years of maps take their time
 def test_the_readme_runs(namespace: dict[str, Any]) -> None:
     pytest.importorskip("matplotlib")
     assert len(BLOCKS) >= 9

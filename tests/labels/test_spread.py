@@ -95,6 +95,7 @@ def test_what_is_computed_later_or_asked_for_goes_by_labels(rough_along_x: xr.Da
 @pytest.mark.filterwarnings(
     "ignore:u. .*knots limit:xspline.FitWarning", "ignore:v. .*knots limit:xspline.FitWarning"
 )
+@pytest.mark.slow
 def test_all_variables_share_one_shape(rough_along_x: xr.DataArray) -> None:
     data = xr.Dataset({"u": rough_along_x, "v": 3 * rough_along_x - 1})
     both = data.spline.fit(seconds=SECONDS, holder="west")
@@ -200,10 +201,12 @@ def test_a_map_with_land_gets_events(of_land: xs.Field) -> None:
     assert f"a fit takes {more} where gaps are the same at all times" in sea().spline.plan(seconds=1).budget
 
 
+@pytest.mark.slow
 def test_months_without_values_change_nothing_of_that(of_land: xs.Field) -> None:
     assert sea().where(sea().time.dt.month != 3).spline.fit(seconds=1).space == of_land.space
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [{"time": 20}, {"lat": 12, "lon": 12}])
 def test_chunks_change_nothing_of_that(of_land: xs.Field, chunks: dict[str, int]) -> None:
     clouds = sea().where(np.random.default_rng(1).random((60, 24, 36)) > 0.1)
