@@ -122,7 +122,7 @@ def gaps_are_alike(
 ) -> bool | None:
     """Whether the same values are missing at all labels of a dimension, where little reading tells; else None.
 
-    Labels at which all values are missing do not count. Of values that are still to be read one chunk of the others
+    Labels at which all values are missing do not count. Of values that are still to be read one chunk of the other
     dimensions is looked at, first, in the middle and at last: clouds differ there. What weights do, sums tell.
     """
     alike: list[bool] = []
