@@ -145,18 +145,17 @@ def fit(
     agreed, observed, budget = _read(
         data, space, bases, weights, holder, seconds, smooth, default_labels=True, finest=spreads
     )
-    computed = _statistics(
-        data,
-        agreed,
-        observed,
-        holder,
-        device,
-        compute=compute,
-        checkpoint=checkpoint,
-        complete=require_complete,
-    )
-    if spreads and budget is not None and budget.ladders and observed[0].holders is None:
-        computed = spread.spread(computed, budget)
+
+    def summed(space: Space, complete: bool | None = False) -> Statistics[Data]:
+        return _statistics(
+            data, space, observed, holder, device, compute=compute, checkpoint=checkpoint, complete=complete
+        )
+
+    computed = summed(agreed, require_complete)
+    if spreads and budget is not None and budget.chooses and observed[0].holders is None:
+        computed = spread.spread(computed, budget, summed)
+    if compute:
+        computed.warn_left_out()
     return computed.solve(penalty, solver=solver, device=execution.present(device))
 
 
@@ -192,7 +191,7 @@ def statistics(
     (('west',), 200)
     """
     agreed, observed, _ = _read(data, space, bases, weights, holder, seconds, default_labels=False)
-    return _statistics(
+    computed = _statistics(
         data,
         agreed,
         observed,
@@ -202,6 +201,9 @@ def statistics(
         checkpoint=checkpoint,
         complete=require_complete,
     )
+    if compute:
+        computed.warn_left_out()
+    return computed
 
 
 def space(
@@ -341,11 +343,11 @@ def _read(
             if budget.alike:
                 budget = budget.knowing(gaps_are_alike(variables, budget.alike.time, weights))
             given = budget.finest(given)
+            budget = budget.over(lambda bases: space_over(bases, coordinates, axes, extents))
         agreed = space_over(given, coordinates, axes, extents)
     observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
-    if space is None and not bases.keys() - set(
-        pooled
-    ):  # the bases are defaults: what they do not span is batch
+    # Where bases are defaults, what they do not span is batch.
+    if space is None and not bases.keys() - set(pooled):
         defaults.warn_of_batch(observed[0].data, observed[0].arrangement.batch)
     return agreed, observed, budget
 
@@ -378,9 +380,8 @@ def _statistics(
     sources = [o.source(agreed) for o in observed]
     by_name = {o.name: o.data for o in observed}
     unwritten = _unwritten(observed, complete)
-    computed: list[
-        Any
-    ]  # for each variable its Sums, lazy or not; a mapping by holder where there are several
+    # For each variable its Sums, lazy or not; a mapping by holder where there are several.
+    computed: list[Any]
     if compute:
         with read_errors_name_labels(by_name):
             computed = execution.sums(
@@ -398,7 +399,7 @@ def _statistics(
             parts.append(_part(by_name, [sums[code] for sums in computed], name, sizes))
     if unwritten:  # once, however many holders share the store
         parts[0] = replace(parts[0], provenance={**parts[0].provenance, "unwritten": unwritten})
-    result: Statistics[Data] = Statistics(
+    return Statistics(
         agreed,
         tuple(parts),
         {o.name: o.variable() for o in observed},
@@ -407,9 +408,6 @@ def _statistics(
         chunks=target_chunks(observed[0].data),
         pending={} if compute else by_name,
     )
-    if compute:
-        result.warn_left_out()
-    return result
 
 
 def _unwritten(observed: list[Observations], complete: bool | None) -> dict[str, str]:

@@ -29,6 +29,7 @@ from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import Source, in_memory, is_reader
 from xspline.solve import Resources, Roughness, TooLargeError, choice_for, times_of
 from xspline.solve.costs import COSTS, CostModel
+from xspline.solve.penalty import spline_degrees
 from xspline.solve.select import Choice, candidates
 from xspline.spaces import Axis, Basis, Space
 from xspline.sums import Factor, Gram, join_overlapping
@@ -347,7 +348,9 @@ def _usual_choice(
 ) -> Choice | None:
     """Return the solver of a choice by REML on any machine; None where it takes more memory than defaults may."""
     usual = Resources(cores=1, memory=costs.default_memory, costs=costs)
-    requested = "reml" if alike or not with_events(space) else Roughness()
+    requested: str | Roughness = "reml"
+    if not alike and with_events(space):
+        requested = Roughness("reml", min(2, *spline_degrees(space).values()))
     try:
         return choice_for(_gram_of(groups, space), requested, space, resources=usual)
     except TooLargeError:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xspline import execution
 from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
-from xspline.labels.read.sizes import DEGREE, LEAST, Alike, Budget, Labels, different, sized
+from xspline.labels.read.sizes import DEGREE, LEAST, Alike, Budget, Labels, Linear, different, ladder, sized
 from xspline.solve.costs import COSTS
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space, Union
@@ -25,6 +25,7 @@ from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space, Uni
 Data: TypeAlias = xr.DataArray | xr.Dataset
 Floats: TypeAlias = NDArray[np.float64]
 Extent: TypeAlias = tuple[float, float]
+Within: TypeAlias = Callable[..., tuple[dict[str, Basis], Budget]]
 
 # Without a penalty on roughness: labels of a coordinate for each of its functions, the most of these, and of all.
 LABELS_PER_FUNCTION, MOST, MOST_COEFFICIENTS = 4, 32, 20_000
@@ -33,6 +34,7 @@ YEARS, LABELS_PER_YEAR = 2, 5  # at least, for a seasonal cycle
 EVENT_LENGTHS = ("20D", "30D", "60D", "90D")  # of the cells of events; the first for which there is time
 LABELS_PER_EVENT, MOST_EVENTS = 3, 1000
 CLOSE = 0.8  # of the functions of a coordinate: fewer are lost to data with other gaps than was hoped
+SCARCE = 0.5  # of the cells that labels support: with time for fewer, linear splines are taken
 _ORDER = "YXZT"
 _BOUNDS = re.compile(r".*_(bnds|bounds|vertices)|(bounds|vertices)_.*")
 
@@ -126,17 +128,23 @@ def bases_for(
         fitted = [v for v in fitted if v.dtype.kind in "iuf" and dims <= set(v.dims)]
     sizes = {dim: n for dim, n in fitted[0].sizes.items() if dim not in pooled}
 
-    def within(bases: dict[str, Basis], alike: bool = False) -> tuple[dict[str, Basis], Budget]:
-        sized_bases, budget = sized(bases, labels, seconds, sizes, len(fitted), alike=alike)
-        if not budget.supported and any(isinstance(b, Union) and b.has_events for b in bases.values()):
-            members = math.prod(n for dim, n in sizes.items() if dim not in dims)
-            factors = [(axis,) for axis in range(len(bases))]
-            estimate = execution.search_seconds(Space(bases, axes=axes, extents=extents), factors, members)
-            budget = replace(budget, estimate=len(fitted) * estimate)
-        return sized_bases, budget
+    def of(known: Mapping[str, Labels]) -> Within:
+        def within(bases: dict[str, Basis], alike: bool = False) -> tuple[dict[str, Basis], Budget]:
+            sized_bases, budget = sized(bases, known, seconds, sizes, len(fitted), alike=alike)
+            if not budget.supported and any(isinstance(b, Union) and b.has_events for b in bases.values()):
+                members = math.prod(n for dim, n in sizes.items() if dim not in dims)
+                factors = [(axis,) for axis in range(len(bases))]
+                estimate = execution.search_seconds(Space(bases, axes=axes, extents=extents), factors, members)
+                budget = replace(budget, estimate=len(fitted) * estimate)
+            return sized_bases, budget
 
-    chosen_bases, budget = _with_events(bases, labels, within)
-    return Defaults(chosen_bases, extents, _counting_on_gaps(bases, chosen_bases, budget, labels, within))
+        return within
+
+    chosen_bases, budget = _with_events(bases, labels, of(labels))
+    wide = _counting_on_gaps(bases, chosen_bases, budget, labels, of(labels))
+    rough = {name: known._replace(degree=1) for name, known in labels.items()}
+    linear = _linear(bases, chosen_bases, budget, rough, of(rough))
+    return Defaults(chosen_bases, extents, replace(wide, linear=linear))
 
 
 def code(space: Space | Mapping[str, Basis]) -> str:
@@ -281,7 +289,7 @@ def _basis(x: Floats, axis: Axis, extent: Extent) -> Basis:
 def _with_events(
     bases: dict[str, Basis],
     labels: Mapping[str, Labels],
-    within: Callable[[dict[str, Basis]], tuple[dict[str, Basis], Budget]],
+    within: Within,
 ) -> tuple[dict[str, Basis], Budget]:
     """Return the bases within the budget, with events beside season and trend where the others keep half of their size.
 
@@ -303,7 +311,7 @@ def _seasons_and_events(known: Labels, length: str) -> Basis:
     """Return season, trend and events on cells of some length, or of three labels where that is longer."""
     (lo, hi), most = known.extent, different(known.values, LABELS_PER_EVENT * MOST_EVENTS) // LABELS_PER_EVENT
     cells = min(most, int((hi - lo) / known.axis.duration(length, "spacing")), MOST_EVENTS)
-    return SEASONS + BSpline(cells + DEGREE)
+    return SEASONS + BSpline(cells + known.degree, known.degree)
 
 
 def _counting_on_gaps(
@@ -311,7 +319,7 @@ def _counting_on_gaps(
     chosen: dict[str, Basis],
     budget: Budget,
     labels: Mapping[str, Labels],
-    within: Callable[[dict[str, Basis], bool], tuple[dict[str, Basis], Budget]],
+    within: Within,
 ) -> Budget:
     """Return the budget with what there is time for if gaps are the same at all times, where that is more.
 
@@ -335,6 +343,33 @@ def _counting_on_gaps(
     close = all(finest[other].count >= CLOSE * chosen[other].count for other in others)
     nested = {**more.nested, name: (chosen[name].count,)}
     return replace(budget, alike=Alike(finest, nested, close, labels[name].dims[0]))
+
+
+def _linear(
+    bases: dict[str, Basis],
+    chosen: Mapping[str, Basis],
+    budget: Budget,
+    labels: Mapping[str, Labels],
+    within: Within,
+) -> Linear | None:
+    """Return linear splines of three or more coordinates, where there is no time for events of cubics or for many.
+
+    A coefficient of cubics takes some ten times as long there, as a separator is as thick as their degree.
+    """
+    supported = (n - labels[name].more for name, n in budget.supported.items())
+    few = math.prod(chosen[name].count for name in budget.supported)
+    scarce = bool(budget.nested) and few <= SCARCE * math.prod(supported)
+    if len(bases) < 3 or not (scarce or SEASONS in chosen.values()):
+        return None
+    nested, finest = {}, dict(bases)
+    for name in (n for n, basis in bases.items() if basis == SEASONS):
+        finest[name] = _seasons_and_events(labels[name], EVENT_LENGTHS[0])
+        events = ladder(finest[name].count - SEASONS.count - 1, labels[name])
+        finest[name] = SEASONS + BSpline(events[-1], 1)
+        nested[name] = tuple(SEASONS.count + k for k in (0, *events))
+    _, more = within(finest)
+    more = replace(more, nested={**more.nested, **nested})
+    return Linear(more.finest(finest), more)
 
 
 def _shrunk(bases: Mapping[str, Basis]) -> dict[str, Basis]:

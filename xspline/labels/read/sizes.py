@@ -45,6 +45,8 @@ class Labels(NamedTuple):
     extent : tuple of float
     direction : str
         X, Y, Z or T of the CF conventions, or nothing.
+    degree : int
+        Of the B-splines that it gets.
     """
 
     dims: tuple[Hashable, ...]
@@ -52,6 +54,7 @@ class Labels(NamedTuple):
     axis: Axis
     extent: tuple[float, float]
     direction: str
+    degree: int = DEGREE
 
     @property
     def closed(self) -> bool:
@@ -60,12 +63,38 @@ class Labels(NamedTuple):
 
     @property
     def more(self) -> int:
-        """How many more cubic splines there are than cells."""
-        return 0 if self.closed else DEGREE
+        """How many more splines there are than cells."""
+        return 0 if self.closed else self.degree
 
     def functions(self, cells: int) -> int:
-        """How many cubic splines there are over so many cells."""
+        """How many splines there are over so many cells."""
         return max(cells + self.more, LEAST)
+
+    def cells(self, count: int) -> int:
+        """Cells for so many different labels; linear splines have one between each two."""
+        return count // LABELS_PER_FUNCTION if self.degree > 1 else count - (not self.closed)
+
+    def basis(self, count: int) -> BSpline:
+        """So many splines."""
+        return BSpline(count, self.degree)
+
+
+class Linear(NamedTuple):
+    """Linear splines, of which there is time for many more.
+
+    Parameters
+    ----------
+    bases : dict of str to Basis
+        The finest.
+    budget : Budget
+        Of nested spaces, without events too.
+    space : Space or None
+        Of these bases, once the coordinates are known.
+    """
+
+    bases: dict[str, Basis]
+    budget: Budget
+    space: Space | None = None
 
 
 class Alike(NamedTuple):
@@ -107,6 +136,10 @@ class Budget:
         choose; empty where all that labels support is within the budget.
     alike : Alike or None
         What there is time for if gaps turn out to be the same at all times, where that is more.
+    linear : Linear or None
+        What there is time for in linear splines, where there is none for many cubics or for events.
+    degree : int
+        Of the B-splines.
     """
 
     seconds: float
@@ -114,11 +147,18 @@ class Budget:
     supported: dict[str, int]
     nested: dict[str, tuple[int, ...]] = field(default_factory=dict)
     alike: Alike | None = None
+    linear: Linear | None = None
+    degree: int = DEGREE
 
     @property
     def ladders(self) -> dict[str, tuple[int, ...]]:
         """The numbers to choose from after the sums of the finest space are known."""
         return self.alike.nested if self.alike else self.nested
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the likelihood has a say."""
+        return bool(self.ladders) or self.linear is not None
 
     def knowing(self, alike: bool | None) -> Budget:
         """Return the budget once it is known whether gaps are the same at all times; None where sums have to tell."""
@@ -129,7 +169,13 @@ class Budget:
         """Return the bases with the most functions that may be chosen."""
         if self.alike:
             return self.alike.bases
-        return {**bases, **{name: BSpline(counts[-1]) for name, counts in self.nested.items()}}
+        plain = [n for n in self.nested if isinstance(bases[n], BSpline)]
+        return {**bases, **{n: BSpline(self.nested[n][-1], self.degree) for n in plain}}
+
+    def over(self, space_of: Callable[[Mapping[str, Basis]], Space]) -> Budget:
+        """Return the budget with the space of linear splines."""
+        linear = self.linear
+        return replace(self, linear=linear and linear._replace(space=space_of(linear.bases)))
 
     def __str__(self) -> str:
         told = f"{self.estimate:.2g} s of {self.seconds:g} s to choose the penalty"
@@ -138,6 +184,9 @@ class Budget:
         if self.alike:
             more = {name: basis.count for name, basis in self.alike.bases.items()}
             told += f"; a fit takes {listed(more)} where gaps are the same at all times"
+        if self.linear:
+            more = {name: counts[-1] for name, counts in self.linear.budget.nested.items()}
+            told += f"; a fit takes linear splines in up to {listed(more)} where that is likelier"
         return told
 
 
@@ -175,9 +224,10 @@ def sized(
     spanned = {dim for known in labels.values() for dim in known.dims}
     systems = math.prod(n for dim, n in sizes.items() if dim not in spanned)
     factors = _factors(groups, labels)
+    degree = min((labels[name].degree for name in supported), default=DEGREE)
 
     def of(counts: Mapping[str, int]) -> dict[str, Basis]:
-        return {name: BSpline(counts[name]) if name in counts else basis for name, basis in bases.items()}
+        return {n: labels[n].basis(counts[n]) if n in counts else basis for n, basis in bases.items()}
 
     def space(counts: Mapping[str, int]) -> Space:
         axes, extents = ({n: getattr(x, key) for n, x in labels.items()} for key in ("axis", "extent"))
@@ -194,11 +244,11 @@ def sized(
         nested = _nested(counts, labels, space(counts), fits * systems)
         counts = {name: ladder[-1] for name, ladder in nested.items()}
         estimate = cost(counts)
-    elif counts != supported:
+    elif counts != supported or degree < DEGREE:
         nested = _nested(supported, labels, space(supported), fits * systems)
-        if any(nested[name][-1] < counts[name] for name in supported):
+        if degree == DEGREE and any(nested[name][-1] < counts[name] for name in supported):
             nested = {}  # there is no room for the sums of a finer space
-    return of(counts), Budget(seconds, estimate, supported, nested)
+    return of(counts), Budget(seconds, estimate, supported, nested, degree=degree)
 
 
 def _within(
@@ -243,7 +293,7 @@ def _nested(
     while math.prod(cells.values()) > most and max(cells.values()) > 1:
         step += 1
         cells = {n: max(int((k - labels[n].more) * STEP**step), 1) for n, k in supported.items()}
-    return {name: _ladder(_divisible(k), labels[name]) for name, k in cells.items()}
+    return {name: ladder(k, labels[name]) for name, k in cells.items()}
 
 
 def _divisible(cells: int) -> int:
@@ -252,9 +302,10 @@ def _divisible(cells: int) -> int:
     return max(near, key=lambda k: (sum(k % d == 0 for d in DIVISORS), k))
 
 
-def _ladder(cells: int, known: Labels) -> tuple[int, ...]:
-    """Return the numbers of functions over cells that are made of those, ascending."""
-    least = DEGREE * 2 + 1 if known.closed else 1  # on a circle, functions would meet twice
+def ladder(cells: int, known: Labels) -> tuple[int, ...]:
+    """Return the numbers of functions of nested spaces over so many cells, or a little fewer, ascending."""
+    cells = _divisible(cells)
+    least = known.degree * 2 + 1 if known.closed else 1  # on a circle, functions would meet twice
     wider = [cells // d for d in range(1, cells + 1) if cells % d == 0]
     return tuple(sorted(k + known.more for k in wider if k >= least or k == cells))
 
@@ -287,14 +338,15 @@ def _supported(
 ) -> dict[str, int]:
     """Return the numbers of functions of the coordinates of a group that have B-splines."""
     splines = [name for name in group if isinstance(bases[name], BSpline)]
-    cells = {n: different(labels[n].values, 2 * COSTS.most_functions) // LABELS_PER_FUNCTION for n in splines}
+    cells = {n: labels[n].cells(different(labels[n].values, 2 * COSTS.most_functions)) for n in splines}
     most = {n: min(labels[n].functions(cells[n]), COSTS.most_functions) for n in splines}
     dims = {dim for name in group for dim in labels[name].dims}
     if not splines or len(group) == len(dims) == 1:
         return most
     # Scattered: cells for as many observations, and at as many positions, as there are.
     observations = math.prod(sizes[dim] for dim in dims)
-    allowed = observations / LABELS_PER_FUNCTION ** len(dims)
+    per = LABELS_PER_FUNCTION if max(labels[n].degree for n in splines) > 1 else 1
+    allowed = observations / per ** len(dims)
     allowed /= math.prod(bases[name].count for name in group if name not in splines)
     allowed = min(allowed, CELLS_PER_POSITION * _positions([labels[n] for n in splines], observations))
     widths = _widths({n: labels[n] for n in splines})

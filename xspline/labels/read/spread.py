@@ -18,7 +18,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -41,6 +41,7 @@ SEARCHED = 0.1  # of the longest look: strengths are looked for up to there, and
 RIVALS, LONGEST = 3, 6.0  # so many spaces are compared at last, which take so many of the longest looks each
 UNEVEN = 3.0  # what one shape may have of the coefficients of another that costs the same
 LITTLE = 1e-4  # of all variance that is left: a coordinate that gains nothing is refined last
+WANTING = 0.02  # of the variance that is left: what finer cells have to take of it for linear splines to be tried
 GAIN = 1.0  # of a log-likelihood: less tells nothing
 
 
@@ -62,7 +63,9 @@ class Score(NamedTuple):
 NOTHING = Score(math.inf, ())
 
 
-def spread(statistics: Statistics[Data], budget: Budget) -> Statistics[Data]:
+def spread(
+    statistics: Statistics[Data], budget: Budget, again: Callable[[Space], Statistics[Data]]
+) -> Statistics[Data]:
     """Return the statistics in the nested space that the likelihood prefers within a budget.
 
     Where they come from says what it was chosen from (``summary()`` of a field shows it).
@@ -73,12 +76,22 @@ def spread(statistics: Statistics[Data], budget: Budget) -> Statistics[Data]:
         Computed ones, in the finest space.
     budget : Budget
         With the numbers of functions of the nested spaces.
+    again : callable
+        To the statistics of the same data in another space, that of linear splines.
     """
-    totals = [statistics.total(name) for name in statistics.variables]
-    nested = NestedSpaces(totals, statistics.space, budget)
+    nested = NestedSpaces.of(statistics, budget)
     counts = nested.chosen()
+    if budget.linear and budget.linear.space and nested.gains_from_more(counts):
+        other = again(budget.linear.space)
+        linear = NestedSpaces.of(other, budget.linear.budget)
+        more = linear.chosen()
+        if linear.expected(more) < nested.expected(counts):
+            statistics, nested, counts = other, linear, more
+    if not nested.budget.ladders:
+        return statistics
     space = nested.space(counts)
     how = f"by the likelihood among spaces that lie in {listed(nested.named(statistics.space.shape))}"
+    how += ", linear splines" * (nested.budget.degree == 1)
     if budget.alike and counts == statistics.space.shape:
         how = "as many as there is time for with gaps that are the same at all times"
     told = f"{how}; {nested.seconds(counts):.2g} s of {budget.seconds:g} s to choose the penalty"
@@ -105,10 +118,18 @@ class NestedSpaces:
     budget: Budget
     _sums: dict[Counts, list[Sums]] = field(default_factory=dict)
     _scores: dict[Counts, Score] = field(default_factory=dict)
+    _reached: tuple[Counts, Score] = ((), NOTHING)  # the end of the path of looks,
+    _left: list[tuple[float, float]] = field(default_factory=list)  # and what its coordinates leave
 
     def __post_init__(self) -> None:
         self._sums[self.fine.shape] = list(self.totals)
         self.resources = Resources(cores=1, memory=COSTS.default_memory, costs=COSTS)
+
+    @staticmethod
+    def of(statistics: Statistics[Data], budget: Budget) -> NestedSpaces:
+        """Those of all variables."""
+        totals = [statistics.total(name) for name in statistics.variables]
+        return NestedSpaces(totals, statistics.space, budget)
 
     @property
     def ladders(self) -> list[Counts]:
@@ -116,6 +137,11 @@ class NestedSpaces:
         return [
             self.budget.ladders.get(n, (k,)) for n, k in zip(self.fine.names, self.fine.shape, strict=True)
         ]
+
+    @property
+    def observations(self) -> int:
+        """Of all variables."""
+        return max(sum(int(sums.count.sum()) for sums in self.totals), 1)
 
     def named(self, counts: Counts) -> dict[str, int]:
         """The numbers of functions that there is a choice of."""
@@ -255,8 +281,7 @@ class NestedSpaces:
         In units of all variance that is left, noise included. Told by the scores of spaces with about twice and half of
         its cells: u (1 − r^a) is gained by a doublings and u (r^-b − 1) is lost by b halvings.
         """
-        n = max(sum(int(sums.count.sum()) for sums in self.totals), 1)
-        cells, out = self.cells(counts), []
+        n, cells, out = self.observations, self.cells(counts), []
         finer = {_changed(c, counts): c for c in self.refined(counts) if self.look(c) <= LONGEST}
         for j, ladder in enumerate(self.ladders):
             gain = loss = up = down = 0.0
@@ -279,20 +304,17 @@ class NestedSpaces:
         """
         if self.budget.alike and self.seconds(self.fine.shape) <= self.budget.seconds:
             return self.fine.shape
+        if not self.budget.ladders and self.look(self.fine.shape) > LONGEST:
+            return self.fine.shape
         counts, here = self.greedy()
         left = [(1.0, USUAL)] * len(counts)
         if here is NOTHING:  # as many as labels support, less one factor
             counts = tuple(ladder[-1] for ladder in self.ladders)
         else:
             left = self.left(counts, here)
-        cells, best = self.cells(counts), list[Counts]()
-
-        def remaining(other: Counts) -> float:
-            doublings = np.log2(np.array(self.cells(other)) / cells)
-            return float(sum(u * share**d for (u, share), d in zip(left, doublings, strict=True)))
-
+        self._reached, self._left, best = (counts, here), left, list[Counts]()
         within = self.within_reach()
-        for other in sorted(within, key=lambda c: (remaining(c), math.prod(c))):
+        for other in sorted(within, key=lambda c: (self.remaining(c), math.prod(c))):
             # What lies in a better one is no rival.
             if any(all(k <= n for k, n in zip(other, c, strict=True)) for c in best):
                 continue
@@ -304,6 +326,29 @@ class NestedSpaces:
             return next(iter(best), within[0])
         looks = {c: self.score(c, here).value for c in best if self.look(c) <= LONGEST}
         return min(looks, key=looks.__getitem__) if len(looks) == len(best) else best[0]
+
+
+    def remaining(self, other: Counts) -> float:
+        """The variance that a space should leave, in units of all that is left at the end of the looks."""
+        doublings = np.log2(np.array(self.cells(other)) / self.cells(self._reached[0]))
+        return float(sum(u * share**d for (u, share), d in zip(self._left, doublings, strict=True)))
+
+    def expected(self, counts: Counts) -> float:
+        """The score of a space where strengths are searched for, by what that changes at the end of the looks."""
+        reached, here = self._reached
+        known, searched = self._scores.get(counts, NOTHING), self.score(reached, here, search=True)
+        if known is not NOTHING:
+            return searched.value + known.value - here.value
+        rest = 1.0 - self.remaining(reached) + self.remaining(counts)
+        return searched.value + self.observations / 2 * math.log(max(rest, LITTLE))
+
+    def gains_from_more(self, counts: Counts) -> bool:
+        """Whether the likelihood asks for more than there is time for: finer cells, or events where there are none."""
+        if self._reached[1] is NOTHING:  # no look, or as many as labels support
+            return False
+        rest = 1.0 - self.remaining(self._reached[0]) + self.remaining(counts)
+        gain = self.remaining(counts) - self.remaining(self.fine.shape)
+        return not self.budget.nested or gain > WANTING * rest
 
 
 def _decay(gain: float, up: float, loss: float, down: float) -> tuple[float, float]:
