@@ -70,8 +70,9 @@ def fit(
         Without any basis, the axes X, Y, Z and T of the CF conventions get one each: as many functions as their labels
         support within `seconds` (:func:`xspline.labels.read.defaults.bases_for`); :func:`plan` shows them. Where there
         is time for fewer, and the penalty is left out too, the data have a say (:mod:`xspline.labels.read.spread`):
-        their likelihood chooses which coordinate gets them, and years of maps whose gaps never change get events. The
-        field's repr has the line of code for the same field. Fits by holders or lazy ones go by labels alone.
+        their likelihood chooses which coordinate gets them, and years of maps whose gaps never change get events. In
+        three or more it may prefer linear splines, of which there is time for more; the data are then read a second
+        time. The field's repr has the line of code for the same field. Fits by holders or lazy ones go by labels alone.
         Labels in other units (attribute ``units``) than those of a Space, or of the fit in later targets, are
         converted, or refused where they measure something else; where one of both has no units, numbers are taken as
         they are.

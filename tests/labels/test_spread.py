@@ -104,6 +104,71 @@ def test_all_variables_share_one_shape(rough_along_x: xr.DataArray) -> None:
     assert own["x"] > 2 * own["y"]
 
 
+# ---- linear splines, where cubics take too long
+
+
+@pytest.fixture(scope="module")
+def rough() -> xr.DataArray:
+    return waves(2, 2, 0.5)
+
+
+@pytest.mark.slow
+def test_rough_waves_get_linear_splines(rough: xr.DataArray) -> None:
+    reads: list[int] = []
+
+    def read(block: np.ndarray) -> np.ndarray:
+        reads.append(block.size)
+        return block
+
+    blocks = dask.array.from_array(rough.to_numpy(), chunks=(24, 48, 6))
+    chunked = rough.copy(data=blocks.map_blocks(read, dtype=float, meta=np.zeros((0, 0, 0))))
+    cubic = rough.spline.fit(rough.spline.space(seconds=2))
+    for data in (rough, chunked):
+        own = data.spline.fit(seconds=2)
+        assert {own.space.basis(name).degree for name in "xyt"} == {1}
+        assert (
+            own.summary().attrs["spread"].startswith("by the likelihood among spaces that lie in y 41 × x 41")
+        )
+        assert "linear splines" in own.summary().attrs["spread"]
+        assert own.summary().sigma < 0.5 * cubic.summary().sigma
+    assert len(reads) == 8  # cubics first: only their sums tell that more are asked for
+
+
+@pytest.mark.slow
+def test_smooth_waves_keep_cubics() -> None:
+    own = waves(0.5, 0.5, 0.25).spline.fit(seconds=2)
+    assert {own.space.basis(name).degree for name in "xyt"} == {3}
+
+
+def test_what_is_gained_from_more_decides_whether_to_look(
+    field: xs.Field, rough_along_x: xr.DataArray
+) -> None:
+    assert field.space.basis("x").degree == 3
+    budget = defaults.bases_for(rough_along_x, seconds=SECONDS).budget
+    assert budget is not None and budget.linear is not None
+    assert budget.linear.budget.degree == 1 and budget.linear.budget.nested["x"][-1] == 41
+    assert f"in up to {spread.listed({'y': 41, 'x': 41, 't': 11})} where that is likelier" in str(budget)
+    nested = spread.NestedSpaces([], rough_along_x.spline.space(x=27, y=27, t=9), budget)
+    nested._reached, nested._left = ((27, 27, 9), spread.Score(0.0, ())), [(0.3, 0.5)] * 3
+    assert not nested.gains_from_more((27, 27, 9)) and nested.gains_from_more((15, 15, 6))
+    nested._left = [(1e-4, 0.5)] * 3
+    assert not nested.gains_from_more((15, 15, 6))
+
+
+def test_scores_are_compared_at_strengths_that_were_searched_for(rough_along_x: xr.DataArray) -> None:
+    data = rough_along_x.isel(x=slice(16), y=slice(16))
+    budget = Budget(60.0, 0.0, {}, {"x": (4, 5, 7), "y": (4, 5, 7)})
+    statistics = data.spline.statistics(x=7, y=7, t=4)
+    nested = spread.NestedSpaces.of(statistics, budget)
+    coarse, fine = ((n, n, 4) for n in (4, 7))
+    nested._reached = coarse, nested.score(coarse, search=True)
+    nested._left = [(0.0, 0.5)] * 3
+    before = nested._reached[1].value
+    assert nested.expected(fine) == pytest.approx(before, abs=10)  # nothing is left to gain
+    look = nested.score(fine, nested._reached[1]).value
+    assert look < before - 100 and nested.expected(fine) == pytest.approx(look, abs=10)
+
+
 def test_where_all_fits_the_budget_nothing_is_chosen() -> None:
     small = waves(2, 0.5, 0.25, (12, 12, 6))
     field = small.spline.fit()
@@ -150,23 +215,25 @@ def test_a_coordinate_that_gains_nothing_is_the_last() -> None:
     assert u * (1 / share - 1) == pytest.approx(0.5)
 
 
-def test_events_are_refined_or_left_out_as_a_coordinate_is() -> None:
+@pytest.mark.parametrize("degree", [3, 1])
+def test_events_are_refined_or_left_out_as_a_coordinate_is(degree: int) -> None:
     time = np.datetime64("2000-01-01") + np.arange(0, 4 * 365, 10).astype("timedelta64[D]")
     rng = np.random.default_rng(0)
     values = np.sin(np.arange(time.size) / 2) + np.sin(np.linspace(0, 3, 8))[:, None]
     values = values + rng.normal(0, 0.1, values.shape)
     data = xr.DataArray(values, {"x": np.arange(8.0), "time": time}, ("x", "time"), "u")
     seasons = xs.Fourier(2, "year") + xs.Polynomial(2)
-    statistics = data.spline.statistics(x=4, time=seasons + xs.BSpline(51))
-    budget = Budget(60.0, 0.0, {}, {"time": (7, 13, 16, 22, 34, 58)})
+    statistics = data.spline.statistics(x=4, time=seasons + xs.BSpline(48 + degree, degree))
+    ladder = (7, *(7 + cells + degree for cells in (3, 6, 12, 24, 48)))
+    budget = Budget(60.0, 0.0, {}, {"time": ladder})
     nested = spread.NestedSpaces([statistics.total("u")], statistics.space, budget)
     shapes = [nested.space((4, k)).basis("time") for k in budget.nested["time"]]
     events = [isinstance(basis, xs.spaces.Union) and basis.has_events for basis in shapes]
     assert events == [False, True, True, True, True, True]
-    direct = data.spline.statistics(nested.space((4, 13))).total("u")
-    (cut,) = nested.sums((4, 13))
+    direct = data.spline.statistics(nested.space((4, ladder[1]))).total("u")
+    (cut,) = nested.sums((4, ladder[1]))
     np.testing.assert_allclose(cut.moment, direct.moment, atol=1e-9 * np.abs(direct.moment).max())
-    assert nested.greedy()[0][1] >= 34  # waves of four months
+    assert nested.greedy()[0][1] >= ladder[4]  # waves of four months
 
 
 # ---- season, trend and events where gaps are the same at all times
@@ -210,7 +277,7 @@ def test_months_without_values_change_nothing_of_that(of_land: xs.Field) -> None
 @pytest.mark.parametrize("chunks", [{"time": 20}, {"lat": 12, "lon": 12}])
 def test_chunks_change_nothing_of_that(of_land: xs.Field, chunks: dict[str, int]) -> None:
     clouds = sea().where(np.random.default_rng(1).random((60, 24, 36)) > 0.1)
-    in_space = {"lat": 15, "lon": 21, "time": 7}  # all that labels support
     assert shape_of(sea().chunk(chunks).spline.fit(seconds=1).space) == shape_of(of_land.space)
-    for data in (clouds, clouds.chunk(chunks)):
-        assert shape_of(data.spline.fit(seconds=1).space) == in_space
+    one, other = (data.spline.fit(seconds=1).space for data in (clouds, clouds.chunk(chunks)))
+    assert one == other
+    assert one.basis("time").has_events and one.basis("lat").degree == 1  # in cubics there is no time for events

@@ -59,9 +59,12 @@ def checked_orders(
             )
         highest = space.features[space.names.index(name)].max_order
         if highest is not None and order > highest:
+            smoother = ", or leave the bases out and pass penalty=xs.Roughness('reml', order=2)" * (
+                highest == 1
+            )
             raise ValueError(
                 f"the derivative of order {order} along {name!r} is above the degree {highest} of "
-                f"{space.basis(name)!r}; fit a basis of higher degree"
+                f"{space.basis(name)!r}; fit a basis of higher degree{smoother}"
             )
     if not any(requested.values()):
         raise ValueError(

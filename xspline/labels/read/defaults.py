@@ -83,6 +83,9 @@ def bases_for(
     90 days, where the budget then leaves the other coordinates half of their functions: of points, stations and small
     grids.
 
+    Of three or more coordinates, where there is no time for half of the cells that labels support or for events, the
+    budget names linear splines too: a function for every label of a dimension of its own, events that may be left out.
+
     Without a penalty on roughness (``smooth=False``) there is a function for every fourth label, at most 32 along a
     coordinate, and 20,000 coefficients.
 
@@ -134,7 +137,9 @@ def bases_for(
             if not budget.supported and any(isinstance(b, Union) and b.has_events for b in bases.values()):
                 members = math.prod(n for dim, n in sizes.items() if dim not in dims)
                 factors = [(axis,) for axis in range(len(bases))]
-                estimate = execution.search_seconds(Space(bases, axes=axes, extents=extents), factors, members)
+                estimate = execution.search_seconds(
+                    Space(bases, axes=axes, extents=extents), factors, members
+                )
                 budget = replace(budget, estimate=len(fitted) * estimate)
             return sized_bases, budget
 

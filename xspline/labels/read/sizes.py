@@ -345,8 +345,7 @@ def _supported(
         return most
     # Scattered: cells for as many observations, and at as many positions, as there are.
     observations = math.prod(sizes[dim] for dim in dims)
-    per = LABELS_PER_FUNCTION if max(labels[n].degree for n in splines) > 1 else 1
-    allowed = observations / per ** len(dims)
+    allowed = observations / LABELS_PER_FUNCTION ** len(dims)
     allowed /= math.prod(bases[name].count for name in group if name not in splines)
     allowed = min(allowed, CELLS_PER_POSITION * _positions([labels[n] for n in splines], observations))
     widths = _widths({n: labels[n] for n in splines})

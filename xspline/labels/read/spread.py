@@ -8,6 +8,10 @@ knots. That is done while a look at the likelihood is quick. Beyond, the varianc
 cannot follow is taken to fall by the same share with every doubling of its cells; of the few spaces within the budget
 that should leave least of it the likelihood takes one.
 
+Where finer cells than there is time for would still gain, in three coordinates or more, the same is done in linear
+splines, whose coefficients cost a tenth, from sums of their own: rough fields are nearer with more of them, smooth ones
+with cubics. The likelihood tells, at strengths that are searched for in either.
+
 Nothing here knows the machine or the order of tasks: equal sums give equal spaces.
 """
 
@@ -41,7 +45,9 @@ SEARCHED = 0.1  # of the longest look: strengths are looked for up to there, and
 RIVALS, LONGEST = 3, 6.0  # so many spaces are compared at last, which take so many of the longest looks each
 UNEVEN = 3.0  # what one shape may have of the coefficients of another that costs the same
 LITTLE = 1e-4  # of all variance that is left: a coordinate that gains nothing is refined last
-WANTING = 0.02  # of the variance that is left: what finer cells have to take of it for linear splines to be tried
+WANTING = (
+    0.02  # of the variance that is left: what finer cells have to take of it for linear splines to be tried
+)
 GAIN = 1.0  # of a log-likelihood: less tells nothing
 
 
@@ -326,7 +332,6 @@ class NestedSpaces:
             return next(iter(best), within[0])
         looks = {c: self.score(c, here).value for c in best if self.look(c) <= LONGEST}
         return min(looks, key=looks.__getitem__) if len(looks) == len(best) else best[0]
-
 
     def remaining(self, other: Counts) -> float:
         """The variance that a space should leave, in units of all that is left at the end of the looks."""
