@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Sel
 import xarray as xr
 
 from xspline import notebook
-from xspline.labels import derivatives, evaluation, files
+from xspline.labels import derivatives, evaluation
 from xspline.labels.errors import unknown_name
 from xspline.labels.fit import Fit, Request
 from xspline.labels.read import defaults, targets
 from xspline.labels.read.observations import Variable
 from xspline.labels.report import findings
 from xspline.labels.statistics import Data, Statistics
+from xspline.labels.storage import files
 from xspline.labels.uncertainty import Covariance, Requested
 from xspline.solve import penalty_code, rounded
 from xspline.spaces import Basis, Space
