@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import xarray as xr
 
 from xspline import execution, notebook
-from xspline.labels.errors import check_range, check_tally, read_errors_name_labels, unknown_name
+from xspline.labels.errors import read_errors_name_labels, unknown_name
 from xspline.labels.read.coordinates import warn_left_out
 from xspline.labels.read.observations import Variable
-from xspline.labels.read.parts import Part, check_new
+from xspline.labels.read.parts import Part, check_new, checked_part
 from xspline.labels.storage import files, layout
 from xspline.spaces import Space
 from xspline.spaces.units import are_one
@@ -119,10 +119,7 @@ class Statistics(files.Stored, Generic[Data]):
         parts = []
         for part in self.parts:
             sums = {name: next(computed) for name in names}
-            for name, s in sums.items():
-                check_tally(s.tally, self.pending[name], name)
-                check_range(s, name)
-            parts.append(Part.of(sums, part.holder, part.provenance))
+            parts.append(checked_part(self.pending, sums, part.holder, part.provenance))
         computed_parts = replace(self, parts=tuple(parts), pending={})
         computed_parts.warn_left_out()
         return computed_parts
