@@ -154,6 +154,25 @@ def test_a_band_holds_the_gram() -> None:
         np.testing.assert_allclose(band[j, r], dense[inverse[j + r], inverse[j]], atol=1e-12)
 
 
+def test_squares_are_added_to_a_band_alone() -> None:
+    rng, count, width = np.random.default_rng(0), 9, 4
+    dense, band = np.zeros((count, count)), np.zeros((count, width + 1))
+    for first in (0, 2, 5, 2):
+        slab = rng.standard_normal((3, width))
+        system.add_squares(band, first, slab, 0.7)
+        dense[first : first + width, first : first + width] += 0.7 * slab.T @ slab
+    for r in range(width):
+        np.testing.assert_allclose(band[: count - r, r], np.diag(dense, -r), atol=1e-14)
+        assert not band[count - r :, r].any()
+    assert not band[:, width].any()
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 4, 5, -1, 2.5])
+def test_powers_of_arrays(exponent: float) -> None:
+    u = np.array([0.5, 1.0, 2.5])
+    np.testing.assert_allclose(expression.power(u, np.float64(exponent)), u**exponent, rtol=1e-14)
+
+
 @pytest.mark.parametrize(
     "text",
     [
