@@ -31,6 +31,7 @@ SATISFIED = 1e-3  # λ|r|² over the residual sum of squares
 ROUNDING = 1e-14  # of the power of the data: what a residual sum of squares loses
 RIDGE = 1e-10  # of the mean diagonal of G, where data leave a direction undetermined
 SMALLEST_STEP = 1e-3
+WANDERING = 8  # steps in a row of less than full length, after which a search at full strength is given up
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +262,7 @@ class Search:
         """Take steps until the constants stand and, of hard constraints, the equations hold."""
         data, strengths = self.data, None
         rss, step = data.rss(state.row), None
-        floor = ROUNDING * data.power
+        floor, short = ROUNDING * data.power, 0
         for count in range(1, steps + 1):
             step = self.step(state, strength, strengths)
             strengths = step.strengths
@@ -276,6 +277,9 @@ class Search:
             if hard:
                 multipliers = tuple(d + r for d, r in zip(state.multipliers, residuals, strict=True))
                 state = replace(state, multipliers=multipliers)
+            short = short + 1 if length < 1 else 0
+            if hard and short == WANDERING:
+                return Result(state, step, rss, False, count)
             stderr = self.stderr(step, rss)
             small = np.abs(length * step.tau) < CLOSE * stderr + 1e-10 * np.abs(state.tau)
             squared = sum(x * float(np.sum(r**2)) for x, r in zip(strengths, residuals, strict=True))
