@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 import xspline as xs
-from benchmarks import constants, terms
+from benchmarks.constants import bound, waves
 from tests.pde import cases
 from xspline.pde.discovery import subsets
 from xspline.pde.discovery.candidates import default_terms
@@ -39,7 +39,7 @@ def terms_of(found: xr.Dataset, model: int = 0) -> set[str]:
 
 def test_burgers_equation_among_sixteen_candidates() -> None:
     x, t = np.arange(50) * 2 * np.pi / 50, np.linspace(0, 4, 40)
-    u = constants.burgers(0.3).value(x, t[:, None])
+    u = bound.burgers(0.3).value(x, t[:, None])
     u = u + 0.01 * u.std() * np.random.default_rng(0).standard_normal(u.shape)
     labels = {"t": ("t", t, {"units": "s"}), "x": ("x", x, {"units": "m"})}
     data = xr.DataArray(u, labels, ("t", "x"), "u", {"units": "m s-1"})
@@ -239,7 +239,7 @@ def test_more_terms_cost_more() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [make for make in terms.SETS if make is not terms.noise])
+@pytest.mark.parametrize("make", [make for make in waves.SETS if make is not waves.noise])
 def test_the_right_terms_at_ten_percent_noise(make) -> None:
     own = make()
     found = [own.discovered(0.10, seed) for seed in range(3)]
@@ -249,4 +249,4 @@ def test_the_right_terms_at_ten_percent_noise(make) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::xspline.FitWarning")  # of noise λ is at its bound
 def test_no_equation_of_noise() -> None:
-    assert all(terms.noise().discovered(1.0, seed).attrs["equation"] == "none" for seed in range(10))
+    assert all(waves.noise().discovered(1.0, seed).attrs["equation"] == "none" for seed in range(10))

@@ -202,7 +202,7 @@ def test_derivatives_of_expressions(text: str) -> None:
 
 
 def test_with_noise_the_error_is_that_of_the_bound() -> None:
-    case = constants.diffusion()
+    case = constants.bound.diffusion()
     data, bound = case.observed(0.01, 5)
     found = data.spline.fit(case.space).recover(case.equation)
     assert found.stderr.item() == pytest.approx(bound, rel=0.05)
@@ -213,14 +213,14 @@ def test_with_noise_the_error_is_that_of_the_bound() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", constants.CASES)
+@pytest.mark.parametrize("make", constants.bound.CASES)
 def test_errors_reach_the_bound_and_intervals_cover(make) -> None:
-    r = constants.replicates(make(), 0.05, 20)
+    r = constants.bound.replicates(make(), 0.05, 20)
     assert r.rmse < 1.5 and r.coverage >= 0.85 and r.withheld == 0 and abs(r.reported - 1) < 0.05
 
 
 def test_holders_together_are_their_data_together() -> None:
-    case = constants.burgers()
+    case = constants.bound.burgers()
     data, _ = case.observed(0.05, 1)
     pooled = data.spline.statistics(case.space)
     parts = [data[k::4].spline.statistics(case.space, holder=str(k)) for k in range(4)]
@@ -231,7 +231,7 @@ def test_holders_together_are_their_data_together() -> None:
 
 def test_errors_from_the_scores_of_holders() -> None:
     """Each holder's records are off in a shape of the constant's own: only holders are independent."""
-    rng, case = np.random.default_rng(0), constants.diffusion()
+    rng, case = np.random.default_rng(0), constants.bound.diffusion()
     plain, by_holders = [], []
     for seed in range(6):
         data, bound = case.observed(0.01, seed)
