@@ -65,16 +65,11 @@ class File:
         for name, (count, degree) in self.bases.items():
             labels = data[name].values
             step = (labels[-1] - labels[0]) / (labels.size - 1)
-            if name in self.circles:
-                start = float(labels[0])
-                found[name] = xs.BSpline(
-                    count,
-                    degree,
-                    period=float(labels[-1] - start + step),
-                    domain=(start, start + float(labels[-1] - start + step)),
-                )
-            else:
-                found[name] = xs.BSpline(count, degree, domain=(float(labels[0]), float(labels[-1])))
+            start, stop, circle = float(labels[0]), float(labels[-1]), name in self.circles
+            end = stop + float(step) if circle else stop
+            found[name] = xs.BSpline(
+                count, degree, period=end - start if circle else None, domain=(start, end)
+            )
         return xs.Space(found)
 
 
@@ -180,9 +175,8 @@ def recovered(file: File, data: xr.Dataset, level: float) -> xr.Dataset:
 def table(folder: str, only: str, levels: tuple[float, ...]) -> None:
     """Print the errors of each file, beside the published ones; name the files that are missing."""
     have = found(folder, only)
-    print(
-        "\n| file | noise | largest error, % | its stderr, % | F | published error, % | CPU s |\n|---|---|---|---|---|---|---|"
-    )
+    head = ("file", "noise", "largest error, %", "its stderr, %", "F", "published error, %", "CPU s")
+    print("\n| " + " | ".join(head) + " |\n|" + "---|" * len(head))
     for file, data in have.items():
         for level in levels:
             start = time.process_time()
