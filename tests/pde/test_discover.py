@@ -12,7 +12,9 @@ import xspline as xs
 from benchmarks.constants import bound, waves
 from tests.pde import cases
 from xspline.pde.discovery import subsets
-from xspline.pde.discovery.candidates import default_terms
+from xspline.pde.discovery.candidates import default_terms, library
+from xspline.pde.discovery.models import CLEARLY, Library
+from xspline.pde.profile import over_domain
 from xspline.pde.symbols import Names
 
 BASES = {"x": xs.BSpline(16, 5), "t": xs.BSpline(8, 5)}
@@ -153,6 +155,21 @@ def test_candidates_are_products_of_powers_and_derivatives() -> None:
     assert default_terms("u_t", names, 2, 1) == ["1", "u", "u_x", "u*u_x", "u_xx", "u*u_xx"]
     assert default_terms("u_tt", names, 1, 0) == ["1", "u_x", "u_t"]
     assert len(default_terms("u_t", names, None, None)) == 16
+
+
+def test_a_search_does_not_start_from_what_the_weak_form_rules_out() -> None:
+    """Travelling waves and a decay: u_t = -u_x + 0.2 u_xx, far from every equation of one term."""
+    x, t = np.linspace(0, 6, 60), np.linspace(0, 2, 30)[:, None]
+    u = np.exp(-0.2 * t) * np.sin(x - t) + np.exp(-0.8 * t) * np.sin(2 * (x - t))
+    data = xr.DataArray(u, {"t": t[:, 0], "x": x}, ("t", "x"), "u")
+    field = xs.fit(data, {"x": xs.BSpline(20, 5), "t": xs.BSpline(12, 5)})
+    names = Names.of(field, None, ())
+    whole = library("u_t", ["u", "u_x", "u_xx", "u*u_x"], names)
+    models = Library(over_domain.problem_of(field, [whole.equation], names, {}, ["u"]))
+    one, two = (1,), (1, 2)
+    assert models.weak_rms(one) > CLEARLY * models.weak_rms(two)
+    starts = models.weak_starts()
+    assert two in starts and all(len(subset) >= 2 for subset in starts)
 
 
 @pytest.mark.parametrize(

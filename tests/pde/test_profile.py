@@ -14,7 +14,7 @@ from benchmarks import constants
 from tests.pde import cases
 from xspline.pde import expression
 from xspline.pde.equation import parse
-from xspline.pde.profile import constraint, estimate, search, system
+from xspline.pde.profile import constraint, estimate, over_domain, search, system
 from xspline.pde.symbols import Names
 from xspline.solve import TooLargeError
 
@@ -152,6 +152,26 @@ def test_a_band_holds_the_gram() -> None:
         j = np.arange(order.size - r)
         inverse = np.argsort(place)
         np.testing.assert_allclose(band[j, r], dense[inverse[j + r], inverse[j]], atol=1e-12)
+
+
+def test_a_search_that_takes_no_full_step_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    field, halved = noisy(), search.Search._along
+    names = Names.of(field, None, ())
+    problem = over_domain.problem_of(field, [parse("u_t = D*u_xx", names)], names, {}, ["u"])
+    start = search.State(
+        problem.search.data.centred(problem.coefficients),
+        np.array([0.05]),
+        tuple(np.zeros(each.shape) for each in problem.constraints.each),
+    )
+    assert problem.search.run(start, search.STRENGTH, search.STEPS, hard=True).converged
+
+    def short(self: search.Search, state: search.State, step: search.Step, rss: float) -> tuple:
+        after, rss, _, residuals = halved(self, state, step, rss)
+        return after, rss, 0.5, residuals
+
+    monkeypatch.setattr(search.Search, "_along", short)
+    result = problem.search.run(start, search.STRENGTH, search.STEPS, hard=True)
+    assert not result.converged and result.steps == search.WANDERING < search.STEPS
 
 
 def test_squares_are_added_to_a_band_alone() -> None:
