@@ -283,4 +283,6 @@ def test_chunks_change_nothing_of_that(of_land: xs.Field, chunks: dict[str, int]
     assert shape_of(sea().chunk(chunks).spline.fit(seconds=1).space) == shape_of(of_land.space)
     one, other = (data.spline.fit(seconds=1).space for data in (clouds, clouds.chunk(chunks)))
     assert one == other
-    assert one.basis("time").has_events and one.basis("lat").degree == 1  # in cubics there is no time for events
+    assert (
+        one.basis("time").has_events and one.basis("lat").degree == 1
+    )  # in cubics there is no time for events
