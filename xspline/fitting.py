@@ -149,7 +149,7 @@ def fit(
         )
 
     computed = summed(agreed, require_complete)
-    if spreads and budget is not None and budget.chooses and observed[0].holders is None:
+    if spreads and budget is not None and budget.ladders and observed[0].holders is None:
         computed = spread.spread(computed, budget, summed)
     if compute:
         computed.warn_left_out()

@@ -147,18 +147,12 @@ def linear(data: xr.DataArray) -> dict[str, tuple[int, ...]] | None:
 def test_linear_splines_are_for_three_coordinates_that_cubics_have_no_time_for() -> None:
     assert linear(grid(lat=720, lon=1440)) is None  # two
     assert linear(grid(time=12, lat=20, lon=20)) is None  # time for all
+    nested = linear(grid(lat=np.linspace(-90, 90, 91), lon=np.arange(0, 360, 2.0), depth=40))
+    assert nested is not None and nested["lon"][-1] == 180 and nested["lon"][0] >= 3  # on a circle
     nested = linear(grid(time=30, lat=128, lon=344))
     assert (
         nested is not None and nested["time"][-1] == 29 and nested["lat"][-1] == 121
     )  # for nearly every label
-
-
-def test_linear_events_are_for_maps_whose_gaps_differ() -> None:
-    months = np.datetime64("2000-01", "M") + np.arange(128)
-    data = grid(lat=np.linspace(-88, 88, 89), lon=np.arange(0, 360, 2.0), time=months.astype("M8[ns]"))
-    nested = linear(data)
-    assert nested is not None and nested["time"][0] == 7 and nested["time"][-1] == 48
-    assert nested["lon"][-1] == 180 and nested["lon"][0] >= 3  # on a circle
 
 
 def test_several_variables_share_the_budget() -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xspline import execution
 from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
-from xspline.labels.read.sizes import DEGREE, LEAST, Alike, Budget, Labels, Linear, different, ladder, sized
+from xspline.labels.read.sizes import DEGREE, LEAST, Alike, Budget, Labels, Linear, different, sized
 from xspline.solve.costs import COSTS
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space, Union
@@ -83,8 +83,8 @@ def bases_for(
     90 days, where the budget then leaves the other coordinates half of their functions: of points, stations and small
     grids.
 
-    Of three or more coordinates, where there is no time for half of the cells that labels support or for events, the
-    budget names linear splines too: a function for every label of a dimension of its own, events that may be left out.
+    Of three or more coordinates, where there is no time for half of the cells that labels support, the budget names
+    linear splines too: a function for every label of a dimension of its own.
 
     Without a penalty on roughness (``smooth=False``) there is a function for every fourth label, at most 32 along a
     coordinate, and 20,000 coefficients.
@@ -316,7 +316,7 @@ def _seasons_and_events(known: Labels, length: str) -> Basis:
     """Return season, trend and events on cells of some length, or of three labels where that is longer."""
     (lo, hi), most = known.extent, different(known.values, LABELS_PER_EVENT * MOST_EVENTS) // LABELS_PER_EVENT
     cells = min(most, int((hi - lo) / known.axis.duration(length, "spacing")), MOST_EVENTS)
-    return SEASONS + BSpline(cells + known.degree, known.degree)
+    return SEASONS + BSpline(cells + DEGREE)
 
 
 def _counting_on_gaps(
@@ -357,24 +357,17 @@ def _linear(
     labels: Mapping[str, Labels],
     within: Within,
 ) -> Linear | None:
-    """Return linear splines of three or more coordinates, where there is no time for events of cubics or for many.
+    """Return linear splines of three or more coordinates, where there is no time for half of what labels support.
 
     A coefficient of cubics takes some ten times as long there, as a separator is as thick as their degree.
     """
     supported = (n - labels[name].more for name, n in budget.supported.items())
     few = math.prod(chosen[name].count for name in budget.supported)
-    scarce = bool(budget.nested) and few <= SCARCE * math.prod(supported)
-    if len(bases) < 3 or not (scarce or SEASONS in chosen.values()):
+    if len(bases) < 3 or not budget.nested or few > SCARCE * math.prod(supported):
         return None
-    nested, finest = {}, dict(bases)
-    for name in (n for n, basis in bases.items() if basis == SEASONS):
-        finest[name] = _seasons_and_events(labels[name], EVENT_LENGTHS[0])
-        events = ladder(finest[name].count - SEASONS.count - 1, labels[name])
-        finest[name] = SEASONS + BSpline(events[-1], 1)
-        nested[name] = tuple(SEASONS.count + k for k in (0, *events))
-    _, more = within(finest)
-    more = replace(more, nested={**more.nested, **nested})
-    return Linear(more.finest(finest), more)
+    kept = {name: chosen[name] if isinstance(basis, Union) else basis for name, basis in bases.items()}
+    own, more = within(kept)
+    return Linear(more.finest(own), more)
 
 
 def _shrunk(bases: Mapping[str, Basis]) -> dict[str, Basis]:

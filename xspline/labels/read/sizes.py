@@ -87,7 +87,7 @@ class Linear(NamedTuple):
     bases : dict of str to Basis
         The finest.
     budget : Budget
-        Of nested spaces, without events too.
+        Of nested spaces.
     space : Space or None
         Of these bases, once the coordinates are known.
     """
@@ -137,7 +137,7 @@ class Budget:
     alike : Alike or None
         What there is time for if gaps turn out to be the same at all times, where that is more.
     linear : Linear or None
-        What there is time for in linear splines, where there is none for many cubics or for events.
+        What there is time for in linear splines, where there is none for many cubics.
     degree : int
         Of the B-splines.
     """
@@ -155,11 +155,6 @@ class Budget:
         """The numbers to choose from after the sums of the finest space are known."""
         return self.alike.nested if self.alike else self.nested
 
-    @property
-    def chooses(self) -> bool:
-        """Whether the likelihood has a say."""
-        return bool(self.ladders) or self.linear is not None
-
     def knowing(self, alike: bool | None) -> Budget:
         """Return the budget once it is known whether gaps are the same at all times; None where sums have to tell."""
         known = self.alike is not None and (self.alike.close if alike is None else alike)
@@ -169,8 +164,7 @@ class Budget:
         """Return the bases with the most functions that may be chosen."""
         if self.alike:
             return self.alike.bases
-        plain = [n for n in self.nested if isinstance(bases[n], BSpline)]
-        return {**bases, **{n: BSpline(self.nested[n][-1], self.degree) for n in plain}}
+        return {**bases, **{n: BSpline(counts[-1], self.degree) for n, counts in self.nested.items()}}
 
     def over(self, space_of: Callable[[Mapping[str, Basis]], Space]) -> Budget:
         """Return the budget with the space of linear splines."""
@@ -293,7 +287,7 @@ def _nested(
     while math.prod(cells.values()) > most and max(cells.values()) > 1:
         step += 1
         cells = {n: max(int((k - labels[n].more) * STEP**step), 1) for n, k in supported.items()}
-    return {name: ladder(k, labels[name]) for name, k in cells.items()}
+    return {name: _ladder(_divisible(k), labels[name]) for name, k in cells.items()}
 
 
 def _divisible(cells: int) -> int:
@@ -302,9 +296,8 @@ def _divisible(cells: int) -> int:
     return max(near, key=lambda k: (sum(k % d == 0 for d in DIVISORS), k))
 
 
-def ladder(cells: int, known: Labels) -> tuple[int, ...]:
-    """Return the numbers of functions of nested spaces over so many cells, or a little fewer, ascending."""
-    cells = _divisible(cells)
+def _ladder(cells: int, known: Labels) -> tuple[int, ...]:
+    """Return the numbers of functions over cells that are made of those, ascending."""
     least = known.degree * 2 + 1 if known.closed else 1  # on a circle, functions would meet twice
     wider = [cells // d for d in range(1, cells + 1) if cells % d == 0]
     return tuple(sorted(k + known.more for k in wider if k >= least or k == cells))

@@ -93,8 +93,6 @@ def spread(
         more = linear.chosen()
         if linear.expected(more) < nested.expected(counts):
             statistics, nested, counts = other, linear, more
-    if not nested.budget.ladders:
-        return statistics
     space = nested.space(counts)
     how = f"by the likelihood among spaces that lie in {listed(nested.named(statistics.space.shape))}"
     how += ", linear splines" * (nested.budget.degree == 1)
@@ -310,8 +308,6 @@ class NestedSpaces:
         """
         if self.budget.alike and self.seconds(self.fine.shape) <= self.budget.seconds:
             return self.fine.shape
-        if not self.budget.ladders and self.look(self.fine.shape) > LONGEST:
-            return self.fine.shape
         counts, here = self.greedy()
         left = [(1.0, USUAL)] * len(counts)
         if here is NOTHING:  # as many as labels support, less one factor
@@ -348,12 +344,12 @@ class NestedSpaces:
         return searched.value + self.observations / 2 * math.log(max(rest, LITTLE))
 
     def gains_from_more(self, counts: Counts) -> bool:
-        """Whether the likelihood asks for more than there is time for: finer cells, or events where there are none."""
+        """Whether the likelihood asks for finer cells than there is time for."""
         if self._reached[1] is NOTHING:  # no look, or as many as labels support
             return False
         rest = 1.0 - self.remaining(self._reached[0]) + self.remaining(counts)
         gain = self.remaining(counts) - self.remaining(self.fine.shape)
-        return not self.budget.nested or gain > WANTING * rest
+        return gain > WANTING * rest
 
 
 def _decay(gain: float, up: float, loss: float, down: float) -> tuple[float, float]:
