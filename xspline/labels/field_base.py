@@ -335,6 +335,7 @@ class FieldBase(files.Stored, Generic[Data]):
         equation: str | Sequence[str],
         *,
         known: Mapping[str, Any] | None = None,
+        vary: Mapping[str, Any] | None = None,
         dims: Mapping[str, str] | None = None,
         method: str | None = None,
         at: Any = None,
@@ -343,7 +344,7 @@ class FieldBase(files.Stored, Generic[Data]):
 
         Parameters
         ----------
-        equation, known, dims, method, at
+        equation, known, vary, dims, method, at
             As for :func:`xspline.pde.recover`, which says all that an equation may hold.
 
         Returns
@@ -363,7 +364,7 @@ class FieldBase(files.Stored, Generic[Data]):
         0.1
         """
         room = evaluation.equations()
-        return room.recover(self, equation, known=known, dims=dims, method=method, at=at)
+        return room.recover(self, equation, known=known, vary=vary, dims=dims, method=method, at=at)
 
     def code(self) -> str:
         """Return the line of code that asks for this fit, with ``import xspline as xs``.
