@@ -127,7 +127,7 @@ class Problem:
             )
         several = len(self.sums) > 1
         precision = {n: 1 / self.sigma[n] ** 2 if several and self.sigma[n] > 0 else 1.0 for n in self.sums}
-        data = Data(order, self.sums, precision)
+        data = Data.of(order, self.sums, precision)
         search = Search(data, self.constraints)
         return (
             search

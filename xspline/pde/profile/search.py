@@ -35,7 +35,9 @@ SMALLEST_STEP = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Statistics of some variables.
+    """Statistics of some variables, each in units of its own: what data tell of its coefficients is 1 on average.
+
+    Equations are weighed against data by traces, in which one variable would outweigh another of smaller numbers.
 
     Parameters
     ----------
@@ -44,11 +46,23 @@ class Data:
         Without batch axes, about a reference near the data.
     precision : mapping of str to float
         1 / σ² of an observation of weight 1, up to a common factor.
+    scale : mapping of str to float
+        The unit of each variable's coefficients.
     """
 
     order: Order
     sums: Mapping[str, Sums]
     precision: Mapping[str, float]
+    scale: Mapping[str, float]
+
+    @staticmethod
+    def of(order: Order, sums: Mapping[str, Sums], precision: Mapping[str, float]) -> Data:
+        """Return statistics in the units in which the diagonal of G is 1 on average."""
+        scale, first = {}, (0,) * len(order.frame.sizes)
+        for name, s in sums.items():
+            mean = float(np.mean(s.gram.one_factor(order.frame).pairs[(..., *first)]))
+            scale[name] = 1 / math.sqrt(precision[name] * mean) if precision[name] * mean > 0 else 1.0
+        return Data(order, sums, precision, scale)
 
     @property
     def count(self) -> int:
@@ -63,14 +77,16 @@ class Data:
     @cached_property
     def band(self) -> Array:
         """G as a band."""
-        grams = [self.sums[name].gram.scaled(self.precision[name]) for name in self.order.variables]
-        return band_of(grams, self.order)
+        factors = {n: self.precision[n] * self.scale[n] ** 2 for n in self.order.variables}
+        return band_of([self.sums[n].gram.scaled(factor) for n, factor in factors.items()], self.order)
 
     @cached_property
     def moment(self) -> Array:
         """h as a row."""
         frame = self.order.frame
-        return self.order.flatten({n: s.full_moment(frame) * self.precision[n] for n, s in self.sums.items()})
+        return self.order.flatten(
+            {n: s.full_moment(frame) * (self.precision[n] * self.scale[n]) for n, s in self.sums.items()}
+        )
 
     def gradient(self, row: Array) -> Array:
         """h − G z."""
@@ -78,26 +94,34 @@ class Data:
 
     def image(self, row: Array) -> Array:
         """G z."""
-        by_variable, frame = self.order.unflatten(row), self.order.frame
+        own, frame = self._own(row), self.order.frame
         return self.order.flatten(
-            {n: s.gram.matvec(by_variable[n], frame) * self.precision[n] for n, s in self.sums.items()}
+            {
+                n: s.gram.matvec(own[n], frame) * (self.precision[n] * self.scale[n])
+                for n, s in self.sums.items()
+            }
         )
 
     def rss(self, row: Array) -> float:
         """Weighted residual sum of squares of centred coefficients."""
-        by_variable, frame = self.order.unflatten(row), self.order.frame
-        return sum(float(s.rss(by_variable[n], frame)) * self.precision[n] for n, s in self.sums.items())
+        own, frame = self._own(row), self.order.frame
+        return sum(float(s.rss(own[n], frame)) * self.precision[n] for n, s in self.sums.items())
 
     def with_reference(self, row: Array) -> dict[str, Array]:
         """Coefficients [K..] of each variable, from centred ones."""
-        frame = self.order.frame
-        zero = self.order.unflatten(row)
-        return {n: 2 * zero[n] - s.centred(zero[n], frame) for n, s in self.sums.items()}
+        frame, own = self.order.frame, self._own(row)
+        return {n: 2 * own[n] - s.centred(own[n], frame) for n, s in self.sums.items()}
 
     def centred(self, coefficients: Mapping[str, Array]) -> Array:
         """Inverse of `with_reference`."""
         frame = self.order.frame
-        return self.order.flatten({n: s.centred(coefficients[n], frame) for n, s in self.sums.items()})
+        return self.order.flatten(
+            {n: s.centred(coefficients[n], frame) / self.scale[n] for n, s in self.sums.items()}
+        )
+
+    def _own(self, row: Array) -> dict[str, Array]:
+        """Centred coefficients in the units of the data."""
+        return {n: self.scale[n] * c for n, c in self.order.unflatten(row).items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +131,7 @@ class State:
     Parameters
     ----------
     row : ndarray, [P]
-        Centred coefficients.
+        Centred coefficients, in the units of `Data`.
     tau : ndarray, [k]
         Constants, as the powers in which they enter.
     multipliers : tuple of ndarray, [I..]
@@ -231,7 +255,7 @@ class Search:
         for e, rows in enumerate(self._rows):
             constraint = rows.constraint
             values = constraint.environment(coefficients)
-            entries = constraint.by_coefficient(values, state.tau)
+            entries = {n: x * data.scale[n] for n, x in constraint.by_coefficient(values, state.tau).items()}
             by_parameter = constraint.by_parameter(values)
             residual = constraint.residual(coefficients, state.tau)
             trace = sum(float(np.sum(x**2)) for x in entries.values())
