@@ -236,11 +236,14 @@ def profile(problem: Problem) -> Profile:
     )
 
 
-def found_from(search: Search, coefficients: Mapping[str, Array], tau: Array) -> Result:
-    """Search from some coefficients and constants; by strengths that grow where that does not converge."""
+def found_from(search: Search, coefficients: Mapping[str, Array], tau: Array, least: int = 2) -> Result:
+    """Search from some coefficients and constants; by strengths that grow where that does not converge.
+
+    `least` is 1 where the start is near and errors are not asked for.
+    """
     multipliers = tuple(np.zeros(constraint.shape) for constraint in search.constraints.each)
     start = State(search.data.centred(coefficients), tau, multipliers)
-    result = search.run(start, STRENGTH, STEPS, hard=True)
+    result = search.run(start, STRENGTH, STEPS, hard=True, least=least)
     if result.converged:
         return result
     state, steps = start, result.steps
@@ -311,7 +314,7 @@ def _halved(problem: Problem, search: Search, result: Result) -> tuple[Array, Ar
         smaller = problem.coarsened(name, coefficients)
         if smaller is None:
             continue
-        other = found_from(smaller.search, smaller.coefficients, result.state.tau)
+        other = found_from(smaller.search, smaller.coefficients, result.state.tau, 1)
         own = np.abs(other.state.tau - result.state.tau)
         change, left = change + own, left + own / (2.0 ** (features.offsets - orders[name]) - 1)
         worst = max(worst, other.rss)

@@ -27,6 +27,9 @@ CONTINUATION = (
 )  # strengths without multipliers, where the search does not converge otherwise
 STEPS, STEPS_OF_CONTINUATION = 40, 5
 CLOSE = 0.01  # standard errors: of a full step, the second or a later one, that ends a search
+NEAR = 0.3  # standard errors: of a full step after which its factorisation serves further ones,
+SHRINKING = 0.25  # while each is so much smaller than the one before
+FURTHER = 8  # of these at most
 SATISFIED = 1e-3  # λ|r|² over the residual sum of squares
 ROUNDING = 1e-14  # of the power of the data: what a residual sum of squares loses
 RIDGE = 1e-10  # of the mean diagonal of G, where data leave a direction undetermined
@@ -159,6 +162,8 @@ class Step:
         λ|r|², before the step.
     factor : BandCholesky
         Of G + λJᵀJ.
+    coupling : ndarray, [P, k]
+        Between coefficients and constants.
     response : ndarray, [P, k]
         How coefficients answer to constants, −∂c/∂τ.
     determined : bool
@@ -171,6 +176,7 @@ class Step:
     strengths: tuple[float, ...]
     squared_residual: float
     factor: BandCholesky
+    coupling: Array
     response: Array
     determined: bool
 
@@ -280,14 +286,19 @@ class Search:
         schur = (schur + schur.T) / 2
         change = _solve(schur, pull - coupling.T @ answer)
         row = answer - response @ change
-        return Step(row, change, schur, tuple(chosen), squared, system, response, system.determined)
+        return Step(
+            row, change, schur, tuple(chosen), squared, system, coupling, response, system.determined
+        )
 
-    def run(self, state: State, strength: float, steps: int, *, hard: bool) -> Result:
-        """Take steps until the constants stand and, of hard constraints, the equations hold."""
+    def run(self, state: State, strength: float, steps: int, *, hard: bool, least: int = 2) -> Result:
+        """Take steps until the constants stand and, of hard constraints, the equations hold.
+
+        After `least` factorisations the last one serves for steps that are small anyway.
+        """
         data, strengths = self.data, None
         rss, step = data.rss(state.row), None
-        floor = ROUNDING * data.power
         for count in range(1, steps + 1):
+            step = None  # so that two factors are never held at once
             step = self.step(state, strength, strengths)
             strengths = step.strengths
             if not (np.isfinite(step.row).all() and np.isfinite(step.tau).all()):
@@ -299,17 +310,57 @@ class Search:
                 continue
             state, rss, length, residuals = self._along(state, step, rss)
             if hard:
-                multipliers = tuple(d + r for d, r in zip(state.multipliers, residuals, strict=True))
-                state = replace(state, multipliers=multipliers)
-            stderr = self.stderr(step, rss)
-            small = np.abs(length * step.tau) < CLOSE * stderr + 1e-10 * np.abs(state.tau)
-            squared = sum(x * float(np.sum(r**2)) for x, r in zip(strengths, residuals, strict=True))
-            satisfied = not hard or squared < SATISFIED * max(rss, floor)
-            if count > 1 and length == 1 and small.all() and satisfied:
+                state = _multiplied(state, residuals)
+            left = self._left(state, step, step, rss, residuals, hard=hard)
+            if count > 1 and length == 1 and left < 1:
                 return Result(state, step, rss, True, count)
+            near = np.abs(step.tau) <= NEAR * self.stderr(step, rss) + 1e-10 * np.abs(state.tau)
+            if hard and count >= least and length == 1 and near.all():
+                state, rss, done = self._further(state, step, rss, left)
+                if done:
+                    return Result(state, step, rss, True, count)
         if step is None:
             raise ValueError("a search takes at least one step")
         return Result(state, step, rss, False, steps)
+
+    def _left(
+        self, state: State, step: Step, last: Step, rss: float, residuals: list[Array], *, hard: bool
+    ) -> float:
+        """What is left to do after a step, below 1 where a search may end; `last` is the last factorised one."""
+        scale = CLOSE * self.stderr(last, rss) + 1e-10 * np.abs(state.tau)
+        moved = float(np.max(np.abs(step.tau) / scale, initial=0.0))
+        squared = sum(x * float(np.sum(r**2)) for x, r in zip(step.strengths, residuals, strict=True))
+        return max(moved, math.sqrt(squared / (SATISFIED * max(rss, ROUNDING * self.data.power))) if hard else 0.0)
+
+    def _further(self, state: State, step: Step, rss: float, left: float) -> tuple[State, float, bool]:
+        """Take steps with a factorisation that is there while they shrink: a solve each, and as exact an end."""
+        for _ in range(FURTHER):
+            further = self._again(state, step)
+            later, own, length, residuals = self._along(state, further, rss)
+            now = self._left(later, further, step, own, residuals, hard=True)
+            if length < 1 or not now < max(SHRINKING * left, 1.0):
+                break
+            state, rss, left = _multiplied(later, residuals), own, now
+            if left < 1:
+                return state, rss, True
+        return state, rss, False
+
+    def _again(self, state: State, step: Step) -> Step:
+        """Return a step with the matrices of one before, from the residuals and slopes of now."""
+        data, coefficients = self.data, self.data.with_reference(state.row)
+        gradient = data.gradient(state.row) - self.ridge * state.row
+        pull = np.zeros(len(state.tau))
+        parts = zip(self.constraints.each, step.strengths, state.multipliers, strict=True)
+        for constraint, strength, multiplier in parts:
+            values = constraint.environment(coefficients)
+            rows = strength * (constraint.residual(coefficients, state.tau) + multiplier)
+            pulled = constraint.pulled_back(values, state.tau, rows)
+            none = {n: np.zeros(data.order.frame.sizes) for n in data.order.variables}
+            gradient -= data.order.flatten(none | {n: data.scale[n] * x for n, x in pulled.items()})
+            pull -= constraint.by_parameter(values).reshape(len(pull), rows.size) @ rows.ravel()
+        answer = step.factor.solve(gradient[:, None])[:, 0]
+        change = _solve(step.information, pull - step.coupling.T @ answer)
+        return replace(step, row=answer - step.response @ change, tau=change)
 
     def stderr(self, step: Step, rss: float) -> Array:
         """Standard errors of τ from the profile information."""
@@ -339,6 +390,12 @@ class Search:
                 break
             length /= 2
         return replace(state, row=row, tau=tau), max(data.rss(row), 0.0), length, residuals
+
+
+def _multiplied(state: State, residuals: list[Array]) -> State:
+    """Return the state with its multipliers brought up to date."""
+    both = zip(state.multipliers, residuals, strict=True)
+    return replace(state, multipliers=tuple(d + r for d, r in both))
 
 
 def _solve(matrix: Array, right: Array) -> Array:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import blas
 
 from xspline.pde.profile.axes import Array, Integers
 from xspline.pde.profile.constraint import Constraint, Constraints
@@ -184,7 +185,7 @@ class Rows:
 
 def add_squares(band: Array, first: int, slab: Array, factor: float) -> None:
     """Add factor · slabᵀ slab to a band, its first column at `first`."""
-    square = factor * (slab.T @ slab)
+    square = blas.dsyrk(factor, slab.T, lower=1)  # column by column, below the diagonal alone
     width = len(square)
     for j in range(width):
-        band[first + j, : width - j] += square[j, j:]
+        band[first + j, : width - j] += square[j:, j]
