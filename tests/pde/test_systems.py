@@ -89,3 +89,45 @@ def test_the_field_of_a_system_in_other_units() -> None:
     np.testing.assert_allclose(other["v"].stderr(at), 1e6 * own["v"].stderr(at), rtol=1e-5)
     np.testing.assert_allclose(other["u"].predict(at), own["u"].predict(at), rtol=1e-6)
     np.testing.assert_allclose(other.summary().edf, own.summary().edf, rtol=1e-5)
+
+
+# ---- constants that data do not tell apart --------------------------------------------------------------------------
+
+ONE_MODE = {"x": xs.BSpline(20, 5), "t": xs.BSpline(10, 5)}
+
+
+def mode(x: xr.DataArray, t: xr.DataArray) -> xr.DataArray:
+    """u_xx is −u: a − b is known alone."""
+    return np.exp(-0.3 * t) * np.sin(x)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01, 0.1])
+@pytest.mark.parametrize(
+    ("u", "equation", "names"),
+    [
+        (cases.diffusion, "u_t = a*u_xx + 2*b*u_xx + c*u_x", "a and b"),
+        (mode, "u_t = a*u_xx + b*u", "a and b"),
+        (mode, "u_t = a*u_xx + c*u_x + b*u", "a and b"),
+    ],
+)
+def test_constants_that_are_told_together_only_are_named(u, equation: str, names: str, noise: float) -> None:
+    data = cases.sampled(u)
+    data = data + noise * np.random.default_rng(0).standard_normal(data.shape)
+    found = data.spline.fit(ONE_MODE, penalty=1e-8).recover(equation)
+    assert np.isnan(found.stderr).all() and bool(found.converged)
+    assert f"errors are withheld: the data do not tell {names} apart" in found.attrs["checks"]
+    assert "pass one in known=" in found.attrs["checks"] and "more knots" not in found.attrs["checks"]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01, 0.1])
+def test_constants_that_two_modes_tell_apart_have_errors(noise: float) -> None:
+    data = cases.sampled(cases.diffusion)
+    data = data + noise * np.random.default_rng(0).standard_normal(data.shape)
+    found = data.spline.fit(ONE_MODE, penalty=1e-8).recover("u_t = a*u_xx + b*u")
+    assert (np.abs(found.estimate - [0.05, 0]) < 3 * found.stderr).all()
+
+
+def test_two_constants_that_vary_alike_are_named() -> None:
+    data = cases.sampled(lambda x, t: np.exp(-t) * (1 + 0 * x))
+    found = data.spline.fit(ONE_MODE, penalty=1e-8).recover("u_t = -k(t)*u - 0*u_xx + b(t)*u", vary={"k": 4, "b": 4})
+    assert "the data do not tell k and b apart" in found.attrs["checks"] and np.isnan(found.k_stderr).all()

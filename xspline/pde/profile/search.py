@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from xspline.pde.profile.axes import Array
-from xspline.pde.profile.constraint import Constraints
+from xspline.pde.profile.constraint import Constraint, Constraints
 from xspline.pde.profile.system import Order, Rows, add_squares, band_of
 from xspline.solve.direct.cholesky import BandCholesky
 from xspline.sums import Sums
@@ -32,6 +33,8 @@ SHRINKING = 0.25  # while each is so much smaller than the one before
 FURTHER = 8  # of these at most
 SATISFIED = 1e-3  # λ|r|² over the residual sum of squares
 ROUNDING = 1e-14  # of the power of the data: what a residual sum of squares loses
+UNTOLD = 1e-10  # of the information of a constant beside others: less is rounding
+PART = 0.03  # of a direction: from which a constant belongs to it
 RIDGE = 1e-10  # of the mean diagonal of G, where data leave a direction undetermined
 SMALLEST_STEP = 1e-3
 
@@ -168,6 +171,8 @@ class Step:
         How coefficients answer to constants, −∂c/∂τ.
     determined : bool
         Whether the system was positive definite.
+    at : State
+        Where the equations were linearised.
     """
 
     row: Array
@@ -179,6 +184,7 @@ class Step:
     coupling: Array
     response: Array
     determined: bool
+    at: State
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,10 +290,10 @@ class Search:
         answer, response = solved[:, 0], solved[:, 1:]
         schur = information - coupling.T @ response
         schur = (schur + schur.T) / 2
-        change = _solve(schur, pull - coupling.T @ answer)
+        change = solve_information(schur, pull - coupling.T @ answer)
         row = answer - response @ change
         return Step(
-            row, change, schur, tuple(chosen), squared, system, coupling, response, system.determined
+            row, change, schur, tuple(chosen), squared, system, coupling, response, system.determined, state
         )
 
     def run(self, state: State, strength: float, steps: int, *, hard: bool, least: int = 2) -> Result:
@@ -345,6 +351,27 @@ class Search:
                 return state, rss, True
         return state, rss, False
 
+    def information(self, step: Step, errors: Array) -> Array:
+        """What the terms of errors of the field would tell of the constants, where a step was linearised."""
+        order, tau, count = self.data.order, step.at.tau, len(step.tau)
+        here, there = (self.data.with_reference(row) for row in (step.at.row, step.at.row + errors))
+        told, coupling = np.zeros((count, count)), np.zeros((order.size, count))
+        for constraint, strength in zip(self.constraints.each, step.strengths, strict=True):
+            values = constraint.environment(here)
+            change = constraint.by_parameter(constraint.environment(there)) - constraint.by_parameter(values)
+            flat = change.reshape(count, -1)
+            told += strength * (flat @ flat.T)
+            for k in range(count):
+                coupling[:, k] += self._pulled(constraint, values, tau, strength * change[k])
+        return told - coupling.T @ step.factor.solve(coupling)
+
+    def _pulled(self, constraint: Constraint, values: Mapping[str, Any], tau: Array, rows: Array) -> Array:
+        """Rows of numbers [I..] times ∂r/∂c, as a row."""
+        order, scale = self.data.order, self.data.scale
+        pulled = constraint.pulled_back(values, tau, rows)
+        none = {n: np.zeros(order.frame.sizes) for n in order.variables}
+        return order.flatten(none | {n: scale[n] * x for n, x in pulled.items()})
+
     def _again(self, state: State, step: Step) -> Step:
         """Return a step with the matrices of one before, from the residuals and slopes of now."""
         data, coefficients = self.data, self.data.with_reference(state.row)
@@ -354,12 +381,10 @@ class Search:
         for constraint, strength, multiplier in parts:
             values = constraint.environment(coefficients)
             rows = strength * (constraint.residual(coefficients, state.tau) + multiplier)
-            pulled = constraint.pulled_back(values, state.tau, rows)
-            none = {n: np.zeros(data.order.frame.sizes) for n in data.order.variables}
-            gradient -= data.order.flatten(none | {n: data.scale[n] * x for n, x in pulled.items()})
+            gradient -= self._pulled(constraint, values, state.tau, rows)
             pull -= constraint.by_parameter(values).reshape(len(pull), rows.size) @ rows.ravel()
         answer = step.factor.solve(gradient[:, None])[:, 0]
-        change = _solve(step.information, pull - step.coupling.T @ answer)
+        change = solve_information(step.information, pull - step.coupling.T @ answer)
         return replace(step, row=answer - step.response @ change, tau=change)
 
     def stderr(self, step: Step, rss: float) -> Array:
@@ -367,10 +392,18 @@ class Search:
         return np.sqrt(np.maximum(np.diag(self.covariance(step, rss)), 0.0))
 
     def covariance(self, step: Step, rss: float) -> Array:
-        """σ² over the profile information; NaN where nothing is left to estimate σ from."""
+        """σ² over the profile information; NaN where nothing is left to estimate σ from.
+
+        Infinite for constants that nothing tells apart.
+        """
         left = self.data.count - self.freedom
         variance = max(rss, ROUNDING * self.data.power) / left if left > 0 else math.nan
-        return variance * _solve(step.information, np.eye(len(step.tau)))
+        covariance = variance * solve_information(step.information, np.eye(len(step.tau)))
+        if np.isfinite(covariance).all():
+            values, vectors, _ = directions(step.information)
+            untold = (np.abs(vectors[:, values <= UNTOLD]) > PART).any(axis=1)
+            np.fill_diagonal(covariance, np.where(untold, np.inf, np.diag(covariance)))
+        return covariance
 
     def _along(self, state: State, step: Step, rss: float) -> tuple[State, float, float, list[Array]]:
         """Halve the step until the objective falls: new state, its rss, length, residuals."""
@@ -398,14 +431,20 @@ def _multiplied(state: State, residuals: list[Array]) -> State:
     return replace(state, multipliers=tuple(d + r for d, r in both))
 
 
-def _solve(matrix: Array, right: Array) -> Array:
-    """Solve a small symmetric system, scaled to a unit diagonal; NaN where it is not positive definite."""
-    diagonal = np.diag(matrix)
-    if not (np.isfinite(matrix).all() and (diagonal > 0).all()):
+def directions(matrix: Array) -> tuple[Array, Array, Array]:
+    """Return eigenvalues and eigenvectors [k, k] of information of unit diagonal, and the scale that makes it so.
+
+    A direction of an eigenvalue below `UNTOLD` is one that nothing tells of but rounding.
+    """
+    scale = np.sqrt(np.diag(matrix))
+    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
+    return values, vectors, scale
+
+
+def solve_information(matrix: Array, right: Array) -> Array:
+    """Solve a small symmetric system in the directions that it tells; NaN where a diagonal entry is not positive."""
+    if not (np.isfinite(matrix).all() and (np.diag(matrix) > 0).all()):
         return np.full(right.shape, np.nan)
-    scale = np.sqrt(diagonal)
-    scaled = matrix / np.outer(scale, scale)
-    try:
-        return np.linalg.solve(scaled, (right.T / scale).T) / (scale if right.ndim == 1 else scale[:, None])
-    except np.linalg.LinAlgError:
-        return np.full(right.shape, np.nan)
+    values, vectors, scale = directions(matrix)
+    inverse = np.where(values > UNTOLD, 1 / np.where(values > UNTOLD, values, 1.0), 0.0)
+    return np.asarray(((vectors * inverse) @ (vectors.T @ (right.T / scale).T)).T / scale).T
