@@ -2,8 +2,8 @@
 
 Reaction and diffusion of the λ-ω kind, u_t = D ∇²u + (1 − A²) u + β A² v, v_t = E ∇²v + (1 − A²) v − γ A² u with
 A² = u² + v², D = E = 0.1 and β = γ = 1, on a torus of side 2π, solved by 64 × 64 Fourier modes and a fourth-order
-Runge-Kutta method with integrating factor (half the step changes it by 1e-10 at most). The grid is 64 × 64 × 41 with noise; P counts the
-coefficients of both variables. CPU seconds and peak memory are of the process, from data to constants.
+Runge-Kutta method with integrating factor (half the step changes it by less than 1e-10). The grid is 64 × 64 × 41 with
+noise; P counts the coefficients of both variables. CPU seconds are from data to constants, memory is the process's peak.
 """
 
 from __future__ import annotations
@@ -92,7 +92,14 @@ def run(args: argparse.Namespace) -> None:
         own_error = [result.estimate.sel(parameter=n).item() - true for n, true in TRUE.items()]
         errors = [result.stderr.sel(parameter=n).item() for n in TRUE]
         z = ", ".join(f"{e / s:+.1f}" for e, s in zip(own_error, errors, strict=True))
-        off = ", ".join(f"{100 * abs(e) / true:.3f}" for e, true in zip(own_error, TRUE.values(), strict=True))
+        off = ", ".join(
+            f"{100 * abs(e) / true:.3f}" for e, true in zip(own_error, TRUE.values(), strict=True)
+        )
         withheld = "yes" if np.isnan(errors).any() else "no"
-        figures = f"{z} | {off} | {result.adequacy.item():.2f} | {withheld} | {seconds:.0f} | {peak() / 1e9:.2f}"
-        print(f"| {size[0]} × {size[0]} × {size[1]} | {2 * own.size:,} | {args.noise:.0%} | {figures} |", flush=True)
+        figures = (
+            f"{z} | {off} | {result.adequacy.item():.2f} | {withheld} | {seconds:.0f} | {peak() / 1e9:.2f}"
+        )
+        print(
+            f"| {size[0]} × {size[0]} × {size[1]} | {2 * own.size:,} | {args.noise:.0%} | {figures} |",
+            flush=True,
+        )

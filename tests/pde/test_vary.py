@@ -90,7 +90,11 @@ def test_a_constant_that_varies_is_a_sum_of_constants() -> None:
         ("u_t = D(2*x)*u_xx", {"D": 5}, r"'D\(2 \* x\)': D varies with coordinates alone, such as D\(x\)"),
         ("u_t = D(x, x)*u_xx", {"D": 5}, r"'D\(x, x\)': D varies with coordinates alone"),
         ("u_t = D(u)*u_xx", {"D": 5}, r"'D\(u\)': D varies with coordinates alone"),
-        ("u_t = D(x)*u_xx", {"D": {"t": 5}}, r"vary=\{'D': \.\.\.\} has bases along t, but the equation .* D\(x\)"),
+        (
+            "u_t = D(x)*u_xx",
+            {"D": {"t": 5}},
+            r"vary=\{'D': \.\.\.\} has bases along t, but the equation .* D\(x\)",
+        ),
         ("u_t = D(x)**2*u_xx", {"D": 5}, "D and D multiply each other"),
         ("u_t = k*D(x)*u_xx", {"D": 5}, "k and D multiply each other"),
         ("u_t = u_xx/D(x)", {"D": 5}, "a sum that holds D divides"),
@@ -113,7 +117,9 @@ def test_names_of_results_are_taken() -> None:
         field.recover("u_t = D(x)*u_xx", vary=["D"])
     with pytest.raises(ValueError, match="E in vary= does not appear in the equations"):
         field.recover(["u_t = D*u_xx", "u_x = a*u"], vary={"E": 5})
-    with pytest.raises(ValueError, match=r"D_x looks like a derivative of 'D', which varies; write .*\(D\(x\)\)_x"):
+    with pytest.raises(
+        ValueError, match=r"D_x looks like a derivative of 'D', which varies; write .*\(D\(x\)\)_x"
+    ):
         field.recover("u_t = D(x)*u_xx + D_x*u_x", vary={"D": 5})
 
 
@@ -137,7 +143,9 @@ def test_without_noise_they_are_exact(basis: object) -> None:
     result = field.recover("u_t = (D(x)*u_x)_x + S", known=known, vary={"D": basis})
     x = result.x.values
     np.testing.assert_allclose(result.D, diffusivity(x), rtol=1e-4)
-    assert (np.abs(result.D - diffusivity(x)) < 4 * result.D_stderr).all() and result.attrs["method"] == "profile"
+    assert (np.abs(result.D - diffusivity(x)) < 4 * result.D_stderr).all() and result.attrs[
+        "method"
+    ] == "profile"
     assert result.D.dims == ("x",) and x[0] == 0 and x[-1] == pytest.approx(2 * np.pi)
     assert result.D.attrs["units"] == "m2 s-1" and result.D_stderr.attrs["units"] == "m2 s-1"
     spelt = field.recover("u_t = D(x)*u_xx + (D(x))_x*u_x + S", known=known, vary={"D": basis})
@@ -164,7 +172,9 @@ def test_errors_are_those_of_their_coefficients() -> None:
     z = ((result.D - diffusivity(result.x)) / result.D_stderr).values
     assert np.abs(z).max() < 4 and (result.D_upper > result.D).all()
     # Legendre's polynomials are 1 at the right end.
-    legendre = data.spline.fit(BASES).recover("u_t = (D(x)*u_x)_x + S", known=known, vary={"D": xs.Polynomial(2)})
+    legendre = data.spline.fit(BASES).recover(
+        "u_t = (D(x)*u_x)_x + S", known=known, vary={"D": xs.Polynomial(2)}
+    )
     assert legendre.D[-1].item() == pytest.approx(legendre.estimate.sum().item(), rel=1e-9)
     assert legendre.D_stderr[-1].item() == pytest.approx(np.sqrt(legendre.covariance.sum().item()), rel=1e-9)
 
@@ -207,7 +217,7 @@ def test_circles_batches_holders_and_files(tmp_path) -> None:
     with xr.open_dataset(tmp_path / "found.nc") as again:
         xr.testing.assert_allclose(again.load(), result)
     time = np.datetime64("2020-01-01") + np.arange(40) * np.timedelta64(3600, "s")
-    waves, known = medium()
+    waves, _ = medium()
     runs = xr.concat([waves, 2 * waves], "run").assign_coords(t=time).rename("u")
     field = runs.spline.fit(BASES, penalty=0)
     many = field.recover("u_t = D(t)*u_xx", vary={"D": xs.Polynomial(1)}, method="weak")

@@ -186,7 +186,9 @@ class _Reader:
             case ast.Call(func=function):
                 if not isinstance(function, ast.Name) or function.id not in FUNCTIONS:
                     name = ast.unparse(function)
-                    advice = f"; a constant that varies needs vary={{{name!r}: 6}}, a basis or number of functions"
+                    advice = (
+                        f"; a constant that varies needs vary={{{name!r}: 6}}, a basis or number of functions"
+                    )
                     raise unknown_name(name, "function", FUNCTIONS, advice)
                 if len(node.args) != 1 or node.keywords:
                     raise ValueError(f"{ast.unparse(node)!r}: {function.id} takes one argument")

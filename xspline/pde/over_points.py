@@ -16,7 +16,14 @@ from xspline.pde import expression, pointwise, units
 from xspline.pde.equation import Equation, Power
 from xspline.pde.points import Differences, Points, at_points
 from xspline.pde.pointwise import Estimate
-from xspline.pde.results import LONG_NAMES, not_real, of_the_space, units_of_names, varying_variables, with_roots
+from xspline.pde.results import (
+    LONG_NAMES,
+    not_real,
+    of_the_space,
+    units_of_names,
+    varying_variables,
+    with_roots,
+)
 from xspline.pde.symbols import Coordinate, Known, Names, Shape, Value
 
 ASSUMPTIONS = (
@@ -139,17 +146,16 @@ def _dataset(recovery: Recovery) -> xr.Dataset:
         "parameter": names,
         "units": ("parameter", [recovery.units[name] for name in names]),
     }
-    described = {key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()}
     checks = _checks(recovery)
     described: dict[Hashable, Any] = {
         key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()
     }
     for varying in recovery.equation.varying.values():
         unit = recovery.units[varying.parameter(varying.indices[0])]
-        own, labels, said = varying_variables(
+        functions, labels, said = varying_variables(
             varying, powers, estimate.value, estimate.covariance, estimate.factor, unit, recovery.batch
         )
-        described, coords = {**described, **own}, {**coords, **labels}
+        described, coords = {**described, **functions}, {**coords, **labels}
         checks += [said] if said else []
     fitted = recovery.points.field.variables.values()
     coords |= {

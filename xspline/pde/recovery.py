@@ -42,8 +42,8 @@ def recover(
     equation : str or sequence of str
         For example ``"u_t + u*u_x = D*(u_xx + u_yy) + S"``: linear in its parameters, which are all names that mean
         nothing else. A parameter may be to a fixed power (``c**2``); that power is what is estimated, and `c` is its
-        root. Functions: sin, cos, tan, exp, log, sqrt, tanh, abs. Brackets may have derivatives, ``(D*u_x)_x``. Several equations hold at once, such as a system of
-        the variables of a Dataset ("profile" and "weak").
+        root. Functions: sin, cos, tan, exp, log, sqrt, tanh, abs. Brackets may have derivatives, ``(u**2/2)_x``.
+        Several equations hold at once, such as a system of the variables of a Dataset ("profile" and "weak").
     known : mapping, optional
         What is known, by name: a number; a DataArray; a function whose arguments are named after coordinates
         (``lambda x, t: ...``). A DataArray has the labels of the points or covers them exactly; for "profile" and
@@ -106,6 +106,18 @@ def recover(
 
     "pointwise" and "differences" add 1e-8 to the diagonal of the normal equations, as the paper does, or 1e-8 of the
     diagonal where that is less.
+
+    Examples
+    --------
+    A diffusivity that varies: ``x**2 + 4*x*t + 2*t**2`` solves u_t = (x u_x)_x.
+
+    >>> import numpy as np, xarray as xr, xspline as xs
+    >>> x, t = np.linspace(1, 3, 40), np.linspace(0, 1, 30)[:, None]
+    >>> u = xr.DataArray(x**2 + 4 * x * t + 2 * t**2, {"t": t[:, 0], "x": x}, ("t", "x"), "u")
+    >>> field = xs.fit(u, {"x": xs.BSpline(12, 5), "t": xs.BSpline(8, 5)}, penalty=1e-9)
+    >>> found = field.recover("u_t = (D(x)*u_x)_x", vary={"D": 4})
+    >>> found.D.interp(x=[1, 2, 3]).round(3).values
+    array([1., 2., 3.])
     """
     if method not in (None, *METHODS):
         raise ValueError(
@@ -199,7 +211,9 @@ def _parsed(
     words = [_words(str(text), names.known) for text in equation]
     for kind, own in (("known", names.known), ("vary", frozenset(names.vary))):
         if unused := sorted(own - frozenset.union(*words)):
-            raise ValueError(f"{', '.join(unused)} in {kind}= does not appear in the equations {list(equation)}")
+            raise ValueError(
+                f"{', '.join(unused)} in {kind}= does not appear in the equations {list(equation)}"
+            )
 
     def read(text: str, words: frozenset[str]) -> Equation:
         own = {name: bases for name, bases in names.vary.items() if name in words}

@@ -34,7 +34,10 @@ LONG_NAMES = {
     "converged": "whether the search converged",
 }
 
-LABELS = {1: 101, 2: 41}  # along each coordinate, at which a constant that varies is given; fewer of more coordinates
+LABELS = {
+    1: 101,
+    2: 41,
+}  # along each coordinate, at which a constant that varies is given; fewer of more coordinates
 FEWEST_LABELS = 11
 ROUGH = 0.25  # relative error from which the field is no longer close to linear in a constant
 

@@ -251,7 +251,11 @@ class Names:
             Its bases are along other coordinates, or are none.
         """
         coordinates = tuple(self.letters.get(letter, letter) for letter in letters)
-        if not letters or len(set(coordinates)) < len(letters) or not set(coordinates) <= set(self.space.names):
+        if (
+            not letters
+            or len(set(coordinates)) < len(letters)
+            or not set(coordinates) <= set(self.space.names)
+        ):
             return None
         given = self.vary[name]
         if isinstance(given, Mapping):
@@ -269,7 +273,12 @@ class Names:
             ends = self.space.features[self.space.names.index(coordinate)].domain or own.integral_range(axis)
             try:
                 basis = as_basis(by_coordinate[coordinate])
-                if isinstance(basis, BSpline) and basis.needs_extent and isinstance(own, BSpline) and own.period:
+                if (
+                    isinstance(basis, BSpline)
+                    and basis.needs_extent
+                    and isinstance(own, BSpline)
+                    and own.period
+                ):
                     basis = replace(basis, period=own.period, domain=own.domain)
                 bound.append((axis, basis.bind(axis, ends, name=coordinate).on(axis), ends))
             except (ValueError, TypeError) as error:

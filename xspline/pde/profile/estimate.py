@@ -43,7 +43,9 @@ UNRESOLVED = 0.3  # of a constant: a change by halving the knots that no rate of
 SIGNIFICANT = 5.0  # where it is also so many standard errors
 GAIN = 2.0  # times the misfit, with half the knots: then knots are what lacks
 RATE_OF_WEAK = 3.0  # by how much half the knots make a weak form worse at least: as of second order
-NOISE_TELLS = 0.5  # of the information of a combination of constants: it is noise, and errors from it are too small
+NOISE_TELLS = (
+    0.5  # of the information of a combination of constants: it is noise, and errors from it are too small
+)
 ALIKE = 0.5  # smallest eigenvalue of information of unit diagonal, above which terms are unlike
 PART_OF_DIRECTION = 0.3  # of the largest constant of a combination: smaller ones do not belong to it
 BANDS = 2.5  # bands that a step holds: G, the system, slabs
@@ -300,7 +302,7 @@ def _apart(search: Search, untold: NDArray[np.bool_]) -> str:
         dict.fromkeys(str(p) if "[" not in p.parameter else p.constant for p in _powers(search, untold))
     )
     if len(names) == 1:
-        return f"the field does not tell {names[0]} everywhere; give it fewer functions in vary=, or observe more of the field"
+        return f"the field does not tell {names[0]} everywhere; give it fewer functions in vary=, or observe more of it"
     return (
         f"the data do not tell {', '.join(names[:-1])} and {names[-1]} apart: a combination of their terms is zero, or "
         "noise, everywhere in this field; leave out one of them, pass one in known=, or observe a field in which the "

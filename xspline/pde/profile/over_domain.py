@@ -301,12 +301,14 @@ def _dataset(
     coords: dict[Hashable, Any] = {"parameter": names, "other": names}
     coords["units"] = ("parameter", [derived.get(name, "") for name in names])
     coords |= {n: c.variable for n, c in first.batch.coords.items() if set(c.dims) <= set(batch)}
-    described = {key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()}
+    described: dict[Hashable, Any] = {
+        key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()
+    }
     checks = [*_checks(members, powers, raw), *of_the_space(equations, field, ENOUGH), *remarks, remark]
     for varying in {n: v for e in equations for n, v in e.varying.items()}.values():
         unit = derived.get(varying.parameter(varying.indices[0]), "")
-        own, labels, said = varying_variables(varying, powers, raw, covariance, factor, unit, batch)
-        described, coords, checks = {**described, **own}, {**coords, **labels}, [*checks, said]
+        functions, labels, said = varying_variables(varying, powers, raw, covariance, factor, unit, batch)
+        described, coords, checks = {**described, **functions}, {**coords, **labels}, [*checks, said]
     text = "; ".join(equation.text for equation in equations)
     attrs = {
         "equation": text,

@@ -64,9 +64,10 @@ class Data:
     @staticmethod
     def of(order: Order, sums: Mapping[str, Sums], precision: Mapping[str, float]) -> Data:
         """Return statistics in the units in which the diagonal of G is 1 on average."""
-        scale, first = {}, (0,) * len(order.frame.sizes)
+        scale = {}
         for name, s in sums.items():
-            mean = float(np.mean(s.gram.one_factor(order.frame).pairs[(..., *first)]))
+            pairs = s.gram.one_factor(order.frame).pairs.reshape((*order.frame.sizes, -1))
+            mean = float(np.mean(pairs[..., 0]))
             scale[name] = 1 / math.sqrt(precision[name] * mean) if precision[name] * mean > 0 else 1.0
         return Data(order, sums, precision, scale)
 
@@ -336,7 +337,9 @@ class Search:
         scale = CLOSE * self.stderr(last, rss) + 1e-10 * np.abs(state.tau)
         moved = float(np.max(np.abs(step.tau) / scale, initial=0.0))
         squared = sum(x * float(np.sum(r**2)) for x, r in zip(step.strengths, residuals, strict=True))
-        return max(moved, math.sqrt(squared / (SATISFIED * max(rss, ROUNDING * self.data.power))) if hard else 0.0)
+        return max(
+            moved, math.sqrt(squared / (SATISFIED * max(rss, ROUNDING * self.data.power))) if hard else 0.0
+        )
 
     def _further(self, state: State, step: Step, rss: float, left: float) -> tuple[State, float, bool]:
         """Take steps with a factorisation that is there while they shrink: a solve each, and as exact an end."""
