@@ -2,8 +2,9 @@
 
 Reaction and diffusion of the λ-ω kind, u_t = D ∇²u + (1 − A²) u + β A² v, v_t = E ∇²v + (1 − A²) v − γ A² u with
 A² = u² + v², D = E = 0.1 and β = γ = 1, on a torus of side 2π, solved by 64 × 64 Fourier modes and a fourth-order
-Runge-Kutta method with integrating factor (half the step changes it by less than 1e-10). The grid is 64 × 64 × 41 with
-noise; P counts the coefficients of both variables. CPU seconds are from data to constants, memory is the process's peak.
+Runge-Kutta method with integrating factor (half the step changes it by less than 1e-10). The grid is 64 × 64 × 41
+with noise; P counts the coefficients of both variables. CPU seconds are from data to constants, memory is the peak of
+the process.
 """
 
 from __future__ import annotations

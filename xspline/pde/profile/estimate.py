@@ -22,6 +22,7 @@ from xspline.pde.profile.search import (
     STEPS,
     STEPS_OF_CONTINUATION,
     STRENGTH,
+    UNTOLD,
     Data,
     Result,
     Search,
@@ -277,19 +278,21 @@ def _unsettled(search: Search, result: Result) -> Iterator[str]:
             f"{search.data.count} observations are no more than the {search.freedom} degrees of freedom that the "
             "equation leaves; use fewer functions"
         )
-    elif not result.converged:
+        return
+    stderr = search.stderr(result.step, result.rss)
+    if np.isinf(stderr).any():
+        yield _apart(search, np.isinf(stderr))
+        return
+    ratio, direction = noise_told(search, result)
+    own = np.abs(direction) > PART_OF_DIRECTION * np.abs(direction).max(initial=0.0)
+    # Where the field tells a constant that varies less, its own errors say so.
+    if ratio > NOISE_TELLS and len({p.constant for p in _powers(search, own)}) > 1:
+        yield _apart(search, own)
+    elif not (result.converged and np.isfinite(stderr).all()):
         yield (
             f"the search did not converge in {result.steps} steps, and what it saw last is no estimate; see the weak "
             "form. Use more knots where the field changes fast, or leave out a term"
         )
-    elif not np.isfinite(search.stderr(result.step, result.rss)).all():
-        yield _apart(search, ~np.isfinite(search.stderr(result.step, result.rss)))
-    else:
-        ratio, direction = noise_told(search, result)
-        own = np.abs(direction) > PART_OF_DIRECTION * np.abs(direction).max(initial=0.0)
-        # Where the field tells a constant that varies less, its own errors say so.
-        if ratio > NOISE_TELLS and len({p.constant for p in _powers(search, own)}) > 1:
-            yield _apart(search, own)
 
 
 def _powers(search: Search, own: NDArray[np.bool_]) -> list[Power]:
@@ -321,8 +324,10 @@ def noise_told(search: Search, result: Result) -> tuple[float, Array]:
     count = len(step.tau)
     if count < 2:
         return 0.0, np.zeros(count)
+    if not (np.isfinite(step.information).all() and (np.diag(step.information) > 0).all()):
+        return 0.0, np.zeros(count)
     values, vectors, scale = directions(step.information)
-    if values[0] > ALIKE:
+    if values[0] > ALIKE or values[0] <= UNTOLD:
         return 0.0, np.zeros(count)
     sigma = math.sqrt(max(result.rss, 0.0) / (data.count - search.freedom))
     draw = np.random.default_rng(0).standard_normal((data.order.size, 1))

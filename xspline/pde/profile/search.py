@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -37,6 +37,7 @@ UNTOLD = 1e-10  # of the information of a constant beside others: less is roundi
 PART = 0.03  # of a direction: from which a constant belongs to it
 RIDGE = 1e-10  # of the mean diagonal of G, where data leave a direction undetermined
 SMALLEST_STEP = 1e-3
+WANDERING = 8  # steps in a row of less than full length, after which a search at full strength is given up
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,8 +163,8 @@ class Step:
         Schur complement: the inverse covariance of τ over σ².
     strengths : tuple of float
         λ of each equation.
-    squared_residual : float
-        λ|r|², before the step.
+    residuals : tuple of ndarray, [I..]
+        r + d of each equation, before the step.
     factor : BandCholesky
         Of G + λJᵀJ.
     coupling : ndarray, [P, k]
@@ -180,7 +181,7 @@ class Step:
     tau: Array
     information: Array
     strengths: tuple[float, ...]
-    squared_residual: float
+    residuals: tuple[Array, ...]
     factor: BandCholesky
     coupling: Array
     response: Array
@@ -250,7 +251,7 @@ class Search:
         return self.constraints.residuals(self.data.with_reference(row), tau)
 
     def objective(
-        self, rss: float, row: Array, residuals: list[Array], strengths: tuple[float, ...]
+        self, rss: float, row: Array, residuals: Sequence[Array], strengths: tuple[float, ...]
     ) -> float:
         """Data, ridge and λ|r + d|², the latter included in `residuals`."""
         penalties = (x * float(np.sum(r**2)) for x, r in zip(strengths, residuals, strict=True))
@@ -264,18 +265,17 @@ class Search:
         total, count = float(data.band[:, 0].sum()), len(state.tau)
         gradient = data.gradient(state.row) - self.ridge * state.row
         coupling, information, pull = np.zeros((order.size, count)), np.zeros((count, count)), np.zeros(count)
-        coefficients, chosen, squared = data.with_reference(state.row), [], 0.0
+        coefficients, chosen, residuals = data.with_reference(state.row), [], []
         for e, rows in enumerate(self._rows):
             constraint = rows.constraint
             values = constraint.environment(coefficients)
             entries = {n: x * data.scale[n] for n, x in constraint.by_coefficient(values, state.tau).items()}
             by_parameter = constraint.by_parameter(values)
-            residual = constraint.residual(coefficients, state.tau)
             trace = sum(float(np.sum(x**2)) for x in entries.values())
             factor = strengths[e] if strengths else strength * total / max(trace, 1e-300)
             chosen.append(factor)
-            squared += factor * float(np.sum(residual**2))
-            pulled = residual + state.multipliers[e]
+            pulled = constraint.residual_of(values, state.tau) + state.multipliers[e]
+            residuals.append(pulled)
             right = rows.by_outer(np.concatenate([pulled[None], by_parameter]))
             for i, (first, slab) in enumerate(rows.walk(entries)):
                 add_squares(band, first, slab, factor)
@@ -283,7 +283,7 @@ class Search:
                 here = slice(first, first + order.width)
                 gradient[here] -= product[:, 0]
                 coupling[here] += product[:, 1:]
-            flat = by_parameter.reshape(count, residual.size)
+            flat = by_parameter.reshape(count, pulled.size)
             information += factor * (flat @ flat.T)
             pull -= factor * (flat @ pulled.ravel())
         system = BandCholesky(band)
@@ -293,8 +293,9 @@ class Search:
         schur = (schur + schur.T) / 2
         change = solve_information(schur, pull - coupling.T @ answer)
         row = answer - response @ change
+        residual = tuple(residuals)
         return Step(
-            row, change, schur, tuple(chosen), squared, system, coupling, response, system.determined, state
+            row, change, schur, tuple(chosen), residual, system, coupling, response, system.determined, state
         )
 
     def run(self, state: State, strength: float, steps: int, *, hard: bool, least: int = 2) -> Result:
@@ -303,7 +304,7 @@ class Search:
         After `least` factorisations the last one serves for steps that are small anyway.
         """
         data, strengths = self.data, None
-        rss, step = data.rss(state.row), None
+        rss, step, short = data.rss(state.row), None, 0
         for count in range(1, steps + 1):
             step = None  # so that two factors are never held at once
             step = self.step(state, strength, strengths)
@@ -318,6 +319,9 @@ class Search:
             state, rss, length, residuals = self._along(state, step, rss)
             if hard:
                 state = _multiplied(state, residuals)
+            short = short + 1 if length < 1 else 0
+            if hard and short == WANDERING:
+                return Result(state, step, rss, False, count)
             left = self._left(state, step, step, rss, residuals, hard=hard)
             if count > 1 and length == 1 and left < 1:
                 return Result(state, step, rss, True, count)
@@ -379,16 +383,18 @@ class Search:
         """Return a step with the matrices of one before, from the residuals and slopes of now."""
         data, coefficients = self.data, self.data.with_reference(state.row)
         gradient = data.gradient(state.row) - self.ridge * state.row
-        pull = np.zeros(len(state.tau))
+        pull, residuals = np.zeros(len(state.tau)), []
         parts = zip(self.constraints.each, step.strengths, state.multipliers, strict=True)
         for constraint, strength, multiplier in parts:
             values = constraint.environment(coefficients)
-            rows = strength * (constraint.residual(coefficients, state.tau) + multiplier)
+            residuals.append(constraint.residual_of(values, state.tau) + multiplier)
+            rows = strength * residuals[-1]
             gradient -= self._pulled(constraint, values, state.tau, rows)
             pull -= constraint.by_parameter(values).reshape(len(pull), rows.size) @ rows.ravel()
         answer = step.factor.solve(gradient[:, None])[:, 0]
         change = solve_information(step.information, pull - step.coupling.T @ answer)
-        return replace(step, row=answer - step.response @ change, tau=change)
+        row = answer - step.response @ change
+        return replace(step, row=row, tau=change, residuals=tuple(residuals))
 
     def stderr(self, step: Step, rss: float) -> Array:
         """Standard errors of τ from the profile information."""
@@ -412,8 +418,7 @@ class Search:
         """Halve the step until the objective falls: new state, its rss, length, residuals."""
         data, image = self.data, self.data.image(step.row)
         slope, curve = float(step.row @ data.gradient(state.row)), float(step.row @ image)
-        pulled = [r + d for r, d in zip(self.residuals(state.row, state.tau), state.multipliers, strict=True)]
-        before = self.objective(rss, state.row, pulled, step.strengths)
+        before = self.objective(rss, state.row, step.residuals, step.strengths)
         length = 1.0
         while True:
             row, tau = state.row + length * step.row, state.tau + length * step.tau
