@@ -27,6 +27,8 @@ NAMES = (
     "coverage",
     "paper",
     "constants",
+    "varying",
+    "systems",
     "terms",
 )
 

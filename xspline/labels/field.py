@@ -312,6 +312,7 @@ class Field(FieldBase[Data]):
         equation: str | Sequence[str],
         *,
         known: Mapping[str, Any] | None = None,
+        vary: Mapping[str, Any] | None = None,
         dims: Mapping[str, str] | None = None,
     ) -> Field[Data]:
         """Return the field that obeys an equation everywhere and is nearest to the data; see :meth:`recover`.
@@ -331,7 +332,7 @@ class Field(FieldBase[Data]):
         >>> float((obeying.stderr() / field.stderr()).mean().round(1))
         0.4
         """
-        return evaluation.equations().constrain(self, equation, known=known, dims=dims)
+        return evaluation.equations().constrain(self, equation, known=known, vary=vary, dims=dims)
 
     def discover(
         self,

@@ -89,7 +89,8 @@ def constrained(
     if doubtful:
         warn(f"{outcome.remarks[0]}; the field has no error bars")
     data = problem.search.data
-    centred = data.order.unflatten(outcome.result.state.row)
+    row = data.order.unflatten(outcome.result.state.row)
+    centred = {n: data.scale[n] * c for n, c in row.items()}
     coefficients, fits = data.with_reference(outcome.result.state.row), {}
     for v, name in enumerate(data.order.variables):
         system = ConstrainedSystem(data, outcome, v)
@@ -132,7 +133,8 @@ class ConstrainedSystem(DirectSystem):
 
     @property
     def _precision(self) -> float:
-        return self.data.precision[self.data.order.variables[self.variable]]
+        name = self.data.order.variables[self.variable]
+        return self.data.precision[name] * self.data.scale[name] ** 2
 
     @cached_property
     def _roots(self) -> Array:
