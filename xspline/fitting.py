@@ -19,7 +19,7 @@ from xspline.labels.errors import (
     unknown_name,
 )
 from xspline.labels.field import Field
-from xspline.labels.fit import Fit
+from xspline.labels.fit import Fit, planned
 from xspline.labels.read import defaults, spread, stores
 from xspline.labels.read.cf import axis_of
 from xspline.labels.read.coordinates import coordinate_of, space_over
@@ -35,7 +35,7 @@ from xspline.labels.read.observations import (
 from xspline.labels.read.sizes import Budget
 from xspline.labels.read.targets import target_chunks
 from xspline.labels.statistics import Data, Part, Statistics, merge
-from xspline.solve import as_penalty, choice_for, penalises_roughness
+from xspline.solve import as_penalty, penalises_roughness
 from xspline.spaces import Basis, Space, as_basis
 from xspline.spaces.basis import coordinate_in_errors
 from xspline.sums import Sums
@@ -269,7 +269,7 @@ def plan(
         observed[0].source(agreed),
         agreed,
         device=device,
-        solver=lambda gram: choice_for(gram, requested, agreed, solver, resources),
+        solver=lambda gram: planned(gram, requested, agreed, solver, resources),
     )
     return replace(cost, code=f"fit({defaults.code(agreed)})", budget=str(budget or ""))
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import collections
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from xspline.labels.derivatives import checked_orders
 from xspline.labels.errors import unknown_name
 from xspline.labels.field_base import FieldBase
+from xspline.labels.statistics import Statistics
 from xspline.pde.expression import FUNCTIONS
 from xspline.spaces import Space
 
@@ -41,6 +42,9 @@ class Known:
 
 Symbol = Value | Coordinate | Known
 
+#: What has variables and a space, before or after a fit.
+Fitted: TypeAlias = FieldBase[Any] | Statistics[Any]
+
 
 @dataclass(frozen=True, eq=False)
 class Names:
@@ -62,7 +66,7 @@ class Names:
     batch: frozenset[str]
 
     @classmethod
-    def of(cls, field: FieldBase[Any], dims: Mapping[str, str] | None, known: Iterable[str]) -> Names:
+    def of(cls, field: Fitted, dims: Mapping[str, str] | None, known: Iterable[str]) -> Names:
         """Return the names of a field.
 
         Raises

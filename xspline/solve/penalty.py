@@ -74,7 +74,7 @@ class Penalty(ABC):
     _repr_html_ = notebook.of_parts
 
     def __add__(self, other: Penalty) -> PenaltySum:
-        if not isinstance(other, Penalty):
+        if not isinstance(other, Penalty) or hasattr(other, "__radd__"):  # such a one adds itself
             return NotImplemented
         for part in (self, other):
             if part.criterion:
