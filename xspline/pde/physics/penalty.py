@@ -35,6 +35,7 @@ from xspline.spaces import Space
 from xspline.sums import Gram
 
 REML, HARD = "reml", "hard"
+GAIN = 10.8  # in twice the log-likelihood: of one strength more, of a probability of 1e-3
 BANDS = 8  # that a search holds at a time: G, JᵀJ, roughness along two coordinates, their sum, its factor and inverse
 
 
@@ -245,7 +246,7 @@ def _solved(physics: Physics, equation: Equation, statistics: Statistics[Any], n
     if physics.criterion:
         strengths, penalty, choice, remark, doubt = _searched(prior, physics, strengths[-1], statistics.space)
     if physics.strength == HARD:
-        doubt = _inadequate(prior)
+        doubt = _inadequate(prior, statistics.space)
     factor, row = prior.obeying(strengths) if penalty.strength == HARD else prior.solve(strengths)
     space, total = statistics.space, statistics.total(name)
     if not factor.determined:
@@ -263,6 +264,13 @@ def _solved(physics: Physics, equation: Equation, statistics: Statistics[Any], n
     return _Outcome(prior, step, data.with_reference(row)[name], rss, penalty, choice, remark, doubt)
 
 
+def _terms(order: int, space: Space) -> list[Gram]:
+    """Return a roughness of strength one for each coordinate that has B-splines."""
+    names = spline_degrees(space)
+    unit = Roughness(dict.fromkeys(names, 1.0), order).gram(space).terms if names else ()
+    return [Gram((term,)) for term in unit]
+
+
 def _prior(physics: Physics, equation: Equation, statistics: Statistics[Any], name: str) -> Prior:
     """Return the fit's matrices."""
     space = statistics.space
@@ -277,8 +285,7 @@ def _prior(physics: Physics, equation: Equation, statistics: Statistics[Any], na
     data = Data(order_of(constraints, bands=BANDS), {name: sums}, {name: 1.0})
     beside, given, terms = physics.beside, Gram(()), []
     if isinstance(beside, Roughness) and beside.criterion:
-        unit = Roughness(dict.fromkeys(spline_degrees(space), 1.0), beside.order)
-        terms = [Gram((term,)) for term in unit.gram(space).terms]
+        terms = _terms(beside.order, space)
     elif beside is not None:
         given = beside.bound(sums.gram, space).gram(space)
     return Prior(data, constraints, given, terms)
@@ -288,48 +295,63 @@ def _searched(
     prior: Prior, physics: Physics, fixed: float, space: Space
 ) -> tuple[Array, Physics, dict[str, Any], str, str]:
     """Return the strengths of the largest restricted likelihood, the penalty with them, and what there is to say."""
-    strengths, score, count, converged, sides = prior.search(None if physics.strength == REML else fixed)
+    found = prior.search(None if physics.strength == REML else fixed)
     names = [n for n in space.names if n in spline_degrees(space)] if prior.terms else []
     beside = physics.beside
     if isinstance(beside, Roughness) and beside.criterion:
-        beside = Roughness(dict(zip(names, strengths[:-1].tolist(), strict=True)), beside.order)
-    own = float(strengths[-1]) if physics.strength == REML else physics.strength
-    ends = {-1: "lower", 1: "upper"}
+        beside = Roughness(dict(zip(names, found.strengths[:-1].tolist(), strict=True)), beside.order)
+    own, ends, remark, doubt = physics.strength, {-1: "lower", 1: "upper"}, "", ""
+    if own == REML:
+        own = HARD if found.sides[-1] > 0 else float(found.strengths[-1])
+        if found.sides[-1] > 0:
+            remark = "; the data show no departure from it, and so it holds exactly"
+        if found.sides[-1] < 0:
+            doubt = (
+                f"{physics.equation!r} tells nothing of these data, and its strength is at its lower bound: a known is "
+                "wrong, or a term or source is missing; look at recover or discover"
+            )
     choice = {
         "method": REML,
-        "score": score,
-        "factorisations": count,
-        "at_bounds": {n: ends[s] for n, s in zip(names, sides.tolist(), strict=False) if s},
-        "converged": converged,
+        "score": found.score,
+        "factorisations": found.count,
+        "at_bounds": {n: ends[s] for n, s in zip(names, found.sides.tolist(), strict=False) if s},
+        "converged": found.settled,
     }
-    remark = doubt = ""
-    if physics.strength == REML and sides[-1] > 0:
-        own, remark = HARD, "; the data show no departure from it, and so it holds exactly"
-    if physics.strength == REML and sides[-1] < 0:
-        doubt = (
-            f"{physics.equation!r} tells nothing of these data, and its strength is at its lower bound: a known is "
-            "wrong, or a term or source is missing; look at recover or discover"
-        )
-    return strengths, replace(physics, strength=own, beside=beside), choice, remark, doubt
+    return found.strengths, replace(physics, strength=own, beside=beside), choice, remark, doubt
 
 
-def _inadequate(prior: Prior) -> str:
-    """Return that a field which obeys the equation misses the data by more than noise; empty where none says so."""
+def _inadequate(prior: Prior, space: Space) -> str:
+    """Return that a field which obeys the equation misses the data by more than noise; empty where none says so.
+
+    By the F ratio against the free fit; where data do not determine that, by the likelihood of a smooth field that may
+    depart from the equation.
+    """
     search = Search(prior.data, prior.constraints)
     free = search.free
-    if free is None:
-        return ""
-    alone = replace(prior, given=Gram(()), terms=()) if prior.is_rough else prior
-    factor, row = alone.obeying(alone.even)
-    rss = prior.data.rss(row)
-    ratio, probability = adequacy_of(search, rss)
-    slight = ratio < SLIGHT and rss - free < NEGLIGIBLE**2 * prior.data.power
-    if not factor.determined or slight or not probability < IMPROBABLE:
+    if free is not None:
+        alone = replace(prior, given=Gram(()), terms=())
+        factor, row = alone.obeying(alone.even)
+        rss = prior.data.rss(row)
+        ratio, probability = adequacy_of(search, rss)
+        slight = ratio < SLIGHT and rss - free < NEGLIGIBLE**2 * prior.data.power
+        told = f"F = {ratio:.3g}, probability {probability:.1g}"
+        doubtful = factor.determined and not slight and probability < IMPROBABLE
+    else:
+        smooth = replace(
+            prior, given=Gram(()), terms=_terms(min(2, *spline_degrees(space).values(), 2), space)
+        )
+        if not smooth.terms:
+            return ""
+        free_to_depart = smooth.search()
+        obeying = smooth.search(prior.strongest, [free_to_depart.strengths])
+        gain = 2 * (obeying.score - free_to_depart.score)
+        told, doubtful = f"twice the gain in log-likelihood of one that need not is {gain:.3g}", gain > GAIN
+    if not doubtful:
         return ""
     return (
-        f"a field that obeys the equation misses the data by more than their noise (F = {ratio:.3g}, probability "
-        f"{probability:.1g}): a known is wrong, a term or source is missing, or the knots do not resolve the field. "
-        f"The field has no error bars; with strength={REML!r} it may depart from the equation"
+        f"a field that obeys the equation misses the data by more than their noise ({told}): a known is wrong, a term "
+        "or source is missing, or the knots do not resolve the field. The field has no error bars; with "
+        f"strength={REML!r} it may depart from the equation"
     )
 
 

@@ -25,11 +25,11 @@ from xspline.sums import Gram
 # Strengths in units of `even`. Beyond a thousand times the data's weight on the diagonal a field obeys the equation but
 # for rounding errors of log|Λ|₊, which the score would show: 0.02 there, 0.5 at a hundred times that.
 STRONGEST = 1e3
-WEAKEST_PRIOR, ROUGHEST, SMOOTHEST = 1e-7, 1e-6, 1e6
+WEAKEST_PRIOR, ROUGHEST, SMOOTHEST = 1e-7, 1e-9, 1e6
 RATIO = 1e5  # of the equation over the roughness: at most what log|Λ|₊ is computed at, where rounding changes it by 0.1
-STARTS = (1e-4, 1.0, STRONGEST)  # of the equation; roughness starts at one
-STEPS, MEMORY = 60, 4  # of a search, and how many before tell where the next one goes
-FARTHEST, SETTLED, CLOSE = 5.0, 0.01, 0.05  # logarithms of strengths: at a time, at the end, to a bound
+START, STARTS = 1e-2, (1e-3, STRONGEST)  # of roughness, and of the equation
+STEPS, MEMORY = 40, 4  # of a search, and how many before tell where the next one goes
+FARTHEST, SETTLED, CLOSE = 5.0, 0.002, 0.05  # logarithms of strengths: at a time, at the end, to a bound
 SHIFT = 1e-10  # of the diagonal of Λ, to find what it leaves free
 FREE = 1e-11  # of a matrix Λ of unit diagonal: directions of less are free; rounding leaves them 1e-15
 AT_ONCE = 32  # directions that are tried for being free, at first
@@ -50,6 +50,16 @@ class Score(NamedTuple):
     def step(self) -> Array:
         """Of the logarithms."""
         return np.asarray(np.log(np.maximum(self.due, 1e-9)) - np.log(np.maximum(self.paid, 1e-9)))
+
+
+class Search(NamedTuple):
+    """Strengths, half the score, number of scores, whether they settled, and the bound each is at (−1, 0 or 1)."""
+
+    strengths: Array
+    score: float
+    count: int
+    settled: bool
+    sides: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,43 +280,48 @@ class Prior:
         usable = factor.determined and math.isfinite(value)
         return Score(value if usable else math.inf, left * costs / penalised, by_prior - by_system)
 
-    def search(self, fixed: float | None = None) -> tuple[Array, float, int, bool, Array]:
+    def search(self, fixed: float | None = None, near: Sequence[Array] = ()) -> Search:
         """Strengths of the largest likelihood; that of the equation is `fixed` where it is given.
 
-        Each step multiplies strengths by what makes the gradient zero while the traces stand (Wood and Fasiolo 2017):
-        it needs no values of the score, which differ by rounding errors where an equation is strong.
-
-        Returns
-        -------
-        strengths, half the score, number of scores, whether it converged, and of each the bound it is at (−1, 0, 1).
+        There may be several maxima: one where the field obeys the equation, one where that is worth little. So there
+        are several starts, and those that are `near`.
         """
         ends = np.log([(ROUGHEST, SMOOTHEST)] * len(self.terms) + [(WEAKEST_PRIOR, STRONGEST)])
         lower, upper = (ends + np.log(self.even)[:, None]).T
-        starts = [np.log(self.even) + np.log([1.0] * len(self.terms) + [x]) for x in STARTS]
         if fixed is not None:
             lower[-1] = upper[-1] = math.log(fixed)
-            starts = [np.clip(starts[0], lower, upper)]
-        scores = [self.score(start) for start in starts]
-        best = min(range(len(starts)), key=lambda i: scores[i].value)
-        logs, score = starts[best], scores[best]
+        starts = np.log(self.even) + np.log([(*[START] * len(self.terms), x) for x in STARTS])
+        starts = np.unique(np.clip([*starts, *map(np.log, near)], lower, upper), axis=0)
+        found = [self._climb(start, lower, upper) for start in starts]
+        best = min(found, key=lambda result: result.score)
+        return best._replace(count=sum(result.count for result in found))
+
+    def _climb(self, logs: Array, lower: Array, upper: Array) -> Search:
+        """The maximum near a start.
+
+        Each step multiplies strengths by what makes the gradient zero while the traces stand (Wood and Fasiolo 2017):
+        it needs no values of the score, which differ by rounding errors where an equation is strong.
+        """
         places: list[Array] = []
         steps: list[Array] = []
-        count = len(starts)
-        while True:
+        for count in range(1, STEPS + 1):
+            score = self.score(logs)
             step = np.clip(logs + np.clip(score.step, -FARTHEST, FARTHEST), lower, upper) - logs
             settled = bool((np.abs(step) < SETTLED).all())
-            if settled or count >= STEPS:
+            if settled or not math.isfinite(score.value):
                 break
-            places, steps, count = [*places[-MEMORY:], logs], [*steps[-MEMORY:], step], count + 1
+            if steps and np.linalg.norm(step) > 2 * np.linalg.norm(steps[-1]):
+                places, steps = [], []
+            places, steps = [*places[-MEMORY:], logs], [*steps[-MEMORY:], step]
             # Anderson's acceleration: the steps so far tell where they would end.
             if len(steps) > 1:
                 changes = np.diff(steps, axis=0).T
                 share = np.linalg.lstsq(changes, step, rcond=1e-6)[0]
                 step = step - (np.diff(places, axis=0).T + changes) @ share
-            logs = np.clip(logs + np.clip(step, -FARTHEST, FARTHEST), lower, upper)
-            score = self.score(logs)
+            if count < STEPS:
+                logs = np.clip(logs + np.clip(step, -FARTHEST, FARTHEST), lower, upper)
         sides = (logs > upper - CLOSE) * 1 - (logs < lower + CLOSE) * 1
-        return np.exp(logs), float(score.value) / 2, count, settled, sides
+        return Search(np.exp(logs), float(score.value) / 2, count, settled, sides)
 
 
 def _pinned(band: Array, pins: Integers, diagonal: float = 1.0) -> Array:
