@@ -337,9 +337,7 @@ def _inadequate(prior: Prior, space: Space) -> str:
         told = f"F = {ratio:.3g}, probability {probability:.1g}"
         doubtful = factor.determined and not slight and probability < IMPROBABLE
     else:
-        smooth = replace(
-            prior, given=Gram(()), terms=_terms(min(2, *spline_degrees(space).values(), 2), space)
-        )
+        smooth = replace(prior, given=Gram(()), terms=_terms(min(2, *spline_degrees(space).values()), space))
         if not smooth.terms:
             return ""
         free_to_depart = smooth.search()
