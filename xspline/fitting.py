@@ -73,12 +73,13 @@ def fit(
         converted, or refused where they measure something else; where one of both has no units, numbers are taken as
         they are.
     penalty
-        A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness``, ``Sobolev``, ``SpaceTime``, an equation
-        (``Physics``) or a sum of them; 0 means none. None is "reml" where there are B-splines: restricted likelihood chooses how rough the field is, as a
-        ``Sobolev`` of the orders 1 and 2, and how much each coordinate counts; where time has season, trend and events
-        and gaps are the same at all times, as ``SpaceTime``; where the likelihood could only be estimated, as a
-        ``Roughness`` of one of these orders. "gcv" and "holders" choose the strengths of a ``Roughness(order=2)``.
-        ``Roughness("reml", order=1)`` or ``Sobolev((1, 2, 3), criterion="gcv")`` ask for one kind by one criterion.
+        A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness``, ``Sobolev``, ``SpaceTime``, ``Physics`` (an
+        equation with known constants) or a sum of them; 0 means none. None is "reml" where there are B-splines:
+        restricted likelihood chooses how rough the field is, as a ``Sobolev`` of the orders 1 and 2, and how much each
+        coordinate counts; where time has season, trend and events and gaps are the same at all times, as
+        ``SpaceTime``; where the likelihood could only be estimated, as a ``Roughness`` of one of these orders. "gcv"
+        and "holders" choose the strengths of a ``Roughness(order=2)``. ``Roughness("reml", order=1)`` or
+        ``Sobolev((1, 2, 3), criterion="gcv")`` ask for one kind by one criterion.
     weights : DataArray
         Relative precisions (1/se²) over some of the dimensions, with equal labels; zero leaves an observation out.
     holder

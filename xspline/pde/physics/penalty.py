@@ -260,7 +260,7 @@ def _solved(physics: Physics, equation: Equation, statistics: Statistics[Any], n
         else np.asarray(np.nan)
     )
     nothing = np.zeros((0, 0))
-    step = Step(row, np.zeros(0), nothing, (), 0.0, factor, np.zeros((len(row), 0)), factor.determined)
+    step = Step(row, np.zeros(0), nothing, (), (), factor, np.zeros((len(row), 0)), factor.determined)
     return _Outcome(prior, step, data.with_reference(row)[name], rss, penalty, choice, remark, doubt)
 
 
@@ -295,29 +295,29 @@ def _searched(
     prior: Prior, physics: Physics, fixed: float, space: Space
 ) -> tuple[Array, Physics, dict[str, Any], str, str]:
     """Return the strengths of the largest restricted likelihood, the penalty with them, and what there is to say."""
-    found = prior.search(None if physics.strength == REML else fixed)
+    chosen = prior.search(None if physics.strength == REML else fixed)
     names = [n for n in space.names if n in spline_degrees(space)] if prior.terms else []
     beside = physics.beside
     if isinstance(beside, Roughness) and beside.criterion:
-        beside = Roughness(dict(zip(names, found.strengths[:-1].tolist(), strict=True)), beside.order)
+        beside = Roughness(dict(zip(names, chosen.strengths[:-1].tolist(), strict=True)), beside.order)
     own, ends, remark, doubt = physics.strength, {-1: "lower", 1: "upper"}, "", ""
     if own == REML:
-        own = HARD if found.sides[-1] > 0 else float(found.strengths[-1])
-        if found.sides[-1] > 0:
+        own = HARD if chosen.sides[-1] > 0 else float(chosen.strengths[-1])
+        if chosen.sides[-1] > 0:
             remark = "; the data show no departure from it, and so it holds exactly"
-        if found.sides[-1] < 0:
+        if chosen.sides[-1] < 0:
             doubt = (
                 f"{physics.equation!r} tells nothing of these data, and its strength is at its lower bound: a known is "
                 "wrong, or a term or source is missing; look at recover or discover"
             )
     choice = {
         "method": REML,
-        "score": found.score,
-        "factorisations": found.count,
-        "at_bounds": {n: ends[s] for n, s in zip(names, found.sides.tolist(), strict=False) if s},
-        "converged": found.settled,
+        "score": chosen.score,
+        "factorisations": chosen.evaluations,
+        "at_bounds": {n: ends[s] for n, s in zip(names, chosen.sides.tolist(), strict=False) if s},
+        "converged": chosen.settled,
     }
-    return found.strengths, replace(physics, strength=own, beside=beside), choice, remark, doubt
+    return chosen.strengths, replace(physics, strength=own, beside=beside), choice, remark, doubt
 
 
 def _inadequate(prior: Prior, space: Space) -> str:
@@ -337,8 +337,9 @@ def _inadequate(prior: Prior, space: Space) -> str:
         told = f"F = {ratio:.3g}, probability {probability:.1g}"
         doubtful = factor.determined and not slight and probability < IMPROBABLE
     else:
-        smooth = replace(prior, given=Gram(()), terms=_terms(min(2, *spline_degrees(space).values()), space))
-        if not smooth.terms:
+        order = min((2, *spline_degrees(space).values()))
+        smooth = replace(prior, given=Gram(()), terms=_terms(order, space))
+        if not (order and smooth.terms):
             return ""
         free_to_depart = smooth.search()
         obeying = smooth.search(prior.strongest, [free_to_depart.strengths])

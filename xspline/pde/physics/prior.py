@@ -53,11 +53,11 @@ class Score(NamedTuple):
 
 
 class Search(NamedTuple):
-    """Strengths, half the score, number of scores, whether they settled, and the bound each is at (−1, 0 or 1)."""
+    """Strengths, half the score, how many were computed, whether they settled, and the bound each is at: −1, 0 or 1."""
 
     strengths: Array
     score: float
-    count: int
+    evaluations: int
     settled: bool
     sides: Any
 
@@ -108,7 +108,7 @@ class Prior:
     def squares(self) -> Array:
         """JᵀJ/N as a band."""
         order = self.data.order
-        rows, band = Rows(self.equation, order), np.zeros((order.size, order.width))
+        rows, band = Rows(self.equation, order), np.zeros_like(self.data.band)
         for first, slab in rows.walk(self.equation.by_coefficient(self._linear, np.zeros(0))):
             add_squares(band, first, slab, 1 / self.norm)
         return band
@@ -292,9 +292,9 @@ class Prior:
             lower[-1] = upper[-1] = math.log(fixed)
         starts = np.log(self.even) + np.log([(*[START] * len(self.terms), x) for x in STARTS])
         starts = np.unique(np.clip([*starts, *map(np.log, near)], lower, upper), axis=0)
-        found = [self._climb(start, lower, upper) for start in starts]
-        best = min(found, key=lambda result: result.score)
-        return best._replace(count=sum(result.count for result in found))
+        results = [self._climb(start, lower, upper) for start in starts]
+        best = min(results, key=lambda result: result.score)
+        return best._replace(evaluations=sum(result.evaluations for result in results))
 
     def _climb(self, logs: Array, lower: Array, upper: Array) -> Search:
         """The maximum near a start.
