@@ -217,7 +217,7 @@ def test_the_chosen_strengths_have_the_largest_likelihood() -> None:
     best = prior.score(logs).value
     for i, e in enumerate(np.eye(3)):
         others = min(prior.score(logs + 0.7 * e).value, prior.score(logs - 0.7 * e).value)
-        assert others > best - 0.1  # along t the likelihood is flat
+        assert others > best - 0.3  # along t the likelihood is flat
         assert i == 1 or others > best + 0.2
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from xspline.labels.fit import Fit, Request, SolvedApart
+from xspline.labels.report import findings
 from xspline.labels.statistics import Statistics
 from xspline.pde import expression, units
 from xspline.pde.equation import Equation, parse
@@ -155,7 +156,9 @@ class Physics(SolvedApart):
         for size, offsets, periodic in zip(space.shape, space.offsets, space.frame.periodic, strict=True):
             widths.append(min((2 * offsets - 1) * (2 if periodic else 1), size) * space.size // size)
         reason = "an equation as a penalty couples functions that no other solver holds"
-        return Choice("equation", reason, 8 * space.size * min(widths), float(space.size * min(widths) ** 2))
+        band, searched = space.size * min(widths), self.criterion is not None
+        held = BANDS if searched else 2
+        return Choice("equation", reason, 8 * held * band, float(band * min(widths)), searched=searched)
 
     @single_threaded_blas()
     def field(self, statistics: Statistics[Any], request: Request) -> Any:
@@ -179,6 +182,7 @@ class Physics(SolvedApart):
         yes = np.ones((), dtype=np.bool_)
         solution = Solution(outcome.coefficients, outcome.rss, yes, Factorisation(choice, system, yes))
         fit = Fit(statistics, name, outcome.coefficients, outcome.penalty, outcome.choice, solution)
+        findings.warn_of({name: fit})
         if outcome.doubt:
             warn(outcome.doubt)
         return EquationField(statistics, {name: fit}, request)

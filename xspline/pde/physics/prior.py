@@ -29,7 +29,8 @@ WEAKEST_PRIOR, ROUGHEST, SMOOTHEST = 1e-7, 1e-9, 1e6
 RATIO = 1e5  # of the equation over the roughness: at most what log|Λ|₊ is computed at, where rounding changes it by 0.1
 START, STARTS = 1e-2, (1e-3, STRONGEST)  # of roughness, and of the equation
 STEPS, MEMORY = 40, 4  # of a search, and how many before tell where the next one goes
-FARTHEST, SETTLED, CLOSE = 5.0, 0.002, 0.05  # logarithms of strengths: at a time, at the end, to a bound
+FARTHEST, CLOSE = 5.0, 0.05  # logarithms of strengths: at a time, and to a bound
+SETTLED = 1e-3  # of twice the log-likelihood: what a step gains that ends a search
 SHIFT = 1e-10  # of the diagonal of Λ, to find what it leaves free
 FREE = 1e-11  # of a matrix Λ of unit diagonal: directions of less are free; rounding leaves them 1e-15
 AT_ONCE = 32  # directions that are tried for being free, at first
@@ -307,7 +308,7 @@ class Prior:
         for count in range(1, STEPS + 1):
             score = self.score(logs)
             step = np.clip(logs + np.clip(score.step, -FARTHEST, FARTHEST), lower, upper) - logs
-            settled = bool((np.abs(step) < SETTLED).all())
+            settled = bool(np.sum(np.abs((score.due - score.paid) * step)) < SETTLED)
             if settled or not math.isfinite(score.value):
                 break
             if steps and np.linalg.norm(step) > 2 * np.linalg.norm(steps[-1]):
