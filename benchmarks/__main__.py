@@ -30,6 +30,7 @@ NAMES = (
     "varying",
     "systems",
     "terms",
+    "physics",
 )
 
 

@@ -207,8 +207,8 @@ class Statistics(files.Stored, Generic[Data]):
         Parameters
         ----------
         penalty
-            A number (ridge λ‖c‖²), ``xs.Ridge``, ``xs.Roughness``, ``xs.Sobolev``, ``xs.SpaceTime``, a sum of them, or
-            "reml", "gcv" or "holders"; see :func:`xspline.fit`.
+            A number (ridge λ‖c‖²), ``xs.Ridge``, ``xs.Roughness``, ``xs.Sobolev``, ``xs.SpaceTime``, ``xs.Physics``,
+            a sum of them, or "reml", "gcv" or "holders"; see :func:`xspline.fit`.
         solver
             Name of a solver; None chooses one by structure.
         device

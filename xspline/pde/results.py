@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from xspline.labels.field_base import FieldBase
 from xspline.pde import units
 from xspline.pde.equation import Equation, Power
 from xspline.pde.pointwise import Floats, root
-from xspline.pde.symbols import Coordinate, Known, Shape, Value, Varying
+from xspline.pde.symbols import Coordinate, Fitted, Known, Shape, Value, Varying
 
 LONG_NAMES = {
     "estimate": "least-squares estimate",
@@ -42,9 +41,7 @@ FEWEST_LABELS = 11
 ROUGH = 0.25  # relative error from which the field is no longer close to linear in a constant
 
 
-def units_of_names(
-    equation: Equation, known: Mapping[str, Any], field: FieldBase[Any]
-) -> dict[str, units.Unit]:
+def units_of_names(equation: Equation, known: Mapping[str, Any], field: Fitted) -> dict[str, units.Unit]:
     """Return the unit of each name in the equation, from attributes."""
     of_axes = {name: units.Unit.parse(field.space.axis(name).units, name) for name in field.space.names}
     by_name = {}
@@ -161,7 +158,7 @@ def not_real(powers: Sequence[Power], raw: Floats) -> list[str]:
     return remarks
 
 
-def of_the_space(equations: Sequence[Equation], field: FieldBase[Any], more: int) -> list[str]:
+def of_the_space(equations: Sequence[Equation], field: Fitted, more: int) -> list[str]:
     """Return what to know of the coordinates: degrees that are not metres, and B-splines of too low a degree.
 
     `more` is by how much a degree should exceed the order of a derivative.

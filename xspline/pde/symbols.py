@@ -10,13 +10,14 @@ import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Number
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from xspline.labels.derivatives import checked_orders
 from xspline.labels.errors import unknown_name
 from xspline.labels.field_base import FieldBase
+from xspline.labels.statistics import Statistics
 from xspline.pde.expression import FUNCTIONS
 from xspline.spaces import Axis, BSpline, Features, Space, as_basis
 
@@ -98,6 +99,9 @@ class Shape:
 
 Symbol = Value | Coordinate | Known | Shape
 
+#: What has variables and a space, before or after a fit.
+Fitted: TypeAlias = FieldBase[Any] | Statistics[Any]
+
 
 @dataclass(frozen=True, eq=False)
 class Names:
@@ -125,7 +129,7 @@ class Names:
     @classmethod
     def of(
         cls,
-        field: FieldBase[Any],
+        field: Fitted,
         dims: Mapping[str, str] | None,
         known: Iterable[str],
         vary: Mapping[str, Any] | None = None,

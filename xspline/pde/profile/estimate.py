@@ -127,13 +127,7 @@ class Problem:
         TooLargeError
             A band is larger than what a machine holds or a step of some minutes takes.
         """
-        order = Order.of(self.constraints)
-        memory = Resources.here().memory
-        if order.nbytes > min(LARGEST_BAND, memory / BANDS):
-            raise TooLargeError(
-                f"the normal equations of {order.size} coefficients are a band of {order.nbytes / 1e9:.1f} GB; use "
-                "fewer functions along some coordinate, or method='weak', which needs no band"
-            )
+        order = order_of(self.constraints, ", or method='weak', which needs no band")
         several = len(self.sums) > 1
         precision = {n: 1 / self.sigma[n] ** 2 if several and self.sigma[n] > 0 else 1.0 for n in self.sums}
         data = Data.of(order, self.sums, precision)
@@ -214,12 +208,12 @@ def profile(problem: Problem) -> Profile:
     weak, search = problem.weak(), problem.search
     result = found_from(search, problem.coefficients, weak.value)
     change, resolution, coarse_rss = _halved(problem, search, result)
-    adequacy, probability = adequacy_of(problem, search, result)
+    adequacy, probability = adequacy_of(search, result.rss)
     covariance = search.covariance(result.step, result.rss)
     unsettled = [*_unsettled(search, result)]
     doubts = [
         *unsettled,
-        *inadequate(search, result, adequacy, probability, coarse_rss),
+        *inadequate(search, result.rss, adequacy, probability, coarse_rss),
         *([] if unsettled else _unresolved(problem, search, result, change, np.sqrt(np.diag(covariance)))),
     ]
     remarks = [] if doubts else _coarse(problem, resolution, np.sqrt(np.diag(covariance)))
@@ -353,14 +347,26 @@ def _by_holders(problem: Problem, result: Result) -> Array:
     return np.asarray(moves @ moves.T * count / (count - 1))
 
 
-def adequacy_of(problem: Problem, search: Search, result: Result) -> tuple[float, float]:
+def order_of(constraints: Constraints, otherwise: str = "", bands: float = BANDS) -> Order:
+    """Return the order in which the band is narrowest; TooLargeError where so many do not fit, with what else to do."""
+    order = Order.of(constraints)
+    if order.nbytes > min(LARGEST_BAND * BANDS, Resources.here().memory) / bands:
+        raise TooLargeError(
+            f"the normal equations of {order.size} coefficients are a band of {order.nbytes / 1e9:.1f} GB; use fewer "
+            f"functions along some coordinate{otherwise}"
+        )
+    return order
+
+
+def adequacy_of(search: Search, rss: float) -> tuple[float, float]:
     """Return the F ratio of the constrained fit against the free one, and the probability of a larger one."""
     free, data = search.free, search.data
-    more, left = problem.constraints.count - len(result.state.tau), data.count - problem.constraints.size
+    constraints = search.constraints
+    more, left = constraints.count - len(constraints.parameters), data.count - constraints.size
     if free is None or left <= 0 or more <= 0:
         return math.nan, math.nan
     floor = ROUNDING * data.power
-    ratio = (max(result.rss - free, 0.0) / more) / (max(free, floor) / left)
+    ratio = (max(rss - free, 0.0) / more) / (max(free, floor) / left)
     return ratio, float(fdtrc(more, left, ratio))
 
 
@@ -383,19 +389,19 @@ def _halved(problem: Problem, search: Search, result: Result) -> tuple[Array, Ar
 
 
 def inadequate(
-    search: Search, result: Result, adequacy: float, probability: float, coarse_rss: float
+    search: Search, rss: float, adequacy: float, probability: float, coarse_rss: float
 ) -> Iterator[str]:
     """Yield that the constrained field misses the data by more than noise, and what may be the reason."""
     free, power = search.free, search.data.power
     if free is None or not probability < IMPROBABLE:
         return
-    if adequacy < SLIGHT and result.rss - free < NEGLIGIBLE**2 * power:
+    if adequacy < SLIGHT and rss - free < NEGLIGIBLE**2 * power:
         return
     text = (
         f"a field that obeys the equation misses the data by more than their noise (F = {adequacy:.3g}, probability "
         f"{probability:.1g}); "
     )
-    if coarse_rss - free > GAIN * (result.rss - free):
+    if coarse_rss - free > GAIN * (rss - free):
         yield (
             text
             + "knots still make a difference, so use more, or a higher degree, where the field changes fast"
