@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import blas
 
 from xspline.pde.profile.axes import Array, Integers
 from xspline.pde.profile.constraint import Constraint, Constraints
@@ -82,7 +83,7 @@ class Order:
     @property
     def nbytes(self) -> int:
         """Bytes of a band."""
-        return 8 * self.size * self.width
+        return 8 * self.size * (self.width + 1)
 
     @cached_property
     def index(self) -> Integers:
@@ -109,8 +110,11 @@ class Order:
 
 
 def band_of(grams: Sequence[Gram], order: Order) -> Array:
-    """The matrices of some variables as a band [P, u + 1]: entry (j, r) is that of the coefficients (j + r, j)."""
-    frame, out = order.frame, np.zeros((order.size, order.width))
+    """The matrices of some variables as a band [P, u + 2]: entry (j, r) is that of the coefficients (j + r, j).
+
+    The last column is zero: with it, a square of the band's width lies in memory as BLAS adds to it.
+    """
+    frame, out = order.frame, np.zeros((order.size, order.width + 1))
     for v, gram in enumerate(grams):
         pairs, index = gram.one_factor(frame).pairs, order.index[v]
         for offset in np.ndindex(*frame.offsets):
@@ -183,8 +187,7 @@ class Rows:
 
 
 def add_squares(band: Array, first: int, slab: Array, factor: float) -> None:
-    """Add factor · slabᵀ slab to a band, its first column at `first`."""
-    square = factor * (slab.T @ slab)
-    width = len(square)
-    for j in range(width):
-        band[first + j, : width - j] += square[j, j:]
+    """Add factor · slabᵀ slab to a band, its first column at `first`; in place, the lower triangle alone."""
+    width, start = slab.shape[1], first * band.shape[1]
+    square = band.reshape(-1)[start : start + width**2].reshape((width, width), order="F")
+    blas.dsyrk(factor, slab.T, beta=1.0, c=square, lower=1, overwrite_c=1)
