@@ -72,17 +72,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(2, os.cpu_count() or 1) if whole else 0
 
 
-# By folder of tests, the group that runs in one process.
-TOGETHER = {"kernels": "compiled", "solve": "plain", "spaces": "plain", "sums": "plain"}
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file runs in one process, which keeps its fixtures; all that start clusters in one, one cluster at a time.
-
-    The largest groups go first, one to each process: tests of compiled loops, and of what does nearly without them. So
-    both processes find in numba's cache what one of them compiled, 25 seconds of it.
-    """
+    """A file runs in one process, which keeps its fixtures; all that start clusters in one, one cluster at a time."""
     if config.getoption("dist") != "loadfile":
         return None  # another distribution was asked for
 
@@ -91,7 +83,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     @functools.cache
     def group(file: str) -> str:
         text = (config.rootpath / file).read_text(encoding="utf-8")
-        return "clusters" if starts_clusters(text) else TOGETHER.get(file.split("/")[1], file)
+        return "clusters" if starts_clusters(text) else file
 
     class ClustersTogether(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
