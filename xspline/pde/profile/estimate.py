@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import fdtrc
 
 from xspline.pde.equation import Equation, Power
@@ -21,10 +22,13 @@ from xspline.pde.profile.search import (
     STEPS,
     STEPS_OF_CONTINUATION,
     STRENGTH,
+    UNTOLD,
     Data,
     Result,
     Search,
     State,
+    directions,
+    solve_information,
 )
 from xspline.pde.profile.system import Order
 from xspline.pde.profile.weak import WeakEstimate, weak_estimate
@@ -40,6 +44,11 @@ UNRESOLVED = 0.3  # of a constant: a change by halving the knots that no rate of
 SIGNIFICANT = 5.0  # where it is also so many standard errors
 GAIN = 2.0  # times the misfit, with half the knots: then knots are what lacks
 RATE_OF_WEAK = 3.0  # by how much half the knots make a weak form worse at least: as of second order
+NOISE_TELLS = (
+    0.5  # of the information of a combination of constants: it is noise, and errors from it are too small
+)
+ALIKE = 0.5  # smallest eigenvalue of information of unit diagonal, above which terms are unlike
+PART_OF_DIRECTION = 0.3  # of the largest constant of a combination: smaller ones do not belong to it
 BANDS = 2.5  # bands that a step holds: G, the system, slabs
 LARGEST_BAND = 1.5e9  # bytes, beyond which a step takes minutes
 
@@ -118,16 +127,10 @@ class Problem:
         TooLargeError
             A band is larger than what a machine holds or a step of some minutes takes.
         """
-        order = Order.of(self.constraints)
-        memory = Resources.here().memory
-        if order.nbytes > min(LARGEST_BAND, memory / BANDS):
-            raise TooLargeError(
-                f"the normal equations of {order.size} coefficients are a band of {order.nbytes / 1e9:.1f} GB; use "
-                "fewer functions along some coordinate, or method='weak', which needs no band"
-            )
+        order = order_of(self.constraints, ", or method='weak', which needs no band")
         several = len(self.sums) > 1
         precision = {n: 1 / self.sigma[n] ** 2 if several and self.sigma[n] > 0 else 1.0 for n in self.sums}
-        data = Data(order, self.sums, precision)
+        data = Data.of(order, self.sums, precision)
         search = Search(data, self.constraints)
         return (
             search
@@ -205,12 +208,13 @@ def profile(problem: Problem) -> Profile:
     weak, search = problem.weak(), problem.search
     result = found_from(search, problem.coefficients, weak.value)
     change, resolution, coarse_rss = _halved(problem, search, result)
-    adequacy, probability = adequacy_of(problem, search, result)
+    adequacy, probability = adequacy_of(search, result.rss)
     covariance = search.covariance(result.step, result.rss)
+    unsettled = [*_unsettled(search, result)]
     doubts = [
-        *_unsettled(search, result),
-        *inadequate(search, result, adequacy, probability, coarse_rss),
-        *_unresolved(problem, search, result, change, np.sqrt(np.diag(covariance))),
+        *unsettled,
+        *inadequate(search, result.rss, adequacy, probability, coarse_rss),
+        *([] if unsettled else _unresolved(problem, search, result, change, np.sqrt(np.diag(covariance)))),
     ]
     remarks = [] if doubts else _coarse(problem, resolution, np.sqrt(np.diag(covariance)))
     if doubts:
@@ -236,11 +240,14 @@ def profile(problem: Problem) -> Profile:
     )
 
 
-def found_from(search: Search, coefficients: Mapping[str, Array], tau: Array) -> Result:
-    """Search from some coefficients and constants; by strengths that grow where that does not converge."""
+def found_from(search: Search, coefficients: Mapping[str, Array], tau: Array, least: int = 2) -> Result:
+    """Search from some coefficients and constants; by strengths that grow where that does not converge.
+
+    `least` is 1 where the start is near and errors are not asked for.
+    """
     multipliers = tuple(np.zeros(constraint.shape) for constraint in search.constraints.each)
     start = State(search.data.centred(coefficients), tau, multipliers)
-    result = search.run(start, STRENGTH, STEPS, hard=True)
+    result = search.run(start, STRENGTH, STEPS, hard=True, least=least)
     if result.converged:
         return result
     state, steps = start, result.steps
@@ -265,13 +272,64 @@ def _unsettled(search: Search, result: Result) -> Iterator[str]:
             f"{search.data.count} observations are no more than the {search.freedom} degrees of freedom that the "
             "equation leaves; use fewer functions"
         )
-    elif not result.converged:
+        return
+    stderr = search.stderr(result.step, result.rss)
+    if np.isinf(stderr).any():
+        yield _apart(search, np.isinf(stderr))
+        return
+    ratio, direction = noise_told(search, result)
+    own = np.abs(direction) > PART_OF_DIRECTION * np.abs(direction).max(initial=0.0)
+    # Where the field tells a constant that varies less, its own errors say so.
+    if ratio > NOISE_TELLS and len({p.constant for p in _powers(search, own)}) > 1:
+        yield _apart(search, own)
+    elif not (result.converged and np.isfinite(stderr).all()):
         yield (
             f"the search did not converge in {result.steps} steps, and what it saw last is no estimate; see the weak "
             "form. Use more knots where the field changes fast, or leave out a term"
         )
-    elif not np.isfinite(search.stderr(result.step, result.rss)).all():
-        yield "the data do not tell the constants apart; leave out a term, or pass one in known="
+
+
+def _powers(search: Search, own: NDArray[np.bool_]) -> list[Power]:
+    return [p for p, mine in zip(search.constraints.parameters, own, strict=True) if mine]
+
+
+def _apart(search: Search, untold: NDArray[np.bool_]) -> str:
+    """Return which constants the data tell together only."""
+    names = list(
+        dict.fromkeys(str(p) if "[" not in p.parameter else p.constant for p in _powers(search, untold))
+    )
+    if len(names) == 1:
+        return f"the field does not tell {names[0]} everywhere; give it fewer functions in vary=, or observe more of it"
+    return (
+        f"the data do not tell {', '.join(names[:-1])} and {names[-1]} apart: a combination of their terms is zero, or "
+        "noise, everywhere in this field; leave out one of them, pass one in known=, or observe a field in which the "
+        "terms differ, such as one of more waves"
+    )
+
+
+def noise_told(search: Search, result: Result) -> tuple[float, Array]:
+    """Return how much of what tells a combination of constants is noise of the field at most, and the combination.
+
+    Terms of a field with errors differ where those of the true field are the same. The information is that of the
+    field's terms; the part of it that one draw of the field's errors would give is compared with all of it. The
+    combination is in units of what data tell of each constant. Constants whose terms are unlike are not looked at.
+    """
+    step, data = result.step, search.data
+    count = len(step.tau)
+    if count < 2:
+        return 0.0, np.zeros(count)
+    if not (np.isfinite(step.information).all() and (np.diag(step.information) > 0).all()):
+        return 0.0, np.zeros(count)
+    values, vectors, scale = directions(step.information)
+    if values[0] > ALIKE or values[0] <= UNTOLD:
+        return 0.0, np.zeros(count)
+    sigma = math.sqrt(max(result.rss, 0.0) / (data.count - search.freedom))
+    draw = np.random.default_rng(0).standard_normal((data.order.size, 1))
+    errors = sigma * step.factor.apply_inverse_sqrt(draw)[:, 0]
+    noise = search.information(step, errors)
+    root = vectors / np.sqrt(values)
+    shares, combinations = np.linalg.eigh(root.T @ (noise / np.outer(scale, scale)) @ root)
+    return float(shares[-1]), root @ combinations[:, -1]
 
 
 def _by_holders(problem: Problem, result: Result) -> Array:
@@ -285,18 +343,30 @@ def _by_holders(problem: Problem, result: Result) -> Array:
     scores = [
         replace(data, sums=part).gradient(result.state.row) @ result.step.response for part in problem.parts
     ]
-    moves = np.linalg.solve(result.step.information, (np.array(scores) - np.mean(scores, axis=0)).T)
+    moves = solve_information(result.step.information, (np.array(scores) - np.mean(scores, axis=0)).T)
     return np.asarray(moves @ moves.T * count / (count - 1))
 
 
-def adequacy_of(problem: Problem, search: Search, result: Result) -> tuple[float, float]:
+def order_of(constraints: Constraints, otherwise: str = "", bands: float = BANDS) -> Order:
+    """Return the order in which the band is narrowest; TooLargeError where so many do not fit, with what else to do."""
+    order = Order.of(constraints)
+    if order.nbytes > min(LARGEST_BAND * BANDS, Resources.here().memory) / bands:
+        raise TooLargeError(
+            f"the normal equations of {order.size} coefficients are a band of {order.nbytes / 1e9:.1f} GB; use fewer "
+            f"functions along some coordinate{otherwise}"
+        )
+    return order
+
+
+def adequacy_of(search: Search, rss: float) -> tuple[float, float]:
     """Return the F ratio of the constrained fit against the free one, and the probability of a larger one."""
     free, data = search.free, search.data
-    more, left = problem.constraints.count - len(result.state.tau), data.count - problem.constraints.size
+    constraints = search.constraints
+    more, left = constraints.count - len(constraints.parameters), data.count - constraints.size
     if free is None or left <= 0 or more <= 0:
         return math.nan, math.nan
     floor = ROUNDING * data.power
-    ratio = (max(result.rss - free, 0.0) / more) / (max(free, floor) / left)
+    ratio = (max(rss - free, 0.0) / more) / (max(free, floor) / left)
     return ratio, float(fdtrc(more, left, ratio))
 
 
@@ -311,7 +381,7 @@ def _halved(problem: Problem, search: Search, result: Result) -> tuple[Array, Ar
         smaller = problem.coarsened(name, coefficients)
         if smaller is None:
             continue
-        other = found_from(smaller.search, smaller.coefficients, result.state.tau)
+        other = found_from(smaller.search, smaller.coefficients, result.state.tau, 1)
         own = np.abs(other.state.tau - result.state.tau)
         change, left = change + own, left + own / (2.0 ** (features.offsets - orders[name]) - 1)
         worst = max(worst, other.rss)
@@ -319,19 +389,19 @@ def _halved(problem: Problem, search: Search, result: Result) -> tuple[Array, Ar
 
 
 def inadequate(
-    search: Search, result: Result, adequacy: float, probability: float, coarse_rss: float
+    search: Search, rss: float, adequacy: float, probability: float, coarse_rss: float
 ) -> Iterator[str]:
     """Yield that the constrained field misses the data by more than noise, and what may be the reason."""
     free, power = search.free, search.data.power
     if free is None or not probability < IMPROBABLE:
         return
-    if adequacy < SLIGHT and result.rss - free < NEGLIGIBLE**2 * power:
+    if adequacy < SLIGHT and rss - free < NEGLIGIBLE**2 * power:
         return
     text = (
         f"a field that obeys the equation misses the data by more than their noise (F = {adequacy:.3g}, probability "
         f"{probability:.1g}); "
     )
-    if coarse_rss - free > GAIN * (result.rss - free):
+    if coarse_rss - free > GAIN * (rss - free):
         yield (
             text
             + "knots still make a difference, so use more, or a higher degree, where the field changes fast"

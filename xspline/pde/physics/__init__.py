@@ -1,0 +1,1 @@
+"""Equations with known constants as penalties."""
