@@ -55,7 +55,13 @@ def units_of_names(
     return by_name
 
 
-def with_roots(powers: Sequence[Power], raw: Floats, raw_error: Floats, factor: Floats) -> dict[str, Floats]:
+def with_roots(
+    powers: Sequence[Power],
+    raw: Floats,
+    raw_error: Floats,
+    factor: Floats,
+    ends: tuple[Floats, Floats] | None = None,
+) -> dict[str, Floats]:
     """Return estimates and errors of the parameters, and of their powers where these differ; [b.., p].
 
     Where a power enters, the parameter is its root, with the error to first order and the roots of the interval's ends.
@@ -65,9 +71,11 @@ def with_roots(powers: Sequence[Power], raw: Floats, raw_error: Floats, factor: 
     powers : how each parameter enters.
     raw, raw_error : of the powers, [b.., p].
     factor : half the width of the interval in standard errors, [b..].
+    ends : of the intervals of the powers, [b.., p] each, where these are not even.
     """
     half_width = factor[..., None] * raw_error
-    columns = {"estimate": raw, "stderr": raw_error, "lower": raw - half_width, "upper": raw + half_width}
+    lower, upper = ends or (raw - half_width, raw + half_width)
+    columns = {"estimate": raw, "stderr": raw_error, "lower": lower, "upper": upper}
     columns = {key: column.copy() for key, column in columns.items()}
     for i, exponent in ((i, power.exponent) for i, power in enumerate(powers) if power.exponent != 1):
         value, error, low, high = (columns[key][..., i] for key in ("estimate", "stderr", "lower", "upper"))

@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import fdtrc
+from scipy.special import fdtrc, stdtrit
 
 from xspline.pde.equation import Equation, Power
+from xspline.pde.pointwise import LEVEL
 from xspline.pde.profile.axes import Array, Coordinate
 from xspline.pde.profile.constraint import Constraints
 from xspline.pde.profile.search import (
@@ -40,6 +41,11 @@ UNRESOLVED = 0.3  # of a constant: a change by halving the knots that no rate of
 SIGNIFICANT = 5.0  # where it is also so many standard errors
 GAIN = 2.0  # times the misfit, with half the knots: then knots are what lacks
 RATE_OF_WEAK = 3.0  # by how much half the knots make a weak form worse at least: as of second order
+HIDDEN = 0.05  # of the information on a constant: what noise in the field adds to it, from which it is not trusted,
+ROUGH = 0.25  # nor where a standard error is this part of a constant
+PAIRS_OF_DRAWS = 2  # of the field, that tell what noise adds
+ENDS = 14  # fits that an end of an interval may take; within this of Student's t it is found, and from so many
+CLOSE_TO_END, WIDEST = 0.02, 30.0  # standard errors on there is none
 BANDS = 2.5  # bands that a step holds: G, the system, slabs
 LARGEST_BAND = 1.5e9  # bytes, beyond which a step takes minutes
 
@@ -132,7 +138,7 @@ class Problem:
         return (
             search
             if search.free is not None
-            else replace(search, ridge=RIDGE * float(data.band[:, 0].mean()))
+            else replace(search, ridge=RIDGE * float(data.band()[:, 0].mean()))
         )
 
     def coarsened(self, name: str, coefficients: Mapping[str, Array]) -> Problem | None:
@@ -163,6 +169,8 @@ class Profile:
         Estimates, and what the knots leave of an error.
     covariance : ndarray, [k, k]
         NaN where errors are withheld.
+    lower, upper : ndarray, [k]
+        Ends of the 95 % intervals.
     sigma : float
         Standard deviation of an observation of weight 1 about the constrained field.
     adequacy, probability : float
@@ -181,6 +189,8 @@ class Profile:
 
     value: Array
     covariance: Array
+    lower: Array
+    upper: Array
     resolution: Array
     sigma: float
     adequacy: float
@@ -217,9 +227,17 @@ def profile(problem: Problem) -> Profile:
         covariance = np.full(covariance.shape, np.nan)
         remarks = [f"errors are withheld: {doubt}" for doubt in doubts]
     left = search.data.count - search.freedom
+    below, above, hidden = _reaches(problem, search, result, covariance)
+    remarks += hidden
+    factor = float(stdtrit(max(left, 1), (1 + LEVEL) / 2))
+    errors, tau = np.sqrt(np.diag(covariance)), result.state.tau
+    ratio = (below + above) / (2 * factor)  # of a half interval over what is read off at the estimate
+    covariance = covariance * np.outer(ratio, ratio)
     return Profile(
-        result.state.tau,
+        tau,
         covariance + np.diag(resolution**2),
+        tau - np.hypot(below * errors, factor * resolution),
+        tau + np.hypot(above * errors, factor * resolution),
         resolution,
         math.sqrt(max(result.rss, 0.0) / left) if left > 0 else math.nan,
         adequacy,
@@ -272,6 +290,70 @@ def _unsettled(search: Search, result: Result) -> Iterator[str]:
         )
     elif not np.isfinite(search.stderr(result.step, result.rss)).all():
         yield "the data do not tell the constants apart; leave out a term, or pass one in known="
+
+
+def _reaches(
+    problem: Problem, search: Search, result: Result, covariance: Array
+) -> tuple[Array, Array, list[str]]:
+    """Return how many standard errors an interval reaches to both sides, and remarks on those that are not even.
+
+    Where noise hides part of the field, what is noise in it counts as information on a constant, and errors that are
+    read off at the estimate are too small. At a constant's true value the field that obeys the equation there and the
+    residuals are independent, so that the Gauss-Newton step which would leave that value, in its own standard errors,
+    has the t distribution (exactly where the equation is linear in the field: Kleibergen 2002). An interval holds the
+    values from which this step is not improbable, each a fit with the constant held.
+    """
+    left = search.data.count - search.freedom
+    factor = float(stdtrit(max(left, 1), (1 + LEVEL) / 2))
+    below, above = (np.full(len(result.state.tau), factor) for _ in range(2))
+    errors, remarks = np.sqrt(np.diag(covariance)), []
+    if not np.isfinite(errors).all() or not errors.size:
+        return below, above, []
+    doubtful = (errors > ROUGH * np.abs(result.state.tau)) | (search.hidden(result, PAIRS_OF_DRAWS) > HIDDEN)
+    for k in np.flatnonzero(doubtful).tolist():
+        name = problem.parameters[k]
+        below[k], above[k] = (_end(search, result, k, side * errors[k], factor) for side in (-1, 1))
+        open_ends = [w for w, end in (("below", below[k]), ("above", above[k])) if not np.isfinite(end)]
+        if open_ends:
+            below[k] = above[k] = np.nan
+            remarks.append(
+                f"the interval of {name} is withheld: noise hides the field, and the data do not bound {name} from "
+                f"{' nor from '.join(open_ends)}; more observations help, or a smaller space, or a term less"
+            )
+        else:
+            remarks.append(
+                f"noise hides part of the field: the interval of {name} is from fits with {name} held, and may be "
+                "longer to one side; stderr is its half over Student's t"
+            )
+    return below, above, remarks
+
+
+def _end(search: Search, result: Result, constant: int, unit: float, target: float) -> float:
+    """Return after how many units from the estimate the step back is `target` standard errors; NaN if nowhere."""
+    state = result.state
+    inside, outside, at = (0.0, 0.0), (math.nan, math.nan), target
+    for _ in range(ENDS):
+        tau = state.tau.copy()
+        tau[constant] = result.state.tau[constant] + at * unit
+        found = replace(search, held=(constant,)).run(replace(state, tau=tau), STRENGTH, STEPS, hard=True)
+        if not found.converged:
+            return math.nan
+        error = math.copysign(float(search.stderr(found.step, result.rss)[constant]), unit)
+        seen, state = -found.step.wish[constant] / error, found.state
+        if abs(seen - target) < CLOSE_TO_END:
+            return at
+        if seen < target:
+            inside = (at, float(seen))
+        else:
+            outside = (at, float(seen))
+        if math.isfinite(outside[0]):
+            share = (target - inside[1]) / (outside[1] - inside[1])
+            at = inside[0] + min(max(share, 0.1), 0.9) * (outside[0] - inside[0])
+        else:
+            at *= min(max(target / max(seen, 1e-3), 1.1), 2.0)
+        if at > WIDEST:
+            return math.nan
+    return outside[0]
 
 
 def _by_holders(problem: Problem, result: Result) -> Array:

@@ -18,7 +18,7 @@ from xspline.pde import units
 from xspline.pde.equation import Equation, Power
 from xspline.pde.pointwise import LEVEL
 from xspline.pde.profile.axes import Array, Coordinate, Unsuitable
-from xspline.pde.profile.estimate import IMPROBABLE, Problem, Profile, profile
+from xspline.pde.profile.estimate import IMPROBABLE, ROUGH, Problem, Profile, profile
 from xspline.pde.profile.known import at_nodes
 from xspline.pde.results import LONG_NAMES, not_real, of_the_space, units_of_names, with_roots
 from xspline.pde.symbols import Names
@@ -34,7 +34,6 @@ ASSUMPTIONS = {
     "weak": "stderr and the 95 % interval assume independent errors of the observations and are those of the fitted "
     "field, to first order, and what every second knot changes; the smoothing is taken as known and without bias",
 }
-ROUGH = 0.25  # relative error from which the field is no longer close to linear in a constant
 COMBINATIONS = 16  # of the residuals of a weak form that are held against their errors
 _INADEQUATE = (
     "errors are withheld: the fitted field misses the equation by more than its errors (probability {:.1g}); a term "
@@ -269,7 +268,7 @@ def _dataset(
 
     raw, covariance = stacked([m.value for m in members]), stacked([m.covariance for m in members])
     error, factor = _errors(covariance), stacked([m.factor for m in members])
-    columns = with_roots(powers, raw, error, factor)
+    columns = with_roots(powers, raw, error, factor, _ends(members, stacked) if method == "profile" else None)
     slopes = _slopes(powers, raw, columns["estimate"])
     variables: dict[str, Any] = {
         key: (("parameter", *batch), np.moveaxis(v, -1, 0)) for key, v in columns.items()
@@ -316,7 +315,8 @@ def _checks(members: Sequence[Estimates], powers: Sequence[Power], raw: Array) -
         count = sum(text in m.remarks for m in members)
         remarks.append(text if len(members) == 1 else f"{text} ({count} of {len(members)} batch members)")
     with np.errstate(invalid="ignore"):
-        rough = [np.sqrt(np.diagonal(m.covariance)) > ROUGH * np.abs(m.value) for m in members]
+        weak = [m for m in members if m.profile is None] or [Estimates.nothing(len(powers))]
+        rough = [np.sqrt(np.diagonal(m.covariance)) > ROUGH * np.abs(m.value) for m in weak]
     for power, is_rough in zip(powers, np.any(rough, axis=0), strict=True):
         if is_rough:
             remarks.append(
@@ -344,6 +344,13 @@ def _diagnosis(
         **scalars,
         "converged": (batch, converged),
     }
+
+
+def _ends(members: Sequence[Estimates], stacked: Any) -> tuple[Array, Array]:
+    """Return the ends of the intervals of a profile."""
+    nothing = np.full(members[0].value.shape, np.nan)
+    own = [(nothing, nothing) if (p := m.profile) is None else (p.lower, p.upper) for m in members]
+    return stacked([low for low, _ in own]), stacked([high for _, high in own])
 
 
 def _holders(estimates: Estimates, count: int) -> Array:

@@ -60,9 +60,8 @@ class Data:
         """Of the data about their references."""
         return sum(float(s.power) * self.precision[name] for name, s in self.sums.items())
 
-    @cached_property
     def band(self) -> Array:
-        """G as a band."""
+        """G as a band, anew each time: it is as large as the factor, and a thousandth of its work."""
         grams = [self.sums[name].gram.scaled(self.precision[name]) for name in self.order.variables]
         return band_of(grams, self.order)
 
@@ -127,6 +126,8 @@ class Step:
     ----------
     row, tau : ndarray
         The change of the unknowns.
+    wish : ndarray, [k]
+        The change of τ if none of them were held.
     information : ndarray, [k, k]
         Schur complement: the inverse covariance of τ over σ².
     strengths : tuple of float
@@ -143,6 +144,7 @@ class Step:
 
     row: Array
     tau: Array
+    wish: Array
     information: Array
     strengths: tuple[float, ...]
     squared_residual: float
@@ -183,11 +185,14 @@ class Search:
     constraints : Constraints
     ridge : float
         Added to the diagonal of G.
+    held : tuple of int
+        Constants that stay where the search starts.
     """
 
     data: Data
     constraints: Constraints
     ridge: float = 0.0
+    held: tuple[int, ...] = ()
 
     @cached_property
     def _rows(self) -> list[Rows]:
@@ -203,7 +208,7 @@ class Search:
         """Residual sum of squares without the equations; None where the data do not determine all coefficients."""
         if self.data.count <= self.constraints.size:
             return None
-        factor = BandCholesky(self.data.band.copy())
+        factor = BandCholesky(self.data.band())
         if not factor.determined:
             return None
         return max(self.data.rss(factor.solve(self.data.moment[:, None])[:, 0]), 0.0)
@@ -222,9 +227,9 @@ class Search:
     def step(self, state: State, strength: float, strengths: tuple[float, ...] | None) -> Step:
         """One Gauss-Newton step in coefficients and constants: one factorisation, k + 1 right-hand sides."""
         data, order = self.data, self.data.order
-        band = data.band.copy()
+        band, count = data.band(), len(state.tau)
+        total = float(band[:, 0].sum())
         band[:, 0] += self.ridge
-        total, count = float(data.band[:, 0].sum()), len(state.tau)
         gradient = data.gradient(state.row) - self.ridge * state.row
         coupling, information, pull = np.zeros((order.size, count)), np.zeros((count, count)), np.zeros(count)
         coefficients, chosen, squared = data.with_reference(state.row), [], 0.0
@@ -254,9 +259,12 @@ class Search:
         answer, response = solved[:, 0], solved[:, 1:]
         schur = information - coupling.T @ response
         schur = (schur + schur.T) / 2
-        change = _solve(schur, pull - coupling.T @ answer)
+        score = pull - coupling.T @ answer
+        wish, change = _solve(schur, score), np.zeros(count)
+        free = np.setdiff1d(np.arange(count), self.held)
+        change[free] = _solve(schur[np.ix_(free, free)], score[free])
         row = answer - response @ change
-        return Step(row, change, schur, tuple(chosen), squared, system, response, system.determined)
+        return Step(row, change, wish, schur, tuple(chosen), squared, system, response, system.determined)
 
     def run(self, state: State, strength: float, steps: int, *, hard: bool) -> Result:
         """Take steps until the constants stand and, of hard constraints, the equations hold."""
@@ -264,6 +272,7 @@ class Search:
         rss, step = data.rss(state.row), None
         floor = ROUNDING * data.power
         for count in range(1, steps + 1):
+            step = None  # its factor goes before the next is made
             step = self.step(state, strength, strengths)
             strengths = step.strengths
             if not (np.isfinite(step.row).all() and np.isfinite(step.tau).all()):
@@ -286,6 +295,34 @@ class Search:
         if step is None:
             raise ValueError("a search takes at least one step")
         return Result(state, step, rss, False, steps)
+
+    def hidden(self, result: Result, pairs: int) -> Array:
+        """How much noise in the field adds to the information on each constant, over that information, [k].
+
+        From pairs of fields about the constrained one, as far from it as their covariance says.
+        """
+        data, step, state = self.data, result.step, result.state
+        left, rng = self.data.count - self.freedom, np.random.default_rng(0)
+        sigma = math.sqrt(max(result.rss, 0.0) / left) if left > 0 else math.nan
+        apart = sigma * step.factor.apply_inverse_sqrt(rng.standard_normal((data.order.size, pairs)))
+        seen = [self._information(state, step, state.row + x) for y in apart.T for x in (y, -y)]
+        own = np.diag(self._information(state, step, state.row))
+        return np.diag(np.mean(seen, axis=0)) / own - 1.0
+
+    def _information(self, state: State, step: Step, row: Array) -> Array:
+        """The Schur complement with the terms of another field, in the directions of this one."""
+        there, here = (self.data.with_reference(x) for x in (row, state.row))
+        total, coupling = np.zeros((len(state.tau),) * 2), np.zeros((len(row), len(state.tau)))
+        for constraint, factor in zip(self.constraints.each, step.strengths, strict=True):
+            values = constraint.environment(here)
+            terms = constraint.by_parameter(constraint.environment(there))
+            for k, term in enumerate(terms):
+                pulled = constraint.pulled_back(values, state.tau, factor * term)
+                zero = {name: np.zeros(self.data.order.frame.sizes) for name in self.data.order.variables}
+                coupling[:, k] += self.data.order.flatten(zero | pulled)
+            flat = terms.reshape(len(terms), -1)
+            total += factor * (flat @ flat.T)
+        return total - coupling.T @ step.factor.solve(coupling)
 
     def stderr(self, step: Step, rss: float) -> Array:
         """Standard errors of τ from the profile information."""

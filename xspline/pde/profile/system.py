@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from xspline.pde.profile.axes import Array, Integers
 from xspline.pde.profile.constraint import Constraint, Constraints
 from xspline.solve.direct.band import folded
 from xspline.spaces import Frame
 from xspline.sums import Gram, orientations
+
+PANEL = 256  # columns of slabs that are squared at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,8 +186,19 @@ class Rows:
 
 
 def add_squares(band: Array, first: int, slab: Array, factor: float) -> None:
-    """Add factor · slabᵀ slab to a band, its first column at `first`."""
-    square = factor * (slab.T @ slab)
-    width = len(square)
-    for j in range(width):
-        band[first + j, : width - j] += square[j, j:]
+    """Add factor · slabᵀ slab to a band, its first column at `first`; the upper triangle, some columns at a time.
+
+    Element (j, i) of the matrix is the number j(w − 1) + i of a contiguous band [P, w], where j ≤ i < j + w.
+    """
+    width = band.shape[1]
+    scaled, size = factor * slab, slab.shape[1]
+    start, item = band.reshape(-1)[first * width :], band.itemsize
+    panel = min(PANEL, max(size // 2, 1))  # so that rows of a view do not meet
+    for low in range(0, size, panel):
+        high = min(low + panel, size)
+        for left, right in ((low, high), (high, size)):
+            square = scaled[:, low:high].T @ slab[:, left:right]
+            if left == low:
+                square = np.triu(square)
+            shape, strides = square.shape, ((width - 1) * item, item)
+            as_strided(start[low * (width - 1) + left :], shape, strides)[...] += square
