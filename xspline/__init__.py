@@ -14,7 +14,6 @@ from xspline.execution import ClusterLostError as ClusterLostError
 from xspline.execution import Plan as Plan
 from xspline.execution import WorkerMemoryError as WorkerMemoryError
 from xspline.fitting import fit as fit
-from xspline.fitting import merge_models as merge_models
 from xspline.fitting import plan as plan
 from xspline.fitting import space as space
 from xspline.fitting import statistics as statistics
@@ -22,6 +21,7 @@ from xspline.labels.derivatives import EARTH_RADIUS as EARTH_RADIUS
 from xspline.labels.field import Field as Field
 from xspline.labels.field import open_field as open_field
 from xspline.labels.field_base import Draws as Draws
+from xspline.labels.merging import merge_models as merge_models
 from xspline.labels.read.parts import Part as Part
 from xspline.labels.report.findings import FitCheck as FitCheck
 from xspline.labels.statistics import Statistics as Statistics

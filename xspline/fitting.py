@@ -1,9 +1,8 @@
-"""The walk: labels → Space → Sources → Sums → Statistics → Field; and the merge of fields that were fitted already."""
+"""The walk: labels → Space → Sources → Sums → Statistics → Field."""
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +12,10 @@ import xarray as xr
 from xspline import execution
 from xspline.labels.errors import (
     check_arguments,
-    check_range,
-    check_tally,
     read_errors_name_labels,
     unknown_name,
 )
 from xspline.labels.field import Field
-from xspline.labels.fit import Fit
 from xspline.labels.read import defaults, spread, stores
 from xspline.labels.read.cf import axis_of
 from xspline.labels.read.coordinates import coordinate_of, space_over
@@ -32,13 +28,13 @@ from xspline.labels.read.observations import (
     gaps_are_alike,
     holders_of,
 )
+from xspline.labels.read.parts import part_of
 from xspline.labels.read.sizes import Budget
 from xspline.labels.read.targets import target_chunks
-from xspline.labels.statistics import Data, Part, Statistics, merge
+from xspline.labels.statistics import Data, Statistics
 from xspline.solve import as_penalty, choice_for, penalises_roughness
 from xspline.spaces import Basis, Space, as_basis
 from xspline.spaces.basis import coordinate_in_errors
-from xspline.sums import Sums
 
 
 def fit(
@@ -390,12 +386,12 @@ def _statistics(
         computed = [execution.lazy_sums(source, agreed, device=device) for source in sources]
     holders = observed[0].holders
     if holders is None:
-        parts = [_part(by_name, computed, holder, data.sizes)]
+        parts = [part_of(by_name, computed, holder, data.sizes)]
     else:
         parts = []
         for code, name in enumerate(holders.names):
             sizes = {**data.sizes, holders.dim: int(np.count_nonzero(holders.holder_codes == code))}
-            parts.append(_part(by_name, [sums[code] for sums in computed], name, sizes))
+            parts.append(part_of(by_name, [sums[code] for sums in computed], name, sizes))
     if unwritten:  # once, however many holders share the store
         parts[0] = replace(parts[0], provenance={**parts[0].provenance, "unwritten": unwritten})
     result: Statistics[Data] = Statistics(
@@ -421,80 +417,3 @@ def _unwritten(observed: list[Observations], complete: bool | None) -> dict[str,
         if any(told):
             texts[o.name] = "; ".join(filter(None, told))
     return texts
-
-
-def _part(
-    data: Mapping[str, xr.DataArray], sums: list[Any], holder: str | None, sizes: Mapping[Hashable, int]
-) -> Part:
-    """Return one holder's sums of all variables as a part, with where they come from."""
-    from xspline import __version__
-
-    provenance = {
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "xspline": __version__,
-        "sizes": {str(d): int(n) for d, n in sizes.items()},
-    }
-    by_name = dict(zip(data, sums, strict=True))
-    if not all(isinstance(s, Sums) for s in sums):
-        return Part("", holder or "", by_name, provenance)
-    for name, s in by_name.items():
-        check_tally(s.tally, data[name], name)
-        check_range(s, name)
-    return Part.of(by_name, holder, provenance)
-
-
-def merge_models(
-    fields: Iterable[Field[Data]], penalty: Any = 0.0, *, solver: str | None = None
-) -> Field[Data]:
-    """Merge fitted fields: c = (Σ G_s + Λ)⁻¹ Σ G_s c_s (paper, section 2.4, the prediction-matching merge).
-
-    The field that is nearest to the predictions of every model at that model's own observations. It needs no moments
-    of the data, and is the data merge where each model is at its unregularised optimum, G_s c_s = h_s.
-
-    Parameters
-    ----------
-    fields
-        Fields in one Space, each with its own statistics.
-    penalty
-        As for :meth:`Statistics.solve`; none by default, since the models are smooth already.
-    solver
-        As for :meth:`Statistics.solve`.
-
-    Returns
-    -------
-    Field
-        Its statistics hold predictions in place of observations: residuals are those against the models.
-
-    Raises
-    ------
-    ValueError
-        There is no field, the fields live in different spaces, two carry the name of one holder, or one does not
-        determine all its coefficients.
-    """
-    predictions = []  # the statistics of each field's own predictions at its observations
-    for i, field in enumerate(fields):
-        if not isinstance(field, Field):
-            raise TypeError(
-                f"merge_models takes Fields, and item {i} is of type {type(field).__name__}; of statistics see xs.merge"
-            )
-        computed = field.compute()
-        origin = computed.statistics
-        provenance = {"predictions of": [part.digest for part in origin.parts]}
-        sums = {name: _with_predictions(fit) for name, fit in computed.fits.items()}
-        part = Part.of(sums, "+".join(sorted(origin.holders)), provenance)
-        predictions.append(replace(origin, parts=(part,), collapsed=True))
-    return merge(predictions).solve(penalty, solver=solver)
-
-
-def _with_predictions(fit: Fit) -> Sums:
-    """Return one variable's sums with Φᵀ W y replaced by G c and yᵀ W y by cᵀ G c, about the same reference."""
-    frame, sums = fit.space.frame, fit.total
-    if not np.isfinite(fit.coefficients).all():
-        raise ValueError(
-            f"a model of {fit.name!r} has coefficients that its data do not determine; fit it with a penalty first"
-        )
-    centred = sums.centred(fit.coefficients, frame)
-    moment = sums.gram.matvec(centred, frame)
-    axes = tuple(range(len(frame.sizes)))
-    window = tuple((0, k) for k in frame.sizes)
-    return replace(sums, window=window, moment=moment, power=(centred * moment).sum(axis=axes))

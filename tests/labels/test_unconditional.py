@@ -12,7 +12,7 @@ from scipy import linalg
 
 import xspline as xs
 from tests import reference_reml as reference
-from xspline.labels import files
+from xspline.labels.storage import files
 from xspline.sums import Gram
 
 PRIOR = 10.0  # variance of log λ where REML says nothing

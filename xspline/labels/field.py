@@ -11,13 +11,14 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.labels import derivatives, evaluation, files, uncertainty
+from xspline.labels import derivatives, evaluation, uncertainty
 from xspline.labels.field_base import SAMPLE, Draws, FieldBase
 from xspline.labels.fit import Fit, Request, lazy_fits, solve_variables
 from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
 from xspline.labels.report.findings import FitCheck
 from xspline.labels.statistics import Data, Statistics
+from xspline.labels.storage import files
 from xspline.labels.uncertainty import Requested
 from xspline.solve import Solution, as_penalty, penalty_from_dict
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import numpy as np
 import xarray as xr
 
 from xspline import execution, notebook
-from xspline.labels import files
-from xspline.labels.errors import check_range, check_tally, read_errors_name_labels, unknown_name
+from xspline.labels.errors import read_errors_name_labels, unknown_name
 from xspline.labels.read.coordinates import warn_left_out
 from xspline.labels.read.observations import Variable
-from xspline.labels.read.parts import Part, check_new
+from xspline.labels.read.parts import Part, check_new, checked_part
+from xspline.labels.storage import files, layout
 from xspline.spaces import Space
 from xspline.spaces.units import are_one
 from xspline.sums import Sums, Tally
@@ -121,10 +119,7 @@ class Statistics(files.Stored, Generic[Data]):
         parts = []
         for part in self.parts:
             sums = {name: next(computed) for name in names}
-            for name, s in sums.items():
-                check_tally(s.tally, self.pending[name], name)
-                check_range(s, name)
-            parts.append(Part.of(sums, part.holder, part.provenance))
+            parts.append(checked_part(self.pending, sums, part.holder, part.provenance))
         computed_parts = replace(self, parts=tuple(parts), pending={})
         computed_parts.warn_left_out()
         return computed_parts
@@ -288,41 +283,10 @@ class Statistics(files.Stored, Generic[Data]):
     def to_dataset(self) -> xr.Dataset:
         """Return everything as arrays and one JSON attribute (in files: and a digest of both)."""
         self._check_computed()
-        contents: dict[str, Any] = {}
-        parts, variables = [], []
-        for i, part in enumerate(self.parts):
-            described = {}
-            for k, (name, sums) in enumerate(part.sums.items()):
-                prefix = f"part{i}__{k}__"
-                named, facts = sums.to_arrays()
-                for key, a in named.items():
-                    dims = [f"{prefix}{key}__{axis}" for axis in range(np.ndim(a))]
-                    contents[prefix + key] = (dims, np.asarray(a))
-                described[name] = {"prefix": prefix, "arrays": list(named), "meta": facts}
-            identity = {"digest": part.digest, "holder": part.holder, "provenance": dict(part.provenance)}
-            parts.append({**identity, "sums": described})
-        for k, variable in enumerate(self.variables.values()):
-            own = set(variable.batch_dims)
-            levels = variable.levels  # a MultiIndex is stored as the coordinates that it is made of
-            coords = variable.batch.coords.items()
-            batch = {n: c for n, c in coords if set(c.dims) <= own and str(n) not in levels}
-            contents |= {
-                f"batch{k}__{n}": files.stored_coordinate(c, f"batch{k}__") for n, c in batch.items()
-            }
-            variables.append({**variable.to_dict(), "batch": [str(n) for n in batch]})
-        fitted = {n: c for n, c in (self.fitted or {}).items() if c.dims in ((), (n,))}
-        contents |= {f"fitted__{n}": files.stored_coordinate(c, "fitted__") for n, c in fitted.items()}
-        meta = {
-            "schema": files.WITHOUT_DIGEST,
-            "content": "statistics",
-            "space": json.loads(self.space.to_json()),
-            "parts": parts,
-            "variables": variables,
-            "is_dataset": self.is_dataset,
-            "collapsed": self.collapsed,
-            "fitted": sorted(f"fitted__{n}" for n in fitted),
-        }
-        return xr.Dataset(contents, attrs={files.ATTRIBUTE: json.dumps(meta)})
+        contents = layout.Contents(
+            self.space, self.parts, self.variables, self.is_dataset, self.collapsed, self.fitted
+        )
+        return contents.to_dataset()
 
     @classmethod
     def from_dataset(cls, dataset: xr.Dataset) -> Statistics[Any]:
@@ -333,40 +297,7 @@ class Statistics(files.Stored, Generic[Data]):
         ValueError
             It is of another kind, of a later version, or its contents do not match their digests.
         """
-        meta = files.read_meta(dataset, "statistics")
-        space = Space.from_json(json.dumps(meta["space"]))
-        parts: list[Part] = []
-        for described in meta["parts"]:
-            sums = {}
-            for name, stored in described["sums"].items():
-                named = {key: dataset[stored["prefix"] + key].values for key in stored["arrays"]}
-                sums[name] = Sums.from_arrays(named, stored["meta"])
-            part = Part.of(sums, described["holder"] or None, described["provenance"])
-            if part.digest != described["digest"]:
-                raise ValueError(
-                    f"part {described['holder']!r} has digest {part.digest[:12]}, but the file says "
-                    f"{described['digest'][:12]}: the file was changed or damaged; ask its holder for it again"
-                )
-            if part.digest in {p.digest for p in parts}:
-                raise ValueError(
-                    f"the file lists part {part.describe()} twice; it was changed after it was written"
-                )
-            if not all(s.gram.fits(space.frame) for s in sums.values()):
-                raise ValueError(
-                    f"part {part.describe()} was written by an earlier version, which kept sums of a union with a long "
-                    "B-spline in another form; compute the statistics from the data again"
-                )
-            parts.append(part)
-        variables = {}
-        for k, described in enumerate(meta["variables"]):
-            batch = {
-                name: files.restored_coordinate(dataset, f"batch{k}__", name) for name in described["batch"]
-            }
-            variables[described["name"]] = Variable.from_dict(described, batch)
-        names = [stored.removeprefix("fitted__") for stored in meta["fitted"]]
-        fitted = {name: files.restored_coordinate(dataset, "fitted__", name) for name in names}
-        complete = fitted if len(fitted) == len(space.names) else None
-        return cls(space, tuple(parts), variables, meta["is_dataset"], meta["collapsed"], complete)
+        return cls(*layout.Contents.from_dataset(dataset))
 
     def __repr__(self) -> str:
         names, shape = ", ".join(self.variables), " x ".join(map(str, self.space.shape))

@@ -4,6 +4,7 @@ from xspline.solve.errors import ConvergenceError as ConvergenceError
 from xspline.solve.errors import FitWarning as FitWarning
 from xspline.solve.errors import SingularSystemError as SingularSystemError
 from xspline.solve.errors import TooLargeError as TooLargeError
+from xspline.solve.families.sobolev import Sobolev as Sobolev
 from xspline.solve.families.space_time import times_of as times_of
 from xspline.solve.kronecker.space_time import SpaceTime as SpaceTime
 from xspline.solve.multigrid.nested import likelihood as likelihood
@@ -13,7 +14,6 @@ from xspline.solve.penalty import Penalty as Penalty
 from xspline.solve.penalty import PenaltySum as PenaltySum
 from xspline.solve.penalty import Ridge as Ridge
 from xspline.solve.penalty import Roughness as Roughness
-from xspline.solve.penalty import Sobolev as Sobolev
 from xspline.solve.penalty import as_penalty as as_penalty
 from xspline.solve.penalty import criterion_of as criterion_of
 from xspline.solve.penalty import penalises_roughness as penalises_roughness

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
@@ -41,16 +40,11 @@ class Penalty(ABC):
             return Ridge(data["strength"])
         if kind == "roughness":
             return Roughness(data["strength"], data["order"])
-        if kind == "sobolev":
-            orders = data["orders"]
-            if isinstance(orders, dict):  # JSON knows no integers as keys
-                orders = {int(order): x for order, x in orders.items()}
-            return Sobolev(orders, data["metric"], data.get("criterion", AUTOMATIC[0]))
         if kind == "sum":
             return PenaltySum(tuple(Penalty.from_dict(part) for part in data["parts"]))
         if kind in Penalty.kinds:
             return Penalty.kinds[kind](data)
-        known = ", ".join(map(repr, ("ridge", "roughness", "sobolev", "sum", *Penalty.kinds)))
+        known = ", ".join(map(repr, ("ridge", "roughness", "sum", *Penalty.kinds)))
         raise ValueError(f"unknown kind of penalty {kind!r}: known are {known}")
 
     def bound(self, gram: Gram, space: Space) -> Penalty:
@@ -98,7 +92,7 @@ class Ridge(Penalty):
     strength: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "strength", _strength(self.strength, "Ridge"))
+        object.__setattr__(self, "strength", checked_strength(self.strength, "Ridge"))
 
     def gram(self, space: Space) -> Gram:
         """λ times the identity; no terms when λ is 0."""
@@ -109,7 +103,7 @@ class Ridge(Penalty):
             pairs = np.zeros(extents)
             pairs[:, 0] = 1.0
             factors.append(factor_of(axis, pairs, "identity"))
-        return Gram((_scaled(factors, self.strength),))
+        return Gram((scaled_term(factors, self.strength),))
 
     def to_dict(self) -> dict[str, Any]:
         """``{"kind": "ridge", "strength": λ}``."""
@@ -151,15 +145,17 @@ class Roughness(Penalty):
         object.__setattr__(self, "order", int(order))
         frozen: float | str | tuple[tuple[str, float], ...]
         if isinstance(strength, str):
-            frozen = _criterion(strength, "Roughness: the strength")
+            frozen = checked_criterion(strength, "Roughness: the strength")
             if not order:
                 raise ValueError(
                     f"Roughness: a strength of order 0 is not chosen by {strength!r}; pass a number"
                 )
         elif not isinstance(strength, Mapping):
-            frozen = _strength(strength, "Roughness")
+            frozen = checked_strength(strength, "Roughness")
         elif strength:
-            numbers = ((str(name), _strength(x, f"Roughness of {name!r}")) for name, x in strength.items())
+            numbers = (
+                (str(name), checked_strength(x, f"Roughness of {name!r}")) for name, x in strength.items()
+            )
             frozen = tuple(sorted(numbers))
         else:
             raise ValueError("Roughness: the mapping of names to strengths is empty; pass penalty=0 for none")
@@ -189,7 +185,7 @@ class Roughness(Penalty):
             chosen = dict(self._strength)
         else:
             chosen = dict.fromkeys(spline_degrees(space), self._strength)
-        _check_names(self, chosen, space)
+        check_names(self, chosen, space)
         if not chosen:
             raise ValueError(
                 f"{self!r} applies to B-spline coordinates and none of {', '.join(space.names)} has one; name some, "
@@ -211,7 +207,7 @@ class Roughness(Penalty):
         for j, name in enumerate(space.names):
             if name in strengths:
                 rough = roughness(space, j, self.order) if self.order else spline_mass(space, j)
-                terms.append(_scaled([*mass[:j], rough, *mass[j + 1 :]], strengths[name]))
+                terms.append(scaled_term([*mass[:j], rough, *mass[j + 1 :]], strengths[name]))
         return Gram(tuple(terms))
 
     def to_dict(self) -> dict[str, Any]:
@@ -220,145 +216,6 @@ class Roughness(Penalty):
 
     def __repr__(self) -> str:
         return f"Roughness({self.strength!r}, order={self.order})"
-
-
-@dataclass(frozen=True, init=False, repr=False)
-class Sobolev(Penalty):
-    """Σ_k τ_k Σ_|α|=k (k!/α!) Π_j m_j^α_j ∫ (∂^α u)² dξ over the domain, every coordinate scaled to ξ in [0, 1].
-
-    The sum of Sobolev seminorms of several orders k, each with all its mixed derivatives, in a metric m that says how
-    much a change along one coordinate counts beside one along another: Σ_k τ_k ∫ |∇^k u|² with ∇_j = √m_j ∂/∂ξ_j. It is
-    the norm of variational analysis in oceanography (Brasseur 1991) without its term of order 0. As a prior, order 1 is
-    a rough field, whose values know of their neighbours only, and order 2 a smooth one; τ_2/τ_1 is the square of the
-    length below which the field is smooth. Constants cost nothing.
-
-    Parameters
-    ----------
-    orders : mapping of int to float, or sequence of int
-        τ_k ≥ 0 of each order k ≥ 1; or the orders alone, whose τ_k and m_j a criterion is to choose.
-    metric : mapping of coordinate name to float, optional
-        m_j > 0 of every coordinate that is smoothed; None: 1 for each that has B-splines.
-    criterion : {"reml", "gcv", "holders"}
-        What chooses, where `orders` are without strengths.
-
-    Examples
-    --------
-    >>> import xspline as xs
-    >>> xs.Sobolev({1: 0.04, 2: 8e-5}, {"lat": 1.0, "lon": 0.9})
-    Sobolev({1: 0.04, 2: 8e-05}, {'lat': 1.0, 'lon': 0.9})
-    """
-
-    _orders: tuple[tuple[int, float | None], ...]
-    _metric: tuple[tuple[str, float], ...] | None
-    _criterion: str
-
-    def __init__(
-        self,
-        orders: Mapping[int, float] | Sequence[int] = (1, 2),
-        metric: Mapping[str, float] | None = None,
-        criterion: str = AUTOMATIC[0],
-    ) -> None:
-        given: dict[int, float | None] = {}
-        for order in orders:
-            if isinstance(order, bool) or not isinstance(order, int | np.integer) or order < 1:
-                raise ValueError(f"Sobolev: orders are integers of at least 1, not {order!r}")
-            x = orders[order] if isinstance(orders, Mapping) else None
-            given[int(order)] = None if x is None else _strength(x, f"Sobolev, order {order}")
-        if not given:
-            raise ValueError("Sobolev: there are no orders; pass penalty=0 for none")
-        object.__setattr__(self, "_orders", tuple(sorted(given.items())))
-        frozen = None
-        if metric is not None and None in given.values():
-            raise ValueError(
-                f"Sobolev: a metric without strengths; pass Sobolev({{{min(given)}: 1e-2}}, {dict(metric)!r}), or "
-                "leave the metric out, which is chosen with them"
-            )
-        if metric is not None:
-            frozen = tuple(
-                (str(name), _strength(x, f"Sobolev, metric of {name!r}")) for name, x in metric.items()
-            )
-            if not frozen or min(x for _, x in frozen) == 0:
-                raise ValueError(
-                    f"Sobolev: the metric has a positive number for each coordinate, not {metric!r}"
-                )
-        object.__setattr__(self, "_metric", frozen)
-        object.__setattr__(self, "_criterion", _criterion(criterion, "Sobolev: the criterion"))
-
-    @property
-    def orders(self) -> dict[int, float | None]:
-        """τ_k by order; None where they are to be chosen."""
-        return dict(self._orders)
-
-    @property
-    def criterion(self) -> str | None:
-        return self._criterion if None in dict(self._orders).values() else None
-
-    def metric(self, space: Space) -> dict[str, float]:
-        """m_j of every coordinate of `space` that is smoothed.
-
-        Raises
-        ------
-        ValueError
-            A name that the space does not have; an order above what the basis of a coordinate has; no metric and a
-            space without any B-spline.
-        """
-        metric = dict.fromkeys(spline_degrees(space), 1.0) if self._metric is None else dict(self._metric)
-        top = max(dict(self._orders))
-        _check_names(self, metric, space)
-        if not metric:
-            raise ValueError(
-                f"{self!r} smooths B-spline coordinates and none of {', '.join(space.names)} has one; pass penalty=0"
-            )
-        for name in metric:
-            most = space.features[space.names.index(name)].max_order
-            if most is not None and top > most:
-                raise ValueError(
-                    f"{self!r}: the basis of {name!r} has derivatives up to order {most}, not {top}; leave order {top} "
-                    "out, or use a higher degree"
-                )
-        return metric
-
-    def gram(self, space: Space) -> Gram:
-        """Σ_k τ_k Σ_α (k!/α!) m^α ⊗_j R_j^(α_j), with the mass matrix where α_j is 0: a term for each α."""
-        if self.criterion:
-            raise still_to_be_chosen(self)
-        metric, terms = self.metric(space), []
-        for order, strength in self._orders:
-            if strength:
-                for alpha in multi_indices(len(metric), order):
-                    scale = math.prod(m**a for m, a in zip(metric.values(), alpha, strict=True))
-                    terms.append(
-                        seminorm_term(space, dict(zip(metric, alpha, strict=True)), strength * scale)
-                    )
-        return Gram(tuple(terms))
-
-    def to_dict(self) -> dict[str, Any]:
-        """``{"kind": "sobolev", "orders": {k: τ_k}, "metric": {name: m_j}}``, or orders alone and the criterion."""
-        metric = None if self._metric is None else dict(self._metric)
-        if self.criterion:
-            own: dict[str, Any] = {"orders": list(self.orders), "metric": metric, "criterion": self.criterion}
-        else:
-            own = {"orders": {str(order): x for order, x in self._orders}, "metric": metric}
-        return {"kind": "sobolev", **own}
-
-    def __repr__(self) -> str:
-        orders = tuple(self.orders) if self.criterion else self.orders
-        metric = "" if self._metric is None else f", {dict(self._metric)!r}"
-        chosen = f", criterion={self._criterion!r}" if self.criterion else ""
-        return f"Sobolev({orders!r}{metric}{chosen})"
-
-
-def multi_indices(count: int, order: int) -> list[tuple[int, ...]]:
-    """All α of so many coordinates with |α| equal to the order, the first coordinates first."""
-    places = itertools.combinations_with_replacement(range(count), order)
-    return [tuple(chosen.count(j) for j in range(count)) for chosen in places]
-
-
-def seminorm_term(space: Space, alpha: Mapping[str, int], strength: float) -> tuple[Factor, ...]:
-    """strength · (|α|!/α!) ⊗_j R_j^(α_j), the mass matrix where α_j is 0."""
-    orders = [alpha.get(name, 0) for name in space.names]
-    ways = math.factorial(sum(orders)) // math.prod(map(math.factorial, orders))
-    return _scaled([roughness(space, j, order) for j, order in enumerate(orders)], strength * ways)
 
 
 @dataclass(frozen=True, repr=False)
@@ -413,7 +270,7 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
     if isinstance(value, Penalty):
         return value
     if isinstance(value, str):
-        return _criterion(value, "penalty")
+        return checked_criterion(value, "penalty")
     if isinstance(value, Real) and not isinstance(value, bool):
         return Ridge(float(value))
     raise TypeError(
@@ -455,13 +312,13 @@ def rounded(penalty: Penalty) -> Penalty:
     return Penalty.from_dict(read(penalty.to_dict()))
 
 
-def _criterion(value: str, what: str) -> str:
+def checked_criterion(value: str, what: str) -> str:
     if value not in AUTOMATIC:
         raise ValueError(f"{what}={value!r} is no criterion; use one of {', '.join(map(repr, AUTOMATIC))}")
     return value
 
 
-def _check_names(penalty: Penalty, given: Mapping[str, float], space: Space) -> None:
+def check_names(penalty: Penalty, given: Mapping[str, float], space: Space) -> None:
     if unknown := [name for name in given if name not in space.names]:
         known = ", ".join(space.names)
         raise ValueError(f"{penalty!r}: no coordinate {unknown[0]!r} in this space, which has {known}")
@@ -474,7 +331,7 @@ def still_to_be_chosen(penalty: Penalty) -> ValueError:
     )
 
 
-def _strength(value: Any, what: str) -> float:
+def checked_strength(value: Any, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{what}: the strength is a number, got {value!r}")
     if not math.isfinite(value) or value < 0:
@@ -494,7 +351,7 @@ def spline_degrees(space: Space) -> dict[str, int]:
     return degrees
 
 
-def _scaled(factors: list[Factor], strength: float) -> tuple[Factor, ...]:
+def scaled_term(factors: list[Factor], strength: float) -> tuple[Factor, ...]:
     """One term, its strength carried by the first factor."""
     first, *others = factors
     return (first.scaled(strength), *others)

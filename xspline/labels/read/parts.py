@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import xarray as xr
+
+from xspline.labels.errors import check_range, check_tally
 from xspline.sums import Sums
 
 
@@ -35,6 +39,36 @@ class Part:
     def count(self) -> int:
         """Observations with positive weight, over all variables."""
         return sum(int(s.count.sum()) for s in self.sums.values())
+
+
+def part_of(
+    data: Mapping[str, xr.DataArray], sums: list[Any], holder: str | None, sizes: Mapping[Hashable, int]
+) -> Part:
+    """Return one holder's sums of all variables as a part, with where they come from; unchecked while they are lazy."""
+    from xspline import __version__
+
+    provenance = {
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "xspline": __version__,
+        "sizes": {str(d): int(n) for d, n in sizes.items()},
+    }
+    by_name = dict(zip(data, sums, strict=True))
+    if not all(isinstance(s, Sums) for s in sums):
+        return Part("", holder or "", by_name, provenance)
+    return checked_part(data, by_name, holder, provenance)
+
+
+def checked_part(
+    data: Mapping[str, xr.DataArray],
+    sums: Mapping[str, Sums],
+    holder: str | None,
+    provenance: Mapping[str, Any],
+) -> Part:
+    """Return a part of sums without infinities and bad weights, else ValueError with the labels of the first."""
+    for name, s in sums.items():
+        check_tally(s.tally, data[name], name)
+        check_range(s, name)
+    return Part.of(sums, holder, provenance)
 
 
 def check_new(part: Part, known: Iterable[Part], may_repeat: bool) -> None:

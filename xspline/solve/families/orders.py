@@ -10,8 +10,9 @@ import numpy as np
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.families.base import BEYOND, WEAKEST, Bounds, Family
+from xspline.solve.families.sobolev import Sobolev, multi_indices
 from xspline.solve.parallel import Resources
-from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness, Sobolev, multi_indices, spline_degrees
+from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness, spline_degrees
 from xspline.solve.smoothing.determinant import (
     Determinant,
     Known,

@@ -18,11 +18,12 @@ from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
 from xspline.solve.families.base import BEYOND, WEAKEST, Bounds, Family
 from xspline.solve.families.orders import bounds_of_orders, design_of_orders, several_orders
+from xspline.solve.families.sobolev import Sobolev, multi_indices
 from xspline.solve.kronecker.separable import Separable
 from xspline.solve.kronecker.space_time import SpaceTime, observed_times, without
 from xspline.solve.kronecker.spectral import Eigen
 from xspline.solve.parallel import Resources
-from xspline.solve.penalty import Penalty, Roughness, Sobolev, multi_indices, spline_degrees
+from xspline.solve.penalty import Penalty, Roughness, spline_degrees
 from xspline.solve.select import Choice, bytes_kept
 from xspline.solve.smoothing.determinant import Factorised, axis_spectrum
 from xspline.solve.structure import AxisGroup, Product, Split, balanced, dense_of, product_of, split

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from xspline.solve.families.sobolev import Sobolev
 from xspline.solve.penalty import (
     Penalty,
     Roughness,
-    Sobolev,
     penalty_code,
     still_to_be_chosen,
 )

@@ -8,10 +8,11 @@ from dataclasses import replace
 from xspline.solve.errors import TooLargeError
 from xspline.solve.families.base import Family
 from xspline.solve.families.orders import SeveralOrders, SingleOrder, several_orders, smoothed
+from xspline.solve.families.sobolev import Sobolev
 from xspline.solve.families.space_time import SpaceTimes, space_times
 from xspline.solve.kronecker.space_time import SpaceTime
 from xspline.solve.parallel import Resources
-from xspline.solve.penalty import Penalty, Roughness, Sobolev, criterion_of, spline_degrees
+from xspline.solve.penalty import Penalty, Roughness, criterion_of, spline_degrees
 from xspline.solve.select import ITERATIVE, Choice, candidates
 from xspline.solve.structure import distinct
 from xspline.spaces import Space

@@ -1,0 +1,112 @@
+"""What a field says of itself: its penalty, the line of code that asks for it, its text, its look in a notebook."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from xspline import notebook
+from xspline.labels.fit import Fit, Request
+from xspline.labels.read import defaults
+from xspline.labels.read.observations import Variable
+from xspline.labels.report import findings
+from xspline.labels.statistics import Statistics
+from xspline.solve import penalty_code, rounded
+from xspline.spaces import Space
+
+
+class FieldText:
+    """What is told of statistics and the fits that they gave."""
+
+    statistics: Statistics[Any]
+    fits: Mapping[str, Fit]
+    request: Request
+    _members: ClassVar[str] = ""  # the dimension along which there are draws
+
+    @property
+    def space(self) -> Space:
+        """The features and their domains."""
+        return self.statistics.space
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """Labels of each variable."""
+        return self.statistics.variables
+
+    @property
+    def penalty(self) -> Any:
+        """The penalty; by variable where they differ; the name of a criterion while that has not chosen yet."""
+        penalties = {name: fit.penalty for name, fit in self.fits.items()}
+        first, *others = penalties.values()
+        if first is None:
+            return self.request.penalty
+        return first if all(penalty == first for penalty in others) else penalties
+
+    @property
+    @abstractmethod
+    def coefficients(self) -> Any:
+        """Coefficients with labels."""
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether the coefficients are still to be computed."""
+        return any(fit.is_lazy for fit in self.fits.values())
+
+    def code(self) -> str:
+        """Return the line of code that asks for this fit, with ``import xspline as xs``.
+
+        What was chosen is spelt out; of a penalty for each of several variables only the criterion.
+        """
+        return self._code(self.penalty)
+
+    def _code(self, penalty: Any) -> str:
+        own = self.request.penalty if isinstance(penalty, dict) else penalty
+        return f"fit({defaults.code(self.space)}, penalty={penalty_code(own)})"
+
+    def __repr__(self) -> str:
+        bases, penalty = [f"{n}: {b!r}" for n, (_, b) in self.space.axes.items()], self._rounded_penalty
+        lines = [*bases, *self._notes, f"penalty: {penalty!r}{self._chosen_by}", f"= {self._code(penalty)}"]
+        return "\n    ".join([f"<{self._head}>", *lines])
+
+    def _repr_html_(self) -> str:
+        space, penalty = self.space, self._rounded_penalty
+        penalties = penalty if isinstance(penalty, dict) else {", ".join(self.variables): penalty}
+        contents = {
+            f"Coefficients ({space.size})": self.coefficients._repr_html_(),
+            f"Bases ({len(space.axes)})": notebook.table((n, basis) for n, (_, basis) in space.axes.items()),
+            f"Penalty{self._chosen_by}": notebook.table(penalties.items()),
+            "Notes": notebook.table((note,) for note in self._notes),
+            "Code": notebook.code(self._code(penalty)),
+        }
+        kind, _, detail = self._head.partition(" of ")
+        return notebook.page(kind, detail, contents, repr(self), closed=tuple(contents)[:1])
+
+    @property
+    def _head(self) -> str:
+        shape = " x ".join(map(str, self.space.shape))
+        state = "lazy" if self.is_lazy else f"{self.statistics.count} observations"
+        kind = f"xspline.{type(self).__name__} of {', '.join(self.variables)}"
+        return f"{kind}: {shape} = {self.space.size} coefficients, {state}"
+
+    @property
+    def _chosen_by(self) -> str:
+        return f" (by {self.request.penalty!r})" if any(fit.choice for fit in self.fits.values()) else ""
+
+    @property
+    def _rounded_penalty(self) -> Any:
+        penalty = self.penalty
+        if isinstance(penalty, dict):
+            return {name: rounded(own) for name, own in penalty.items()}
+        return penalty if isinstance(penalty, str) else rounded(penalty)
+
+    @property
+    def _notes(self) -> list[str]:
+        """What a user may not have expected: the batch, what was left out, and what is worth a look."""
+        batches = [findings.batch_text(fit, self._members) for fit in self.fits.values()]
+        concerns = [
+            f"{name}: {finding.text}" if len(self.fits) > 1 else finding.text
+            for name, fit in self.fits.items()
+            for finding in findings.concerns(fit)
+        ]
+        return [text for text in dict.fromkeys([*batches, *concerns]) if text]

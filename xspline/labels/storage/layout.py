@@ -1,0 +1,112 @@
+"""What a file of statistics holds (`xspline.labels.storage.files`), as a Dataset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from xspline.labels.read.observations import Variable
+from xspline.labels.read.parts import Part
+from xspline.labels.storage import files
+from xspline.spaces import Space
+from xspline.sums import Sums
+
+
+class Contents(NamedTuple):
+    """Statistics as they are stored: the attributes of that name, without what is lazy."""
+
+    space: Space
+    parts: tuple[Part, ...]
+    variables: Mapping[str, Variable]
+    is_dataset: bool
+    collapsed: bool
+    fitted: Mapping[str, xr.DataArray] | None
+
+    def to_dataset(self) -> xr.Dataset:
+        """Return them as arrays and one JSON attribute."""
+        contents: dict[str, Any] = {}
+        parts = [_stored_part(part, f"part{i}__", contents) for i, part in enumerate(self.parts)]
+        variables = []
+        for k, variable in enumerate(self.variables.values()):
+            own = set(variable.batch_dims)
+            levels = variable.levels  # a MultiIndex is stored as the coordinates that it is made of
+            coords = variable.batch.coords.items()
+            batch = {n: c for n, c in coords if set(c.dims) <= own and str(n) not in levels}
+            contents |= {
+                f"batch{k}__{n}": files.stored_coordinate(c, f"batch{k}__") for n, c in batch.items()
+            }
+            variables.append({**variable.to_dict(), "batch": [str(n) for n in batch]})
+        fitted = {n: c for n, c in (self.fitted or {}).items() if c.dims in ((), (n,))}
+        contents |= {f"fitted__{n}": files.stored_coordinate(c, "fitted__") for n, c in fitted.items()}
+        meta = {
+            "schema": files.WITHOUT_DIGEST,
+            "content": "statistics",
+            "space": json.loads(self.space.to_json()),
+            "parts": parts,
+            "variables": variables,
+            "is_dataset": self.is_dataset,
+            "collapsed": self.collapsed,
+            "fitted": sorted(f"fitted__{n}" for n in fitted),
+        }
+        return xr.Dataset(contents, attrs={files.ATTRIBUTE: json.dumps(meta)})
+
+    @classmethod
+    def from_dataset(cls, dataset: xr.Dataset) -> Contents:
+        """Inverse of `to_dataset`, checking version and digests; raises as `Statistics.from_dataset` does."""
+        meta = files.read_meta(dataset, "statistics")
+        space = Space.from_json(json.dumps(meta["space"]))
+        parts: list[Part] = []
+        for described in meta["parts"]:
+            parts.append(_restored_part(dataset, described, space, parts))
+        variables = {}
+        for k, described in enumerate(meta["variables"]):
+            batch = {
+                name: files.restored_coordinate(dataset, f"batch{k}__", name) for name in described["batch"]
+            }
+            variables[described["name"]] = Variable.from_dict(described, batch)
+        names = [stored.removeprefix("fitted__") for stored in meta["fitted"]]
+        fitted = {name: files.restored_coordinate(dataset, "fitted__", name) for name in names}
+        complete = fitted if len(fitted) == len(space.names) else None
+        return cls(space, tuple(parts), variables, meta["is_dataset"], meta["collapsed"], complete)
+
+
+def _stored_part(part: Part, prefix: str, contents: dict[str, Any]) -> dict[str, Any]:
+    """Add the arrays of a part to the contents; return what the JSON says of it."""
+    described = {}
+    for k, (name, sums) in enumerate(part.sums.items()):
+        own = f"{prefix}{k}__"
+        named, facts = sums.to_arrays()
+        for key, a in named.items():
+            dims = [f"{own}{key}__{axis}" for axis in range(np.ndim(a))]
+            contents[own + key] = (dims, np.asarray(a))
+        described[name] = {"prefix": own, "arrays": list(named), "meta": facts}
+    identity = {"digest": part.digest, "holder": part.holder, "provenance": dict(part.provenance)}
+    return {**identity, "sums": described}
+
+
+def _restored_part(
+    dataset: xr.Dataset, described: Mapping[str, Any], space: Space, others: Iterable[Part]
+) -> Part:
+    """Return one part; ValueError where it is not what was written, or there already."""
+    sums = {}
+    for name, stored in described["sums"].items():
+        named = {key: dataset[stored["prefix"] + key].values for key in stored["arrays"]}
+        sums[name] = Sums.from_arrays(named, stored["meta"])
+    part = Part.of(sums, described["holder"] or None, described["provenance"])
+    if part.digest != described["digest"]:
+        raise ValueError(
+            f"part {described['holder']!r} has digest {part.digest[:12]}, but the file says "
+            f"{described['digest'][:12]}: the file was changed or damaged; ask its holder for it again"
+        )
+    if part.digest in {p.digest for p in others}:
+        raise ValueError(f"the file lists part {part.describe()} twice; it was changed after it was written")
+    if not all(s.gram.fits(space.frame) for s in sums.values()):
+        raise ValueError(
+            f"part {part.describe()} was written by an earlier version, which kept sums of a union with a long "
+            "B-spline in another form; compute the statistics from the data again"
+        )
+    return part
