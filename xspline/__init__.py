@@ -15,6 +15,7 @@ from xspline.execution import Plan as Plan
 from xspline.execution import WorkerMemoryError as WorkerMemoryError
 from xspline.fitting import fit as fit
 from xspline.fitting import plan as plan
+from xspline.fitting import recover as recover
 from xspline.fitting import space as space
 from xspline.fitting import statistics as statistics
 from xspline.labels.derivatives import EARTH_RADIUS as EARTH_RADIUS

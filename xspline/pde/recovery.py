@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,11 +16,15 @@ from xspline.pde.equation import Equation, parse
 from xspline.pde.over_points import over_points
 from xspline.pde.profile.axes import Unsuitable
 from xspline.pde.profile.constrained import ConstrainedField, constrained
-from xspline.pde.profile.over_domain import over_domain
+from xspline.pde.profile.over_domain import ENOUGH, over_domain
+from xspline.pde.results import highest_orders
 from xspline.pde.symbols import Names
 from xspline.solve import TooLargeError
+from xspline.spaces import Basis, BSpline
 
 METHODS = ("profile", "weak", "pointwise", "differences")
+PROPOSED_BAND = 2e8  # bytes of the normal equations of a space that nobody chose: a step takes some 5 s
+LEAST_CELLS = 4
 
 
 def recover(
@@ -162,6 +167,51 @@ def constrain(
     if field.is_lazy:
         raise ValueError("this field is still lazy (compute=False); call .compute() first")
     return constrained(_fitted(field), _parsed(equation, names, with_parameters=False), names, given)
+
+
+def bases_for(
+    trial: Field[Any],
+    cells: Mapping[str, int],
+    equation: str | Sequence[str],
+    *,
+    known: Mapping[str, Any] | None = None,
+    dims: Mapping[str, str] | None = None,
+) -> dict[str, Basis]:
+    """Return B-splines in which the constants of an equation can be found.
+
+    Of two degrees more than the highest derivative along each coordinate, at least 3; with so many cells as are asked
+    for, or fewer, by one factor, where the normal equations would be a band of more than 200 MB. Cells are even in
+    number, so that every second knot can be left out.
+
+    Parameters
+    ----------
+    trial : Field
+        Of the same data, with any B-splines of a high degree; may be lazy.
+    cells : mapping of str to int
+        Knot cells that the labels of each coordinate support.
+    equation, known, dims
+        As for :func:`recover`.
+    """
+    names, space = Names.of(trial, dims, known or {}), trial.space
+    parsed = _parsed(equation, names, with_parameters=False)
+    variables = len({value.variable for e in parsed for value in e.values})
+    orders = {name: highest_orders(parsed).get(name, 0) for name in space.names}
+    degrees = {name: max(order + ENOUGH, 3) for name, order in orders.items()}
+    factor = 1.0
+    while True:
+        own = {n: max(2 * round(cells[n] * factor / 2), LEAST_CELLS) for n in space.names}
+        sizes = {
+            n: max(k, degrees[n] + 1) if goes_round else k + degrees[n]
+            for (n, k), goes_round in zip(own.items(), space.frame.periodic, strict=True)
+        }
+        size = variables * math.prod(sizes.values())
+        widths = [  # what a test of degree p − m reaches, twice that on a circle
+            min(2 * degrees[n] - orders[n] + 1, sizes[n]) * (1 + goes_round) * size // sizes[n]
+            for n, goes_round in zip(space.names, space.frame.periodic, strict=True)
+        ]
+        if 8 * size * min(widths) <= PROPOSED_BAND or max(own.values()) == LEAST_CELLS:
+            return {n: BSpline(sizes[n], degrees[n]) for n in space.names}
+        factor *= 0.95
 
 
 def _parsed(

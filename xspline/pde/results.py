@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -106,26 +107,42 @@ def not_real(powers: Sequence[Power], raw: Floats) -> list[str]:
     return remarks
 
 
+def highest_orders(equations: Sequence[Equation]) -> dict[str, int]:
+    """Return the highest derivative along each coordinate that has one."""
+    highest: dict[str, int] = {}
+    for value in (value for equation in equations for value in equation.values):
+        for name, order in value.orders:
+            highest[name] = max(order, highest.get(name, 0))
+    return highest
+
+
+def low_degrees(equations: Sequence[Equation], field: FieldBase[Any], more: int) -> list[str]:
+    """Return the coordinates whose degree exceeds the order of a derivative by less than `more`, and what to write."""
+    remarks, space = [], field.space
+    for name, order in highest_orders(equations).items():
+        features = space.features[space.names.index(name)]
+        if features.local and features.max_order is not None and features.max_order < order + more:
+            degree, enough = features.max_order, order + more
+            size = features.size + (0 if features.periodic else enough - degree)
+            remarks.append(
+                f"{name!r} has B-splines of degree {degree}; for derivatives of order {order}, degree {enough} or "
+                f"more is advised: fit with {json.dumps(name)}: xs.BSpline({size}, {enough}), or leave the space to "
+                "xs.recover(data, equation)"
+            )
+    return remarks
+
+
 def of_the_space(equations: Sequence[Equation], field: FieldBase[Any], more: int) -> list[str]:
     """Return what to know of the coordinates: degrees that are not metres, and B-splines of too low a degree.
 
     `more` is by how much a degree should exceed the order of a derivative.
     """
-    highest: dict[str, int] = {}
-    for value in (value for equation in equations for value in equation.values):
-        for name, order in value.orders:
-            highest[name] = max(order, highest.get(name, 0))
-    remarks, space = [], field.space
-    for name, order in highest.items():
-        axis, features = space.axis(name), space.features[space.names.index(name)]
+    remarks = []
+    for name in highest_orders(equations):
+        axis = field.space.axis(name)
         if axis.role in ("latitude", "longitude") or axis.units.startswith("degree"):
             remarks.append(
                 f"derivatives along {name!r} are per {axis.units or 'degree'} and not per metre: the metric of the "
                 f"sphere is left out"
             )
-        if features.local and features.max_order is not None and features.max_order < order + more:
-            remarks.append(
-                f"{name!r} has B-splines of degree {features.max_order}; for derivatives of order {order}, "
-                f"degree {order + more} or more is advised"
-            )
-    return remarks
+    return [*remarks, *low_degrees(equations, field, more)]

@@ -20,9 +20,17 @@ from xspline.pde.pointwise import LEVEL
 from xspline.pde.profile.axes import Array, Coordinate, Unsuitable
 from xspline.pde.profile.estimate import IMPROBABLE, ROUGH, Problem, Profile, profile
 from xspline.pde.profile.known import at_nodes
-from xspline.pde.results import LONG_NAMES, not_real, of_the_space, units_of_names, with_roots
+from xspline.pde.results import (
+    LONG_NAMES,
+    low_degrees,
+    not_real,
+    of_the_space,
+    units_of_names,
+    with_roots,
+)
 from xspline.pde.symbols import Names
 from xspline.solve import solve
+from xspline.solve.errors import warn
 from xspline.solve.parallel import single_threaded_blas
 from xspline.solve.smoothing.fit import centred
 from xspline.spaces import Space
@@ -90,6 +98,8 @@ def over_domain(
             "a term of this field was selected, so that it is no fit of the data; ask the whole field"
         )
     _check_powers(equations)
+    for remark_of_space in low_degrees(equations, field, ENOUGH):
+        warn(remark_of_space)
     powers = list(dict.fromkeys(power for equation in equations for power in equation.terms))
     members = [
         _estimates(problem_of(field, equations, names, given, variables, index), method)

@@ -301,10 +301,16 @@ class Search:
 
         From pairs of fields about the constrained one, as far from it as their covariance says.
         """
-        data, step, state = self.data, result.step, result.state
+        data, step = self.data, result.step
+        # Where the factor is of: the last step was a full one.
+        last = result.state
+        state = replace(last, row=last.row - step.row, tau=last.tau - step.tau)
         left, rng = self.data.count - self.freedom, np.random.default_rng(0)
         sigma = math.sqrt(max(result.rss, 0.0) / left) if left > 0 else math.nan
         apart = sigma * step.factor.apply_inverse_sqrt(rng.standard_normal((data.order.size, pairs)))
+        # What the equations do not allow is taken out of these, which A alone holds down by its strength.
+        images = np.stack([data.image(y) for y in apart.T], axis=1) + self.ridge * apart
+        apart = step.factor.solve(images)
         seen = [self._information(state, step, state.row + x) for y in apart.T for x in (y, -y)]
         own = np.diag(self._information(state, step, state.row))
         return np.diag(np.mean(seen, axis=0)) / own - 1.0
