@@ -27,6 +27,7 @@ NAMES = (
     "coverage",
     "paper",
     "constants",
+    "cost",
     "terms",
 )
 

@@ -240,9 +240,9 @@ def recover(
 ) -> xr.Dataset:
     """Estimate the constants of an equation from data, in a space that suits both.
 
-    Along each coordinate a B-spline of two degrees more than the highest derivative of the equation, and as many
-    functions as the labels of :func:`fit` without bases would get, or fewer where the normal equations of the constants
-    would be larger than 200 MB. For another space write ``fit(data, x=..., t=...).recover(equation)``.
+    Along each coordinate a B-spline of two degrees more than the highest derivative of the equation, with as many knot
+    cells as :func:`fit` without bases would take functions, or fewer where the normal equations of the constants would
+    be larger than 200 MB. For another space write ``fit(data, x=..., t=...).recover(equation)``.
 
     Parameters
     ----------
@@ -268,9 +268,9 @@ def recover(
     >>> u = np.exp(-0.1 * np.pi**2 * t)[:, None] * np.sin(np.pi * x)
     >>> found = xs.recover(xr.DataArray(u, {"t": t, "x": x}, name="u"), "u_t = D * u_xx")
     >>> found.estimate.round(4).item(), found.space
-    (0.1, 'fit({"t": xs.BSpline(17, 3), "x": xs.BSpline(24, 4)})')
+    (0.1, 'fit({"x": xs.BSpline(28, degree=4), "t": xs.BSpline(21)})')
     """
-    default, _, budget = defaults.bases_for(data)
+    default = defaults.bases_for(data).bases
     trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in default}, penalty=0, compute=False)
     # Season and trend are no test functions: such times get as many cells as their labels support.
     given = {n: b.size for n, b in default.items() if isinstance(b, BSpline) and b.size}

@@ -57,8 +57,8 @@ def recover(
         time, ``x`` longitude and ``y`` latitude. Dates are seconds since 1970, also as ``t`` of a known function.
     method : {"profile", "weak", "pointwise", "differences"}, optional
         "profile" takes, of all fields that obey the equation on the whole domain, the one that is nearest to the data,
-        from the statistics alone: errors of the constants reach the Cramér-Rao bound, and intervals hold while noise
-        does not hide the field (the checks say where a constant is hardly known).
+        from the statistics alone: errors of the constants reach the Cramér-Rao bound, and intervals hold. Where noise
+        hides part of the field they are those of a score test, longer to one side, or withheld; the checks say so.
         "weak" is one least squares of the fitted field's residual on smooth test functions, in closed form: errors are
         two to three times the bound; for spaces too large for "profile", and where that does not converge.
         "pointwise" takes exact derivatives of the fitted functions at points, "differences" the paper's central
@@ -97,8 +97,12 @@ def recover(
     by Gauss-Newton steps of the method of multipliers (Nocedal and Wright 2006, chapter 17). It knows no initial or
     boundary values and needs none. Standard errors come from the profile information, the Schur complement of the
     constants, and are withheld (NaN), with what to do, where the equation does not fit the data, the knots do not
-    resolve the field, or the search does not converge. Degrees of B-splines should exceed the order of derivatives
-    along their coordinate by 2 or more: 5 for ``u_xx``.
+    resolve the field, or the search does not converge. Where noise in the field adds more than 5 % to that information,
+    or a standard error is a quarter of a constant, the ends of an interval are sought by fits with the constant held:
+    the Gauss-Newton step that leaves its true value, in its own standard errors, has the t distribution whatever the
+    noise, exactly so where the equation is linear in the field (Kleibergen 2002); ``stderr`` is then half the interval
+    over Student's t, and the interval is withheld where the data leave it open. Degrees of B-splines should exceed the order of derivatives
+    along their coordinate by 2 or more, of which there is a warning; ``xs.recover(data, equation)`` chooses a space.
 
     "pointwise" and "differences" add 1e-8 to the diagonal of the normal equations, as the paper does, or 1e-8 of the
     diagonal where that is less.

@@ -108,7 +108,9 @@ def constrained(
 
 @dataclass(frozen=True, eq=False)
 class ConstrainedSystem(DirectSystem):
-    """A⁻¹ + Y S⁻¹Yᵀ: the covariance of one variable's coefficients over σ², the constants being estimated too.
+    """A⁻¹ + Y S⁻¹Yᵀ + δδᵀ/σ²: the covariance of one variable's coefficients over σ², the constants being estimated too.
+
+    δ is what the knots leave of an error, from every second one.
 
     Parameters
     ----------
@@ -136,10 +138,11 @@ class ConstrainedSystem(DirectSystem):
 
     @cached_property
     def _roots(self) -> Array:
-        """X with X Xᵀ = Y S⁻¹Yᵀ, [P, k]."""
-        step = self.outcome.result.step
+        """X with X Xᵀ = Y S⁻¹Yᵀ and the squares of what the knots leave, over σ²; [P, k + coordinates]."""
+        step, sigma = self.outcome.result.step, self.outcome.sigma
         values, vectors = np.linalg.eigh(step.information) if step.tau.size else (np.ones(0), np.ones((0, 0)))
-        return np.asarray(step.response @ (vectors / np.sqrt(values)))
+        known = step.response @ (vectors / np.sqrt(values))
+        return np.column_stack([known, self.outcome.unresolved / sigma] if sigma > 0 else [known])
 
     @property
     def determined(self) -> Any:

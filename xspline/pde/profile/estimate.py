@@ -44,7 +44,9 @@ RATE_OF_WEAK = 3.0  # by how much half the knots make a weak form worse at least
 HIDDEN = 0.05  # of the information on a constant: what noise in the field adds to it, from which it is not trusted,
 ROUGH = 0.25  # nor where a standard error is this part of a constant
 PAIRS_OF_DRAWS = 2  # of the field, that tell what noise adds
-ENDS = 14  # fits that an end of an interval may take; within this of Student's t it is found, and from so many
+ENDS = (
+    14  # fits that an end of an interval may take; within this of Student's t it is found, and from so many
+)
 CLOSE_TO_END, WIDEST = 0.02, 30.0  # standard errors on there is none
 BANDS = 2.5  # bands that a step holds: G, the system, slabs
 LARGEST_BAND = 1.5e9  # bytes, beyond which a step takes minutes
@@ -183,6 +185,8 @@ class Profile:
     steps, freedom : int
         Factorisations; directions that initial and boundary values and the constants take.
     result : Result
+    unresolved : ndarray, [P, d]
+        What the knots of each coordinate leave of an error of the field's coefficients.
     remarks : tuple of str
         Sentences without a full stop.
     """
@@ -201,6 +205,7 @@ class Profile:
     steps: int
     freedom: int
     result: Result
+    unresolved: Array
     remarks: tuple[str, ...]
 
 
@@ -214,7 +219,7 @@ def profile(problem: Problem) -> Profile:
     """
     weak, search = problem.weak(), problem.search
     result = found_from(search, problem.coefficients, weak.value)
-    change, resolution, coarse_rss = _halved(problem, search, result)
+    change, resolution, coarse_rss, unresolved = _halved(problem, search, result)
     adequacy, probability = adequacy_of(problem, search, result)
     covariance = search.covariance(result.step, result.rss)
     doubts = [
@@ -250,6 +255,7 @@ def profile(problem: Problem) -> Profile:
         result.steps,
         search.freedom,
         result,
+        unresolved,
         tuple(remarks),
     )
 
@@ -382,22 +388,41 @@ def adequacy_of(problem: Problem, search: Search, result: Result) -> tuple[float
     return ratio, float(fdtrc(more, left, ratio))
 
 
-def _halved(problem: Problem, search: Search, result: Result) -> tuple[Array, Array, float]:
-    """Return how much every second knot changes the constants, what that leaves of an error, and the largest rss."""
+def _halved(problem: Problem, search: Search, result: Result) -> tuple[Array, Array, float, Array]:
+    """Return how much every second knot changes the constants, what that leaves of an error, and the largest rss.
+
+    And what it leaves of an error of the field's coefficients, [P, coordinates].
+    """
     change, left, worst = np.zeros(len(result.state.tau)), np.zeros(len(result.state.tau)), 0.0
+    field = np.zeros((search.data.order.size, len(problem.space.names)))
     if not result.converged:
-        return change, left, worst
-    coefficients = search.data.with_reference(result.state.row)
-    orders = problem.constraints.orders
-    for name, features in zip(problem.space.names, problem.space.features, strict=True):
-        smaller = problem.coarsened(name, coefficients)
-        if smaller is None:
-            continue
-        other = found_from(smaller.search, smaller.coefficients, result.state.tau)
-        own = np.abs(other.state.tau - result.state.tau)
-        change, left = change + own, left + own / (2.0 ** (features.offsets - orders[name]) - 1)
-        worst = max(worst, other.rss)
-    return change, left, worst
+        return change, left, worst, field
+    coefficients, orders = search.data.with_reference(result.state.row), problem.constraints.orders
+    for axis, name in enumerate(problem.space.names):
+        tau, rss, other = _with_half(problem, name, coefficients, result.state.tau)
+        own = np.abs(tau - result.state.tau)
+        rate = 2.0 ** (problem.space.features[axis].offsets - orders[name]) - 1
+        change, left, worst = change + own, left + own / rate, max(worst, rss)
+        field[:, axis] = search.data.order.flatten(
+            {v: (coefficients[v] - c) / rate for v, c in other.items()}
+        )
+    return change, left, worst, field
+
+
+def _with_half(
+    problem: Problem, name: str, coefficients: Mapping[str, Array], tau: Array
+) -> tuple[Array, float, Mapping[str, Array]]:
+    """Return constants, rss and coefficients with every second knot of a coordinate; its factor goes with this call."""
+    smaller = problem.coarsened(name, coefficients)
+    if smaller is None:
+        return tau, 0.0, coefficients
+    search, axis = smaller.search, problem.space.names.index(name)
+    other = found_from(search, smaller.coefficients, tau)
+    fine, coarse = (AxisLevel.of(s.features[axis]) for s in (problem.space, smaller.space))
+    up = prolongation(fine, coarse).toarray()
+    found = search.data.with_reference(other.state.row)
+    back = {v: np.moveaxis(np.tensordot(up, c, axes=(1, axis)), 0, axis) for v, c in found.items()}
+    return other.state.tau, other.rss, back
 
 
 def inadequate(
