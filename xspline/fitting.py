@@ -274,11 +274,11 @@ def recover(
     trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in default}, penalty=0, compute=False)
     # Season and trend are no test functions: such times get as many cells as their labels support.
     given = {n: b.size for n, b in default.items() if isinstance(b, BSpline) and b.size}
-    cells = {n: given[n] if n in given else trial.statistics.fitted[n].size // 2 for n in default}
+    cells = {n: given.get(n, data[n].size // 2) for n in default}
     bases = bases_for(trial, cells, equation, known=known, dims=dims)
     field = fit(data, bases, weights=weights, holder=holder)
-    found = field.recover(equation, known=known, dims=dims, method=method)
-    return found.assign_attrs(space=f"fit({defaults.code(bases)})")
+    constants = field.recover(equation, known=known, dims=dims, method=method)
+    return constants.assign_attrs(space=f"fit({defaults.code(bases)})")
 
 
 def plan(

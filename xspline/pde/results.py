@@ -61,7 +61,7 @@ def with_roots(
     raw: Floats,
     raw_error: Floats,
     factor: Floats,
-    ends: tuple[Floats, Floats] | None = None,
+    interval: tuple[Floats, Floats] | None = None,
 ) -> dict[str, Floats]:
     """Return estimates and errors of the parameters, and of their powers where these differ; [b.., p].
 
@@ -72,10 +72,10 @@ def with_roots(
     powers : how each parameter enters.
     raw, raw_error : of the powers, [b.., p].
     factor : half the width of the interval in standard errors, [b..].
-    ends : of the intervals of the powers, [b.., p] each, where these are not even.
+    interval : ends of those of the powers, [b.., p] each, where they are not even.
     """
     half_width = factor[..., None] * raw_error
-    lower, upper = ends or (raw - half_width, raw + half_width)
+    lower, upper = interval or (raw - half_width, raw + half_width)
     columns = {"estimate": raw, "stderr": raw_error, "lower": lower, "upper": upper}
     columns = {key: column.copy() for key, column in columns.items()}
     for i, exponent in ((i, power.exponent) for i, power in enumerate(powers) if power.exponent != 1):

@@ -341,11 +341,11 @@ def _end(search: Search, result: Result, constant: int, unit: float, target: flo
     for _ in range(ENDS):
         tau = state.tau.copy()
         tau[constant] = result.state.tau[constant] + at * unit
-        found = replace(search, held=(constant,)).run(replace(state, tau=tau), STRENGTH, STEPS, hard=True)
-        if not found.converged:
+        there = replace(search, held=(constant,)).run(replace(state, tau=tau), STRENGTH, STEPS, hard=True)
+        if not there.converged:
             return math.nan
-        error = math.copysign(float(search.stderr(found.step, result.rss)[constant]), unit)
-        seen, state = -found.step.wish[constant] / error, found.state
+        error = math.copysign(float(search.stderr(there.step, result.rss)[constant]), unit)
+        seen, state = -there.step.wish[constant] / error, there.state
         if abs(seen - target) < CLOSE_TO_END:
             return at
         if seen < target:
@@ -420,8 +420,8 @@ def _with_half(
     other = found_from(search, smaller.coefficients, tau)
     fine, coarse = (AxisLevel.of(s.features[axis]) for s in (problem.space, smaller.space))
     up = prolongation(fine, coarse).toarray()
-    found = search.data.with_reference(other.state.row)
-    back = {v: np.moveaxis(np.tensordot(up, c, axes=(1, axis)), 0, axis) for v, c in found.items()}
+    own = search.data.with_reference(other.state.row)
+    back = {v: np.moveaxis(np.tensordot(up, c, axes=(1, axis)), 0, axis) for v, c in own.items()}
     return other.state.tau, other.rss, back
 
 
