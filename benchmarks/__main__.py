@@ -27,7 +27,6 @@ NAMES = (
     "coverage",
     "paper",
     "constants",
-    "cost",
     "terms",
 )
 

@@ -8,8 +8,9 @@ the same on a grid over the whole domain. Conditions and margin were chosen afte
 a few low modes and margins of 4 to 13 % of a range, ones whose figures agree with the paper's. RMSE and the
 difference between merged and pooled are over the whole domain.
 
-Beside each error stands that of `recover(method="profile")`, the default: quintic splines, over the whole domain,
-without a margin; its bound is the paper's mean.
+Beside each figure of an equation stands that of the field that obeys it, `constrain`, whose constants are those of
+`recover(method="profile")`, the default: quintic splines, over the whole domain, without a margin; its bound is the
+paper's mean. Images and the ocean obey no equation.
 
 Bounds on a constant's error: the paper's mean + 2 standard deviations, 1 % where it gives none, 5 % for Burgers.
 """

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import xarray as xr
 
+import xspline as xs
 from benchmarks.paper import control
 from benchmarks.paper.problems import BURGERS, DIFFUSION, HEAT, WAVE, Problem
 from benchmarks.paper.row import Row
@@ -64,20 +65,35 @@ def constant(problem: Problem, which: str, field: object, paper: str, bound: flo
 
 
 def profile_rows() -> list[Row]:
-    found = []
-    for problem, figures in FIGURES.items():
-        dense, halves = (
-            problem.truth.scatter(problem.count, 0),
-            xr.concat(list(problem.halves(0).values()), "obs"),
-        )
-        found.append(profile(problem, "dense", dense, figures.dense))
-        found.append(profile(problem, "halves", halves, figures.distributed))
-    return found
+    return [row for problem, figures in FIGURES.items() for row in rows_by_profile(problem, figures)]
 
 
-def profile(problem: Problem, which: str, data: xr.DataArray, paper: str) -> Row:
+def rows_by_profile(problem: Problem, figures: Figures) -> list[Row]:
+    """All rows of an equation by the field that obeys it."""
+    holders = problem.halves(0)
+    dense = problem.obeying({"all": problem.truth.scatter(problem.count, 0)})
+    pooled = problem.obeying({"all": xr.concat(list(holders.values()), "obs")})
+    merged = problem.obeying(holders)
+    return [
+        profile(problem, "dense", dense, figures.dense),
+        profile(problem, "pooled halves", pooled, figures.distributed),
+        profile(problem, "merged halves", merged, figures.distributed),
+        rmse(problem, "pooled halves", pooled, figures.rmse),
+        rmse(problem, "merged halves", merged, figures.rmse),
+        Row(
+            f"{problem.name}: delta_max by the profile", problem.apart(pooled, merged), f"< {figures.apart:g}"
+        ),
+    ]
+
+
+def rmse(problem: Problem, which: str, field: xs.Field, paper: str) -> Row:
+    figure = f"{problem.name}, {which}: RMSE of the field that obeys the equation"
+    return Row(figure, problem.rmse(field), paper, float(paper))
+
+
+def profile(problem: Problem, which: str, field: xs.Field, paper: str) -> Row:
     (symbol,) = problem.truth.parameters
-    error, stderr = problem.profile_error(data)
+    error, stderr = problem.profile_error(field)
     figure = f"{problem.name}, {which}: error of {symbol} by the profile, %"
     return Row(
         figure, abs(error), paper, float(paper), f"signed {error:+.4f}; stderr {stderr:.4f}; whole domain"

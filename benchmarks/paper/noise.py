@@ -65,7 +65,9 @@ def condition(problem: Problem, i: int, j: int, seeds: range) -> tuple[Row, list
 def profile(problem: Problem, i: int, j: int, seeds: range) -> Row:
     """Mean absolute error over seeds where the equation holds on the whole domain; the paper's mean is the bound."""
     draws = (problem.truth.scatter(COUNTS[i], seed, LEVELS[j]) for seed in seeds)
-    errors, reported = zip(*(problem.profile_error(data) for data in draws), strict=True)
+    errors, reported = zip(
+        *(problem.profile_error(problem.obeying({"all": data})) for data in draws), strict=True
+    )
     mean, deviation = FIGURES[problem][i][j]
     figure = f"{problem.name}, {COUNTS[i]:,} observations, noise {LEVELS[j]:.0%}: error by the profile, %"
     beside = f"bias {np.mean(errors):+.3f}; stderr {np.median(reported):.3f}"

@@ -63,15 +63,19 @@ class Problem:
         ((name, true),) = self.truth.parameters.items()
         return 100 * (float(found.estimate.sel(parameter=name)) / true - 1)
 
-    def profile_error(self, data: xr.DataArray) -> tuple[float, float]:
-        """Relative error by the profile in percent, signed, over the whole domain, and the reported standard error."""
+    def obeying(self, holders: Mapping[str, xr.DataArray]) -> xs.Field:
+        """The field that obeys the equation, from the merged statistics of holders; constants by the profile."""
         domain = self.truth.domain
         space = xs.Space({name: xs.BSpline(n, 5, domain=domain[name]) for name, n in self.quintic.items()})
         known = self.truth.known({name: np.linspace(*domain[name], 65) for name in domain})
         # A little roughness, as a thousand observations leave some coefficients open: the search only starts there.
-        start = data.spline.statistics(space).solve(xs.Roughness(1e-6))
-        found = start.recover(self.truth.equation, known=known, method="profile")
+        parts = [data.spline.statistics(space, holder=name) for name, data in holders.items()]
+        return xs.merge(parts).solve(xs.Roughness(1e-6)).constrain(self.truth.equation, known=known)
+
+    def profile_error(self, field: xs.Field) -> tuple[float, float]:
+        """Relative error of the constant in percent, signed, over the whole domain, and the reported standard error."""
         ((_, true),) = self.truth.parameters.items()
+        found = field.constants
         return 100 * (found.estimate.item() / true - 1), 100 * found.stderr.item() / true
 
     def rmse(self, field: xs.Field) -> float:

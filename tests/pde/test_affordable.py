@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import xspline as xs
-from benchmarks.constants import TURN, burgers
+from benchmarks.constants.bound import TURN, burgers
 from tests.pde import cases
 from xspline.pde.equation import parse
 from xspline.pde.profile.constraint import Constraints

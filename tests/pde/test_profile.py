@@ -14,7 +14,7 @@ from benchmarks import constants
 from tests.pde import cases
 from xspline.pde import expression
 from xspline.pde.equation import parse
-from xspline.pde.profile import constraint, estimate, search, system
+from xspline.pde.profile import constraint, estimate, over_domain, search, system
 from xspline.pde.symbols import Names
 from xspline.solve import TooLargeError
 
@@ -154,6 +154,45 @@ def test_a_band_holds_the_gram() -> None:
         np.testing.assert_allclose(band[j, r], dense[inverse[j + r], inverse[j]], atol=1e-12)
 
 
+def test_a_search_that_takes_no_full_step_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    field, halved = noisy(), search.Search._along
+    names = Names.of(field, None, ())
+    problem = over_domain.problem_of(field, [parse("u_t = D*u_xx", names)], names, {}, ["u"])
+    start = search.State(
+        problem.search.data.centred(problem.coefficients),
+        np.array([0.05]),
+        tuple(np.zeros(each.shape) for each in problem.constraints.each),
+    )
+    assert problem.search.run(start, search.STRENGTH, search.STEPS, hard=True).converged
+
+    def short(self: search.Search, state: search.State, step: search.Step, rss: float) -> tuple:
+        after, rss, _, residuals = halved(self, state, step, rss)
+        return after, rss, 0.5, residuals
+
+    monkeypatch.setattr(search.Search, "_along", short)
+    result = problem.search.run(start, search.STRENGTH, search.STEPS, hard=True)
+    assert not result.converged and result.steps == search.WANDERING < search.STEPS
+
+
+def test_squares_are_added_to_a_band_alone() -> None:
+    rng, count, width = np.random.default_rng(0), 9, 4
+    dense, band = np.zeros((count, count)), np.zeros((count, width + 1))
+    for first in (0, 2, 5, 2):
+        slab = rng.standard_normal((3, width))
+        system.add_squares(band, first, slab, 0.7)
+        dense[first : first + width, first : first + width] += 0.7 * slab.T @ slab
+    for r in range(width):
+        np.testing.assert_allclose(band[: count - r, r], np.diag(dense, -r), atol=1e-14)
+        assert not band[count - r :, r].any()
+    assert not band[:, width].any()
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 4, 5, -1, 2.5])
+def test_powers_of_arrays(exponent: float) -> None:
+    u = np.array([0.5, 1.0, 2.5])
+    np.testing.assert_allclose(expression.power(u, np.float64(exponent)), u**exponent, rtol=1e-14)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -183,7 +222,7 @@ def test_derivatives_of_expressions(text: str) -> None:
 
 
 def test_with_noise_the_error_is_that_of_the_bound() -> None:
-    case = constants.diffusion()
+    case = constants.bound.diffusion()
     data, bound = case.observed(0.01, 5)
     found = data.spline.fit(case.space).recover(case.equation)
     assert found.stderr.item() == pytest.approx(bound, rel=0.05)
@@ -194,14 +233,14 @@ def test_with_noise_the_error_is_that_of_the_bound() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", constants.CASES)
+@pytest.mark.parametrize("make", constants.bound.CASES)
 def test_errors_reach_the_bound_and_intervals_cover(make) -> None:
-    r = constants.replicates(make(), 0.05, 20)
+    r = constants.bound.replicates(make(), 0.05, 20)
     assert r.rmse < 1.5 and r.coverage >= 0.85 and r.withheld == 0 and abs(r.reported - 1) < 0.05
 
 
 def test_holders_together_are_their_data_together() -> None:
-    case = constants.burgers()
+    case = constants.bound.burgers()
     data, _ = case.observed(0.05, 1)
     pooled = data.spline.statistics(case.space)
     parts = [data[k::4].spline.statistics(case.space, holder=str(k)) for k in range(4)]
@@ -212,7 +251,7 @@ def test_holders_together_are_their_data_together() -> None:
 
 def test_errors_from_the_scores_of_holders() -> None:
     """Each holder's records are off in a shape of the constant's own: only holders are independent."""
-    rng, case = np.random.default_rng(0), constants.diffusion()
+    rng, case = np.random.default_rng(0), constants.bound.diffusion()
     plain, by_holders = [], []
     for seed in range(6):
         data, bound = case.observed(0.01, seed)

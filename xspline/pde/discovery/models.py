@@ -27,6 +27,7 @@ NEAR = 6.0  # of the criterion get only
 FEW = 12  # steps
 OTHERS = 3  # sets that the weak form hardly tells from the best, whose residual there is below
 HARDLY = 2.0  # times that of the best
+CLEARLY = 10.0  # times the least residual of the weak form, from which a set is no start: searches from there wander
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,23 +151,25 @@ class Library:
         theta[list(subset)] = np.linalg.lstsq(rows[list(subset)].T, target, rcond=None)[0]
         return theta
 
+    def weak_rms(self, subset: Subset) -> float:
+        """Return the residual of some terms by the weak form."""
+        rows, target, _ = self._weak
+        return float(np.linalg.norm(target - self.weak_constants(subset) @ rows))
+
     def weak_starts(self) -> list[Subset]:
-        """Return the best set of each small size by the weak form."""
-        return self._weak[2].best_by_size(STARTS)
+        """Return the best set of each small size by the weak form, but those that it tells from the best of these."""
+        best = {subset: self.weak_rms(subset) for subset in self._weak[2].best_by_size(STARTS)}
+        return [subset for subset, rms in best.items() if rms <= CLEARLY * min(best.values())]
 
     def alternatives(self, model: Model) -> list[Subset]:
         """Return sets that neither hold a model's nor are held, and that the weak form hardly tells from it."""
-        rows, target, parabola = self._weak
-
-        def rms(subset: Subset) -> float:
-            return float(np.linalg.norm(target - self.weak_constants(subset) @ rows))
-
-        best, own, near = rms(model.subset), set(model.subset), []
+        parabola = self._weak[2]
+        best, own, near = self.weak_rms(model.subset), set(model.subset), []
         for size in range(1, len(own) + 2):
             # Of the next size, those with one term more than the model come first.
             for subset in parabola.best_of_size(size, self.size + OTHERS):
                 if not (own <= set(subset) or set(subset) <= own):
-                    near.append((rms(subset), subset))
+                    near.append((self.weak_rms(subset), subset))
         return [subset for size, subset in sorted(near)[:OTHERS] if size < HARDLY * best]
 
     def linearised(self, model: Model) -> Parabola | None:

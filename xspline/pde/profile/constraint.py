@@ -99,7 +99,10 @@ class Constraint:
 
     def residual(self, coefficients: Mapping[str, Array], tau: Array) -> Array:
         """Residuals r, [I..]."""
-        values = self.environment(coefficients)
+        return self.residual_of(self.environment(coefficients), tau)
+
+    def residual_of(self, values: Mapping[str, Any], tau: Array) -> Array:
+        """Residuals r, [I..], of what the names are at the nodes."""
         return self.project(
             self._combined(self.equation.response, list(self.equation.terms.items()), tau, values)
         )

@@ -77,17 +77,18 @@ def _interpolated(name: str, array: xr.DataArray, space: Space, coordinates: Seq
                 f"known {name!r} spans {dim!r}, which is no fitted coordinate with labels ({', '.join(space.names)}); "
                 f"an equation that holds everywhere needs it as a function, a field fitted to it, or on a grid of these"
             )
-    out = array.astype(np.float64)
+    # In the order of the space, so that the order of the array's dimensions does not round differently.
+    out = array.astype(np.float64).transpose(*(name for name in space.names if name in array.dims))
     if out.isnull().any():
         raise ValueError(
             f"known {name!r} has missing values; fit a field to it and pass that: {name}.spline.fit(...)"
         )
-    values = out.values
-    for i, dim in enumerate(array.dims):
+    values = np.ascontiguousarray(out.values)
+    for i, dim in enumerate(out.dims):
         axis = space.names.index(str(dim))
         x = space.to_float(str(dim), in_units_of(space, array[dim], str(dim)).values)
         values = _along_labels(name, str(dim), x, values, i, coordinates[axis])
-    labelled = xr.DataArray(values, dims=array.dims)
+    labelled = xr.DataArray(values, dims=out.dims)
     return _spread(labelled, space)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -31,6 +31,7 @@ SATISFIED = 1e-3  # λ|r|² over the residual sum of squares
 ROUNDING = 1e-14  # of the power of the data: what a residual sum of squares loses
 RIDGE = 1e-10  # of the mean diagonal of G, where data leave a direction undetermined
 SMALLEST_STEP = 1e-3
+WANDERING = 8  # steps in a row of less than full length, after which a search at full strength is given up
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +133,8 @@ class Step:
         Schur complement: the inverse covariance of τ over σ².
     strengths : tuple of float
         λ of each equation.
-    squared_residual : float
-        λ|r|², before the step.
+    residuals : tuple of ndarray, [I..]
+        r + d of each equation, before the step.
     factor : BandCholesky
         Of G + λJᵀJ.
     response : ndarray, [P, k]
@@ -147,7 +148,7 @@ class Step:
     wish: Array
     information: Array
     strengths: tuple[float, ...]
-    squared_residual: float
+    residuals: tuple[Array, ...]
     factor: BandCholesky
     response: Array
     determined: bool
@@ -218,7 +219,7 @@ class Search:
         return self.constraints.residuals(self.data.with_reference(row), tau)
 
     def objective(
-        self, rss: float, row: Array, residuals: list[Array], strengths: tuple[float, ...]
+        self, rss: float, row: Array, residuals: Sequence[Array], strengths: tuple[float, ...]
     ) -> float:
         """Data, ridge and λ|r + d|², the latter included in `residuals`."""
         penalties = (x * float(np.sum(r**2)) for x, r in zip(strengths, residuals, strict=True))
@@ -232,18 +233,17 @@ class Search:
         band[:, 0] += self.ridge
         gradient = data.gradient(state.row) - self.ridge * state.row
         coupling, information, pull = np.zeros((order.size, count)), np.zeros((count, count)), np.zeros(count)
-        coefficients, chosen, squared = data.with_reference(state.row), [], 0.0
+        coefficients, chosen, residuals = data.with_reference(state.row), [], []
         for e, rows in enumerate(self._rows):
             constraint = rows.constraint
             values = constraint.environment(coefficients)
             entries = constraint.by_coefficient(values, state.tau)
             by_parameter = constraint.by_parameter(values)
-            residual = constraint.residual(coefficients, state.tau)
             trace = sum(float(np.sum(x**2)) for x in entries.values())
             factor = strengths[e] if strengths else strength * total / max(trace, 1e-300)
             chosen.append(factor)
-            squared += factor * float(np.sum(residual**2))
-            pulled = residual + state.multipliers[e]
+            pulled = constraint.residual_of(values, state.tau) + state.multipliers[e]
+            residuals.append(pulled)
             right = rows.by_outer(np.concatenate([pulled[None], by_parameter]))
             for i, (first, slab) in enumerate(rows.walk(entries)):
                 add_squares(band, first, slab, factor)
@@ -251,7 +251,7 @@ class Search:
                 here = slice(first, first + order.width)
                 gradient[here] -= product[:, 0]
                 coupling[here] += product[:, 1:]
-            flat = by_parameter.reshape(count, residual.size)
+            flat = by_parameter.reshape(count, pulled.size)
             information += factor * (flat @ flat.T)
             pull -= factor * (flat @ pulled.ravel())
         system = BandCholesky(band)
@@ -264,13 +264,15 @@ class Search:
         free = np.setdiff1d(np.arange(count), self.held)
         change[free] = _solve(schur[np.ix_(free, free)], score[free])
         row = answer - response @ change
-        return Step(row, change, wish, schur, tuple(chosen), squared, system, response, system.determined)
+        return Step(
+            row, change, wish, schur, tuple(chosen), tuple(residuals), system, response, system.determined
+        )
 
     def run(self, state: State, strength: float, steps: int, *, hard: bool) -> Result:
         """Take steps until the constants stand and, of hard constraints, the equations hold."""
         data, strengths = self.data, None
         rss, step = data.rss(state.row), None
-        floor = ROUNDING * data.power
+        floor, short = ROUNDING * data.power, 0
         for count in range(1, steps + 1):
             step = None  # its factor goes before the next is made
             step = self.step(state, strength, strengths)
@@ -286,6 +288,9 @@ class Search:
             if hard:
                 multipliers = tuple(d + r for d, r in zip(state.multipliers, residuals, strict=True))
                 state = replace(state, multipliers=multipliers)
+            short = short + 1 if length < 1 else 0
+            if hard and short == WANDERING:
+                return Result(state, step, rss, False, count)
             stderr = self.stderr(step, rss)
             small = np.abs(length * step.tau) < CLOSE * stderr + 1e-10 * np.abs(state.tau)
             squared = sum(x * float(np.sum(r**2)) for x, r in zip(strengths, residuals, strict=True))
@@ -344,8 +349,7 @@ class Search:
         """Halve the step until the objective falls: new state, its rss, length, residuals."""
         data, image = self.data, self.data.image(step.row)
         slope, curve = float(step.row @ data.gradient(state.row)), float(step.row @ image)
-        pulled = [r + d for r, d in zip(self.residuals(state.row, state.tau), state.multipliers, strict=True)]
-        before = self.objective(rss, state.row, pulled, step.strengths)
+        before = self.objective(rss, state.row, step.residuals, step.strengths)
         length = 1.0
         while True:
             row, tau = state.row + length * step.row, state.tau + length * step.tau

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
+from scipy.linalg import blas
 
 from xspline.pde.profile.axes import Array, Integers
 from xspline.pde.profile.constraint import Constraint, Constraints
 from xspline.solve.direct.band import folded
 from xspline.spaces import Frame
 from xspline.sums import Gram, orientations
-
-PANEL = 256  # columns of slabs that are squared at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +83,7 @@ class Order:
     @property
     def nbytes(self) -> int:
         """Bytes of a band."""
-        return 8 * self.size * self.width
+        return 8 * self.size * (self.width + 1)
 
     @cached_property
     def index(self) -> Integers:
@@ -112,8 +110,11 @@ class Order:
 
 
 def band_of(grams: Sequence[Gram], order: Order) -> Array:
-    """The matrices of some variables as a band [P, u + 1]: entry (j, r) is that of the coefficients (j + r, j)."""
-    frame, out = order.frame, np.zeros((order.size, order.width))
+    """The matrices of some variables as a band [P, u + 2]: entry (j, r) is that of the coefficients (j + r, j).
+
+    The last column is zero: with it, a square of the band's width lies in memory as BLAS adds to it.
+    """
+    frame, out = order.frame, np.zeros((order.size, order.width + 1))
     for v, gram in enumerate(grams):
         pairs, index = gram.one_factor(frame).pairs, order.index[v]
         for offset in np.ndindex(*frame.offsets):
@@ -186,19 +187,7 @@ class Rows:
 
 
 def add_squares(band: Array, first: int, slab: Array, factor: float) -> None:
-    """Add factor · slabᵀ slab to a band, its first column at `first`; the upper triangle, some columns at a time.
-
-    Element (j, i) of the matrix is the number j(w − 1) + i of a contiguous band [P, w], where j ≤ i < j + w.
-    """
-    width = band.shape[1]
-    scaled, size = factor * slab, slab.shape[1]
-    start, item = band.reshape(-1)[first * width :], band.itemsize
-    panel = min(PANEL, max(size // 2, 1))  # so that rows of a view do not meet
-    for low in range(0, size, panel):
-        high = min(low + panel, size)
-        for left, right in ((low, high), (high, size)):
-            square = scaled[:, low:high].T @ slab[:, left:right]
-            if left == low:
-                square = np.triu(square)
-            shape, strides = square.shape, ((width - 1) * item, item)
-            as_strided(start[low * (width - 1) + left :], shape, strides)[...] += square
+    """Add factor · slabᵀ slab to a band, its first column at `first`; in place, the lower triangle alone."""
+    width, start = slab.shape[1], first * band.shape[1]
+    square = band.reshape(-1)[start : start + width**2].reshape((width, width), order="F")
+    blas.dsyrk(factor, slab.T, beta=1.0, c=square, lower=1, overwrite_c=1)

@@ -8,9 +8,10 @@ before.
 
 from __future__ import annotations
 
-import argparse
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -19,14 +20,11 @@ import xspline as xs
 from benchmarks import measure
 from xspline.pde.profile.search import Search
 
-SIZES = ((40, 25), (72, 70), (102, 100), (145, 138), (12, 10, 9), (20, 20, 13), (28, 24, 15), (40, 20, 24))
+HEAD = ("functions", "P", "factorisations", "CPU s", "peak, GB", "before, GB", "error of D, %", "stderr, %")
+SIZES = ((40, 25), (12, 10, 9), (72, 70), (20, 20, 13), (102, 100), (28, 24, 15), (142, 140), (40, 20, 24))
 WAVES = ((1, 0, 1.0), (0, 1, 0.7), (1, 1, 0.5), (2, 1, 0.4), (1, -2, 0.3))
 TURN = 2 * np.pi
 DIFFUSIVITY, SPEED = 0.05, (0.4, -0.25)
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--most", type=int, default=20_000, help="coefficients of the largest space")
 
 
 def observed(dims: Sequence[str], count: int, seed: int = 0) -> xr.DataArray:
@@ -44,36 +42,37 @@ def observed(dims: Sequence[str], count: int, seed: int = 0) -> xr.DataArray:
     return xr.DataArray(u, {name: ("point", values) for name, values in places.items()}, "point", "u")
 
 
-def run(args: argparse.Namespace) -> None:
-    counted = [0]
-    step = Search.step
+def rows(quick: bool) -> Iterator[tuple[object, ...]]:
+    """Yield a row of the table for each space."""
+    step, counted = Search.step, 0
 
-    def counting(*own: object) -> object:
-        counted[0] += 1
+    def counting(*own: Any) -> Any:
+        nonlocal counted
+        counted += 1
         return step(*own)
 
-    rows = []
-    for sizes in SIZES[::4] if args.quick else SIZES:
+    for sizes in SIZES[:2] if quick else SIZES:
         dims = ("x", "y", "t") if len(sizes) == 3 else ("x", "t")
-        if (size := int(np.prod(sizes))) > args.most:
-            continue
+        size = math.prod(sizes)
         bases = {
             name: xs.BSpline(k, 5, domain=(0.0, 2.0 if name == "t" else TURN))
             for name, k in zip(dims, sizes, strict=True)
         }
-        data = observed(dims, 10 * size)
-        field = data.spline.fit(bases, penalty=1e-6)
+        field = observed(dims, 10 * size).spline.fit(bases, penalty=1e-6)
         equation = "u_t = -a*u_x - b*u_y + D*(u_xx + u_yy)" if "y" in dims else "u_t = D*u_xx"
-        before, start, counted[0] = measure.reset_peak(), time.process_time(), 0
-        Search.step = counting
+        before, start, counted = measure.reset_peak(), time.process_time(), 0
+        Search.step = counting  # type: ignore[method-assign]
         try:
-            found = field.recover(equation)
+            own = field.recover(equation).sel(parameter="D")
         finally:
-            Search.step = step
-        seconds, error = time.process_time() - start, found.estimate.sel(parameter="D") / DIFFUSIVITY - 1
-        cells = (f"{' × '.join(map(str, sizes))}", size, counted[0], seconds)
-        figures = (measure.peak() / 1e9, before / 1e9, f"{100 * error.item():+.3f}")
-        stderr = found.stderr.sel(parameter="D").item() / DIFFUSIVITY
-        rows.append((*cells, *figures, f"{100 * stderr:.3f}"))
-    head = ("functions", "P", "factorisations", "CPU s", "peak, GB", "before, GB", "error, %", "stderr, %")
-    measure.table("constants: cost", head, rows)
+            Search.step = step  # type: ignore[method-assign]
+        seconds, memory = time.process_time() - start, (measure.peak() / 1e9, before / 1e9)
+        relative = (own.estimate.item() / DIFFUSIVITY - 1, own.stderr.item() / DIFFUSIVITY)
+        figures = (f"{x:.2f}" for x in (seconds, *memory))
+        yield (
+            " × ".join(map(str, sizes)),
+            f"{size:,}",
+            counted,
+            *figures,
+            *(f"{100 * x:.3f}" for x in relative),
+        )

@@ -1,4 +1,4 @@
-"""Constants of equations: replicates against the Cramér-Rao bound, and exact nonlinear waves on grids with noise.
+"""Replicates of exact solutions at random points, against the Cramér-Rao bound of their constant.
 
 The bound comes from exact sensitivities, not from the method: the derivatives of the solution by the constant and by
 every mode of its initial values, at the points of a replicate, since the method knows no initial values either. A
@@ -8,7 +8,6 @@ were withheld count as missed.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,11 +20,6 @@ import xspline as xs
 TURN = 2 * np.pi
 LEVELS = (0.01, 0.05)
 HIDDEN = {"diffusion": (1.0, 2.0)}  # noise as large as the field, and twice that
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--replicates", type=int, default=200)
-    parser.add_argument("--only", default="", help="part of the name of a case")
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,57 +181,3 @@ def burgers(nu: float = 0.1) -> Case:
 
 
 CASES = (diffusion, wave, heat, burgers)
-
-
-# --- exact nonlinear waves on grids
-
-
-def two_solitons(x: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """The solution of u_t + 6 u u_x + u_xxx = 0 with solitons of wavenumbers 1 and 0.7 (Hirota 1971)."""
-    p, q = 1.0, 0.7
-    a, b = np.exp(p * (x + 6) - p**3 * t), np.exp(q * (x + 1) - q**3 * t)
-    both = ((p - q) / (p + q)) ** 2 * a * b
-    f, by_x, by_xx = (n + p**i * a + q**i * b + (p + q) ** i * both for i, n in enumerate((1, 0, 0)))
-    return 2 * (by_xx / f - (by_x / f) ** 2)
-
-
-def on_grid(name: str, level: float, seed: int) -> tuple[xr.Dataset, dict[str, float]]:
-    """Recover the constants of Korteweg and de Vries' or Burgers' equation from a grid with noise."""
-    if name == "KdV":
-        x, t = np.linspace(-14, 14, 160), np.linspace(0, 6, 80)
-        u, true = two_solitons(x, t[:, None]), {"a": 6.0, "b": 1.0}
-        equation = "u_t = -a*u*u_x - b*u_xxx"
-        bases = {"x": xs.BSpline(80, 7), "t": xs.BSpline(40, 5)}
-    else:
-        x, t = np.arange(120) * TURN / 120, np.linspace(0, 8, 60)
-        u, equation, true = burgers(0.2).value(x, t[:, None]), "u_t + u*u_x = nu*u_xx", {"nu": 0.2}
-        bases = {"x": xs.BSpline(40, 5, period=TURN), "t": xs.BSpline(20, 5)}
-    noise = level * u.std() * np.random.default_rng(seed).standard_normal(u.shape)
-    data = xr.DataArray(u + noise, {"t": t, "x": x}, ("t", "x"), "u")
-    return data.spline.statistics(bases).recover(equation), true
-
-
-def run(args: argparse.Namespace) -> None:
-    print(*__doc__.splitlines()[2:], sep="\n")
-    count = 4 if args.quick else args.replicates
-    head = ("", "noise", "rmse / bound", "stderr / bound", "coverage", "withheld", "s each")
-    print("\n| " + " | ".join(head) + " |\n|" + "---|" * len(head))
-    for make in CASES:
-        case = make()
-        levels = (*LEVELS, *HIDDEN.get(case.name, ()))
-        for i, level in enumerate(levels if args.only in case.name else ()):
-            r = replicates(case, level, count, i * count)  # draws of their own
-            cells = (f"{r.rmse:.3f}", f"{r.reported:.3f}", f"{r.coverage:.1%}", f"{r.withheld} of {count}")
-            print(f"| {case.name} | {level:.0%} | " + " | ".join(cells) + f" | {r.seconds:.2f} |", flush=True)
-    print("\n| grid | noise | constant | error, % | stderr, % | z | F |\n|---|---|---|---|---|---|---|")
-    for name in ("KdV", "Burgers"):
-        for level in () if args.only not in name else (0.01,) if args.quick else (0.0, 0.01, 0.05, 0.10):
-            result, true = on_grid(name, level, 0)
-            for parameter, value in true.items():
-                own = result.sel(parameter=parameter)
-                error, stderr = own.estimate.item() - value, own.stderr.item()
-                figures = f"{100 * error / value:+.4f} | {100 * stderr / value:.4f} | {error / stderr:+.2f}"
-                print(
-                    f"| {name} | {level:.0%} | {parameter} | {figures} | {result.adequacy.item():.2f} |",
-                    flush=True,
-                )
