@@ -101,8 +101,10 @@ def recover(
     or a standard error is a quarter of a constant, the ends of an interval are sought by fits with the constant held:
     the Gauss-Newton step that leaves its true value, in its own standard errors, has the t distribution whatever the
     noise, exactly so where the equation is linear in the field (Kleibergen 2002); ``stderr`` is then half the interval
-    over Student's t, and the interval is withheld where the data leave it open. Degrees of B-splines should exceed the order of derivatives
-    along their coordinate by 2 or more, of which there is a warning; ``xs.recover(data, equation)`` chooses a space.
+    over Student's t, and the interval is withheld where the data leave it open.
+
+    Degrees of B-splines should exceed the order of derivatives along their coordinate by 2 or more, of which there is a
+    warning; ``xs.recover(data, equation)`` chooses a space.
 
     "pointwise" and "differences" add 1e-8 to the diagonal of the normal equations, as the paper does, or 1e-8 of the
     diagonal where that is less.
