@@ -48,7 +48,7 @@ ENDS = (
     14  # fits that an end of an interval may take; within this of Student's t it is found, and from so many
 )
 CLOSE_TO_END, WIDEST = 0.02, 30.0  # standard errors on there is none
-BANDS = 2.5  # bands that a step holds: G, the system, slabs
+BANDS = 2.5  # bands that a search holds: 1.1 to 2.2 by `python -m benchmarks constants --tables cost`
 LARGEST_BAND = 1.5e9  # bytes, beyond which a step takes minutes
 
 
