@@ -27,7 +27,10 @@ NAMES = (
     "coverage",
     "paper",
     "constants",
+    "varying",
+    "systems",
     "terms",
+    "physics",
 )
 
 

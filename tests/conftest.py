@@ -10,6 +10,7 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")
 
 import functools
+import gc
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from distributed import Client, LocalCluster
 
 __all__ = ["device"]
+
+# What is imported and collected stays: the collector would go through it again and again, for 3 of 10 seconds.
+gc.disable()
 
 dask.config.set(num_workers=2)
 
@@ -53,6 +57,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         of_module = vars(getattr(item, "module", None) or object).get("LocalCluster") is not None
         if of_module or CLUSTERS & set(getattr(item, "fixturenames", ())):
             item.add_marker("cluster")
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is collected, among what tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -22,6 +22,12 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(text_of(path))
 
 
+@functools.cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """All of a tree, as `ast.walk` gives it: a dozen rules go through the same files."""
+    return tuple(ast.walk(tree_of(path)))
+
+
 def name_of(path: Path) -> str:
     """The dotted name of the module in a file."""
     parts = path.relative_to(ROOT).with_suffix("").parts
@@ -52,7 +58,7 @@ def absolute(node: ast.ImportFrom, path: Path) -> str:
 
 def imports(path: Path) -> Iterator[tuple[str, ast.stmt]]:
     """Every import of a file, those inside functions and under TYPE_CHECKING too, as (module.name, node)."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -62,7 +68,7 @@ def imports(path: Path) -> Iterator[tuple[str, ast.stmt]]:
 
 def functions(path: Path) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
     """Each function of a file, with the lines of its body without the docstring."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
             yield node, node.end_lineno - body[0].lineno + 1 if body else 0
@@ -85,7 +91,7 @@ _NAMED = {
 
 def identifiers(path: Path) -> Iterator[tuple[str, int]]:
     """Each name that a file defines, binds or reads, with its line."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.alias):
             yield (node.asname or node.name).split(".")[-1], node.lineno
         elif (attribute := _NAMED.get(type(node))) and (name := getattr(node, attribute)) is not None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from tests.source import FILES, MODULES, ROOT, imports, name_of, place, room_of, tree_of
+from tests.source import FILES, MODULES, ROOT, imports, name_of, nodes_of, place, room_of, tree_of
 
 # Imports point from the first room to the last; rooms of one tuple do not know each other.
 ORDER = (
@@ -167,7 +167,7 @@ def test_no_cupy_at_module_level() -> None:
     for path in FILES:
         inside = {
             id(inner)
-            for node in ast.walk(tree_of(path))
+            for node in nodes_of(path)
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             for inner in ast.walk(node)
         }

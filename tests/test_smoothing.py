@@ -99,12 +99,12 @@ def test_fields_in_files_remember_their_choice(pooled: xs.Field, tmp_path: objec
 
 
 def test_fit_without_arguments(product: xr.DataArray) -> None:
-    field = product.spline.fit(seconds=2)
+    field = product.spline.fit(seconds=0.3)
     assert field.space.names == ("lat", "lon", "time") and field.request.penalty == "reml"
     residual = product - field.predict()
     assert float(residual.std()) < 0.32
     np.testing.assert_allclose(
-        product.chunk(time=12).spline.fit(seconds=2).predict().compute(), field.predict(), rtol=1e-8
+        product.chunk(time=12).spline.fit(seconds=0.3).predict().compute(), field.predict(), rtol=1e-8
     )
 
 

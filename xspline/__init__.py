@@ -28,7 +28,9 @@ from xspline.labels.report.findings import FitCheck as FitCheck
 from xspline.labels.statistics import Statistics as Statistics
 from xspline.labels.statistics import merge as merge
 from xspline.labels.statistics import open_statistics as open_statistics
-from xspline.pde.profile.constrained import ConstrainedField as ConstrainedField
+from xspline.pde.physics.constrained import ConstrainedField as ConstrainedField
+from xspline.pde.physics.constrained import EquationField as EquationField
+from xspline.pde.physics.penalty import Physics as Physics
 from xspline.solve import ConvergenceError as ConvergenceError
 from xspline.solve import FitWarning as FitWarning
 from xspline.solve import Penalty as Penalty

@@ -16,6 +16,7 @@ from xspline.labels.errors import (
     unknown_name,
 )
 from xspline.labels.field import Field
+from xspline.labels.fit import planned
 from xspline.labels.read import defaults, spread, stores
 from xspline.labels.read.cf import axis_of
 from xspline.labels.read.coordinates import coordinate_of, space_over
@@ -33,7 +34,7 @@ from xspline.labels.read.sizes import Budget
 from xspline.labels.read.targets import target_chunks
 from xspline.labels.statistics import Data, Statistics
 from xspline.pde.recovery import bases_for
-from xspline.solve import as_penalty, choice_for, penalises_roughness
+from xspline.solve import as_penalty, penalises_roughness
 from xspline.spaces import Basis, BSpline, Space, as_basis
 from xspline.spaces.basis import coordinate_in_errors
 
@@ -75,12 +76,13 @@ def fit(
         converted, or refused where they measure something else; where one of both has no units, numbers are taken as
         they are.
     penalty
-        A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness``, ``Sobolev``, ``SpaceTime`` or a sum of them; 0
-        means none. None is "reml" where there are B-splines: restricted likelihood chooses how rough the field is, as a
-        ``Sobolev`` of the orders 1 and 2, and how much each coordinate counts; where time has season, trend and events
-        and gaps are the same at all times, as ``SpaceTime``; where the likelihood could only be estimated, as a
-        ``Roughness`` of one of these orders. "gcv" and "holders" choose the strengths of a ``Roughness(order=2)``.
-        ``Roughness("reml", order=1)`` or ``Sobolev((1, 2, 3), criterion="gcv")`` ask for one kind by one criterion.
+        A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness``, ``Sobolev``, ``SpaceTime``, ``Physics`` (an
+        equation with known constants) or a sum of them; 0 means none. None is "reml" where there are B-splines:
+        restricted likelihood chooses how rough the field is, as a ``Sobolev`` of the orders 1 and 2, and how much each
+        coordinate counts; where time has season, trend and events and gaps are the same at all times, as
+        ``SpaceTime``; where the likelihood could only be estimated, as a ``Roughness`` of one of these orders. "gcv"
+        and "holders" choose the strengths of a ``Roughness(order=2)``. ``Roughness("reml", order=1)`` or
+        ``Sobolev((1, 2, 3), criterion="gcv")`` ask for one kind by one criterion.
     weights : DataArray
         Relative precisions (1/se²) over some of the dimensions, with equal labels; zero leaves an observation out.
     holder
@@ -321,7 +323,7 @@ def plan(
         observed[0].source(agreed),
         agreed,
         device=device,
-        solver=lambda gram: choice_for(gram, requested, agreed, solver, resources),
+        solver=lambda gram: planned(gram, requested, agreed, solver, resources),
     )
     return replace(cost, code=f"fit({defaults.code(agreed)})", budget=str(budget or ""))
 

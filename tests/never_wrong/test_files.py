@@ -302,9 +302,7 @@ while not os.path.exists(stop):
 
 
 @pytest.mark.parametrize("name", [pytest.param("f.zarr", marks=pytest.mark.slow), "f.nc"])
-@pytest.mark.parametrize(
-    "reads", [12, pytest.param(350, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]
-)
+@pytest.mark.parametrize("reads", [6, pytest.param(350, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])])
 def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path, name: str, reads: int) -> None:
     path, ready, stop = tmp_path / name, tmp_path / "ready", tmp_path / "stop"
     writer = subprocess.Popen([sys.executable, "-c", REWRITE, str(path), str(ready), str(stop)])

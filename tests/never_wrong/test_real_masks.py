@@ -86,11 +86,11 @@ def test_the_memory_of_the_plan_holds_for_every_solver(solver: str, penalty: Any
 
 
 def test_every_answer_by_dissection_is_that_of_a_band() -> None:
-    data = ocean(40)
-    ours = xs.fit(data, bases(36), solver="dissection")
-    chosen = xs.fit(data, bases(36), solver="banded").summary()
+    data = ocean(32)
+    ours = xs.fit(data, bases(28), solver="dissection")
+    chosen = xs.fit(data, bases(28), solver="banded").summary()
     np.testing.assert_allclose(ours.summary()["score"], chosen["score"], rtol=1e-9)
-    theirs = xs.fit(data, bases(36), solver="banded", penalty=ours.penalty)
+    theirs = xs.fit(data, bases(28), solver="banded", penalty=ours.penalty)
     np.testing.assert_allclose(ours.predict(), theirs.predict(), rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(ours.stderr(unconditional=False), theirs.stderr(), rtol=1e-6)
     np.testing.assert_allclose(ours.summary()["tau"], theirs.summary()["tau"], rtol=1e-6)

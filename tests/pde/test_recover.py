@@ -21,7 +21,7 @@ def value(found: xr.Dataset, name: str, variable: str = "estimate") -> float:
 
 def test_it_is_a_method_of_fields() -> None:
     method = inspect.signature(xs.Field.recover).parameters
-    assert list(method) == ["self", "equation", "known", "dims", "method", "at"]
+    assert list(method) == ["self", "equation", "known", "vary", "dims", "method", "at"]
     function = inspect.signature(pde.recover).parameters
     assert [(p.name, p.kind, p.default) for p in list(method.values())[1:]] == [
         (p.name, p.kind, p.default) for p in list(function.values())[1:]

@@ -13,7 +13,7 @@ import xarray as xr
 from xspline import execution
 from xspline.labels import derivatives, evaluation, uncertainty
 from xspline.labels.field_base import SAMPLE, Draws, FieldBase
-from xspline.labels.fit import Fit, Request, lazy_fits, solve_variables
+from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
 from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
 from xspline.labels.report.findings import FitCheck
@@ -43,6 +43,8 @@ class Field(FieldBase[Data]):
     ) -> Self:
         """Solve for the coefficients; see :meth:`Statistics.solve`."""
         request = Request(as_penalty(penalty, statistics.space), solver, device)
+        if isinstance(request.penalty, SolvedApart):
+            return request.penalty.field(statistics, request)
         if statistics.is_lazy:
             return cls(statistics, lazy_fits(statistics, request), request)
         penalties = dict.fromkeys(statistics.variables, request.penalty)
@@ -312,6 +314,7 @@ class Field(FieldBase[Data]):
         equation: str | Sequence[str],
         *,
         known: Mapping[str, Any] | None = None,
+        vary: Mapping[str, Any] | None = None,
         dims: Mapping[str, str] | None = None,
     ) -> Field[Data]:
         """Return the field that obeys an equation everywhere and is nearest to the data; see :meth:`recover`.
@@ -331,7 +334,7 @@ class Field(FieldBase[Data]):
         >>> float((obeying.stderr() / field.stderr()).mean().round(1))
         0.4
         """
-        return evaluation.equations().constrain(self, equation, known=known, dims=dims)
+        return evaluation.equations().constrain(self, equation, known=known, vary=vary, dims=dims)
 
     def discover(
         self,

@@ -308,6 +308,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         equation: str | Sequence[str],
         *,
         known: Mapping[str, Any] | None = None,
+        vary: Mapping[str, Any] | None = None,
         dims: Mapping[str, str] | None = None,
         method: str | None = None,
         at: Any = None,
@@ -316,7 +317,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
 
         Parameters
         ----------
-        equation, known, dims, method, at
+        equation, known, vary, dims, method, at
             As for :func:`xspline.pde.recover`, which says all that an equation may hold.
 
         Returns
@@ -336,7 +337,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         0.1
         """
         room = evaluation.equations()
-        return room.recover(self, equation, known=known, dims=dims, method=method, at=at)
+        return room.recover(self, equation, known=known, vary=vary, dims=dims, method=method, at=at)
 
     def to_dataset(self) -> xr.Dataset:
         """Return coefficients, statistics and definitions as arrays and one JSON attribute (in files: and a digest)."""

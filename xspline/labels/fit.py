@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -14,9 +15,20 @@ from xspline import execution
 from xspline.labels.errors import unknown_name
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Statistics
-from xspline.solve import Penalty, Roughness, Sobolev, Solution, choose, condition, solve
+from xspline.solve import (
+    Choice,
+    Penalty,
+    Resources,
+    Roughness,
+    Sobolev,
+    Solution,
+    choice_for,
+    choose,
+    condition,
+    solve,
+)
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
-from xspline.sums import Sums
+from xspline.sums import Gram, Sums
 
 #: A penalty, or the name of the criterion that chooses one: "reml", "gcv" or "holders".
 RequestedPenalty: TypeAlias = Penalty | str
@@ -47,6 +59,18 @@ class Request:
     penalty: RequestedPenalty
     solver: str | None = None
     device: str | None = None
+
+
+class SolvedApart(Penalty):
+    """A penalty whose matrix is no Gram, so that the solvers do not know it: it has one of its own."""
+
+    @abstractmethod
+    def field(self, statistics: Statistics[Any], request: Request) -> Any:
+        """Return the field of some statistics under it."""
+
+    @abstractmethod
+    def choice(self, space: Space) -> Choice:
+        """Return what its solver costs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,6 +282,15 @@ def selection(space: Space, terms: Mapping[str, str], ndim: int = 0) -> np.ndarr
 
 
 # ---- solving
+
+
+def planned(
+    gram: Gram, penalty: RequestedPenalty, space: Space, solver: str | None, resources: Resources
+) -> Choice:
+    """Return the solver of a fit to come."""
+    if isinstance(penalty, SolvedApart):
+        return penalty.choice(space)
+    return choice_for(gram, penalty, space, solver, resources)
 
 
 def solve_variables(

@@ -207,8 +207,8 @@ class Statistics(files.Stored, Generic[Data]):
         Parameters
         ----------
         penalty
-            A number (ridge λ‖c‖²), ``xs.Ridge``, ``xs.Roughness``, ``xs.Sobolev``, ``xs.SpaceTime``, a sum of them, or
-            "reml", "gcv" or "holders"; see :func:`xspline.fit`.
+            A number (ridge λ‖c‖²), ``xs.Ridge``, ``xs.Roughness``, ``xs.Sobolev``, ``xs.SpaceTime``, ``xs.Physics``,
+            a sum of them, or "reml", "gcv" or "holders"; see :func:`xspline.fit`.
         solver
             Name of a solver; None chooses one by structure.
         device
@@ -234,6 +234,7 @@ class Statistics(files.Stored, Generic[Data]):
         equation: str | Sequence[str],
         *,
         known: Mapping[str, Any] | None = None,
+        vary: Mapping[str, Any] | None = None,
         dims: Mapping[str, str] | None = None,
         method: str | None = None,
     ) -> xr.Dataset:
@@ -253,7 +254,7 @@ class Statistics(files.Stored, Generic[Data]):
         >>> xs.merge([west, east]).recover("u_t = D * u_xx").estimate.round(4).item()
         0.1
         """
-        return self.solve().recover(equation, known=known, dims=dims, method=method)
+        return self.solve().recover(equation, known=known, vary=vary, dims=dims, method=method)
 
     def discover(
         self,
@@ -275,10 +276,11 @@ class Statistics(files.Stored, Generic[Data]):
         equation: str | Sequence[str],
         *,
         known: Mapping[str, Any] | None = None,
+        vary: Mapping[str, Any] | None = None,
         dims: Mapping[str, str] | None = None,
     ) -> Field[Data]:
         """Return the field that obeys an equation: :meth:`Field.constrain` of ``solve()``."""
-        return self.solve().constrain(equation, known=known, dims=dims)
+        return self.solve().constrain(equation, known=known, vary=vary, dims=dims)
 
     def to_dataset(self) -> xr.Dataset:
         """Return everything as arrays and one JSON attribute (in files: and a digest of both)."""

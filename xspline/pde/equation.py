@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from xspline.labels.errors import unknown_name
 from xspline.pde import expression
 from xspline.pde.expression import FUNCTIONS, OPERATORS
-from xspline.pde.symbols import Known, Names, Symbol, Value
+from xspline.pde.symbols import Coordinate, Known, Names, Shape, Symbol, Value, Varying
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,11 @@ class Power:
 
     def __str__(self) -> str:
         return self.parameter if self.exponent == 1 else f"{self.parameter}**{self.exponent:g}"
+
+    @property
+    def constant(self) -> str:
+        """The parameter, or the constant that varies of which it is a coefficient."""
+        return self.parameter.partition("[")[0]
 
     def times(self, other: Power) -> Power:
         """Return the product, of which at most one may have a name, unless both have the same."""
@@ -61,6 +67,15 @@ class Equation:
         """The values and derivatives of the field that the equation needs."""
         return tuple(dict.fromkeys(s for s in self.symbols.values() if isinstance(s, Value)))
 
+    @property
+    def varying(self) -> dict[str, Varying]:
+        """The constants that vary, by name."""
+        return {s.varying.name: s.varying for s in self.symbols.values() if isinstance(s, Shape)}
+
+
+#: A derivative of brackets as it is written, ``(D(x)*u_x)_x``, and as Python reads it, ``(D(x)*u_x)['_x']``.
+_WRITTEN, _READ = re.compile(r"\)\s*_([A-Za-z]+)"), re.compile(r"(\b\w+)?\['_(\w+)'\]")
+
 
 def parse(text: str, names: Names, *, with_parameters: bool = True) -> Equation:
     """Read an equation.
@@ -69,7 +84,7 @@ def parse(text: str, names: Names, *, with_parameters: bool = True) -> Equation:
     ----------
     text
         For example ``"u_t + u*u_x = k*u_xx + S"``: numbers, ``+ - * / **``, brackets, and functions of what is known.
-        A parameter may be to a fixed power, ``c**2 * u_xx``.
+        A parameter may be to a fixed power, ``c**2 * u_xx``; brackets may have derivatives, ``(D(x)*u_x)_x``.
     names
         What is not a parameter.
     with_parameters
@@ -90,7 +105,7 @@ def parse(text: str, names: Names, *, with_parameters: bool = True) -> Equation:
     trees = []
     for side in sides:
         try:
-            trees.append(ast.parse(side.strip(), mode="eval").body)
+            trees.append(ast.parse(_WRITTEN.sub(r")['_\1']", side.strip()), mode="eval").body)
         except (SyntaxError, ValueError) as error:
             reason = getattr(error, "msg", error) if side.strip() else "one side is empty"
             raise ValueError(f"cannot read {side.strip()!r} in the equation {text!r}: {reason}") from None
@@ -110,7 +125,7 @@ def parse(text: str, names: Names, *, with_parameters: bool = True) -> Equation:
                 f"{name} enters as {' and as '.join(several)}, so {text!r} is not linear in it; use one power"
             )
     if response is None:
-        listed = ", ".join(map(str, powers))
+        listed = ", ".join(dict.fromkeys(p.constant if "[" in p.parameter else str(p) for p in powers))
         raise ValueError(
             f"every term of {text!r} has a parameter ({listed}), which fixes their ratios alone; pass one in known="
         )
@@ -123,6 +138,8 @@ def parse(text: str, names: Names, *, with_parameters: bool = True) -> Equation:
     used = {symbol.name for symbol in reader.symbols.values() if isinstance(symbol, Known)}
     if unused := sorted(names.known - used):
         raise ValueError(f"{', '.join(unused)} in known= does not appear in the equation {text!r}")
+    if unused := sorted(set(names.vary) - set(reader.varying)):
+        raise ValueError(f"{', '.join(unused)} in vary= does not appear in the equation {text!r}")
     differences = {p: expression.difference(on_right.get(p), on_left.get(p)) for p in powers}
     terms = {power: factor for power, factor in differences.items() if factor is not None}
     return Equation(text, response, terms, reader.symbols)
@@ -135,6 +152,7 @@ class _Reader:
         self.names = names
         self.symbols: dict[str, Symbol] = {}
         self.order: list[str] = []
+        self.varying: dict[str, tuple[str, Varying]] = {}
 
     def read(self, node: ast.expr) -> Parts:
         """Return an expression multiplied out into powers of parameters."""
@@ -148,6 +166,10 @@ class _Reader:
                 if symbol is not None:
                     self.symbols[name] = symbol
                     return {UNITY: ast.Name(name)}
+                if name in self.names.vary:
+                    raise ValueError(
+                        f"{name} in vary= has to be written with its coordinates, such as {name}(x)"
+                    )
                 self.order.append(name)
                 return {Power(name, 1): ast.Constant(1.0)}
             case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
@@ -157,9 +179,17 @@ class _Reader:
                 return {power: expression.negative(term) for power, term in parts.items()}
             case ast.BinOp() if type(node.op) in OPERATORS:
                 return self._binary(node)
+            case ast.Subscript(value=inner, slice=ast.Constant(value=str() as letters)) if letters[:1] == "_":
+                return self._derivative(inner, letters[1:], node)
+            case ast.Call(func=ast.Name(id=name)) if name in self.names.vary:
+                return self._varying(name, node)
             case ast.Call(func=function):
                 if not isinstance(function, ast.Name) or function.id not in FUNCTIONS:
-                    raise unknown_name(ast.unparse(function), "function", FUNCTIONS)
+                    name = ast.unparse(function)
+                    advice = (
+                        f"; a constant that varies needs vary={{{name!r}: 6}}, a basis or number of functions"
+                    )
+                    raise unknown_name(name, "function", FUNCTIONS, advice)
                 if len(node.args) != 1 or node.keywords:
                     raise ValueError(f"{ast.unparse(node)!r}: {function.id} takes one argument")
                 argument = self.read(node.args[0])
@@ -168,7 +198,63 @@ class _Reader:
                 return {UNITY: ast.Call(ast.Name(function.id), [argument[UNITY]], [])}
         is_caret = isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor)
         hint = "; powers are written **" if is_caret else ""
-        raise ValueError(f"{ast.unparse(node)!r} is no arithmetic that an equation may hold{hint}")
+        raise ValueError(f"{_shown(node)!r} is no arithmetic that an equation may hold{hint}")
+
+    def _varying(self, name: str, node: ast.Call) -> Parts:
+        """Return a constant that varies: a sum of constants times functions of coordinates."""
+        letters = tuple(a.id for a in node.args if isinstance(a, ast.Name))
+        text = _shown(node)
+        before, varying = self.varying.get(name) or (text, self.names.varying(name, letters))
+        if varying is None or len(letters) < len(node.args) or node.keywords:
+            raise ValueError(f"{text!r}: {name} varies with coordinates alone, such as {name}(x)")
+        if text != before:
+            raise ValueError(f"{name} is written as {before} and as {text}; use one")
+        self.varying[name] = text, varying
+        parts: Parts = {}
+        for index in varying.indices:
+            parameter = varying.parameter(index)
+            factor = f"{parameter}({', '.join(letters)})"
+            self.symbols[factor] = Shape(varying, index, (0,) * len(letters))
+            self.order.append(parameter)
+            parts[Power(parameter, 1)] = ast.Name(factor)
+        return parts
+
+    def _derivative(self, inner: ast.expr, letters: str, node: ast.expr) -> Parts:
+        """Return the derivative of an expression by the rules of products and chains."""
+        parts = self.read(inner)
+        if strangers := [letter for letter in letters if letter not in self.names.letters]:
+            legend = ", ".join(self.names.letters) or "none"
+            raise ValueError(
+                f"{_shown(node)!r}: a derivative along {strangers[0]!r}, which is no coordinate here; the letters are "
+                f"{legend}; pass dims={{letter: coordinate}} for others"
+            )
+        for letter in letters:
+            derived = {power: self._along(factor, letter, node) for power, factor in parts.items()}
+            parts = {power: factor for power, factor in derived.items() if factor is not None}
+        return parts or {UNITY: ast.Constant(0.0)}
+
+    def _along(self, factor: ast.expr, letter: str, node: ast.expr) -> ast.expr | None:
+        """Return the derivative of an expression along a coordinate; None where it is zero."""
+        total: ast.expr | None = None
+        for name in dict.fromkeys(n.id for n in ast.walk(factor) if isinstance(n, ast.Name)):
+            symbol = self.symbols.get(name)
+            outer = None if symbol is None else expression.differentiate(factor, name)
+            if symbol is None or outer is None:
+                continue
+            term = outer
+            if not isinstance(symbol, Coordinate):
+                try:
+                    inner = self.names.derivative(name, symbol, letter)
+                except ValueError as error:
+                    raise ValueError(f"{_shown(node)} {error}") from None
+                if inner is None:
+                    continue
+                self.symbols[inner[0]] = inner[1]
+                term = expression.binary(outer, ast.Mult(), ast.Name(inner[0]))
+            elif symbol.name != self.names.letters[letter]:
+                continue
+            total = term if total is None else ast.BinOp(total, ast.Add(), term)
+        return total
 
     def _binary(self, node: ast.BinOp) -> Parts:
         left, right = self.read(node.left), self.read(node.right)
@@ -209,7 +295,7 @@ def _product(left: Parts, right: Parts, node: ast.BinOp) -> Parts:
     for p, e in left.items():
         for q, f in right.items():
             if p.parameter and q.parameter and p.parameter != q.parameter:
-                raise _not_linear(node, f"{p.parameter} and {q.parameter} multiply each other")
+                raise _not_linear(node, f"{p.constant} and {q.constant} multiply each other")
             total = _sum(total, ast.Add(), {p.times(q): expression.binary(e, op, f)})
     return total
 
@@ -226,11 +312,16 @@ def _power(base: Parts, exponent: float, node: ast.BinOp) -> Parts:
 
 def _parameters(parts: Parts) -> str:
     """Return the names of the parameters, for messages; empty if there are none."""
-    return " and ".join(dict.fromkeys(power.parameter for power in parts if power.parameter))
+    return " and ".join(dict.fromkeys(power.constant for power in parts if power.parameter))
+
+
+def _shown(node: ast.expr) -> str:
+    """Return an expression as it is written."""
+    return _READ.sub(lambda m: f"({m[1]})_{m[2]}" if m[1] else f"_{m[2]}", ast.unparse(node))
 
 
 def _not_linear(node: ast.expr, why: str) -> ValueError:
     return ValueError(
-        f"{ast.unparse(node)!r} is not linear in its parameters: {why}; pass all but one in known=, "
+        f"{_shown(node)!r} is not linear in its parameters: {why}; pass all but one in known=, "
         f"or write the equation with one parameter a term (derivatives are written u_xx)"
     )

@@ -13,6 +13,8 @@ import numpy as np
 FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
     name: getattr(np, name) for name in ("sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "abs")
 }
+#: What derivatives of these may call too.
+FUNCTIONS_AND_SIGN: Mapping[str, Callable[[Any], Any]] = {**FUNCTIONS, "sign": np.sign}
 LARGEST_PRODUCT = 4  # powers of arrays up to this are products, which are ten times as fast
 
 
@@ -38,7 +40,7 @@ OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
 def evaluate(
     node: ast.expr,
     values: Mapping[str, Any],
-    functions: Mapping[str, Callable[[Any], Any]] = FUNCTIONS,
+    functions: Mapping[str, Callable[[Any], Any]] = FUNCTIONS_AND_SIGN,
     number: Callable[[float], Any] = np.float64,
 ) -> Any:
     """Return the value of an expression whose names have `values`; these decide what the operators do.
@@ -98,7 +100,7 @@ def difference(left: ast.expr | None, right: ast.expr | None) -> ast.expr | None
 def differentiate(node: ast.expr, name: str) -> ast.expr | None:
     """Return the derivative of an expression by one of its names; None where it is zero everywhere.
 
-    It may call ``sign``, which an equation may not: evaluate it with `FUNCTIONS_AND_SIGN`.
+    It may call ``sign``, which an equation may not.
     """
     match node:
         case ast.Name(id=other):
@@ -112,9 +114,6 @@ def differentiate(node: ast.expr, name: str) -> ast.expr | None:
             inner = differentiate(argument, name)
             return None if inner is None else binary(_outer_derivative(function, argument), ast.Mult(), inner)
     return None
-
-
-FUNCTIONS_AND_SIGN: Mapping[str, Callable[[Any], Any]] = {**FUNCTIONS, "sign": np.sign}
 
 
 def _of_operator(
@@ -137,7 +136,7 @@ def _of_operator(
             return None if over is None and under is None else difference(over, under)
     exponent = binary(right, ast.Sub(), ast.Constant(1.0)) if constant(right) is None else None
     lowered = exponent or ast.Constant((constant(right) or 0.0) - 1.0)
-    factor = binary(right, ast.Mult(), ast.BinOp(left, ast.Pow(), lowered))
+    factor = binary(right, ast.Mult(), binary(left, ast.Pow(), lowered))
     power = ast.BinOp(left, ast.Pow(), right)
     logarithm = ast.Call(ast.Name("log"), [left], [])
     return _sum(_product(by_left, factor), _product(by_right, binary(power, ast.Mult(), logarithm)))

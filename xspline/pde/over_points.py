@@ -16,8 +16,15 @@ from xspline.pde import expression, pointwise, units
 from xspline.pde.equation import Equation, Power
 from xspline.pde.points import Differences, Points, at_points
 from xspline.pde.pointwise import Estimate
-from xspline.pde.results import LONG_NAMES, not_real, of_the_space, units_of_names, with_roots
-from xspline.pde.symbols import Coordinate, Known, Names, Value
+from xspline.pde.results import (
+    LONG_NAMES,
+    not_real,
+    of_the_space,
+    units_of_names,
+    varying_variables,
+    with_roots,
+)
+from xspline.pde.symbols import Coordinate, Known, Names, Shape, Value
 
 ASSUMPTIONS = (
     "stderr and the 95 % interval assume independent residuals and terms without error; neighbouring points of a "
@@ -53,6 +60,8 @@ def over_points(
                 values[name] = points.value(symbol)
             case Coordinate():
                 values[name] = points.coordinate(symbol.name)
+            case Shape():
+                values[name] = symbol.value(points.along)
             case Known():
                 values[name] = at_points(name, given[symbol.name], points, names.letters)
     used = dict.fromkeys(value.variable for value in parsed.values)
@@ -137,7 +146,17 @@ def _dataset(recovery: Recovery) -> xr.Dataset:
         "parameter": names,
         "units": ("parameter", [recovery.units[name] for name in names]),
     }
-    described = {key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()}
+    checks = _checks(recovery)
+    described: dict[Hashable, Any] = {
+        key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()
+    }
+    for varying in recovery.equation.varying.values():
+        unit = recovery.units[varying.parameter(varying.indices[0])]
+        functions, labels, said = varying_variables(
+            varying, powers, estimate.value, estimate.covariance, estimate.factor, unit, recovery.batch
+        )
+        described, coords = {**described, **functions}, {**coords, **labels}
+        checks += [said] if said else []
     fitted = recovery.points.field.variables.values()
     coords |= {
         name: c.variable
@@ -149,7 +168,7 @@ def _dataset(recovery: Recovery) -> xr.Dataset:
     attrs: dict[str, str | int | float] = {"equation": recovery.equation.text, "method": recovery.method}
     if not recovery.batch:
         attrs |= {key: value.item() for key, value in scalars.items()}
-    attrs["checks"] = "; ".join(_checks(recovery)) or "nothing to report"
+    attrs["checks"] = "; ".join(checks) or "nothing to report"
     attrs["assumptions"] = ASSUMPTIONS
     attrs["history"] = evaluation.history(next(iter(fitted)).history, call)
     return xr.Dataset(described, coords, attrs)

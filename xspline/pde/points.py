@@ -80,6 +80,11 @@ class Points:
             space.axis(name).to_float, plain, dask="parallelized", output_dtypes=[np.float64]
         )
 
+    def along(self, name: str, function: Callable[[Any], Any]) -> xr.DataArray:
+        """Return a function of a coordinate's labels as floats."""
+        x = self.coordinate(name)
+        return xr.apply_ufunc(function, x, dask="parallelized", output_dtypes=[np.float64])
+
 
 @dataclass(frozen=True, eq=False)
 class Differences(Points):

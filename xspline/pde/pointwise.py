@@ -23,7 +23,8 @@ class Estimate:
 
     Attributes
     ----------
-    value, stderr : [b.., p].
+    value : [b.., p].
+    covariance : [b.., p, p].
     factor : [b..], half the width of the interval in standard errors.
     rms : [b..], of the residuals.
     relative_rms : [b..], the same relative to that of the response.
@@ -33,13 +34,18 @@ class Estimate:
     """
 
     value: Floats
-    stderr: Floats
+    covariance: Floats
     factor: Floats
     rms: Floats
     relative_rms: Floats
     condition: Floats
     count: Floats
     squares: Floats
+
+    @property
+    def stderr(self) -> Floats:
+        """Standard errors, [b.., p]."""
+        return np.asarray(np.sqrt(np.diagonal(self.covariance, axis1=-2, axis2=-1)))
 
 
 def least_squares(
@@ -89,7 +95,7 @@ def least_squares(
     rss = np.maximum(power - fitted, np.finfo(float).eps * power)
     with np.errstate(all="ignore"):
         variance = np.where(determined, rss / (count - size), np.nan)
-        stderr = np.sqrt(variance[..., None] * np.diagonal(inverse, axis1=-2, axis2=-1))
+        covariance = variance[..., None, None] * inverse
         value = np.where(determined[..., None], value, np.nan)
         rms, relative_rms = np.sqrt(rss / count), np.sqrt(rss / power)
     factor = np.asarray(stdtrit(np.maximum(count - size, 1.0), (1 + LEVEL) / 2))  # of Student's t, both tails
@@ -99,7 +105,7 @@ def least_squares(
     lowest, highest = eigenvalues[..., 0], eigenvalues[..., -1]
     singular = lowest <= highest * np.finfo(float).eps
     condition = np.where(singular, np.inf, highest / np.where(singular, 1.0, lowest))
-    return Estimate(value, stderr, factor, rms, relative_rms, condition, count, squares)
+    return Estimate(value, covariance, factor, rms, relative_rms, condition, count, squares)
 
 
 def root(value: Floats, exponent: float) -> Floats:

@@ -14,10 +14,10 @@ from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
 from xspline.pde.equation import Equation, parse
 from xspline.pde.over_points import over_points
+from xspline.pde.physics.constrained import ConstrainedField, constrained
 from xspline.pde.profile.axes import Unsuitable
-from xspline.pde.profile.constrained import ConstrainedField, constrained
 from xspline.pde.profile.over_domain import ENOUGH, over_domain
-from xspline.pde.results import highest_orders
+from xspline.pde.results import LONG_NAMES, highest_orders
 from xspline.pde.symbols import Names
 from xspline.solve import TooLargeError
 from xspline.spaces import Basis, BSpline
@@ -32,6 +32,7 @@ def recover(
     equation: str | Sequence[str],
     *,
     known: Mapping[str, Any] | None = None,
+    vary: Mapping[str, Any] | None = None,
     dims: Mapping[str, str] | None = None,
     method: str | None = None,
     at: Any = None,
@@ -45,13 +46,18 @@ def recover(
     equation : str or sequence of str
         For example ``"u_t + u*u_x = D*(u_xx + u_yy) + S"``: linear in its parameters, which are all names that mean
         nothing else. A parameter may be to a fixed power (``c**2``); that power is what is estimated, and `c` is its
-        root. Functions: sin, cos, tan, exp, log, sqrt, tanh, abs. Several equations hold at once, such as a system of
-        the variables of a Dataset ("profile" and "weak").
+        root. Functions: sin, cos, tan, exp, log, sqrt, tanh, abs. Brackets may have derivatives, ``(u**2/2)_x``.
+        Several equations hold at once, such as a system of the variables of a Dataset ("profile" and "weak").
     known : mapping, optional
         What is known, by name: a number; a DataArray; a function whose arguments are named after coordinates
         (``lambda x, t: ...``). A DataArray has the labels of the points or covers them exactly; for "profile" and
         "weak", which need it between labels, it is drawn through by splines, over fitted coordinates and all of the
         domain, or it is a field of its own.
+    vary : mapping, optional
+        Constants that vary in space or time, which the equation writes with their coordinates: ``"u_t = (D(x)*u_x)_x"``
+        and ``vary={"D": 6}``. What each is a sum of: a basis or a number of cubic B-splines along each of its
+        coordinates, or a mapping of coordinates to these; on the domain of the field, and round its circles. The fewer,
+        the surer; too few are found by ``adequacy``.
     dims : mapping, optional
         The fitted coordinate that each letter means. By default coordinates of one letter mean themselves, ``t`` is
         time, ``x`` longitude and ``y`` latitude. Dates are seconds since 1970, also as ``t`` of a known function.
@@ -80,7 +86,9 @@ def recover(
         ``resolution``, the error that the knots leave, which is part of stderr; ``sigma``; ``adequacy`` (an F ratio
         against the fit without the equation) with its ``probability``; ``converged``; and of several holders
         ``holder_stderr``, which errors that are correlated within a holder leave as it is: of the independent
-        contributions of H holders, with H − 1 degrees of freedom.
+        contributions of H holders, with H − 1 degrees of freedom. Of a constant D that varies: ``D``, ``D_stderr``,
+        ``D_lower`` and ``D_upper`` over evenly spaced labels of its coordinates (pointwise intervals); its coefficients
+        are the parameters ``D[0]``, ``D[1]`` and on.
 
     Raises
     ------
@@ -108,6 +116,18 @@ def recover(
 
     "pointwise" and "differences" add 1e-8 to the diagonal of the normal equations, as the paper does, or 1e-8 of the
     diagonal where that is less.
+
+    Examples
+    --------
+    A diffusivity that varies: ``x**2 + 4*x*t + 2*t**2`` solves u_t = (x u_x)_x.
+
+    >>> import numpy as np, xarray as xr, xspline as xs
+    >>> x, t = np.linspace(1, 3, 40), np.linspace(0, 1, 30)[:, None]
+    >>> u = xr.DataArray(x**2 + 4 * x * t + 2 * t**2, {"t": t[:, 0], "x": x}, ("t", "x"), "u")
+    >>> field = xs.fit(u, {"x": xs.BSpline(12, 5), "t": xs.BSpline(8, 5)}, penalty=1e-9)
+    >>> found = field.recover("u_t = (D(x)*u_x)_x", vary={"D": 4})
+    >>> found.D.interp(x=[1, 2, 3]).round(3).values
+    array([1., 2., 3.])
     """
     if method not in (None, *METHODS):
         raise ValueError(
@@ -115,7 +135,7 @@ def recover(
         )
     if field.is_lazy:
         raise ValueError("this field is still lazy (compute=False); call .compute() first")
-    names, given = Names.of(field, dims, known or {}), dict(known or {})
+    names, given = _names(field, dims, known, vary), dict(known or {})
     parsed = _parsed(equation, names)
     if method in ("profile", "weak"):
         if at is not None:
@@ -144,6 +164,7 @@ def constrain(
     equation: str | Sequence[str],
     *,
     known: Mapping[str, Any] | None = None,
+    vary: Mapping[str, Any] | None = None,
     dims: Mapping[str, str] | None = None,
 ) -> ConstrainedField[Any]:
     """Return the field that obeys an equation everywhere and is nearest to the data.
@@ -155,7 +176,7 @@ def constrain(
     ----------
     field : Field
         Without batch dimensions.
-    equation, known, dims
+    equation, known, vary, dims
         As for :func:`recover`; all constants may be known.
 
     Returns
@@ -169,7 +190,7 @@ def constrain(
     ValueError
         As ``recover`` of method "profile".
     """
-    names, given = Names.of(field, dims, known or {}), dict(known or {})
+    names, given = _names(field, dims, known, vary), dict(known or {})
     if field.is_lazy:
         raise ValueError("this field is still lazy (compute=False); call .compute() first")
     return constrained(_fitted(field), _parsed(equation, names, with_parameters=False), names, given)
@@ -220,6 +241,20 @@ def bases_for(
         factor *= 0.95
 
 
+def _names(
+    field: FieldBase[Any],
+    dims: Mapping[str, str] | None,
+    known: Mapping[str, Any] | None,
+    vary: Mapping[str, Any] | None,
+) -> Names:
+    """Return what names mean; those of constants that vary are variables of the result too."""
+    names = Names.of(field, dims, known or {}, vary)
+    for name in names.vary:
+        if name in {*LONG_NAMES, "parameter", "other", "units", *names.batch}:
+            raise ValueError(f"{name} in vary= is what a result calls something else; choose another name")
+    return names
+
+
 def _parsed(
     equation: str | Sequence[str], names: Names, *, with_parameters: bool = True
 ) -> tuple[Equation, ...]:
@@ -228,13 +263,27 @@ def _parsed(
         return (parse(equation, names, with_parameters=with_parameters),)
     if not equation:
         raise ValueError("there is no equation; pass text, such as 'u_t = D * u_xx', or a list of texts")
-    words = [frozenset(re.findall(r"[A-Za-z_]\w*", str(text))) for text in equation]
-    if unused := sorted(names.known - frozenset.union(*words)):
-        raise ValueError(f"{', '.join(unused)} in known= does not appear in the equations {list(equation)}")
-    return tuple(
-        parse(text, replace(names, known=names.known & own), with_parameters=with_parameters)
-        for text, own in zip(equation, words, strict=True)
-    )
+    words = [_words(str(text), names.known) for text in equation]
+    for kind, own in (("known", names.known), ("vary", frozenset(names.vary))):
+        if unused := sorted(own - frozenset.union(*words)):
+            raise ValueError(
+                f"{', '.join(unused)} in {kind}= does not appear in the equations {list(equation)}"
+            )
+
+    def read(text: str, words: frozenset[str]) -> Equation:
+        own = {name: bases for name, bases in names.vary.items() if name in words}
+        mine = replace(names, known=names.known & words, vary=own)
+        return parse(text, mine, with_parameters=with_parameters)
+
+    return tuple(read(text, own) for text, own in zip(equation, words, strict=True))
+
+
+def _words(text: str, known: frozenset[str]) -> frozenset[str]:
+    """Return the names in an equation's text, and the known derivatives that brackets with derivatives may need."""
+    words = frozenset(re.findall(r"[A-Za-z_]\w*", text))
+    if not re.search(r"\)\s*_", text):
+        return words
+    return words | {name for name in known if name.rpartition("_")[0] in words}
 
 
 def _has_derivatives(equations: Sequence[Equation]) -> bool:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from xspline.labels.field_base import FieldBase
 from xspline.pde import units
 from xspline.pde.equation import Equation, Power
 from xspline.pde.pointwise import Floats, root
-from xspline.pde.symbols import Coordinate, Known, Value
+from xspline.pde.symbols import Coordinate, Fitted, Known, Shape, Value, Varying
 
 LONG_NAMES = {
     "estimate": "least-squares estimate",
@@ -35,10 +34,15 @@ LONG_NAMES = {
     "converged": "whether the search converged",
 }
 
+LABELS = {
+    1: 101,
+    2: 41,
+}  # along each coordinate, at which a constant that varies is given; fewer of more coordinates
+FEWEST_LABELS = 11
+ROUGH = 0.25  # relative error from which the field is no longer close to linear in a constant
 
-def units_of_names(
-    equation: Equation, known: Mapping[str, Any], field: FieldBase[Any]
-) -> dict[str, units.Unit]:
+
+def units_of_names(equation: Equation, known: Mapping[str, Any], field: Fitted) -> dict[str, units.Unit]:
     """Return the unit of each name in the equation, from attributes."""
     of_axes = {name: units.Unit.parse(field.space.axis(name).units, name) for name in field.space.names}
     by_name = {}
@@ -50,6 +54,10 @@ def units_of_names(
                     unit = unit / of_axes[coordinate].to(order)
             case Coordinate(name=coordinate):
                 unit = of_axes[coordinate]
+            case Shape(varying=varying, orders=shape_orders):
+                unit = units.Unit()
+                for coordinate, order in zip(varying.coordinates, shape_orders, strict=True):
+                    unit = unit / of_axes[coordinate].to(order)
             case Known(name=given):
                 unit = units.Unit.parse(str(getattr(known[given], "attrs", {}).get("units", "")), given)
         by_name[name] = unit
@@ -93,6 +101,58 @@ def with_roots(
     return columns
 
 
+def varying_variables(
+    varying: Varying,
+    powers: Sequence[Power],
+    raw: Floats,
+    covariance: Floats,
+    factor: Floats,
+    unit: str,
+    batch: tuple[Hashable, ...],
+) -> tuple[dict[Hashable, Any], dict[Hashable, Any], str]:
+    """Return a constant that varies on a grid of labels: variables, coordinates, and what to know of it.
+
+    Parameters
+    ----------
+    powers, raw : how each parameter enters, and its estimate, [b.., p].
+    covariance : of the estimates, [b.., p, p].
+    factor : half the width of the interval in standard errors, [b..].
+    unit : of the constant; empty if it is not known.
+    """
+    count = LABELS.get(len(varying.ends), FEWEST_LABELS)
+    nodes = [np.linspace(lo, hi, count) for lo, hi in varying.ends]
+    designs = [f.design(x) for f, x in zip(varying.features, nodes, strict=True)]
+    both = np.ones((1, 1))
+    for design in designs:  # [labels.., functions..]
+        both = (both[:, None, :, None] * design[:, None, :]).reshape(len(both) * count, -1)
+    names = [power.parameter for power in powers]
+    own = [names.index(varying.parameter(index)) for index in varying.indices]
+    value = raw[..., own] @ both.T
+    inside = covariance[..., own, :][..., own]
+    with np.errstate(invalid="ignore"):
+        stderr = np.sqrt(np.sum((both @ inside) * both, axis=-1))
+    half = factor[..., None] * stderr
+    columns = {"": value, "stderr": stderr, "lower": value - half, "upper": value + half}
+    dims = (*varying.coordinates, *batch)
+    variables: dict[Hashable, Any] = {}
+    for key, column in columns.items():
+        array = np.moveaxis(column, -1, 0).reshape(*(len(x) for x in nodes), *column.shape[:-1])
+        text = f"{varying.name}({', '.join(varying.coordinates)})"
+        attrs = {"long_name": f"{LONG_NAMES[key]} of {text}" if key else text, "units": unit}
+        variables[f"{varying.name}_{key}" if key else varying.name] = (dims, array, attrs)
+    coords: dict[Hashable, Any] = {
+        name: (name, axis.to_label(x), {"units": axis.units} if axis.kind == "number" and axis.units else {})
+        for name, axis, x in zip(varying.coordinates, varying.axes, nodes, strict=True)
+    }
+    with np.errstate(invalid="ignore"):
+        share = float(np.mean(stderr > ROUGH * np.abs(value)))
+    remark = (
+        f"{varying.name} is known to no better than {ROUGH:.0%} of its size at {share:.0%} of its labels: there the "
+        "field tells little of it, or it is near zero; fewer functions in vary= are surer"
+    )
+    return variables, coords, remark if share > 0 else ""
+
+
 def not_real(powers: Sequence[Power], raw: Floats) -> list[str]:
     """Return which parameters have powers without a real root, each in a sentence without a full stop."""
     remarks = []
@@ -116,7 +176,7 @@ def highest_orders(equations: Sequence[Equation]) -> dict[str, int]:
     return highest
 
 
-def low_degrees(equations: Sequence[Equation], field: FieldBase[Any], more: int) -> list[str]:
+def low_degrees(equations: Sequence[Equation], field: Fitted, more: int) -> list[str]:
     """Return the coordinates whose degree exceeds the order of a derivative by less than `more`, and what to write."""
     remarks, space = [], field.space
     for name, order in highest_orders(equations).items():
@@ -132,7 +192,7 @@ def low_degrees(equations: Sequence[Equation], field: FieldBase[Any], more: int)
     return remarks
 
 
-def of_the_space(equations: Sequence[Equation], field: FieldBase[Any], more: int) -> list[str]:
+def of_the_space(equations: Sequence[Equation], field: Fitted, more: int) -> list[str]:
     """Return what to know of the coordinates: degrees that are not metres, and B-splines of too low a degree.
 
     `more` is by how much a degree should exceed the order of a derivative.

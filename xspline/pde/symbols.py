@@ -1,17 +1,25 @@
-"""What the names in an equation mean: values and derivatives of the field, coordinates, knowns, else parameters."""
+"""What the names in an equation mean: values and derivatives of the field, coordinates, knowns, else parameters.
+
+A constant that varies is a sum Σ_j θ_j B_j(x) of given functions: its coefficients θ_j are parameters, each B_j a name.
+"""
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from numbers import Number
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from xspline.labels.derivatives import checked_orders
 from xspline.labels.errors import unknown_name
 from xspline.labels.field_base import FieldBase
+from xspline.labels.statistics import Statistics
 from xspline.pde.expression import FUNCTIONS
-from xspline.spaces import Space
+from xspline.spaces import Axis, BSpline, Features, Space, as_basis
 
 #: Letters that mean a coordinate by its role, where no coordinate has that letter for a name.
 _ROLES = {"t": "time", "x": "longitude", "y": "latitude"}
@@ -39,7 +47,60 @@ class Known:
     name: str
 
 
-Symbol = Value | Coordinate | Known
+@dataclass(frozen=True, eq=False)
+class Varying:
+    """A constant that varies: a sum of products of one function along each of its coordinates.
+
+    Attributes
+    ----------
+    name : as it is written.
+    coordinates : fitted coordinates, in the order of the text.
+    axes : how labels of each are read.
+    features : the functions along each.
+    ends : of the domain along each, as floats of its axis.
+    """
+
+    name: str
+    coordinates: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    features: tuple[Features, ...]
+    ends: tuple[tuple[float, float], ...]
+
+    @property
+    def indices(self) -> list[tuple[int, ...]]:
+        """Of its products."""
+        return list(itertools.product(*(range(f.size) for f in self.features)))
+
+    def parameter(self, index: tuple[int, ...]) -> str:
+        """What the coefficient of a product is called."""
+        return f"{self.name}[{', '.join(map(str, index))}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """One of the products of a constant that varies, or its derivative of `orders` along each of its coordinates."""
+
+    varying: Varying
+    index: tuple[int, ...]
+    orders: tuple[int, ...]
+
+    def value(self, along: Callable[[str, Callable[[Any], Any]], Any]) -> Any:
+        """Return its value; `along` applies a function of labels as floats to those of a coordinate."""
+        total: Any = 1.0
+        own = self.varying
+        for name, f, j, order in zip(own.coordinates, own.features, self.index, self.orders, strict=True):
+
+            def design(x: Any, f: Features = f, j: int = j, order: int = order) -> Any:
+                return f.design(np.ravel(x), order)[:, j].reshape(np.shape(x))
+
+            total = total * along(name, design)
+        return total
+
+
+Symbol = Value | Coordinate | Known | Shape
+
+#: What has variables and a space, before or after a fit.
+Fitted: TypeAlias = FieldBase[Any] | Statistics[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +114,8 @@ class Names:
     letters : the fitted coordinate that each letter of a derivative means.
     known : names that the caller gives values for.
     batch : coordinates that are not fitted.
+    numbers : known names whose values are numbers.
+    vary : the functions of each constant that varies, as the caller gave them.
     """
 
     space: Space
@@ -60,9 +123,17 @@ class Names:
     letters: Mapping[str, str]
     known: frozenset[str]
     batch: frozenset[str]
+    numbers: frozenset[str] = frozenset()
+    vary: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, field: FieldBase[Any], dims: Mapping[str, str] | None, known: Iterable[str]) -> Names:
+    def of(
+        cls,
+        field: Fitted,
+        dims: Mapping[str, str] | None,
+        known: Iterable[str],
+        vary: Mapping[str, Any] | None = None,
+    ) -> Names:
         """Return the names of a field.
 
         Raises
@@ -103,7 +174,23 @@ class Names:
             if letter not in meanings and len(matching) == 1:
                 meanings[letter] = matching[0]
         others = {a: name for a, name in meanings.items() if a not in dims and name not in dims.values()}
-        return cls(space, stems, {**dims, **others}, given, frozenset(map(str, batch)))
+        values = known if isinstance(known, Mapping) else {}
+        numbers = frozenset(name for name, value in values.items() if isinstance(value, Number))
+        names = cls(space, stems, {**dims, **others}, given, frozenset(map(str, batch)), numbers)
+        return replace(names, vary=names._checked(vary or {}))
+
+    def _checked(self, vary: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what varies; every name may be a parameter's."""
+        if not isinstance(vary, Mapping):
+            raise TypeError(
+                f"vary has to be a mapping of constants to bases, such as {{'D': 6}}, not {vary!r}"
+            )
+        for name in vary:
+            if name in self.letters or name in self.space.names:
+                raise ValueError(f"{name} in vary= is a coordinate; call the constant something else")
+            if self.meaning(name) is not None:
+                raise ValueError(f"{name} in vary= is known or fitted; call the constant something else")
+        return vary
 
     def meaning(self, name: str) -> Symbol | None:
         """Return what a name stands for; None if it is a parameter.
@@ -141,6 +228,10 @@ class Names:
             raise ValueError(
                 f"{name} looks like a derivative of the known {stem!r}; pass it as known={{{name!r}: ...}} itself"
             )
+        if stem in self.vary and suffix:
+            raise ValueError(
+                f"{name} looks like a derivative of {stem!r}, which varies; write for example ({stem}(x))_{suffix}"
+            )
         if stem and suffix and set(suffix) <= set(self.letters):
             raise ValueError(
                 f"{name} looks like a derivative of {stem!r}, which is not a fitted variable ({fitted}); "
@@ -153,4 +244,77 @@ class Names:
                 f"{name} is a coordinate that was not fitted; pass its values as known={{{name!r}: ...}}, or rename "
                 f"the parameter"
             )
+        return None
+
+    def varying(self, name: str, letters: tuple[str, ...]) -> Varying | None:
+        """Return a constant that varies with some coordinates, by their letters; None if it cannot.
+
+        Raises
+        ------
+        ValueError, TypeError
+            Its bases are along other coordinates, or are none.
+        """
+        coordinates = tuple(self.letters.get(letter, letter) for letter in letters)
+        if (
+            not letters
+            or len(set(coordinates)) < len(letters)
+            or not set(coordinates) <= set(self.space.names)
+        ):
+            return None
+        given = self.vary[name]
+        if isinstance(given, Mapping):
+            by_coordinate = {self.letters.get(letter, letter): basis for letter, basis in given.items()}
+            if set(by_coordinate) != set(coordinates):
+                raise ValueError(
+                    f"vary={{{name!r}: ...}} has bases along {', '.join(map(str, given))}, but the equation has "
+                    f"{name}({', '.join(letters)})"
+                )
+        else:
+            by_coordinate = dict.fromkeys(coordinates, given)
+        bound = []
+        for coordinate in coordinates:
+            axis, own = self.space.axis(coordinate), self.space.basis(coordinate)
+            ends = self.space.features[self.space.names.index(coordinate)].domain or own.integral_range(axis)
+            try:
+                basis = as_basis(by_coordinate[coordinate])
+                if (
+                    isinstance(basis, BSpline)
+                    and basis.needs_extent
+                    and isinstance(own, BSpline)
+                    and own.period
+                ):
+                    basis = replace(basis, period=own.period, domain=own.domain)
+                bound.append((axis, basis.bind(axis, ends, name=coordinate).on(axis), ends))
+            except (ValueError, TypeError) as error:
+                raise type(error)(f"{name} in vary=: {error}") from None
+        axes, features, domain = zip(*bound, strict=True)
+        return Varying(name, coordinates, axes, features, domain)
+
+    def derivative(self, name: str, symbol: Symbol, letter: str) -> tuple[str, Symbol] | None:
+        """Return the derivative of what a name stands for along a coordinate; None where it is zero.
+
+        Raises
+        ------
+        ValueError
+            It is a derivative of something known that is not known itself, or of an order above the degree.
+        """
+        match symbol:
+            case Value(orders=orders):
+                longer = f"{name}{letter}" if orders else f"{name}_{letter}"
+                meaning = self.meaning(longer)
+                return None if meaning is None else (longer, meaning)
+            case Shape(varying=varying, index=index, orders=orders):
+                coordinate = self.letters[letter]
+                if coordinate not in varying.coordinates:
+                    return None
+                more = tuple(o + (c == coordinate) for c, o in zip(varying.coordinates, orders, strict=True))
+                longer = f"{name}{letter}" if any(orders) else f"{name}_{letter}"
+                return longer, Shape(varying, index, more)
+            case Known(name=given) if given not in self.numbers:
+                longer = f"{given}{letter}" if "_" in given else f"{given}_{letter}"
+                if longer not in self.known:
+                    raise ValueError(
+                        f"needs the derivative {longer} of the known {given!r}; pass known={{{longer!r}: ...}} too"
+                    )
+                return longer, Known(longer)
         return None

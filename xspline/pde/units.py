@@ -103,7 +103,7 @@ class Unit:
 
 _FUNCTIONS: dict[str, Callable[[Unit], Unit]] = {
     # A number, whose factor may give it any units.
-    **dict.fromkeys(expression.FUNCTIONS, lambda unit: Unit(number=1.0)),
+    **dict.fromkeys(expression.FUNCTIONS_AND_SIGN, lambda unit: Unit(number=1.0)),
     "sqrt": lambda unit: unit.to(0.5),
     "abs": lambda unit: unit,
 }

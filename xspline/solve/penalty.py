@@ -68,7 +68,7 @@ class Penalty(ABC):
     _repr_html_ = notebook.of_parts
 
     def __add__(self, other: Penalty) -> PenaltySum:
-        if not isinstance(other, Penalty):
+        if not isinstance(other, Penalty) or hasattr(other, "__radd__"):  # such a one adds itself
             return NotImplemented
         for part in (self, other):
             if part.criterion:
@@ -275,7 +275,7 @@ def as_penalty(value: Any, space: Space) -> Penalty | str:
         return Ridge(float(value))
     raise TypeError(
         f"penalty={value!r} is not a penalty; pass a number for a ridge (penalty=1e-3), xs.Ridge(1e-3), "
-        'xs.Roughness(1e-4), xs.Sobolev({1: 1e-2, 2: 1e-4}), xs.SpaceTime(), a sum of these, "reml", "gcv" or '
+        'xs.Roughness(1e-4), xs.Sobolev({1: 1e-2, 2: 1e-4}), xs.SpaceTime(), xs.Physics(...), a sum, "reml", "gcv" or '
         '"holders" to have one chosen, or 0 for none'
     )
 

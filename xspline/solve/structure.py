@@ -134,12 +134,13 @@ def split(product: Product, penalty: Gram, frame: Frame) -> Split | None:
 
 def _agree(terms: Sequence[Term], group: AxisGroup, frame: Frame) -> bool:
     """Whether all terms are multiples of the first on a group of axes, and that is well conditioned."""
+    if any(_multiple(term, terms[0], group.axes) is None for term in terms):
+        return False
     pivot = 1.0  # the smallest, relative, of the mass matrices
     for factor in group.mass:
         ordering = narrowest(subframe(frame, factor.axes))
         pivot *= BandCholesky(band(factor.pairs[..., None], ordering)[..., 0]).pivot
-    # An inverse that is not exact enough is none to build on.
-    return pivot > LEAST_PIVOT and all(_multiple(term, terms[0], group.axes) is not None for term in terms)
+    return pivot > LEAST_PIVOT  # an inverse that is not exact enough is none to build on
 
 
 def _beside(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xspline import notebook
-from xspline.labels.fit import Fit, spread_of
+from xspline.labels.fit import Fit, SolvedApart, spread_of
 from xspline.solve import Roughness, condition_bound, rounded
 from xspline.solve.errors import warn
 from xspline.sums import Tally
@@ -182,7 +182,11 @@ def _knots(fit: Fit) -> Iterator[Finding]:
 
 def _condition(fit: Fit) -> Iterator[Finding]:
     solution = fit.solution
-    if solution is None or not solution.factorisation.choice.exact:
+    if (
+        solution is None
+        or not solution.factorisation.choice.exact
+        or isinstance(fit.known_penalty, SolvedApart)
+    ):
         return
     if fit.known_penalty.bound(fit.total.gram, fit.space).gram(fit.space).terms:
         return

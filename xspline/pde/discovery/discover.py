@@ -203,14 +203,14 @@ def _row(
         own = replace(problem(candidates.narrowed(model.subset)), coefficients=model.coefficients)
         whole = profile(own)
         if whole.converged:
-            doubts = inadequate(own.search, whole.result, whole.adequacy, whole.probability, 0.0)
+            doubts = inadequate(own.search, whole.result.rss, whole.adequacy, whole.probability, 0.0)
             stderr = np.sqrt(np.diag(whole.covariance))
             ratio = whole.adequacy, whole.probability
             return Row(
                 model, as_good, whole.value, stderr, whole.sigma, *ratio, not any(doubts), whole.remarks
             )
     search, result = models.search(model.subset), model.result
-    ratio = adequacy_of(models.problem, search, result)
+    ratio = adequacy_of(search, result.rss)
     left = search.data.count - search.freedom
     return Row(
         model,
@@ -219,7 +219,7 @@ def _row(
         search.stderr(result.step, result.rss),
         math.sqrt(max(result.rss, 0.0) / left) if left > 0 else math.nan,
         *ratio,
-        not any(inadequate(search, result, *ratio, 0.0)),
+        not any(inadequate(search, result.rss, *ratio, 0.0)),
     )
 
 

@@ -12,10 +12,9 @@ import numpy as np
 
 from xspline.pde import expression
 from xspline.pde.equation import Equation, Power
-from xspline.pde.expression import FUNCTIONS_AND_SIGN
 from xspline.pde.profile.axes import Array, Coordinate, Pairs
 from xspline.pde.symbols import Coordinate as CoordinateSymbol
-from xspline.pde.symbols import Value
+from xspline.pde.symbols import Shape, Value
 from xspline.solve.multigrid.spaces import sparse_along
 from xspline.spaces import Space
 
@@ -191,13 +190,20 @@ class Constraints:
         coordinates = tuple(Coordinate.of(space, axis) for axis in range(len(space.names)))
         at_nodes: dict[str, Any] = dict(known_at(space, coordinates))
         parameters = tuple(dict.fromkeys(power for equation in equations for power in equation.terms))
-        for equation in equations:
-            for name, symbol in equation.symbols.items():
-                if isinstance(symbol, CoordinateSymbol):
-                    axis = space.names.index(symbol.name)
-                    shape = [1] * len(coordinates)
-                    shape[axis] = -1
-                    at_nodes[name] = coordinates[axis].nodes.reshape(shape)
+
+        def along(name: str, function: Callable[[Array], Any]) -> Any:
+            """A function of the nodes of one coordinate."""
+            axis = space.names.index(name)
+            shape = [1] * len(coordinates)
+            shape[axis] = -1
+            return np.reshape(function(coordinates[axis].nodes), shape)
+
+        for name, symbol in (both for equation in equations for both in equation.symbols.items()):
+            match symbol:
+                case CoordinateSymbol(name=coordinate):
+                    at_nodes[name] = along(coordinate, np.asarray)
+                case Shape():
+                    at_nodes[name] = symbol.value(along)
         variables = tuple(dict.fromkeys(value.variable for e in equations for value in e.values))
         each = tuple(
             Constraint(equation, parameters, space.names, coordinates, at_nodes) for equation in equations
@@ -227,7 +233,7 @@ class Constraints:
 
 def _evaluate(node: Any, values: Mapping[str, Any]) -> Any:
     with np.errstate(all="ignore"):
-        return expression.evaluate(node, values, FUNCTIONS_AND_SIGN)
+        return expression.evaluate(node, values)
 
 
 def _along(matrix: Array, array: Array, axis: int) -> Array:

@@ -15,6 +15,7 @@ from xspline.pde.equation import Equation, Power
 from xspline.pde.pointwise import LEVEL
 from xspline.pde.profile.axes import Array, Coordinate
 from xspline.pde.profile.constraint import Constraints
+from xspline.pde.profile.information import reaches, unsettled
 from xspline.pde.profile.search import (
     CONTINUATION,
     RIDGE,
@@ -27,7 +28,7 @@ from xspline.pde.profile.search import (
     Search,
     State,
 )
-from xspline.pde.profile.system import Order
+from xspline.pde.profile.system import Order, solve_information
 from xspline.pde.profile.weak import WeakEstimate, weak_estimate
 from xspline.solve import Penalty, Resources, TooLargeError, solve
 from xspline.solve.multigrid.spaces import AxisLevel, coarser, prolongation
@@ -41,13 +42,6 @@ UNRESOLVED = 0.3  # of a constant: a change by halving the knots that no rate of
 SIGNIFICANT = 5.0  # where it is also so many standard errors
 GAIN = 2.0  # times the misfit, with half the knots: then knots are what lacks
 RATE_OF_WEAK = 3.0  # by how much half the knots make a weak form worse at least: as of second order
-HIDDEN = 0.05  # of the information on a constant: what noise in the field adds to it, from which it is not trusted,
-ROUGH = 0.25  # nor where a standard error is this part of a constant
-PAIRS_OF_DRAWS = 2  # of the field, that tell what noise adds
-ENDS = (
-    14  # fits that an end of an interval may take; within this of Student's t it is found, and from so many
-)
-CLOSE_TO_END, WIDEST = 0.02, 30.0  # standard errors on there is none
 BANDS = 2.5  # bands that a search holds: 1.1 to 2.2 by `python -m benchmarks constants --tables cost`
 LARGEST_BAND = 1.5e9  # bytes, beyond which a step takes minutes
 
@@ -126,16 +120,10 @@ class Problem:
         TooLargeError
             A band is larger than what a machine holds or a step of some minutes takes.
         """
-        order = Order.of(self.constraints)
-        memory = Resources.here().memory
-        if order.nbytes > min(LARGEST_BAND, memory / BANDS):
-            raise TooLargeError(
-                f"the normal equations of {order.size} coefficients are a band of {order.nbytes / 1e9:.1f} GB; use "
-                "fewer functions along some coordinate, or method='weak', which needs no band"
-            )
+        order = order_of(self.constraints, ", or method='weak', which needs no band")
         several = len(self.sums) > 1
         precision = {n: 1 / self.sigma[n] ** 2 if several and self.sigma[n] > 0 else 1.0 for n in self.sums}
-        data = Data(order, self.sums, precision)
+        data = Data.of(order, self.sums, precision)
         search = Search(data, self.constraints)
         return (
             search
@@ -220,19 +208,20 @@ def profile(problem: Problem) -> Profile:
     weak, search = problem.weak(), problem.search
     result = found_from(search, problem.coefficients, weak.value)
     change, resolution, coarse_rss, unresolved = _halved(problem, search, result)
-    adequacy, probability = adequacy_of(problem, search, result)
+    adequacy, probability = adequacy_of(search, result.rss)
     covariance = search.covariance(result.step, result.rss)
+    vague = [*unsettled(search, result)]
     doubts = [
-        *_unsettled(search, result),
-        *inadequate(search, result, adequacy, probability, coarse_rss),
-        *_unresolved(problem, search, result, change, np.sqrt(np.diag(covariance))),
+        *vague,
+        *inadequate(search, result.rss, adequacy, probability, coarse_rss),
+        *([] if vague else _unresolved(problem, search, result, change, np.sqrt(np.diag(covariance)))),
     ]
     remarks = [] if doubts else _coarse(problem, resolution, np.sqrt(np.diag(covariance)))
     if doubts:
         covariance = np.full(covariance.shape, np.nan)
         remarks = [f"errors are withheld: {doubt}" for doubt in doubts]
     left = search.data.count - search.freedom
-    below, above, hidden = _reaches(problem, search, result, covariance)
+    below, above, hidden = reaches(search, result, covariance)
     remarks += hidden
     factor = float(stdtrit(max(left, 1), (1 + LEVEL) / 2))
     errors, tau = np.sqrt(np.diag(covariance)), result.state.tau
@@ -260,11 +249,14 @@ def profile(problem: Problem) -> Profile:
     )
 
 
-def found_from(search: Search, coefficients: Mapping[str, Array], tau: Array) -> Result:
-    """Search from some coefficients and constants; by strengths that grow where that does not converge."""
+def found_from(search: Search, coefficients: Mapping[str, Array], tau: Array, least: int = 2) -> Result:
+    """Search from some coefficients and constants; by strengths that grow where that does not converge.
+
+    `least` is 1 where the start is near and errors are not asked for.
+    """
     multipliers = tuple(np.zeros(constraint.shape) for constraint in search.constraints.each)
     start = State(search.data.centred(coefficients), tau, multipliers)
-    result = search.run(start, STRENGTH, STEPS, hard=True)
+    result = search.run(start, STRENGTH, STEPS, hard=True, least=least)
     if result.converged:
         return result
     state, steps = start, result.steps
@@ -282,86 +274,6 @@ def found_from(search: Search, coefficients: Mapping[str, Array], tau: Array) ->
 # --- can the errors be believed?
 
 
-def _unsettled(search: Search, result: Result) -> Iterator[str]:
-    """Yield why there is no estimate to speak of."""
-    if search.data.count <= search.freedom:
-        yield (
-            f"{search.data.count} observations are no more than the {search.freedom} degrees of freedom that the "
-            "equation leaves; use fewer functions"
-        )
-    elif not result.converged:
-        yield (
-            f"the search did not converge in {result.steps} steps, and what it saw last is no estimate; see the weak "
-            "form. Use more knots where the field changes fast, or leave out a term"
-        )
-    elif not np.isfinite(search.stderr(result.step, result.rss)).all():
-        yield "the data do not tell the constants apart; leave out a term, or pass one in known="
-
-
-def _reaches(
-    problem: Problem, search: Search, result: Result, covariance: Array
-) -> tuple[Array, Array, list[str]]:
-    """Return how many standard errors an interval reaches to both sides, and remarks on those that are not even.
-
-    Where noise hides part of the field, what is noise in it counts as information on a constant, and errors that are
-    read off at the estimate are too small. At a constant's true value the field that obeys the equation there and the
-    residuals are independent, so that the Gauss-Newton step which would leave that value, in its own standard errors,
-    has the t distribution (exactly where the equation is linear in the field: Kleibergen 2002). An interval holds the
-    values from which this step is not improbable, each a fit with the constant held.
-    """
-    left = search.data.count - search.freedom
-    factor = float(stdtrit(max(left, 1), (1 + LEVEL) / 2))
-    below, above = (np.full(len(result.state.tau), factor) for _ in range(2))
-    errors, remarks = np.sqrt(np.diag(covariance)), []
-    if not np.isfinite(errors).all() or not errors.size:
-        return below, above, []
-    doubtful = (errors > ROUGH * np.abs(result.state.tau)) | (search.hidden(result, PAIRS_OF_DRAWS) > HIDDEN)
-    for k in np.flatnonzero(doubtful).tolist():
-        name = problem.parameters[k]
-        below[k], above[k] = (_end(search, result, k, side * errors[k], factor) for side in (-1, 1))
-        open_ends = [w for w, end in (("below", below[k]), ("above", above[k])) if not np.isfinite(end)]
-        if open_ends:
-            below[k] = above[k] = np.nan
-            remarks.append(
-                f"the interval of {name} is withheld: noise hides the field, and the data do not bound {name} from "
-                f"{' nor from '.join(open_ends)}; more observations help, or a smaller space, or a term less"
-            )
-        else:
-            remarks.append(
-                f"noise hides part of the field: the interval of {name} is from fits with {name} held, and may be "
-                "longer to one side; stderr is its half over Student's t"
-            )
-    return below, above, remarks
-
-
-def _end(search: Search, result: Result, constant: int, unit: float, target: float) -> float:
-    """Return after how many units from the estimate the step back is `target` standard errors; NaN if nowhere."""
-    state = result.state
-    inside, outside, at = (0.0, 0.0), (math.nan, math.nan), target
-    for _ in range(ENDS):
-        tau = state.tau.copy()
-        tau[constant] = result.state.tau[constant] + at * unit
-        there = replace(search, held=(constant,)).run(replace(state, tau=tau), STRENGTH, STEPS, hard=True)
-        if not there.converged:
-            return math.nan
-        error = math.copysign(float(search.stderr(there.step, result.rss)[constant]), unit)
-        seen, state = -there.step.wish[constant] / error, there.state
-        if abs(seen - target) < CLOSE_TO_END:
-            return at
-        if seen < target:
-            inside = (at, float(seen))
-        else:
-            outside = (at, float(seen))
-        if math.isfinite(outside[0]):
-            share = (target - inside[1]) / (outside[1] - inside[1])
-            at = inside[0] + min(max(share, 0.1), 0.9) * (outside[0] - inside[0])
-        else:
-            at *= min(max(target / max(seen, 1e-3), 1.1), 2.0)
-        if at > WIDEST:
-            return math.nan
-    return outside[0]
-
-
 def _by_holders(problem: Problem, result: Result) -> Array:
     """Return the covariance of the constants from the scores of holders, which errors within one may correlate.
 
@@ -373,18 +285,30 @@ def _by_holders(problem: Problem, result: Result) -> Array:
     scores = [
         replace(data, sums=part).gradient(result.state.row) @ result.step.response for part in problem.parts
     ]
-    moves = np.linalg.solve(result.step.information, (np.array(scores) - np.mean(scores, axis=0)).T)
+    moves = solve_information(result.step.information, (np.array(scores) - np.mean(scores, axis=0)).T)
     return np.asarray(moves @ moves.T * count / (count - 1))
 
 
-def adequacy_of(problem: Problem, search: Search, result: Result) -> tuple[float, float]:
+def order_of(constraints: Constraints, otherwise: str = "", bands: float = BANDS) -> Order:
+    """Return the order in which the band is narrowest; TooLargeError where so many do not fit, with what else to do."""
+    order = Order.of(constraints)
+    if order.nbytes > min(LARGEST_BAND * BANDS, Resources.here().memory) / bands:
+        raise TooLargeError(
+            f"the normal equations of {order.size} coefficients are a band of {order.nbytes / 1e9:.1f} GB; use fewer "
+            f"functions along some coordinate{otherwise}"
+        )
+    return order
+
+
+def adequacy_of(search: Search, rss: float) -> tuple[float, float]:
     """Return the F ratio of the constrained fit against the free one, and the probability of a larger one."""
     free, data = search.free, search.data
-    more, left = problem.constraints.count - len(result.state.tau), data.count - problem.constraints.size
+    constraints = search.constraints
+    more, left = constraints.count - len(constraints.parameters), data.count - constraints.size
     if free is None or left <= 0 or more <= 0:
         return math.nan, math.nan
     floor = ROUNDING * data.power
-    ratio = (max(result.rss - free, 0.0) / more) / (max(free, floor) / left)
+    ratio = (max(rss - free, 0.0) / more) / (max(free, floor) / left)
     return ratio, float(fdtrc(more, left, ratio))
 
 
@@ -404,7 +328,7 @@ def _halved(problem: Problem, search: Search, result: Result) -> tuple[Array, Ar
         rate = 2.0 ** (problem.space.features[axis].offsets - orders[name]) - 1
         change, left, worst = change + own, left + own / rate, max(worst, rss)
         field[:, axis] = search.data.order.flatten(
-            {v: (coefficients[v] - c) / rate for v, c in other.items()}
+            {v: (coefficients[v] - c) / (rate * search.data.scale[v]) for v, c in other.items()}
         )
     return change, left, worst, field
 
@@ -417,7 +341,7 @@ def _with_half(
     if smaller is None:
         return tau, 0.0, coefficients
     search, axis = smaller.search, problem.space.names.index(name)
-    other = found_from(search, smaller.coefficients, tau)
+    other = found_from(search, smaller.coefficients, tau, 1)
     fine, coarse = (AxisLevel.of(s.features[axis]) for s in (problem.space, smaller.space))
     up = prolongation(fine, coarse).toarray()
     own = search.data.with_reference(other.state.row)
@@ -426,19 +350,19 @@ def _with_half(
 
 
 def inadequate(
-    search: Search, result: Result, adequacy: float, probability: float, coarse_rss: float
+    search: Search, rss: float, adequacy: float, probability: float, coarse_rss: float
 ) -> Iterator[str]:
     """Yield that the constrained field misses the data by more than noise, and what may be the reason."""
     free, power = search.free, search.data.power
     if free is None or not probability < IMPROBABLE:
         return
-    if adequacy < SLIGHT and result.rss - free < NEGLIGIBLE**2 * power:
+    if adequacy < SLIGHT and rss - free < NEGLIGIBLE**2 * power:
         return
     text = (
         f"a field that obeys the equation misses the data by more than their noise (F = {adequacy:.3g}, probability "
         f"{probability:.1g}); "
     )
-    if coarse_rss - free > GAIN * (result.rss - free):
+    if coarse_rss - free > GAIN * (rss - free):
         yield (
             text
             + "knots still make a difference, so use more, or a higher degree, where the field changes fast"

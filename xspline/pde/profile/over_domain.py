@@ -18,14 +18,16 @@ from xspline.pde import units
 from xspline.pde.equation import Equation, Power
 from xspline.pde.pointwise import LEVEL
 from xspline.pde.profile.axes import Array, Coordinate, Unsuitable
-from xspline.pde.profile.estimate import IMPROBABLE, ROUGH, Problem, Profile, profile
+from xspline.pde.profile.estimate import IMPROBABLE, Problem, Profile, profile
 from xspline.pde.profile.known import at_nodes
 from xspline.pde.results import (
     LONG_NAMES,
+    ROUGH,
     low_degrees,
     not_real,
     of_the_space,
     units_of_names,
+    varying_variables,
     with_roots,
 )
 from xspline.pde.symbols import Names
@@ -303,7 +305,14 @@ def _dataset(
     coords: dict[Hashable, Any] = {"parameter": names, "other": names}
     coords["units"] = ("parameter", [derived.get(name, "") for name in names])
     coords |= {n: c.variable for n, c in first.batch.coords.items() if set(c.dims) <= set(batch)}
+    described: dict[Hashable, Any] = {
+        key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()
+    }
     checks = [*_checks(members, powers, raw), *of_the_space(equations, field, ENOUGH), *remarks, remark]
+    for varying in {n: v for e in equations for n, v in e.varying.items()}.values():
+        unit = derived.get(varying.parameter(varying.indices[0]), "")
+        functions, labels, said = varying_variables(varying, powers, raw, covariance, factor, unit, batch)
+        described, coords, checks = {**described, **functions}, {**coords, **labels}, [*checks, said]
     text = "; ".join(equation.text for equation in equations)
     attrs = {
         "equation": text,
@@ -312,7 +321,6 @@ def _dataset(
         "assumptions": ASSUMPTIONS[method],
         "history": evaluation.history(first.history, f"recover({text!r}, method={method!r})"),
     }
-    described = {key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()}
     return xr.Dataset(described, coords, attrs)
 
 
@@ -328,7 +336,7 @@ def _checks(members: Sequence[Estimates], powers: Sequence[Power], raw: Array) -
         weak = [m for m in members if m.profile is None] or [Estimates.nothing(len(powers))]
         rough = [np.sqrt(np.diagonal(m.covariance)) > ROUGH * np.abs(m.value) for m in weak]
     for power, is_rough in zip(powers, np.any(rough, axis=0), strict=True):
-        if is_rough:
+        if is_rough and power.constant == power.parameter:
             remarks.append(
                 f"{power.parameter} is known to no better than {ROUGH:.0%} of its size: either it is near zero, or "
                 "noise hides the field, and then estimates are too small and their intervals too short"

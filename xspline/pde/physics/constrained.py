@@ -16,9 +16,10 @@ from xspline.labels.statistics import Data, Statistics  # noqa: F401 (inherited 
 from xspline.labels.uncertainty import Covariance, Requested
 from xspline.pde.equation import Equation
 from xspline.pde.profile.axes import Array, Unsuitable
-from xspline.pde.profile.estimate import Profile, profile
+from xspline.pde.profile.estimate import profile
 from xspline.pde.profile.over_domain import dataset_of, problem_of
 from xspline.pde.profile.search import Data as SearchData
+from xspline.pde.profile.search import Step
 from xspline.pde.symbols import Names
 from xspline.solve import Choice, Factorisation, Ridge, Solution
 from xspline.solve.direct.cholesky import BandCholesky
@@ -29,8 +30,30 @@ from xspline.spaces import Frame
 from xspline.sums import Gram, orientations, outer_pairs
 
 
+class EquationField(Field[Data]):
+    """A field whose fit knows an equation: predictions, derivatives, error bars and draws as of any field."""
+
+    def to_dataset(self) -> NoReturn:
+        """Raise ValueError: a file holds no equation."""
+        raise ValueError(
+            "a field that obeys an equation is not stored, as files hold no equations; store its statistics "
+            "(field.statistics.to_zarr(...)) and constrain or solve them again, or store predictions"
+        )
+
+    def cross_validate(self) -> NoReturn:
+        """Raise ValueError: fits without a holder would not obey the equation."""
+        raise ValueError(
+            "fits without each holder would not obey the equation; constrain or solve statistics.without(holder)"
+        )
+
+    def _covariance(self, name: str, requested: Requested) -> Covariance:
+        if requested.method == "jackknife":
+            self.cross_validate()
+        return super()._covariance(name, requested)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class ConstrainedField(Field[Data]):
+class ConstrainedField(EquationField[Data]):
     """A field that obeys an equation everywhere: predictions, derivatives, error bars and draws as of any field.
 
     Attributes
@@ -48,24 +71,6 @@ class ConstrainedField(Field[Data]):
 
     def _code(self, penalty: Any) -> str:
         return f"{super()._code(penalty)}.constrain({self.constants.attrs['equation']!r})"
-
-    def to_dataset(self) -> NoReturn:
-        """Raise ValueError: a file holds no equation."""
-        raise ValueError(
-            "a field that obeys an equation is not stored, as files hold no equations; store its statistics "
-            "(field.statistics.to_zarr(...)) and constrain them again, or store predictions"
-        )
-
-    def cross_validate(self) -> NoReturn:
-        """Raise ValueError: fits without a holder would not obey the equation."""
-        raise ValueError(
-            "fits without each holder would not obey the equation; constrain statistics.without(holder)"
-        )
-
-    def _covariance(self, name: str, requested: Requested) -> Covariance:
-        if requested.method == "jackknife":
-            self.cross_validate()
-        return super()._covariance(name, requested)
 
 
 @single_threaded_blas()
@@ -89,10 +94,12 @@ def constrained(
     if doubtful:
         warn(f"{outcome.remarks[0]}; the field has no error bars")
     data = problem.search.data
-    centred = data.order.unflatten(outcome.result.state.row)
+    row = data.order.unflatten(outcome.result.state.row)
+    centred = {n: data.scale[n] * c for n, c in row.items()}
     coefficients, fits = data.with_reference(outcome.result.state.row), {}
+    unresolved = outcome.unresolved / outcome.sigma if outcome.sigma > 0 else None
     for v, name in enumerate(data.order.variables):
-        system = ConstrainedSystem(data, outcome, v)
+        system = ConstrainedSystem(data, outcome.result.step, v, unresolved)
         rss = np.maximum(data.sums[name].rss(centred[name], data.order.frame), 0.0)
         choice = Choice("constrained", "the field obeys an equation", system.nbytes, 0.0)
         solution = Solution(
@@ -115,14 +122,18 @@ class ConstrainedSystem(DirectSystem):
     Parameters
     ----------
     data : SearchData
-    outcome : Profile
+    step : Step
+        Whose factor is that of G + Λ.
     variable : int
         Its number among the variables.
+    unresolved : ndarray, [P, coordinates], optional
+        δ/σ along each coordinate.
     """
 
     data: SearchData
-    outcome: Profile
+    step: Step
     variable: int
+    unresolved: Array | None = None
 
     @property
     def frame(self) -> Frame:  # type: ignore[override]
@@ -130,19 +141,20 @@ class ConstrainedSystem(DirectSystem):
 
     @property
     def _factor(self) -> BandCholesky:
-        return self.outcome.result.step.factor
+        return self.step.factor
 
     @property
     def _precision(self) -> float:
-        return self.data.precision[self.data.order.variables[self.variable]]
+        name = self.data.order.variables[self.variable]
+        return self.data.precision[name] * self.data.scale[name] ** 2
 
     @cached_property
     def _roots(self) -> Array:
-        """X with X Xᵀ = Y S⁻¹Yᵀ and the squares of what the knots leave, over σ²; [P, k + coordinates]."""
-        step, sigma = self.outcome.result.step, self.outcome.sigma
+        """X with X Xᵀ = Y S⁻¹Yᵀ + δδᵀ/σ², δ along each coordinate: [P, k + coordinates]."""
+        step = self.step
         values, vectors = np.linalg.eigh(step.information) if step.tau.size else (np.ones(0), np.ones((0, 0)))
         known = step.response @ (vectors / np.sqrt(values))
-        return np.column_stack([known, self.outcome.unresolved / sigma] if sigma > 0 else [known])
+        return np.asarray(known if self.unresolved is None else np.column_stack([known, self.unresolved]))
 
     @property
     def determined(self) -> Any:
@@ -180,11 +192,15 @@ class ConstrainedSystem(DirectSystem):
         raise NotImplementedError("a constrained system draws by itself, see draws")
 
     def edf(self) -> Array:
-        name = self.data.order.variables[self.variable]
-        return np.asarray(self.traces([self.data.sums[name].gram])[0])
+        gram = self.data.sums[self.data.order.variables[self.variable]].gram
+        edf = self.traces([gram])[0]
+        if self.unresolved is not None:  # an error, and no freedom
+            own = np.moveaxis(self.unresolved[self.data.order.index[self.variable]], -1, 0)
+            edf -= self._precision * sum(float(np.sum(x * gram.matvec(x, self.frame))) for x in own)
+        return np.asarray(edf)
 
     def logdet(self) -> Array:
-        return np.asarray(np.nan)
+        return np.asarray(np.nan if self.step.tau.size else self._factor.logdet)
 
     def traces(self, grams: Sequence[Gram]) -> Array:
         pairs = self.inverse_pairs()
