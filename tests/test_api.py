@@ -17,7 +17,7 @@ from tests.products import SEASONS, sst
 from xspline.accessor import SplineAccessor
 from xspline.solve import SOLVERS
 
-NAMES = ["fit", "statistics", "plan", "space"]
+NAMES = ["fit", "statistics", "plan", "space", "recover"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,6 +15,7 @@ from xspline.execution import Plan as Plan
 from xspline.execution import WorkerMemoryError as WorkerMemoryError
 from xspline.fitting import fit as fit
 from xspline.fitting import plan as plan
+from xspline.fitting import recover as recover
 from xspline.fitting import space as space
 from xspline.fitting import statistics as statistics
 from xspline.labels.derivatives import EARTH_RADIUS as EARTH_RADIUS
@@ -27,9 +28,9 @@ from xspline.labels.report.findings import FitCheck as FitCheck
 from xspline.labels.statistics import Statistics as Statistics
 from xspline.labels.statistics import merge as merge
 from xspline.labels.statistics import open_statistics as open_statistics
+from xspline.pde.physics.constrained import ConstrainedField as ConstrainedField
+from xspline.pde.physics.constrained import EquationField as EquationField
 from xspline.pde.physics.penalty import Physics as Physics
-from xspline.pde.profile.constrained import ConstrainedField as ConstrainedField
-from xspline.pde.profile.constrained import EquationField as EquationField
 from xspline.solve import ConvergenceError as ConvergenceError
 from xspline.solve import FitWarning as FitWarning
 from xspline.solve import Penalty as Penalty

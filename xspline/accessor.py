@@ -39,6 +39,7 @@ class SplineAccessor:
     statistics = _method(fitting.statistics)
     space = _method(fitting.space)
     plan = _method(fitting.plan)
+    recover = _method(fitting.recover)
 
 
 def register() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,9 +33,12 @@ from xspline.labels.read.parts import part_of
 from xspline.labels.read.sizes import Budget
 from xspline.labels.read.targets import target_chunks
 from xspline.labels.statistics import Data, Statistics
+from xspline.pde.recovery import bases_for
 from xspline.solve import as_penalty, penalises_roughness
-from xspline.spaces import Basis, Space, as_basis
+from xspline.spaces import Basis, BSpline, Space, as_basis
 from xspline.spaces.basis import coordinate_in_errors
+
+TRIAL = 12  # functions of a space in which the names of an equation are looked up, of the highest degree
 
 
 def fit(
@@ -228,6 +231,59 @@ def space(
     'xs.Space({"x": xs.BSpline(12, domain=(0.0, 10.0))})'
     """
     return _read(data, space, bases, seconds=seconds, default_labels=False)[0]
+
+
+def recover(
+    data: Data,
+    equation: str | Sequence[str],
+    *,
+    known: Mapping[str, Any] | None = None,
+    dims: Mapping[str, str] | None = None,
+    method: str | None = None,
+    weights: xr.DataArray | None = None,
+    holder: Any = None,
+) -> xr.Dataset:
+    """Estimate the constants of an equation from data, in a space that suits both.
+
+    Along each coordinate a B-spline of two degrees more than the highest derivative of the equation, with as many knot
+    cells as :func:`fit` without bases would take functions, or fewer where the normal equations of the constants would
+    be larger than 200 MB. For another space write ``fit(data, x=..., t=...).recover(equation)``.
+
+    Parameters
+    ----------
+    data, weights, holder
+        As for :func:`fit`.
+    equation, known, dims, method
+        As for :meth:`Field.recover`.
+
+    Returns
+    -------
+    Dataset
+        As of :meth:`Field.recover`; the attribute ``space`` is the line of code of the field.
+
+    Raises
+    ------
+    ValueError
+        As :func:`fit` and :meth:`Field.recover` do.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, xspline as xs
+    >>> x, t = np.linspace(0, 1, 40), np.linspace(0, 1, 30)
+    >>> u = np.exp(-0.1 * np.pi**2 * t)[:, None] * np.sin(np.pi * x)
+    >>> found = xs.recover(xr.DataArray(u, {"t": t, "x": x}, name="u"), "u_t = D * u_xx")
+    >>> found.estimate.round(4).item(), found.space
+    (0.1, 'fit({"x": xs.BSpline(28, degree=4), "t": xs.BSpline(21)})')
+    """
+    default = defaults.bases_for(data).bases
+    trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in default}, penalty=0, compute=False)
+    # Season and trend are no test functions: such times get as many cells as their labels support.
+    given = {n: b.size for n, b in default.items() if isinstance(b, BSpline) and b.size}
+    cells = {n: given.get(n, data[n].size // 2) for n in default}
+    bases = bases_for(trial, cells, equation, known=known, dims=dims)
+    field = fit(data, bases, weights=weights, holder=holder)
+    constants = field.recover(equation, known=known, dims=dims, method=method)
+    return constants.assign_attrs(space=f"fit({defaults.code(bases)})")
 
 
 def plan(

@@ -19,6 +19,7 @@ import xspline as xs
 
 TURN = 2 * np.pi
 LEVELS = (0.01, 0.05)
+HIDDEN = {"diffusion": (1.0, 2.0)}  # noise as large as the field, and twice that
 
 
 @dataclass(frozen=True, eq=False)

@@ -155,7 +155,7 @@ def test_ordinary_times_keep_their_floats() -> None:
 
 def test_equations_see_seconds_since_1970() -> None:
     data = wave(1000)
-    field = data.spline.fit(time=200, penalty=0)
+    field = data.spline.fit(time=xs.BSpline(200, 4), penalty=0)
     first = START.astype(np.int64) / 1e9
     seen: list[Any] = []
 

@@ -85,7 +85,8 @@ def test_a_viscosity_is_recovered() -> None:
 
 def test_what_a_space_holds_is_exact() -> None:
     field = cases.plane().spline.fit(x=6, t=6, penalty=0)
-    found = field.recover("u_t - x = a*t**2 + b*u_xx")
+    with pytest.warns(xs.FitWarning, match="degree 3; for derivatives of order 2"):
+        found = field.recover("u_t - x = a*t**2 + b*u_xx")
     np.testing.assert_allclose(found.estimate, [1, 0], atol=1e-8)
     found = field.recover("u_x = a*x + b*u_xt*t", method="pointwise")
     np.testing.assert_allclose(found.estimate, [2, 1], rtol=1e-7)
@@ -306,7 +307,8 @@ def test_checks_in_words() -> None:
     assert field.recover("u_t = D*u_xx").attrs["checks"] == "nothing to report"
     cubic = cases.sampled(cases.diffusion).spline.fit(x=24, t=xs.Polynomial(5), penalty=0)
     text = "'x' has B-splines of degree 3; for derivatives of order 2, degree 5 or more is advised"
-    assert cubic.recover("u_t = D*u_xx", method="pointwise").attrs["checks"] == text
+    write = ': fit with "x": xs.BSpline(26, 5), or leave the space to xs.recover(data, equation)'
+    assert cubic.recover("u_t = D*u_xx", method="pointwise").attrs["checks"] == text + write
     checks = field.recover("u_t = D*u_xx + E*(u_xx + 1e-9*u)", method="pointwise").attrs["checks"]
     assert "the terms of D, E are nearly proportional to each other" in checks
     assert (

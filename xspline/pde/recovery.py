@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,14 +14,17 @@ from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
 from xspline.pde.equation import Equation, parse
 from xspline.pde.over_points import over_points
+from xspline.pde.physics.constrained import ConstrainedField, constrained
 from xspline.pde.profile.axes import Unsuitable
-from xspline.pde.profile.constrained import ConstrainedField, constrained
-from xspline.pde.profile.over_domain import over_domain
-from xspline.pde.results import LONG_NAMES
+from xspline.pde.profile.over_domain import ENOUGH, over_domain
+from xspline.pde.results import LONG_NAMES, highest_orders
 from xspline.pde.symbols import Names
 from xspline.solve import TooLargeError
+from xspline.spaces import Basis, BSpline
 
 METHODS = ("profile", "weak", "pointwise", "differences")
+PROPOSED_BAND = 2e8  # bytes of the normal equations of a space that nobody chose: a step takes some 5 s
+LEAST_CELLS = 4
 
 
 def recover(
@@ -59,8 +63,8 @@ def recover(
         time, ``x`` longitude and ``y`` latitude. Dates are seconds since 1970, also as ``t`` of a known function.
     method : {"profile", "weak", "pointwise", "differences"}, optional
         "profile" takes, of all fields that obey the equation on the whole domain, the one that is nearest to the data,
-        from the statistics alone: errors of the constants reach the Cramér-Rao bound, and intervals hold while noise
-        does not hide the field (the checks say where a constant is hardly known).
+        from the statistics alone: errors of the constants reach the Cramér-Rao bound, and intervals hold. Where noise
+        hides part of the field they are those of a score test, longer to one side, or withheld; the checks say so.
         "weak" is one least squares of the fitted field's residual on smooth test functions, in closed form: errors are
         two to three times the bound; for spaces too large for "profile", and where that does not converge.
         "pointwise" takes exact derivatives of the fitted functions at points, "differences" the paper's central
@@ -101,8 +105,14 @@ def recover(
     by Gauss-Newton steps of the method of multipliers (Nocedal and Wright 2006, chapter 17). It knows no initial or
     boundary values and needs none. Standard errors come from the profile information, the Schur complement of the
     constants, and are withheld (NaN), with what to do, where the equation does not fit the data, the knots do not
-    resolve the field, or the search does not converge. Degrees of B-splines should exceed the order of derivatives
-    along their coordinate by 2 or more: 5 for ``u_xx``.
+    resolve the field, or the search does not converge. Where noise in the field adds more than 5 % to that information,
+    or a standard error is a quarter of a constant, the ends of an interval are sought by fits with the constant held:
+    the Gauss-Newton step that leaves its true value, in its own standard errors, has the t distribution whatever the
+    noise, exactly so where the equation is linear in the field (Kleibergen 2002); ``stderr`` is then half the interval
+    over Student's t, and the interval is withheld where the data leave it open.
+
+    Degrees of B-splines should exceed the order of derivatives along their coordinate by 2 or more, of which there is a
+    warning; ``xs.recover(data, equation)`` chooses a space.
 
     "pointwise" and "differences" add 1e-8 to the diagonal of the normal equations, as the paper does, or 1e-8 of the
     diagonal where that is less.
@@ -184,6 +194,51 @@ def constrain(
     if field.is_lazy:
         raise ValueError("this field is still lazy (compute=False); call .compute() first")
     return constrained(_fitted(field), _parsed(equation, names, with_parameters=False), names, given)
+
+
+def bases_for(
+    trial: Field[Any],
+    cells: Mapping[str, int],
+    equation: str | Sequence[str],
+    *,
+    known: Mapping[str, Any] | None = None,
+    dims: Mapping[str, str] | None = None,
+) -> dict[str, Basis]:
+    """Return B-splines in which the constants of an equation can be found.
+
+    Of two degrees more than the highest derivative along each coordinate, at least 3; with so many cells as are asked
+    for, or fewer, by one factor, where the normal equations would be a band of more than 200 MB. Cells are even in
+    number, so that every second knot can be left out.
+
+    Parameters
+    ----------
+    trial : Field
+        Of the same data, with any B-splines of a high degree; may be lazy.
+    cells : mapping of str to int
+        Knot cells that the labels of each coordinate support.
+    equation, known, dims
+        As for :func:`recover`.
+    """
+    names, space = Names.of(trial, dims, known or {}), trial.space
+    parsed = _parsed(equation, names, with_parameters=False)
+    variables = len({value.variable for e in parsed for value in e.values})
+    orders = {name: highest_orders(parsed).get(name, 0) for name in space.names}
+    degrees = {name: max(order + ENOUGH, 3) for name, order in orders.items()}
+    factor = 1.0
+    while True:
+        own = {n: max(2 * round(cells[n] * factor / 2), LEAST_CELLS) for n in space.names}
+        sizes = {
+            n: max(k, degrees[n] + 1) if goes_round else k + degrees[n]
+            for (n, k), goes_round in zip(own.items(), space.frame.periodic, strict=True)
+        }
+        size = variables * math.prod(sizes.values())
+        widths = [  # what a test of degree p − m reaches, twice that on a circle
+            min(2 * degrees[n] - orders[n] + 1, sizes[n]) * (1 + goes_round) * size // sizes[n]
+            for n, goes_round in zip(space.names, space.frame.periodic, strict=True)
+        ]
+        if 8 * size * min(widths) <= PROPOSED_BAND or max(own.values()) == LEAST_CELLS:
+            return {n: BSpline(sizes[n], degrees[n]) for n in space.names}
+        factor *= 0.95
 
 
 def _names(

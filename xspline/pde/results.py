@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -63,7 +64,13 @@ def units_of_names(equation: Equation, known: Mapping[str, Any], field: Fitted) 
     return by_name
 
 
-def with_roots(powers: Sequence[Power], raw: Floats, raw_error: Floats, factor: Floats) -> dict[str, Floats]:
+def with_roots(
+    powers: Sequence[Power],
+    raw: Floats,
+    raw_error: Floats,
+    factor: Floats,
+    interval: tuple[Floats, Floats] | None = None,
+) -> dict[str, Floats]:
     """Return estimates and errors of the parameters, and of their powers where these differ; [b.., p].
 
     Where a power enters, the parameter is its root, with the error to first order and the roots of the interval's ends.
@@ -73,9 +80,11 @@ def with_roots(powers: Sequence[Power], raw: Floats, raw_error: Floats, factor: 
     powers : how each parameter enters.
     raw, raw_error : of the powers, [b.., p].
     factor : half the width of the interval in standard errors, [b..].
+    interval : ends of those of the powers, [b.., p] each, where they are not even.
     """
     half_width = factor[..., None] * raw_error
-    columns = {"estimate": raw, "stderr": raw_error, "lower": raw - half_width, "upper": raw + half_width}
+    lower, upper = interval or (raw - half_width, raw + half_width)
+    columns = {"estimate": raw, "stderr": raw_error, "lower": lower, "upper": upper}
     columns = {key: column.copy() for key, column in columns.items()}
     for i, exponent in ((i, power.exponent) for i, power in enumerate(powers) if power.exponent != 1):
         value, error, low, high = (columns[key][..., i] for key in ("estimate", "stderr", "lower", "upper"))
@@ -158,26 +167,42 @@ def not_real(powers: Sequence[Power], raw: Floats) -> list[str]:
     return remarks
 
 
+def highest_orders(equations: Sequence[Equation]) -> dict[str, int]:
+    """Return the highest derivative along each coordinate that has one."""
+    highest: dict[str, int] = {}
+    for value in (value for equation in equations for value in equation.values):
+        for name, order in value.orders:
+            highest[name] = max(order, highest.get(name, 0))
+    return highest
+
+
+def low_degrees(equations: Sequence[Equation], field: Fitted, more: int) -> list[str]:
+    """Return the coordinates whose degree exceeds the order of a derivative by less than `more`, and what to write."""
+    remarks, space = [], field.space
+    for name, order in highest_orders(equations).items():
+        features = space.features[space.names.index(name)]
+        if features.local and features.max_order is not None and features.max_order < order + more:
+            degree, enough = features.max_order, order + more
+            size = features.size + (0 if features.periodic else enough - degree)
+            remarks.append(
+                f"{name!r} has B-splines of degree {degree}; for derivatives of order {order}, degree {enough} or "
+                f"more is advised: fit with {json.dumps(name)}: xs.BSpline({size}, {enough}), or leave the space to "
+                "xs.recover(data, equation)"
+            )
+    return remarks
+
+
 def of_the_space(equations: Sequence[Equation], field: Fitted, more: int) -> list[str]:
     """Return what to know of the coordinates: degrees that are not metres, and B-splines of too low a degree.
 
     `more` is by how much a degree should exceed the order of a derivative.
     """
-    highest: dict[str, int] = {}
-    for value in (value for equation in equations for value in equation.values):
-        for name, order in value.orders:
-            highest[name] = max(order, highest.get(name, 0))
-    remarks, space = [], field.space
-    for name, order in highest.items():
-        axis, features = space.axis(name), space.features[space.names.index(name)]
+    remarks = []
+    for name in highest_orders(equations):
+        axis = field.space.axis(name)
         if axis.role in ("latitude", "longitude") or axis.units.startswith("degree"):
             remarks.append(
                 f"derivatives along {name!r} are per {axis.units or 'degree'} and not per metre: the metric of the "
                 f"sphere is left out"
             )
-        if features.local and features.max_order is not None and features.max_order < order + more:
-            remarks.append(
-                f"{name!r} has B-splines of degree {features.max_order}; for derivatives of order {order}, "
-                f"degree {order + more} or more is advised"
-            )
-    return remarks
+    return [*remarks, *low_degrees(equations, field, more)]

@@ -1,1 +1,1 @@
-"""Equations with known constants as penalties."""
+"""Fields that know an equation: held to it, or drawn to it by a penalty."""

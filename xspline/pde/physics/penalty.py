@@ -16,9 +16,9 @@ from xspline.labels.report import findings
 from xspline.labels.statistics import Statistics
 from xspline.pde import expression, units
 from xspline.pde.equation import Equation, parse
+from xspline.pde.physics.constrained import ConstrainedSystem, EquationField
 from xspline.pde.physics.prior import Prior
 from xspline.pde.profile.axes import Array
-from xspline.pde.profile.constrained import ConstrainedSystem, EquationField
 from xspline.pde.profile.constraint import Constraints
 from xspline.pde.profile.estimate import IMPROBABLE, NEGLIGIBLE, SLIGHT, adequacy_of, order_of
 from xspline.pde.profile.known import at_nodes
@@ -67,8 +67,9 @@ class Physics(SolvedApart):
     -----
     A penalty is a prior: residuals are normal, of standard deviation σ/√λ on average over the domain. Error bars take
     the chosen strengths as known, and a wrong constant for right: one that is off by more than the data bear makes
-    "reml" choose a small λ, and takes the error bars from "hard", with a warning. Solved as a band of its own, of one
-    variable without batch dimensions.
+    "reml" choose a small λ, and takes the error bars from "hard", with a warning. They leave out what the knots do not
+    follow, which those of :meth:`Field.constrain` hold. Solved as a band of its own, of one variable without batch
+    dimensions.
 
     Examples
     --------
@@ -264,7 +265,7 @@ def _solved(physics: Physics, equation: Equation, statistics: Statistics[Any], n
         else np.asarray(np.nan)
     )
     nothing, none, at = np.zeros((0, 0)), np.zeros((len(row), 0)), State(row, np.zeros(0), ())
-    step = Step(row, at.tau, nothing, (), (), factor, none, none, factor.determined, at)
+    step = Step(row, at.tau, at.tau, nothing, (), (), factor, none, none, factor.determined, at)
     return _Outcome(prior, step, data.with_reference(row)[name], rss, penalty, choice, remark, doubt)
 
 

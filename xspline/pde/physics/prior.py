@@ -100,6 +100,11 @@ class Prior:
         return values / math.sqrt(self.norm)
 
     @cached_property
+    def observed(self) -> Array:
+        """G as a band."""
+        return self.data.band()
+
+    @cached_property
     def _linear(self) -> dict[str, Any]:
         """What the names of the equation are at the nodes: of a linear one its derivatives know no field."""
         frame = self.data.order.frame
@@ -109,7 +114,7 @@ class Prior:
     def squares(self) -> Array:
         """JᵀJ/N as a band."""
         order = self.data.order
-        rows, band = Rows(self.equation, order), np.zeros_like(self.data.band)
+        rows, band = Rows(self.equation, order), np.zeros_like(self.observed)
         for first, slab in rows.walk(self.equation.by_coefficient(self._linear, np.zeros(0))):
             add_squares(band, first, slab, 1 / self.norm)
         return band
@@ -122,7 +127,7 @@ class Prior:
     @cached_property
     def even(self) -> Array:
         """Strengths of the terms and of the equation at which each weighs as much as the data, on the diagonal."""
-        total = float(self.data.band[:, 0].sum())
+        total = float(self.observed[:, 0].sum())
         return total / np.array([max(float(band[:, 0].sum()), 1e-300) for band in self.bands])
 
     @cached_property
@@ -159,7 +164,7 @@ class Prior:
 
     def factor(self, strengths: Array) -> BandCholesky:
         """Of G + Λ."""
-        return BandCholesky(self.data.band + self.matrix(strengths))
+        return BandCholesky(self.observed + self.matrix(strengths))
 
     def solve(self, strengths: Array) -> tuple[BandCholesky, Array]:
         """The factor, and centred coefficients."""
@@ -230,7 +235,7 @@ class Prior:
 
     def _beside_given(self) -> Array:
         """Strengths at which each weighs as much as the roughness of known strength, on the diagonal."""
-        return float(self._given[:, 0].sum()) * self.even / float(self.data.band[:, 0].sum())
+        return float(self._given[:, 0].sum()) * self.even / float(self.observed[:, 0].sum())
 
     def _log_prior(self, strengths: Array, rough: list[Array]) -> tuple[float, Array, float]:
         """log|Λ|₊ up to a constant, and tr(Λ⁺R) of each roughness and of all.
@@ -239,7 +244,7 @@ class Prior:
         the directions that the equation leaves free, its excess as 1/λ, and log|Λ|₊ grows by the rest.
         """
         held, size = math.prod(self.equation.shape), self.data.order.size
-        weight = sum(float(part[:, 0].sum()) for part in rough) / float(self.data.band[:, 0].sum())
+        weight = sum(float(part[:, 0].sum()) for part in rough) / float(self.observed[:, 0].sum())
         capped = np.append(strengths[:-1], min(strengths[-1], RATIO * weight * self.even[-1]))
         factor = BandCholesky(_pinned(self.matrix(capped), self.pins))
         traces = _traces(factor, [_pinned(part, self.pins, 0.0) for part in rough])
@@ -268,7 +273,7 @@ class Prior:
         penalised = max(self.data.rss(row), 1e-14 * self.data.power) + self._cost_of_given(row) + costs.sum()
         parts = [x * band for x, band in zip(strengths, self.bands, strict=True)][:-1]
         given = [self._given] if self.given.terms else []
-        by_system = _traces(factor, [*parts, *given, self.data.band])
+        by_system = _traces(factor, [*parts, *given, self.observed])
         if self.is_rough:
             free = len(self.pins)
             log_prior, by_rough, total = self._log_prior(strengths, [*parts, *given])

@@ -9,12 +9,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import fdtrc
+from scipy.special import fdtrc, stdtrit
 
 from xspline.pde.equation import Equation, Power
+from xspline.pde.pointwise import LEVEL
 from xspline.pde.profile.axes import Array, Coordinate
 from xspline.pde.profile.constraint import Constraints
+from xspline.pde.profile.information import reaches, unsettled
 from xspline.pde.profile.search import (
     CONTINUATION,
     RIDGE,
@@ -22,15 +23,12 @@ from xspline.pde.profile.search import (
     STEPS,
     STEPS_OF_CONTINUATION,
     STRENGTH,
-    UNTOLD,
     Data,
     Result,
     Search,
     State,
-    directions,
-    solve_information,
 )
-from xspline.pde.profile.system import Order
+from xspline.pde.profile.system import Order, solve_information
 from xspline.pde.profile.weak import WeakEstimate, weak_estimate
 from xspline.solve import Penalty, Resources, TooLargeError, solve
 from xspline.solve.multigrid.spaces import AxisLevel, coarser, prolongation
@@ -44,12 +42,7 @@ UNRESOLVED = 0.3  # of a constant: a change by halving the knots that no rate of
 SIGNIFICANT = 5.0  # where it is also so many standard errors
 GAIN = 2.0  # times the misfit, with half the knots: then knots are what lacks
 RATE_OF_WEAK = 3.0  # by how much half the knots make a weak form worse at least: as of second order
-NOISE_TELLS = (
-    0.5  # of the information of a combination of constants: it is noise, and errors from it are too small
-)
-ALIKE = 0.5  # smallest eigenvalue of information of unit diagonal, above which terms are unlike
-PART_OF_DIRECTION = 0.3  # of the largest constant of a combination: smaller ones do not belong to it
-BANDS = 2.5  # bands that a step holds: G, the system, slabs
+BANDS = 2.5  # bands that a search holds: 1.1 to 2.2 by `python -m benchmarks constants --tables cost`
 LARGEST_BAND = 1.5e9  # bytes, beyond which a step takes minutes
 
 
@@ -135,7 +128,7 @@ class Problem:
         return (
             search
             if search.free is not None
-            else replace(search, ridge=RIDGE * float(data.band[:, 0].mean()))
+            else replace(search, ridge=RIDGE * float(data.band()[:, 0].mean()))
         )
 
     def coarsened(self, name: str, coefficients: Mapping[str, Array]) -> Problem | None:
@@ -166,6 +159,8 @@ class Profile:
         Estimates, and what the knots leave of an error.
     covariance : ndarray, [k, k]
         NaN where errors are withheld.
+    lower, upper : ndarray, [k]
+        Ends of the 95 % intervals.
     sigma : float
         Standard deviation of an observation of weight 1 about the constrained field.
     adequacy, probability : float
@@ -178,12 +173,16 @@ class Profile:
     steps, freedom : int
         Factorisations; directions that initial and boundary values and the constants take.
     result : Result
+    unresolved : ndarray, [P, d]
+        What the knots of each coordinate leave of an error of the field's coefficients.
     remarks : tuple of str
         Sentences without a full stop.
     """
 
     value: Array
     covariance: Array
+    lower: Array
+    upper: Array
     resolution: Array
     sigma: float
     adequacy: float
@@ -194,6 +193,7 @@ class Profile:
     steps: int
     freedom: int
     result: Result
+    unresolved: Array
     remarks: tuple[str, ...]
 
 
@@ -207,23 +207,31 @@ def profile(problem: Problem) -> Profile:
     """
     weak, search = problem.weak(), problem.search
     result = found_from(search, problem.coefficients, weak.value)
-    change, resolution, coarse_rss = _halved(problem, search, result)
+    change, resolution, coarse_rss, unresolved = _halved(problem, search, result)
     adequacy, probability = adequacy_of(search, result.rss)
     covariance = search.covariance(result.step, result.rss)
-    unsettled = [*_unsettled(search, result)]
+    vague = [*unsettled(search, result)]
     doubts = [
-        *unsettled,
+        *vague,
         *inadequate(search, result.rss, adequacy, probability, coarse_rss),
-        *([] if unsettled else _unresolved(problem, search, result, change, np.sqrt(np.diag(covariance)))),
+        *([] if vague else _unresolved(problem, search, result, change, np.sqrt(np.diag(covariance)))),
     ]
     remarks = [] if doubts else _coarse(problem, resolution, np.sqrt(np.diag(covariance)))
     if doubts:
         covariance = np.full(covariance.shape, np.nan)
         remarks = [f"errors are withheld: {doubt}" for doubt in doubts]
     left = search.data.count - search.freedom
+    below, above, hidden = reaches(search, result, covariance)
+    remarks += hidden
+    factor = float(stdtrit(max(left, 1), (1 + LEVEL) / 2))
+    errors, tau = np.sqrt(np.diag(covariance)), result.state.tau
+    ratio = (below + above) / (2 * factor)  # of a half interval over what is read off at the estimate
+    covariance = covariance * np.outer(ratio, ratio)
     return Profile(
-        result.state.tau,
+        tau,
         covariance + np.diag(resolution**2),
+        tau - np.hypot(below * errors, factor * resolution),
+        tau + np.hypot(above * errors, factor * resolution),
         resolution,
         math.sqrt(max(result.rss, 0.0) / left) if left > 0 else math.nan,
         adequacy,
@@ -236,6 +244,7 @@ def profile(problem: Problem) -> Profile:
         result.steps,
         search.freedom,
         result,
+        unresolved,
         tuple(remarks),
     )
 
@@ -263,73 +272,6 @@ def found_from(search: Search, coefficients: Mapping[str, Array], tau: Array, le
 
 
 # --- can the errors be believed?
-
-
-def _unsettled(search: Search, result: Result) -> Iterator[str]:
-    """Yield why there is no estimate to speak of."""
-    if search.data.count <= search.freedom:
-        yield (
-            f"{search.data.count} observations are no more than the {search.freedom} degrees of freedom that the "
-            "equation leaves; use fewer functions"
-        )
-        return
-    stderr = search.stderr(result.step, result.rss)
-    if np.isinf(stderr).any():
-        yield _apart(search, np.isinf(stderr))
-        return
-    ratio, direction = noise_told(search, result)
-    own = np.abs(direction) > PART_OF_DIRECTION * np.abs(direction).max(initial=0.0)
-    # Where the field tells a constant that varies less, its own errors say so.
-    if ratio > NOISE_TELLS and len({p.constant for p in _powers(search, own)}) > 1:
-        yield _apart(search, own)
-    elif not (result.converged and np.isfinite(stderr).all()):
-        yield (
-            f"the search did not converge in {result.steps} steps, and what it saw last is no estimate; see the weak "
-            "form. Use more knots where the field changes fast, or leave out a term"
-        )
-
-
-def _powers(search: Search, own: NDArray[np.bool_]) -> list[Power]:
-    return [p for p, mine in zip(search.constraints.parameters, own, strict=True) if mine]
-
-
-def _apart(search: Search, untold: NDArray[np.bool_]) -> str:
-    """Return which constants the data tell together only."""
-    names = list(
-        dict.fromkeys(str(p) if "[" not in p.parameter else p.constant for p in _powers(search, untold))
-    )
-    if len(names) == 1:
-        return f"the field does not tell {names[0]} everywhere; give it fewer functions in vary=, or observe more of it"
-    return (
-        f"the data do not tell {', '.join(names[:-1])} and {names[-1]} apart: a combination of their terms is zero, or "
-        "noise, everywhere in this field; leave out one of them, pass one in known=, or observe a field in which the "
-        "terms differ, such as one of more waves"
-    )
-
-
-def noise_told(search: Search, result: Result) -> tuple[float, Array]:
-    """Return how much of what tells a combination of constants is noise of the field at most, and the combination.
-
-    Terms of a field with errors differ where those of the true field are the same. The information is that of the
-    field's terms; the part of it that one draw of the field's errors would give is compared with all of it. The
-    combination is in units of what data tell of each constant. Constants whose terms are unlike are not looked at.
-    """
-    step, data = result.step, search.data
-    count = len(step.tau)
-    if count < 2:
-        return 0.0, np.zeros(count)
-    if not (np.isfinite(step.information).all() and (np.diag(step.information) > 0).all()):
-        return 0.0, np.zeros(count)
-    values, vectors, scale = directions(step.information)
-    if values[0] > ALIKE or values[0] <= UNTOLD:
-        return 0.0, np.zeros(count)
-    sigma = math.sqrt(max(result.rss, 0.0) / (data.count - search.freedom))
-    draw = np.random.default_rng(0).standard_normal((data.order.size, 1))
-    errors = sigma * step.factor.apply_inverse_sqrt(draw)[:, 0]
-    noise = search.information(step, errors)
-    root = vectors / np.sqrt(values)
-    shares, combinations = np.linalg.eigh(root.T @ (noise / np.outer(scale, scale)) @ root)
-    return float(shares[-1]), root @ combinations[:, -1]
 
 
 def _by_holders(problem: Problem, result: Result) -> Array:
@@ -370,22 +312,41 @@ def adequacy_of(search: Search, rss: float) -> tuple[float, float]:
     return ratio, float(fdtrc(more, left, ratio))
 
 
-def _halved(problem: Problem, search: Search, result: Result) -> tuple[Array, Array, float]:
-    """Return how much every second knot changes the constants, what that leaves of an error, and the largest rss."""
+def _halved(problem: Problem, search: Search, result: Result) -> tuple[Array, Array, float, Array]:
+    """Return how much every second knot changes the constants, what that leaves of an error, and the largest rss.
+
+    And what it leaves of an error of the field's coefficients, [P, coordinates].
+    """
     change, left, worst = np.zeros(len(result.state.tau)), np.zeros(len(result.state.tau)), 0.0
+    field = np.zeros((search.data.order.size, len(problem.space.names)))
     if not result.converged:
-        return change, left, worst
-    coefficients = search.data.with_reference(result.state.row)
-    orders = problem.constraints.orders
-    for name, features in zip(problem.space.names, problem.space.features, strict=True):
-        smaller = problem.coarsened(name, coefficients)
-        if smaller is None:
-            continue
-        other = found_from(smaller.search, smaller.coefficients, result.state.tau, 1)
-        own = np.abs(other.state.tau - result.state.tau)
-        change, left = change + own, left + own / (2.0 ** (features.offsets - orders[name]) - 1)
-        worst = max(worst, other.rss)
-    return change, left, worst
+        return change, left, worst, field
+    coefficients, orders = search.data.with_reference(result.state.row), problem.constraints.orders
+    for axis, name in enumerate(problem.space.names):
+        tau, rss, other = _with_half(problem, name, coefficients, result.state.tau)
+        own = np.abs(tau - result.state.tau)
+        rate = 2.0 ** (problem.space.features[axis].offsets - orders[name]) - 1
+        change, left, worst = change + own, left + own / rate, max(worst, rss)
+        field[:, axis] = search.data.order.flatten(
+            {v: (coefficients[v] - c) / (rate * search.data.scale[v]) for v, c in other.items()}
+        )
+    return change, left, worst, field
+
+
+def _with_half(
+    problem: Problem, name: str, coefficients: Mapping[str, Array], tau: Array
+) -> tuple[Array, float, Mapping[str, Array]]:
+    """Return constants, rss and coefficients with every second knot of a coordinate; its factor goes with this call."""
+    smaller = problem.coarsened(name, coefficients)
+    if smaller is None:
+        return tau, 0.0, coefficients
+    search, axis = smaller.search, problem.space.names.index(name)
+    other = found_from(search, smaller.coefficients, tau, 1)
+    fine, coarse = (AxisLevel.of(s.features[axis]) for s in (problem.space, smaller.space))
+    up = prolongation(fine, coarse).toarray()
+    own = search.data.with_reference(other.state.row)
+    back = {v: np.moveaxis(np.tensordot(up, c, axes=(1, axis)), 0, axis) for v, c in own.items()}
+    return other.state.tau, other.rss, back
 
 
 def inadequate(

@@ -23,6 +23,7 @@ from xspline.pde.profile.known import at_nodes
 from xspline.pde.results import (
     LONG_NAMES,
     ROUGH,
+    low_degrees,
     not_real,
     of_the_space,
     units_of_names,
@@ -31,6 +32,7 @@ from xspline.pde.results import (
 )
 from xspline.pde.symbols import Names
 from xspline.solve import solve
+from xspline.solve.errors import warn
 from xspline.solve.parallel import single_threaded_blas
 from xspline.solve.smoothing.fit import centred
 from xspline.spaces import Space
@@ -98,6 +100,8 @@ def over_domain(
             "a term of this field was selected, so that it is no fit of the data; ask the whole field"
         )
     _check_powers(equations)
+    for remark_of_space in low_degrees(equations, field, ENOUGH):
+        warn(remark_of_space)
     powers = list(dict.fromkeys(power for equation in equations for power in equation.terms))
     members = [
         _estimates(problem_of(field, equations, names, given, variables, index), method)
@@ -276,7 +280,7 @@ def _dataset(
 
     raw, covariance = stacked([m.value for m in members]), stacked([m.covariance for m in members])
     error, factor = _errors(covariance), stacked([m.factor for m in members])
-    columns = with_roots(powers, raw, error, factor)
+    columns = with_roots(powers, raw, error, factor, _ends(members, stacked) if method == "profile" else None)
     slopes = _slopes(powers, raw, columns["estimate"])
     variables: dict[str, Any] = {
         key: (("parameter", *batch), np.moveaxis(v, -1, 0)) for key, v in columns.items()
@@ -329,7 +333,8 @@ def _checks(members: Sequence[Estimates], powers: Sequence[Power], raw: Array) -
         count = sum(text in m.remarks for m in members)
         remarks.append(text if len(members) == 1 else f"{text} ({count} of {len(members)} batch members)")
     with np.errstate(invalid="ignore"):
-        rough = [np.sqrt(np.diagonal(m.covariance)) > ROUGH * np.abs(m.value) for m in members]
+        weak = [m for m in members if m.profile is None] or [Estimates.nothing(len(powers))]
+        rough = [np.sqrt(np.diagonal(m.covariance)) > ROUGH * np.abs(m.value) for m in weak]
     for power, is_rough in zip(powers, np.any(rough, axis=0), strict=True):
         if is_rough and power.constant == power.parameter:
             remarks.append(
@@ -357,6 +362,13 @@ def _diagnosis(
         **scalars,
         "converged": (batch, converged),
     }
+
+
+def _ends(members: Sequence[Estimates], stacked: Any) -> tuple[Array, Array]:
+    """Return the ends of the intervals of a profile."""
+    nothing = np.full(members[0].value.shape, np.nan)
+    own = [(nothing, nothing) if (p := m.profile) is None else (p.lower, p.upper) for m in members]
+    return stacked([low for low, _ in own]), stacked([high for _, high in own])
 
 
 def _holders(estimates: Estimates, count: int) -> Array:

@@ -12,7 +12,15 @@ import numpy as np
 
 from xspline.pde.profile.axes import Array
 from xspline.pde.profile.constraint import Constraint, Constraints
-from xspline.pde.profile.system import Order, Rows, add_squares, band_of
+from xspline.pde.profile.system import (
+    UNTOLD,
+    Order,
+    Rows,
+    add_squares,
+    band_of,
+    directions,
+    solve_information,
+)
 from xspline.solve.direct.cholesky import BandCholesky
 from xspline.sums import Sums
 
@@ -33,7 +41,6 @@ SHRINKING = 0.25  # while each is so much smaller than the one before
 FURTHER = 8  # of these at most
 SATISFIED = 1e-3  # λ|r|² over the residual sum of squares
 ROUNDING = 1e-14  # of the power of the data: what a residual sum of squares loses
-UNTOLD = 1e-10  # of the information of a constant beside others: less is rounding
 PART = 0.03  # of a direction: from which a constant belongs to it
 RIDGE = 1e-10  # of the mean diagonal of G, where data leave a direction undetermined
 SMALLEST_STEP = 1e-3
@@ -82,9 +89,8 @@ class Data:
         """Of the data about their references."""
         return sum(float(s.power) * self.precision[name] for name, s in self.sums.items())
 
-    @cached_property
     def band(self) -> Array:
-        """G as a band."""
+        """G as a band, anew each time: it is as large as the factor, and a thousandth of its work."""
         factors = {n: self.precision[n] * self.scale[n] ** 2 for n in self.order.variables}
         return band_of([self.sums[n].gram.scaled(factor) for n, factor in factors.items()], self.order)
 
@@ -159,6 +165,8 @@ class Step:
     ----------
     row, tau : ndarray
         The change of the unknowns.
+    wish : ndarray, [k]
+        The change of τ if none of them were held.
     information : ndarray, [k, k]
         Schur complement: the inverse covariance of τ over σ².
     strengths : tuple of float
@@ -179,6 +187,7 @@ class Step:
 
     row: Array
     tau: Array
+    wish: Array
     information: Array
     strengths: tuple[float, ...]
     residuals: tuple[Array, ...]
@@ -221,11 +230,14 @@ class Search:
     constraints : Constraints
     ridge : float
         Added to the diagonal of G.
+    held : tuple of int
+        Constants that stay where the search starts.
     """
 
     data: Data
     constraints: Constraints
     ridge: float = 0.0
+    held: tuple[int, ...] = ()
 
     @cached_property
     def _rows(self) -> list[Rows]:
@@ -241,7 +253,7 @@ class Search:
         """Residual sum of squares without the equations; None where the data do not determine all coefficients."""
         if self.data.count <= self.constraints.size:
             return None
-        factor = BandCholesky(self.data.band.copy())
+        factor = BandCholesky(self.data.band())
         if not factor.determined:
             return None
         return max(self.data.rss(factor.solve(self.data.moment[:, None])[:, 0]), 0.0)
@@ -260,9 +272,9 @@ class Search:
     def step(self, state: State, strength: float, strengths: tuple[float, ...] | None) -> Step:
         """One Gauss-Newton step in coefficients and constants: one factorisation, k + 1 right-hand sides."""
         data, order = self.data, self.data.order
-        band = data.band.copy()
+        band, count = data.band(), len(state.tau)
+        total = float(band[:, 0].sum())
         band[:, 0] += self.ridge
-        total, count = float(data.band[:, 0].sum()), len(state.tau)
         gradient = data.gradient(state.row) - self.ridge * state.row
         coupling, information, pull = np.zeros((order.size, count)), np.zeros((count, count)), np.zeros(count)
         coefficients, chosen, residuals = data.with_reference(state.row), [], []
@@ -291,11 +303,20 @@ class Search:
         answer, response = solved[:, 0], solved[:, 1:]
         schur = information - coupling.T @ response
         schur = (schur + schur.T) / 2
-        change = solve_information(schur, pull - coupling.T @ answer)
-        row = answer - response @ change
-        residual = tuple(residuals)
+        wish, change = self._moves(schur, pull - coupling.T @ answer)
+        row, residual = answer - response @ change, tuple(residuals)
         return Step(
-            row, change, schur, tuple(chosen), residual, system, coupling, response, system.determined, state
+            row,
+            change,
+            wish,
+            schur,
+            tuple(chosen),
+            residual,
+            system,
+            coupling,
+            response,
+            system.determined,
+            state,
         )
 
     def run(self, state: State, strength: float, steps: int, *, hard: bool, least: int = 2) -> Result:
@@ -334,6 +355,31 @@ class Search:
             raise ValueError("a search takes at least one step")
         return Result(state, step, rss, False, steps)
 
+    def _moves(self, schur: Array, score: Array) -> tuple[Array, Array]:
+        """What all constants would move by, and what they do where some are held."""
+        wish = solve_information(schur, score)
+        if not self.held:
+            return wish, wish
+        change, free = np.zeros(len(score)), np.setdiff1d(np.arange(len(score)), self.held)
+        change[free] = solve_information(schur[np.ix_(free, free)], score[free])
+        return wish, change
+
+    def hidden(self, result: Result, pairs: int) -> Array:
+        """How much noise in the field adds to the information on each constant, over that information, [k].
+
+        From pairs of fields about the constrained one, as far from it as their covariance says.
+        """
+        data, step = self.data, result.step
+        left, rng = self.data.count - self.freedom, np.random.default_rng(0)
+        sigma = math.sqrt(max(result.rss, 0.0) / left) if left > 0 else math.nan
+        apart = sigma * step.factor.apply_inverse_sqrt(rng.standard_normal((data.order.size, pairs)))
+        # What the equations do not allow is taken out of these, which A alone holds down by its strength.
+        images = np.stack([data.image(y) for y in apart.T], axis=1) + self.ridge * apart
+        apart = step.factor.solve(images)
+        seen = [np.diag(self.information(step, x)) for y in apart.T for x in (y, -y)]
+        own = np.diag(self.information(step, np.zeros(data.order.size)))
+        return np.asarray(np.mean(seen, axis=0) / own - 1.0)
+
     def _left(
         self, state: State, step: Step, last: Step, rss: float, residuals: list[Array], *, hard: bool
     ) -> float:
@@ -358,18 +404,22 @@ class Search:
                 return state, rss, True
         return state, rss, False
 
-    def information(self, step: Step, errors: Array) -> Array:
-        """What the terms of errors of the field would tell of the constants, where a step was linearised."""
+    def information(self, step: Step, errors: Array, *, alone: bool = False) -> Array:
+        """What the terms of the field and errors of it tell of the constants, where a step was linearised.
+
+        Or the terms of the errors `alone`.
+        """
         order, tau, count = self.data.order, step.at.tau, len(step.tau)
         here, there = (self.data.with_reference(row) for row in (step.at.row, step.at.row + errors))
         told, coupling = np.zeros((count, count)), np.zeros((order.size, count))
         for constraint, strength in zip(self.constraints.each, step.strengths, strict=True):
             values = constraint.environment(here)
-            change = constraint.by_parameter(constraint.environment(there)) - constraint.by_parameter(values)
-            flat = change.reshape(count, -1)
+            terms = constraint.by_parameter(constraint.environment(there))
+            terms = terms - constraint.by_parameter(values) if alone else terms
+            flat = terms.reshape(count, -1)
             told += strength * (flat @ flat.T)
             for k in range(count):
-                coupling[:, k] += self._pulled(constraint, values, tau, strength * change[k])
+                coupling[:, k] += self._pulled(constraint, values, tau, strength * terms[k])
         return told - coupling.T @ step.factor.solve(coupling)
 
     def _pulled(self, constraint: Constraint, values: Mapping[str, Any], tau: Array, rows: Array) -> Array:
@@ -392,9 +442,9 @@ class Search:
             gradient -= self._pulled(constraint, values, state.tau, rows)
             pull -= constraint.by_parameter(values).reshape(len(pull), rows.size) @ rows.ravel()
         answer = step.factor.solve(gradient[:, None])[:, 0]
-        change = solve_information(step.information, pull - step.coupling.T @ answer)
+        wish, change = self._moves(step.information, pull - step.coupling.T @ answer)
         row = answer - step.response @ change
-        return replace(step, row=row, tau=change, residuals=tuple(residuals))
+        return replace(step, row=row, tau=change, wish=wish, residuals=tuple(residuals))
 
     def stderr(self, step: Step, rss: float) -> Array:
         """Standard errors of τ from the profile information."""
@@ -437,22 +487,3 @@ def _multiplied(state: State, residuals: list[Array]) -> State:
     """Return the state with its multipliers brought up to date."""
     both = zip(state.multipliers, residuals, strict=True)
     return replace(state, multipliers=tuple(d + r for d, r in both))
-
-
-def directions(matrix: Array) -> tuple[Array, Array, Array]:
-    """Return eigenvalues and eigenvectors [k, k] of information of unit diagonal, and the scale that makes it so.
-
-    A direction of an eigenvalue below `UNTOLD` is one that nothing tells of but rounding.
-    """
-    scale = np.sqrt(np.diag(matrix))
-    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
-    return values, vectors, scale
-
-
-def solve_information(matrix: Array, right: Array) -> Array:
-    """Solve a small symmetric system in the directions that it tells; NaN where a diagonal entry is not positive."""
-    if not (np.isfinite(matrix).all() and (np.diag(matrix) > 0).all()):
-        return np.full(right.shape, np.nan)
-    values, vectors, scale = directions(matrix)
-    inverse = np.where(values > UNTOLD, 1 / np.where(values > UNTOLD, values, 1.0), 0.0)
-    return np.asarray(((vectors * inverse) @ (vectors.T @ (right.T / scale).T)).T / scale).T

@@ -21,6 +21,8 @@ from xspline.solve.direct.band import folded
 from xspline.spaces import Frame
 from xspline.sums import Gram, orientations
 
+UNTOLD = 1e-10  # of the information of a constant beside others: less is rounding
+
 
 @dataclass(frozen=True, eq=False)
 class Order:
@@ -191,3 +193,22 @@ def add_squares(band: Array, first: int, slab: Array, factor: float) -> None:
     width, start = slab.shape[1], first * band.shape[1]
     square = band.reshape(-1)[start : start + width**2].reshape((width, width), order="F")
     blas.dsyrk(factor, slab.T, beta=1.0, c=square, lower=1, overwrite_c=1)
+
+
+def directions(matrix: Array) -> tuple[Array, Array, Array]:
+    """Return eigenvalues and eigenvectors [k, k] of information of unit diagonal, and the scale that makes it so.
+
+    A direction of an eigenvalue below `UNTOLD` is one that nothing tells of but rounding.
+    """
+    scale = np.sqrt(np.diag(matrix))
+    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
+    return values, vectors, scale
+
+
+def solve_information(matrix: Array, right: Array) -> Array:
+    """Solve a small symmetric system in the directions that it tells; NaN where a diagonal entry is not positive."""
+    if not (np.isfinite(matrix).all() and (np.diag(matrix) > 0).all()):
+        return np.full(right.shape, np.nan)
+    values, vectors, scale = directions(matrix)
+    inverse = np.where(values > UNTOLD, 1 / np.where(values > UNTOLD, values, 1.0), 0.0)
+    return np.asarray(((vectors * inverse) @ (vectors.T @ (right.T / scale).T)).T / scale).T

@@ -97,8 +97,9 @@ def constrained(
     row = data.order.unflatten(outcome.result.state.row)
     centred = {n: data.scale[n] * c for n, c in row.items()}
     coefficients, fits = data.with_reference(outcome.result.state.row), {}
+    unresolved = outcome.unresolved / outcome.sigma if outcome.sigma > 0 else None
     for v, name in enumerate(data.order.variables):
-        system = ConstrainedSystem(data, outcome.result.step, v)
+        system = ConstrainedSystem(data, outcome.result.step, v, unresolved)
         rss = np.maximum(data.sums[name].rss(centred[name], data.order.frame), 0.0)
         choice = Choice("constrained", "the field obeys an equation", system.nbytes, 0.0)
         solution = Solution(
@@ -114,7 +115,9 @@ def constrained(
 
 @dataclass(frozen=True, eq=False)
 class ConstrainedSystem(DirectSystem):
-    """A⁻¹ + Y S⁻¹Yᵀ: the covariance of one variable's coefficients over σ², the constants being estimated too.
+    """A⁻¹ + Y S⁻¹Yᵀ + δδᵀ/σ²: the covariance of one variable's coefficients over σ², the constants being estimated too.
+
+    δ is what the knots leave of an error, from every second one.
 
     Parameters
     ----------
@@ -123,11 +126,14 @@ class ConstrainedSystem(DirectSystem):
         Whose factor is that of G + Λ.
     variable : int
         Its number among the variables.
+    unresolved : ndarray, [P, coordinates], optional
+        δ/σ along each coordinate.
     """
 
     data: SearchData
     step: Step
     variable: int
+    unresolved: Array | None = None
 
     @property
     def frame(self) -> Frame:  # type: ignore[override]
@@ -144,10 +150,11 @@ class ConstrainedSystem(DirectSystem):
 
     @cached_property
     def _roots(self) -> Array:
-        """X with X Xᵀ = Y S⁻¹Yᵀ, [P, k]."""
+        """X with X Xᵀ = Y S⁻¹Yᵀ + δδᵀ/σ², δ along each coordinate: [P, k + coordinates]."""
         step = self.step
         values, vectors = np.linalg.eigh(step.information) if step.tau.size else (np.ones(0), np.ones((0, 0)))
-        return np.asarray(step.response @ (vectors / np.sqrt(values)))
+        known = step.response @ (vectors / np.sqrt(values))
+        return np.asarray(known if self.unresolved is None else np.column_stack([known, self.unresolved]))
 
     @property
     def determined(self) -> Any:
@@ -185,8 +192,12 @@ class ConstrainedSystem(DirectSystem):
         raise NotImplementedError("a constrained system draws by itself, see draws")
 
     def edf(self) -> Array:
-        name = self.data.order.variables[self.variable]
-        return np.asarray(self.traces([self.data.sums[name].gram])[0])
+        gram = self.data.sums[self.data.order.variables[self.variable]].gram
+        edf = self.traces([gram])[0]
+        if self.unresolved is not None:  # an error, and no freedom
+            own = np.moveaxis(self.unresolved[self.data.order.index[self.variable]], -1, 0)
+            edf -= self._precision * sum(float(np.sum(x * gram.matvec(x, self.frame))) for x in own)
+        return np.asarray(edf)
 
     def logdet(self) -> Array:
         return np.asarray(np.nan if self.step.tau.size else self._factor.logdet)

@@ -1,0 +1,94 @@
+"""Intervals where noise hides the field, and spaces that an equation asks for."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from benchmarks.constants.bound import TURN, burgers
+from tests.pde import cases
+from xspline.pde.equation import parse
+from xspline.pde.profile.constraint import Constraints
+from xspline.pde.profile.system import Order
+from xspline.pde.recovery import PROPOSED_BAND, bases_for
+from xspline.pde.symbols import Names
+
+
+def hidden(size: float, seed: int) -> xr.Dataset:
+    """A constant of 0.1 from waves under noise that is `size` times as large."""
+    x, t = np.linspace(0, 6, 40), np.linspace(0, 2, 30)
+    waves = sum(np.exp(-0.1 * k**2 * t)[:, None] * np.sin(k * x + k) for k in (1, 2, 3))
+    noise = np.random.default_rng(seed).standard_normal(waves.shape)
+    data = xr.DataArray(waves + size * waves.std() * noise, {"t": t, "x": x}, name="u")
+    return data.spline.fit(x=xs.BSpline(16, 5), t=xs.BSpline(8, 5), penalty=1e-4).recover("u_t = D*u_xx")
+
+
+def test_where_noise_hides_the_field_intervals_are_from_fits_with_the_constant_held() -> None:
+    clear, covered = hidden(0.01, 3), hidden(1.0, 3)
+    assert "noise hides" not in clear.checks
+    even = (clear.lower + clear.upper) / 2
+    np.testing.assert_allclose(even, clear.estimate, rtol=1e-9)
+    assert "the interval of D is from fits with D held" in covered.checks
+    assert covered.lower < 0.1 < covered.upper and covered.lower < covered.estimate < covered.upper
+    factor = ((clear.upper - clear.lower) / 2 / clear.stderr).item()
+    np.testing.assert_allclose(covered.stderr, (covered.upper - covered.lower) / (2 * factor), rtol=0.01)
+
+
+@pytest.mark.slow
+def test_intervals_of_a_hidden_field_cover_or_are_withheld() -> None:
+    found = [hidden(2.0, seed) for seed in range(40)]
+    told = [r for r in found if np.isfinite(r.stderr)]
+    inside = [r.lower.item() <= 0.1 <= r.upper.item() for r in told]
+    assert sum(inside) >= len(told) - 5  # 95 % of 40, less two of its standard deviations
+    for r in found:
+        assert np.isfinite(r.stderr) or "is withheld: noise hides the field" in r.checks
+
+
+def test_an_equation_without_bases_chooses_a_space_that_suits_it() -> None:
+    x, t = np.linspace(0, 1, 24), np.linspace(0, 1, 20)
+    u = xr.DataArray(np.exp(-(np.pi**2) * 0.1 * t)[:, None] * np.sin(np.pi * x), {"t": t, "x": x}, name="u")
+    found = u.spline.recover("u_t = D*u_xx")
+    assert found.space == 'fit({"x": xs.BSpline(20, degree=4), "t": xs.BSpline(15)})'
+    np.testing.assert_allclose(found.estimate, 0.1, rtol=1e-5)
+    same = u.spline.fit(x=xs.BSpline(20, degree=4), t=xs.BSpline(15)).recover("u_t = D*u_xx")
+    xr.testing.assert_identical(same.estimate, found.estimate)
+
+
+def test_a_space_that_nobody_chose_has_a_band_within_its_budget() -> None:
+    axes = {"t": np.linspace(0, 1, 90), "y": np.linspace(0, 1, 80), "x": np.linspace(0, 1, 70)}
+    data = xr.DataArray(da.zeros((90, 80, 70)), axes, tuple(axes), "u")
+    trial = data.spline.fit({n: xs.BSpline(12, 11) for n in axes}, penalty=0, compute=False)
+    bases = bases_for(trial, {"t": 45, "y": 40, "x": 35}, "u_t = D*(u_xx + u_yy)")
+    constraints = problem_size(data, bases)
+    assert 0.5 * PROPOSED_BAND < constraints <= PROPOSED_BAND
+    assert {n: b.degree for n, b in bases.items()} == {"t": 3, "y": 4, "x": 4}
+    assert all((b.size - b.degree) % 2 == 0 for b in bases.values())
+
+
+def problem_size(data: xr.DataArray, bases: dict[str, xs.BSpline]) -> int:
+    """Bytes of the normal equations of diffusion in a space."""
+    field = data.spline.fit(bases, penalty=0, compute=False)
+    equation = parse("u_t = D*(u_xx + u_yy)", Names.of(field, None, ()))
+    return Order.of(Constraints.of(field.space, [equation])).nbytes
+
+
+def test_a_degree_that_is_too_low_warns_with_the_line_to_write() -> None:
+    data = cases.sampled(cases.diffusion)
+    field = data.spline.fit({"t": xs.BSpline(12, 5), "x": xs.BSpline(16, 3)}, penalty=1e-6)
+    told = r'degree 3; for derivatives of order 2, degree 4 or more is advised: fit with "x": xs.BSpline\(17, 4\)'
+    with pytest.warns(xs.FitWarning, match=told):
+        field.recover("u_t = D*u_xx")
+
+
+def test_error_bars_of_a_constrained_field_know_what_the_knots_leave() -> None:
+    case = burgers()
+    data, _ = case.observed(0.0005, seed=1)
+    bases = {"x": xs.BSpline(24, 5, period=TURN), "t": xs.BSpline(12, 5, domain=(0.0, 4.0))}
+    obeying = data.spline.fit(bases, penalty=1e-6).constrain(case.equation)
+    x, t = np.linspace(0.1, 6.2, 40), np.linspace(0.2, 3.8, 20)
+    error = (obeying.predict(x=x, t=t) - case.value(x, t[:, None]).T).transpose("x", "t")
+    bars = obeying.stderr(x=x, t=t).transpose("x", "t")
+    assert (abs(error) < 1.96 * bars).mean() > 0.95
