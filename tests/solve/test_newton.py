@@ -134,6 +134,20 @@ def test_rounding_errors_end_the_search(noise: float) -> None:
     np.testing.assert_allclose(minimum.rho, [1, -2], atol=0.2)
 
 
+@pytest.mark.parametrize("seed", [8, 14, 18, 23, 58])
+def test_rounding_errors_that_nobody_foresaw_end_the_search(seed: int) -> None:
+    """Scores next to each other differ by more than what is left to gain: that tells how exact they are."""
+    rng = np.random.default_rng(seed)
+
+    def rough(rho: np.ndarray) -> Known:
+        point, error = bowl(rho), rng.normal(0, [0.002, 0.02, 0.02])
+        return replace(point, value=point.value + error[0], gradient=point.gradient + error[1:])
+
+    minimum, _ = minimum_of(rough, [0.0, 0.0])
+    np.testing.assert_allclose(minimum.rho, [1, -2], atol=0.1)
+    assert minimum.converged
+
+
 def test_a_search_that_gives_up_has_not_converged() -> None:
     """A slope that never ends, without bounds in reach."""
     minimum, _ = minimum_of(

@@ -31,6 +31,7 @@ OVERSHOT = 0.5  # of the slope at the start of a step is the most that it may ha
 LEVEL = 1e-5  # a slope on a bound that counts as none
 STEPS = 50
 HALVINGS = 10
+NEXT = 3  # of these, whose scores should be those of the start
 LOST = 1e-3  # what may be left to gain where no step gains anything
 SHORT = 0.5  # a step over which a Hessian changes little
 MAX_MINIMA = 3  # places of a lattice from which searches start
@@ -79,6 +80,8 @@ class State(Generic[P]):
         Coordinates whose bound has been tried, which happens once.
     stride : float
         Least length of a step where the score curves downwards.
+    rounding : float
+        What scores next to each other differ by, where no step gained anything.
     converged : bool
         False while the search goes on, and where the number of steps ran out.
     """
@@ -89,6 +92,7 @@ class State(Generic[P]):
     upper: Array
     tried: NDArray[np.bool_]
     stride: float = 0.0
+    rounding: float = 0.0
     converged: bool = False
 
     @property
@@ -137,7 +141,8 @@ def minimise(
         before = state  # first: while a score is computed the point before this one is not held
         state = _advanced(score, before, step, hessian)
         if state.point is before.point:  # what is left is rounding, or gradients that are not the score's
-            return replace(state, converged=_gain(state.point, step) < LOST + state.point.noise)
+            lost = max(LOST + state.point.noise, state.rounding)
+            return replace(state, converged=_gain(state.point, step) < lost)
         moved = state.rho - before.rho
         # After a whole step downhill: twice as far the next time.
         state = replace(state, stride=2 * downhill if np.allclose(moved, step) else 0.0)
@@ -221,12 +226,15 @@ def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian
         state = replace(state, lower=trial.lower, upper=trial.upper, tried=state.tried | tail)
         if _is_better(state, trial) and trial.at_bound[tail].all():
             return replace(trial, tried=state.tried)
+    apart = []
     for halving in range(HALVINGS):
         trial = _tried(score, state, state.rho + step * 0.5**halving)
         if _is_better(state, trial):
             return trial
+        if state.point.value is not None and trial.point.value is not None:
+            apart.append(abs(trial.point.value - state.point.value))
         state = replace(state, lower=trial.lower, upper=trial.upper)
-    return state
+    return replace(state, rounding=max(apart[-NEXT:], default=0.0))
 
 
 def _tried(score: Callable[[Array], P], state: State[P], rho: Array) -> State[P]:
