@@ -155,7 +155,9 @@ def fit(
 
     computed = summed(agreed, require_complete)
     if spreads and budget is not None and budget.ladders and observed[0].holders is None:
-        computed = spread.spread(computed, budget, summed)
+        # Without observations of a variable there is no likelihood; the solve says so.
+        if all(computed.total(name).count.sum() > 0 for name in computed.variables):
+            computed = spread.spread(computed, budget, summed)
     if compute:
         computed.warn_left_out()
     return computed.solve(penalty, solver=solver, device=execution.present(device))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import xarray as xr
@@ -32,6 +32,8 @@ class Field(FieldBase[Data]):
     fits : the fit of each variable: coefficients, penalty and how it was chosen, solution.
     request : penalty, solver and device that were requested.
     """
+
+    _knows_equation: ClassVar[bool] = False  # then a fit is more than least squares and a penalty
 
     @classmethod
     def from_statistics(

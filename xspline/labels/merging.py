@@ -49,6 +49,11 @@ def merge_models(
             raise TypeError(
                 f"merge_models takes Fields, and item {i} is of type {type(field).__name__}; of statistics see xs.merge"
             )
+        if field._knows_equation:
+            raise TypeError(
+                f"merge_models takes fields that least squares and a penalty give, and item {i} knows an equation, "
+                "which the merged field would not; merge the statistics (xs.merge) and constrain or solve these"
+            )
         computed = field.compute()
         origin = computed.statistics
         provenance = {"predictions of": [part.digest for part in origin.parts]}

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from xspline.labels.field import Field
@@ -137,6 +138,8 @@ def recover(
         raise ValueError("this field is still lazy (compute=False); call .compute() first")
     names, given = _names(field, dims, known, vary), dict(known or {})
     parsed = _parsed(equation, names)
+    if method is None and at is None:
+        _check_known(given)
     if method in ("profile", "weak"):
         if at is not None:
             raise ValueError(
@@ -167,7 +170,9 @@ def constrain(
     vary: Mapping[str, Any] | None = None,
     dims: Mapping[str, str] | None = None,
 ) -> ConstrainedField[Any]:
-    """Return the field that obeys an equation everywhere and is nearest to the data.
+    """Return the field that obeys an equation and is nearest to the data.
+
+    It obeys against test functions, as many as the equation determines: on average over a few knot cells.
 
     Its errors are those of initial and boundary values and of the constants, which the data have to tell; all else
     the equation does. No smoothness is asked of these values, so that errors are large at the very edges.
@@ -239,6 +244,19 @@ def bases_for(
         if 8 * size * min(widths) <= PROPOSED_BAND or max(own.values()) == LEAST_CELLS:
             return {n: BSpline(sizes[n], degrees[n]) for n in space.names}
         factor *= 0.95
+
+
+def _check_known(known: Mapping[str, Any]) -> None:
+    """Raise where something known is missing: an equation that holds everywhere needs it everywhere."""
+    for name, value in known.items():
+        is_number = isinstance(value, float | np.floating)
+        if (is_number and np.isnan(value)) or (
+            isinstance(value, xr.DataArray) and bool(value.isnull().any())
+        ):
+            raise ValueError(
+                f"known {name!r} has missing values; fit a field to it and pass that ({name}.spline.fit(...)), or pass "
+                "method='pointwise', which leaves such points out"
+            )
 
 
 def _names(

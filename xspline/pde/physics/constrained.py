@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import xarray as xr
@@ -33,6 +33,8 @@ from xspline.sums import Gram, orientations, outer_pairs
 class EquationField(Field[Data]):
     """A field whose fit knows an equation: predictions, derivatives, error bars and draws as of any field."""
 
+    _knows_equation: ClassVar[bool] = True
+
     def to_dataset(self) -> NoReturn:
         """Raise ValueError: a file holds no equation."""
         raise ValueError(
@@ -54,7 +56,10 @@ class EquationField(Field[Data]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConstrainedField(EquationField[Data]):
-    """A field that obeys an equation everywhere: predictions, derivatives, error bars and draws as of any field.
+    """A field that obeys an equation: predictions, derivatives, error bars and draws as of any field.
+
+    It does so on average over a few knot cells, by as many test functions as the equation determines; at single points,
+    most at the ends of the domain, the residual is as small as the space allows.
 
     Attributes
     ----------

@@ -42,7 +42,7 @@ BANDS = 8  # that a search holds at a time: G, JᵀJ, roughness along two coordi
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Physics(SolvedApart):
-    """λ times the mean over the domain of the squared residual of an equation whose constants are known.
+    """λ times the mean over the domain of an equation's squared residual, as knots resolve it; constants are known.
 
     A field that is nearly a solution costs little, whatever its shape: what data leave open, as in a gap, the equation
     decides. With a roughness beside it, ``xs.Roughness() + xs.Physics(...)``, initial and boundary values that no
@@ -54,10 +54,12 @@ class Physics(SolvedApart):
     equation : str
         Without unknown constants, for example ``"u_t = D*(u_xx + u_yy) + S"``; see :func:`xspline.pde.recover`.
     strength : float or {"reml", "hard"}
-        λ ≥ 0, whatever the grid and the knots: the weight of so many observations of the residual, which were all
-        zero, each as exact as one of the field of weight 1; in units of the field's over those of the residual,
-        squared. "reml": restricted likelihood chooses it, and so how far the field departs from the equation. "hard":
-        the field obeys the equation exactly, as from :meth:`Field.constrain`.
+        λ ≥ 0, whatever the grid: the weight of so many observations of the residual, which were all zero, each as exact
+        as one of the field of weight 1; in units of the field's over those of the residual, squared. A residual that
+        varies faster than the knots resolve counts less, down to not at all. "reml": restricted likelihood chooses it,
+        and so how far the field departs from the equation. "hard": the field obeys the equation against all test
+        functions, as from :meth:`Field.constrain`: exactly on average over a few knot cells, not at each point, and
+        least at the ends of the domain.
     known, dims : mapping, optional
         The constants, sources and coefficients by name, and what letters mean; as for :func:`xspline.pde.recover`.
     beside : Penalty, optional

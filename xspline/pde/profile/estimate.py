@@ -30,7 +30,7 @@ from xspline.pde.profile.search import (
 )
 from xspline.pde.profile.system import Order, solve_information
 from xspline.pde.profile.weak import WeakEstimate, weak_estimate
-from xspline.solve import Penalty, Resources, TooLargeError, solve
+from xspline.solve import Penalty, Resources, SingularSystemError, TooLargeError, choose, solve
 from xspline.solve.multigrid.spaces import AxisLevel, coarser, prolongation
 from xspline.spaces import Space
 from xspline.sums import Sums
@@ -207,6 +207,8 @@ def profile(problem: Problem) -> Profile:
     """
     weak, search = problem.weak(), problem.search
     result = found_from(search, problem.coefficients, weak.value)
+    if search.free is None:
+        result = _from_likely(problem, search, result)
     change, resolution, coarse_rss, unresolved = _halved(problem, search, result)
     adequacy, probability = adequacy_of(search, result.rss)
     covariance = search.covariance(result.step, result.rss)
@@ -247,6 +249,24 @@ def profile(problem: Problem) -> Profile:
         unresolved,
         tuple(remarks),
     )
+
+
+def _from_likely(problem: Problem, search: Search, result: Result) -> Result:
+    """Return the better of a search and one from the field that the likelihood finds, where data leave gaps.
+
+    There a field of any other penalty may be far from all that obey the equation, and a search from it ends elsewhere.
+    """
+    try:
+        likely = {
+            v: solve(s, problem.space, choose(s, problem.space, "reml").penalty).coefficients
+            for v, s in problem.sums.items()
+        }
+    except (SingularSystemError, ValueError):  # too few data for it
+        return result
+    weak = weak_estimate(problem.constraints, likely, lambda _, image: 0.0 * image)
+    other = found_from(search, likely, weak.value)
+    better = other.converged and (not result.converged or other.rss < result.rss)
+    return replace(other if better else result, steps=result.steps + other.steps)
 
 
 def found_from(search: Search, coefficients: Mapping[str, Array], tau: Array, least: int = 2) -> Result:

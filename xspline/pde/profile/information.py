@@ -23,6 +23,9 @@ ENDS = 14  # fits that an end of an interval may take
 CLOSE_TO_END = 0.02  # of Student's t: then the end is found
 WIDEST = 30.0  # standard errors, from which on there is none
 NOISE_TELLS = 0.5  # of the information of a combination of constants: it is noise, its errors are too small
+TIED = (
+    1.0  # standard errors that a constant moves along with another, from which it is told together with that
+)
 ALIKE = 0.5  # smallest eigenvalue of information of unit diagonal, above which terms are unlike
 PART_OF_DIRECTION = 0.3  # of the largest constant of a combination: smaller ones do not belong to it
 
@@ -106,7 +109,8 @@ def reaches(search: Search, result: Result, covariance: Array) -> tuple[Array, A
     left = search.data.count - search.freedom
     factor = float(stdtrit(max(left, 1), (1 + LEVEL) / 2))
     below, above = (np.full(len(result.state.tau), factor) for _ in range(2))
-    errors, remarks = np.sqrt(np.diag(covariance)), []
+    errors, remarks = np.sqrt(np.diag(covariance)), list[str]()
+    withheld = np.zeros(len(errors), dtype=bool)
     if not np.isfinite(errors).all() or not errors.size:
         return below, above, []
     # Of a constant that varies there are many, each a number that tells little by itself.
@@ -115,36 +119,48 @@ def reaches(search: Search, result: Result, covariance: Array) -> tuple[Array, A
     doubtful = single & (rough | (search.hidden(result, PAIRS_OF_DRAWS) > HIDDEN)) if single.any() else single
     for k in np.flatnonzero(doubtful).tolist():
         name = search.constraints.parameters[k]
-        below[k], above[k] = (_end(search, result, k, side * errors[k], factor) for side in (-1, 1))
+        ends = [_end(search, result, k, side * errors[k], factor) for side in (-1, 1)]
+        below[k], above[k] = (end for end, _ in ends)
         open_ends = [w for w, end in (("below", below[k]), ("above", above[k])) if not np.isfinite(end)]
         if open_ends:
             below[k] = above[k] = np.nan
+            # What is told of constants together only is open in each of them.
+            tied = np.maximum(*(moved for _, moved in ends)) > TIED * errors
+            open_too = [str(search.constraints.parameters[j]) for j in np.flatnonzero(tied) if j != k]
+            withheld[tied] = True
+            others = ", ".join(open_too)
+            with_them = f", as are those of {others}, which the data tell together with it" if others else ""
             remarks.append(
-                f"the interval of {name} is withheld: noise hides the field, and the data do not bound {name} from "
-                f"{' nor from '.join(open_ends)}; more observations help, or a smaller space, or a term less"
+                f"the interval of {name} is withheld{with_them}: noise hides the field, and data do not bound "
+                f"{name} from {' nor from '.join(open_ends)}; more observations help, or a smaller space, or a term less"
             )
-        else:
+        elif not withheld[k]:
             remarks.append(
                 f"noise hides part of the field: the interval of {name} is from fits with {name} held, and may be "
                 "longer to one side; stderr is its half over Student's t"
             )
+    below[withheld] = above[withheld] = np.nan
     return below, above, remarks
 
 
-def _end(search: Search, result: Result, constant: int, unit: float, target: float) -> float:
-    """Return after how many units from the estimate the step back is `target` standard errors; NaN if nowhere."""
-    state = result.state
+def _end(search: Search, result: Result, constant: int, unit: float, target: float) -> tuple[float, Array]:
+    """Return after how many units from the estimate the step back is `target` standard errors; NaN if nowhere.
+
+    And the farthest that each constant moved meanwhile.
+    """
+    state, moved = result.state, np.zeros(len(result.state.tau))
     inside, outside, at = (0.0, 0.0), (math.nan, math.nan), target
     for _ in range(ENDS):
         tau = state.tau.copy()
         tau[constant] = result.state.tau[constant] + at * unit
         there = replace(search, held=(constant,)).run(replace(state, tau=tau), STRENGTH, STEPS, hard=True)
         if not there.converged:
-            return math.nan
+            return math.nan, moved
+        moved = np.maximum(moved, np.abs(there.state.tau - result.state.tau))
         error = math.copysign(float(search.stderr(there.step, result.rss)[constant]), unit)
         seen, state = -there.step.wish[constant] / error, there.state
         if abs(seen - target) < CLOSE_TO_END:
-            return at
+            return at, moved
         if seen < target:
             inside = (at, float(seen))
         else:
@@ -155,5 +171,5 @@ def _end(search: Search, result: Result, constant: int, unit: float, target: flo
         else:
             at *= min(max(target / max(seen, 1e-3), 1.1), 2.0)
         if at > WIDEST:
-            return math.nan
-    return outside[0]
+            return math.nan, moved
+    return outside[0], moved

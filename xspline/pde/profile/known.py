@@ -83,7 +83,7 @@ def _interpolated(name: str, array: xr.DataArray, space: Space, coordinates: Seq
         raise ValueError(
             f"known {name!r} has missing values; fit a field to it and pass that: {name}.spline.fit(...)"
         )
-    values = np.ascontiguousarray(out.values)
+    values = np.array(out.values, order="C")
     for i, dim in enumerate(out.dims):
         axis = space.names.index(str(dim))
         x = space.to_float(str(dim), in_units_of(space, array[dim], str(dim)).values)
