@@ -132,7 +132,7 @@ def reaches(search: Search, result: Result, covariance: Array) -> tuple[Array, A
             with_them = f", as are those of {others}, which the data tell together with it" if others else ""
             remarks.append(
                 f"the interval of {name} is withheld{with_them}: noise hides the field, and data do not bound "
-                f"{name} from {' nor from '.join(open_ends)}; more observations help, or a smaller space, or a term less"
+                f"{name} from {' nor from '.join(open_ends)}; more observations help, a smaller space, or a term less"
             )
         elif not withheld[k]:
             remarks.append(
