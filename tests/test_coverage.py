@@ -27,7 +27,7 @@ def test_independent_errors_are_covered(name: str, replicates: int) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("slope", [2.0, 1.5])
 def test_in_gaps_intervals_that_know_that_lambda_was_chosen_are_nearer_to_what_they_say(slope: float) -> None:
-    covered = coverage.in_gaps(slope, 200)
+    covered = coverage.in_gaps(slope, 80)
     share, known = (np.mean(covered[f"gaps{suffix}"]) for suffix in ("", coverage.KNOWN))
     print(f"k^-{slope:g}: {share:.4f}, with lambda as known {known:.4f}")
     assert abs(share - 0.95) < abs(known - 0.95)
