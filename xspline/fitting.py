@@ -26,7 +26,6 @@ from xspline.labels.read.observations import (
     check_lengths,
     checked_weights,
     fitted_variables,
-    gaps_are_alike,
     holders_of,
 )
 from xspline.labels.read.parts import part_of
@@ -398,7 +397,7 @@ def _read(
     else:
         if finest and budget and holders is None:  # of holders the parts may merge with others
             if budget.alike:
-                budget = budget.knowing(gaps_are_alike(variables, budget.alike.time, weights))
+                budget = budget.knowing(stores.gaps_along(variables, budget.alike.time, weights))
             given = budget.finest(given)
             budget = budget.over(lambda bases: space_over(bases, coordinates, axes, extents))
         agreed = space_over(given, coordinates, axes, extents)

@@ -73,7 +73,7 @@ def test_holders_of_some_years_are_averaged_over_theirs(maps: xr.DataArray, fiel
 
 
 def test_gaps_of_their_own_are_refused_and_reml_takes_another_kind(maps: xr.DataArray) -> None:
-    clouds = maps.where(np.random.default_rng(1).random(maps.shape) > 0.1)
+    clouds = maps.where((maps.lon > 180) == (maps.time.dt.year < 2003))  # one half of the map, then the other
     with pytest.raises(ValueError, match=r"data\.where\(data\.notnull\(\)\.all\('time'\)\)"):
         clouds.spline.fit(BASES, penalty=xs.SpaceTime())
     assert not isinstance(clouds.spline.fit(BASES).penalty, xs.SpaceTime)
@@ -88,3 +88,37 @@ def test_plans_and_default_sizes_know_what_it_costs(maps: xr.DataArray) -> None:
     space = maps.spline.space(BASES)
     groups = [(0, 1), (2,)]
     assert search_seconds(space, groups, 1, alike=True) < search_seconds(space, groups, 1)
+
+
+def test_gaps_that_change_a_little_cost_no_events(maps: xr.DataArray) -> None:
+    """A tenth of the values and a block are missing: the penalty is the same, and error bars know of the gaps."""
+    rng = np.random.default_rng(1)
+    gappy = maps.where(rng.random(maps.shape) > 0.1)
+    gappy[20:32, 8:, 9:14] = np.nan
+    field = gappy.spline.fit(BASES, solver="nearly_separable")
+    assert isinstance(field.penalty, xs.SpaceTime)
+    assert isinstance(gappy.spline.fit(BASES).penalty, xs.SpaceTime)  # by a solver that is sooner for so few
+    summary = field.summary()
+    assert summary.attrs["solver"].startswith("nearly_separable: ")
+    assert float(summary.sigma) == pytest.approx(0.2, rel=0.05)
+    held = gappy.isnull() & maps.notnull()
+    errors = field.stderr(maps)
+    assert errors.attrs["method"] == "draws" and bool(np.isfinite(errors).all())
+    block = errors[20:32, 8:, 9:14]
+    assert float(block.mean()) > 1.3 * float(errors.where(~held & maps.notnull()).mean())
+    z = ((field.predict(maps) - maps) / np.hypot(errors, 0.2)).where(held)
+    assert 0.90 < float((abs(z) < 1.96).where(held).mean()) < 0.99
+    same = gappy.spline.fit(BASES, penalty=field.penalty, solver="banded")
+    xr.testing.assert_allclose(field.predict(maps), same.predict(maps), rtol=0, atol=1e-6)
+    exact = same.stderr(maps, unconditional=False)
+    ours = field.stderr(maps, unconditional=False)
+    assert float(abs(ours / exact - 1).mean()) < 0.05
+
+
+def test_a_bare_fit_keeps_its_events_where_a_tenth_is_missing(maps: xr.DataArray) -> None:
+    gappy = maps.where(np.random.default_rng(2).random(maps.shape) > 0.1)
+    field = gappy.spline.fit(seconds=4)
+    assert isinstance(field.penalty, xs.SpaceTime) and "BSpline" in str(field.space.basis("time"))
+    held = gappy.isnull() & maps.notnull()
+    error = (field.predict(maps) - maps).where(held)
+    assert float(np.sqrt((error**2).mean())) < 0.3

@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 
 METHODS = ("exact", "draws", "jackknife")
 DRAWS = 200  # where a solver iterates: a relative error of 1/√(2·200) = 5 %
+NEAR_DRAWS = 40  # of what a system differs by from one that knows its inverse: 11 % where it does entirely
 DIRECT_DRAWS = 800  # where the inverse is known and draws cost little: 2.5 %
 FEWEST_DRAWS = 10  # of which a standard error may come: 22 %
 DRAWN = 2**22  # numbers that are drawn at a time, 32 MB,
@@ -152,7 +153,8 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
                 )
             pairs = factorisation.inverse_pairs() * fit.sigma() ** 2
         case "draws":
-            n = requested.draws or (DIRECT_DRAWS if factorisation.knows_inverse else DRAWS)
+            usual = DRAWS if factorisation.near is None else NEAR_DRAWS
+            n = requested.draws or (DIRECT_DRAWS if factorisation.knows_inverse else usual)
             pairs = _drawn_pairs(fit, n, np.random.default_rng(requested.seed), nbytes)
             attrs |= {"draws": n, "seed": requested.seed, "relative_error": 1 / math.sqrt(2 * n)}
         case "jackknife":
@@ -176,11 +178,23 @@ def _drawn_pairs(fit: Fit, n: int, rng: np.random.Generator, nbytes: int) -> Arr
             f"({3 * nbytes / 2**30:.1f} GiB), more than the {memory / 2**30:.1f} GiB of this machine; evaluate draws "
             "themselves (field.sample(20, seed=0)), or use fewer coefficients along some coordinate"
         )
-    total = None
+    total, frame = None, fit.space.frame
+    if (near := fit.solved.factorisation.near) is not None:
+        return _beside_near(fit, near, n, rng)
     for some in _drawn(fit, n, rng):
-        pairs = outer_pairs(some, fit.space.frame)
+        pairs = outer_pairs(some, frame)
         total = pairs if total is None else np.add(total, pairs, out=total)
     return np.asarray(total) / n
+
+
+def _beside_near(fit: Fit, near: Factorisation, n: int, rng: np.random.Generator) -> Array:
+    """Return the pair form of a system close to this one, and of what draws of both differ by, which is less."""
+    draw, frame = fit.solved.factorisation.coupled_draws(rng), fit.space.frame
+    pairs = near.inverse_pairs()
+    for first in counted(n, SIDE_BY_SIDE, "draws of the error"):
+        some, beside = draw((min(SIDE_BY_SIDE, n - first),))
+        pairs += (outer_pairs(some, frame) - outer_pairs(beside, frame)) / n
+    return np.asarray(pairs * fit.sigma() ** 2)
 
 
 def left_open(fit: Fit) -> Array | None:

@@ -31,6 +31,7 @@ from xspline.solve.solution import factorise as factorise
 from xspline.solve.solution import interval_factor as interval_factor
 from xspline.solve.solution import solve as solve
 from xspline.solve.solution import strength_derivatives as strength_derivatives
+from xspline.solve.structure import nearly_product as nearly_product
 from xspline.solve.system import Factorisation as Factorisation
 
 penalty_from_dict = Penalty.from_dict

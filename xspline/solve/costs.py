@@ -25,6 +25,10 @@ class CostModel:
         systems that converge at all take 2 to 51.
     expected_iterations : int
         Iterations that a solve is expected to take. Measured (`python -m benchmarks solve`): 9 to 22.
+    nearly_iterations : int
+        Those of a solve of what is nearly a product. Measured: 10 where single values are missing, 60 with blocks.
+    nearly_times : float
+        Time of a search there over that for the product. Measured on ERSST, of which a tenth is withheld: 1.7.
     flop_penalty : float
         Time of a flop of the iterative solvers, which wait for memory, over that of a flop of LAPACK. Estimate.
     transfer_flops : float
@@ -147,6 +151,8 @@ class CostModel:
     max_fallback_flops: float = 5e12
     fallback_iterations: int = 100
     expected_iterations: int = 20
+    nearly_iterations: int = 20
+    nearly_times: float = 2.0
     flop_penalty: float = 5.0
     transfer_flops: float = 1e9
     gpu_speedup: float = 50.0

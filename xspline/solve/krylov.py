@@ -149,37 +149,65 @@ def square_root(matvec: LinearMap, z: Array) -> Array:
     steps would change. √ is small where it is not smooth, at 0, so that S may be singular; eigenvalues in clusters, as
     those of a system of even observations with gaps, need few steps.
     """
-    norm = norm_of(z)
-    v, before, beta = times(_ratio(np.ones_like(norm), norm), z), np.zeros_like(z), np.zeros_like(norm)
+
+    def same(x: Array) -> Array:
+        return x
+
+    return _power(matvec, same, same, z, 0.5)
+
+
+def inverse_root(matvec: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Array) -> Array:
+    """(M⁻¹A)^-½ x for several x [m, ..] side by side, A and M symmetric and positive definite, on the host.
+
+    Of x with the covariance M⁻¹ it has A⁻¹. The basis V of the Krylov space is orthonormal in the metric of M.
+
+    Parameters
+    ----------
+    matvec, near_solve, near_matvec : callable
+        Products with A, M⁻¹ and M.
+    x : ndarray, [m, ..]
+    """
+    return _power(matvec, near_solve, near_matvec, x, -0.5)
+
+
+def _power(matvec: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Array, power: float) -> Array:
+    """(M⁻¹A)^power x, by the Lanczos process: w are M v of the vectors v of the basis."""
+    w = near_matvec(x)
+    norm = np.sqrt(dot(x, w))
+    scale = _ratio(np.ones_like(norm), norm)
+    v, w, before, beta = times(scale, x), times(scale, w), np.zeros_like(x), np.zeros_like(norm)
     basis, diagonal, beside = [], [], []
-    column = np.zeros((len(z), 0))
+    column = np.zeros((len(x), 0))
     for step in range(1, ROOT_STEPS + 1):
         basis.append(v)
         q = matvec(v) - times(beta, before)
         alpha = dot(v, q)
-        q -= times(alpha, v)
-        beta = norm_of(q)
+        q -= times(alpha, w)
+        image = near_solve(q)
+        beta = np.sqrt(np.maximum(dot(q, image), 0.0))
         diagonal.append(alpha)
         beside.append(beta)
-        before, v = v, times(_ratio(np.ones_like(beta), beta), q)
+        scale = _ratio(np.ones_like(beta), beta)
+        before, w, v = w, times(scale, q), times(scale, image)
         if step % ROOT_CHECK == 0:
-            last, column = column, _root_column(np.array(diagonal).T, np.array(beside[:-1]).T)
+            last, column = column, _power_column(np.array(diagonal).T, np.array(beside[:-1]).T, power)
             change = column.copy()
             change[:, : last.shape[1]] -= last
             if (np.linalg.norm(change, axis=1) <= ROOT_TOLERANCE * np.linalg.norm(column, axis=1)).all():
                 break
-    out = np.zeros_like(z)
+    out = np.zeros_like(x)
     for v, share in zip(basis, column.T, strict=True):
         out += times(share * norm, v)
     return out
 
 
-def _root_column(diagonal: Array, beside: Array) -> Array:
-    """T^½ e₁ of tridiagonal matrices T, [m, k] from [m, k] and [m, k − 1]."""
+def _power_column(diagonal: Array, beside: Array, power: float) -> Array:
+    """T^power e₁ of tridiagonal matrices T, [m, k] from [m, k] and [m, k − 1]."""
     k = diagonal.shape[1]
     matrices = np.zeros((*diagonal.shape, k))
     matrices[:, range(k), range(k)] = diagonal
     matrices[:, range(1, k), range(k - 1)] = beside
     values, vectors = np.linalg.eigh(matrices)
-    roots = np.sqrt(np.maximum(values, 0.0))
-    return np.asarray(np.einsum("mij,mj,mj->mi", vectors, roots, vectors[:, 0]))
+    least = 0.0 if power > 0 else np.finfo(np.float64).eps * values[:, -1:]
+    powers = np.maximum(values, least) ** power
+    return np.asarray(np.einsum("mij,mj,mj->mi", vectors, powers, vectors[:, 0]))

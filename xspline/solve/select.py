@@ -16,17 +16,19 @@ from xspline.solve.errors import TooLargeError
 from xspline.solve.multigrid.schwarz import inverse_costs
 from xspline.solve.multigrid.spaces import MAX_AXES
 from xspline.solve.parallel import Resources
-from xspline.solve.structure import Product, distinct, product_of, ridge_of, split, subframe
+from xspline.solve.structure import Product, distinct, nearly_split, product_of, ridge_of, split, subframe
 from xspline.spaces import Frame
 from xspline.sums import Gram
 
-ITERATIVE = "iterative"
+ITERATIVE, NEARLY_SEPARABLE = "iterative", "nearly_separable"
 SOLVERS = {
     "spectral": "G is one product of single-coordinate factors (a full grid): direct with a ridge or no penalty, else "
     "the eigenvectors precondition conjugate gradients",
     "separable": "G is one product, with factors on whose coordinates all terms of the penalty agree, or that some of "
     "them carry (`SpaceTime`), and others (a static mask): eigenvectors of the former, Cholesky factorisations over "
     "the latter",
+    NEARLY_SEPARABLE: "season, trend and events, where G is nearly a product (a grid with a few gaps that change): "
+    "conjugate gradients with the solver of that product; error bars from draws",
     "banded": "any system: a Cholesky factorisation of a band",
     "dissection": "any system: a Cholesky factorisation by nested dissection, where a band would be wide",
     "dense": "any system: a Cholesky factorisation of a full matrix",
@@ -315,6 +317,18 @@ class _Structure:
         nbytes = 8 * 2 * sum(k * k for k in others) + own
         return Choice("separable", reason, nbytes, operations)
 
+    def nearly_separable(self) -> Choice | None:
+        """The solver of the product that is expected, in iterations."""
+        if (nearly := nearly_split(self.gram, self.penalty, self.frame)) is None:
+            return None
+        near, costs = replace(self, product=nearly[0]).separable(), self.resources.costs
+        if near is None:
+            return None
+        products = math.prod(self.frame.sizes) * math.prod(2 * o - 1 for o in self.frame.offsets)
+        operations = near.operations + costs.nearly_iterations * costs.flop_penalty * 2 * products
+        reason = f"nearly a product: iterations with {near.reason}"
+        return replace(near, name=NEARLY_SEPARABLE, reason=reason, operations=operations, exact=False)
+
     def banded(self) -> Choice:
         ordering = self.ordering
         reason = f"{self.general_reason}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
@@ -435,6 +449,7 @@ def _inadmissible(solver: str, structure: _Structure, *, admitted: bool) -> str:
         "spectral": "one product of a factor for each coordinate (a full grid)",
         "separable": "one product of a factor over several coordinates and others (a static mask) and a ridge or no "
         "penalty, or any product and a SpaceTime penalty or one that smooths the coordinates of some factors only",
+        NEARLY_SEPARABLE: "what is nearly a product, and none, with a SpaceTime penalty along season, trend and events",
     }[solver]
     terms = structure.gram.terms
     spanning = [f for f in terms[0] if f.axes] if terms else []

@@ -16,16 +16,24 @@ from xspline.solve.direct.low_rank import LowRank
 from xspline.solve.direct.near import near
 from xspline.solve.direct.solver import Direct
 from xspline.solve.errors import ConvergenceError, nothing_determined
+from xspline.solve.kronecker.nearly import NearlySeparable
 from xspline.solve.kronecker.pcg import FastDiagonal
 from xspline.solve.kronecker.separable import Separable
 from xspline.solve.kronecker.spectral import Spectral
 from xspline.solve.krylov import MAX_ITERATIONS
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalty import Penalty
-from xspline.solve.select import ITERATIVE, Choice, bytes_kept, candidates, gpu_room
+from xspline.solve.select import (
+    ITERATIVE,
+    NEARLY_SEPARABLE,
+    Choice,
+    bytes_kept,
+    candidates,
+    gpu_room,
+)
 from xspline.solve.smoothing.progress import StatusLine
-from xspline.solve.structure import product_of, ridge_of, split
-from xspline.solve.system import Factorisation, System
+from xspline.solve.structure import nearly_split, product_of, ridge_of, split
+from xspline.solve.system import DRAW_TOLERANCE, Factorisation, System
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
 from xspline.sums.integrals import mass
@@ -170,7 +178,7 @@ def strength_derivatives(sums: Sums, space: Space, penalty: Penalty, solution: S
     images = [
         Gram((term,)).matvec(known, frame) for term in penalty.bound(sums.gram, space).gram(space).terms
     ]
-    return -solution.factorisation.solve(np.stack(images, axis=count))
+    return -solution.factorisation.solve(np.stack(images, axis=count), tolerance=DRAW_TOLERANCE)
 
 
 @single_threaded_blas()
@@ -274,13 +282,17 @@ def _system(
         from xspline.solve.multigrid.solver import Iterative  # imports numba
 
         return Iterative(gram, penalty, space, most=most, gpu=resources.gpu)
+    if name == NEARLY_SEPARABLE and (found := nearly_split(gram, penalty, frame)) is not None:
+        expected, parts, axis = found
+        modes = Separable(parts, frame, room, resources)
+        return NearlySeparable(gram, Gram((expected.factors,)), penalty, frame, modes, axis, most=most)
     product, ridge = product_of(gram, frame), ridge_of(penalty)
     if product is not None and name == "spectral":
         if ridge is None:
             return FastDiagonal(product, penalty, frame, most=most)
         return Spectral(product, ridge, frame)
-    if product is not None and name == "separable" and (parts := split(product, penalty, frame)) is not None:
-        return Separable(parts, frame, room, resources)
+    if product is not None and name == "separable" and (apart := split(product, penalty, frame)) is not None:
+        return Separable(apart, frame, room, resources)
     if choice.on_gpu:
         room = min(room, gpu_room(resources, space.size))
     else:

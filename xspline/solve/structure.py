@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from xspline.solve.direct.band import band, narrowest
 from xspline.solve.direct.cholesky import BandCholesky, DenseCholesky
 from xspline.spaces import Frame
-from xspline.sums import Factor, Gram, join_overlapping
+from xspline.sums import Factor, Gram, digest_key, join_overlapping, outer_pairs
 
 Array = NDArray[np.float64]
 Term: TypeAlias = tuple[Factor, ...]
 FEW = 16  # numbers of a batch member that is factorised sooner than compared with others: a trend and annual cycle
 COMPARED = 1 << 17  # numbers of batch members that are compared at a time, to stay in a cache
+NEARLY = (
+    0.7  # of the squares of the diagonal of G: what a product of its marginals has to explain to stand for it
+)
 LEAST_PIVOT = 1e-6  # of a mass matrix whose inverse is used: it magnifies rounding errors by the reciprocal
 
 
@@ -49,6 +52,54 @@ def product_of(gram: Gram, frame: Frame) -> Product | None:
     factors = (replace(f, pairs=f.pairs.reshape(f.pairs.shape[: 2 * len(f.axes)])) for f in spanning)
     v = math.prod((f.pairs for f in gram.terms[0] if not f.axes), start=np.ones((1,) * gram.batch_ndim))
     return Product(tuple(f.full(frame) for f in factors), np.asarray(v))
+
+
+def expected(gram: Gram, frame: Frame, axis: int) -> Product | None:
+    """G as it would be if labels along one axis were observed independently of places over the others.
+
+    G_x ⊗ G_t / n of its marginals, those of all observations without regard to the axis and to the other axes, as in a
+    table of counts; n is the weight of all. It is G where that is such a product. None where they have less than
+    `NEARLY` in common, where there is a batch, or an axis without the constant.
+    """
+    known = _expected.setdefault(gram, {})
+    if axis not in known:
+        known[axis] = _independent(gram, frame, axis)
+    return known[axis]
+
+
+_expected: WeakKeyDictionary[Gram, dict[int, Product | None]] = WeakKeyDictionary()
+
+
+def _independent(gram: Gram, frame: Frame, axis: int) -> Product | None:
+    axes = range(len(frame.sizes))
+    unfilled = not any(any(f.pairs.strides) for term in gram.terms for f in term)  # the structure of a plan
+    if gram.batch_ndim or unfilled or not all(e.any() for e in frame.constant):
+        return None
+    pairs = gram.one_factor(frame).pairs.reshape(*frame.sizes, *frame.offsets)
+    # [K, O] of each axis: what sums the pairs of functions up to those of the constant.
+    whole = [outer_pairs(frame.constant[j][:, None], subframe(frame, (j,))) for j in axes]
+    places = np.tensordot(pairs, whole[axis], axes=((axis, len(axes) + axis), (0, 1)))
+    along, others = pairs, [j for j in axes if j != axis]
+    for j in reversed(others):
+        along = np.tensordot(along, whole[j], axes=((j, along.ndim // 2 + j), (0, 1)))
+    weight = float(np.sum(along * whole[axis]))
+    if not weight > 0:
+        return None
+    # How much of what each function along the axis sees of places is what all see, as the square of a correlation.
+    seen = np.moveaxis(gram.diagonal(frame), axis, -1).reshape(-1, frame.sizes[axis])
+    usual = places.reshape(*places.shape[: len(others)], -1)[..., 0].ravel()
+    squares = np.sum(seen**2, axis=0) * float(usual @ usual)
+    common = np.divide((usual @ seen) ** 2, squares, out=np.zeros_like(squares), where=squares > 0)
+    if not float(np.median(common)) >= NEARLY:
+        return None
+    key = [f.key for term in gram.terms for f in term]
+    factors = [
+        Factor(
+            group, tuple((0, frame.sizes[j]) for j in group), p, digest_key("expected", str(group), str(key))
+        )
+        for group, p in ((tuple(others), places / weight), ((axis,), along))
+    ]
+    return Product(tuple(factors), np.ones(()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +181,26 @@ def split(product: Product, penalty: Gram, frame: Frame) -> Split | None:
         Gram(tuple(alone(term, axes).terms[0] for term in x)) for x in (reduced, beside)
     )
     return Split(axes, factors, main_terms, tuple(others), product.multiplicity, beside_terms)
+
+
+def nearly_product(gram: Gram, frame: Frame, axis: int) -> Product | None:
+    """The product that G nearly is, with a factor along an axis; None where it is one, or far from one."""
+    own = product_of(gram, frame)
+    if own is not None and any(f.axes == (axis,) for f in own.factors):
+        return None
+    return expected(gram, frame, axis)
+
+
+def nearly_split(gram: Gram, penalty: Gram, frame: Frame) -> tuple[Product, Split, int] | None:
+    """The product that G nearly is, its split and the axis, where Λ falls into modes of season, trend and events."""
+    for axis, (size, offsets, m) in enumerate(zip(frame.sizes, frame.offsets, frame.everywhere, strict=True)):
+        union = m or (offsets == size and not frame.periodic[axis])
+        if union and len(frame.sizes) > 1 and penalty.terms:
+            product = nearly_product(gram, frame, axis)
+            parts = None if product is None else split(product, penalty, frame)
+            if product is not None and parts is not None and parts.beside.terms:
+                return product, parts, axis
+    return None
 
 
 def _agree(terms: Sequence[Term], group: AxisGroup, frame: Frame) -> bool:

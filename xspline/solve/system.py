@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -24,6 +24,8 @@ from xspline.sums import Gram
 Array = NDArray[np.float64]
 Draw: TypeAlias = Callable[[tuple[int, ...]], Array]
 """A function of extents (n, b..) that returns independent draws, [K.., n, b..], of covariance (G + Λ)⁻¹."""
+
+CoupledDraw: TypeAlias = Callable[[tuple[int, ...]], tuple[Array, Array]]
 
 DRAW_TOLERANCE = (
     2e-3  # relative residual of solves for draws, which makes error bars wrong by 0.1 % on average
@@ -117,6 +119,8 @@ class IterativeSystem(System):
         Right-hand sides that are solved for side by side.
     mixes_systems : bool
         Whether right-hand sides of different systems may be solved for side by side.
+    near : DirectSystem or None
+        One that knows its inverse and differs little from this one.
     iterations : int
         Of the last solve, the most of any right-hand side.
     residual : float
@@ -128,6 +132,7 @@ class IterativeSystem(System):
     tolerance: float
     at_once: int
     mixes_systems = False
+    near: DirectSystem | None = None
     iterations = 0
     residual = 0.0
 
@@ -181,6 +186,10 @@ class IterativeSystem(System):
             return x
 
         return draw
+
+    def coupled_draws(self, rng: np.random.Generator) -> CoupledDraw:
+        """A function of extents (n,) that returns draws of this system, and those of `near` that they are made of."""
+        raise TypeError("there is no system near to this one")
 
     def edf(self) -> Array:
         """tr((G + Λ)⁻¹ G), [b..], the mean of estimates from fixed random probes; NaN where not determined."""
@@ -303,6 +312,18 @@ class Factorisation:
     def knows_inverse(self) -> bool:
         """Whether entries of the inverse are known; else there are draws."""
         return isinstance(self.system, DirectSystem)
+
+    @property
+    def near(self) -> Factorisation | None:
+        """A system that knows its inverse and whose draws go with those of this one, if there is one."""
+        near = self.system.near if isinstance(self.system, IterativeSystem) else None
+        return None if near is None else replace(self, system=near)
+
+    def coupled_draws(self, rng: np.random.Generator) -> CoupledDraw:
+        """A function of extents (n,) that returns draws of this system, and those of the near one they are made of."""
+        if not isinstance(self.system, IterativeSystem):
+            raise TypeError(f"the {self.choice.name} solver knows the inverse and has no system near to it")
+        return single_threaded_blas()(self.system.coupled_draws(rng))
 
     def draws(self, rng: np.random.Generator) -> Draw:
         """A function of extents (n, b..) that returns n draws of covariance (G + Λ)⁻¹ for each batch member.

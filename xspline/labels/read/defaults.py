@@ -132,8 +132,10 @@ def bases_for(
     sizes = {dim: n for dim, n in fitted[0].sizes.items() if dim not in pooled}
 
     def of(known: Mapping[str, Labels]) -> Within:
-        def within(bases: dict[str, Basis], alike: bool = False) -> tuple[dict[str, Basis], Budget]:
-            sized_bases, budget = sized(bases, known, seconds, sizes, len(fitted), alike=alike)
+        def within(
+            bases: dict[str, Basis], alike: bool = False, times: float = 1.0
+        ) -> tuple[dict[str, Basis], Budget]:
+            sized_bases, budget = sized(bases, known, seconds / times, sizes, len(fitted), alike=alike)
             if not budget.supported and any(isinstance(b, Union) and b.has_events for b in bases.values()):
                 members = math.prod(n for dim, n in sizes.items() if dim not in dims)
                 factors = [(axis,) for axis in range(len(bases))]
@@ -340,14 +342,17 @@ def _counting_on_gaps(
         return budget
     had_events = chosen[name] != SEASONS
     union = chosen[name] if had_events else _seasons_and_events(labels[name], EVENT_LENGTHS[0])
-    finest, more = within({**bases, name: union}, True)
-    larger = math.prod(b.count for b in finest.values()) > math.prod(b.count for b in chosen.values())
-    halves = all(2 * finest[k].count >= chosen[k].count for k in others)
-    if not larger or not halves or not more.nested or more.estimate > budget.seconds:
-        return budget
-    close = all(finest[other].count >= CLOSE * chosen[other].count for other in others)
-    nested = {**more.nested, name: (chosen[name].count,)}
-    return replace(budget, alike=Alike(finest, nested, close, labels[name].dims[0]))
+
+    def counting(times: float) -> Alike | None:
+        finest, more = within({**bases, name: union}, True, times)
+        larger = math.prod(b.count for b in finest.values()) > math.prod(b.count for b in chosen.values())
+        halves = all(2 * finest[k].count >= chosen[k].count for k in others)
+        if not larger or not halves or not more.nested or more.estimate > more.seconds:
+            return None
+        close = all(finest[other].count >= CLOSE * chosen[other].count for other in others)
+        return Alike(finest, {**more.nested, name: (chosen[name].count,)}, close, labels[name].dims[0])
+
+    return replace(budget, alike=counting(1.0), nearly=counting(COSTS.nearly_times))
 
 
 def _linear(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,44 +115,6 @@ def storage_chunks(data: xr.DataArray) -> tuple[int, ...] | None:
         return tuple(int(chunk[0]) if isinstance(chunk, tuple) else int(chunk) for chunk in first)
     stored = data.encoding.get("chunks") or data.encoding.get("chunksizes")
     return tuple(int(n) for n in stored) if stored and len(stored) == data.ndim else None
-
-
-def gaps_are_alike(
-    variables: Iterable[xr.DataArray], dim: Hashable, weights: xr.DataArray | None
-) -> bool | None:
-    """Whether the same values are missing at all labels of a dimension, where little reading tells; else None.
-
-    Labels at which all values are missing do not count. Of values that are still to be read one chunk of the other
-    dimensions is looked at, first, in the middle and at last: clouds differ there. What weights do, sums tell.
-    """
-    alike: list[bool] = []
-    for data in variables:
-        if weights is not None:
-            return None
-        looked = data.variable
-        if data.chunks is not None or is_lazily_indexed(data):
-            try:
-                looked = _a_few(data, dim).compute()
-            except Exception:  # the pass over the data meets it again, tries again, and says where
-                return None
-        if not isinstance(looked.data, np.ndarray):
-            return None
-        missing = (np.isnan(values) for values in np.moveaxis(looked.data, looked.get_axis_num(dim), 0))
-        some = (gaps for gaps in missing if not gaps.all())
-        alike += (bool((gaps == first).all()) for first in some for gaps in some)
-    return all(alike)
-
-
-def _a_few(data: xr.DataArray, dim: Hashable) -> xr.Variable:
-    """Values at three labels of a dimension, in the middle chunk of the others."""
-    known = [c[0] for c in data.chunks] if data.chunks is not None else storage_chunks(data)
-    chunks = dict(zip(data.dims, known or data.shape, strict=True))
-    part: dict[Hashable, Any] = {}
-    for name, n in data.sizes.items():
-        start = n // 2 // chunks[name] * chunks[name]
-        part[name] = slice(start, start + chunks[name])
-    labels = data.sizes[dim]
-    return data.variable.isel({**part, dim: sorted({0, labels // 2, labels - 1})})
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline import execution
+from xspline.labels.read.stores import Gaps
 from xspline.solve.costs import COSTS
 from xspline.spaces import Axis, Basis, BSpline, Space
 from xspline.sums import join_overlapping
@@ -136,6 +137,8 @@ class Budget:
         choose; empty where all that labels support is within the budget.
     alike : Alike or None
         What there is time for if gaps turn out to be the same at all times, where that is more.
+    nearly : Alike or None
+        The same where gaps are few and nearly the same at all times, which takes longer.
     linear : Linear or None
         What there is time for in linear splines, where there is none for many cubics.
     degree : int
@@ -147,6 +150,7 @@ class Budget:
     supported: dict[str, int]
     nested: dict[str, tuple[int, ...]] = field(default_factory=dict)
     alike: Alike | None = None
+    nearly: Alike | None = None
     linear: Linear | None = None
     degree: int = DEGREE
 
@@ -155,10 +159,11 @@ class Budget:
         """The numbers to choose from after the sums of the finest space are known."""
         return self.alike.nested if self.alike else self.nested
 
-    def knowing(self, alike: bool | None) -> Budget:
-        """Return the budget once it is known whether gaps are the same at all times; None where sums have to tell."""
-        known = self.alike is not None and (self.alike.close if alike is None else alike)
-        return self if known else replace(self, alike=None)
+    def knowing(self, gaps: Gaps | None) -> Budget:
+        """Return the budget once it is known how gaps change with time; None where sums have to tell."""
+        if gaps is None:
+            return self if self.alike and self.alike.close else replace(self, alike=None)
+        return replace(self, alike={Gaps.ALIKE: self.alike, Gaps.NEARLY: self.nearly}.get(gaps))
 
     def finest(self, bases: Mapping[str, Basis]) -> dict[str, Basis]:
         """Return the bases with the most functions that may be chosen."""

@@ -31,10 +31,11 @@ import numpy as np
 from xspline import execution
 from xspline.labels.read.sizes import Budget, listed
 from xspline.labels.statistics import Data, Part, Statistics
-from xspline.solve import Resources, SingularSystemError, likelihood, restricted
+from xspline.solve import Resources, SingularSystemError, likelihood, nearly_product, restricted
 from xspline.solve.costs import COSTS
 from xspline.spaces import Basis, BSpline, Space, Union
 from xspline.sums import Sums
+from xspline.sums.integrals import with_events
 
 Counts = tuple[int, ...]  # functions of each coordinate of the space
 REFINED = (2, 4, 16)  # times the cells of one coordinate, as what two cells do not follow more may: waves
@@ -97,7 +98,7 @@ def spread(
     how = f"by the likelihood among spaces that lie in {listed(nested.named(statistics.space.shape))}"
     how += ", linear splines" * (nested.budget.degree == 1)
     if budget.alike and counts == statistics.space.shape:
-        how = "as many as there is time for with gaps that are the same at all times"
+        how = "as many as there is time for with gaps that are (nearly) the same at all times"
     told = f"{how}; {nested.seconds(counts):.2g} s of {budget.seconds:g} s to choose the penalty"
     parts = []
     for part in statistics.parts:
@@ -209,7 +210,8 @@ class NestedSpaces:
         space = self.space(counts)
         # Which factors G has is known here, so whether gaps are alike at all times.
         estimates = (
-            execution.search_seconds(space, _groups(sums), math.prod(sums.gram.batch), alike=True)
+            _times(sums, space)
+            * execution.search_seconds(space, _groups(sums, space), math.prod(sums.gram.batch), alike=True)
             for sums in self.totals
         )
         return sum(estimates)
@@ -225,7 +227,8 @@ class NestedSpaces:
         """About what one look at the likelihood takes, as a share of the longest that is taken."""
         space = self.space(counts)
         looks = (
-            execution.score_seconds(space, _groups(sums), math.prod(sums.gram.batch)) for sums in self.totals
+            execution.score_seconds(space, _groups(sums, space), math.prod(sums.gram.batch))
+            for sums in self.totals
         )
         return sum(looks) / (COSTS.scored_share * self.budget.seconds)
 
@@ -387,9 +390,22 @@ def _with(counts: Counts, j: int, k: int) -> Counts:
     return (*counts[:j], k, *counts[j + 1 :])
 
 
-def _groups(sums: Sums) -> list[tuple[int, ...]]:
-    """The coefficient axes of each factor of G; all together where it is a sum of products."""
+def _times(sums: Sums, space: Space) -> float:
+    """How much longer than that of a product a search takes."""
+    return 1.0 if _nearly(sums, space) is None else COSTS.nearly_times
+
+
+def _nearly(sums: Sums, space: Space) -> int | None:
+    """The axis of events, where G is nearly a product of that and the others, and none."""
+    axis = next((space.names.index(name) for name in with_events(space)), None)
+    return None if axis is None or nearly_product(sums.gram, space.frame, axis) is None else axis
+
+
+def _groups(sums: Sums, space: Space) -> list[tuple[int, ...]]:
+    """The coefficient axes of each factor of G, or of what it nearly is; all together where it is a sum of products."""
     terms = sums.gram.terms
+    if (time := _nearly(sums, space)) is not None:
+        return [tuple(j for j in range(len(space.shape)) if j != time), (time,)]
     if len(terms) == 1:
         return [factor.axes for factor in terms[0] if factor.axes]
     return [tuple(range(len(sums.window)))]

@@ -6,17 +6,20 @@ import hashlib
 import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from xspline.execution import LIMITS, UnidentifiedError, stored_leaves, stored_reads
-from xspline.labels.read.observations import LazyReader, is_lazily_indexed
+from xspline.labels.read.observations import LazyReader, is_lazily_indexed, storage_chunks
 from xspline.solve.errors import warn
 
+NEARLY_SEEN = 0.75  # of the values at places that have any: gaps are then nearly the same at all times
 # By what the file systems of fsspec tell one version of an object from the next.
 _VERSIONS = (
     "ETag etag e_tag generation md5Hash crc32c LastModified last_modified updated mtime created".split()
@@ -240,3 +243,59 @@ def _names(array: Any) -> set[str]:
         return sync(listed())
     except Exception:  # whatever a server answers that has no lists
         return set()
+
+
+# ---- gaps
+
+
+class Gaps(Enum):
+    """How gaps change along a dimension."""
+
+    ALIKE = "the same"
+    NEARLY = "nearly the same"
+    DIFFERENT = "different"
+
+
+def gaps_along(variables: Iterable[xr.DataArray], dim: Hashable, weights: xr.DataArray | None) -> Gaps | None:
+    """How much the places of missing values change along a dimension, where little reading tells; else None.
+
+    Labels at which all values are missing do not count. Of values that are still to be read one chunk of the other
+    dimensions is looked at, first, in the middle and at last: clouds differ there. What weights do, sums tell.
+    """
+    shares: list[float] = []
+    for data in variables:
+        if weights is not None:
+            return None
+        looked = data.variable
+        if data.chunks is not None or is_lazily_indexed(data):
+            try:
+                looked = _a_few(data, dim).compute()
+            except Exception:  # the pass over the data meets it again, tries again, and says where
+                return None
+        if not isinstance(looked.data, np.ndarray):
+            return None
+        shares.append(_share_seen(np.moveaxis(looked.data, looked.get_axis_num(dim), 0)))
+    least = min(shares, default=1.0)
+    return Gaps.ALIKE if least == 1 else Gaps.NEARLY if least >= NEARLY_SEEN else Gaps.DIFFERENT
+
+
+def _share_seen(values: NDArray[Any]) -> float:
+    """Values over labels and places that have any; labels come first."""
+    seen, labels, count = np.zeros(values.shape[1:], dtype=bool), 0, 0
+    for own in values:
+        there = ~np.isnan(own)
+        seen |= there
+        labels, count = labels + bool(there.any()), count + int(there.sum())
+    return count / max(labels * int(seen.sum()), 1) if labels else 1.0
+
+
+def _a_few(data: xr.DataArray, dim: Hashable) -> xr.Variable:
+    """Values at three labels of a dimension, in the middle chunk of the others."""
+    known = [c[0] for c in data.chunks] if data.chunks is not None else storage_chunks(data)
+    chunks = dict(zip(data.dims, known or data.shape, strict=True))
+    part: dict[Hashable, Any] = {}
+    for name, n in data.sizes.items():
+        start = n // 2 // chunks[name] * chunks[name]
+        part[name] = slice(start, start + chunks[name])
+    labels = data.sizes[dim]
+    return data.variable.isel({**part, dim: sorted({0, labels // 2, labels - 1})})

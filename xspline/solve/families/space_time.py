@@ -26,7 +26,16 @@ from xspline.solve.parallel import Resources
 from xspline.solve.penalty import Penalty, Roughness, spline_degrees
 from xspline.solve.select import Choice, bytes_kept
 from xspline.solve.smoothing.determinant import Factorised, axis_spectrum
-from xspline.solve.structure import AxisGroup, Product, Split, balanced, dense_of, product_of, split
+from xspline.solve.structure import (
+    AxisGroup,
+    Product,
+    Split,
+    balanced,
+    dense_of,
+    nearly_split,
+    product_of,
+    split,
+)
 from xspline.solve.system import Factorisation
 from xspline.spaces import Frame, Space
 from xspline.sums import Factor, Gram, digest_key
@@ -271,10 +280,10 @@ def space_times(gram: Gram, space: Space, names: Sequence[str], requested: Space
     order = min(
         max(p.order for p in requested.time.parts if isinstance(p, Roughness)), spline_degrees(space)[along]
     )
-    family = SpaceTimes(space, names, along, orders, order, gram)
-    if (product := product_of(gram, space.frame)) is None or (
-        split(product, family.unit.gram(space), space.frame) is None
-    ):
+    family, frame = SpaceTimes(space, names, along, orders, order, gram), space.frame
+    matrix, product = family.unit.gram(space), product_of(gram, frame)
+    apart = product is not None and split(product, matrix, frame) is not None
+    if not apart and nearly_split(gram, matrix, frame) is None:
         raise ValueError(
             f"the observed labels of {along!r} do not determine season and trend beside the events; use fewer "
             "functions there"

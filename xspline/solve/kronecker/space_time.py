@@ -22,7 +22,7 @@ from xspline.solve.penalty import (
     penalty_code,
     still_to_be_chosen,
 )
-from xspline.solve.structure import product_of
+from xspline.solve.structure import expected, product_of
 from xspline.spaces import Space
 from xspline.sums import Factor, Gram
 from xspline.sums.integrals import integral
@@ -181,12 +181,13 @@ def observed_times(gram: Gram, space: Space, name: str) -> tuple[Factor, float]:
     ValueError
         G has no factor of this coordinate alone that the whole batch shares; the basis has no constant.
     """
-    axis, product = space.names.index(name), product_of(gram, space.frame)
-    own = next((f for f in product.factors if f.axes == (axis,)), None) if product else None
+    axis = space.names.index(name)
+    products = product_of(gram, space.frame), expected(gram, space.frame, axis)
+    own = next((f for p in products if p is not None for f in p.factors if f.axes == (axis,)), None)
     if own is None:
         raise ValueError(
-            f"a SpaceTime penalty needs a grid with the same gaps and weights at all labels of {name!r} (and in all "
-            f"members of a batch), and they differ: mask what is not there at all of them, as in "
+            f"a SpaceTime penalty needs a grid with nearly the same gaps and weights at all labels of {name!r} (in a "
+            f"batch the same, of all members), and they differ: mask what is not there at all of them, as in "
             f"data.where(data.notnull().all({name!r})), pass weights without the dimension of {name!r}, fit members "
             "one by one, or pass penalty='reml', which takes any gaps and scattered data"
         )

@@ -18,8 +18,8 @@ from xspline.solve.families.orders import SingleOrder, several_orders, smoothed
 from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
 from xspline.solve.penalty import Penalty, criterion_of
-from xspline.solve.select import Choice
-from xspline.solve.smoothing.criteria import Gcv, Holders, Logarithm, Mask, OfFit, Reml, Score
+from xspline.solve.select import NEARLY_SEPARABLE, Choice
+from xspline.solve.smoothing.criteria import Gcv, Holders, Logarithm, Mask, NearReml, OfFit, Reml, Score
 from xspline.solve.smoothing.family import family_for, solver_for
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
 from xspline.solve.smoothing.newton import NEAR, SLACK, State, lowest_places, minimise
@@ -37,6 +37,7 @@ ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter mor
 RAISED = np.log(1e-4)  # of its usual start: what a coarser problem found at its lower bound
 APART = 1.0  # in log λ: a start this near to a minimum leads there
 MAX_FACTORISATIONS = 81  # for a look at the score on a lattice within the bounds,
+ROUNDS = 2  # of looks at what traces are off by where G is nearly a product, and searches on from there
 MAX_SIDE, MIN_SIDE = 24, 3  # which has so many places along one λ
 SOFTER = 5.0, 10.0  # in log λ: below its usual start
 ASIDE = -3.0  # in log m_j: what the strengths along one coordinate are lowered by for another start
@@ -161,9 +162,11 @@ def choose(
     rho, point, at_bound, bounds = minimum.rho, minimum.point, minimum.at_bound, problem.bounds
     value, gradient = point.score
     fit = point.fit if isinstance(point, OfFit) else PenalisedFit(model, rho)
-    factorisation, errors = fit.factorisation, []
-    if isinstance(point, Estimated):  # its solver is chosen for its structure, not by name
-        factorisation, errors = replace(factorisation, choice=problem.choice), point.error(~at_bound).tolist()
+    factorisation, errors = fit.solving, []
+    if not problem.choice.exact:  # its solver is chosen for its structure, not by name
+        factorisation = replace(factorisation, choice=problem.choice)
+    if isinstance(point, Estimated):
+        errors = point.error(~at_bound).tolist()
     sides = np.where(rho - bounds.lower < bounds.upper - rho, "lower", "upper").tolist()
     bound = {name: side for name, side, at in zip(family.parameters, sides, at_bound, strict=True) if at}
     return Smoothing(
@@ -225,6 +228,10 @@ class Problem:
             if excess > 0:  # of a start from a problem with other bounds
                 start = start - excess * self.model.family.overall
             state = minimise(score, start, bounds.lower, bounds.upper, near, unseen=unseen)
+            for _ in range(ROUNDS):
+                if isinstance(state.point, NearReml):
+                    score.slope = state.point.off
+                    state = minimise(score, state.rho, bounds.lower, bounds.upper, near, unseen=unseen)
             return state, score.factorisations
 
     def explored(self) -> tuple[Array, int]:
@@ -318,12 +325,15 @@ class Problem:
         spacing = np.maximum((upper - lower) / (side - 1), APART)
         yield from ((place, spacing) for place in lowest_places(score, lower, upper, side))
 
-    def score(self, rho: Array, included: Mask | None = None) -> Score:
-        """The score at ρ, of the batch members that counted elsewhere."""
+    def score(self, rho: Array, included: Mask | None = None, slope: Array | None = None) -> Score:
+        """The score at ρ, of the batch members that counted elsewhere; `slope` is that of `NearReml`."""
         if (self.model.family.design @ rho > self.bounds.most).any():
             raise SingularSystemError("at these strengths rounding errors of the penalty reach the constant")
-        if self.estimated:
-            return Estimated(replace(self.model, solver=self.choice.name), rho, included)
+        if not self.choice.exact:
+            own = replace(self.model, solver=self.choice.name)
+            if self.choice.name == NEARLY_SEPARABLE:
+                return NearReml(own, rho, included, slope)
+            return Estimated(own, rho, included)
         if self.method == "holders":
             return Holders(self.model, self._left_out, rho, included)
         return (Reml if self.method == "reml" else Gcv)(self.model, rho, included)
@@ -409,14 +419,12 @@ class Problem:
     @property
     def estimated(self) -> bool:
         """Whether the score is estimated on top of iterations."""
-        return not self.choice.exact
+        return not self.choice.exact and self.choice.name != NEARLY_SEPARABLE
 
     @property
     def operations(self) -> float:
         """Of a factorisation."""
-        return (
-            self.choice.operations if self.choice.exact else self.model.resources.costs.max_exact_reml_flops
-        )
+        return self.model.resources.costs.max_exact_reml_flops if self.estimated else self.choice.operations
 
     @cached_property
     def choice(self) -> Choice:
@@ -455,11 +463,12 @@ class _Scores:
     def __init__(self, problem: Problem, progress: Progress) -> None:
         self.problem, self.progress = problem, progress
         self.factorisations = 0
+        self.slope: Array | None = None  # of `NearReml`
         self._included: Mask | None = None
 
     def __call__(self, rho: Array) -> Score:
         self.factorisations += max(len(self.problem.parts), 1)
-        point = self.problem.score(rho, self._included)
+        point = self.problem.score(rho, self._included, self.slope)
         self._included = point.included
         self.progress.step(self.problem.method, rho, point.value)
         return point

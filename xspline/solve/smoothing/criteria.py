@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
 from xspline.solve.smoothing.determinant import Determinant, products
-from xspline.solve.smoothing.fit import ROUNDING, SMALLEST, Model, PenalisedFit, diagonal
+from xspline.solve.smoothing.fit import ROUNDING, SMALLEST, Model, NearFit, PenalisedFit, diagonal
 from xspline.solve.smoothing.newton import Point
 from xspline.sums import Sums
 
@@ -200,6 +200,43 @@ class Reml(OfFit):
     def _deviance(self) -> Array:
         """D = rss + cᵀΛc."""
         return np.asarray(self.fit.rss + self.fit.q.sum(axis=0))
+
+
+class NearReml(Reml):
+    """REML where G is nearly a product: that of `NearFit`, and a line for what its traces are off by.
+
+    Parameters
+    ----------
+    model : Model
+    rho : ndarray, [J]
+    included : ndarray of bool, [b..], optional
+    slope : ndarray, [J], optional
+        What traces, and so the gradient, are off by where they were last looked at; 0 before that.
+    """
+
+    fit: NearFit
+    fit_type = NearFit
+
+    def __init__(
+        self, model: Model, rho: Array, included: Mask | None = None, slope: Array | None = None
+    ) -> None:
+        super().__init__(model, rho, included)
+        self.slope = np.zeros(len(rho)) if slope is None else slope
+
+    @cached_property
+    def value(self) -> float:
+        """V of the product, and the line."""
+        return float(super().value or 0.0) + float(self.slope @ self.rho)
+
+    @cached_property
+    def gradient(self) -> Array:
+        """Its gradient."""
+        return np.asarray(super().gradient + self.slope)
+
+    @cached_property
+    def off(self) -> Array:
+        """What the gradient of the product is off by at ρ, from a few probes, [J]."""
+        return np.asarray(self.design.T @ self.fit.traces_off) / 2
 
 
 class Logarithm(Score):

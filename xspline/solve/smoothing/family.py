@@ -13,8 +13,8 @@ from xspline.solve.families.space_time import SpaceTimes, space_times
 from xspline.solve.kronecker.space_time import SpaceTime
 from xspline.solve.parallel import Resources
 from xspline.solve.penalty import Penalty, Roughness, criterion_of, spline_degrees
-from xspline.solve.select import ITERATIVE, Choice, candidates
-from xspline.solve.structure import distinct
+from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE, Choice, candidates
+from xspline.solve.structure import distinct, nearly_split
 from xspline.spaces import Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events
@@ -84,7 +84,7 @@ def _by_modes(gram: Gram, other: Family, solver: str | None, resources: Resource
     with suppress(ValueError):  # some structure is missing
         modes = space_times(gram, space, other.names, SpaceTime())
         choice = solver_for(gram, modes, "reml", solver, resources)
-        if choice.name != "separable":
+        if choice.name != "separable" and nearly_split(gram, modes.unit.gram(space), space.frame) is None:
             return None
         with suppress(ValueError):  # the other one is too large
             rival = solver_for(gram, other, "reml", solver, resources)
@@ -136,6 +136,8 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
             return next((replace(c, nbytes=held * c.nbytes) for c in proposed if not c.exact), None)
         return None
 
+    if isinstance(family, SpaceTimes) and (nearly := _nearly(gram, matrix, family, solver, resources)):
+        return nearly
     iterative = iterating(solver)
     try:
         exact = candidates(gram, matrix, frame, solver, exact=True, resources=resources)[0]
@@ -166,6 +168,21 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
         choices = [exact] if other is None else [exact, replace(other, searched=True)]
         return min(choices, key=lambda c: _worth(c.seconds(frame, 1, resources.costs), c, resources))
     return exact if iterative is None else replace(iterative, searched=True)
+
+
+def _nearly(
+    gram: Gram, matrix: Gram, family: Family, solver: str | None, resources: Resources
+) -> Choice | None:
+    """The solver where G is nearly a product: one that knows the inverse, if that is sooner; None where it is not."""
+    frame = family.space.frame
+    if solver not in (None, NEARLY_SEPARABLE) or nearly_split(gram, matrix, frame) is None:
+        return None
+    choices = [candidates(gram, matrix, frame, NEARLY_SEPARABLE, resources=resources)[0]]
+    if solver is None:
+        with suppress(ValueError):
+            choices += candidates(gram, matrix, frame, exact=True, resources=resources)[:1]
+    searched = [replace(choice, searched=True, searches=3.0) for choice in choices]
+    return min(searched, key=lambda choice: choice.seconds(frame, 1, resources.costs))
 
 
 def _worth(seconds: float, choice: Choice, resources: Resources) -> float:

@@ -23,10 +23,12 @@ from xspline.solve.families.base import Family
 from xspline.solve.parallel import Resources
 from xspline.solve.smoothing.determinant import Factorised, products
 from xspline.solve.solution import factorise
+from xspline.solve.system import Factorisation
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
 
 SMALLEST = 1e-290  # a residual sum of squares that may be divided by
+SEARCHED = 1e-6  # relative residual of c while smoothing is searched for: scores are off by its square
 ROUNDING = 2e-15  # of the power of the data: what a residual sum of squares loses
 
 
@@ -91,16 +93,19 @@ class PenalisedFit(Factorised):
     ----------
     exact_solver : bool
         Whether only a solver that knows the inverse will do.
+    solving : Factorisation
+        What c is solved with: of G + Λ, whatever traces and determinants are taken of.
     c : ndarray, [K.., b..]
         Coefficients of the field minus the reference; NaN for members that are not determined.
     """
 
     exact_solver = True
+    tolerance: float | None = None  # relative residual of c, where that is iterated
 
     def __init__(self, model: Model, rho: Array, exact: int = 0, steering: bool = False) -> None:
         self.model, self.rho, frame = model, rho, model.space.frame
         penalty = model.family.penalty(rho).gram(model.space)
-        factorisation = factorise(
+        self.solving = factorise(
             model.sums.gram,
             penalty,
             model.space,
@@ -110,8 +115,13 @@ class PenalisedFit(Factorised):
             resources=model.resources,
         )
         terms = [Gram((term,)) for term in penalty.terms]
-        super().__init__(factorisation, terms, frame, model.family.wiggly, model.resources, exact, steering)
-        self.c = factorisation.solve(model.sums.full_moment(frame))
+        super().__init__(self.traced, terms, frame, model.family.wiggly, model.resources, exact, steering)
+        self.c = self.solving.solve(model.sums.full_moment(frame), self.tolerance)
+
+    @property
+    def traced(self) -> Factorisation:
+        """What traces and determinants are taken of."""
+        return self.solving
 
     @cached_property
     def rss(self) -> Array:
@@ -148,6 +158,31 @@ class PenalisedFit(Factorised):
         along, across = np.einsum("p...,pj...->j...", residual, x), products(pull, x)
         curved = self.flat(g.matvec(self.shaped(x), self.frame))
         return -2 * along, 2 * (products(x, curved) + across + across.swapaxes(0, 1) - diagonal(along))
+
+
+class NearFit(PenalisedFit):
+    """The penalised fit where G is nearly a product: c of G itself, by iterations, log|A| and traces of the product.
+
+    With E the product of the marginals of G, log|E + Λ| stands for log|G + Λ|, and so for their derivatives. Traces are
+    off by the second order of what G and E differ by where values are missing at random; where whole blocks are, by
+    what is not known there.
+    """
+
+    exact_solver = False
+    tolerance = SEARCHED
+
+    @property
+    def traced(self) -> Factorisation:
+        near = self.solving.near
+        if near is None:
+            raise TypeError(f"the {self.solving.choice.name} solver has no product near to it")
+        return near
+
+    @cached_property
+    def traces_off(self) -> Array:
+        """t_j less those of the product, from a few probes: (b − a)ᵀλ_jS_ja on average, [T]."""
+        a, _, b = self.solving.probes()
+        return np.asarray(np.einsum("pm,pjm->j", self.flat(b - a), self.apply_penalties(a)) / a.shape[-1])
 
 
 def diagonal(v: Array) -> Array:

@@ -1,0 +1,214 @@
+"""Iterative solver for a G that is nearly a product: a grid with a few gaps that change from time to time.
+
+With E the product that the marginals of G make (`structure.expected`), M = E + Λ falls into one system in space for
+each mode of time (`Separable`), and M⁻¹(G + Λ) is near the identity: conjugate gradients take a few steps where single
+values are missing, some dozens where whole blocks are. Whatever M is off by, solutions are those of G + Λ.
+
+Traces are those of M and what a few probes add; draws are x = (M⁻¹A)^-½ x₀ for draws x₀ of covariance M⁻¹, which
+differ where G does, so that variances are those of M and the mean of x² − x₀².
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xspline.solve.direct.cholesky import Array
+from xspline.solve.kronecker.pcg import KroneckerSum
+from xspline.solve.kronecker.separable import Separable
+from xspline.solve.krylov import TOLERANCE, conjugate_gradients, inverse_root, probes
+from xspline.solve.system import CoupledDraw, Draw, IterativeSystem
+from xspline.spaces import Frame
+from xspline.sums import Gram
+
+PROBED = 1e-2  # the same of what probes differ by, which is little
+
+_products: WeakKeyDictionary[Gram, Products] = WeakKeyDictionary()
+
+
+class Products:
+    """Products with G, whose pairs are kept in the order in which they are read.
+
+    Parameters
+    ----------
+    gram : Gram
+        Without batch axes.
+    frame : Frame
+    axis : int
+        That of time: not periodic.
+    """
+
+    def __init__(self, gram: Gram, frame: Frame, axis: int) -> None:
+        count = len(frame.sizes)
+        others = [j for j in range(count) if j != axis]
+        pairs = gram.one_factor(frame).pairs.transpose(
+            *others, *(count + j for j in others), count + axis, axis
+        )
+        places, offsets = (tuple(x[j] for j in others) for x in (frame.sizes, frame.offsets))
+        self.shape, self.order = (math.prod(places), frame.sizes[axis]), [*others, axis]
+        self.sizes = tuple(frame.sizes[j] for j in self.order)
+        self.pairs = np.ascontiguousarray(pairs).reshape(
+            self.shape[0], math.prod(offsets), frame.offsets[axis], frame.sizes[axis]
+        )
+        self.places = _places(places, offsets, [frame.periodic[j] for j in others])
+        self.everywhere = frame.everywhere[axis]
+        self.near = frame.offsets[axis] - self.everywhere
+
+    def __call__(self, x: Array) -> Array:
+        """G x, [K..]."""
+        from xspline.solve.kronecker.compiled import product  # imports numba
+
+        own = np.ascontiguousarray(x.transpose(self.order)).reshape(self.shape)
+        out = np.zeros(self.shape)
+        product(self.pairs, self.places, self.near, self.everywhere, own, out)
+        return out.reshape(self.sizes).transpose(np.argsort(self.order))
+
+
+def _places(sizes: Sequence[int], offsets: Sequence[int], periodic: Sequence[bool]) -> NDArray[np.int64]:
+    """Both members of the pairs of places that a pair array has one number for, [R, S, Q, 2]; −1 where there is none.
+
+    Of (k, k + a) and (l, l + b) these are (k, l) with (k + a, l + b) and (k, l + b) with (k + a, l).
+    """
+    out = np.full((*sizes, *offsets, 2 ** (len(sizes) - 1), 2), -1, dtype=np.int64)
+    for offset in np.ndindex(*offsets):
+        shifted = [np.arange(k) + o for k, o in zip(sizes, offset, strict=True)]
+        there = [
+            np.ones(k, int) if circle else (x < k).astype(int)
+            for k, x, circle in zip(sizes, shifted, periodic, strict=True)
+        ]
+        found = functools.reduce(np.multiply, np.ix_(*there)) > 0
+        ends = [(np.arange(k), x % k) for k, x in zip(sizes, shifted, strict=True)]
+        for q, flips in enumerate(_orientations(offset)):
+            row, column = (
+                np.ravel_multi_index(
+                    np.ix_(*(e[flip ^ way] for e, flip in zip(ends, flips, strict=True))), sizes
+                )
+                for way in (0, 1)
+            )
+            for way, member in enumerate((row, column)):
+                out[(..., *offset, q, way)] = np.where(found, member, -1)
+    return out.reshape(math.prod(sizes), math.prod(offsets), -1, 2)
+
+
+def _orientations(offset: Sequence[int]) -> list[tuple[int, ...]]:
+    """0 or 1 of each axis: which member comes first; the first axis with an offset keeps its order."""
+    free = [j for j, o in enumerate(offset) if o][1:]
+    return [
+        tuple(int(j in swapped) for j in range(len(offset)))
+        for count in range(len(free) + 1)
+        for swapped in itertools.combinations(free, count)
+    ]
+
+
+class NearlySeparable(IterativeSystem):
+    """G + Λ by iterations with M = E + Λ.
+
+    Parameters
+    ----------
+    gram, near_gram, penalty : Gram
+        G, E and Λ, without batch axes.
+    frame : Frame
+    near : Separable
+        M, which knows its inverse.
+    axis : int
+        That of time.
+    most : int
+        Iterations.
+    """
+
+    near: Separable
+    mixes_systems = True
+    at_once = 1  # a product with G reads it once for each vector
+
+    def __init__(
+        self,
+        gram: Gram,
+        near_gram: Gram,
+        penalty: Gram,
+        frame: Frame,
+        near: Separable,
+        axis: int,
+        *,
+        most: int,
+    ) -> None:
+        self.near_gram, self.penalty = near_gram, penalty
+        self.rough = KroneckerSum.of(penalty.terms, frame)
+        if gram not in _products:
+            _products[gram] = Products(gram, frame, axis)
+        self.data = _products[gram]
+        self.frame, self.near, self.most, self.tolerance = frame, near, most, TOLERANCE
+        self.index = np.zeros((), dtype=np.intp)
+
+    @property
+    def determined(self) -> NDArray[np.bool_]:
+        return self.near.determined
+
+    @property
+    def weakest(self) -> int:
+        return self.near.weakest
+
+    @property
+    def nbytes(self) -> int:
+        return self.near.nbytes
+
+    def _matvec(self, rows: Array) -> Array:
+        """(G + Λ) x of rows x [m, K..]."""
+        return np.stack([self.data(x) for x in rows]) + self.rough.matvec(rows)
+
+    def _near_matvec(self, rows: Array) -> Array:
+        """M x."""
+        return np.stack(
+            [self.near_gram.matvec(x, self.frame) + self.penalty.matvec(x, self.frame) for x in rows]
+        )
+
+    def _near_solve(self, rows: Array) -> Array:
+        """M⁻¹ x."""
+        return np.moveaxis(self.near.solve(np.moveaxis(rows, 0, -1)), -1, 0)
+
+    def _solve_rows(self, rows: Array, which: NDArray[np.intp], tolerance: float) -> Array:
+        x, iterations, residual = conjugate_gradients(
+            self._matvec, self._near_solve, rows, tolerance, self.most
+        )
+        self._record(iterations, residual)
+        return x
+
+    def draws(self, rng: np.random.Generator) -> Draw:
+        draw = self.coupled_draws(rng)
+        return lambda extents: draw(extents)[0]
+
+    def coupled_draws(self, rng: np.random.Generator) -> CoupledDraw:
+
+        def draw(extents: tuple[int, ...]) -> tuple[Array, Array]:
+            near = self.near.apply_inverse_sqrt(rng.standard_normal((*self.frame.sizes, *extents)))
+            out = np.empty_like(near)
+            for place in np.ndindex(*extents):
+                row = near[(..., *place)][None]
+                root = inverse_root(self._matvec, self._near_solve, self._near_matvec, row)
+                out[(..., *place)] = root[0]
+            return out, near
+
+        return draw
+
+    def probes(self) -> tuple[Array, Array, Array]:
+        """a of covariance M⁻¹, w = M a and b = A⁻¹w = a + A⁻¹(M − A) a, [K.., m] each."""
+        a = self.near.apply_inverse_sqrt(np.moveaxis(probes(self.frame.sizes), 0, -1))
+        rows = np.moveaxis(a, -1, 0)
+        w = self._near_matvec(rows)
+        rest = np.moveaxis(w - self._matvec(rows), 0, -1)
+        return a, np.moveaxis(w, 0, -1), a + self.solve(rest, PROBED)
+
+    def edf_samples(self) -> Sequence[Array]:
+        """Those of M less bᵀΛa − aᵀΛa, [probes]."""
+        a, _, b = self.probes()
+        lost = np.sum((b - a) * self.penalty.matvec(a, self.frame), axis=tuple(range(len(self.frame.sizes))))
+        return [float(self.near.edf()) - lost]
+
+    def _perturbations(self, rng: np.random.Generator) -> Callable[[NDArray[np.intp]], Array]:
+        draw = self.draws(rng)
+        return lambda which: self._matvec(np.moveaxis(draw((len(which),)), -1, 0))
