@@ -166,7 +166,7 @@ def test_other_misfits() -> None:
         select(made("gaps", (4,)), ridge, frame, "spectral")
     with pytest.raises(
         ValueError,
-        match="unknown solver 'lu': choose one of spectral, separable, banded, dissection, dense, iter",
+        match="unknown solver 'lu': choose one of spectral, separable, nearly_separable, banded, dissection",
     ):
         select(gram, ridge, frame, "lu")
 

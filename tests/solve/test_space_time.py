@@ -234,8 +234,7 @@ def test_the_choice_is_the_minimum(name: str) -> None:
     for _ in range(10):
         rho = rng.uniform(-6, 3, len(family.parameters))
         assert dense_reml(case, family, rho) > chosen.score - 1e-4
-    mixed = case.general()
-    assert not isinstance(family_for(mixed, "reml", case.space), SpaceTimes)
+    assert isinstance(family_for(case.general(), "reml", case.space), SpaceTimes)  # a product, as one factor
 
 
 def test_times_without_observations_do_not_hide_a_trend() -> None:
@@ -267,7 +266,9 @@ def test_it_comes_back_from_its_text(penalty: SpaceTime) -> None:
 
 def test_gaps_of_their_own_are_refused() -> None:
     case, _ = gaps(space_like("line, events"), np.random.default_rng(0))
-    general = case.general()
+    a, t = case.coordinates
+    turns = case.w * ((a[:, None] < 0.5) == (t < 0.5))  # one half is seen, then the other
+    general = Case(case.space, case.coordinates, case.y, turns).general()
     for penalty in (SpaceTime(), PENALTIES[2]):
         with pytest.raises(
             ValueError, match=r"the same gaps and weights at all labels of 't' .*, and they differ"

@@ -282,8 +282,8 @@ def _system(
         from xspline.solve.multigrid.solver import Iterative  # imports numba
 
         return Iterative(gram, penalty, space, most=most, gpu=resources.gpu)
-    if name == NEARLY_SEPARABLE and (found := nearly_split(gram, penalty, frame)) is not None:
-        expected, parts, axis = found
+    if name == NEARLY_SEPARABLE and (nearly := nearly_split(gram, penalty, frame)) is not None:
+        expected, parts, axis = nearly
         modes = Separable(parts, frame, room, resources)
         return NearlySeparable(gram, Gram((expected.factors,)), penalty, frame, modes, axis, most=most)
     product, ridge = product_of(gram, frame), ridge_of(penalty)

@@ -23,6 +23,7 @@ COMPARED = 1 << 17  # numbers of batch members that are compared at a time, to s
 NEARLY = (
     0.7  # of the squares of the diagonal of G: what a product of its marginals has to explain to stand for it
 )
+MULTIPLIED_OUT = 2**30  # bytes of a G of one factor up to which such a product is looked for
 LEAST_PIVOT = 1e-6  # of a mass matrix whose inverse is used: it magnifies rounding errors by the reciprocal
 
 
@@ -72,8 +73,9 @@ _expected: WeakKeyDictionary[Gram, dict[int, Product | None]] = WeakKeyDictionar
 
 def _independent(gram: Gram, frame: Frame, axis: int) -> Product | None:
     axes = range(len(frame.sizes))
-    unfilled = not any(any(f.pairs.strides) for term in gram.terms for f in term)  # the structure of a plan
-    if gram.batch_ndim or unfilled or not all(e.any() for e in frame.constant):
+    hollow = any(f.axes and not any(f.pairs.strides) for term in gram.terms for f in term)  # of a plan
+    large = 8 * math.prod((*frame.sizes, *frame.offsets)) > MULTIPLIED_OUT
+    if gram.batch_ndim or hollow or large or not all(e.any() for e in frame.constant):
         return None
     pairs = gram.one_factor(frame).pairs.reshape(*frame.sizes, *frame.offsets)
     # [K, O] of each axis: what sums the pairs of functions up to those of the constant.
@@ -186,9 +188,7 @@ def split(product: Product, penalty: Gram, frame: Frame) -> Split | None:
 def nearly_product(gram: Gram, frame: Frame, axis: int) -> Product | None:
     """The product that G nearly is, with a factor along an axis; None where it is one, or far from one."""
     own = product_of(gram, frame)
-    if own is not None and any(f.axes == (axis,) for f in own.factors):
-        return None
-    return expected(gram, frame, axis)
+    return None if own is not None and len(own.factors) > 1 else expected(gram, frame, axis)
 
 
 def nearly_split(gram: Gram, penalty: Gram, frame: Frame) -> tuple[Product, Split, int] | None:

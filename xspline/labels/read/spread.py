@@ -22,7 +22,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -210,11 +210,30 @@ class NestedSpaces:
         space = self.space(counts)
         # Which factors G has is known here, so whether gaps are alike at all times.
         estimates = (
-            _times(sums, space)
-            * execution.search_seconds(space, _groups(sums, space), math.prod(sums.gram.batch), alike=True)
-            for sums in self.totals
+            times * execution.search_seconds(space, groups, math.prod(sums.gram.batch), alike=True)
+            for sums, groups, times in self._costly(space)
         )
         return sum(estimates)
+
+    def _costly(self, space: Space) -> Iterator[tuple[Sums, list[tuple[int, ...]], float]]:
+        """Of each variable the sums, the axes of the factors of G or of what it nearly is, and how often that counts."""
+        events = next((space.names.index(name) for name in with_events(space)), None)
+        for sums, nearly in zip(self.totals, self.nearly, strict=True):
+            if events is not None and nearly == events:
+                others = tuple(j for j in range(len(space.shape)) if j != events)
+                yield sums, [others, (events,)], COSTS.nearly_times
+            else:
+                yield sums, _groups(sums), 1.0
+
+    @functools.cached_property
+    def nearly(self) -> list[int | None]:
+        """Of each variable the axis of events, where G is nearly a product of that and the others, and none."""
+        axes = [self.fine.names.index(name) for name in with_events(self.fine)]
+        frame = self.fine.frame
+        return [
+            next((j for j in axes if nearly_product(sums.gram, frame, j) is not None), None)
+            for sums in self.totals
+        ]
 
     def within_reach(self) -> list[Counts]:
         """The nested spaces by their numbers of coefficients, without those of several times what is affordable."""
@@ -227,8 +246,8 @@ class NestedSpaces:
         """About what one look at the likelihood takes, as a share of the longest that is taken."""
         space = self.space(counts)
         looks = (
-            execution.score_seconds(space, _groups(sums, space), math.prod(sums.gram.batch))
-            for sums in self.totals
+            execution.score_seconds(space, groups, math.prod(sums.gram.batch))
+            for sums, groups, _ in self._costly(space)
         )
         return sum(looks) / (COSTS.scored_share * self.budget.seconds)
 
@@ -390,22 +409,9 @@ def _with(counts: Counts, j: int, k: int) -> Counts:
     return (*counts[:j], k, *counts[j + 1 :])
 
 
-def _times(sums: Sums, space: Space) -> float:
-    """How much longer than that of a product a search takes."""
-    return 1.0 if _nearly(sums, space) is None else COSTS.nearly_times
-
-
-def _nearly(sums: Sums, space: Space) -> int | None:
-    """The axis of events, where G is nearly a product of that and the others, and none."""
-    axis = next((space.names.index(name) for name in with_events(space)), None)
-    return None if axis is None or nearly_product(sums.gram, space.frame, axis) is None else axis
-
-
-def _groups(sums: Sums, space: Space) -> list[tuple[int, ...]]:
-    """The coefficient axes of each factor of G, or of what it nearly is; all together where it is a sum of products."""
+def _groups(sums: Sums) -> list[tuple[int, ...]]:
+    """The coefficient axes of each factor of G; all together where it is a sum of products."""
     terms = sums.gram.terms
-    if (time := _nearly(sums, space)) is not None:
-        return [tuple(j for j in range(len(space.shape)) if j != time), (time,)]
     if len(terms) == 1:
         return [factor.axes for factor in terms[0] if factor.axes]
     return [tuple(range(len(sums.window)))]

@@ -82,7 +82,7 @@ def _places(sizes: Sequence[int], offsets: Sequence[int], periodic: Sequence[boo
             np.ones(k, int) if circle else (x < k).astype(int)
             for k, x, circle in zip(sizes, shifted, periodic, strict=True)
         ]
-        found = functools.reduce(np.multiply, np.ix_(*there)) > 0
+        seen = functools.reduce(np.multiply, np.ix_(*there)) > 0
         ends = [(np.arange(k), x % k) for k, x in zip(sizes, shifted, strict=True)]
         for q, flips in enumerate(_orientations(offset)):
             row, column = (
@@ -92,7 +92,7 @@ def _places(sizes: Sequence[int], offsets: Sequence[int], periodic: Sequence[boo
                 for way in (0, 1)
             )
             for way, member in enumerate((row, column)):
-                out[(..., *offset, q, way)] = np.where(found, member, -1)
+                out[(..., *offset, q, way)] = np.where(seen, member, -1)
     return out.reshape(math.prod(sizes), math.prod(offsets), -1, 2)
 
 
