@@ -216,7 +216,7 @@ class NestedSpaces:
         return sum(estimates)
 
     def _costly(self, space: Space) -> Iterator[tuple[Sums, list[tuple[int, ...]], float]]:
-        """Of each variable the sums, the axes of the factors of G or of what it nearly is, and how often to count it."""
+        """Of each variable the sums, the axes of the factors of G, or of what it nearly is, and how often it counts."""
         events = next((space.names.index(name) for name in with_events(space)), None)
         for sums, nearly in zip(self.totals, self.nearly, strict=True):
             if events is not None and nearly == events:
