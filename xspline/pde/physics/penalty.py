@@ -334,7 +334,7 @@ def _inadequate(prior: Prior, space: Space) -> str:
     depart from the equation.
     """
     search = Search(prior.data, prior.constraints)
-    free = search.free
+    free = search.data.free
     if free is not None:
         alone = replace(prior, given=Gram(()), terms=())
         factor, row = alone.obeying(alone.even)

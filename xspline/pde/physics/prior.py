@@ -18,7 +18,7 @@ from scipy.linalg import qr
 from xspline.pde.profile.axes import Array, Integers
 from xspline.pde.profile.constraint import Constraint, Constraints
 from xspline.pde.profile.search import SATISFIED, STRENGTH, WEAKER, WEAKEST, Data
-from xspline.pde.profile.system import Rows, add_squares, band_of
+from xspline.pde.profile.system import Rows, band_of
 from xspline.solve.direct.cholesky import BandCholesky
 from xspline.sums import Gram
 
@@ -114,9 +114,8 @@ class Prior:
     def squares(self) -> Array:
         """JᵀJ/N as a band."""
         order = self.data.order
-        rows, band = Rows(self.equation, order), np.zeros_like(self.observed)
-        for first, slab in rows.walk(self.equation.by_coefficient(self._linear, np.zeros(0))):
-            add_squares(band, first, slab, 1 / self.norm)
+        entries, band = self.equation.by_coefficient(self._linear, np.zeros(0)), np.zeros_like(self.observed)
+        Rows(self.equation, order).add_squares(band, entries, 1 / self.norm)
         return band
 
     def pulled(self, residual: Array) -> Array:
