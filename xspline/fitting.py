@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from xspline.labels.errors import (
     unknown_name,
 )
 from xspline.labels.field import Field
+from xspline.labels.field_base import FieldBase
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, spread, stores
 from xspline.labels.read.cf import axis_of
@@ -240,6 +242,7 @@ def recover(
     equation: str | Sequence[str],
     *,
     known: Mapping[str, Any] | None = None,
+    vary: Mapping[str, Any] | None = None,
     dims: Mapping[str, str] | None = None,
     method: str | None = None,
     weights: xr.DataArray | None = None,
@@ -255,8 +258,8 @@ def recover(
     ----------
     data, weights, holder
         As for :func:`fit`.
-    equation, known, dims, method
-        As for :meth:`Field.recover`.
+    equation, known, vary, dims, method
+        As for :meth:`Field.recover`. Durations are a coordinate too, where the equation has their letter.
 
     Returns
     -------
@@ -277,15 +280,29 @@ def recover(
     >>> found.estimate.round(4).item(), found.space
     (0.1, 'fit({"x": xs.BSpline(28, degree=4), "t": xs.BSpline(21)})')
     """
+    if isinstance(data, FieldBase | Statistics):
+        kind = type(data).__name__
+        raise TypeError(f"xs.recover takes data, and this is {kind}: call its method, .recover({equation!r})")
     default = defaults.bases_for(data).bases
-    trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in default}, penalty=0, compute=False)
+    names = dict.fromkeys([*default, *_durations(data, equation, dims)])
+    trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in names}, penalty=0, compute=False)
     # Season and trend are no test functions: such times get as many cells as their labels support.
     given = {n: b.size for n, b in default.items() if isinstance(b, BSpline) and b.size}
-    cells = {n: given.get(n, data[n].size // 2) for n in default}
-    bases = bases_for(trial, cells, equation, known=known, dims=dims)
+    cells = {n: given.get(n, data[n].size // 2) for n in names}
+    bases = bases_for(trial, cells, equation, known=known, vary=vary, dims=dims)
     field = fit(data, bases, weights=weights, holder=holder)
-    constants = field.recover(equation, known=known, dims=dims, method=method)
+    constants = field.recover(equation, known=known, vary=vary, dims=dims, method=method)
     return constants.assign_attrs(space=f"fit({defaults.code(bases)})")
+
+
+def _durations(data: Data, equation: str | Sequence[str], dims: Mapping[str, str] | None) -> list[str]:
+    """Return the dimensions of durations whose letter the equation has: beside other coordinates they are batch."""
+    letters = {name: letter for letter, name in (dims or {}).items()}
+    durations = []
+    for name in (str(n) for n, c in data.coords.items() if c.dtype.kind == "m" and c.dims == (n,)):
+        letter = re.escape(letters.get(name, name if len(name) == 1 else "t"))
+        durations += [name] if re.search(rf"_\w*{letter}|\b{letter}\b", str(equation)) else []
+    return durations
 
 
 def plan(

@@ -105,6 +105,11 @@ class Order:
         """Bytes of a band."""
         return 8 * self.size * self.width
 
+    @property
+    def work(self) -> int:
+        """Operations of a factorisation."""
+        return self.size * self.width**2
+
     @cached_property
     def index(self) -> Integers:
         """Place of each coefficient in the row, [variables, K..]."""
