@@ -54,10 +54,11 @@ class Physics(SolvedApart):
     equation : str
         Without unknown constants, for example ``"u_t = D*(u_xx + u_yy) + S"``; see :func:`xspline.pde.recover`.
     strength : float or {"reml", "hard"}
-        λ ≥ 0, whatever the grid: the weight of so many observations of the residual, which were all zero, each as exact
-        as one of the field of weight 1; in units of the field's over those of the residual, squared. A residual that
-        varies faster than the knots resolve counts less, down to not at all. "reml": restricted likelihood chooses it,
-        and so how far the field departs from the equation. "hard": the field obeys the equation against all test
+        λ ≥ 0, whatever the grid of the data: the weight of so many observations of the residual, which were all zero,
+        each as exact as one of the field of weight 1; in units of the field's over those of the residual, squared. A
+        residual that varies faster than the knots resolve counts less, down to not at all: with more knots the same λ
+        leaves the field more freedom, so that a number is one of a space. "reml": restricted likelihood chooses it, and
+        so how far the field departs from the equation. "hard": the field obeys the equation against all test
         functions, as from :meth:`Field.constrain`: exactly on average over a few knot cells, not at each point, and
         least at the ends of the domain.
     known, dims : mapping, optional
