@@ -168,14 +168,14 @@ class Library:
         Without those that hold another of them; and sets with a term in place of one that is nearly the same.
         """
         best, own = self.weak_rms(model.subset), set(model.subset)
-        near: list[Subset] = self._swapped(model.subset)
+        near = swapped = self._swapped(model.subset)
         for size in range(1, len(own) + 2):
             # Of the next size, those with one term more than the model come first.
             for subset in self._weak[2].best_of_size(size, self.size + OTHERS):
                 apart = not (own <= set(subset) or any(set(least) <= set(subset) for least in near))
                 if apart and not set(subset) <= own and self.weak_rms(subset) < HARDLY * best:
-                    near.append(subset)
-        return near[:OTHERS]
+                    near = [*near, subset]
+        return near[: len(swapped) + OTHERS]
 
     def _swapped(self, subset: Subset) -> list[Subset]:
         """Return sets with one term in place of another that is nearly a multiple of it in the fitted field."""
@@ -183,11 +183,8 @@ class Library:
         unit = rows / np.linalg.norm(rows, axis=1)[:, None]
         alike = np.abs(unit @ unit.T)
         pairs = [(alike[i, j], i, j) for i in subset for j in range(self.size) if j not in subset]
-        return [
-            tuple(sorted({*subset, j} - {i}))
-            for cosine, i, j in sorted(pairs, reverse=True)
-            if cosine > ALIKE
-        ]
+        nearest = sorted((pair for pair in pairs if pair[0] > ALIKE), reverse=True)[:OTHERS]
+        return [tuple(sorted({*subset, j} - {i})) for _, i, j in nearest]
 
     def linearised(self, model: Model) -> Parabola | None:
         """Return the sum of squares of all sets, linearised about a model; None where it is not finite."""
