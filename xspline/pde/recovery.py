@@ -83,8 +83,9 @@ def recover(
         where it has no root leaves the estimate NaN. Coordinates: ``units``. Attributes: method, equation, checks and
         assumptions in words. Of points: points, residual_rms, condition_number (variables if there are batch
         dimensions). Of "profile": ``covariance``; ``weak`` and ``weak_stderr``, the weak form for comparison;
-        ``resolution``, the error that the knots leave, which is part of stderr; ``sigma``; ``adequacy`` (an F ratio
-        against the fit without the equation) with its ``probability``; ``converged``; and of several holders
+        ``resolution``, the error that the knots leave, which is part of stderr (the checks name coordinates of too few
+        knots to know); ``sigma``; ``adequacy`` (an F ratio against the fit without the equation) with its
+        ``probability``; ``converged``; and of several holders
         ``holder_stderr``, which errors that are correlated within a holder leave as it is: of the independent
         contributions of H holders, with H − 1 degrees of freedom. Of a constant D that varies: ``D``, ``D_stderr``,
         ``D_lower`` and ``D_upper`` over evenly spaced labels of its coordinates (pointwise intervals); its coefficients
