@@ -284,7 +284,7 @@ def recover(
         kind = type(data).__name__
         raise TypeError(f"xs.recover takes data, and this is {kind}: call its method, .recover({equation!r})")
     default = defaults.bases_for(data).bases
-    names = dict.fromkeys([*default, *_durations(data, equation, dims)])
+    names = dict.fromkeys([*default, *_durations(data, default, equation, dims)])
     trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in names}, penalty=0, compute=False)
     # Season and trend are no test functions: such times get as many cells as their labels support.
     given = {n: b.size for n, b in default.items() if isinstance(b, BSpline) and b.size}
@@ -295,13 +295,20 @@ def recover(
     return constants.assign_attrs(space=f"fit({defaults.code(bases)})")
 
 
-def _durations(data: Data, equation: str | Sequence[str], dims: Mapping[str, str] | None) -> list[str]:
-    """Return the dimensions of durations whose letter the equation has: beside other coordinates they are batch."""
+def _durations(
+    data: Data, default: Iterable[str], equation: str | Sequence[str], dims: Mapping[str, str] | None
+) -> list[str]:
+    """Return the dimensions of durations whose letter the equation has: beside other coordinates they are batch.
+
+    That is what `dims` says, a name of one letter, or t where there is no other time.
+    """
+    timed = any(axis_of(data[n]).kind != "number" or n.lower() in ("t", "time") for n in default)
     letters = {name: letter for letter, name in (dims or {}).items()}
     durations = []
     for name in (str(n) for n, c in data.coords.items() if c.dtype.kind == "m" and c.dims == (n,)):
-        letter = re.escape(letters.get(name, name if len(name) == 1 else "t"))
-        durations += [name] if re.search(rf"_\w*{letter}|\b{letter}\b", str(equation)) else []
+        letter = letters.get(name, name if len(name) == 1 else "" if timed else "t")
+        if letter and re.search(rf"_\w*{re.escape(letter)}|\b{re.escape(letter)}\b", str(equation)):
+            durations.append(name)
     return durations
 
 

@@ -97,6 +97,9 @@ def test_recover_of_data_over_durations() -> None:
     steps = durations.rename(t="step")
     named = xs.recover(steps, "u_s = D*u_xx", dims={"s": "step"})
     assert named.estimate.item() == pytest.approx(found.estimate.item(), rel=1e-6)
+    leads = np.array([0, 6], "timedelta64[h]").astype("timedelta64[ns]")
+    both = xr.concat([data, data], xr.Variable("lead", leads))  # beside a time they are batch, as of any fit
+    assert xs.recover(both, "u_t = D*u_xx").estimate.dims == ("parameter", "lead")
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
