@@ -303,13 +303,10 @@ def _durations(
     That is what `dims` says, a name of one letter, or t where there is no other time.
     """
     timed = any(axis_of(data[n]).kind != "number" or n.lower() in ("t", "time") for n in default)
-    letters = {name: letter for letter, name in (dims or {}).items()}
-    durations = []
-    for name in (str(n) for n, c in data.coords.items() if c.dtype.kind == "m" and c.dims == (n,)):
-        letter = letters.get(name, name if len(name) == 1 else "" if timed else "t")
-        if letter and re.search(rf"_\w*{re.escape(letter)}|\b{re.escape(letter)}\b", str(equation)):
-            durations.append(name)
-    return durations
+    names = [str(n) for n, c in data.coords.items() if c.dtype.kind == "m" and c.dims == (n,)]
+    letters = {n: n if len(n) == 1 else "" if timed else "t" for n in names}
+    letters |= {name: re.escape(letter) for letter, name in (dims or {}).items() if name in names}
+    return [n for n, a in letters.items() if a and re.search(rf"_\w*{a}|\b{a}\b", str(equation))]
 
 
 def plan(
