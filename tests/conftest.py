@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
-# Bounded thread counts, set before NumPy or numba is imported: the same on a laptop and on 64 cores, and two, so that
-# tests of what threads do to bits have some, in each of the processes of `-n auto` too.
+# Bounded thread counts, set before NumPy or numba is imported: the same on a laptop and on 64 cores. References are
+# small dense matrices, on which threads of BLAS wait for each other for half of all processor time; tests of what
+# threads do to bits take theirs with `threadpool_limits`.
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import functools
 import gc

@@ -27,7 +27,6 @@ from xspline.sums.integrals import integral
 from .cases import Case, gaps, grid, on, space_of, static
 from .test_smoothing import noisy_wave
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
 CASES = {
     "line": (("cubic",), grid),
     "circle": (("circle",), gaps),

@@ -34,7 +34,6 @@ from .test_smoothing import (
     summed,
 )
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
 ALL = ["reml", "gcv", "holders"]
 
 
