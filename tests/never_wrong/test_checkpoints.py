@@ -193,7 +193,7 @@ def test_code_that_a_task_reaches_changed(tmp_path: Path, monkeypatch: pytest.Mo
         for name in [name for name in sys.modules if name.partition(".")[0] == "owned"]:
             monkeypatch.delitem(sys.modules, name)
         function = importlib.import_module("owned.task").f
-        data = series(V)
+        data = series(V, step=100)
         assert_as_without(data.copy(data=data.data.map_blocks(function, dtype=float)), tmp_path / "kept")
 
 

@@ -116,7 +116,9 @@ def test_one_order_of_several_is_that_order_alone(name: str) -> None:
     assert np.isclose(*values, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "box" else name for name in CASES]
+)
 def test_derivatives_are_those_of_the_score(name: str) -> None:
     kinds, structure = CASES[name]
     case, gram = noisy_wave(kinds, structure, (2,))
