@@ -46,6 +46,10 @@ hypothesis.settings.load_profile(
 CLUSTERS = {"cluster", "client", "worker", "two_workers"}
 
 
+# Files whose tests take half a minute each and share nothing: the last of them would run beside an idle process.
+APART = {"tests/test_defaults_on_real_data.py"}
+
+
 def starts_clusters(text: str) -> bool:
     """Whether a file of tests starts worker processes, or uses those of a fixture."""
     return re.search(r"\b(LocalCluster|SpecCluster|client: Client|worker: Client)\b", text) is not None
@@ -84,11 +88,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     @functools.cache
     def group(file: str) -> str:
         text = (config.rootpath / file).read_text(encoding="utf-8")
-        return "clusters" if starts_clusters(text) else file
+        if starts_clusters(text):
+            return "clusters"
+        return "source" if "from tests.source" in text else file  # which parses the package
 
     class ClustersTogether(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return group(nodeid.split("::", 1)[0])
+            file = nodeid.split("::", 1)[0]
+            return nodeid if file in APART else group(file)
 
     return ClustersTogether(config, log)
 

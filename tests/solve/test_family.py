@@ -275,7 +275,7 @@ def test_where_exact_scores_cost_too_much_there_is_one_order() -> None:
     assert isinstance(chosen.penalty, Roughness)
 
 
-@pytest.mark.parametrize("noise", [1e-9, 0.1])
+@pytest.mark.parametrize("noise", [1e-9, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_no_strength_is_so_large_that_rounding_moves_the_mean(noise: float) -> None:
     """Noise about a constant: a metric and a strength within their bounds have a product that is not."""
     rng = np.random.default_rng(0)
