@@ -218,7 +218,7 @@ def test_a_coordinate_that_gains_nothing_is_the_last() -> None:
     assert u * (1 / share - 1) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("degree", [3, 1])
+@pytest.mark.parametrize("degree", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_events_are_refined_or_left_out_as_a_coordinate_is(degree: int) -> None:
     time = np.datetime64("2000-01-01") + np.arange(0, 4 * 365, 10).astype("timedelta64[D]")
     rng = np.random.default_rng(0)

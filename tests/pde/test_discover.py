@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -290,9 +291,10 @@ def test_more_terms_cost_more() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [make for make in waves.SETS if make is not waves.noise])
 def test_the_right_terms_at_ten_percent_noise(make) -> None:
+    """In two of three draws at least, of which the third is looked at where the first two leave it open."""
     own = make()
-    found = [own.discovered(0.10, seed) for seed in range(3)]
-    assert sum(own.is_right(f) for f in found) >= 2
+    right = (True for seed in range(3) if own.is_right(own.discovered(0.10, seed)))
+    assert list(itertools.islice(right, 2)) == [True, True]
 
 
 @pytest.mark.slow
