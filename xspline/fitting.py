@@ -153,14 +153,14 @@ def fit(
             data, space, observed, holder, device, compute=compute, checkpoint=checkpoint, complete=complete
         )
 
-    computed = summed(agreed, require_complete)
+    computed, starts = summed(agreed, require_complete), {}
     if spreads and budget is not None and budget.ladders and observed[0].holders is None:
         # Without observations of a variable there is no likelihood; the solve says so.
         if all(computed.total(name).count.sum() > 0 for name in computed.variables):
-            computed = spread.spread(computed, budget, summed)
+            computed, starts = spread.spread(computed, budget, summed)
     if compute:
         computed.warn_left_out()
-    return computed.solve(penalty, solver=solver, device=execution.present(device))
+    return Field.from_statistics(computed, penalty, solver, execution.present(device), starts)
 
 
 def statistics(
