@@ -176,14 +176,14 @@ def test_what_was_looked_at_is_known_and_the_rest_is_expected(rough_along_x: xr.
     assert look < before - 100 and nested.expected(fine) == look
 
 
-def rough_spectrum(noise: float = 0.02, shape: tuple[int, int, int] = (30, 24, 24)) -> xr.DataArray:
-    """Waves of up to twelve along the domain whose amplitudes fall as k^-2, with 40 % of gaps."""
+def rough_spectrum(slope: float, noise: float, shape: tuple[int, int, int] = (30, 24, 24)) -> xr.DataArray:
+    """Waves of up to twelve along the domain whose amplitudes fall as k to minus the slope, with 40 % of gaps."""
     rng = np.random.default_rng(0)
     grids = np.stack(np.meshgrid(*(np.linspace(0, 1, n) for n in shape), indexing="ij"), axis=-1)
     direction = rng.normal(size=(400, 3))
     k = rng.uniform(0.5, 12, 400)
     along = direction / np.linalg.norm(direction, axis=1, keepdims=True) * k[:, None]
-    values = np.cos(2 * np.pi * (grids @ along.T) + rng.uniform(0, 2 * np.pi, 400)) @ k**-2.0
+    values = np.cos(2 * np.pi * (grids @ along.T) + rng.uniform(0, 2 * np.pi, 400)) @ k**-slope
     values = values / values.std() + noise * rng.normal(size=shape)
     values[rng.random(shape) < 0.4] = np.nan
     coords = {name: np.linspace(0, 30, n) for name, n in zip(("time", "lat", "lon"), shape, strict=True)}
@@ -193,13 +193,23 @@ def rough_spectrum(noise: float = 0.02, shape: tuple[int, int, int] = (30, 24, 2
 @pytest.mark.filterwarnings("ignore:u. .*knots limit:xspline.FitWarning")
 @pytest.mark.slow
 def test_a_rough_field_is_not_called_noise_by_few_linear_splines() -> None:
-    data = rough_spectrum()
+    data = rough_spectrum(2.0, 0.02)
     own = data.spline.fit(seconds=2)
     assert {own.space.basis(name).degree for name in own.space.names} == {1}
     by_hand = data.spline.fit(time=xs.BSpline(21, 1), lat=xs.BSpline(11, 1), lon=xs.BSpline(15, 1))
     cubic = data.spline.fit(time=8, lat=9, lon=9)
     scores = [float(field.summary().comparable_score) for field in (own, by_hand, cubic)]
     assert scores[0] < scores[1] + 100 and scores[0] < scores[2] - 100
+
+
+@pytest.mark.parametrize("slope, noise, finer", [(1.0, 0.05, True), (4.0, 0.5, False)])
+def test_check_says_where_nearly_all_functions_are_in_use(slope: float, noise: float, finer: bool) -> None:
+    data = rough_spectrum(slope, noise)
+    field = data.spline.fit({name: xs.BSpline(12, 1) for name in ("time", "lat", "lon")})
+    (knots,) = (f for f in field.check().findings["u"] if f.subject == "knots")
+    assert not knots.warns
+    assert ("finer knots may still gain, which error bars do not know" in knots.text) == finer
+    assert ("lat=24" in knots.advice) == finer
 
 
 def test_linear_splines_start_from_the_strengths_of_cubics() -> None:

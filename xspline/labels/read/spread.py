@@ -10,11 +10,8 @@ that should leave least of it the likelihood takes one.
 
 Where finer cells than there is time for would still gain, in three coordinates or more, the same is done in linear
 splines, whose coefficients cost a tenth, from sums of their own: rough fields are nearer with more of them, smooth ones
-with cubics. They start from the strengths of cubics, as few functions alone call a rough field noise. What either
-should reach within the budget tells which; only that one is looked at closer.
-
-Looks are part of the budget by what they are expected to take. Nothing here knows the machine or the order of tasks:
-equal sums give equal spaces.
+with cubics. They start from the strengths of cubics, as few functions alone call a rough field noise. Looks are part of
+the budget by what they should take. Nothing here knows the machine or the order of tasks: equal sums give equal spaces.
 """
 
 from __future__ import annotations
@@ -45,16 +42,14 @@ DOUBLED = 1.7  # what counts as twice the cells, where these are no even number
 USUAL = 0.5  # of the variance that one coordinate leaves: what it leaves with twice the cells, where nothing tells,
 LEAST_LEFT, MOST_LEFT = 0.1, 0.9  # and what else it may be
 SEARCHED = 0.1  # of the longest look: strengths are looked for up to there, and carried along beyond
-RIVALS, LONGEST = 3, 3.0  # so many spaces are compared at last, which take so many of the longest looks each
+RIVALS, LONGEST = 2, 4.0  # so many spaces are compared at last, which take so many of the longest looks each
 BEYOND = 2.5  # of the longest looks: what one takes that tells how much finer cells still gain
 BRIEFLY = 0.3  # of the longest looks: up to there cubics are looked at before linear splines are
 SEARCH = 5.0  # looks that a search takes
 OVERHEAD = 0.006  # seconds of any look, beside its factorisations, times the degree
 UNEVEN = 3.0  # what one shape may have of the coefficients of another that costs the same
 LITTLE = 1e-4  # of all variance that is left: a coordinate that gains nothing is refined last
-WANTING = (
-    0.02  # of the variance that is left: what finer cells have to take of it for linear splines to be tried
-)
+WANTING = 0.02  # of the variance that is left: what finer cells would take where linear splines are tried
 GAIN = 1.0  # of a log-likelihood: less tells nothing
 DOUBTED = 0.5  # of what spaces are expected to gain beyond the looks: degrees this near are looked at closer
 ALIKE = 0.01  # of the variance that is left: spaces this near count as one, and the smaller is taken
@@ -111,7 +106,7 @@ def spread(
     how += ", linear splines" * (nested.budget.degree == 1)
     if budget.alike and counts == statistics.space.shape:
         how = "as many as there is time for with gaps that are the same at all times"
-    told = f"{how}; {nested.seconds(counts):.2g} s of {budget.seconds:g} s to choose the penalty"
+    told = f"{how}; {nested.spent + nested.seconds(counts):.2g} s of {budget.seconds:g} s for that and the penalty"
     parts = []
     for part in statistics.parts:
         sums = {n: restricted(s, statistics.space, space) for n, s in part.sums.items()}
@@ -142,6 +137,7 @@ class NestedSpaces:
     _reached: tuple[Counts, Score] = ((), NOTHING)  # the end of the path of looks,
     _left: list[tuple[float, float]] = field(default_factory=list)  # and what its coordinates leave
     _seen: float = 0.0  # how long looks were on it
+    _searched: set[Counts] = field(default_factory=set)
     _costs: dict[Counts, tuple[float, float]] = field(
         default_factory=dict
     )  # of a fit and of a look, in seconds
@@ -259,8 +255,9 @@ class NestedSpaces:
 
     def score(self, counts: Counts, start: Score = NOTHING, *, search: bool = False) -> Score:
         """The likelihood in a nested space: the one known, at other strengths, or that of a search from there."""
-        if counts in self._scores and not search:
+        if counts in self._scores and not (search and counts not in self._searched):
             return self._scores[counts]
+        self._searched |= {counts} if search else set()
         space, values, rho = self.space(counts), [], []
         self._scores[counts] = NOTHING
         self.spent += OVERHEAD * self.budget.degree + self._cost(counts)[1] * (SEARCH if search else 1.0)
@@ -292,23 +289,21 @@ class NestedSpaces:
         if not counts:
             counts = tuple(ladder[0] for ladder in self.ladders)
             here = self.score(counts, start, search=start is NOTHING)
-        best_times: dict[int, float] = {}  # of coordinates that stayed as they were, what gained most
+        kept: dict[int, float] = {}  # of coordinates that stayed as they were, how many times gained most
         while here is not NOTHING:
-            tried = self._refinements(counts, longest, best_times)
+            tried = self._refinements(counts, longest, kept)
             best, gains = self._best(counts, here, tried)
-            if gains.get(best, 0.0) < GAIN and best_times:
-                best_times = {}
+            if gains[best] < GAIN and not kept:
+                tried = {key: c for key, c in tried.items() if key[1] == min(REFINED)}
+                best, gains = self._best(counts, here, tried, search=True)
+                if gains[best] < GAIN:
+                    break
+            elif gains[best] < GAIN:
+                kept = {}
                 continue
-            if gains.get(best, 0.0) < GAIN:
-                doubled = {key: c for key, c in tried.items() if key[1] == min(REFINED)}
-                best, gains = self._best(counts, here, doubled, search=True)
-            if gains.get(best, 0.0) < GAIN:
-                break
-            for j, _ in gains:
-                best_times[j] = max((key for key in gains if key[0] == j), key=gains.__getitem__)[1]
-            best_times.pop(best[0])
-            counts = tried[best]
-            here = self._scores[counts]
+            kept = {j: max((k for k in gains if k[0] == j), key=gains.__getitem__)[1] for j, _ in tried}
+            kept.pop(best[0])
+            counts, here = tried[best], self._scores[tried[best]]
             if self.look(counts) <= SEARCHED:
                 searched = self.score(counts, here, search=True)
                 here = here if searched is NOTHING else searched
@@ -318,19 +313,19 @@ class NestedSpaces:
         self, counts: Counts, here: Score, tried: Mapping[Refinement, Counts], *, search: bool = False
     ) -> tuple[Refinement, dict[Refinement, float]]:
         """Which space gains most likelihood for the logarithm of its coefficients, and what each gains."""
-        size, gains = math.prod(counts), dict[Refinement, float]()
+        size, gains = math.prod(counts), {(-1, 1.0): 0.0}  # stay
         for key, c in tried.items():
             gain = here.value - self.score(c, here, search=search).value
             gains[key] = gain / math.log(math.prod(c) / size)
-        return max(gains, key=gains.__getitem__, default=(-1, 0.0)), gains
+        return max(gains, key=gains.__getitem__), gains
 
     def _refinements(
-        self, counts: Counts, longest: float, best_times: Mapping[int, float]
+        self, counts: Counts, longest: float, kept: Mapping[int, float]
     ) -> dict[Refinement, Counts]:
         """The spaces to look at from one, by the coordinate that is refined and how many times."""
         out: dict[Refinement, Counts] = {}
         for j in range(len(counts)):
-            for some in ((best_times[j],) if j in best_times else (), REFINED):
+            for some in ((kept[j],), REFINED) if j in kept else (REFINED,):
                 spaces = {(j, times): self.refined(counts, j, times) for times in some}
                 quick = {key: c for key, c in spaces.items() if c is not None and self.look(c) <= longest}
                 if quick:
@@ -402,12 +397,10 @@ class NestedSpaces:
         best, here = self.promising()[:rivals], self._reached[1]
         if here is NOTHING:
             return best[0]
-        looks = {c: self.score(c, here).value for c in best if self.look(c) <= LONGEST}
-        if len(looks) < len(best):
-            return best[0]
-        if self.seconds(self._reached[0]) <= self.rest:
-            looks[self._reached[0]] = here.value
-        return min(looks, key=looks.__getitem__)
+        for c in (c for c in best if self.look(c) <= LONGEST):
+            self.score(c, here)
+        seen = (c for c in self._scores if self.seconds(c) <= self.rest)
+        return min([*best, *seen], key=self.expected)
 
     def remaining(self, other: Counts) -> float:
         """The variance that a space should leave, in units of all that is left at the end of the looks."""
@@ -419,8 +412,8 @@ class NestedSpaces:
         reached, here = self._reached
         if here is NOTHING:
             return self.remaining(counts)
-        if (known := self._scores.get(counts, NOTHING)) is not NOTHING:
-            return known.value
+        if counts in self._scores:
+            return self._scores[counts].value
         rest = 1.0 - self.remaining(reached) + self.remaining(counts)
         return here.value + self.observations / 2 * math.log(max(rest, LITTLE))
 
@@ -473,7 +466,8 @@ def _decay(gain: float, up: float, loss: float, down: float) -> tuple[float, flo
         share = USUAL
     else:  # what is lost is many times what was left, where cells are too large
         share = min(USUAL, (1 + loss / MOST_LEFT) ** (-1 / down))
-    return (gain / (1 - share**up) if up else loss / (share ** -(down or 1.0) - 1)), share
+    # Where no share tells both, the larger: what gains nothing with more cells may still lose with fewer.
+    return max(gain / (1 - share**up) if up else 0.0, loss / (share ** -(down or 1.0) - 1)), share
 
 
 def _step(coarse: Score, fine: Score, n: int) -> float:

@@ -29,7 +29,7 @@ from xspline.spaces.features import Features, Global
 from xspline.sums import Gram, Sums
 
 ROUGHLY = 1.0  # the step in log λ that ends a search where spaces are compared, which differ by much more
-FARTHEST = 500.0  # in log κ²: no wave is as short
+SHORTEST = 500.0  # in log κ²: no wave is as short
 INSIDE = 1e-9  # of a cell: what two computations of one knot may differ by
 
 
@@ -136,7 +136,7 @@ def first_order(
     for j in range(len(family.names)):
         orders = np.array([alpha[j] if sum(alpha) == alpha[j] else 0 for alpha in family.alphas])
         own, orders = strengths[orders > 0], orders[orders > 0]
-        passed = optimize.brentq(_excess, -FARTHEST, FARTHEST, (own - data, orders))
+        passed = optimize.brentq(_excess, -SHORTEST, SHORTEST, (own - data, orders))
         out.append(data - float(passed))
     return np.array(out)
 
