@@ -47,11 +47,11 @@ BEYOND = 2.5  # of the longest looks: what one takes that tells how much finer c
 BRIEFLY = 0.3  # of the longest looks: up to there cubics are looked at before linear splines are
 SEARCH = 5.0  # looks that a search takes
 OVERHEAD = 0.006  # seconds of any look, beside its factorisations, times the degree
+KEPT = 0.75  # of the budget is for a fit: estimates of small ones are too long by as much
 UNEVEN = 3.0  # what one shape may have of the coefficients of another that costs the same
 LITTLE = 1e-4  # of all variance that is left: a coordinate that gains nothing is refined last
 WANTING = 0.02  # of the variance that is left: what finer cells would take where linear splines are tried
 GAIN = 1.0  # of a log-likelihood: less tells nothing
-DOUBTED = 0.5  # of what spaces are expected to gain beyond the looks: degrees this near are looked at closer
 ALIKE = 0.01  # of the variance that is left: spaces this near count as one, and the smaller is taken
 
 
@@ -93,7 +93,7 @@ def spread(
     """
     nested = NestedSpaces.of(statistics, budget)
     nested.explore(BRIEFLY if budget.linear else 1.0)
-    if budget.linear and budget.linear.space and nested.gains_from_more(nested.promising()[0]):
+    if budget.linear and budget.linear.space and nested.gains_from_more(nested.chosen(1, BRIEFLY)):
         other = again(budget.linear.space)
         linear = NestedSpaces.of(other, budget.linear.budget, nested.spent)
         linear.explore(start=nested.first_order())
@@ -242,8 +242,8 @@ class NestedSpaces:
 
     @property
     def rest(self) -> float:
-        """Seconds of the budget that looks have left, half of it at least."""
-        return max(self.budget.seconds - self.spent, self.budget.seconds / 2)
+        """Seconds of the budget that looks have left, most of it at least."""
+        return max(self.budget.seconds - self.spent, KEPT * self.budget.seconds)
 
     def within_reach(self) -> list[Counts]:
         """The nested spaces by their numbers of coefficients, without those of several times what is affordable."""
@@ -379,7 +379,7 @@ class NestedSpaces:
         if self.whole:
             return [self.fine.shape]
         within, best, unit = self.within_reach(), list[Counts](), ALIKE * self.observations / 2
-        for other in sorted(within, key=lambda c: (round(self.expected(c) / unit), math.prod(c))):
+        for other in sorted(within, key=lambda c: (np.round(self.expected(c) / unit), math.prod(c))):
             # What lies in a better one is no rival.
             if any(all(k <= n for k, n in zip(other, c, strict=True)) for c in best):
                 continue
@@ -389,7 +389,7 @@ class NestedSpaces:
                 break
         return best or within[:1]
 
-    def chosen(self, rivals: int = RIVALS) -> Counts:
+    def chosen(self, rivals: int = RIVALS, share: float = 1.0) -> Counts:
         """The nested space within the budget that the likelihood prefers: of so many that should leave least.
 
         The finest one where that is within the budget, as gaps are the same at all times.
@@ -397,7 +397,7 @@ class NestedSpaces:
         best, here = self.promising()[:rivals], self._reached[1]
         if here is NOTHING:
             return best[0]
-        for c in (c for c in best if self.look(c) <= LONGEST):
+        for c in (c for c in best if self.look(c) <= share * LONGEST):
             self.score(c, here)
         seen = (c for c in self._scores if self.seconds(c) <= self.rest)
         return min([*best, *seen], key=self.expected)
@@ -411,7 +411,7 @@ class NestedSpaces:
         """The score of a space by what that of the end of the looks is."""
         reached, here = self._reached
         if here is NOTHING:
-            return self.remaining(counts)
+            return self.observations / 2 * self.remaining(counts)
         if counts in self._scores:
             return self._scores[counts].value
         rest = 1.0 - self.remaining(reached) + self.remaining(counts)
@@ -421,7 +421,7 @@ class NestedSpaces:
         """Whether a space within the budget should be likelier than one of others."""
         other.spent = self.spent  # looks at either are looks
         (own, ahead), (theirs, far) = self._promised(), other._promised()
-        if abs(theirs - own) < DOUBTED * (ahead + far):
+        if abs(theirs - own) < (ahead if own < theirs else far):  # all of the lead may be imagined
             other.explore()
             theirs = other.expected(other.chosen(rivals=1))
             self.spent = other.spent
