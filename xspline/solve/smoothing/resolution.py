@@ -39,7 +39,7 @@ TINY = 1e-12  # share of Σ w y²: residuals below a millionth of the values are
 CROWDED, FINEST, ABOVE_NOISE, SEEN, ROOM = 0.8, 4, 10.0, 0.01, 2.0
 # Where nearly all functions are in use and the finest have this power, finer knots may still gain. Of 96 fits to
 # simulated spectra with gaps this names 13, whose 95 % intervals cover 30 to 84 %, and misses 13 of less than 80 %,
-# where what the knots cut off is as good as noise.
+# perhaps as what the knots cut off is as good as noise there.
 FULL, ABOUT_NOISE = 0.95, 2.0
 
 
