@@ -114,8 +114,8 @@ def fit(
         read as its fill value. None warns of that (:class:`FitWarning`) unless the same ones lack at all times, as
         over land; False does not. ``summary()`` counts them in any case, up to 10,000 chunks.
     seconds
-        Without any basis: about how long one core may take to choose the smoothing and solve, beside reading the data;
-        to choose numbers of functions by the likelihood takes up to a third of that more.
+        Without any basis: about how long one core may take to choose numbers of functions and the smoothing, and to
+        solve, beside reading the data; below some five seconds small looks at the likelihood take about a second more.
         More seconds, more functions, up to one for every second label; None is 60. :func:`plan` shows the estimate.
 
     Returns
@@ -156,13 +156,14 @@ def fit(
         )
 
     computed = summed(agreed, require_complete)
+    starts: dict[str, np.ndarray] = {}
     if spreads and budget is not None and budget.ladders and observed[0].holders is None:
         # Without observations of a variable there is no likelihood; the solve says so.
         if all(computed.total(name).count.sum() > 0 for name in computed.variables):
-            computed = spread.spread(computed, budget, summed)
+            computed, starts = spread.spread(computed, budget, summed)
     if compute:
         computed.warn_left_out()
-    return computed.solve(penalty, solver=solver, device=execution.present(device))
+    return Field.from_statistics(computed, penalty, solver, execution.present(device), starts)
 
 
 def statistics(
