@@ -242,11 +242,11 @@ def mean(shares: list[float]) -> tuple[float, float]:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--replicates", type=int, default=None, help="default: 200; --quick: 20")
+    parser.add_argument("--replicates", type=int, default=None, help="default: 200; --quick: 4")
 
 
 def run(args: argparse.Namespace) -> None:
-    count = args.replicates or (20 if args.quick else 200)
+    count = args.replicates or (4 if args.quick else 200)
     print(*__doc__.splitlines()[2:], sep="\n")
     table = [
         (

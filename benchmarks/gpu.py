@@ -356,7 +356,7 @@ def run(args: argparse.Namespace) -> None:
     if reason := reason_for_none():
         print(f"gpu: skipped, {reason}")
         return
-    bench = Bench(Gpu(), args.quick, args.repeat)
+    bench = Bench(Gpu(), args.quick, 1 if args.quick else args.repeat)
     print(
         f"gpu: {bench.gpu.name}; copies at {bench.bandwidth / 1e9:,.0f} GB/s, from pinned memory at "
         f"{bench.bus / 1e9:,.0f} GB/s, float64 products at "

@@ -16,7 +16,7 @@ CHUNKS = (64, 256, 256)  # 16.8 MB
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--size", type=float, default=None, help="GB of the store (default: 3; --quick: 0.3)")
+    parser.add_argument("--size", type=float, default=None, help="GB of the store (default: 3; --quick: 0.1)")
     parser.add_argument("--limit", default="1GB", help="memory limit of each of the two workers")
     parser.add_argument("--folder", type=Path, default=None, help="where the stores go (default: temporary)")
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
         Client(cluster) as client,
     ):
         path = stand_in.store(
-            Path(folder) / "sst.zarr", shape(args.size or (0.3 if args.quick else 3.0)), CHUNKS
+            Path(folder) / "sst.zarr", shape(args.size or (0.1 if args.quick else 3.0)), CHUNKS
         )
         rows = []
         for name, chunks in (("Dask chunks", {}), ("chunks=None", None)):

@@ -47,7 +47,7 @@ def row(name: str, data: xr.DataArray, bases: dict[str, int], penalty: object, r
 
 
 def run(args: argparse.Namespace) -> None:
-    small = 4 if args.quick else 1
+    small, repeat = (4, 1) if args.quick else (1, args.repeat)
     rough = xs.Roughness(1e-5)
     calls = [
         ("line, REML", grid(1000), {"a": 50}, "reml"),
@@ -62,5 +62,5 @@ def run(args: argparse.Namespace) -> None:
     measure.table(
         "plan: estimated and taken",
         ("call", "coefficients", "planned, s", "taken, CPU s", "planned / taken"),
-        [row(*call, args.repeat) for call in calls],
+        [row(*call, repeat) for call in calls],
     )

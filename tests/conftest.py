@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
-# Bounded thread counts, set before NumPy or numba is imported: the same on a laptop and on 64 cores, and two, so that
-# tests of what threads do to bits have some, in each of the processes of `-n auto` too.
+# Bounded thread counts, set before NumPy or numba is imported: the same on a laptop and on 64 cores. References are
+# small dense matrices, on which threads of BLAS wait for each other for half of all processor time; tests of what
+# threads do to bits take theirs with `threadpool_limits`.
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import functools
 import gc
@@ -43,6 +44,10 @@ hypothesis.settings.load_profile(
 
 # Fixtures that start worker processes; a file that imports LocalCluster starts its own.
 CLUSTERS = {"cluster", "client", "worker", "two_workers"}
+
+
+# Files whose tests take half a minute each and share nothing: the last of them would run beside an idle process.
+APART = {"tests/test_defaults_on_real_data.py"}
 
 
 def starts_clusters(text: str) -> bool:
@@ -83,11 +88,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     @functools.cache
     def group(file: str) -> str:
         text = (config.rootpath / file).read_text(encoding="utf-8")
-        return "clusters" if starts_clusters(text) else file
+        if starts_clusters(text):
+            return "clusters"
+        return "source" if "from tests.source" in text else file  # which parses the package
 
     class ClustersTogether(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return group(nodeid.split("::", 1)[0])
+            file = nodeid.split("::", 1)[0]
+            return nodeid if file in APART else group(file)
 
     return ClustersTogether(config, log)
 

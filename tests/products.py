@@ -12,6 +12,11 @@ import xspline as xs
 SEASONS = xs.Fourier(1, period="365.2425D") + xs.Polynomial(1)
 
 
+def undated(values: xr.DataArray) -> xr.DataArray:
+    """Return values without their history, which has the second at which each line was written."""
+    return values.assign_attrs(history="")
+
+
 def land(lat: np.ndarray, lon: np.ndarray) -> np.ndarray:
     """Return a mask with a continent in one corner and an island."""
     y, x = np.meshgrid(lat, lon, indexing="ij")

@@ -7,9 +7,10 @@ import pytest
 
 from benchmarks import coverage
 
-# Shares of single replicates have standard deviations of 0.014 to 0.034, and so the mean of 80 at most 0.004. Those of
-# the jackknife, which takes longer, have 0.012, the mean of 40 so 0.002.
-INDEPENDENT, LASTING = (pytest.param(n, marks=[pytest.mark.slow, pytest.mark.timeout(900)]) for n in (80, 40))
+# Shares of single replicates have standard deviations of 0.010 to 0.034, and so the mean of 40 at most 0.006. Those of
+# the jackknife, which takes longer, have 0.011, the mean of 20 so 0.003. With standard errors 15 % too small, 0.918 of
+# the field is held and 0.874 by the jackknife.
+INDEPENDENT, LASTING = (pytest.param(n, marks=pytest.mark.slow) for n in (40, 20))
 
 
 @pytest.mark.parametrize("name", coverage.INDEPENDENT)
@@ -24,10 +25,9 @@ def test_independent_errors_are_covered(name: str, replicates: int) -> None:
 
 
 @pytest.mark.simulation
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("slope", [2.0, 1.5])
 def test_in_gaps_intervals_that_know_that_lambda_was_chosen_are_nearer_to_what_they_say(slope: float) -> None:
-    covered = coverage.in_gaps(slope, 80)
+    covered = coverage.in_gaps(slope, 40)
     share, known = (np.mean(covered[f"gaps{suffix}"]) for suffix in ("", coverage.KNOWN))
     print(f"k^-{slope:g}: {share:.4f}, with lambda as known {known:.4f}")
     assert abs(share - 0.95) < abs(known - 0.95)

@@ -37,7 +37,7 @@ def test_a_global_product_with_and_without_dask(data_dir: Path) -> None:
     ]
     assert float(xr.corr(*ninos)) > 0.99
     quick = [
-        own.sst.spline.fit(seconds=10) for own in (xr.open_dataset(path), xr.open_dataset(path, chunks={}))
+        own.sst.spline.fit(seconds=5) for own in (xr.open_dataset(path), xr.open_dataset(path, chunks={}))
     ]
     assert quick[0].space == quick[1].space
     np.testing.assert_allclose(quick[0].summary()["tau"], quick[1].summary()["tau"], rtol=1e-6)

@@ -171,7 +171,7 @@ def same_field(ours: xs.Field, host: xs.Field) -> None:
         np.testing.assert_allclose(on_gpu, other, rtol=0, atol=1e-8 * float(np.abs(other).max()))
 
 
-@pytest.mark.parametrize("penalty", [1e-3, "reml", "gcv"])
+@pytest.mark.parametrize("penalty", [1e-3, "reml", pytest.param("gcv", marks=pytest.mark.slow)])
 def test_dense_systems_on_a_gpu(penalty: Any, cuda: None) -> None:
     statistics = clouds().spline.statistics({**PLACE, "time": SEASON})
     ours, host = (statistics.solve(penalty, solver="dense", device=name) for name in ("cuda", None))

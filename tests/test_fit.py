@@ -6,7 +6,7 @@ import cftime
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xspline as xs
@@ -28,6 +28,10 @@ def pooled(product: xr.DataArray) -> xs.Field:
     return product.spline.fit(BASES, penalty=0.1)
 
 
+# Of whole fits, which take as long as a hundred small laws, not as many as of these.
+FITS = settings(max_examples=min(20, settings.default.max_examples))
+
+
 def cuts(n: int) -> st.SearchStrategy[tuple[int, ...]]:
     """Draw chunk sizes that add up to n."""
     inner = st.lists(st.integers(1, n - 1), max_size=3, unique=True).map(sorted)
@@ -39,6 +43,7 @@ def test_pooled_equals_the_dense_definition(product: xr.DataArray, pooled: xs.Fi
     assert worst(pooled.predict(), dense, where=product) < EXACT
 
 
+@FITS
 @given(st.data())
 def test_any_chunking_gives_the_pooled_field(
     product: xr.DataArray, pooled: xs.Field, data: st.DataObject
@@ -67,6 +72,7 @@ def test_any_holders_merge_to_the_pooled_field(
     assert worst(merged.predict(product), pooled.predict(), where=product) < EXACT
 
 
+@FITS
 @given(st.sampled_from(["time", "lat", "lon", "all"]), st.integers(0, 2**31), st.booleans())
 def test_weights_are_those_of_the_dense_definition(
     product: xr.DataArray, over: str, seed: int, zeros: bool

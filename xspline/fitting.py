@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from xspline.labels.errors import (
     unknown_name,
 )
 from xspline.labels.field import Field
+from xspline.labels.field_base import FieldBase
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, spread, stores
 from xspline.labels.read.cf import axis_of
@@ -111,8 +113,8 @@ def fit(
         read as its fill value. None warns of that (:class:`FitWarning`) unless the same ones lack at all times, as
         over land; False does not. ``summary()`` counts them in any case, up to 10,000 chunks.
     seconds
-        Without any basis: about how long one core may take to choose the smoothing and solve, beside reading the data;
-        to choose numbers of functions by the likelihood takes up to a third of that more.
+        Without any basis: about how long one core may take to choose numbers of functions and the smoothing, and to
+        solve, beside reading the data; below some five seconds small looks at the likelihood take about a second more.
         More seconds, more functions, up to one for every second label; None is 60. :func:`plan` shows the estimate.
 
     Returns
@@ -153,13 +155,14 @@ def fit(
         )
 
     computed = summed(agreed, require_complete)
+    starts: dict[str, np.ndarray] = {}
     if spreads and budget is not None and budget.ladders and observed[0].holders is None:
         # Without observations of a variable there is no likelihood; the solve says so.
         if all(computed.total(name).count.sum() > 0 for name in computed.variables):
-            computed = spread.spread(computed, budget, summed)
+            computed, starts = spread.spread(computed, budget, summed)
     if compute:
         computed.warn_left_out()
-    return computed.solve(penalty, solver=solver, device=execution.present(device))
+    return Field.from_statistics(computed, penalty, solver, execution.present(device), starts)
 
 
 def statistics(
@@ -239,6 +242,7 @@ def recover(
     equation: str | Sequence[str],
     *,
     known: Mapping[str, Any] | None = None,
+    vary: Mapping[str, Any] | None = None,
     dims: Mapping[str, str] | None = None,
     method: str | None = None,
     weights: xr.DataArray | None = None,
@@ -254,8 +258,8 @@ def recover(
     ----------
     data, weights, holder
         As for :func:`fit`.
-    equation, known, dims, method
-        As for :meth:`Field.recover`.
+    equation, known, vary, dims, method
+        As for :meth:`Field.recover`. Durations are a coordinate too, where the equation has their letter.
 
     Returns
     -------
@@ -276,15 +280,33 @@ def recover(
     >>> found.estimate.round(4).item(), found.space
     (0.1, 'fit({"x": xs.BSpline(28, degree=4), "t": xs.BSpline(21)})')
     """
+    if isinstance(data, FieldBase | Statistics):
+        kind = type(data).__name__
+        raise TypeError(f"xs.recover takes data, and this is {kind}: call its method, .recover({equation!r})")
     default = defaults.bases_for(data).bases
-    trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in default}, penalty=0, compute=False)
+    names = dict.fromkeys([*default, *_durations(data, default, equation, dims)])
+    trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in names}, penalty=0, compute=False)
     # Season and trend are no test functions: such times get as many cells as their labels support.
     given = {n: b.size for n, b in default.items() if isinstance(b, BSpline) and b.size}
-    cells = {n: given.get(n, data[n].size // 2) for n in default}
-    bases = bases_for(trial, cells, equation, known=known, dims=dims)
+    cells = {n: given.get(n, data[n].size // 2) for n in names}
+    bases = bases_for(trial, cells, equation, known=known, vary=vary, dims=dims)
     field = fit(data, bases, weights=weights, holder=holder)
-    constants = field.recover(equation, known=known, dims=dims, method=method)
+    constants = field.recover(equation, known=known, vary=vary, dims=dims, method=method)
     return constants.assign_attrs(space=f"fit({defaults.code(bases)})")
+
+
+def _durations(
+    data: Data, default: Iterable[str], equation: str | Sequence[str], dims: Mapping[str, str] | None
+) -> list[str]:
+    """Return the dimensions of durations whose letter the equation has: beside other coordinates they are batch.
+
+    That is what `dims` says, a name of one letter, or t where there is no other time.
+    """
+    timed = any(axis_of(data[n]).kind != "number" or n.lower() in ("t", "time") for n in default)
+    names = [str(n) for n, c in data.coords.items() if c.dtype.kind == "m" and c.dims == (n,)]
+    letters = {n: n if len(n) == 1 else "" if timed else "t" for n in names}
+    letters |= {name: re.escape(letter) for letter, name in (dims or {}).items() if name in names}
+    return [n for n, a in letters.items() if a and re.search(rf"_\w*{a}|\b{a}\b", str(equation))]
 
 
 def plan(

@@ -54,7 +54,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sets", choices=tuple(SETS), nargs="*", default=tuple(SETS), help="of the further sets"
     )
-    parser.add_argument("--seconds", type=float, help="budget of the bare fit, if fit() takes one")
+    parser.add_argument(
+        "--seconds", type=float, help="budget of the bare fit, if fit() takes one (--quick: 3)"
+    )
 
 
 def budget(seconds: float | None) -> dict[str, float]:
@@ -192,6 +194,7 @@ def region_mean(sst: xr.DataArray) -> xr.DataArray:
 
 
 def run(args: argparse.Namespace) -> None:
+    args.seconds = 3.0 if args.quick and args.seconds is None else args.seconds
     files = [product.file for product in (CONTEST, *SETS.values())]
     missing = [file for file in dict.fromkeys(files) if not path_of(file, args.data).is_file()]
     if missing:

@@ -14,6 +14,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from threadpoolctl import threadpool_limits
 
 from tests.execution.cases import GRID, SHAPE, Array, chunked, grid, limits, positions, space, values
 from xspline.execution import Source, WorkerMemoryError, evaluate, lazy_sums, sums
@@ -39,7 +40,7 @@ def digests() -> list[str]:
 
 @pytest.fixture(scope="module")
 def expected() -> list[str]:
-    with dask.config.set(scheduler="synchronous"):
+    with dask.config.set(scheduler="synchronous"), threadpool_limits(2, user_api="blas"):  # workers have one
         return digests()
 
 

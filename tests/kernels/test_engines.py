@@ -119,6 +119,7 @@ def test_unknown_engine_is_refused() -> None:
 # Compilation
 
 
+@pytest.mark.slow  # and `.ci/run` runs all of this file so
 def test_kernels_run_without_compilation() -> None:
     """What a debugger and a coverage tool see: the same functions, as plain Python."""
     code = """

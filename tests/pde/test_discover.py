@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -54,7 +55,10 @@ def test_burgers_equation_among_sixteen_candidates() -> None:
     assert found.attrs["equation"] == found.equation.values[0]
     assert found.attrs["equation"].startswith("u_t = -") and "*u*u_x + 0." in found.attrs["equation"]
     assert found.delta_bic[0] == 0 and (np.diff(found.bic) >= 0).all()
-    assert found.attrs["checks"] == "nothing to report"
+    assert (
+        found.attrs["checks"].startswith("what the knots of 'x' leave")
+        and "tell it" not in found.attrs["checks"]
+    )
 
 
 def test_the_best_is_what_recover_gives() -> None:
@@ -138,6 +142,35 @@ def test_models_that_are_as_good_are_named() -> None:
     assert good == {frozenset({"u"}), frozenset({"u_xx"})}
     assert np.isfinite(found.stderr.values[found.included.values & found.as_good.values[:, None]]).all()
     assert "the data do not tell it from u_t = " in found.attrs["checks"]
+
+
+@pytest.mark.parametrize(
+    ("noise", "seed", "around", "asked"),
+    [
+        (0.0, 0, True, {}),
+        (1e-6, 1, True, {"order": 2, "power": 1}),
+        (1e-3, 0, True, {}),
+        (0.05, 2, True, {}),
+        (0.0, 0, False, {"order": 2, "power": 1}),
+        (1e-3, 0, False, {"order": 2, "power": 2}),
+        (0.01, 0, False, {}),
+    ],
+)
+def test_of_a_single_wave_no_more_terms_than_data_tell(
+    noise: float, seed: int, around: bool, asked: dict
+) -> None:
+    """Of sin(kx) u is u_xx over −k²: both are told, and no set is as good that has terms more than one of them."""
+    if around:
+        x, t, decay = np.arange(48) * 2 * np.pi / 48, np.linspace(0, 2, 30), 0.05
+        wave, bases = np.sin(x), {"x": xs.BSpline(24, 5, period=2 * np.pi), "t": xs.BSpline(8, 5)}
+    else:
+        x, t, decay = np.linspace(0, 1, 40), np.linspace(0, 1, 30), 0.1 * np.pi**2
+        wave, bases = np.sin(np.pi * x), {"x": xs.BSpline(14, 5), "t": xs.BSpline(10, 5)}
+    u = np.exp(-decay * t)[:, None] * wave + noise * np.random.default_rng(seed).standard_normal((30, x.size))
+    data = xr.DataArray(u, {"t": t, "x": x}, ("t", "x"), "u")
+    found = data.spline.fit(bases, penalty=1e-9).discover("u_t", **asked)
+    good = {frozenset(terms_of(found, i)) for i in np.flatnonzero(found.as_good)}
+    assert good == {frozenset({"u"}), frozenset({"u_xx"})}
 
 
 def test_a_travelling_wave_obeys_a_shorter_equation_too() -> None:
@@ -258,9 +291,10 @@ def test_more_terms_cost_more() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [make for make in waves.SETS if make is not waves.noise])
 def test_the_right_terms_at_ten_percent_noise(make) -> None:
+    """In two of three draws at least, of which the third is looked at where the first two leave it open."""
     own = make()
-    found = [own.discovered(0.10, seed) for seed in range(3)]
-    assert sum(own.is_right(f) for f in found) >= 2
+    right = (True for seed in range(3) if own.is_right(own.discovered(0.10, seed)))
+    assert list(itertools.islice(right, 2)) == [True, True]
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space, Union
 
 from .cases import BASES, space_of
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
 KNOTS = {  # a kink has no curvature: a knot as often as the degree
     "kink": BSpline(degree=2, knots=[0, 0, 0, 0.3, 0.6, 0.6, 1, 1, 1]),
     "jump": BSpline(degree=2, knots=[0, 0, 0, 0.3, 0.3, 0.3, 1, 1, 1]),

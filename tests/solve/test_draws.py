@@ -19,8 +19,6 @@ from xspline.solve.system import IterativeSystem
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Gram, outer_pairs
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
-
 
 def plane(*sizes: int) -> Space:
     bases = {name: BSpline(k, domain=(0, 1)) for name, k in zip("abc", sizes, strict=False)}

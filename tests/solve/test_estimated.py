@@ -17,8 +17,6 @@ from xspline.solve.smoothing.probes import Estimated
 from xspline.spaces import Axis, BSpline, Polynomial, Space
 from xspline.sums import Factor, Gram, Sums
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
-
 
 def cube(*sizes: int) -> Space:
     bases = {name: BSpline(k, domain=(0, 1)) for name, k in zip("abc", sizes, strict=False)}

@@ -16,7 +16,6 @@ from xspline.sums import Gram
 from .cases import Case, gaps, grid, on, static
 from .test_family import dense_reml
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
 EVENTS = {
     "in cells": Fourier(1, period=0.3) + Polynomial(1) + BSpline(16, degree=2, domain=(0, 1)),
     "in one cell": Fourier(1, period=0.3) + Polynomial(1) + BSpline(6, domain=(0, 1)),

@@ -27,7 +27,6 @@ from xspline.sums.integrals import integral
 from .cases import Case, gaps, grid, on, space_of, static
 from .test_smoothing import noisy_wave
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
 CASES = {
     "line": (("cubic",), grid),
     "circle": (("circle",), gaps),
@@ -117,7 +116,9 @@ def test_one_order_of_several_is_that_order_alone(name: str) -> None:
     assert np.isclose(*values, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "box" else name for name in CASES]
+)
 def test_derivatives_are_those_of_the_score(name: str) -> None:
     kinds, structure = CASES[name]
     case, gram = noisy_wave(kinds, structure, (2,))
@@ -274,7 +275,7 @@ def test_where_exact_scores_cost_too_much_there_is_one_order() -> None:
     assert isinstance(chosen.penalty, Roughness)
 
 
-@pytest.mark.parametrize("noise", [1e-9, 0.1])
+@pytest.mark.parametrize("noise", [1e-9, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_no_strength_is_so_large_that_rounding_moves_the_mean(noise: float) -> None:
     """Noise about a constant: a metric and a strength within their bounds have a product that is not."""
     rng = np.random.default_rng(0)

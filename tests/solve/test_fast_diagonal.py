@@ -32,7 +32,6 @@ from xspline.sums import Factor, Gram, Sums
 
 from .test_solvers import penalties, well_posed
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
 many = spaces.filter(lambda space: len(space.names) > 1)
 
 

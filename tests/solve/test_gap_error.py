@@ -14,7 +14,6 @@ from xspline.solve.smoothing.resolution import cell_variances, gap_error
 from xspline.spaces import Axis, BSpline, Fourier, Space
 from xspline.sums import Sums
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
 POINTS = Layout((Group((0,), (0, 1)),), ())
 PLANE = Space({"a": BSpline(7, domain=(0, 2)), "b": BSpline(10, period=3.0)}, axes={n: Axis() for n in "ab"})
 MIXED = Space({"a": BSpline(8, domain=(0, 2)), "b": Fourier(1, period=3.0)}, axes={n: Axis() for n in "ab"})

@@ -14,7 +14,6 @@ from tests import reference_reml
 from xspline.solve import Roughness, solve
 from xspline.solve.smoothing.choose import choose
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
 FIGURES: list[dict[str, Any]] = json.loads(FIXTURES.read_text(encoding="utf-8"))
 STEP = 1e-3
 each = pytest.mark.parametrize("fixture", FIGURES, ids=[f["name"] for f in FIGURES])

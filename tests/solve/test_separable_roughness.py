@@ -25,7 +25,6 @@ from .cases import (
 )
 from .test_solvers import check, well_posed
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
 SMALL = sorted(set(BASES) - {"cubic", "uneven", "union"})
 spaces = (
     st.lists(st.sampled_from(SMALL), min_size=2, max_size=4)

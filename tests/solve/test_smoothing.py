@@ -21,7 +21,6 @@ from xspline.sums import Gram, Sums
 
 from .cases import Case, gaps, grid, on, space_of, static
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
 SCORES: dict[str, type[Score]] = {"reml": Reml, "gcv": Gcv}
 METHODS = sorted(SCORES)
 

@@ -34,7 +34,6 @@ from .test_smoothing import (
     summed,
 )
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
 ALL = ["reml", "gcv", "holders"]
 
 
@@ -138,7 +137,7 @@ def test_members_that_are_not_determined_are_left_out(method: str, members: int)
     assert np.isclose(score.score, reference.score(rows, rho, method), rtol=1e-8)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["reml", pytest.param("gcv", marks=pytest.mark.slow)])
 def test_shared_systems_count_once_for_every_member(method: str) -> None:
     """Full grids share G; with multiplicities they share it up to a number; written out they share nothing."""
     case, gram = noisy_wave(("cubic", "circle"), grid, (4,))

@@ -36,8 +36,6 @@ from xspline.sums.integrals import with_events
 from .cases import Case, gaps, on, product, slow_but, with_multiplicity
 from .test_family import dense_reml, gram_of, matrices
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
-
 TIMES: dict[str, Basis] = {
     "events": Fourier(1, period=0.3) + Polynomial(1) + BSpline(7, domain=(0, 1)),
     "events in cells": Polynomial(1) + BSpline(16, degree=2, domain=(0, 1)),

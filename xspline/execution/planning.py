@@ -304,6 +304,7 @@ def search_seconds(
     costs: CostModel = COSTS,
     *,
     alike: bool = False,
+    started: bool = False,
 ) -> float:
     """Return about how long one core takes to choose the smoothing by REML and to solve, on any machine.
 
@@ -317,17 +318,19 @@ def search_seconds(
     costs : CostModel
     alike : bool
         Whether the same labels are observed at all times; then events are solved for mode by mode of time.
+    started : bool
+        Whether strengths are about known.
 
     Returns
     -------
     float
         Seconds; infinite where that takes more memory than defaults may.
     """
-    choice = _usual_choice(space, groups, costs, alike)
+    choice = _usual_choice(space, tuple(groups), costs, alike)
     if choice is None or (systems > 1 and not choice.exact):
         return math.inf
     eigenvectors = costs.eigen_flops * sum(k**3 for k in space.shape) / costs.flops_per_second
-    return costs.default_search * choice.seconds(space.frame, systems, costs) + eigenvectors
+    return costs.default_search * choice.seconds(space.frame, systems, costs, started=started) + eigenvectors
 
 
 def score_seconds(
@@ -337,14 +340,15 @@ def score_seconds(
 
     Parameters are those of :func:`search_seconds`.
     """
-    choice = _usual_choice(space, groups, costs, alike=True)
+    choice = _usual_choice(space, tuple(groups), costs, True)
     if choice is None or not choice.exact:
         return math.inf
     return costs.step_seconds + systems * choice.operations / costs.flops_per_second
 
 
+@functools.lru_cache(maxsize=16)  # a search and a score of one space are asked for one after the other
 def _usual_choice(
-    space: Space, groups: Iterable[tuple[int, ...]], costs: CostModel, alike: bool
+    space: Space, groups: tuple[tuple[int, ...], ...], costs: CostModel, alike: bool
 ) -> Choice | None:
     """Return the solver of a choice by REML on any machine; None where it takes more memory than defaults may."""
     usual = Resources(cores=1, memory=costs.default_memory, costs=costs)

@@ -42,15 +42,16 @@ class Field(FieldBase[Data]):
         penalty: Any = None,
         solver: str | None = None,
         device: str | None = None,
+        starts: Mapping[str, np.ndarray] | None = None,
     ) -> Self:
-        """Solve for the coefficients; see :meth:`Statistics.solve`."""
+        """Solve for the coefficients; see :meth:`Statistics.solve`, of `starts` `solve_variables`."""
         request = Request(as_penalty(penalty, statistics.space), solver, device)
         if isinstance(request.penalty, SolvedApart):
             return request.penalty.field(statistics, request)
         if statistics.is_lazy:
             return cls(statistics, lazy_fits(statistics, request), request)
         penalties = dict.fromkeys(statistics.variables, request.penalty)
-        fits = solve_variables(statistics, penalties, solver, device)
+        fits = solve_variables(statistics, penalties, solver, device, starts or {})
         findings.warn_of(fits)
         return cls(statistics, fits, request)
 

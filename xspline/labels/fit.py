@@ -6,6 +6,7 @@ import functools
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -298,6 +299,7 @@ def solve_variables(
     penalties: Mapping[str, RequestedPenalty],
     solver: str | None,
     device: str | None = None,
+    starts: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> dict[str, Fit]:
     """Return the fit of every variable; those with the same Gram and penalty share one factorisation.
 
@@ -307,6 +309,7 @@ def solve_variables(
     penalties : for each variable a penalty, or the name of a criterion.
     solver : name of a solver, or None.
     device : where iterations and large dense systems are solved: None (the host) or "cuda".
+    starts : of variables whose strengths are about known, what a search starts from; see `choose`.
     """
     space, resources = statistics.space, execution.resources(device)
     fits: dict[str, Fit] = {}
@@ -314,7 +317,10 @@ def solve_variables(
         total = statistics.total(name)
         if isinstance(requested, str) or requested.criterion:
             parts = [part.sums[name] for part in statistics.parts]
-            smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources)
+            start = starts.get(name)
+            smoothing = choose(
+                total, space, requested, solver=solver, parts=parts, resources=resources, start=start
+            )
             solution = solve(total, space, smoothing.penalty, solver, smoothing.factorisation)
             choice: dict[str, Any] = {
                 "method": smoothing.method,
@@ -326,6 +332,7 @@ def solve_variables(
                 "error": dict(smoothing.error),
                 "functions": dict(smoothing.resolution.functions),
                 "limited": list(smoothing.resolution.limited),
+                "full": list(smoothing.resolution.full),
                 "visible": smoothing.resolution.visible,
             }
             if smoothing.gap_error:

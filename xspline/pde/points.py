@@ -263,6 +263,28 @@ def arguments_of(
     return {argument: letters.get(argument, argument) for argument in arguments}
 
 
+def values_of(name: str, function: Callable[..., Any], arguments: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the values of a known function.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It returned no real numbers, or not one for each label.
+    """
+    values, shape = function(**arguments), np.broadcast_shapes(*(x.shape for x in arguments.values()))
+    own = np.asarray(values)
+    if own.dtype.kind not in "iufb":
+        raise TypeError(f"known {name!r} returned {type(values).__name__}, which is no real number")
+    if own.ndim > len(shape) or any(
+        n not in (1, m) for n, m in zip(own.shape[::-1], shape[::-1], strict=False)
+    ):
+        raise ValueError(
+            f"known {name!r} returned an array of shape {own.shape} for {', '.join(arguments)} of shape {shape}; "
+            "it has to return one value for each label, as NumPy's functions do, or a number"
+        )
+    return own.astype(np.float64)
+
+
 def _called(
     name: str, function: Callable[..., Any], points: Points, letters: Mapping[str, str]
 ) -> xr.DataArray:
@@ -272,7 +294,7 @@ def _called(
         coordinates.append(points.coordinate(coordinate) + epoch if epoch else points.coordinate(coordinate))
 
     def broadcast(*x: np.ndarray) -> np.ndarray:
-        values = np.asarray(function(**dict(zip(arguments, x, strict=True))), dtype=np.float64)
+        values = values_of(name, function, dict(zip(arguments, x, strict=True)))
         return np.broadcast_to(values, np.broadcast_shapes(*(a.shape for a in x)))
 
     return xr.apply_ufunc(broadcast, *coordinates, dask="parallelized", output_dtypes=[np.float64])

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from xspline.labels.field import Field
@@ -19,7 +18,7 @@ from xspline.pde.physics.constrained import ConstrainedField, constrained
 from xspline.pde.profile.axes import Unsuitable
 from xspline.pde.profile.over_domain import ENOUGH, over_domain
 from xspline.pde.results import LONG_NAMES, highest_orders
-from xspline.pde.symbols import Names
+from xspline.pde.symbols import Names, arguments_code, checked_known
 from xspline.solve import TooLargeError
 from xspline.spaces import Basis, BSpline
 
@@ -84,8 +83,9 @@ def recover(
         where it has no root leaves the estimate NaN. Coordinates: ``units``. Attributes: method, equation, checks and
         assumptions in words. Of points: points, residual_rms, condition_number (variables if there are batch
         dimensions). Of "profile": ``covariance``; ``weak`` and ``weak_stderr``, the weak form for comparison;
-        ``resolution``, the error that the knots leave, which is part of stderr; ``sigma``; ``adequacy`` (an F ratio
-        against the fit without the equation) with its ``probability``; ``converged``; and of several holders
+        ``resolution``, the error that the knots leave, which is part of stderr (the checks name coordinates of too few
+        knots to know); ``sigma``; ``adequacy`` (an F ratio against the fit without the equation) with its
+        ``probability``; ``converged``; and of several holders
         ``holder_stderr``, which errors that are correlated within a holder leave as it is: of the independent
         contributions of H holders, with H − 1 degrees of freedom. Of a constant D that varies: ``D``, ``D_stderr``,
         ``D_lower`` and ``D_upper`` over evenly spaced labels of its coordinates (pointwise intervals); its coefficients
@@ -136,7 +136,8 @@ def recover(
         )
     if field.is_lazy:
         raise ValueError("this field is still lazy (compute=False); call .compute() first")
-    names, given = _names(field, dims, known, vary), dict(known or {})
+    given = checked_known(known)
+    names = _names(field, dims, given, vary)
     parsed = _parsed(equation, names)
     if method is None and at is None:
         _check_known(given)
@@ -195,10 +196,13 @@ def constrain(
     ValueError
         As ``recover`` of method "profile".
     """
-    names, given = _names(field, dims, known, vary), dict(known or {})
+    given = checked_known(known)
+    names = _names(field, dims, given, vary)
     if field.is_lazy:
         raise ValueError("this field is still lazy (compute=False); call .compute() first")
-    return constrained(_fitted(field), _parsed(equation, names, with_parameters=False), names, given)
+    text = equation if isinstance(equation, str) else list(equation)
+    call = f"constrain({text!r}{arguments_code(known, dims, vary)})"
+    return constrained(_fitted(field), _parsed(equation, names, with_parameters=False), names, given, call)
 
 
 def bases_for(
@@ -207,6 +211,7 @@ def bases_for(
     equation: str | Sequence[str],
     *,
     known: Mapping[str, Any] | None = None,
+    vary: Mapping[str, Any] | None = None,
     dims: Mapping[str, str] | None = None,
 ) -> dict[str, Basis]:
     """Return B-splines in which the constants of an equation can be found.
@@ -221,10 +226,10 @@ def bases_for(
         Of the same data, with any B-splines of a high degree; may be lazy.
     cells : mapping of str to int
         Knot cells that the labels of each coordinate support.
-    equation, known, dims
+    equation, known, vary, dims
         As for :func:`recover`.
     """
-    names, space = Names.of(trial, dims, known or {}), trial.space
+    names, space = Names.of(trial, dims, checked_known(known), vary), trial.space
     parsed = _parsed(equation, names, with_parameters=False)
     variables = len({value.variable for e in parsed for value in e.values})
     orders = {name: highest_orders(parsed).get(name, 0) for name in space.names}
@@ -249,10 +254,7 @@ def bases_for(
 def _check_known(known: Mapping[str, Any]) -> None:
     """Raise where something known is missing: an equation that holds everywhere needs it everywhere."""
     for name, value in known.items():
-        is_number = isinstance(value, float | np.floating)
-        if (is_number and np.isnan(value)) or (
-            isinstance(value, xr.DataArray) and bool(value.isnull().any())
-        ):
+        if isinstance(value, xr.DataArray) and bool(value.isnull().any()):
             raise ValueError(
                 f"known {name!r} has missing values; fit a field to it and pass that ({name}.spline.fit(...)), or pass "
                 "method='pointwise', which leaves such points out"

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import collections
 import itertools
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from numbers import Number
+from numbers import Number, Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ from xspline.labels.errors import unknown_name
 from xspline.labels.field_base import FieldBase
 from xspline.labels.statistics import Statistics
 from xspline.pde.expression import FUNCTIONS
-from xspline.spaces import Axis, BSpline, Features, Space, as_basis
+from xspline.spaces import Axis, Basis, BSpline, Features, Space, as_basis
 
 #: Letters that mean a coordinate by its role, where no coordinate has that letter for a name.
 _ROLES = {"t": "time", "x": "longitude", "y": "latitude"}
@@ -101,6 +102,44 @@ Symbol = Value | Coordinate | Known | Shape
 
 #: What has variables and a space, before or after a fit.
 Fitted: TypeAlias = FieldBase[Any] | Statistics[Any]
+
+
+def checked_known(known: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what is known; TypeError where it is no mapping, ValueError where a number is not finite."""
+    if not isinstance(known, Mapping | None):
+        raise TypeError(f"known has to be a mapping of names to values, such as {{'D': 0.05}}, not {known!r}")
+    for name, value in (known or {}).items():
+        if isinstance(value, Real) and not math.isfinite(value):
+            raise ValueError(
+                f"known {name!r} is {value}; pass a finite number, or what varies as an array or field"
+            )
+    return dict(known or {})
+
+
+def arguments_code(
+    known: Mapping[str, Any] | None, dims: Mapping[str, str] | None, vary: Mapping[str, Any] | None = None
+) -> str:
+    """Return the arguments of an equation as Python, after commas: numbers and bases spelt out, others by name."""
+
+    def written(value: Any) -> str:
+        if isinstance(value, Mapping):
+            return f"{{{', '.join(f'{name!r}: {written(own)}' for name, own in value.items())}}}"
+        return (
+            value.code("xs.")
+            if isinstance(value, Basis)
+            else str(value)
+            if isinstance(value, Real)
+            else repr(value)
+        )
+
+    numbers = (f"{n!r}: {written(x) if isinstance(x, Real) else n}" for n, x in (known or {}).items())
+    return "".join(
+        (
+            f", known={{{', '.join(numbers)}}}" if known else "",
+            f", vary={written(vary)}" if vary else "",
+            f", dims={dict(dims)!r}" if dims else "",
+        )
+    )
 
 
 @dataclass(frozen=True, eq=False)

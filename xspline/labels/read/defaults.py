@@ -84,7 +84,8 @@ def bases_for(
     grids.
 
     Of three or more coordinates, where there is no time for half of the cells that labels support, the budget names
-    linear splines too: a function for every label of a dimension of its own.
+    linear splines too: a function for every label of a dimension of its own, and as many cells as observations where
+    coordinates share dimensions.
 
     Without a penalty on roughness (``smooth=False``) there is a function for every fourth label, at most 32 along a
     coordinate, and 20,000 coefficients.

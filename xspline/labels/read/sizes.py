@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from xspline import execution
 from xspline.labels.read.stores import Gaps
 from xspline.solve.costs import COSTS
-from xspline.spaces import Axis, Basis, BSpline, Space
-from xspline.sums import join_overlapping
+from xspline.spaces import Axis, Basis, BSpline, Space, Union
+from xspline.sums import Sums, join_overlapping
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -31,6 +31,7 @@ LABELS_PER_FUNCTION = 2  # along each dimension of labels
 CELLS_PER_POSITION = 2  # at most, where observations are repeated at few positions
 POSITIONS = 1_000_000  # that are looked at; of more a sample
 DIVISORS, NEARLY = (2, 3, 4, 5, 6, 8), 0.85  # numbers of cells that divide well, at most so much smaller
+FEW = 16  # cells of linear splines that stay between labels: between other knots, each label would be a mean of two
 STEP, STRIDE = 0.96, 4  # numbers of cells shrink by this factor, so many times before a look
 
 
@@ -58,6 +59,11 @@ class Labels(NamedTuple):
     degree: int = DEGREE
 
     @property
+    def per_function(self) -> int:
+        """Labels along each dimension for a function; linear splines have one for each label."""
+        return LABELS_PER_FUNCTION if self.degree > 1 else 1
+
+    @property
     def closed(self) -> bool:
         """Whether a longitude goes all around."""
         return self.axis.wrap is not None and self.extent == (0.0, self.axis.wrap)
@@ -73,7 +79,7 @@ class Labels(NamedTuple):
 
     def cells(self, count: int) -> int:
         """Cells for so many different labels; linear splines have one between each two."""
-        return count // LABELS_PER_FUNCTION if self.degree > 1 else count - (not self.closed)
+        return count // self.per_function if self.degree > 1 else count - (not self.closed)
 
     def basis(self, count: int) -> BSpline:
         """So many splines."""
@@ -292,7 +298,8 @@ def _nested(
     while math.prod(cells.values()) > most and max(cells.values()) > 1:
         step += 1
         cells = {n: max(int((k - labels[n].more) * STEP**step), 1) for n, k in supported.items()}
-    return {name: _ladder(_divisible(k), labels[name]) for name, k in cells.items()}
+    fewest = {n: FEW if known.degree == 1 else 0 for n, known in labels.items()}
+    return {n: _ladder(k if k <= fewest[n] else _divisible(k), labels[n]) for n, k in cells.items()}
 
 
 def _divisible(cells: int) -> int:
@@ -343,7 +350,7 @@ def _supported(
         return most
     # Scattered: cells for as many observations, and at as many positions, as there are.
     observations = math.prod(sizes[dim] for dim in dims)
-    allowed = observations / LABELS_PER_FUNCTION ** len(dims)
+    allowed = observations / max(labels[n].per_function for n in splines) ** len(dims)
     allowed /= math.prod(bases[name].count for name in group if name not in splines)
     allowed = min(allowed, CELLS_PER_POSITION * _positions([labels[n] for n in splines], observations))
     widths = _widths({n: labels[n] for n in splines})
@@ -401,3 +408,25 @@ def _comparable(axes: Sequence[Axis]) -> bool:
     """Whether lengths along two axes measure the same: latitude and longitude, or equal units."""
     roles = {axis.role for axis in axes}
     return roles == {"latitude", "longitude"} or (roles == {""} and len({axis.units for axis in axes}) == 1)
+
+
+# ---- of sums and bases that are known
+
+
+def spline_of(basis: Basis) -> BSpline | None:
+    """The B-spline of a coordinate, which may be that of the events of a union."""
+    terms = basis.terms if isinstance(basis, Union) else (basis,)
+    return next((term for term in terms if isinstance(term, BSpline)), None)
+
+
+def cells_of(spline: BSpline) -> int:
+    """Its cells between knots."""
+    return spline.count - (0 if spline.period else spline.degree)
+
+
+def groups_of(sums: Sums) -> list[tuple[int, ...]]:
+    """The coefficient axes of each factor of G; all together where it is a sum of products."""
+    terms = sums.gram.terms
+    if len(terms) == 1:
+        return [factor.axes for factor in terms[0] if factor.axes]
+    return [tuple(range(len(sums.window)))]

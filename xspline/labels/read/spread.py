@@ -10,9 +10,8 @@ that should leave least of it the likelihood takes one.
 
 Where finer cells than there is time for would still gain, in three coordinates or more, the same is done in linear
 splines, whose coefficients cost a tenth, from sums of their own: rough fields are nearer with more of them, smooth ones
-with cubics. The likelihood tells, at strengths that are searched for in either.
-
-Nothing here knows the machine or the order of tasks: equal sums give equal spaces.
+with cubics. They start from the strengths of cubics, as few functions alone call a rough field noise. Looks are part of
+the budget by what they should take. Nothing here knows the machine or the order of tasks: equal sums give equal spaces.
 """
 
 from __future__ import annotations
@@ -22,34 +21,39 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from xspline import execution
-from xspline.labels.read.sizes import Budget, listed
+from xspline.labels.read.sizes import Budget, cells_of, groups_of, listed, spline_of
 from xspline.labels.statistics import Data, Part, Statistics
-from xspline.solve import Resources, SingularSystemError, likelihood, nearly_product, restricted
+from xspline.solve import Resources, SingularSystemError, first_order, likelihood, nearly_product, restricted
 from xspline.solve.costs import COSTS
-from xspline.spaces import Basis, BSpline, Space, Union
+from xspline.spaces import Basis, Space, Union
 from xspline.sums import Sums
 from xspline.sums.integrals import with_events
 
 Counts = tuple[int, ...]  # functions of each coordinate of the space
+Refinement = tuple[int, float]  # a coordinate, and how many times its cells
 REFINED = (2, 4, 16)  # times the cells of one coordinate, as what two cells do not follow more may: waves
 DOUBLED = 1.7  # what counts as twice the cells, where these are no even number
 USUAL = 0.5  # of the variance that one coordinate leaves: what it leaves with twice the cells, where nothing tells,
 LEAST_LEFT, MOST_LEFT = 0.1, 0.9  # and what else it may be
 SEARCHED = 0.1  # of the longest look: strengths are looked for up to there, and carried along beyond
-RIVALS, LONGEST = 3, 6.0  # so many spaces are compared at last, which take so many of the longest looks each
+RIVALS, LONGEST = 2, 4.0  # so many spaces are compared at last, which take so many of the longest looks each
+BEYOND = 2.5  # of the longest looks: what one takes that tells how much finer cells still gain
+BRIEFLY = 0.3  # of the longest looks: up to there cubics are looked at before linear splines are
+SEARCH = 5.0  # looks that a search takes
+OVERHEAD = 0.006  # seconds of any look, beside its factorisations, times the degree
+KEPT = 0.75  # of the budget is for a fit: estimates of small ones are too long by as much
 UNEVEN = 3.0  # what one shape may have of the coefficients of another that costs the same
 LITTLE = 1e-4  # of all variance that is left: a coordinate that gains nothing is refined last
-WANTING = (
-    0.02  # of the variance that is left: what finer cells have to take of it for linear splines to be tried
-)
+WANTING = 0.02  # of the variance that is left: what finer cells would take where linear splines are tried
 GAIN = 1.0  # of a log-likelihood: less tells nothing
+ALIKE = 0.01  # of the variance that is left: spaces this near count as one, and the smaller is taken
 
 
 class Score(NamedTuple):
@@ -72,8 +76,10 @@ NOTHING = Score(math.inf, ())
 
 def spread(
     statistics: Statistics[Data], budget: Budget, again: Callable[[Space], Statistics[Data]]
-) -> Statistics[Data]:
+) -> tuple[Statistics[Data], dict[str, np.ndarray]]:
     """Return the statistics in the nested space that the likelihood prefers within a budget.
+
+    With the strengths, as logarithms, that it was last seen with of each variable, if any: a search goes on from there.
 
     Where they come from says what it was chosen from (``summary()`` of a field shows it).
 
@@ -87,24 +93,27 @@ def spread(
         To the statistics of the same data in another space, that of linear splines.
     """
     nested = NestedSpaces.of(statistics, budget)
-    counts = nested.chosen()
-    if budget.linear and budget.linear.space and nested.gains_from_more(counts):
+    nested.explore(BRIEFLY if budget.linear else 1.0)
+    if budget.linear and budget.linear.space and nested.gains_from_more(nested.chosen(1, BRIEFLY)):
         other = again(budget.linear.space)
-        linear = NestedSpaces.of(other, budget.linear.budget)
-        more = linear.chosen()
-        if linear.expected(more) < nested.expected(counts):
-            statistics, nested, counts = other, linear, more
+        linear = NestedSpaces.of(other, budget.linear.budget, nested.spent)
+        linear.explore(start=nested.first_order())
+        if linear.is_likelier_than(nested):
+            statistics, nested = other, linear
+    nested.explore()
+    counts = nested.chosen()
     space = nested.space(counts)
     how = f"by the likelihood among spaces that lie in {listed(nested.named(statistics.space.shape))}"
     how += ", linear splines" * (nested.budget.degree == 1)
     if budget.alike and counts == statistics.space.shape:
         how = "as many as there is time for with gaps that are (nearly) the same at all times"
-    told = f"{how}; {nested.seconds(counts):.2g} s of {budget.seconds:g} s to choose the penalty"
+    told = f"{how}; {nested.spent + nested.seconds(counts):.2g} s of {budget.seconds:g} s for that and the penalty"
     parts = []
     for part in statistics.parts:
         sums = {n: restricted(s, statistics.space, space) for n, s in part.sums.items()}
         parts.append(Part.of(sums, part.holder or None, {**part.provenance, "spread": told}))
-    return replace(statistics, space=space, parts=tuple(parts))
+    starts = dict(zip(statistics.variables, nested.strengths(counts), strict=False))
+    return replace(statistics, space=space, parts=tuple(parts)), starts
 
 
 @dataclass(eq=False)
@@ -116,25 +125,33 @@ class NestedSpaces:
     totals : sequence of Sums
     fine : Space
     budget : Budget
+    spent : float
+        Seconds that looks are expected to have taken.
     """
 
     totals: Sequence[Sums]
     fine: Space
     budget: Budget
+    spent: float = 0.0
     _sums: dict[Counts, list[Sums]] = field(default_factory=dict)
     _scores: dict[Counts, Score] = field(default_factory=dict)
     _reached: tuple[Counts, Score] = ((), NOTHING)  # the end of the path of looks,
     _left: list[tuple[float, float]] = field(default_factory=list)  # and what its coordinates leave
+    _seen: float = 0.0  # how long looks were on it
+    _searched: set[Counts] = field(default_factory=set)
+    _costs: dict[Counts, tuple[float, float]] = field(
+        default_factory=dict
+    )  # of a fit and of a look, in seconds
 
     def __post_init__(self) -> None:
         self._sums[self.fine.shape] = list(self.totals)
         self.resources = Resources(cores=1, memory=COSTS.default_memory, costs=COSTS)
 
     @staticmethod
-    def of(statistics: Statistics[Data], budget: Budget) -> NestedSpaces:
+    def of(statistics: Statistics[Data], budget: Budget, spent: float = 0.0) -> NestedSpaces:
         """Those of all variables."""
         totals = [statistics.total(name) for name in statistics.variables]
-        return NestedSpaces(totals, statistics.space, budget)
+        return NestedSpaces(totals, statistics.space, budget, spent)
 
     @property
     def ladders(self) -> list[Counts]:
@@ -155,16 +172,16 @@ class NestedSpaces:
 
     def cells(self, counts: Counts) -> list[int]:
         """Cells between the knots of each coordinate; 1 of a coordinate without a B-spline."""
-        splines = (_spline(basis) for _, basis in self.fine.axes.values())
+        splines = (spline_of(basis) for _, basis in self.fine.axes.values())
         known = zip(counts, self.fine.shape, splines, strict=True)
-        return [1 if b is None else max(k - size + _cells(b), 1) for k, size, b in known]
+        return [1 if b is None else max(k - size + cells_of(b), 1) for k, size, b in known]
 
     def space(self, counts: Counts) -> Space:
         """The nested space with so many functions: fewer B-splines, of events too, or no events."""
         bases: dict[str, Basis | int] = {}
         for (name, (_, basis)), k in zip(self.fine.axes.items(), counts, strict=True):
             bases[name] = basis
-            if k == basis.count or (spline := _spline(basis)) is None:
+            if k == basis.count or (spline := spline_of(basis)) is None:
                 continue
             fewer = replace(spline, size=size) if (size := spline.count - basis.count + k) > 0 else None
             if isinstance(basis, Union):
@@ -207,13 +224,27 @@ class NestedSpaces:
 
     def seconds(self, counts: Counts) -> float:
         """About what the search for the smoothing and the solve take one core."""
-        space = self.space(counts)
-        # Which factors G has is known here, so whether gaps are alike at all times.
-        estimates = (
-            times * execution.search_seconds(space, groups, math.prod(sums.gram.batch), alike=True)
-            for sums, groups, times in self._costly(space)
-        )
-        return sum(estimates)
+        return self._cost(counts)[0]
+
+    def look(self, counts: Counts) -> float:
+        """About what one look at the likelihood takes, as a share of the longest that is taken."""
+        return self._cost(counts)[1] / (COSTS.scored_share * self.budget.seconds)
+
+    def _cost(self, counts: Counts) -> tuple[float, float]:
+        if counts not in self._costs:
+            space, fit, look = self.space(counts), 0.0, 0.0
+            for sums, groups, times in self._costly(space):
+                systems = math.prod(sums.gram.batch)
+                # Which factors G has is known here, so whether gaps are alike at all times.
+                fit += times * execution.search_seconds(space, groups, systems, alike=True, started=True)
+                look += execution.score_seconds(space, groups, systems) - COSTS.step_seconds
+            self._costs[counts] = fit, look
+        return self._costs[counts]
+
+    @property
+    def rest(self) -> float:
+        """Seconds of the budget that looks have left, most of it at least."""
+        return max(self.budget.seconds - self.spent, KEPT * self.budget.seconds)
 
     def _costly(self, space: Space) -> Iterator[tuple[Sums, list[tuple[int, ...]], float]]:
         """Of each variable the sums, the axes of the factors of G, or of what it nearly is, and how often it counts."""
@@ -223,7 +254,7 @@ class NestedSpaces:
                 others = tuple(j for j in range(len(space.shape)) if j != events)
                 yield sums, [others, (events,)], COSTS.nearly_times
             else:
-                yield sums, _groups(sums), 1.0
+                yield sums, groups_of(sums), 1.0
 
     @functools.cached_property
     def nearly(self) -> list[int | None]:
@@ -238,27 +269,19 @@ class NestedSpaces:
     def within_reach(self) -> list[Counts]:
         """The nested spaces by their numbers of coefficients, without those of several times what is affordable."""
         shapes = sorted(itertools.product(*self.ladders), key=lambda c: (math.prod(c), c))
-        seconds = self.budget.seconds
-        affordable = shapes[bisect.bisect_right(shapes, seconds, hi=len(shapes) - 1, key=self.seconds)]
+        affordable = shapes[bisect.bisect_right(shapes, self.rest, hi=len(shapes) - 1, key=self.seconds)]
         return [c for c in shapes if math.prod(c) <= UNEVEN * math.prod(affordable)]
-
-    def look(self, counts: Counts) -> float:
-        """About what one look at the likelihood takes, as a share of the longest that is taken."""
-        space = self.space(counts)
-        looks = (
-            execution.score_seconds(space, groups, math.prod(sums.gram.batch))
-            for sums, groups, _ in self._costly(space)
-        )
-        return sum(looks) / (COSTS.scored_share * self.budget.seconds)
 
     # ---- likelihoods
 
     def score(self, counts: Counts, start: Score = NOTHING, *, search: bool = False) -> Score:
         """The likelihood in a nested space: the one known, at other strengths, or that of a search from there."""
-        if counts in self._scores and not search:
+        if counts in self._scores and not (search and counts not in self._searched):
             return self._scores[counts]
+        self._searched |= {counts} if search else set()
         space, values, rho = self.space(counts), [], []
         self._scores[counts] = NOTHING
+        self.spent += OVERHEAD * self.budget.degree + self._cost(counts)[1] * (SEARCH if search else 1.0)
         try:
             for i, sums in enumerate(self.sums(counts)):
                 own = start.rho[i] if start.rho else None
@@ -271,85 +294,134 @@ class NestedSpaces:
             self._scores[counts] = Score(total, tuple(rho))
         return self._scores[counts]
 
-    def refined(self, counts: Counts, times: float = 2) -> Iterable[Counts]:
-        """The spaces with about so many times the cells along one coordinate."""
-        cells = self.cells(counts)
-        for j, ladder in enumerate(self.ladders):
-            finer = (
-                k for k in ladder if self.cells(_with(counts, j, k))[j] >= DOUBLED * times / 2 * cells[j]
-            )
-            if (k := next(finer, None)) is not None:
-                yield _with(counts, j, k)
+    def refined(self, counts: Counts, j: int, times: float = 2) -> Counts | None:
+        """The space with about so many times the cells along one coordinate, if there is one."""
+        least = DOUBLED * times / 2 * self.cells(counts)[j]
+        finer = (_with(counts, j, k) for k in self.ladders[j])
+        return next((c for c in finer if self.cells(c)[j] >= least), None)
 
-    def greedy(self) -> tuple[Counts, Score]:
-        """The end of the path from the coarsest space, refining what gains most, while scores are quick."""
-        counts = tuple(ladder[0] for ladder in self.ladders)
-        here = self.score(counts, search=True)
+    def greedy(self, longest: float = 1.0, start: Score = NOTHING) -> tuple[Counts, Score]:
+        """The end of the path from the coarsest space, refining what gains most, while scores are quick.
+
+        It goes on from where it was. Strengths are searched for on the way while that is quick, from given ones if
+        there are any, and before the path ends as nothing gains: few functions need others than many.
+        """
+        counts, here = self._reached
+        if not counts:
+            counts = tuple(ladder[0] for ladder in self.ladders)
+            here = self.score(counts, start, search=start is NOTHING)
+        kept: dict[int, float] = {}  # of coordinates that stayed as they were, how many times gained most
         while here is not NOTHING:
-            candidates = {c for times in REFINED for c in self.refined(counts, times) if self.look(c) <= 1}
-            scores = {c: self.score(c, here) for c in sorted(candidates)}
-            gains = {
-                c: (here.value - score.value) / math.log(math.prod(c) / math.prod(counts))
-                for c, score in scores.items()
-            }
-            best = max(gains, key=gains.__getitem__, default=counts)
-            if gains.get(best, 0.0) < GAIN:
-                break
-            counts, here = best, scores[best]
-            if self.look(best) <= SEARCHED:
-                searched = self.score(best, here, search=True)
+            tried = self._refinements(counts, longest, kept)
+            best, gains = self._best(counts, here, tried)
+            if gains[best] < GAIN and not kept:
+                tried = {key: c for key, c in tried.items() if key[1] == min(REFINED)}
+                best, gains = self._best(counts, here, tried, search=True)
+                if gains[best] < GAIN:
+                    break
+            elif gains[best] < GAIN:
+                kept = {}
+                continue
+            kept = {j: max((k for k in gains if k[0] == j), key=gains.__getitem__)[1] for j, _ in tried}
+            kept.pop(best[0])
+            counts, here = tried[best], self._scores[tried[best]]
+            if self.look(counts) <= SEARCHED:
+                searched = self.score(counts, here, search=True)
                 here = here if searched is NOTHING else searched
         return counts, here
 
-    def left(self, counts: Counts, here: Score) -> list[tuple[float, float]]:
+    def _best(
+        self, counts: Counts, here: Score, tried: Mapping[Refinement, Counts], *, search: bool = False
+    ) -> tuple[Refinement, dict[Refinement, float]]:
+        """Which space gains most likelihood for the logarithm of its coefficients, and what each gains."""
+        size, gains = math.prod(counts), {(-1, 1.0): 0.0}  # stay
+        for key, c in tried.items():
+            gain = here.value - self.score(c, here, search=search).value
+            gains[key] = gain / math.log(math.prod(c) / size)
+        return max(gains, key=gains.__getitem__), gains
+
+    def _refinements(
+        self, counts: Counts, longest: float, kept: Mapping[int, float]
+    ) -> dict[Refinement, Counts]:
+        """The spaces to look at from one, by the coordinate that is refined and how many times."""
+        out: dict[Refinement, Counts] = {}
+        for j in range(len(counts)):
+            for some in ((kept[j],), REFINED) if j in kept else (REFINED,):
+                spaces = {(j, times): self.refined(counts, j, times) for times in some}
+                quick = {key: c for key, c in spaces.items() if c is not None and self.look(c) <= longest}
+                if quick:
+                    out |= quick
+                    break
+        return out
+
+    def left(self, counts: Counts, here: Score, longest: float) -> list[tuple[float, float]]:
         """Of each coordinate: the variance that its cells leave, and what share of that twice as many would leave.
 
         In units of all variance that is left, noise included. Told by the scores of spaces with about twice and half of
         its cells: u (1 − r^a) is gained by a doublings and u (r^-b − 1) is lost by b halvings.
         """
         n, cells, out = self.observations, self.cells(counts), []
-        finer = {_changed(c, counts): c for c in self.refined(counts) if self.look(c) <= LONGEST}
         for j, ladder in enumerate(self.ladders):
             gain = loss = up = down = 0.0
-            if j in finer:
-                up = math.log2(self.cells(finer[j])[j] / cells[j])
-                gain = -math.expm1(-_step(here, self.score(finer[j], here), n))
+            if (finer := self.refined(counts, j)) and self.look(finer) <= longest:
+                up = math.log2(self.cells(finer)[j] / cells[j])
+                gain = -math.expm1(-_step(here, self.score(finer, here), n))
             if coarser := [k for k in ladder if DOUBLED * self.cells(_with(counts, j, k))[j] <= cells[j]]:
                 coarse = _with(counts, j, coarser[-1])
                 down = math.log2(cells[j] / self.cells(coarse)[j])
                 loss = math.expm1(_step(self.score(coarse, here), here, n))
             out.append(_decay(gain, up, loss, down))
-        return out
+        together = max(sum(u for u, _ in out) / MOST_LEFT, 1.0)
+        return [(u / together, share) for u, share in out]
 
     # ---- the choice
 
-    def chosen(self) -> Counts:
-        """The nested space within the budget that the likelihood prefers: of those that should leave least.
+    @property
+    def whole(self) -> bool:
+        """Whether the finest space is within the budget, as gaps are the same at all times."""
+        return self.budget.alike is not None and self.seconds(self.fine.shape) <= self.budget.seconds
 
-        The finest one where that is within the budget, as gaps are the same at all times.
-        """
-        if self.budget.alike and self.seconds(self.fine.shape) <= self.budget.seconds:
-            return self.fine.shape
-        counts, here = self.greedy()
+    def explore(self, longest: float = 1.0, start: Score = NOTHING) -> None:
+        """Follow the path of looks that take so long, and see what coordinates leave at its end."""
+        if self.whole:
+            return
+        counts, here = self.greedy(longest, start)
         left = [(1.0, USUAL)] * len(counts)
         if here is NOTHING:  # as many as labels support, less one factor
             counts = tuple(ladder[-1] for ladder in self.ladders)
+        elif counts == self._reached[0] and longest <= self._seen:
+            return
         else:
-            left = self.left(counts, here)
-        self._reached, self._left, best = (counts, here), left, list[Counts]()
-        within = self.within_reach()
-        for other in sorted(within, key=lambda c: (self.remaining(c), math.prod(c))):
+            left = self.left(counts, here, BEYOND * longest)
+        self._reached, self._left, self._seen = (counts, here), left, longest
+
+    def promising(self) -> list[Counts]:
+        """Spaces within the budget that should leave least, best first, none inside another."""
+        if self.whole:
+            return [self.fine.shape]
+        within, best, unit = self.within_reach(), list[Counts](), ALIKE * self.observations / 2
+        for other in sorted(within, key=lambda c: (np.round(self.expected(c) / unit), math.prod(c))):
             # What lies in a better one is no rival.
             if any(all(k <= n for k, n in zip(other, c, strict=True)) for c in best):
                 continue
-            if self.seconds(other) <= self.budget.seconds:
+            if self.seconds(other) <= self.rest:
                 best.append(other)
             if len(best) == RIVALS:
                 break
-        if here is NOTHING or len(best) < 2:
-            return next(iter(best), within[0])
-        looks = {c: self.score(c, here).value for c in best if self.look(c) <= LONGEST}
-        return min(looks, key=looks.__getitem__) if len(looks) == len(best) else best[0]
+        return best or within[:1]
+
+    def chosen(self, rivals: int = RIVALS, share: float = 1.0) -> Counts:
+        """The nested space within the budget that the likelihood prefers: of so many that should leave least.
+
+        The finest one where that is within the budget, as gaps are the same at all times.
+        """
+        best, here = self.promising()[:rivals], self._reached[1]
+        if here is NOTHING:
+            return best[0]
+        for c in (c for c in best if self.look(c) <= share * LONGEST):
+            self.score(c, here)
+        seen = (c for c in self._scores if self.seconds(c) <= self.rest)
+        return min([*best, *seen], key=self.expected)
 
     def remaining(self, other: Counts) -> float:
         """The variance that a space should leave, in units of all that is left at the end of the looks."""
@@ -357,13 +429,44 @@ class NestedSpaces:
         return float(sum(u * share**d for (u, share), d in zip(self._left, doublings, strict=True)))
 
     def expected(self, counts: Counts) -> float:
-        """The score of a space where strengths are searched for, by what that changes at the end of the looks."""
+        """The score of a space by what that of the end of the looks is."""
         reached, here = self._reached
-        known, searched = self._scores.get(counts, NOTHING), self.score(reached, here, search=True)
-        if known is not NOTHING:
-            return searched.value + known.value - here.value
+        if here is NOTHING:
+            return self.observations / 2 * self.remaining(counts)
+        if counts in self._scores:
+            return self._scores[counts].value
         rest = 1.0 - self.remaining(reached) + self.remaining(counts)
-        return searched.value + self.observations / 2 * math.log(max(rest, LITTLE))
+        return here.value + self.observations / 2 * math.log(max(rest, LITTLE))
+
+    def is_likelier_than(self, other: NestedSpaces) -> bool:
+        """Whether a space within the budget should be likelier than one of others."""
+        other.spent = self.spent  # looks at either are looks
+        (own, ahead), (theirs, far) = self._promised(), other._promised()
+        if abs(theirs - own) < (ahead if own < theirs else far):  # all of the lead may be imagined
+            other.explore()
+            theirs = other.expected(other.chosen(rivals=1))
+            self.spent = other.spent
+            own = self.expected(self.chosen(rivals=1))
+            other.spent = self.spent
+        return own < theirs
+
+    def _promised(self) -> tuple[float, float]:
+        """What the best space within the budget is expected to score, and how much of that was not looked at."""
+        counts = self.promising()[0]
+        expected = self.expected(counts)
+        return expected, 0.0 if counts in self._scores else abs(self._reached[1].value - expected)
+
+    def strengths(self, counts: Counts) -> tuple[np.ndarray, ...]:
+        """Those of a space, or of the end of the looks, of each variable."""
+        known = self._scores.get(counts, NOTHING)
+        return (self._reached[1] if known is NOTHING else known).rho
+
+    def first_order(self) -> Score:
+        """The strengths at the end of the looks as those of linear splines."""
+        reached, here = self._reached
+        space = self.space(reached)
+        sums = zip(self.sums(reached), here.rho, strict=True)
+        return Score(math.inf, tuple(first_order(own, space, rho, self.resources) for own, rho in sums))
 
     def gains_from_more(self, counts: Counts) -> bool:
         """Whether the likelihood asks for finer cells than there is time for."""
@@ -377,16 +480,15 @@ class NestedSpaces:
 def _decay(gain: float, up: float, loss: float, down: float) -> tuple[float, float]:
     """u and r where u (1 − r^up) is gained and u (r^-down − 1) is lost; one of both may be unknown (of 0 doublings)."""
     gain, loss = max(gain, LITTLE), max(loss, LITTLE)
-    share = USUAL
     if up and down:
         shares = np.linspace(LEAST_LEFT, MOST_LEFT, 81)
         share = float(shares[np.argmin(np.abs((1 - shares**up) / (shares**-down - 1) - gain / loss))])
-    return (gain / (1 - share**up) if up else loss / (share ** -(down or 1.0) - 1)), share
-
-
-def _changed(counts: Counts, other: Counts) -> int:
-    """The coordinate along which two spaces differ."""
-    return next(j for j, (a, b) in enumerate(zip(counts, other, strict=True)) if a != b)
+    elif up or not down:
+        share = USUAL
+    else:  # what is lost is many times what was left, where cells are too large
+        share = min(USUAL, (1 + loss / MOST_LEFT) ** (-1 / down))
+    # Where no share tells both, the larger: what gains nothing with more cells may still lose with fewer.
+    return max(gain / (1 - share**up) if up else 0.0, loss / (share ** -(down or 1.0) - 1)), share
 
 
 def _step(coarse: Score, fine: Score, n: int) -> float:
@@ -395,23 +497,5 @@ def _step(coarse: Score, fine: Score, n: int) -> float:
     return step if math.isfinite(step) else 0.0
 
 
-def _spline(basis: Basis) -> BSpline | None:
-    """The B-spline of a coordinate, which may be that of the events of a union."""
-    terms = basis.terms if isinstance(basis, Union) else (basis,)
-    return next((term for term in terms if isinstance(term, BSpline)), None)
-
-
-def _cells(spline: BSpline) -> int:
-    return spline.count - (0 if spline.period else spline.degree)
-
-
 def _with(counts: Counts, j: int, k: int) -> Counts:
     return (*counts[:j], k, *counts[j + 1 :])
-
-
-def _groups(sums: Sums) -> list[tuple[int, ...]]:
-    """The coefficient axes of each factor of G; all together where it is a sum of products."""
-    terms = sums.gram.terms
-    if len(terms) == 1:
-        return [factor.axes for factor in terms[0] if factor.axes]
-    return [tuple(range(len(sums.window)))]

@@ -168,14 +168,21 @@ def _functions(fit: Fit) -> Iterator[Finding]:
 
 def _knots(fit: Fit) -> Iterator[Finding]:
     choice, sizes = fit.choice, fit.sizes
-    limited = [name for name in choice.get("limited", ()) if name not in choice["at_bounds"]]
+    limited, full = (
+        [name for name in choice.get(key, ()) if name not in choice["at_bounds"]]
+        for key in ("limited", "full")
+    )
+    used = ", ".join(
+        f"{choice['functions'][n]:.3g} of the {sizes[n]} functions along {n!r}" for n in limited or full
+    )
+    more = ", ".join(f"{name}={2 * sizes[name]}" for name in limited or full)
+    advice = f"take more and compare, for example {more}"
     if limited:
-        used = ", ".join(
-            f"{choice['functions'][n]:.3g} of the {sizes[n]} functions along {n!r}" for n in limited
-        )
         text = f"{used} are in use, so the knots limit the fit, which its error bars do not know"
-        more = ", ".join(f"{name}={2 * sizes[name]}" for name in limited)
-        yield Finding("knots", text, f"take more and compare, for example {more}", warns=True)
+        yield Finding("knots", text, advice, warns=True)
+    elif full:
+        text = f"{used} are in use, so finer knots may still gain, which error bars do not know"
+        yield Finding("knots", text, advice)
     elif choice:
         yield Finding("knots", "they do not limit the fit")
 

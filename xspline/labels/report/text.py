@@ -65,19 +65,20 @@ class FieldText:
         return f"fit({defaults.code(self.space)}, penalty={penalty_code(own)})"
 
     def __repr__(self) -> str:
-        bases, penalty = [f"{n}: {b!r}" for n, (_, b) in self.space.axes.items()], self._rounded_penalty
-        lines = [*bases, *self._notes, f"penalty: {penalty!r}{self._chosen_by}", f"= {self._code(penalty)}"]
+        bases, (what, value) = [f"{n}: {b!r}" for n, (_, b) in self.space.axes.items()], self._beside_data
+        code = self._code(self._rounded_penalty)
+        lines = [*bases, *self._notes, f"{what}: {value!r}{self._chosen_by}", f"= {code}"]
         return "\n    ".join([f"<{self._head}>", *lines])
 
     def _repr_html_(self) -> str:
-        space, penalty = self.space, self._rounded_penalty
-        penalties = penalty if isinstance(penalty, dict) else {", ".join(self.variables): penalty}
+        space, (what, value) = self.space, self._beside_data
+        values = value if isinstance(value, dict) else {", ".join(self.variables): value}
         contents = {
             f"Coefficients ({space.size})": self.coefficients._repr_html_(),
             f"Bases ({len(space.axes)})": notebook.table((n, basis) for n, (_, basis) in space.axes.items()),
-            f"Penalty{self._chosen_by}": notebook.table(penalties.items()),
+            f"{what.capitalize()}{self._chosen_by}": notebook.table(values.items()),
             "Notes": notebook.table((note,) for note in self._notes),
-            "Code": notebook.code(self._code(penalty)),
+            "Code": notebook.code(self._code(self._rounded_penalty)),
         }
         kind, _, detail = self._head.partition(" of ")
         return notebook.page(kind, detail, contents, repr(self), closed=tuple(contents)[:1])
@@ -88,6 +89,11 @@ class FieldText:
         state = "lazy" if self.is_lazy else f"{self.statistics.count} observations"
         kind = f"xspline.{type(self).__name__} of {', '.join(self.variables)}"
         return f"{kind}: {shape} = {self.space.size} coefficients, {state}"
+
+    @property
+    def _beside_data(self) -> tuple[str, Any]:
+        """What decides beside the data, to be read: what it is, and its value, or those of several variables."""
+        return "penalty", self._rounded_penalty
 
     @property
     def _chosen_by(self) -> str:

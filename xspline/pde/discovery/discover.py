@@ -21,7 +21,7 @@ from xspline.pde.profile.axes import Array
 from xspline.pde.profile.estimate import Problem, adequacy_of, inadequate, profile
 from xspline.pde.profile.over_domain import ENOUGH, problem_of
 from xspline.pde.results import of_the_space, units_of_names
-from xspline.pde.symbols import Names
+from xspline.pde.symbols import Names, checked_known
 from xspline.solve import TooLargeError
 from xspline.solve.parallel import single_threaded_blas
 
@@ -108,7 +108,7 @@ def discover(
         raise TypeError("draws have no observations of their own; ask the field that they were drawn from")
     if field.is_lazy:
         raise ValueError("this field is still lazy (compute=False); call .compute() first")
-    given = dict(known or {})
+    given = checked_known(known)
     names = Names.of(field, dims, given)
     if terms is not None and not (order is None and power is None):
         raise ValueError(

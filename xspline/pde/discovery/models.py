@@ -26,6 +26,7 @@ MOST = 4  # sets that are fitted after each linearisation at most, of which thos
 NEAR = 6.0  # of the criterion get only
 FEW = 12  # steps
 OTHERS = 3  # sets that the weak form hardly tells from the best, whose residual there is below
+ALIKE = 0.99  # cosine of two terms of the fitted field, from which one may stand for the other
 HARDLY = 2.0  # times that of the best
 CLEARLY = 10.0  # times the least residual of the weak form, from which a set is no start: searches from there wander
 
@@ -162,15 +163,28 @@ class Library:
         return [subset for subset, rms in best.items() if rms <= CLEARLY * min(best.values())]
 
     def alternatives(self, model: Model) -> list[Subset]:
-        """Return sets that neither hold a model's nor are held, and that the weak form hardly tells from it."""
-        parabola = self._weak[2]
-        best, own, near = self.weak_rms(model.subset), set(model.subset), []
+        """Return sets that neither hold a model's nor are held, and that the weak form hardly tells from it.
+
+        Without those that hold another of them; and sets with a term in place of one that is nearly the same.
+        """
+        best, own = self.weak_rms(model.subset), set(model.subset)
+        near = swapped = self._swapped(model.subset)
         for size in range(1, len(own) + 2):
             # Of the next size, those with one term more than the model come first.
-            for subset in parabola.best_of_size(size, self.size + OTHERS):
-                if not (own <= set(subset) or set(subset) <= own):
-                    near.append((self.weak_rms(subset), subset))
-        return [subset for size, subset in sorted(near)[:OTHERS] if size < HARDLY * best]
+            for subset in self._weak[2].best_of_size(size, self.size + OTHERS):
+                apart = not (own <= set(subset) or any(set(least) <= set(subset) for least in near))
+                if apart and not set(subset) <= own and self.weak_rms(subset) < HARDLY * best:
+                    near = [*near, subset]
+        return near[: len(swapped) + OTHERS]
+
+    def _swapped(self, subset: Subset) -> list[Subset]:
+        """Return sets with one term in place of another that is nearly a multiple of it in the fitted field."""
+        rows = self._weak[0]
+        unit = rows / np.linalg.norm(rows, axis=1)[:, None]
+        alike = np.abs(unit @ unit.T)
+        pairs = [(alike[i, j], i, j) for i in subset for j in range(self.size) if j not in subset]
+        nearest = sorted((pair for pair in pairs if pair[0] > ALIKE), reverse=True)[:OTHERS]
+        return [tuple(sorted({*subset, j} - {i})) for _, i, j in nearest]
 
     def linearised(self, model: Model) -> Parabola | None:
         """Return the sum of squares of all sets, linearised about a model; None where it is not finite."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
@@ -12,6 +13,7 @@ import xarray as xr
 
 from xspline.labels.field import Field
 from xspline.labels.fit import Fit, Request
+from xspline.labels.report.findings import Finding, FitCheck
 from xspline.labels.statistics import Data, Statistics  # noqa: F401 (inherited hints are read here)
 from xspline.labels.uncertainty import Covariance, Requested
 from xspline.pde.equation import Equation
@@ -30,10 +32,45 @@ from xspline.spaces import Frame
 from xspline.sums import Gram, orientations, outer_pairs
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class EquationField(Field[Data]):
-    """A field whose fit knows an equation: predictions, derivatives, error bars and draws as of any field."""
+    """A field whose fit knows an equation: predictions, derivatives, error bars and draws as of any field.
+
+    Attributes
+    ----------
+    doubt : str
+        Why its error bars are withheld, and what to do; empty where nothing speaks against the equation.
+    """
 
     _knows_equation: ClassVar[bool] = True
+    doubt: str = dataclass_field(default="", kw_only=True)
+
+    def __getitem__(self, name: str) -> Field[xr.DataArray]:
+        """Return the field of one variable of a Dataset."""
+        own = Field.__getitem__(Field(self.statistics, self.fits, self.request), name)
+        of_one: Any = replace(self, statistics=own.statistics, fits=own.fits)  # type: ignore[arg-type]
+        return of_one
+
+    def check(self) -> FitCheck:
+        """Look at the equation, and at everything that may be wrong with the fit: see :meth:`Field.check`."""
+        hidden = {"residual"} if self.doubt else set()
+        own = {
+            name: (*self._verdict, *(f for f in findings if f.subject not in hidden | self._not_asked))
+            for name, findings in super().check().findings.items()
+        }
+        return FitCheck(own)
+
+    _not_asked: ClassVar[frozenset[str]] = frozenset()  # subjects of a check that such a field has none of
+
+    @property
+    def _verdict(self) -> tuple[Finding, ...]:
+        """What there is to say of the equation."""
+        text, _, advice = self.doubt.rpartition("; ")
+        return (Finding("equation", text or advice, advice),) if self.doubt else ()
+
+    @property
+    def _notes(self) -> list[str]:
+        return [*super()._notes, *filter(None, [self.doubt])]
 
     def to_dataset(self) -> NoReturn:
         """Raise ValueError: a file holds no equation."""
@@ -65,24 +102,43 @@ class ConstrainedField(EquationField[Data]):
     ----------
     constants : Dataset
         As of ``recover``: the constants of the equation that it obeys; without entries where all are known.
+    line : str
+        The line of code that asks for it.
     """
 
     constants: xr.Dataset
+    line: str
 
     def __getitem__(self, name: str) -> Field[xr.DataArray]:
         """Return the field of one variable of a Dataset."""
-        own = Field.__getitem__(Field(self.statistics, self.fits, self.request), name)
-        return ConstrainedField(own.statistics, own.fits, own.request, self.constants)
+        of_one: Any = super().__getitem__(name)
+        return replace(of_one, line=f"{self.line}[{name!r}]")
+
+    _not_asked: ClassVar[frozenset[str]] = frozenset({"smoothing"})
+
+    @property
+    def _verdict(self) -> tuple[Finding, ...]:
+        ratio = float(self.constants.adequacy)
+        told = (
+            f"F = {ratio:.3g} against a fit without it"
+            if np.isfinite(ratio)
+            else "the data alone tell no other field"
+        )
+        return super()._verdict or (Finding("equation", f"{self.constants.attrs['equation']}: {told}"),)
+
+    @property
+    def _beside_data(self) -> tuple[str, Any]:
+        return "equation", self.constants.attrs["equation"]
 
     def _code(self, penalty: Any) -> str:
-        return f"{super()._code(penalty)}.constrain({self.constants.attrs['equation']!r})"
+        return self.line
 
 
 @single_threaded_blas()
 def constrained(
-    field: Field[Any], equations: Sequence[Equation], names: Names, given: Mapping[str, Any]
+    field: Field[Any], equations: Sequence[Equation], names: Names, given: Mapping[str, Any], call: str
 ) -> ConstrainedField[Any]:
-    """Return the field of ``constrain``; raises as ``over_domain`` does, and of a batch."""
+    """Return the field of ``constrain``, as it was called; raises as ``over_domain`` does, and of a batch."""
     variables = list(dict.fromkeys(value.variable for e in equations for value in e.values))
     if missing := [name for name in field.variables if name not in variables]:
         raise Unsuitable(
@@ -115,7 +171,8 @@ def constrained(
         )
         fits[name] = Fit(field.statistics, name, coefficients[name], Ridge(0.0), {}, solution)
     constants = dataset_of(field, equations, given, problem, outcome)
-    return ConstrainedField(field.statistics, fits, Request(Ridge(0.0)), constants)
+    doubt, line = outcome.remarks[0] if doubtful else "", f"{field.code()}.{call}"
+    return ConstrainedField(field.statistics, fits, Request(Ridge(0.0)), constants, line, doubt=doubt)
 
 
 @dataclass(frozen=True, eq=False)

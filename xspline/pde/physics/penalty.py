@@ -25,7 +25,7 @@ from xspline.pde.profile.known import at_nodes
 from xspline.pde.profile.over_domain import ENOUGH
 from xspline.pde.profile.search import Data, Search, State, Step
 from xspline.pde.results import of_the_space, units_of_names
-from xspline.pde.symbols import Names, Value
+from xspline.pde.symbols import Names, Value, arguments_code, checked_known
 from xspline.solve import Choice, Factorisation, Penalty, Roughness, Solution
 from xspline.solve.errors import nothing_determined, warn
 from xspline.solve.parallel import single_threaded_blas
@@ -54,10 +54,11 @@ class Physics(SolvedApart):
     equation : str
         Without unknown constants, for example ``"u_t = D*(u_xx + u_yy) + S"``; see :func:`xspline.pde.recover`.
     strength : float or {"reml", "hard"}
-        λ ≥ 0, whatever the grid: the weight of so many observations of the residual, which were all zero, each as exact
-        as one of the field of weight 1; in units of the field's over those of the residual, squared. A residual that
-        varies faster than the knots resolve counts less, down to not at all. "reml": restricted likelihood chooses it,
-        and so how far the field departs from the equation. "hard": the field obeys the equation against all test
+        λ ≥ 0, whatever the grid of the data: the weight of so many observations of the residual, which were all zero,
+        each as exact as one of the field of weight 1; in units of the field's over those of the residual, squared. A
+        residual that varies faster than the knots resolve counts less, down to not at all: with more knots the same λ
+        leaves the field more freedom, so that a number is one of a space. "reml": restricted likelihood chooses it, and
+        so how far the field departs from the equation. "hard": the field obeys the equation against all test
         functions, as from :meth:`Field.constrain`: exactly on average over a few knot cells, not at each point, and
         least at the ends of the domain.
     known, dims : mapping, optional
@@ -94,6 +95,7 @@ class Physics(SolvedApart):
 
     def __post_init__(self) -> None:
         own = self.strength
+        checked_known(self.known)
         if isinstance(own, str):
             if own not in (REML, HARD):
                 raise ValueError(f"Physics: strength={own!r} is unknown; pass a number, {REML!r} or {HARD!r}")
@@ -147,10 +149,7 @@ class Physics(SolvedApart):
 
     def __repr__(self) -> str:
         strength = "" if self.strength == REML else f", {self.strength!r}"
-        numbers = (f"{n!r}: {x if isinstance(x, Real) else n}" for n, x in (self.known or {}).items())
-        known = f", known={{{', '.join(numbers)}}}" if self.known else ""
-        dims = f", dims={dict(self.dims)!r}" if self.dims else ""
-        own = f"Physics({self.equation!r}{strength}{known}{dims})"
+        own = f"Physics({self.equation!r}{strength}{arguments_code(self.known, self.dims)})"
         return own if self.beside is None else f"{self.beside!r} + {own}"
 
     def choice(self, space: Space) -> Choice:
@@ -188,10 +187,15 @@ class Physics(SolvedApart):
         findings.warn_of({name: fit})
         if outcome.doubt:
             warn(outcome.doubt)
-        return EquationField(statistics, {name: fit}, request)
+        return EquationField(statistics, {name: fit}, request, doubt=outcome.doubt)
 
     def _read(self, statistics: Statistics[Any], request: Request) -> tuple[str, Equation]:
         """Return the variable, and the equation with the meaning of its names; raises where it cannot be a penalty."""
+        if statistics.is_lazy:
+            raise ValueError(
+                "a fit with Physics is solved at once, but these statistics are still lazy; leave out "
+                "compute=False, or solve statistics.compute()"
+            )
         if request.solver is not None:
             raise ValueError(
                 f"solver={request.solver!r}: a fit with Physics has a solver of its own; leave it out"
@@ -334,7 +338,7 @@ def _inadequate(prior: Prior, space: Space) -> str:
     depart from the equation.
     """
     search = Search(prior.data, prior.constraints)
-    free = search.free
+    free = search.data.free
     if free is not None:
         alone = replace(prior, given=Gram(()), terms=())
         factor, row = alone.obeying(alone.even)

@@ -18,7 +18,7 @@ from scipy.linalg import qr
 from xspline.pde.profile.axes import Array, Integers
 from xspline.pde.profile.constraint import Constraint, Constraints
 from xspline.pde.profile.search import SATISFIED, STRENGTH, WEAKER, WEAKEST, Data
-from xspline.pde.profile.system import Rows, add_squares, band_of
+from xspline.pde.profile.system import Rows, band_of
 from xspline.solve.direct.cholesky import BandCholesky
 from xspline.sums import Gram
 
@@ -114,9 +114,8 @@ class Prior:
     def squares(self) -> Array:
         """JᵀJ/N as a band."""
         order = self.data.order
-        rows, band = Rows(self.equation, order), np.zeros_like(self.observed)
-        for first, slab in rows.walk(self.equation.by_coefficient(self._linear, np.zeros(0))):
-            add_squares(band, first, slab, 1 / self.norm)
+        entries, band = self.equation.by_coefficient(self._linear, np.zeros(0)), np.zeros_like(self.observed)
+        Rows(self.equation, order).add_squares(band, entries, 1 / self.norm)
         return band
 
     def pulled(self, residual: Array) -> Array:
@@ -290,7 +289,8 @@ class Prior:
         """Strengths of the largest likelihood; that of the equation is `fixed` where it is given.
 
         There may be several maxima: one where the field obeys the equation, one where that is worth little. So there
-        are several starts, and those that are `near`.
+        are several starts, and those that are `near`; and the bound where it obeys is looked at for itself, as a climb
+        from there may leave it before the roughness suits it.
         """
         ends = np.log([(ROUGHEST, SMOOTHEST)] * len(self.terms) + [(WEAKEST_PRIOR, STRONGEST)])
         lower, upper = (ends + np.log(self.even)[:, None]).T
@@ -299,8 +299,13 @@ class Prior:
         starts = np.log(self.even) + np.log([(*[START] * len(self.terms), x) for x in STARTS])
         starts = np.unique(np.clip([*starts, *map(np.log, near)], lower, upper), axis=0)
         results = [self._climb(start, lower, upper) for start in starts]
+        if fixed is None:
+            obeying = np.append(np.log(results[-1].strengths[:-1]), upper[-1])
+            results.append(self._climb(obeying, np.append(lower[:-1], upper[-1]), upper))
         best = min(results, key=lambda result: result.score)
-        return best._replace(evaluations=sum(result.evaluations for result in results))
+        logs = np.log(best.strengths)
+        sides = (logs > upper - CLOSE) * 1 - (logs < lower + CLOSE) * 1
+        return best._replace(evaluations=sum(result.evaluations for result in results), sides=sides)
 
     def _climb(self, logs: Array, lower: Array, upper: Array) -> Search:
         """The maximum near a start.
@@ -326,8 +331,7 @@ class Prior:
                 step = step - (np.diff(places, axis=0).T + changes) @ share
             if count < STEPS:
                 logs = np.clip(logs + np.clip(step, -FARTHEST, FARTHEST), lower, upper)
-        sides = (logs > upper - CLOSE) * 1 - (logs < lower + CLOSE) * 1
-        return Search(np.exp(logs), float(score.value) / 2, count, settled, sides)
+        return Search(np.exp(logs), float(score.value) / 2, count, settled, np.zeros(len(logs), np.int64))
 
 
 def _pinned(band: Array, pins: Integers, diagonal: float = 1.0) -> Array:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import fdtrc, stdtrit
@@ -18,6 +18,7 @@ from xspline.pde.profile.constraint import Constraints
 from xspline.pde.profile.information import reaches, unsettled
 from xspline.pde.profile.search import (
     CONTINUATION,
+    NEAR,
     RIDGE,
     ROUNDING,
     STEPS,
@@ -32,7 +33,7 @@ from xspline.pde.profile.system import Order, solve_information
 from xspline.pde.profile.weak import WeakEstimate, weak_estimate
 from xspline.solve import Penalty, Resources, SingularSystemError, TooLargeError, choose, solve
 from xspline.solve.multigrid.spaces import AxisLevel, coarser, prolongation
-from xspline.spaces import Space
+from xspline.spaces import BSpline, Space
 from xspline.sums import Sums
 
 IMPROBABLE = 1e-3  # probability of an F ratio from which an equation is not adequate
@@ -41,6 +42,8 @@ SLIGHT = 10.0  # with F ratios up to this, which leave constants within what the
 UNRESOLVED = 0.3  # of a constant: a change by halving the knots that no rate of convergence explains,
 SIGNIFICANT = 5.0  # where it is also so many standard errors
 GAIN = 2.0  # times the misfit, with half the knots: then knots are what lacks
+DEAR = 1e10  # operations of a factorisation, from which a search starts in a nested space,
+RESOLVING = 1.2  # unless that leaves so many times the residual sum of squares of the fit
 RATE_OF_WEAK = 3.0  # by how much half the knots make a weak form worse at least: as of second order
 BANDS = 2.5  # bands that a search holds: 1.1 to 2.2 by `python -m benchmarks constants --tables cost`
 LARGEST_BAND = 1.5e9  # bytes, beyond which a step takes minutes
@@ -67,6 +70,8 @@ class Problem:
     equations : tuple of Equation
     known_at : callable
         From a space and its coordinates to what is known at their nodes, by name.
+    ridge : float, optional
+        Of the search; None: found out, by a factorisation.
     """
 
     space: Space
@@ -78,6 +83,7 @@ class Problem:
     apply_inverse: Callable[[str, Array], Array]
     equations: tuple[Equation, ...]
     known_at: Callable[[Space, Sequence[Coordinate]], Mapping[str, Any]]
+    ridge: float | None = None
 
     @cached_property
     def constraints(self) -> Constraints:
@@ -101,7 +107,7 @@ class Problem:
         """Return what the knots leave of an error of the weak form, from fits with every second one."""
         total = np.zeros(len(weak.value))
         for name in self.space.names:
-            smaller = self.coarsened(name, self.coefficients)
+            smaller = self.coarsened([name], self.coefficients)
             if smaller is None:
                 continue
             fits = {
@@ -123,30 +129,48 @@ class Problem:
         order = order_of(self.constraints, ", or method='weak', which needs no band")
         several = len(self.sums) > 1
         precision = {n: 1 / self.sigma[n] ** 2 if several and self.sigma[n] > 0 else 1.0 for n in self.sums}
-        data = Data.of(order, self.sums, precision)
-        search = Search(data, self.constraints)
-        return (
-            search
-            if search.free is not None
-            else replace(search, ridge=RIDGE * float(data.band()[:, 0].mean()))
-        )
+        data, ridge = Data.of(order, self.sums, precision), self.ridge
+        if ridge is None:
+            ridge = 0.0 if data.free is not None else RIDGE
+        return Search(data, self.constraints, ridge)
 
-    def coarsened(self, name: str, coefficients: Mapping[str, Array]) -> Problem | None:
-        """Return the same with every second knot of a coordinate, to start near given coefficients."""
-        projected = {v: coarser(s, self.space, [name]) for v, s in self.sums.items()}
+    def coarsened(self, names: Collection[str], coefficients: Mapping[str, Array]) -> Problem | None:
+        """Return the same with every second knot of some coordinates, to start near given coefficients."""
+        projected = {v: coarser(s, self.space, names) for v, s in self.sums.items()}
         if any(both is None for both in projected.values()):
             return None
         by_variable = {v: both for v, both in projected.items() if both is not None}
         space = next(iter(by_variable.values()))[1]
-        axis = self.space.names.index(name)
-        fine, coarse = (AxisLevel.of(s.features[axis]) for s in (self.space, space))
-        inverse = np.linalg.pinv(prolongation(fine, coarse).toarray())
-        nearest = {
-            v: np.moveaxis(np.tensordot(inverse, c, axes=(1, axis)), 0, axis) for v, c in coefficients.items()
+        inverse = {
+            axis: np.asarray(np.linalg.pinv(matrix)) for axis, matrix in _refining(space, self.space).items()
         }
-        return replace(
-            self, space=space, sums={v: both[0] for v, both in by_variable.items()}, coefficients=nearest
-        )
+        nearest = {v: _along_axes(inverse, c) for v, c in coefficients.items()}
+        sums = {v: both[0] for v, both in by_variable.items()}
+        return replace(self, space=space, sums=sums, coefficients=nearest)
+
+
+def _refining(coarse: Space, fine: Space) -> dict[int, Array]:
+    """Return the matrices by which coefficients of a space become those of a finer one, by coordinate."""
+    levels = [
+        tuple(AxisLevel.of(f) for f in both) for both in zip(fine.features, coarse.features, strict=True)
+    ]
+    return {
+        axis: prolongation(*both).toarray()
+        for axis, both in enumerate(levels)
+        if both[0].size != both[1].size
+    }
+
+
+def _refined(coefficients: Mapping[str, Array], coarse: Space, fine: Space) -> dict[str, Array]:
+    """Return coefficients in a finer space."""
+    matrices = _refining(coarse, fine)
+    return {v: _along_axes(matrices, c) for v, c in coefficients.items()}
+
+
+def _along_axes(matrices: Mapping[int, Array], array: Array) -> Array:
+    for axis, matrix in matrices.items():
+        array = np.moveaxis(np.tensordot(matrix, array, axes=(1, axis)), 0, axis)
+    return array
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,10 +230,12 @@ def profile(problem: Problem) -> Profile:
         The normal equations do not fit in memory.
     """
     weak, search = problem.weak(), problem.search
-    result = found_from(search, problem.coefficients, weak.value)
-    if search.free is None:
+    nested = _nested(problem, weak.value)
+    near = Nested(problem.space, problem.coefficients, weak.value, math.nan) if nested is None else nested
+    result = found_from(search, _refined(near.coefficients, near.space, problem.space), near.tau)
+    if search.data.free is None:
         result = _from_likely(problem, search, result)
-    change, resolution, coarse_rss, unresolved = _halved(problem, search, result)
+    change, resolution, coarse_rss, unresolved = _halved(problem, search, result, nested)
     adequacy, probability = adequacy_of(search, result.rss)
     covariance = search.covariance(result.step, result.rss)
     vague = [*unsettled(search, result)]
@@ -219,6 +245,7 @@ def profile(problem: Problem) -> Profile:
         *([] if vague else _unresolved(problem, search, result, change, np.sqrt(np.diag(covariance)))),
     ]
     remarks = [] if doubts else _coarse(problem, resolution, np.sqrt(np.diag(covariance)))
+    remarks += [] if doubts else _not_halved(problem.space)
     if doubts:
         covariance = np.full(covariance.shape, np.nan)
         remarks = [f"errors are withheld: {doubt}" for doubt in doubts]
@@ -249,6 +276,33 @@ def profile(problem: Problem) -> Profile:
         unresolved,
         tuple(remarks),
     )
+
+
+class Nested(NamedTuple):
+    """What is found with every second knot of all coordinates."""
+
+    space: Space
+    coefficients: Mapping[str, Array]
+    tau: Array
+    rss: float
+
+
+def _nested(problem: Problem, tau: Array) -> Nested | None:
+    """Return where a search starts if a factorisation is dear: one of a nested space takes a fiftieth of it.
+
+    None if it has none, or one that leaves more of the data than their noise, as the search could end elsewhere then.
+    """
+    data = problem.search.data
+    if data.order.work < DEAR:
+        return None
+    smaller = problem.coarsened(problem.space.names, problem.coefficients)
+    if smaller is None:
+        return None
+    search = replace(smaller, ridge=problem.search.ridge).search
+    result = found_from(search, smaller.coefficients, tau)
+    if not result.converged or result.rss > RESOLVING * data.rss(data.centred(problem.coefficients)):
+        return None
+    return Nested(smaller.space, search.data.with_reference(result.state.row), result.state.tau, result.rss)
 
 
 def _from_likely(problem: Problem, search: Search, result: Result) -> Result:
@@ -322,7 +376,7 @@ def order_of(constraints: Constraints, otherwise: str = "", bands: float = BANDS
 
 def adequacy_of(search: Search, rss: float) -> tuple[float, float]:
     """Return the F ratio of the constrained fit against the free one, and the probability of a larger one."""
-    free, data = search.free, search.data
+    free, data = search.data.free, search.data
     constraints = search.constraints
     more, left = constraints.count - len(constraints.parameters), data.count - constraints.size
     if free is None or left <= 0 or more <= 0:
@@ -332,7 +386,9 @@ def adequacy_of(search: Search, rss: float) -> tuple[float, float]:
     return ratio, float(fdtrc(more, left, ratio))
 
 
-def _halved(problem: Problem, search: Search, result: Result) -> tuple[Array, Array, float, Array]:
+def _halved(
+    problem: Problem, search: Search, result: Result, nested: Nested | None
+) -> tuple[Array, Array, float, Array]:
     """Return how much every second knot changes the constants, what that leaves of an error, and the largest rss.
 
     And what it leaves of an error of the field's coefficients, [P, coordinates].
@@ -343,7 +399,7 @@ def _halved(problem: Problem, search: Search, result: Result) -> tuple[Array, Ar
         return change, left, worst, field
     coefficients, orders = search.data.with_reference(result.state.row), problem.constraints.orders
     for axis, name in enumerate(problem.space.names):
-        tau, rss, other = _with_half(problem, name, coefficients, result.state.tau)
+        tau, rss, other = _with_half(problem, name, coefficients, result.state.tau, nested)
         own = np.abs(tau - result.state.tau)
         rate = 2.0 ** (problem.space.features[axis].offsets - orders[name]) - 1
         change, left, worst = change + own, left + own / rate, max(worst, rss)
@@ -354,26 +410,33 @@ def _halved(problem: Problem, search: Search, result: Result) -> tuple[Array, Ar
 
 
 def _with_half(
-    problem: Problem, name: str, coefficients: Mapping[str, Array], tau: Array
+    problem: Problem, name: str, coefficients: Mapping[str, Array], tau: Array, nested: Nested | None
 ) -> tuple[Array, float, Mapping[str, Array]]:
-    """Return constants, rss and coefficients with every second knot of a coordinate; its factor goes with this call."""
-    smaller = problem.coarsened(name, coefficients)
+    """Return constants, rss and coefficients with every second knot of a coordinate; its factor goes with this call.
+
+    Where a step is dear, what changes is asked for to a third of an error; from what is found in a `nested` space one
+    step may be enough.
+    """
+    smaller = problem.coarsened([name], coefficients)
     if smaller is None:
         return tau, 0.0, coefficients
-    search, axis = smaller.search, problem.space.names.index(name)
-    other = found_from(search, smaller.coefficients, tau, 1)
-    fine, coarse = (AxisLevel.of(s.features[axis]) for s in (problem.space, smaller.space))
-    up = prolongation(fine, coarse).toarray()
+    if nested is not None and nested.space.shape == smaller.space.shape:
+        return nested.tau, nested.rss, _refined(nested.coefficients, nested.space, problem.space)
+    search, start, least = replace(smaller, ridge=problem.search.ridge).search, smaller.coefficients, 1
+    if problem.search.data.order.work >= DEAR:
+        search, least = replace(search, close=NEAR), 2
+    if nested is not None:
+        start, least = _refined(nested.coefficients, nested.space, smaller.space), 1
+    other = found_from(search, start, tau, least)
     own = search.data.with_reference(other.state.row)
-    back = {v: np.moveaxis(np.tensordot(up, c, axes=(1, axis)), 0, axis) for v, c in own.items()}
-    return other.state.tau, other.rss, back
+    return other.state.tau, other.rss, _refined(own, smaller.space, problem.space)
 
 
 def inadequate(
     search: Search, rss: float, adequacy: float, probability: float, coarse_rss: float
 ) -> Iterator[str]:
     """Yield that the constrained field misses the data by more than noise, and what may be the reason."""
-    free, power = search.free, search.data.power
+    free, power = search.data.free, search.data.power
     if free is None or not probability < IMPROBABLE:
         return
     if adequacy < SLIGHT and rss - free < NEGLIGIBLE**2 * power:
@@ -407,6 +470,22 @@ def _unresolved(
                 f"half the knots change {power} by {own:.2g}, so these do not resolve the field yet; use more knots, "
                 "or a higher degree, where it changes fast"
             )
+
+
+def _not_halved(space: Space) -> list[str]:
+    """Return of which coordinates nothing is known of what the knots leave."""
+    splines = [
+        (n, f)
+        for n, f in zip(space.names, space.features, strict=True)
+        if isinstance(space.basis(n), BSpline)
+    ]
+    names = ", ".join(repr(name) for name, features in splines if AxisLevel.of(features).coarse is None)
+    if not names:
+        return []
+    return [
+        f"what the knots of {names} leave of an error was not checked and is no part of stderr, as they are too few to "
+        "leave out every second one; compare a space of more"
+    ]
 
 
 def _coarse(problem: Problem, resolution: Array, stderr: Array) -> list[str]:

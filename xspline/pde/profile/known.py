@@ -11,7 +11,7 @@ from scipy.interpolate import make_interp_spline
 
 from xspline.labels.field_base import FieldBase
 from xspline.labels.read.coordinates import in_units_of
-from xspline.pde.points import arguments_of
+from xspline.pde.points import arguments_of, values_of
 from xspline.pde.profile.axes import Array, Coordinate
 from xspline.spaces import Space
 from xspline.spaces.features import Harmonics
@@ -65,7 +65,7 @@ def _called(
         shape = [1] * len(coordinates)
         shape[axis] = -1
         arguments[argument] = (coordinates[axis].nodes + space.axis(coordinate).epoch).reshape(shape)
-    return np.asarray(function(**arguments), dtype=np.float64)
+    return values_of(name, function, arguments)
 
 
 def _interpolated(name: str, array: xr.DataArray, space: Space, coordinates: Sequence[Coordinate]) -> Array:

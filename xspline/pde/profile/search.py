@@ -16,7 +16,6 @@ from xspline.pde.profile.system import (
     UNTOLD,
     Order,
     Rows,
-    add_squares,
     band_of,
     directions,
     solve_information,
@@ -35,7 +34,7 @@ CONTINUATION = (
     1e4,
 )  # strengths without multipliers, where the search does not converge otherwise
 STEPS, STEPS_OF_CONTINUATION = 40, 5
-CLOSE = 0.01  # standard errors: of a full step, the second or a later one, that ends a search
+CLOSE = 0.01  # standard errors, see `Search.close`
 NEAR = 0.3  # standard errors: of a full step after which its factorisation serves further ones,
 SHRINKING = 0.25  # while each is so much smaller than the one before
 FURTHER = 8  # of these at most
@@ -93,6 +92,25 @@ class Data:
         """G as a band, anew each time: it is as large as the factor, and a thousandth of its work."""
         factors = {n: self.precision[n] * self.scale[n] ** 2 for n in self.order.variables}
         return band_of([self.sums[n].gram.scaled(factor) for n, factor in factors.items()], self.order)
+
+    @cached_property
+    def free(self) -> float | None:
+        """Residual sum of squares without the equations; None where the data do not determine all coefficients.
+
+        Nothing but the equations ties variables to each other, or functions of the field to those that do not meet.
+        """
+        frame, total = self.order.frame, 0.0
+        if self.count <= self.order.size:
+            return None
+        for name, s in self.sums.items():
+            orders = (Order.along(frame, (name,), axis) for axis in range(len(frame.sizes)))
+            order = min(orders, key=lambda own: own.width)
+            factor = BandCholesky(band_of([s.gram], order))
+            if not factor.determined:
+                return None
+            row = factor.solve(order.flatten({name: s.full_moment(frame)})[:, None])[:, 0]
+            total += float(s.rss(order.unflatten(row)[name], frame)) * self.precision[name]
+        return max(total, 0.0)
 
     @cached_property
     def moment(self) -> Array:
@@ -232,12 +250,15 @@ class Search:
         Added to the diagonal of G.
     held : tuple of int
         Constants that stay where the search starts.
+    close : float
+        Standard errors: of a full step, the second or a later one, that ends a search. Equations hold as closely.
     """
 
     data: Data
     constraints: Constraints
     ridge: float = 0.0
     held: tuple[int, ...] = ()
+    close: float = CLOSE
 
     @cached_property
     def _rows(self) -> list[Rows]:
@@ -247,16 +268,6 @@ class Search:
     def freedom(self) -> int:
         """Directions that the equations leave to initial and boundary values, and the constants."""
         return self.constraints.size - self.constraints.count + len(self.constraints.parameters)
-
-    @cached_property
-    def free(self) -> float | None:
-        """Residual sum of squares without the equations; None where the data do not determine all coefficients."""
-        if self.data.count <= self.constraints.size:
-            return None
-        factor = BandCholesky(self.data.band())
-        if not factor.determined:
-            return None
-        return max(self.data.rss(factor.solve(self.data.moment[:, None])[:, 0]), 0.0)
 
     def residuals(self, row: Array, tau: Array) -> list[Array]:
         """Residuals of each equation."""
@@ -288,13 +299,10 @@ class Search:
             chosen.append(factor)
             pulled = constraint.residual_of(values, state.tau) + state.multipliers[e]
             residuals.append(pulled)
-            right = rows.by_outer(np.concatenate([pulled[None], by_parameter]))
-            for i, (first, slab) in enumerate(rows.walk(entries)):
-                add_squares(band, first, slab, factor)
-                product = factor * (slab.T @ right[i])
-                here = slice(first, first + order.width)
-                gradient[here] -= product[:, 0]
-                coupling[here] += product[:, 1:]
+            rows.add_squares(band, entries, factor)
+            gradient -= self._pulled(constraint, values, state.tau, factor * pulled)
+            for k in (k for k, slope in enumerate(by_parameter) if slope.any()):
+                coupling[:, k] += self._pulled(constraint, values, state.tau, factor * by_parameter[k])
             flat = by_parameter.reshape(count, pulled.size)
             information += factor * (flat @ flat.T)
             pull -= factor * (flat @ pulled.ravel())
@@ -344,7 +352,7 @@ class Search:
             if hard and short == WANDERING:
                 return Result(state, step, rss, False, count)
             left = self._left(state, step, step, rss, residuals, hard=hard)
-            if count > 1 and length == 1 and left < 1:
+            if count >= least and length == 1 and left < 1:
                 return Result(state, step, rss, True, count)
             near = np.abs(step.tau) <= NEAR * self.stderr(step, rss) + 1e-10 * np.abs(state.tau)
             if hard and count >= least and length == 1 and near.all():
@@ -387,9 +395,8 @@ class Search:
         scale = CLOSE * self.stderr(last, rss) + 1e-10 * np.abs(state.tau)
         moved = float(np.max(np.abs(step.tau) / scale, initial=0.0))
         squared = sum(x * float(np.sum(r**2)) for x, r in zip(step.strengths, residuals, strict=True))
-        return max(
-            moved, math.sqrt(squared / (SATISFIED * max(rss, ROUNDING * self.data.power))) if hard else 0.0
-        )
+        missed = math.sqrt(squared / (SATISFIED * max(rss, ROUNDING * self.data.power))) if hard else 0.0
+        return max(moved, missed) * CLOSE / self.close
 
     def _further(self, state: State, step: Step, rss: float, left: float) -> tuple[State, float, bool]:
         """Take steps with a factorisation that is there while they shrink: a solve each, and as exact an end."""

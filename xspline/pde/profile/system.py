@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-from scipy.linalg import blas
 
 from xspline.pde.profile.axes import Array, Integers
 from xspline.pde.profile.constraint import Constraint, Constraints
@@ -21,19 +21,24 @@ from xspline.solve.direct.band import folded
 from xspline.spaces import Frame
 from xspline.sums import Gram, orientations
 
+ADDING, CALL = (
+    60,
+    1e6,
+)  # operations of a product that adding a number to the band, and a call, take the time of
+SLAB = 5e7  # bytes of derivatives that are multiplied out at a time
 UNTOLD = 1e-10  # of the information of a constant beside others: less is rounding
 
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Coefficients of several variables in one row: outermost coordinate, variable, other coordinates.
+    """Coefficients of several variables in one row: outermost coordinate, the next one, variable, other coordinates.
 
     Parameters
     ----------
     frame : Frame
     variables : tuple of str
-    outer : int
-        The outermost coordinate.
+    axes : tuple of int
+        Coordinates from the outermost to the innermost.
     position : ndarray of int, [K]
         Where each function of the outermost coordinate comes; folded on a circle.
     reach : int
@@ -42,35 +47,48 @@ class Order:
 
     frame: Frame
     variables: tuple[str, ...]
-    outer: int
+    axes: tuple[int, ...]
     position: Integers
     reach: int
 
     @staticmethod
     def of(constraints: Constraints) -> Order:
-        """Return the order in which the band is narrowest."""
+        """Return the order in which the band is narrowest, and then that of fewest functions to a test."""
         frame = constraints.space.frame
+        met = [
+            max(float(np.bincount(c.pairs[axis].places[0]).max()) for c in constraints.each) / size
+            for axis, size in enumerate(frame.sizes)
+        ]
         best: Order | None = None
         for axis, size in enumerate(frame.sizes):
-            position = folded(size) if frame.periodic[axis] else np.arange(size)
-            reach = min(frame.offsets[axis] * (2 if frame.periodic[axis] else 1), size)
+            order = Order.along(frame, constraints.variables, axis)
+            reach = order.reach
             for constraint in constraints.each:
                 first, second = constraint.pairs[axis].places
-                places = position[second]
+                places = order.position[second]
                 starts = np.flatnonzero(np.diff(first, prepend=-1))
                 spread = np.maximum.reduceat(places, starts) - np.minimum.reduceat(places, starts)
                 reach = max(reach, int(spread.max()) + 1)
-            order = Order(frame, constraints.variables, axis, position, reach)
+            others = sorted((a for a in range(len(met)) if a != axis), key=lambda a: met[a])
+            order = replace(order, axes=(axis, *others), reach=min(reach, size))
             if best is None or order.width < best.width:
                 best = order
         if best is None:
             raise ValueError("a space without coordinates has no order")
         return best
 
+    @staticmethod
+    def along(frame: Frame, variables: tuple[str, ...], axis: int) -> Order:
+        """Return the order with a coordinate outermost in which pairs of functions of the field are a band."""
+        size, folds = frame.sizes[axis], frame.periodic[axis]
+        position = folded(size) if folds else np.arange(size)
+        axes = (axis, *(a for a in range(len(frame.sizes)) if a != axis))
+        return Order(frame, variables, axes, position, min(frame.offsets[axis] * (2 if folds else 1), size))
+
     @property
     def inner(self) -> int:
         """Coefficients for each function of the outermost coordinate."""
-        return len(self.variables) * math.prod(self.frame.sizes) // self.frame.sizes[self.outer]
+        return self.size // self.frame.sizes[self.axes[0]]
 
     @property
     def size(self) -> int:
@@ -85,19 +103,21 @@ class Order:
     @property
     def nbytes(self) -> int:
         """Bytes of a band."""
-        return 8 * self.size * (self.width + 1)
+        return 8 * self.size * self.width
+
+    @property
+    def work(self) -> int:
+        """Operations of a factorisation."""
+        return self.size * self.width**2
 
     @cached_property
     def index(self) -> Integers:
         """Place of each coefficient in the row, [variables, K..]."""
-        sizes = self.frame.sizes
-        rest = math.prod(sizes) // sizes[self.outer]
-        others = [k for axis, k in enumerate(sizes) if axis != self.outer]
-        inside = np.expand_dims(np.arange(rest).reshape(others), self.outer)
-        shape = [1] * len(sizes)
-        shape[self.outer] = -1
-        base = self.position.reshape(shape) * self.inner + inside
-        return np.stack([base + v * rest for v in range(len(self.variables))])
+        _, *others = (self.frame.sizes[axis] for axis in self.axes)
+        inside = np.arange(self.inner).reshape(*others[:1], len(self.variables), *others[1:])
+        base = self.position.reshape(-1, *(1 for _ in others)) * self.inner
+        own = [base + np.take(inside, v, axis=len(others[:1])) for v in range(len(self.variables))]
+        return np.stack([np.transpose(array, np.argsort(self.axes)) for array in own])
 
     def flatten(self, by_variable: Mapping[str, Array]) -> Array:
         """Coefficients [K..] of each variable as one row."""
@@ -112,11 +132,8 @@ class Order:
 
 
 def band_of(grams: Sequence[Gram], order: Order) -> Array:
-    """The matrices of some variables as a band [P, u + 2]: entry (j, r) is that of the coefficients (j + r, j).
-
-    The last column is zero: with it, a square of the band's width lies in memory as BLAS adds to it.
-    """
-    frame, out = order.frame, np.zeros((order.size, order.width + 1))
+    """The matrices of some variables as a band [P, u + 1]: entry (j, r) is that of the coefficients (j + r, j)."""
+    frame, out = order.frame, np.zeros((order.size, order.width))
     for v, gram in enumerate(grams):
         pairs, index = gram.one_factor(frame).pairs, order.index[v]
         for offset in np.ndindex(*frame.offsets):
@@ -136,63 +153,118 @@ def band_of(grams: Sequence[Gram], order: Order) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The derivative J of one equation's residuals, a slab for each test function of the outermost coordinate."""
+    """The derivative J of one equation's residuals, a matrix for each pair of functions along the outermost coordinate.
+
+    Only pairs that meet are kept, and along the next coordinate a few tests are taken at a time, which meet few of its
+    functions: what is multiplied is nearly full.
+    """
 
     constraint: Constraint
     order: Order
 
-    @cached_property
-    def _slots(self) -> tuple[Integers, Integers, Integers]:
-        """Of the pairs along the outermost coordinate: where each test's begin, its first column, and place in it."""
-        first, second = self.constraint.pairs[self.order.outer].places
-        starts = np.searchsorted(first, np.arange(self.constraint.shape[self.order.outer] + 1))
-        places = self.order.position[second]
-        low = np.minimum.reduceat(places, starts[:-1])
-        low = np.minimum(low, self.order.frame.sizes[self.order.outer] - self.order.reach)
-        return starts, low, places - np.repeat(low, np.diff(starts))
+    def _places(self, axis: int) -> tuple[Integers, Integers]:
+        return self.constraint.pairs[axis].places
 
     @cached_property
-    def _inside(self) -> Integers:
-        """Places of pairs along the other coordinates in a slab [tests, width], of the first function and variable."""
-        width = self.order.width
-        rows, columns = np.zeros(1, np.int64), np.zeros(1, np.int64)
-        for axis, pairs in enumerate(self.constraint.pairs):
-            if axis != self.order.outer:
-                test, function = pairs.places
-                rows = (rows[:, None] * len(pairs.tests) + test).ravel()
-                columns = (columns[:, None] * self.order.frame.sizes[axis] + function).ravel()
-        return rows * width + columns
+    def _blocks(self) -> tuple[Integers, list[tuple[int, int, Any, Any]]]:
+        """Pairs along the outermost coordinate by function; and which functions share tests.
 
-    def walk(self, entries: Mapping[str, Array]) -> Iterator[tuple[int, Array]]:
-        """Yield the first column and the slab [tests, width] for each test of the outermost coordinate, in turn."""
-        order, outer = self.order, self.order.outer
-        starts, low, slot = self._slots
-        tests = math.prod(self.constraint.shape) // self.constraint.shape[outer]
-        rest = order.inner // len(order.variables)
+        Of those the places, lower one first, and where among the pairs are those of the tests that both meet.
+        """
+        test, function = self._places(self.order.axes[0])
+        place = self.order.position[function]
+        by_place = np.lexsort((test, place))
+        test, place = test[by_place], place[by_place]
+        starts = np.searchsorted(place, np.arange(place.max() + 2))
+        own = [np.arange(*ends) for ends in itertools.pairwise(starts.tolist())]
+        blocks = []
+        for low, here in enumerate(own):
+            for high in range(low, min(low + self.order.reach, len(own))):
+                _, first, second = np.intersect1d(test[here], test[own[high]], True, True)
+                if first.size:
+                    blocks.append((low, high, _span(here[first]), _span(own[high][second])))
+        return by_place, blocks
+
+    @cached_property
+    def _groups(self) -> list[tuple[slice, Integers, Integers, Integers]]:
+        """Of tests of the second coordinate taken together: their pairs, test and function of each, all functions."""
+        second = self.order.axes[1:2]
+        test, function = self._places(second[0]) if second else (np.zeros(1, np.int64), np.zeros(1, np.int64))
+        tests, beside = int(test.max()) + 1, self._rest[2] * len(self.order.variables)
+        starts = np.searchsorted(test, np.arange(tests + 1))
+        outer = self._places(self.order.axes[0])[0]
+        # Tests, roughly, that two functions share.
+        shared = outer.size / max(len(self._blocks[1]), 1) * self.order.reach / 2
+
+        def grouped(size: int) -> list[tuple[slice, Integers, Integers, Integers]]:
+            ends = [*range(0, tests, size), tests]
+            spans = [slice(*starts[[a, b]].tolist()) for a, b in itertools.pairwise(ends)]
+            return [(s, test[s] - test[s][0], function[s], np.unique(function[s])) for s in spans]
+
+        def work(groups: list[tuple[slice, Integers, Integers, Integers]]) -> float:
+            total = 0.0
+            for _, own, _, functions in groups:
+                high, wide = (int(own[-1]) + 1) * self._rest[1], functions.size * beside
+                held = 8 * outer.size * high * wide
+                total += wide**2 * (high * shared + ADDING) + CALL
+                total += math.inf if held > SLAB and groups is not finest else 0.0
+            return total
+
+        finest = grouped(1)
+        choices = [finest, *(grouped(2**i) for i in range(1, tests.bit_length() + 1))]
+        return min(choices, key=work)
+
+    @cached_property
+    def _rest(self) -> tuple[tuple[Integers, Integers], int, int]:
+        """Pairs along all other coordinates together, and their numbers of tests and functions."""
+        rows, columns, tests, functions = np.zeros(1, np.int64), np.zeros(1, np.int64), 1, 1
+        for axis in self.order.axes[2:]:
+            test, function = self._places(axis)
+            own = len(self.constraint.pairs[axis].tests), self.order.frame.sizes[axis]
+            rows = (rows[:, None] * own[0] + test).ravel()
+            columns = (columns[:, None] * own[1] + function).ravel()
+            tests, functions = tests * own[0], functions * own[1]
+        return (rows, columns), tests, functions
+
+    def add_squares(self, band: Array, entries: Mapping[str, Array], factor: float) -> None:
+        """Add factor · JᵀJ to a band [P, u + 1], in place, the lower triangle alone."""
+        (row, column), tests, functions = self._rest
+        order, (by_place, blocks) = self.order, self._blocks
+        inner, beside, step = order.inner, functions * len(order.variables), band.shape[1] - 1
         moved = {
-            order.variables.index(name): np.moveaxis(e, outer, 0).reshape(e.shape[outer], -1)
+            order.variables.index(name): np.transpose(e, order.axes).reshape(by_place.size, -1, row.size)
             for name, e in entries.items()
         }
-        for i, column in enumerate(low.tolist()):
-            slab = np.zeros((tests, order.width))
-            flat = slab.ravel()
-            for pair, (v, array) in itertools.product(range(starts[i], starts[i + 1]), moved.items()):
-                flat[self._inside + (slot[pair] * order.inner + v * rest)] = array[pair]
-            yield column * order.inner, slab
+        for span, test, function, met in self._groups:
+            width = met.size * beside
+            slab = np.zeros((by_place.size, (int(test[-1]) + 1) * tests * width))
+            place = (test * tests)[:, None] + row, (np.searchsorted(met, function) * beside)[:, None] + column
+            for v, array in moved.items():
+                inside = place[0] * width + place[1] + v * functions
+                slab[:, inside.ravel()] = array[by_place, span].reshape(by_place.size, -1)
+            slab *= math.sqrt(factor)
+            parts = slab.reshape(by_place.size, -1, width)
+            starts = np.flatnonzero(np.diff(met, prepend=-2) > 1)
+            runs = [
+                (int(met[a]) * beside, slice(a * beside, b * beside))
+                for a, b in itertools.pairwise([*starts.tolist(), met.size])
+            ]
+            for low, high, first, second in blocks:
+                square = parts[first].reshape(-1, width).T @ parts[second].reshape(-1, width)
+                square = np.triu(square) if low == high else square
+                for (left, columns), (below, rows) in itertools.product(runs, runs):
+                    j, i = low * inner + left, high * inner + below
+                    if i < j:
+                        continue
+                    part = square[columns, rows]
+                    # Entry (i, j) of the matrix is (j, i − j) of the band, so that a block of it is one of memory.
+                    here = np.ndarray(part.shape, band.dtype, band, 8 * (j * step + i), (8 * step, 8))
+                    here += part
 
-    def by_outer(self, residual: Array) -> Array:
-        """Residuals [.., I..] as [outermost test, other tests, ..]."""
-        axes = len(self.constraint.shape)
-        moved = np.moveaxis(residual, residual.ndim - axes + self.order.outer, 0)
-        extra = residual.shape[: residual.ndim - axes]
-        return np.moveaxis(moved.reshape(len(moved), *extra, -1), -1, 1)
 
-
-def add_squares(band: Array, first: int, slab: Array, factor: float) -> None:
-    """Add factor · slabᵀ slab to a band, its first column at `first`; in place, the lower triangle alone."""
-    width, start = slab.shape[1], first * band.shape[1]
-    square = band.reshape(-1)[start : start + width**2].reshape((width, width), order="F")
-    blas.dsyrk(factor, slab.T, beta=1.0, c=square, lower=1, overwrite_c=1)
+def _span(places: Integers) -> Any:
+    """Return places that follow each other as a slice, which copies nothing."""
+    return slice(int(places[0]), int(places[-1]) + 1) if np.ptp(places) == places.size - 1 else places
 
 
 def directions(matrix: Array) -> tuple[Array, Array, Array]:

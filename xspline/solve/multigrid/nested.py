@@ -12,8 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import optimize, sparse
+from scipy.special import logsumexp
 
+from xspline.solve.families.base import Family
 from xspline.solve.families.orders import several_orders, smoothed
 from xspline.solve.multigrid.spaces import AxisLevel, projected, prolongation, sparse_along
 from xspline.solve.parallel import Resources, single_threaded_blas
@@ -27,6 +29,7 @@ from xspline.spaces.features import Features, Global
 from xspline.sums import Gram, Sums
 
 ROUGHLY = 1.0  # the step in log λ that ends a search where spaces are compared, which differ by much more
+SHORTEST = 500.0  # in log κ²: no wave is as short
 INSIDE = 1e-9  # of a cell: what two computations of one knot may differ by
 
 
@@ -102,9 +105,7 @@ def likelihood(
         Nothing is determined, or there is nothing to smooth.
     """
     resources = resources or Resources.here()
-    family = several_orders(space, smoothed(space, "reml")) or family_for(
-        sums.gram, "reml", space, None, resources
-    )
+    family = _family(sums, space, resources)
     problem = Problem(Model(space, centred(sums, space), family, None, resources), "reml", ())
     if problem.estimated:
         return math.nan, problem.bounds.start
@@ -119,6 +120,36 @@ def likelihood(
     else:
         point = problem.score(rho)
     return (point.comparable if isinstance(point, Reml) else math.nan), rho
+
+
+def first_order(
+    sums: Sums, space: Space, rho: NDArray[np.float64], resources: Resources
+) -> NDArray[np.float64]:
+    """Logarithms of the strengths of first derivatives that smooth as a penalty does that is known by ρ, [J].
+
+    A penalty passes waves along a coordinate up to where it weighs as much as the data, Σ_k λ_k κ^2k = Σw. One of first
+    derivatives alone does so with the strength Σw/κ².
+    """
+    family, weight = _family(sums, space, resources), np.asarray(sums.weight)
+    data, strengths = math.log(float(np.mean(weight[weight > 0]))), family.design @ rho
+    out = []
+    for j in range(len(family.names)):
+        orders = np.array([alpha[j] if sum(alpha) == alpha[j] else 0 for alpha in family.alphas])
+        own, orders = strengths[orders > 0], orders[orders > 0]
+        passed = optimize.brentq(_excess, -SHORTEST, SHORTEST, (own - data, orders))
+        out.append(data - float(passed))
+    return np.array(out)
+
+
+def _excess(x: float, strengths: NDArray[np.float64], orders: NDArray[np.int64]) -> float:
+    """log Σ_k λ_k κ^2k at x = log κ²."""
+    return float(logsumexp(strengths + orders * x))
+
+
+def _family(sums: Sums, space: Space, resources: Resources) -> Family:
+    """The penalties that spaces are compared with."""
+    several = several_orders(space, smoothed(space, "reml"))
+    return several or family_for(sums.gram, "reml", space, None, resources)
 
 
 def inclusion(fine: Features, coarse: Features, name: str) -> sparse.csr_array:

@@ -101,6 +101,7 @@ def choose(
     solver: str | None = None,
     parts: Sequence[Sums] = (),
     resources: Resources | None = None,
+    start: Array | None = None,
 ) -> Smoothing:
     """The penalty, of a family for all coordinates with a B-spline, that minimises a score of the sums.
 
@@ -118,6 +119,9 @@ def choose(
         The holders' sums for "holders"; together they are `sums`.
     resources : Resources, optional
         Cores, memory and GPU of the solves, see `solve`.
+    start : ndarray, optional
+        Where the search starts, as logarithms of what the penalty is known by (see `Family`); of another number it says
+        nothing here.
 
     Raises
     ------
@@ -146,7 +150,9 @@ def choose(
                 "some coordinate, or a machine with more memory"
             )
         near = NEAR if problem.operations < resources.costs.close_search_flops else CLOSE
-        start, explored = problem.start()
+        explored = 0
+        if start is None or start.shape != problem.bounds.start.shape:
+            start, explored = problem.start()
         near = ESTIMATED if problem.estimated else near
         minimum, factorisations = problem.search(start, near)
         minimum, more = problem.softer(minimum, near)

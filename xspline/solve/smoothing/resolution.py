@@ -37,6 +37,10 @@ TINY = 1e-12  # share of Σ w y²: residuals below a millionth of the values are
 # are observations for more of them. Measured on waves and random walks: the power is below 3 where more knots change
 # nothing. Of many observations all functions stand out from the noise; then the share tells what anyone would see.
 CROWDED, FINEST, ABOVE_NOISE, SEEN, ROOM = 0.8, 4, 10.0, 0.01, 2.0
+# Where nearly all functions are in use and the finest have this power, finer knots may still gain. Of 96 fits to
+# simulated spectra with gaps this names 13, whose 95 % intervals cover 30 to 84 %, and misses 13 of less than 80 %,
+# perhaps as what the knots cut off is as good as noise there.
+FULL, ABOUT_NOISE = 0.95, 2.0
 
 
 @dataclass(frozen=True)
@@ -49,12 +53,15 @@ class Resolution:
         Of the K_j functions of each smoothed coordinate, how many its own penalty leaves in use.
     limited : tuple of str
         Coordinates whose knots limit the fit.
+    full : tuple of str
+        Others with nearly all functions in use, along which the knots may limit the fit.
     visible : bool
         Whether residuals are large enough for the smoothing to make a difference that anyone sees.
     """
 
     functions: dict[str, float]
     limited: tuple[str, ...]
+    full: tuple[str, ...]
     visible: bool
 
 
@@ -86,16 +93,19 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
         x = np.moveaxis(np.asarray(solved).reshape(moved.shape), 0, j)
     power = np.mean(x**2 * left * weight / rss, axis=-1)  # over that of noise, [K..]
     visible = bool(np.any(rss > NEGLIGIBLE * spread + TINY * mean**2 * weight + 2 * SMALLEST))
-    functions, limited = {}, []
+    functions, limited, full = {}, [], []
     for name, t in zip(model.names, taken.tolist(), strict=True):
         j = space.names.index(name)
         size = space.shape[j]
         functions[name] = size * edf / max(edf + t, 1e-300)
         finest = np.take(power, np.argsort(spectra[j].values)[-max(size // FINEST, 1) :], axis=j)
-        signal = finest.mean() > ABOVE_NOISE and finest.sum() > SEEN * left.mean()
-        if functions[name] > CROWDED * size and signal and visible and n.mean() > ROOM * space.size:
-            limited.append(name)
-    return Resolution(functions, tuple(limited), visible)
+        share, height = functions[name] / size, finest.mean()
+        if visible and finest.sum() > SEEN * left.mean() and n.mean() > ROOM * space.size:
+            if share > CROWDED and height > ABOVE_NOISE:
+                limited.append(name)
+            elif share > FULL and height > ABOUT_NOISE:
+                full.append(name)
+    return Resolution(functions, tuple(limited), tuple(full), visible)
 
 
 @dataclass(frozen=True)
