@@ -14,8 +14,6 @@ from xspline.sums import Gram, Sums
 
 from .cases import Case, on
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
-
 TIMES: dict[str, Basis] = {
     "short": Fourier(1, period=0.3) + Polynomial(1) + BSpline(7, domain=(0, 1)),
     "in cells": Polynomial(1) + BSpline(18, degree=2, domain=(0, 1)),

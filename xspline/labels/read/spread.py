@@ -259,8 +259,7 @@ class NestedSpaces:
     @functools.cached_property
     def nearly(self) -> list[int | None]:
         """Of each variable the axis of events, where G is nearly a product of that and the others, and none."""
-        axes = [self.fine.names.index(name) for name in with_events(self.fine)]
-        frame = self.fine.frame
+        axes, frame = [self.fine.names.index(name) for name in with_events(self.fine)], self.fine.frame
         return [
             next((j for j in axes if nearly_product(sums.gram, frame, j) is not None), None)
             for sums in self.totals
