@@ -81,7 +81,7 @@ def fit(
         A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness``, ``Sobolev``, ``SpaceTime``, ``Physics`` (an
         equation with known constants) or a sum of them; 0 means none. None is "reml" where there are B-splines:
         restricted likelihood chooses how rough the field is, as a ``Sobolev`` of the orders 1 and 2, and how much each
-        coordinate counts; where time has season, trend and events and gaps are the same at all times, as
+        coordinate counts; where time has season, trend and events and gaps are nearly the same at all times, as
         ``SpaceTime``; where the likelihood could only be estimated, as a ``Roughness`` of one of these orders. "gcv"
         and "holders" choose the strengths of a ``Roughness(order=2)``. ``Roughness("reml", order=1)`` or
         ``Sobolev((1, 2, 3), criterion="gcv")`` ask for one kind by one criterion.
