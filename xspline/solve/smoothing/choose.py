@@ -234,10 +234,11 @@ class Problem:
             if excess > 0:  # of a start from a problem with other bounds
                 start = start - excess * self.model.family.overall
             state = minimise(score, start, bounds.lower, bounds.upper, near, unseen=unseen)
-            for _ in range(ROUNDS):
-                if isinstance(state.point, NearReml):
-                    score.slope = state.point.off
-                    state = minimise(score, state.rho, bounds.lower, bounds.upper, near, unseen=unseen)
+            for _ in range(0 if unseen else ROUNDS):
+                if not isinstance(state.point, NearReml) or state.point.step_of_off <= near:
+                    break
+                score.slope = state.point.off
+                state = minimise(score, state.rho, bounds.lower, bounds.upper, near)
             return state, score.factorisations
 
     def explored(self) -> tuple[Array, int]:

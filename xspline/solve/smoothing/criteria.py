@@ -238,6 +238,11 @@ class NearReml(Reml):
         """What the gradient of the product is off by at ρ, from a few probes, [J]."""
         return np.asarray(self.design.T @ self.fit.traces_off) / 2
 
+    @property
+    def step_of_off(self) -> float:
+        """How far, in log λ, the minimum is from where it would be with the line that belongs here."""
+        return float(np.max(np.abs(np.linalg.lstsq(self.hessian, self.off - self.slope, rcond=None)[0])))
+
 
 class Logarithm(Score):
     """A score v > 0 by (n/2) log v, which has the units of a log-likelihood: what is flat for one score is for all."""
