@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 import xspline as xs
-from xspline.labels.read import defaults, spread
+from xspline.labels.read import defaults, spread, stores
 from xspline.labels.read.sizes import Budget
 from xspline.solve import Resources, choose, first_order, likelihood
 
@@ -400,5 +400,22 @@ def test_chunks_change_nothing_of_that(of_land: xs.Field, chunks: dict[str, int]
     clouds = sea().where(np.random.default_rng(1).random((60, 24, 36)) > 0.1)
     in_space = {"lat": 15, "lon": 21, "time": 7}  # all that labels support
     assert shape_of(sea().chunk(chunks).spline.fit(seconds=1).space) == shape_of(of_land.space)
-    for data in (clouds, clouds.chunk(chunks)):
+    nearly, chunked = (data.spline.fit(seconds=1) for data in (clouds, clouds.chunk(chunks)))
+    assert nearly.space == chunked.space and nearly.space.basis("time").has_events
+    month = xr.DataArray(np.arange(60), dims="time")
+    blocks = sea().where(~((month > 20) & (month < 40) & (sea().lat > 20)))
+    for data in (blocks, blocks.chunk(chunks)):
         assert shape_of(data.spline.fit(seconds=1).space) == in_space
+
+
+def test_gaps_that_last_are_others_than_single_ones() -> None:
+    land = sea()
+    single = land.where(np.random.default_rng(1).random(land.shape) > 0.1)
+    lasting = land.where(np.random.default_rng(1).random((10, 24, 36)).repeat(6, axis=0) > 0.1)
+    found = [stores.gaps_along([data], "time", None) for data in (land, single, lasting)]
+    assert found == [stores.Gaps.ALIKE, stores.Gaps.NEARLY, stores.Gaps.DIFFERENT]
+    few = land.where(np.random.default_rng(1).random(land.shape) > 0.5)
+    assert stores.gaps_along([few], "time", None) is stores.Gaps.DIFFERENT
+    assert stores.gaps_along([land], "time", land.notnull()) is None
+    silent = land.where(land.time.dt.month != 3)  # months without any value do not count
+    assert stores.gaps_along([silent], "time", None) is stores.Gaps.ALIKE

@@ -20,6 +20,7 @@ from xspline.labels.read.observations import LazyReader, is_lazily_indexed, stor
 from xspline.solve.errors import warn
 
 NEARLY_SEEN = 0.75  # of the values at places that have any: gaps are then nearly the same at all times
+LASTING = 0.5  # of the missing values: more that lack at the next label too are blocks
 # By what the file systems of fsspec tell one version of an object from the next.
 _VERSIONS = (
     "ETag etag e_tag generation md5Hash crc32c LastModified last_modified updated mtime created".split()
@@ -252,7 +253,7 @@ class Gaps(Enum):
     """How gaps change along a dimension."""
 
     ALIKE = "the same"
-    NEARLY = "nearly the same"
+    NEARLY = "nearly the same, but for single values"
     DIFFERENT = "different"
 
 
@@ -260,42 +261,49 @@ def gaps_along(variables: Iterable[xr.DataArray], dim: Hashable, weights: xr.Dat
     """How much the places of missing values change along a dimension, where little reading tells; else None.
 
     Labels at which all values are missing do not count. Of values that are still to be read one chunk of the other
-    dimensions is looked at, first, in the middle and at last: clouds differ there. What weights do, sums tell.
+    dimensions is looked at, first, twice in the middle and at last: clouds differ there. What weights do, sums tell.
+    Gaps that last from label to label, as blocks do, count as different: there iterations take several times as long.
     """
-    shares: list[float] = []
+    found: list[Gaps] = []
     for data in variables:
         if weights is not None:
             return None
-        looked = data.variable
+        looked, labels = data.variable, np.arange(data.sizes[dim])
         if data.chunks is not None or is_lazily_indexed(data):
+            labels = np.unique([0, *(labels.size // 2 + np.arange(2)) % labels.size, labels.size - 1])
             try:
-                looked = _a_few(data, dim).compute()
+                looked = _a_few(data, dim, labels).compute()
             except Exception:  # the pass over the data meets it again, tries again, and says where
                 return None
         if not isinstance(looked.data, np.ndarray):
             return None
-        shares.append(_share_seen(np.moveaxis(looked.data, looked.get_axis_num(dim), 0)))
-    least = min(shares, default=1.0)
-    return Gaps.ALIKE if least == 1 else Gaps.NEARLY if least >= NEARLY_SEEN else Gaps.DIFFERENT
+        found.append(_change_of(np.moveaxis(looked.data, looked.get_axis_num(dim), 0), labels))
+    return next((gaps for gaps in reversed(Gaps) if gaps in found), Gaps.ALIKE)
 
 
-def _share_seen(values: NDArray[Any]) -> float:
-    """Values over labels and places that have any; labels come first."""
-    seen, labels, count = np.zeros(values.shape[1:], dtype=bool), 0, 0
-    for own in values:
-        there = ~np.isnan(own)
-        seen |= there
-        labels, count = labels + bool(there.any()), count + int(there.sum())
-    return count / max(labels * int(seen.sum()), 1) if labels else 1.0
+def _change_of(values: NDArray[Any], labels: NDArray[np.intp]) -> Gaps:
+    """How gaps change along the first axis, whose entries are those of the given labels."""
+    there = ~np.isnan(values)
+    seen = there.any(axis=0)
+    some = there.any(axis=tuple(range(1, there.ndim)))
+    present = np.count_nonzero(there) / max(int(some.sum()) * int(seen.sum()), 1)
+    if present == 1 or not some.any():
+        return Gaps.ALIKE
+    # Of the values that are missing where others are seen, the share of those that the next label lacks too.
+    next_to = np.flatnonzero((np.diff(labels) == 1) & some[1:] & some[:-1])
+    missing = again = 0
+    for k in next_to:
+        gaps = seen & ~there[k]
+        missing, again = missing + int(gaps.sum()), again + int((gaps & ~there[k + 1]).sum())
+    return Gaps.NEARLY if present >= NEARLY_SEEN and again <= LASTING * missing else Gaps.DIFFERENT
 
 
-def _a_few(data: xr.DataArray, dim: Hashable) -> xr.Variable:
-    """Values at three labels of a dimension, in the middle chunk of the others."""
+def _a_few(data: xr.DataArray, dim: Hashable, labels: NDArray[np.intp]) -> xr.Variable:
+    """Values at some labels of a dimension, in the middle chunk of the others."""
     known = [c[0] for c in data.chunks] if data.chunks is not None else storage_chunks(data)
     chunks = dict(zip(data.dims, known or data.shape, strict=True))
     part: dict[Hashable, Any] = {}
     for name, n in data.sizes.items():
         start = n // 2 // chunks[name] * chunks[name]
         part[name] = slice(start, start + chunks[name])
-    labels = data.sizes[dim]
-    return data.variable.isel({**part, dim: sorted({0, labels // 2, labels - 1})})
+    return data.variable.isel({**part, dim: labels})
