@@ -264,7 +264,7 @@ def gaps_along(variables: Iterable[xr.DataArray], dim: Hashable, weights: xr.Dat
     dimensions is looked at, first, twice in the middle and at last: clouds differ there. What weights do, sums tell.
     Gaps that last from label to label, as blocks do, count as different: there iterations take several times as long.
     """
-    found: list[Gaps] = []
+    changes: list[Gaps] = []
     for data in variables:
         if weights is not None:
             return None
@@ -277,8 +277,8 @@ def gaps_along(variables: Iterable[xr.DataArray], dim: Hashable, weights: xr.Dat
                 return None
         if not isinstance(looked.data, np.ndarray):
             return None
-        found.append(_change_of(np.moveaxis(looked.data, looked.get_axis_num(dim), 0), labels))
-    return next((gaps for gaps in reversed(Gaps) if gaps in found), Gaps.ALIKE)
+        changes.append(_change_of(np.moveaxis(looked.data, looked.get_axis_num(dim), 0), labels))
+    return next((gaps for gaps in reversed(Gaps) if gaps in changes), Gaps.ALIKE)
 
 
 def _change_of(values: NDArray[Any], labels: NDArray[np.intp]) -> Gaps:
