@@ -93,8 +93,8 @@ def fit(
     solver
         "spectral" (a full grid, by the eigenvectors of each coordinate), "separable" (one system for each eigenvalue
         of the other coordinates), "nearly_separable" (iterations with that), "banded", "dissection" (box by box, where
-        a band over two or three coordinates would be wide), "dense", or "iterative" (iterations with multigrid). None chooses the cheapest that the
-        structure of the data and the penalty allows; :func:`plan` shows which.
+        a band over two or three coordinates would be wide), "dense", or "iterative" (iterations with multigrid). None
+        chooses the cheapest that the structure of the data and the penalty allows; :func:`plan` shows which.
     device
         "cuda" moves each block to a GPU inside its own task; iterations and large dense systems of the solve run there
         too where this process has one.
