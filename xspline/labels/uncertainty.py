@@ -68,7 +68,8 @@ class Requested:
         the coefficients. "jackknife": from fits without one part at a time (delete-a-group jackknife). None: exact
         where the solver knows the inverse and its pairs fit in memory, else draws.
     draws : int, optional
-        How many; None: 200 where the solver iterates, 800 where it knows the inverse.
+        How many; None: 200 where the solver iterates, 40 of what few changing gaps alone leave open, 800 where it knows
+        the inverse.
     seed : int
         Of their random numbers.
     unconditional : bool
