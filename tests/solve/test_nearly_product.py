@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xspline.solve import Roughness, Sobolev, SpaceTime, choose, factorise, solve
+from xspline.solve import ConvergenceError, Roughness, Sobolev, SpaceTime, choose, factorise, solve
 from xspline.solve.kronecker.nearly import NearlySeparable, Products
 from xspline.solve.kronecker.space_time import observed_times
 from xspline.solve.structure import expected, nearly_product
@@ -148,3 +148,19 @@ def test_strengths_are_those_of_exact_reml(kind: str, block: bool) -> None:
     other = solve(sums, case.space, exact.penalty, "banded")
     scale = np.sqrt(np.mean(other.coefficients**2))
     assert abs(solution.coefficients - other.coefficients).max() < 0.03 * scale
+
+
+def test_data_far_from_a_product_are_fitted_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places observed one after the other are no product; where iterations give up, "reml" takes another kind."""
+    case, _ = case_of("in cells")
+    a, _, t = (x.reshape([-1 if i == j else 1 for i in range(3)]) for j, x in enumerate(case.coordinates))
+    one_by_one = Case(case.space, case.coordinates, case.y, case.w * (t > a - 0.15) * (t < a + 0.3))
+    assert nearly_product(one_by_one.general(), case.space.frame, 2) is None
+    sums = case.sums(case.general())
+    cheap = on(nearly_iterations=0)
+    assert choose(sums, case.space, "reml", resources=cheap).factorisation.choice.name == "nearly_separable"
+    monkeypatch.setattr("xspline.solve.solution.MAX_ITERATIONS", 2)
+    other = choose(sums, case.space, "reml", resources=cheap)
+    assert other.converged and not isinstance(other.penalty, SpaceTime)
+    with pytest.raises(ConvergenceError, match="stand at a relative residual"):
+        choose(sums, case.space, SpaceTime(), resources=cheap)

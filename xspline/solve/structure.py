@@ -20,9 +20,10 @@ Array = NDArray[np.float64]
 Term: TypeAlias = tuple[Factor, ...]
 FEW = 16  # numbers of a batch member that is factorised sooner than compared with others: a trend and annual cycle
 COMPARED = 1 << 17  # numbers of batch members that are compared at a time, to stay in a cache
-NEARLY = (
-    0.7  # of the squares of the diagonal of G: what a product of its marginals has to explain to stand for it
-)
+# Of the squares of the diagonal of G what its marginals have to tell for their product to stand for it, and at what
+# share of the times less may do. Measured: 0.93 and more where a tenth is missing in blocks, 0.13 of moorings that
+# were set up one after the other, for which iterations do not converge.
+NEARLY, FEW_TIMES = 0.8, 0.1
 MULTIPLIED_OUT = 2**30  # bytes of a G of one factor up to which such a product is looked for
 LEAST_PIVOT = 1e-6  # of a mass matrix whose inverse is used: it magnifies rounding errors by the reciprocal
 
@@ -92,7 +93,7 @@ def _independent(gram: Gram, frame: Frame, axis: int) -> Product | None:
     usual = places.reshape(*places.shape[: len(others)], -1)[..., 0].ravel()
     squares = np.sum(seen**2, axis=0) * float(usual @ usual)
     common = np.divide((usual @ seen) ** 2, squares, out=np.zeros_like(squares), where=squares > 0)
-    if not float(np.median(common)) >= NEARLY:
+    if not float(np.quantile(common, FEW_TIMES)) >= NEARLY:
         return None
     key = [f.key for term in gram.terms for f in term]
     factors = [

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
-from xspline.solve.errors import SingularSystemError, nothing_determined, warn
+from xspline.solve.errors import ConvergenceError, SingularSystemError, nothing_determined, warn
 from xspline.solve.families.base import Bounds
 from xspline.solve.families.orders import SingleOrder, several_orders, smoothed
 from xspline.solve.multigrid.spaces import coarser
@@ -21,7 +21,7 @@ from xspline.solve.penalty import Penalty, criterion_of
 from xspline.solve.select import NEARLY_SEPARABLE, Choice
 from xspline.solve.smoothing.criteria import Gcv, Holders, Logarithm, Mask, NearReml, OfFit, Reml, Score
 from xspline.solve.smoothing.family import family_for, solver_for
-from xspline.solve.smoothing.fit import Model, PenalisedFit, centred
+from xspline.solve.smoothing.fit import Model, PenalisedFit, centred, observed_parts
 from xspline.solve.smoothing.newton import NEAR, SLACK, State, lowest_places, minimise
 from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.smoothing.progress import Progress
@@ -29,6 +29,7 @@ from xspline.solve.smoothing.resolution import Resolution, raised_for_gaps, reso
 from xspline.solve.system import Factorisation
 from xspline.spaces import Space
 from xspline.sums import Sums, leave_one_out
+from xspline.sums.integrals import with_events
 
 ROUGHLY = 0.1  # the step in log λ that ends a search of a coarser problem
 COARSELY = 3 * ROUGHLY  # the same where that step is taken without another look
@@ -131,16 +132,37 @@ def choose(
     SingularSystemError
         Nothing is determined.
     """
-    method, resources = criterion_of(requested) or "", resources or Resources.here()
+    resources = resources or Resources.here()
+    try:
+        return _chosen(sums, space, requested, solver, parts, resources, start)
+    except ConvergenceError:  # of data further from a product than they seem
+        if requested != "reml" or solver or not with_events(space):
+            raise
+        return _chosen(sums, space, requested, solver, parts, resources, start, modes=False)
+
+
+def _chosen(
+    sums: Sums,
+    space: Space,
+    requested: str | Penalty,
+    solver: str | None,
+    parts: Sequence[Sums],
+    resources: Resources,
+    start: Array | None,
+    *,
+    modes: bool = True,
+) -> Smoothing:
+    """`choose`; with `modes` as `family_for` has it."""
+    method = criterion_of(requested) or ""
     names = smoothed(space, method)
     if not sums.has_weight:
         raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
-    family = family_for(sums.gram, requested, space, solver, resources)
+    family = family_for(sums.gram, requested, space, solver, resources, modes=modes)
     model = Model(space, centred(sums, space), family, solver, resources)
     if requested == "reml" and isinstance(family, SingleOrder) and several_orders(space, names) is not None:
         model = Problem(model, method, ()).with_likelier_order()
         family = model.family
-    observed = _observed(model, method, parts)
+    observed = observed_parts(model, method, parts)
     problem = Problem(model, method, observed)
     try:
         if problem.choice.memory_refusal:
@@ -190,24 +212,6 @@ def choose(
         gap_error=gaps,
         covariance=point.covariance(~at_bound),
     )
-
-
-def _observed(model: Model, method: str, parts: Sequence[Sums]) -> list[Sums]:
-    """The parts that "holders" predicts; raises where there is too little to choose by."""
-    observations, null = model.observations, model.family.null
-    if 0 < observations <= null:
-        raise ValueError(
-            f"penalty={method!r} needs more observations than the {null} functions that have no roughness, and "
-            f"there are {observations}; use fewer functions without a B-spline, or pass a number for a ridge "
-            "(penalty=1e-3)"
-        )
-    observed = [part for part in parts if part.has_weight] if method == "holders" else []
-    if method == "holders" and len(observed) < 2:
-        raise ValueError(
-            "penalty='holders' predicts each part from the others and needs two or more with observations, not "
-            f"{len(observed)}; pass holder=labels to make one part for each label, or penalty='reml'"
-        )
-    return observed
 
 
 @dataclass(frozen=True, eq=False)

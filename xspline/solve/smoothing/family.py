@@ -28,6 +28,8 @@ def family_for(
     space: Space,
     solver: str | None = None,
     resources: Resources | None = None,
+    *,
+    modes: bool = True,
 ) -> Family:
     """The family that a penalty is chosen from.
 
@@ -42,6 +44,8 @@ def family_for(
     space : Space
     solver, resources
         See `candidates`.
+    modes : bool
+        Whether "reml" may choose among `SpaceTime` penalties.
     """
     method, resources = criterion_of(requested) or "", resources or Resources.here()
     names = smoothed(space, method)
@@ -64,10 +68,10 @@ def family_for(
         Roughness(dict.fromkeys(names, 1.0), requested.order).strengths(space)  # has these derivatives
         return SingleOrder(space, names, requested.order)
     single = SingleOrder(space, names, min(ORDER, *spline_degrees(space).values()))
-    if requested == "reml" and with_events(space):
-        modes = _by_modes(gram, single, solver, resources)
-        if modes is not None:
-            return modes
+    if requested == "reml" and modes and with_events(space):
+        by_modes = _by_modes(gram, single, solver, resources)
+        if by_modes is not None:
+            return by_modes
     if method == "reml" and (wide := several_orders(space, names)) is not None:
         with suppress(ValueError):
             if (

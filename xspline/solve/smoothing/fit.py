@@ -13,6 +13,7 @@ u is exact where x may run over a square root of A⁻¹, column by column; beyon
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -77,6 +78,24 @@ def centred(sums: Sums, space: Space) -> Sums:
         mean = np.where(observed, total / np.where(observed, sums.weight, 1.0), 0.0)
         sums = sums.recentred(sums.reference + mean, space.frame)
     return replace(sums, gram=sums.gram.with_batch_axes(sums.batch_ndim))
+
+
+def observed_parts(model: Model, method: str, parts: Sequence[Sums]) -> list[Sums]:
+    """The parts that "holders" predicts; raises where there is too little to choose by."""
+    observations, null = model.observations, model.family.null
+    if 0 < observations <= null:
+        raise ValueError(
+            f"penalty={method!r} needs more observations than the {null} functions that have no roughness, and "
+            f"there are {observations}; use fewer functions without a B-spline, or pass a number for a ridge "
+            "(penalty=1e-3)"
+        )
+    observed = [part for part in parts if part.has_weight] if method == "holders" else []
+    if method == "holders" and len(observed) < 2:
+        raise ValueError(
+            "penalty='holders' predicts each part from the others and needs two or more with observations, not "
+            f"{len(observed)}; pass holder=labels to make one part for each label, or penalty='reml'"
+        )
+    return observed
 
 
 class PenalisedFit(Factorised):
