@@ -331,7 +331,11 @@ class _Structure:
         products = math.prod(self.frame.sizes) * math.prod(2 * o - 1 for o in self.frame.offsets)
         operations = near.operations + costs.nearly_iterations * costs.flop_penalty * 2 * products
         reason = f"nearly a product: iterations with {near.reason}"
-        return replace(near, name=NEARLY_SEPARABLE, reason=reason, operations=operations, exact=False)
+        pairs = 8 * math.prod((*self.frame.sizes, *self.frame.offsets))
+        nbytes = near.nbytes + 3 * pairs  # G multiplied out, in the order of its products, and in the making
+        return replace(
+            near, name=NEARLY_SEPARABLE, reason=reason, nbytes=nbytes, operations=operations, exact=False
+        )
 
     def banded(self) -> Choice:
         ordering = self.ordering
