@@ -92,7 +92,7 @@ def _independent(gram: Gram, frame: Frame, axis: int) -> Product | None:
     seen = np.moveaxis(gram.diagonal(frame), axis, -1).reshape(-1, frame.sizes[axis])
     usual = places.reshape(*places.shape[: len(others)], -1)[..., 0].ravel()
     squares = np.sum(seen**2, axis=0) * float(usual @ usual)
-    common = np.divide((usual @ seen) ** 2, squares, out=np.zeros_like(squares), where=squares > 0)
+    common = (usual @ seen[:, squares > 0]) ** 2 / squares[squares > 0]
     if not float(np.quantile(common, FEW_TIMES)) >= NEARLY:
         return None
     key = [f.key for term in gram.terms for f in term]

@@ -19,6 +19,7 @@ from xspline import notebook
 from xspline.labels.fit import Fit, SolvedApart, spread_of
 from xspline.solve import Roughness, condition_bound, rounded
 from xspline.solve.errors import warn
+from xspline.spaces import Union
 from xspline.sums import Tally
 
 # A fit without penalty is nearly singular where the data leave a direction of the field so much to the noise that the
@@ -138,6 +139,10 @@ def _bounds(fit: Fit) -> Iterator[Finding]:
                 "take more functions there if the field is finer than its knots; where neighbouring errors are alike, "
                 "'holders' chooses better, or pass a penalty"
             )
+        elif isinstance(basis := fit.space.basis(name), Union) and basis.has_events:
+            text = f"the data show no events along {name!r} beside its season and trend"
+            yield Finding("bounds", text, f"leave the B-spline of {name} out to say so")
+            continue
         else:
             text = f"lambda of {name!r} is at its upper bound: along it the field has no more than a straight line"
             advice = f"fit {name}=xs.Polynomial(1) to say so; if there is more, try more functions or less noisy data"
