@@ -133,6 +133,7 @@ def test_strengths_are_those_of_exact_reml(kind: str, block: bool) -> None:
     ours = choose(sums, case.space, SpaceTime(), solver="nearly_separable", resources=on())
     exact = choose(sums, case.space, SpaceTime(), solver="banded", resources=on())
     assert ours.factorisation.choice.name == "nearly_separable" and ours.converged
+    assert np.isnan([ours.score, ours.comparable]).all()  # what was searched is no likelihood of the data
     values = []
     for choice in (ours, exact):
         penalty = choice.penalty

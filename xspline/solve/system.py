@@ -158,6 +158,41 @@ class IterativeSystem(System):
                 out[some] = self._solve_rows(some_rows, which[some], tolerance or self.tolerance)
         return np.moveaxis(out, 0, -1).reshape(shape)
 
+    def coupled_draws(self, rng: np.random.Generator) -> CoupledDraw:
+        """A function of extents (n,) that returns draws of this system, and those of `near` that they are made of."""
+        raise TypeError("there is no system near to this one")
+
+    def edf(self) -> Array:
+        """tr((G + Λ)⁻¹ G), [b..], the mean of estimates from fixed random probes; NaN where not determined."""
+        means = np.array([float(np.mean(samples)) for samples in self.edf_samples()])
+        return np.where(self.determined, means[self.index], np.nan)
+
+    @abstractmethod
+    def probes(self) -> tuple[Array, Array, Array]:
+        """Random a and w with E[w aᵀ] = I, and b = (G + Λ)⁻¹ w, [K.., m] each, of the only system.
+
+        Raises
+        ------
+        ConvergenceError
+            There are several systems, or it is not determined.
+        """
+
+    @abstractmethod
+    def _solve_rows(self, rows: Array, which: NDArray[np.intp], tolerance: float) -> Array:
+        """Solutions [m, K..] of right-hand sides [m, K..] of the systems `which` [m], all determined."""
+
+    @abstractmethod
+    def edf_samples(self) -> Sequence[Array]:
+        """Estimates of tr((G + Λ)⁻¹ G) of each of the different systems, [probes]; `edf` is their mean."""
+
+    def _record(self, iterations: int, residual: float) -> None:
+        self.iterations = max(self.iterations, iterations)
+        self.residual = max(self.residual, residual)
+
+
+class PerturbedSystem(IterativeSystem):
+    """A system that is solved by iterations, with draws by perturbed right-hand sides."""
+
     def draws(self, rng: np.random.Generator) -> Draw:
         """Draws by perturbed right-hand sides: A⁻¹r has the covariance A⁻¹ where r has A (Papandreou and Yuille 2010).
 
@@ -187,43 +222,12 @@ class IterativeSystem(System):
 
         return draw
 
-    def coupled_draws(self, rng: np.random.Generator) -> CoupledDraw:
-        """A function of extents (n,) that returns draws of this system, and those of `near` that they are made of."""
-        raise TypeError("there is no system near to this one")
-
-    def edf(self) -> Array:
-        """tr((G + Λ)⁻¹ G), [b..], the mean of estimates from fixed random probes; NaN where not determined."""
-        means = np.array([float(np.mean(samples)) for samples in self.edf_samples()])
-        return np.where(self.determined, means[self.index], np.nan)
-
-    @abstractmethod
-    def probes(self) -> tuple[Array, Array, Array]:
-        """Random a and w with E[w aᵀ] = I, and b = (G + Λ)⁻¹ w, [K.., m] each, of the only system.
-
-        Raises
-        ------
-        ConvergenceError
-            There are several systems, or it is not determined.
-        """
-
-    @abstractmethod
-    def _solve_rows(self, rows: Array, which: NDArray[np.intp], tolerance: float) -> Array:
-        """Solutions [m, K..] of right-hand sides [m, K..] of the systems `which` [m], all determined."""
-
     @abstractmethod
     def _perturbations(self, rng: np.random.Generator) -> Callable[[NDArray[np.intp]], Array]:
         """A function of systems `which` [m] that returns random rows [m, K..] of mean 0 and covariance G + Λ of each.
 
         It may hold large arrays; rows of systems that are not determined are of no account.
         """
-
-    @abstractmethod
-    def edf_samples(self) -> Sequence[Array]:
-        """Estimates of tr((G + Λ)⁻¹ G) of each of the different systems, [probes]; `edf` is their mean."""
-
-    def _record(self, iterations: int, residual: float) -> None:
-        self.iterations = max(self.iterations, iterations)
-        self.residual = max(self.residual, residual)
 
 
 @dataclass(frozen=True, eq=False)

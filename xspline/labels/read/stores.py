@@ -283,18 +283,21 @@ def gaps_along(variables: Iterable[xr.DataArray], dim: Hashable, weights: xr.Dat
 
 def _change_of(values: NDArray[Any], labels: NDArray[np.intp]) -> Gaps:
     """How gaps change along the first axis, whose entries are those of the given labels."""
-    there = ~np.isnan(values)
-    seen = there.any(axis=0)
-    some = there.any(axis=tuple(range(1, there.ndim)))
-    present = np.count_nonzero(there) / max(int(some.sum()) * int(seen.sum()), 1)
-    if present == 1 or not some.any():
+    seen, some = np.zeros(values.shape[1:], dtype=bool), np.zeros(len(values), dtype=bool)
+    count = 0
+    for k, own in enumerate(values):  # a label at a time, as they may fill the memory
+        there = ~np.isnan(own)
+        seen |= there
+        some[k], count = there.any(), count + int(np.count_nonzero(there))
+    present = count / max(int(some.sum()) * int(seen.sum()), 1)
+    if present == 1 or not count:
         return Gaps.ALIKE
     # Of the values that are missing where others are seen, the share of those that the next label lacks too.
     next_to = np.flatnonzero((np.diff(labels) == 1) & some[1:] & some[:-1])
-    missing = again = 0
-    for k in next_to:
-        gaps = seen & ~there[k]
-        missing, again = missing + int(gaps.sum()), again + int((gaps & ~there[k + 1]).sum())
+    missing, again = 0, 0
+    for k in next_to.tolist():
+        gaps = seen & np.isnan(values[k])
+        missing, again = missing + int(gaps.sum()), again + int((gaps & np.isnan(values[k + 1])).sum())
     return Gaps.NEARLY if present >= NEARLY_SEEN and again <= LASTING * missing else Gaps.DIFFERENT
 
 

@@ -10,10 +10,9 @@ differ where G does, so that variances are those of M and the mean of x² − x�
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -26,8 +25,9 @@ from xspline.solve.krylov import TOLERANCE, conjugate_gradients, inverse_root, p
 from xspline.solve.system import CoupledDraw, Draw, IterativeSystem
 from xspline.spaces import Frame
 from xspline.sums import Gram
+from xspline.sums.factor import orientations
 
-PROBED = 1e-2  # the same of what probes differ by, which is little
+PROBED = 1e-2  # relative residual of what probes of the two systems differ by, which is little
 
 _products: WeakKeyDictionary[Gram, Products] = WeakKeyDictionary()
 
@@ -56,7 +56,7 @@ class Products:
         self.pairs = np.ascontiguousarray(pairs).reshape(
             self.shape[0], math.prod(offsets), frame.offsets[axis], frame.sizes[axis]
         )
-        self.places = _places(places, offsets, [frame.periodic[j] for j in others])
+        self.places = _places(frame, others)
         self.everywhere = frame.everywhere[axis]
         self.near = frame.offsets[axis] - self.everywhere
 
@@ -70,40 +70,22 @@ class Products:
         return out.reshape(self.sizes).transpose(np.argsort(self.order))
 
 
-def _places(sizes: Sequence[int], offsets: Sequence[int], periodic: Sequence[bool]) -> NDArray[np.int64]:
+def _places(frame: Frame, axes: Sequence[int]) -> NDArray[np.int64]:
     """Both members of the pairs of places that a pair array has one number for, [R, S, Q, 2]; −1 where there is none.
 
     Of (k, k + a) and (l, l + b) these are (k, l) with (k + a, l + b) and (k, l + b) with (k + a, l).
     """
+    sizes, offsets = (tuple(x[j] for j in axes) for x in (frame.sizes, frame.offsets))
     out = np.full((*sizes, *offsets, 2 ** (len(sizes) - 1), 2), -1, dtype=np.int64)
     for offset in np.ndindex(*offsets):
-        shifted = [np.arange(k) + o for k, o in zip(sizes, offset, strict=True)]
-        there = [
-            np.ones(k, int) if circle else (x < k).astype(int)
-            for k, x, circle in zip(sizes, shifted, periodic, strict=True)
-        ]
-        seen = functools.reduce(np.multiply, np.ix_(*there)) > 0
-        ends = [(np.arange(k), x % k) for k, x in zip(sizes, shifted, strict=True)]
-        for q, flips in enumerate(_orientations(offset)):
-            row, column = (
-                np.ravel_multi_index(
-                    np.ix_(*(e[flip ^ way] for e, flip in zip(ends, flips, strict=True))), sizes
-                )
-                for way in (0, 1)
-            )
-            for way, member in enumerate((row, column)):
-                out[(..., *offset, q, way)] = np.where(seen, member, -1)
+        pairs = [frame.pairs_at(j, o) for j, o in zip(axes, offset, strict=True)]
+        ends = [(np.arange(k)[first], second) for k, (first, second) in zip(sizes, pairs, strict=True)]
+        flips = list(orientations(offset))
+        once = flips[: max(len(flips) // 2, 1)]  # to exchange rows and columns changes nothing
+        for (q, flip), way in itertools.product(enumerate(once), (0, 1)):
+            rows = np.ix_(*(e[second ^ way] for e, second in zip(ends, flip, strict=True)))
+            out[(*(first for first, _ in pairs), *offset, q, way)] = np.ravel_multi_index(rows, sizes)
     return out.reshape(math.prod(sizes), math.prod(offsets), -1, 2)
-
-
-def _orientations(offset: Sequence[int]) -> list[tuple[int, ...]]:
-    """0 or 1 of each axis: which member comes first; the first axis with an offset keeps its order."""
-    free = [j for j, o in enumerate(offset) if o][1:]
-    return [
-        tuple(int(j in swapped) for j in range(len(offset)))
-        for count in range(len(free) + 1)
-        for swapped in itertools.combinations(free, count)
-    ]
 
 
 class NearlySeparable(IterativeSystem):
@@ -208,7 +190,3 @@ class NearlySeparable(IterativeSystem):
         a, _, b = self.probes()
         lost = np.sum((b - a) * self.penalty.matvec(a, self.frame), axis=tuple(range(len(self.frame.sizes))))
         return [float(self.near.edf()) - lost]
-
-    def _perturbations(self, rng: np.random.Generator) -> Callable[[NDArray[np.intp]], Array]:
-        draw = self.draws(rng)
-        return lambda which: self._matvec(np.moveaxis(draw((len(which),)), -1, 0))

@@ -34,7 +34,7 @@ from xspline.solve.krylov import (
 )
 from xspline.solve.parallel import ranges, run, single_threaded_blas
 from xspline.solve.structure import Product, dense_of
-from xspline.solve.system import IterativeSystem
+from xspline.solve.system import PerturbedSystem
 from xspline.spaces import Frame
 from xspline.sums import Factor, Gram
 
@@ -162,7 +162,7 @@ def apply_along(matrix: Array, x: Array, axis: int, serial: float = COSTS.serial
     return out.reshape(*x.shape[:axis], len(matrix), *x.shape[axis + 1 :])
 
 
-class FastDiagonal(IterativeSystem):
+class FastDiagonal(PerturbedSystem):
     """Eigenvectors of each axis, and what G + Λ is in their coordinates.
 
     Parameters

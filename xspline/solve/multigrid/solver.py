@@ -29,7 +29,7 @@ from xspline.solve.krylov import (
 from xspline.solve.multigrid.spaces import FourAxes
 from xspline.solve.multigrid.vcycle import COARSEST, HOST, Multigrid
 from xspline.solve.structure import distinct, systems_between
-from xspline.solve.system import IterativeSystem
+from xspline.solve.system import PerturbedSystem
 from xspline.sums import Gram
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 
-class Iterative(IterativeSystem):
+class Iterative(PerturbedSystem):
     """Multigrid preconditioners of the different systems G + Λ of a batch.
 
     Parameters

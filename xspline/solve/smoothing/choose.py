@@ -54,7 +54,8 @@ class Smoothing:
         With its strengths.
     method : str
     score : float
-        The score at the choice; of "reml" its negative logarithm, in which a difference of 1 counts.
+        The score at the choice; of "reml" its negative logarithm, in which a difference of 1 counts, or NaN where its
+        traces are estimated.
     comparable : float
         Of "reml" the score as it compares penalties of different orders, see `Reml.comparable`; else NaN.
     gradient : dict of str to float
@@ -201,7 +202,7 @@ def _chosen(
         penalty=family.penalty(rho),
         method=method,
         score=value,
-        comparable=point.comparable if isinstance(point, Reml) and point.value is not None else math.nan,
+        comparable=point.comparable if isinstance(point, Reml) and math.isfinite(value) else math.nan,
         gradient=dict(zip(family.parameters, gradient.tolist(), strict=True)),
         at_bounds=family.stopped(bound),
         factorisations=factorisations + explored + more + raised + (method == "holders"),

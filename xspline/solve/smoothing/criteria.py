@@ -233,6 +233,11 @@ class NearReml(Reml):
         """Its gradient."""
         return np.asarray(super().gradient + self.slope)
 
+    @property
+    def score(self) -> tuple[float, Array]:
+        """NaN, as the line makes V no likelihood of the data, and the gradient."""
+        return math.nan, self.gradient
+
     @cached_property
     def off(self) -> Array:
         """What the gradient of the product is off by at ρ, from a few probes, [J]."""
