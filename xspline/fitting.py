@@ -420,7 +420,7 @@ def _read(
         if finest and budget and holders is None:  # of holders the parts may merge with others
             if budget.alike:
                 budget = budget.knowing(stores.gaps_along(variables, budget.alike.time, weights))
-            given = budget.finest(given)
+            given = budget.widest(given)
             budget = budget.over(lambda bases: space_over(bases, coordinates, axes, extents))
         agreed = space_over(given, coordinates, axes, extents)
     observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]

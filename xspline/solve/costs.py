@@ -136,6 +136,8 @@ class CostModel:
         tasks send each other sums, and a dozen times the coefficients of a choice for three coordinates fit in.
     most_functions : int
         Along one coordinate by default: eigenvectors of its roughness, K³, are dense. Chosen.
+    most_events : int
+        The same of season, trend and events: 16 seconds of eigenvectors.
     eigen_flops : float
         Operations over K³ of these eigenvectors and what is made of them, in flops of `flops_per_second`. Estimate.
     exact_reml_entries, exact_gcv_entries : int
@@ -200,6 +202,7 @@ class CostModel:
     scored_share: float = 0.01
     default_sums: float = 0.25 * GIB
     most_functions: int = 1024
+    most_events: int = 4096
     eigen_flops: float = 30.0
     exact_reml_entries: int = 150**2
     exact_gcv_entries: int = 1500**2

@@ -24,6 +24,7 @@ COMPARED = 1 << 17  # numbers of batch members that are compared at a time, to s
 # share of the times less may do. Measured: 0.93 and more where a tenth is missing in blocks, 0.13 of moorings that
 # were set up one after the other, for which iterations do not converge.
 NEARLY, FEW_TIMES = 0.8, 0.1
+VERY_NEARLY = 0.95  # where single values are missing, not months: iterations take some 10 steps, not 100
 MULTIPLIED_OUT = 2**30  # bytes of a G of one factor up to which such a product is looked for
 LEAST_PIVOT = 1e-6  # of a mass matrix whose inverse is used: it magnifies rounding errors by the reciprocal
 
@@ -56,28 +57,30 @@ def product_of(gram: Gram, frame: Frame) -> Product | None:
     return Product(tuple(f.full(frame) for f in factors), np.asarray(v))
 
 
-def expected(gram: Gram, frame: Frame, axis: int) -> Product | None:
+def expected(gram: Gram, frame: Frame, axis: int, least: float = NEARLY) -> Product | None:
     """G as it would be if labels along one axis were observed independently of places over the others.
 
     G_x ⊗ G_t / n of its marginals, those of all observations without regard to the axis and to the other axes, as in a
-    table of counts; n is the weight of all. It is G where that is such a product. None where they have less than
-    `NEARLY` in common, where there is a batch, or an axis without the constant.
+    table of counts; n is the weight of all. It is G where that is such a product. None where they have less than that
+    share in common, where there is a batch, or an axis without the constant.
     """
     known = _expected.setdefault(gram, {})
     if axis not in known:
         known[axis] = _independent(gram, frame, axis)
-    return known[axis]
+    product, common = known[axis]
+    return product if common >= least else None
 
 
-_expected: WeakKeyDictionary[Gram, dict[int, Product | None]] = WeakKeyDictionary()
+_expected: WeakKeyDictionary[Gram, dict[int, tuple[Product | None, float]]] = WeakKeyDictionary()
 
 
-def _independent(gram: Gram, frame: Frame, axis: int) -> Product | None:
+def _independent(gram: Gram, frame: Frame, axis: int) -> tuple[Product | None, float]:
+    """The product, and what nearly all functions along the axis see in common."""
     axes = range(len(frame.sizes))
     hollow = any(f.axes and not any(f.pairs.strides) for term in gram.terms for f in term)  # of a plan
     large = 8 * math.prod((*frame.sizes, *frame.offsets)) > MULTIPLIED_OUT
     if gram.batch_ndim or hollow or large or not all(e.any() for e in frame.constant):
-        return None
+        return None, 0.0
     pairs = gram.one_factor(frame).pairs.reshape(*frame.sizes, *frame.offsets)
     # [K, O] of each axis: what sums the pairs of functions up to those of the constant.
     whole = [outer_pairs(frame.constant[j][:, None], subframe(frame, (j,))) for j in axes]
@@ -87,14 +90,15 @@ def _independent(gram: Gram, frame: Frame, axis: int) -> Product | None:
         along = np.tensordot(along, whole[j], axes=((j, along.ndim // 2 + j), (0, 1)))
     weight = float(np.sum(along * whole[axis]))
     if not weight > 0:
-        return None
+        return None, 0.0
     # How much of what each function along the axis sees of places is what all see, as the square of a correlation.
     seen = np.moveaxis(gram.diagonal(frame), axis, -1).reshape(-1, frame.sizes[axis])
     usual = places.reshape(*places.shape[: len(others)], -1)[..., 0].ravel()
     squares = np.sum(seen**2, axis=0) * float(usual @ usual)
     common = (usual @ seen[:, squares > 0]) ** 2 / squares[squares > 0]
-    if not float(np.quantile(common, FEW_TIMES)) >= NEARLY:
-        return None
+    least = float(np.quantile(common, FEW_TIMES))
+    if not least >= NEARLY:
+        return None, least
     key = [f.key for term in gram.terms for f in term]
     factors = [
         Factor(
@@ -102,7 +106,7 @@ def _independent(gram: Gram, frame: Frame, axis: int) -> Product | None:
         )
         for group, p in ((tuple(others), places / weight), ((axis,), along))
     ]
-    return Product(tuple(factors), np.ones(()))
+    return Product(tuple(factors), np.ones(())), least
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,18 +190,20 @@ def split(product: Product, penalty: Gram, frame: Frame) -> Split | None:
     return Split(axes, factors, main_terms, tuple(others), product.multiplicity, beside_terms)
 
 
-def nearly_product(gram: Gram, frame: Frame, axis: int) -> Product | None:
+def nearly_product(gram: Gram, frame: Frame, axis: int, least: float = NEARLY) -> Product | None:
     """The product that G nearly is, with a factor along an axis; None where it is one, or far from one."""
     own = product_of(gram, frame)
-    return None if own is not None and len(own.factors) > 1 else expected(gram, frame, axis)
+    return None if own is not None and len(own.factors) > 1 else expected(gram, frame, axis, least)
 
 
-def nearly_split(gram: Gram, penalty: Gram, frame: Frame) -> tuple[Product, Split, int] | None:
+def nearly_split(
+    gram: Gram, penalty: Gram, frame: Frame, least: float = NEARLY
+) -> tuple[Product, Split, int] | None:
     """The product that G nearly is, its split and the axis, where Λ falls into modes of season, trend and events."""
     for axis, (size, offsets, m) in enumerate(zip(frame.sizes, frame.offsets, frame.everywhere, strict=True)):
         union = m or (offsets == size and not frame.periodic[axis])
         if union and len(frame.sizes) > 1 and penalty.terms:
-            product = nearly_product(gram, frame, axis)
+            product = nearly_product(gram, frame, axis, least)
             parts = None if product is None else split(product, penalty, frame)
             if product is not None and parts is not None and parts.beside.terms:
                 return product, parts, axis

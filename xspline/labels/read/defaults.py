@@ -34,7 +34,7 @@ YEARS, LABELS_PER_YEAR = 2, 5  # at least, for a seasonal cycle
 EVENT_LENGTHS = ("20D", "30D", "60D", "90D")  # of the cells of events; the first for which there is time
 LABELS_PER_EVENT, MOST_EVENTS = 3, 1000
 CLOSE = 0.8  # of the functions of a coordinate: fewer are lost to data with other gaps than was hoped
-SCARCE = 0.5  # of the cells that labels support: with time for fewer, linear splines are taken
+SCARCE = 0.75  # of the cells that labels support: with time for fewer, linear splines are taken
 _ORDER = "YXZT"
 _BOUNDS = re.compile(r".*_(bnds|bounds|vertices)|(bounds|vertices)_.*")
 
@@ -150,8 +150,13 @@ def bases_for(
 
     chosen_bases, budget = _with_events(bases, labels, of(labels))
     wide = _counting_on_gaps(bases, chosen_bases, budget, labels, of(labels))
+    if events := {n: SEASONS for n, b in chosen_bases.items() if isinstance(b, Union) and b.has_events}:
+        # Which of their cells there is time for the likelihood says, beside those of other coordinates.
+        labels = {n: known._replace(beside=events.get(n)) for n, known in labels.items()}
+        more = of(labels)(chosen_bases)[1]
+        wide = replace(wide, supported=more.supported, nested=more.nested, finest=more.finest)
     rough = {name: known._replace(degree=1) for name, known in labels.items()}
-    linear = _linear(bases, chosen_bases, budget, rough, of(rough))
+    linear = _linear(chosen_bases, wide, rough, of(rough))
     return Defaults(chosen_bases, extents, replace(wide, linear=linear))
 
 
@@ -357,23 +362,18 @@ def _counting_on_gaps(
 
 
 def _linear(
-    bases: dict[str, Basis],
-    chosen: Mapping[str, Basis],
-    budget: Budget,
-    labels: Mapping[str, Labels],
-    within: Within,
+    chosen: dict[str, Basis], budget: Budget, labels: Mapping[str, Labels], within: Within
 ) -> Linear | None:
-    """Return linear splines of three or more coordinates, where there is no time for half of what labels support.
+    """Return linear splines of three or more coordinates, where there is no time for most of what labels support.
 
     A coefficient of cubics takes some ten times as long there, as a separator is as thick as their degree.
     """
-    supported = (n - labels[name].more for name, n in budget.supported.items())
-    few = math.prod(chosen[name].count for name in budget.supported)
-    if len(bases) < 3 or not budget.nested or few > SCARCE * math.prod(supported):
+    counts = {name: (chosen[name].count, n) for name, n in budget.supported.items()}
+    few, supported = (math.prod(n[i] - labels[name].more for name, n in counts.items()) for i in (0, 1))
+    if len(chosen) < 3 or not budget.nested or few > SCARCE * supported:
         return None
-    kept = {name: chosen[name] if isinstance(basis, Union) else basis for name, basis in bases.items()}
-    own, more = within(kept)
-    return Linear(more.finest(own), more)
+    own, more = within(chosen)
+    return Linear(more.widest(own), more)
 
 
 def _shrunk(bases: Mapping[str, Basis]) -> dict[str, Basis]:

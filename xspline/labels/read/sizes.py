@@ -49,6 +49,8 @@ class Labels(NamedTuple):
         X, Y, Z or T of the CF conventions, or nothing.
     degree : int
         Of the B-splines that it gets.
+    beside : Basis or None
+        Season and trend, beside which its B-spline is that of events.
     """
 
     dims: tuple[Hashable, ...]
@@ -57,6 +59,7 @@ class Labels(NamedTuple):
     extent: tuple[float, float]
     direction: str
     degree: int = DEGREE
+    beside: Basis | None = None
 
     @property
     def per_function(self) -> int:
@@ -70,20 +73,27 @@ class Labels(NamedTuple):
 
     @property
     def more(self) -> int:
-        """How many more splines there are than cells."""
-        return 0 if self.closed else self.degree
+        """How many more functions there are than cells."""
+        return (0 if self.closed else self.degree) + (self.beside.count if self.beside else 0)
+
+    @property
+    def most(self) -> int:
+        """Functions that it gets at most."""
+        return COSTS.most_events if self.beside else COSTS.most_functions
 
     def functions(self, cells: int) -> int:
-        """How many splines there are over so many cells."""
+        """How many functions there are over so many cells."""
         return max(cells + self.more, LEAST)
 
     def cells(self, count: int) -> int:
         """Cells for so many different labels; linear splines have one between each two."""
         return count // self.per_function if self.degree > 1 else count - (not self.closed)
 
-    def basis(self, count: int) -> BSpline:
-        """So many splines."""
-        return BSpline(count, self.degree)
+    def basis(self, count: int) -> Basis:
+        """So many functions."""
+        if self.beside is None:
+            return BSpline(count, self.degree)
+        return self.beside + BSpline(count - self.beside.count, self.degree)
 
 
 class Linear(NamedTuple):
@@ -147,6 +157,8 @@ class Budget:
         The same where gaps are few and nearly the same at all times, which takes longer.
     linear : Linear or None
         What there is time for in linear splines, where there is none for many cubics.
+    finest : dict of str to Basis
+        With the last of `nested`.
     degree : int
         Of the B-splines.
     """
@@ -158,6 +170,7 @@ class Budget:
     alike: Alike | None = None
     nearly: Alike | None = None
     linear: Linear | None = None
+    finest: dict[str, Basis] = field(default_factory=dict)
     degree: int = DEGREE
 
     @property
@@ -171,11 +184,9 @@ class Budget:
             return self if self.alike and self.alike.close else replace(self, alike=None)
         return replace(self, alike={Gaps.ALIKE: self.alike, Gaps.NEARLY: self.nearly}.get(gaps))
 
-    def finest(self, bases: Mapping[str, Basis]) -> dict[str, Basis]:
+    def widest(self, bases: Mapping[str, Basis]) -> dict[str, Basis]:
         """Return the bases with the most functions that may be chosen."""
-        if self.alike:
-            return self.alike.bases
-        return {**bases, **{n: BSpline(counts[-1], self.degree) for n, counts in self.nested.items()}}
+        return self.alike.bases if self.alike else {**bases, **self.finest}
 
     def over(self, space_of: Callable[[Mapping[str, Basis]], Space]) -> Budget:
         """Return the budget with the space of linear splines."""
@@ -253,7 +264,8 @@ def sized(
         nested = _nested(supported, labels, space(supported), fits * systems)
         if degree == DEGREE and any(nested[name][-1] < counts[name] for name in supported):
             nested = {}  # there is no room for the sums of a finer space
-    return of(counts), Budget(seconds, estimate, supported, nested, degree=degree)
+    finest = {name: labels[name].basis(ladder[-1]) for name, ladder in nested.items()}
+    return of(counts), Budget(seconds, estimate, supported, nested, finest=finest, degree=degree)
 
 
 def _within(
@@ -342,16 +354,17 @@ def _supported(
     sizes: Mapping[Hashable, int],
 ) -> dict[str, int]:
     """Return the numbers of functions of the coordinates of a group that have B-splines."""
-    splines = [name for name in group if isinstance(bases[name], BSpline)]
-    cells = {n: labels[n].cells(different(labels[n].values, 2 * COSTS.most_functions)) for n in splines}
-    most = {n: min(labels[n].functions(cells[n]), COSTS.most_functions) for n in splines}
+    splines = [name for name in group if isinstance(bases[name], BSpline) or labels[name].beside]
+    cells = {n: labels[n].cells(different(labels[n].values, 2 * labels[n].most)) for n in splines}
+    most = {n: min(labels[n].functions(cells[n]), labels[n].most) for n in splines}
     dims = {dim for name in group for dim in labels[name].dims}
+    splines = [name for name in splines if not labels[name].beside]
     if not splines or len(group) == len(dims) == 1:
         return most
-    # Scattered: cells for as many observations, and at as many positions, as there are.
+    # Scattered: cells for as many observations, and at as many positions, as there are; events have those of times.
     observations = math.prod(sizes[dim] for dim in dims)
     allowed = observations / max(labels[n].per_function for n in splines) ** len(dims)
-    allowed /= math.prod(bases[name].count for name in group if name not in splines)
+    allowed /= math.prod((labels[n].beside or bases[n]).count for n in group if n not in splines)
     allowed = min(allowed, CELLS_PER_POSITION * _positions([labels[n] for n in splines], observations))
     widths = _widths({n: labels[n] for n in splines})
 
@@ -363,7 +376,7 @@ def _supported(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if math.prod(at(middle).values()) <= allowed else (low, middle)
-    return {n: min(labels[n].functions(k), most[n]) for n, k in at(low).items()}
+    return {**most, **{n: min(labels[n].functions(k), most[n]) for n, k in at(low).items()}}
 
 
 def different(x: Floats, enough: int) -> int:

@@ -8,10 +8,11 @@ knots. That is done while a look at the likelihood is quick. Beyond, the varianc
 cannot follow is taken to fall by the same share with every doubling of its cells; of the few spaces within the budget
 that should leave least of it the likelihood takes one.
 
-Where finer cells than there is time for would still gain, in three coordinates or more, the same is done in linear
-splines, whose coefficients cost a tenth, from sums of their own: rough fields are nearer with more of them, smooth ones
-with cubics. They start from the strengths of cubics, as few functions alone call a rough field noise. Looks are part of
-the budget by what they should take. Nothing here knows the machine or the order of tasks: equal sums give equal spaces.
+Where finer cells than there is time for would still gain, or there are events, in three coordinates or more, the same
+is done in linear splines, whose coefficients cost a tenth, from sums of their own: rough fields are nearer with these,
+smooth ones with cubics. They start from the strengths of cubics, as few functions alone call a rough field noise. Looks
+are part of the budget by what they should take. Nothing here knows the machine or the order of tasks: equal sums give
+equal spaces.
 """
 
 from __future__ import annotations
@@ -468,9 +469,9 @@ class NestedSpaces:
         return Score(math.inf, tuple(first_order(own, space, rho, self.resources) for own, rho in sums))
 
     def gains_from_more(self, counts: Counts) -> bool:
-        """Whether the likelihood asks for finer cells than there is time for."""
-        if self._reached[1] is NOTHING:  # no look, or as many as labels support
-            return False
+        """Whether the likelihood asks for finer cells than there is time for, or may ask for roughness of order 1."""
+        if self._reached[1] is NOTHING or with_events(self.fine):  # no look; cubics have order 2 alone
+            return self._reached[1] is not NOTHING
         rest = 1.0 - self.remaining(self._reached[0]) + self.remaining(counts)
         gain = self.remaining(counts) - self.remaining(self.fine.shape)
         return gain > WANTING * rest

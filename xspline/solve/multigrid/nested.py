@@ -138,7 +138,8 @@ def first_order(
         own, orders = strengths[orders > 0], orders[orders > 0]
         passed = optimize.brentq(_excess, -SHORTEST, SHORTEST, (own - data, orders))
         out.append(data - float(passed))
-    return np.array(out)
+    events = [own for own, alpha in zip(strengths, family.alphas, strict=True) if not any(alpha)]
+    return np.array([*out, *events])  # the mass of events is one of any splines
 
 
 def _excess(x: float, strengths: NDArray[np.float64], orders: NDArray[np.int64]) -> float:

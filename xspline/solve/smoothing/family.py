@@ -14,7 +14,7 @@ from xspline.solve.kronecker.space_time import SpaceTime
 from xspline.solve.parallel import Resources
 from xspline.solve.penalty import Penalty, Roughness, criterion_of, spline_degrees
 from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE, Choice, candidates
-from xspline.solve.structure import distinct, nearly_split
+from xspline.solve.structure import VERY_NEARLY, distinct, nearly_split
 from xspline.spaces import Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events
@@ -178,7 +178,7 @@ def _nearly(
     gram: Gram, matrix: Gram, family: Family, solver: str | None, resources: Resources
 ) -> Choice | None:
     """The solver where G is nearly a product: one that knows the inverse, if that is sooner; None where it is not."""
-    frame = family.space.frame
+    frame, costs = family.space.frame, resources.costs
     if solver not in (None, NEARLY_SEPARABLE) or nearly_split(gram, matrix, frame) is None:
         return None
     choices = [candidates(gram, matrix, frame, NEARLY_SEPARABLE, resources=resources)[0]]
@@ -186,7 +186,10 @@ def _nearly(
         with suppress(ValueError):
             choices += candidates(gram, matrix, frame, exact=True, resources=resources)[:1]
     searched = [replace(choice, searched=True, searches=3.0) for choice in choices]
-    return min(searched, key=lambda choice: choice.seconds(frame, 1, resources.costs))
+    if searched[-1].exact and searched[-1].operations <= costs.max_exact_reml_flops:
+        if nearly_split(gram, matrix, frame, VERY_NEARLY) is None:  # iterations would take many steps
+            return searched[-1]
+    return min(searched, key=lambda choice: choice.seconds(frame, 1, costs))
 
 
 def _worth(seconds: float, choice: Choice, resources: Resources) -> float:
