@@ -11,8 +11,7 @@ that should leave least of it the likelihood takes one.
 Where finer cells than there is time for would still gain, or there are events, in three coordinates or more, the same
 is done in linear splines, whose coefficients cost a tenth, from sums of their own: rough fields are nearer with these,
 smooth ones with cubics. They start from the strengths of cubics, as few functions alone call a rough field noise. Looks
-are part of the budget by what they should take. Nothing here knows the machine or the order of tasks: equal sums give
-equal spaces.
+are part of the budget by what they should take. Nothing here knows the machine: equal sums give equal spaces.
 """
 
 from __future__ import annotations
