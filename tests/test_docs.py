@@ -12,12 +12,15 @@ from types import ModuleType
 import pytest
 
 import xspline as xs
+from tests.source import MODULES, PACKAGE, ROOT, room_of, text_of
 from xspline.accessor import SplineAccessor
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = sorted(p for p in DOCS.rglob("*.md") if not {"_build", "generated"} & set(p.relative_to(DOCS).parts))
 NAMES = [str(page.relative_to(DOCS)) for page in PAGES]
 INTERFACE = (DOCS / "api/index.md").read_text(encoding="utf-8")
+DESIGN = text_of(PACKAGE / "DESIGN.md")
+DECISIONS = text_of(DOCS / "developers/decisions.md")
 
 
 def cells(text: str) -> list[str]:
@@ -83,6 +86,23 @@ def test_code_of_pages_is_python_and_stays_off_the_network(page: Path) -> None:
     for code in cells(page.read_text(encoding="utf-8")):
         ast.parse(code)
         assert not re.search(r"\b(https?|s3|gs|ftp)://", code)
+
+
+def test_the_design_is_read_in_ten_minutes() -> None:
+    """And a decision at a glance: what takes longer is in the docstring of what it explains."""
+    assert len(DESIGN.split()) <= 1_500
+    entries = re.findall(r"^- .*(?:\n  .*)*", DESIGN + DECISIONS, flags=re.MULTILINE)
+    assert len(entries) > 50
+    assert not [entry for entry in entries if entry.count("\n") > 1 or len(entry) > 360]
+
+
+def test_the_design_names_every_room_and_only_files_that_exist() -> None:
+    rooms = {room_of(name) for name in MODULES} - {""}
+    assert not {room for room in rooms if f"`{room}/`" not in DESIGN and f"`{room}.py`" not in DESIGN}
+    paths = set(re.findall(r"`([\w./-]+(?:/|\.py|\.md))`", DESIGN + DECISIONS))
+    assert len(paths) > 20
+    around = (ROOT, PACKAGE, *(PACKAGE / room for room in rooms))  # a folder of a room is named within it
+    assert not {path for path in paths if not any((folder / path).exists() for folder in around)}
 
 
 def calls_of_table() -> Iterator[tuple[str, str]]:
