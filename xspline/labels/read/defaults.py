@@ -366,11 +366,13 @@ def _linear(
 ) -> Linear | None:
     """Return linear splines of three or more coordinates, where there is no time for most of what labels support.
 
-    A coefficient of cubics takes some ten times as long there, as a separator is as thick as their degree.
+    A coefficient of cubics takes some ten times as long there, as a separator is as thick as their degree. Where there
+    are events they are compared anyway: cubics are smoothed by second derivatives alone there.
     """
     counts = {name: (chosen[name].count, n) for name, n in budget.supported.items()}
     few, supported = (math.prod(n[i] - labels[name].more for name, n in counts.items()) for i in (0, 1))
-    if len(chosen) < 3 or not budget.nested or few > SCARCE * supported:
+    events = any(labels[name].beside for name in chosen)
+    if len(chosen) < 3 or not budget.nested or (few > SCARCE * supported and not events):
         return None
     own, more = within(chosen)
     return Linear(more.widest(own), more)

@@ -32,6 +32,7 @@ CELLS_PER_POSITION = 2  # at most, where observations are repeated at few positi
 POSITIONS = 1_000_000  # that are looked at; of more a sample
 DIVISORS, NEARLY = (2, 3, 4, 5, 6, 8), 0.85  # numbers of cells that divide well, at most so much smaller
 FEW = 16  # cells of linear splines that stay between labels: between other knots, each label would be a mean of two
+AHEAD = 1.5  # times the budget: a search from known strengths takes half, and three quarters are for it
 STEP, STRIDE = 0.96, 4  # numbers of cells shrink by this factor, so many times before a look
 
 
@@ -260,12 +261,16 @@ def sized(
         nested = _nested(counts, labels, space(counts), fits * systems)
         counts = {name: ladder[-1] for name, ladder in nested.items()}
         estimate = cost(counts)
-    elif counts != supported or degree < DEGREE:
-        nested = _nested(supported, labels, space(supported), fits * systems)
-        if degree == DEGREE and any(nested[name][-1] < counts[name] for name in supported):
+    elif counts != supported or degree < DEGREE or any(labels[name].beside for name in supported):
+        finest = supported
+        if degree < DEGREE and any(labels[name].beside for name in supported):
+            # The dense columns of season and trend make a place dear: halves of far too many would be too few.
+            finest = _within(AHEAD * seconds, {name: labels[name] for name in supported}, supported, cost)[0]
+        nested = _nested(finest, labels, space(finest), fits * systems)
+        if degree == DEGREE and any(nested[name][-1] < NEARLY * counts[name] for name in supported):
             nested = {}  # there is no room for the sums of a finer space
-    finest = {name: labels[name].basis(ladder[-1]) for name, ladder in nested.items()}
-    return of(counts), Budget(seconds, estimate, supported, nested, finest=finest, degree=degree)
+    widest = {name: labels[name].basis(ladder[-1]) for name, ladder in nested.items()}
+    return of(counts), Budget(seconds, estimate, supported, nested, finest=widest, degree=degree)
 
 
 def _within(
