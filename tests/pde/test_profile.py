@@ -434,6 +434,16 @@ def test_the_weak_form_knows_what_knots_leave() -> None:
     assert not abs(found.estimate.item() - 0.05) > 2 * found.stderr.item()
 
 
+@pytest.mark.parametrize("method", ["profile", "weak"])
+def test_more_constants_than_the_weak_form_has_tests(method: str) -> None:
+    field = cases.sampled(cases.diffusion).spline.fit(x=xs.BSpline(8, 5), t=xs.BSpline(8, 5), penalty=1e-6)
+    terms = ["1", "u", "u_x", "u_xx", "u*u_x", "u**2", "u**3", "u*u_xx", "u**2*u_x", "u_xxx"]
+    text = " + ".join(f"k{i}*{term}" for i, term in enumerate(terms))
+    found = field.recover(f"u_t = {text}", method=method)
+    assert found.sizes["parameter"] == 10 and found.stderr.isnull().all()
+    assert "apart" in found.attrs["checks"] and "errors are withheld" in found.attrs["checks"]
+
+
 # ---- what is said ---------------------------------------------------------------------------------------------------
 
 
