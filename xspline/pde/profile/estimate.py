@@ -141,20 +141,11 @@ class Problem:
             return None
         by_variable = {v: both for v, both in projected.items() if both is not None}
         space = next(iter(by_variable.values()))[1]
-        nearby = {axis: _nearest(self.space, axis, m) for axis, m in _refining(space, self.space).items()}
+        refining = _refining(space, self.space).items()
+        nearby = {axis: Coordinate.of(self.space, axis).nearest(matrix) for axis, matrix in refining}
         nearest = {v: _along_axes(nearby, c) for v, c in coefficients.items()}
         sums = {v: both[0] for v, both in by_variable.items()}
         return replace(self, space=space, sums=sums, coefficients=nearest)
-
-
-def _nearest(fine: Space, axis: int, refining: Array) -> Array:
-    """Return the matrix to the coefficients of the coarse function nearest to a fine one, in the mean of squares.
-
-    Not nearest in coefficients: of high degrees these are large where their functions are small.
-    """
-    at = Coordinate.of(fine, axis)
-    values = np.sqrt(at.weights)[:, None] * at.values(0)
-    return np.asarray(np.linalg.lstsq(values @ refining, values, rcond=None)[0])
 
 
 def _refining(coarse: Space, fine: Space) -> dict[int, Array]:
