@@ -83,6 +83,27 @@ def test_without_noise_the_shortest_equation_that_holds() -> None:
     assert found.coefficient.sel(term="u_xx")[0].item() == pytest.approx(0.05, rel=1e-5)
 
 
+@pytest.mark.parametrize(("knots", "penalty"), [(20, 0), (20, 1e-9), (30, "reml")])
+def test_without_noise_no_term_is_rounding(knots: int, penalty: float | str) -> None:
+    data = cases.sampled(cases.diffusion, cases.grid(80, 40))
+    found = data.spline.fit({"x": xs.BSpline(knots, 5), "t": xs.BSpline(10, 5)}, penalty=penalty).discover(
+        "u_t"
+    )
+    assert terms_of(found) == {"u_xx"} and "tell it" not in found.attrs["checks"]
+    assert (np.abs(found.coefficient.values[found.included.values]) > 0.01).all()
+
+
+@pytest.mark.parametrize(("knots", "order"), [(10, 2), (12, 2), pytest.param(14, 3, marks=pytest.mark.slow)])
+def test_what_the_knots_leave_is_no_term(knots: int, order: int) -> None:
+    """Without noise the misfit is that of the space, and sets of up to ten terms follow it."""
+    data = cases.sampled(cases.diffusion, cases.grid(80, 40))
+    field = data.spline.fit({"x": xs.BSpline(knots, 5), "t": xs.BSpline(10, 5)})
+    found = field.discover("u_t", order=order)
+    assert found.attrs["equation"] == "none" and len(terms_of(found)) > 1
+    assert "constants of the best are smaller than their errors, or have none" in found.attrs["checks"]
+    assert "use more knots" in found.attrs["checks"]
+
+
 def test_known_sources_and_coordinates_are_candidates() -> None:
     def heated(x: xr.DataArray, t: xr.DataArray) -> xr.DataArray:
         return cases.diffusion(x, t) + 2 * (1 - np.exp(-0.05 * t)) / 0.05 * np.cos(x)
@@ -152,6 +173,7 @@ def test_models_that_are_as_good_are_named() -> None:
         (1e-3, 0, True, {}),
         (0.05, 2, True, {}),
         (0.0, 0, False, {"order": 2, "power": 1}),
+        (0.0, 0, False, {}),
         (1e-3, 0, False, {"order": 2, "power": 2}),
         (0.01, 0, False, {}),
     ],
@@ -280,6 +302,15 @@ def test_a_search_among_many_candidates_finds_the_best_of_all(monkeypatch: pytes
     assert own.best_by_size(3)[1] == (0, 3)
 
 
+def test_rounding_of_information_tells_no_terms_apart() -> None:
+    """Two terms are one, and the information of their difference is rounding, above or below zero."""
+    for sign in (1, -1):
+        apart = sign * 1e-9 * np.array([[1.0, 0, -1, 0], [0, -1, 0, 1], [-1, 0, 1, 0], [0, 1, 0, -1]])
+        information = np.kron(np.ones((2, 2)), np.array([[1.0, 0.3], [0.3, 1.0]])) + apart
+        own = subsets.Parabola(np.array([1.0, 0, 0, 0]), information, 1e-12, 1000)
+        assert [subset for _, subset in own.ranked(2)] == [(0,), (2,)]
+
+
 def test_more_terms_cost_more() -> None:
     costs = [subsets.size_cost(size, 16, 1000) for size in range(17)]
     assert costs[0] == 0 and (np.diff(costs) > 0).all()
@@ -295,6 +326,16 @@ def test_the_right_terms_at_ten_percent_noise(make) -> None:
     own = make()
     right = (True for seed in range(3) if own.is_right(own.discovered(0.10, seed)))
     assert list(itertools.islice(right, 2)) == [True, True]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [make if make is waves.wave else pytest.param(make, marks=pytest.mark.slow) for make in waves.SETS[:-1]],
+)
+def test_the_right_terms_without_noise(make) -> None:
+    """And no other set is as good, though the space leaves more than rounding."""
+    found = make().discovered(0.0, 0)
+    assert make().is_right(found) and int(found.as_good.sum()) == 1
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import xarray as xr
 
 import xspline as xs
 from benchmarks import constants
+from benchmarks.constants import waves
 from tests.pde import cases
 from xspline.pde import expression
 from xspline.pde.equation import parse
@@ -200,6 +201,29 @@ def test_a_search_from_a_nested_space_ends_where_any_other_does(monkeypatch: pyt
     np.testing.assert_allclose(nested.stderr, plain.stderr, rtol=1e-3)
     np.testing.assert_allclose(nested.adequacy, plain.adequacy, rtol=1e-4)
     assert (abs(nested.resolution - plain.resolution) < 0.03 * plain.stderr).all()
+
+
+def test_with_every_second_knot_a_search_starts_at_the_nearest_function() -> None:
+    """In the mean of squares over the domain, not in coefficients, which are large where functions are small."""
+    field = cases.sampled(cases.diffusion).spline.fit(x=xs.BSpline(41, 7), t=xs.BSpline(8, 5), penalty=1e-9)
+    names = Names.of(field, None, ())
+    problem = over_domain.problem_of(field, [parse("u_t = D*u_xx", names)], names, {}, ["u"])
+    fine = np.random.default_rng(0).standard_normal((41, 8))
+    smaller = problem.coarsened(["x"], {"u": fine})
+    x = np.linspace(0, 2 * np.pi, 5001)[1:-1]
+    of_fine, of_coarse = (s.features[0].design(x) for s in (problem.space, smaller.space))
+    best = np.linalg.lstsq(of_coarse, of_fine @ fine, rcond=None)[0]
+    apart = of_coarse @ (smaller.coefficients["u"] - best)
+    assert smaller.space.shape == (24, 8)
+    assert np.sqrt(np.mean(apart**2)) < 0.01 * np.sqrt(np.mean((of_fine @ fine) ** 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("noise", "seed"), [(0.05, 3), (0.1, 1), (0.1, 4)])
+def test_searches_with_every_second_knot_do_not_wander(noise: float, seed: int) -> None:
+    """Of KdV's equation factors of degree 7 are at rounding, and starts far off ended anywhere."""
+    found = waves.korteweg_de_vries().recovered(noise, seed)
+    assert (abs(found.estimate - [-6, -1]) < 3 * found.stderr).all()
 
 
 def test_a_nested_space_that_does_not_resolve_the_field_is_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,6 +456,16 @@ def test_the_weak_form_knows_what_knots_leave() -> None:
     field = data.spline.fit(x=xs.BSpline(30, 5), t=xs.BSpline(12, 5), penalty=1e-6)
     found = field.recover("u_t + u*u_x = k*u_xx", method="weak")
     assert not abs(found.estimate.item() - 0.05) > 2 * found.stderr.item()
+
+
+@pytest.mark.parametrize("method", ["profile", "weak"])
+def test_more_constants_than_the_weak_form_has_tests(method: str) -> None:
+    field = cases.sampled(cases.diffusion).spline.fit(x=xs.BSpline(8, 5), t=xs.BSpline(8, 5), penalty=1e-6)
+    terms = ["1", "u", "u_x", "u_xx", "u*u_x", "u**2", "u**3", "u*u_xx", "u**2*u_x", "u_xxx"]
+    text = " + ".join(f"k{i}*{term}" for i, term in enumerate(terms))
+    found = field.recover(f"u_t = {text}", method=method)
+    assert found.sizes["parameter"] == 10 and found.stderr.isnull().all()
+    assert "apart" in found.attrs["checks"] and "errors are withheld" in found.attrs["checks"]
 
 
 # ---- what is said ---------------------------------------------------------------------------------------------------

@@ -96,11 +96,12 @@ def discover(
     data, from the statistics alone. The start is the best set of a regression on smooth test functions. About a fitted
     model the sum of squares of all other sets is a parabola in their constants, from one factorisation; the set of
     least BIC is fitted next, until none is better, and then those that are near. BIC is n log(rss/n) + |A| log n +
-    2 log C(k, |A|) for |A| of k candidates (Chen and Chen 2008). Models are as
-    good as the best within 2 of it; where neither has all terms of the other, within 2 more standard deviations of the
-    difference of two that both hold. An equation is claimed where it fits the data as well as noise allows (an F ratio)
-    and is better by 10 than `response` = 0. Constants and errors of models that are as good are those of ``recover``;
-    those of the others are from the search, without its checks.
+    2 log C(k, |A|) for |A| of k candidates (Chen and Chen 2008). Models are as good as the best within 2 of it; where
+    neither has all terms of the other, within 2 more standard deviations of the difference of two that both hold. Left
+    out are models with a term that is rounding, or no more than what the knots leave of its error, as most have where
+    there is no noise. An equation is claimed where it fits the data as well as noise allows (an F ratio), is better by
+    10 than `response` = 0, and has constants above their errors. Constants and errors of models that are as good are
+    those of ``recover``; those of the others are from the search, without its checks.
 
     Degrees of B-splines should exceed the order of the highest derivative among the candidates by 2.
     """
@@ -139,17 +140,34 @@ def _discover(
     try:
         models = Library(problem(candidates.equation))
         explore(models)
-        ranked = models.ranked()
-        ranked = ranked[:1] + [model for model in ranked[1:] if math.isfinite(model.bic)]
-        good: list[Model] = []
-        rows = []
-        for model in ranked[:SHOWN]:
-            as_good = all(_as_good(models, better, model) for better in good)
-            good += [model] if as_good else []
-            rows.append(_row(models, model, candidates, problem, as_good))
+        rows = _rows(models, candidates, problem)
     except TooLargeError as error:
         raise TooLargeError(str(error).replace(", or method='weak', which needs no band", "")) from error
     return _dataset(field, candidates, given, rows, models)
+
+
+def _rows(models: Library, candidates: Candidates, problem: Callable[[Equation], Problem]) -> list[Row]:
+    """Return the models to show, without those that have a term which rounding or what the knots leave may be.
+
+    Of one that would be as good as the best the set without that term is fitted.
+    """
+    ranked = models.ranked()
+    queue, good, rows = [model for model in ranked if math.isfinite(model.bic)], list[Model](), list[Row]()
+    while queue and len(rows) < SHOWN:
+        model = queue.pop(0)
+        as_good = all(_as_good(models, better, model) for better in good)
+        row, ratio = _row(models, model, candidates, problem, as_good), models.distinct(model)
+        if as_good:
+            ratio = np.fmin(ratio, np.abs(row.value) / row.stderr)
+        if (ratio < 1).any():
+            shorter = tuple(np.delete(model.subset, np.nanargmin(ratio)).tolist())
+            if as_good and shorter not in models.models:
+                other = models.fit(shorter, model.coefficients, models.theta(model))
+                queue = sorted([*queue, other], key=lambda m: m.bic)
+            continue
+        good += [model] if as_good else []
+        rows.append(row)
+    return rows or [_row(models, ranked[0], candidates, problem, True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,6 +311,8 @@ def _doubt(rows: Sequence[Row], models: Library, response: str) -> str:
             f"(F = {rows[0].adequacy:.3g}, probability {rows[0].probability:.1g}); a term or a source is not among the "
             "candidates, or the knots do not resolve the field"
         )
+    if not (np.abs(rows[0].value) > rows[0].stderr).all():
+        return "no equation is claimed: constants of the best are smaller than their errors, or have none"
     return ""
 
 

@@ -25,6 +25,7 @@ ROUNDS = 12  # linearisations at most
 MOST = 4  # sets that are fitted after each linearisation at most, of which those further from the best than
 NEAR = 6.0  # of the criterion get only
 FEW = 12  # steps
+TOLD = 3.0  # standard errors of data whose noise is negligible: a constant within them is rounding
 OTHERS = 3  # sets that the weak form hardly tells from the best, whose residual there is below
 ALIKE = 0.99  # cosine of two terms of the fitted field, from which one may stand for the other
 HARDLY = 2.0  # times that of the best
@@ -153,9 +154,10 @@ class Library:
         return theta
 
     def weak_rms(self, subset: Subset) -> float:
-        """Return the residual of some terms by the weak form."""
+        """Return the residual of some terms by the weak form, no less than what data without noise show."""
         rows, target, _ = self._weak
-        return float(np.linalg.norm(target - self.weak_constants(subset) @ rows))
+        missed = np.linalg.norm(target - self.weak_constants(subset) @ rows)
+        return float(max(missed, NEGLIGIBLE * np.linalg.norm(target)))
 
     def weak_starts(self) -> list[Subset]:
         """Return the best set of each small size by the weak form, but those that it tells from the best of these."""
@@ -203,6 +205,12 @@ class Library:
         theta = np.zeros(self.size)
         theta[list(model.subset)] = model.result.state.tau
         return theta
+
+    def distinct(self, model: Model) -> Array:
+        """Return how many times `TOLD` errors each constant is, were noise negligible; below 1 it is rounding, [k]."""
+        errors = self.search(model.subset).stderr(model.result.step, self.floor)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(np.abs(model.result.state.tau) / (TOLD * errors))
 
     def ranked(self) -> list[Model]:
         """Return all models that were fitted, best first."""

@@ -14,6 +14,7 @@ Subset = tuple[int, ...]  # numbers of terms, in rising order
 
 LARGEST_SWEEP = 60_000  # sets that are all looked at; beyond, backward elimination and swaps
 COLLINEAR = 1e-13  # added to a unit diagonal: terms closer than rounding are one
+ROUNDING = 4.0  # times the most negative eigenvalue of information: smaller ones are rounding as well
 
 
 def size_cost(terms: int, candidates: int, count: int) -> float:
@@ -48,7 +49,9 @@ class Parabola:
 
     def __init__(self, theta: Array, information: Array, variance: float, count: int) -> None:
         scale = np.sqrt(np.diag(information))
-        self.matrix = information / np.outer(scale, scale) + COLLINEAR * np.eye(len(theta))
+        values, vectors = np.linalg.eigh(information / np.outer(scale, scale))
+        told = np.where(values > -ROUNDING * values[0], values, 0.0) + COLLINEAR
+        self.matrix = (vectors * told) @ vectors.T
         scaled = theta * scale
         self.right = self.matrix @ scaled
         self.total = float(scaled @ self.right)

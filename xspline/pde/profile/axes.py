@@ -112,6 +112,19 @@ class Coordinate:
             self._values[order] = np.where(np.abs(values) < ROUNDING * np.abs(values).max(), 0.0, values)
         return self._values[order]
 
+    def nearest(self, refining: Array) -> Array:
+        """Return the matrix to coefficients of the coarse function nearest to one of these, in the mean of squares.
+
+        Not nearest in coefficients: of high degrees these are large where their functions are small.
+
+        Parameters
+        ----------
+        refining : ndarray, [K, coarse]
+            From coefficients of coarse functions to those of the same ones here.
+        """
+        values = np.sqrt(self.weights)[:, None] * self.values(0)
+        return np.asarray(np.linalg.lstsq(values @ refining, values, rcond=None)[0])
+
     def tests(self, order: int) -> Array:
         """Test functions for derivatives of up to `order`, of unit norm, times the weights: [I, n]."""
         return self._weighted(self._tests(order))

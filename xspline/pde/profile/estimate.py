@@ -141,10 +141,9 @@ class Problem:
             return None
         by_variable = {v: both for v, both in projected.items() if both is not None}
         space = next(iter(by_variable.values()))[1]
-        inverse = {
-            axis: np.asarray(np.linalg.pinv(matrix)) for axis, matrix in _refining(space, self.space).items()
-        }
-        nearest = {v: _along_axes(inverse, c) for v, c in coefficients.items()}
+        refining = _refining(space, self.space).items()
+        nearby = {axis: Coordinate.of(self.space, axis).nearest(matrix) for axis, matrix in refining}
+        nearest = {v: _along_axes(nearby, c) for v, c in coefficients.items()}
         sums = {v: both[0] for v, both in by_variable.items()}
         return replace(self, space=space, sums=sums, coefficients=nearest)
 

@@ -49,6 +49,10 @@ _INADEQUATE = (
     "errors are withheld: the fitted field misses the equation by more than its errors (probability {:.1g}); a term "
     "or a source is missing, or the field is too smooth: use more knots, or a higher degree, where it changes fast"
 )
+_UNTOLD = (
+    "errors are withheld: the smooth test functions of this space do not tell the constants apart; use more knots, or "
+    "leave out terms"
+)
 ENOUGH = 2  # by how much the degree of a B-spline should exceed the order of a derivative
 
 
@@ -232,8 +236,10 @@ def _estimates(problem: Problem, method: str) -> Estimates:
         weak = problem.weak(COMBINATIONS)
         left = max(sum(int(s.count) for s in problem.sums.values()) - len(weak.value), 1)
         factor = float(stdtrit(left, (1 + LEVEL) / 2))
-        if weak.probability < IMPROBABLE:
-            nothing, remark = np.full(weak.covariance.shape, np.nan), _INADEQUATE.format(weak.probability)
+        if weak.probability < IMPROBABLE or np.isnan(weak.covariance).any():
+            told = weak.probability < IMPROBABLE
+            nothing = np.full(weak.covariance.shape, np.nan)
+            remark = _INADEQUATE.format(weak.probability) if told else _UNTOLD
             return Estimates(weak.value, nothing, factor, weak.value, nothing, (remark,))
         covariance = weak.covariance + np.diag(problem.weak_resolution(weak) ** 2)
         return Estimates(weak.value, covariance, factor, weak.value, covariance)

@@ -338,14 +338,17 @@ class Search:
             step = None  # so that two factors are never held at once
             step = self.step(state, strength, strengths)
             strengths = step.strengths
-            if not (np.isfinite(step.row).all() and np.isfinite(step.tau).all()):
+            finite = np.isfinite(step.row).all() and np.isfinite(step.tau).all()
+            later, own, length, residuals = self._along(state, step, rss) if finite else (state, rss, 0.0, [])
+            # A step that has to be shortened, of a factor at rounding, is rounding.
+            if not finite or (length < 1 and not step.determined and strength * WEAKER >= WEAKEST):
                 strength *= WEAKER
                 if strength < WEAKEST:
                     return Result(state, step, rss, False, count)
                 strengths = tuple(x * WEAKER for x in strengths)
                 state = replace(state, multipliers=tuple(d / WEAKER for d in state.multipliers))
                 continue
-            state, rss, length, residuals = self._along(state, step, rss)
+            state, rss = later, own
             if hard:
                 state = _multiplied(state, residuals)
             short = short + 1 if length < 1 else 0

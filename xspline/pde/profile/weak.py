@@ -83,7 +83,8 @@ def weak_estimate(
     scaled = matrix / sizes[:, None]
     inverse = np.linalg.pinv(scaled, rcond=1e-12).T / sizes[:, None]  # [k, tests]
     value = inverse @ target
-    z = np.random.default_rng(0).standard_normal((min(combinations, target.size - count), target.size))
+    left_over = max(min(combinations, target.size - count), 0)
+    z = np.random.default_rng(0).standard_normal((left_over, target.size))
     rows = np.concatenate([inverse, z - (z @ matrix.T) @ inverse])  # of the constants, and of what they leave
     answers = [_answer(parts, value, row) for row in rows]
     covariance = np.zeros((len(rows), len(rows)))
@@ -95,7 +96,10 @@ def weak_estimate(
         left, own = rows[count:] @ target, covariance[count:, count:]
         square = float(left @ np.linalg.pinv(own, hermitian=True) @ left)
         probability = float(chdtrc(len(left), square))
-    return WeakEstimate(value, covariance[:count, :count], probability)
+    told = np.linalg.matrix_rank(scaled, tol=1e-12 * np.linalg.norm(scaled, 2)) == count
+    return WeakEstimate(
+        value, covariance[:count, :count] if told else np.full((count, count), np.nan), probability
+    )
 
 
 def _answer(
