@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from xspline import execution
+from xspline.labels.fit import Looks
 from xspline.labels.read.sizes import Budget, cells_of, groups_of, listed, spline_of
 from xspline.labels.statistics import Data, Part, Statistics
 from xspline.solve import Resources, SingularSystemError, first_order, likelihood, nearly_product, restricted
@@ -76,10 +77,8 @@ NOTHING = Score(math.inf, ())
 
 def spread(
     statistics: Statistics[Data], budget: Budget, again: Callable[[Space], Statistics[Data]]
-) -> tuple[Statistics[Data], dict[str, np.ndarray]]:
-    """Return the statistics in the nested space that the likelihood prefers within a budget.
-
-    With the strengths, as logarithms, that it was last seen with of each variable, if any: a search goes on from there.
+) -> tuple[Statistics[Data], Looks]:
+    """Return the statistics in the nested space that the likelihood prefers within a budget, and what looks told.
 
     Where they come from says what it was chosen from (``summary()`` of a field shows it).
 
@@ -113,7 +112,8 @@ def spread(
         sums = {n: restricted(s, statistics.space, space) for n, s in part.sums.items()}
         parts.append(Part.of(sums, part.holder or None, {**part.provenance, "spread": told}))
     starts = dict(zip(statistics.variables, nested.strengths(counts), strict=False))
-    return replace(statistics, space=space, parts=tuple(parts)), starts
+    finer = None if counts == statistics.space.shape else statistics
+    return replace(statistics, space=space, parts=tuple(parts)), Looks(starts, finer)
 
 
 @dataclass(eq=False)
