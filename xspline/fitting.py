@@ -114,7 +114,7 @@ def fit(
         over land; False does not. ``summary()`` counts them in any case, up to 10,000 chunks.
     seconds
         Without any basis: about how long one core may take to choose numbers of functions and the smoothing, and to
-        solve, beside reading the data; below some five seconds small looks at the likelihood take about a second more.
+        solve, beside reading the data; of less than two seconds looks at the likelihood take one.
         More seconds, more functions, up to one for every second label; None is 60. :func:`plan` shows the estimate.
 
     Returns

@@ -372,8 +372,7 @@ def solve_variables(
                 choice["gap_error"] = smoothing.gap_error
             if smoothing.covariance is not None:
                 choice["covariance"] = smoothing.covariance.tolist()
-            if looks.finer is not None:
-                finer = looks.finer
+            if (finer := looks.finer) is not None:
                 choice["left_out"] = left_out(finer.total(name), finer.space, space, solution).tolist()
             fits[name] = Fit(statistics, name, solution.coefficients, smoothing.penalty, choice, solution)
             continue

@@ -217,10 +217,7 @@ def left_open(fit: Fit) -> Array | None:
 
 
 def _even(fit: Fit) -> float:
-    """The variance of independent coefficients of a field whose mean variance over the domain is 1.
-
-    They stand for what the space leaves out: waves that are about as short as its cells.
-    """
+    """The variance of independent coefficients whose field has the mean variance 1: waves about as short as cells."""
     even, frame = 1.0, fit.space.frame
     for j, e in enumerate(frame.constant):
         mass = integral(fit.space, j, 0).to_dense(frame)

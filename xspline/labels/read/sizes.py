@@ -245,12 +245,13 @@ def sized(
         return dict(bases), Budget(seconds, 0.0, {})
     counts, estimate = _within(seconds, {name: labels[name] for name in supported}, supported, cost)
     nested: dict[str, tuple[int, ...]] = {}
+    quick = min(seconds / COSTS.full_sums_seconds, 1.0)
     if alike:
-        nested = _nested(counts, labels, space(counts), fits * systems)
+        nested = _nested(counts, labels, space(counts), fits * systems / quick)
         counts = {name: ladder[-1] for name, ladder in nested.items()}
         estimate = cost(counts)
     elif counts != supported or degree < DEGREE:
-        nested = _nested(supported, labels, space(supported), fits * systems)
+        nested = _nested(supported, labels, space(supported), fits * systems / quick)
         if degree == DEGREE and any(nested[name][-1] < counts[name] for name in supported):
             nested = {}  # there is no room for the sums of a finer space
     return of(counts), Budget(seconds, estimate, supported, nested, degree=degree)
@@ -285,7 +286,7 @@ def _within(
 
 
 def _nested(
-    supported: Mapping[str, int], labels: Mapping[str, Labels], space: Space, sums: int
+    supported: Mapping[str, int], labels: Mapping[str, Labels], space: Space, sums: float
 ) -> dict[str, tuple[int, ...]]:
     """Return the numbers of functions of the finest space of small enough sums, and of those in it, ascending.
 

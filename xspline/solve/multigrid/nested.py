@@ -151,11 +151,9 @@ def left_out(sums: Sums, fine: Space, space: Space, solution: Solution) -> NDArr
     Returns
     -------
     ndarray
-        In the data's units squared; zero where the residuals are as good as noise.
+        In the data's units squared; zero where residuals are as good as noise, or the space lacks the constant.
     """
     frame, axes = fine.frame, tuple(range(len(fine.shape)))
-    if not fine.has_constant:
-        return np.zeros(sums.batch)
     gram, factorisation = sums.gram.with_batch_axes(sums.batch_ndim), solution.factorisation
     draw = factorisation.draws(np.random.default_rng(0))((1, *sums.batch))
     fitted, drawn = (_in_finer(c, fine, space) for c in (solution.coefficients, np.take(draw, 0, len(axes))))
