@@ -132,8 +132,8 @@ class Field(FieldBase[Data]):
         """Evaluate the standard error of the field: √(σ̂² φᵀ(G + Λ)⁻¹φ) (Wahba 1983; Nychka 1988).
 
         Where REML chose λ, this includes what the choice leaves open: φᵀJ Cov(log λ) Jᵀφ more under the root, with
-        J = ∂c/∂log λ and Cov(log λ) from the curvature of REML (Wood, Pya and Säfken 2016). And what the space of a bare
-        fit leaves out (``left_out`` of the summary), where it was chosen within a finer one.
+        J = ∂c/∂log λ and Cov(log λ) from the curvature of REML (Wood, Pya and Säfken 2016). And what the space of a
+        bare fit leaves out (``left_out`` of the summary), where it was chosen within a finer one.
 
         Parameters
         ----------
