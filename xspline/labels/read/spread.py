@@ -473,7 +473,7 @@ class NestedSpaces:
             return False
         rest = 1.0 - self.remaining(self._reached[0]) + self.remaining(counts)
         gain = self.remaining(counts) - self.remaining(self.fine.shape)
-        return gain > WANTING * rest
+        return gain > WANTING * rest or self.spent >= self._until  # or there was no time to know
 
 
 def _decay(gain: float, up: float, loss: float, down: float) -> tuple[float, float]:
