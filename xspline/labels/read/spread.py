@@ -136,8 +136,7 @@ class NestedSpaces:
     _scores: dict[Counts, Score] = field(default_factory=dict)
     _reached: tuple[Counts, Score] = ((), NOTHING)  # the end of the path of looks,
     _left: list[tuple[float, float]] = field(default_factory=list)  # and what its coordinates leave
-    _seen: float = 0.0  # how long looks were on it
-    _until: float = math.inf  # seconds after which there are no more
+    _seen, _until = 0.0, math.inf  # how long looks were on it, and seconds after which there are no more
     _searched: set[Counts] = field(default_factory=set)
     _costs: dict[Counts, tuple[float, float]] = field(default_factory=dict)  # of a fit and of a look
 
@@ -473,7 +472,8 @@ class NestedSpaces:
             return False
         rest = 1.0 - self.remaining(self._reached[0]) + self.remaining(counts)
         gain = self.remaining(counts) - self.remaining(self.fine.shape)
-        return gain > WANTING * rest or self.spent >= self._until  # or there was no time to know
+        cut = self._until <= self.spent and self.budget.seconds > COSTS.least_looks  # too soon to know
+        return gain > WANTING * rest or cut
 
 
 def _decay(gain: float, up: float, loss: float, down: float) -> tuple[float, float]:
