@@ -18,7 +18,7 @@ from xspline.labels.errors import (
 )
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
-from xspline.labels.fit import planned
+from xspline.labels.fit import NO_LOOKS, planned
 from xspline.labels.read import defaults, spread, stores
 from xspline.labels.read.cf import axis_of
 from xspline.labels.read.coordinates import coordinate_of, space_over
@@ -114,7 +114,7 @@ def fit(
         over land; False does not. ``summary()`` counts them in any case, up to 10,000 chunks.
     seconds
         Without any basis: about how long one core may take to choose numbers of functions and the smoothing, and to
-        solve, beside reading the data; below some five seconds small looks at the likelihood take about a second more.
+        solve, beside reading the data; of less than two seconds looks at the likelihood take one.
         More seconds, more functions, up to one for every second label; None is 60. :func:`plan` shows the estimate.
 
     Returns
@@ -155,14 +155,14 @@ def fit(
         )
 
     computed = summed(agreed, require_complete)
-    starts: dict[str, np.ndarray] = {}
+    looks = NO_LOOKS
     if spreads and budget is not None and budget.ladders and observed[0].holders is None:
         # Without observations of a variable there is no likelihood; the solve says so.
         if all(computed.total(name).count.sum() > 0 for name in computed.variables):
-            computed, starts = spread.spread(computed, budget, summed)
+            computed, looks = spread.spread(computed, budget, summed)
     if compute:
         computed.warn_left_out()
-    return Field.from_statistics(computed, penalty, solver, execution.present(device), starts)
+    return Field.from_statistics(computed, penalty, solver, execution.present(device), looks)
 
 
 def statistics(

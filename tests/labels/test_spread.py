@@ -47,7 +47,7 @@ def shape_of(space: xs.Space) -> dict[str, int]:
 
 def test_the_coordinate_that_needs_functions_gets_them(field: xs.Field, rough_along_x: xr.DataArray) -> None:
     by_labels, own = shape_of(rough_along_x.spline.space(seconds=SECONDS)), shape_of(field.space)
-    assert own["x"] > 2 * by_labels["x"] and own["y"] < by_labels["y"] and own["t"] <= by_labels["t"] + 1
+    assert own["x"] > 2 * by_labels["x"] and own["y"] < by_labels["y"] and own["t"] <= by_labels["t"] + 2
 
 
 def test_the_line_of_code_gives_the_same_field(field: xs.Field, rough_along_x: xr.DataArray) -> None:
@@ -176,7 +176,9 @@ def test_what_was_looked_at_is_known_and_the_rest_is_expected(rough_along_x: xr.
     assert look < before - 100 and nested.expected(fine) == look
 
 
-def rough_spectrum(slope: float, noise: float, shape: tuple[int, int, int] = (30, 24, 24)) -> xr.DataArray:
+def rough_spectrum(
+    slope: float, noise: float, shape: tuple[int, int, int] = (30, 24, 24), gaps: float = 0.4
+) -> xr.DataArray:
     """Waves of up to twelve along the domain whose amplitudes fall as k to minus the slope, with 40 % of gaps."""
     rng = np.random.default_rng(0)
     grids = np.stack(np.meshgrid(*(np.linspace(0, 1, n) for n in shape), indexing="ij"), axis=-1)
@@ -185,7 +187,7 @@ def rough_spectrum(slope: float, noise: float, shape: tuple[int, int, int] = (30
     along = direction / np.linalg.norm(direction, axis=1, keepdims=True) * k[:, None]
     values = np.cos(2 * np.pi * (grids @ along.T) + rng.uniform(0, 2 * np.pi, 400)) @ k**-slope
     values = values / values.std() + noise * rng.normal(size=shape)
-    values[rng.random(shape) < 0.4] = np.nan
+    values[rng.random(shape) < gaps] = np.nan
     coords = {name: np.linspace(0, 30, n) for name, n in zip(("time", "lat", "lon"), shape, strict=True)}
     return xr.DataArray(values, coords, ("time", "lat", "lon"), "u")
 
@@ -210,6 +212,23 @@ def test_check_says_where_nearly_all_functions_are_in_use(slope: float, noise: f
     assert not knots.warns
     assert ("finer knots may still gain, which error bars do not know" in knots.text) == finer
     assert ("lat=24" in knots.advice) == finer
+
+
+@pytest.mark.filterwarnings("ignore:u. .*knots limit:xspline.FitWarning")
+@pytest.mark.slow
+def test_error_bars_of_a_hurried_fit_include_what_its_space_leaves_out(tmp_path) -> None:
+    data, at = rough_spectrum(1.5, 0.2, (36, 48, 40)), rough_spectrum(1.5, 0.0, (36, 48, 40), gaps=0.0)
+    field = data.spline.fit(seconds=2)
+    error, summary = field.stderr(at), field.summary()
+    assert 0.88 < float((abs(field.predict(at) - at) < 1.96 * error).mean()) < 0.985
+    assert 0.1 < summary.sigma < 0.3 and summary.left_out > 0.1
+    assert float((error**2).mean()) > 0.5 * float(summary.left_out) ** 2
+    (cells,) = (f for f in field.check().concerns["u"] if f.subject == "cells")
+    assert "error bars include it" in cells.advice and "space leaves out" in error.attrs["comment"]
+    draws = field.sample(40, seed=0).predict(at)
+    np.testing.assert_allclose(float(draws.var("sample").mean()), float((error**2).mean()), rtol=0.1)
+    field.to_zarr(tmp_path / "field.zarr")
+    np.testing.assert_allclose(xs.open_field(tmp_path / "field.zarr").stderr(at), error, rtol=1e-6)
 
 
 def test_linear_splines_start_from_the_strengths_of_cubics() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from tests.solve.test_coarse import scattered
 from xspline.kernels import Group, Layout, accumulate
+from xspline.solve import Roughness, left_out, solve
 from xspline.solve.multigrid.nested import restricted
 from xspline.spaces import Basis, BSpline, Fourier, Polynomial, Space
 
@@ -73,3 +75,20 @@ def test_what_does_not_lie_in_the_finer_space_is_refused() -> None:
         ValueError, match="t: of the 9 coarse functions some do not lie among the 4 fine ones"
     ):
         restricted(sums, fine, other)
+
+
+@pytest.mark.parametrize("amplitude", [0.0, 0.3])
+@pytest.mark.parametrize("weight", [1.0, 4.0])
+def test_waves_shorter_than_cells_are_left_out_and_noise_is_not(amplitude: float, weight: float) -> None:
+    rng = np.random.default_rng(0)
+    x, y = np.meshgrid(np.linspace(0, 1, 120), np.linspace(0, 1, 90), indexing="ij")
+    short = np.sqrt(2) * amplitude * np.cos(2 * np.pi * (7 * x + 5 * y))
+    values = np.sin(3 * x) + y + short + rng.normal(0, 0.5, x.shape)
+    values[rng.random(x.shape) < 0.3] = np.nan
+    data = xr.DataArray(values, {"x": x[:, 0], "y": y[0]}, ("x", "y"), "u")
+    finer = data.spline.statistics(x=33, y=33, weights=xr.full_like(data, weight))
+    axes = {name: axis for name, (axis, _) in finer.space.axes.items()}
+    few = Space({name: BSpline(8, domain=(0, 1)) for name in axes}, axes=axes)
+    sums = restricted(finer.total("u"), finer.space, few)
+    found = float(left_out(finer.total("u"), finer.space, few, solve(sums, few, Roughness(1e-6))))
+    assert 0.6 * amplitude**2 - 0.002 < found < 1.5 * amplitude**2 + 0.004

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -26,6 +26,7 @@ from xspline.solve import (
     choice_for,
     choose,
     condition,
+    left_out,
     solve,
 )
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
@@ -42,6 +43,7 @@ _LONG_NAMES = {
     "rmse": "root of the weighted mean squared residual",
     "r2": "share of the weighted variance that is explained",
     "sigma": "standard deviation of an observation of weight 1",
+    "left_out": "standard deviation of what the space leaves out of the field",
     "edf": "effective degrees of freedom",
 }
 
@@ -60,6 +62,22 @@ class Request:
     penalty: RequestedPenalty
     solver: str | None = None
     device: str | None = None
+
+
+class Looks(NamedTuple):
+    """What is known of a fit from looks at nested spaces, before it is solved.
+
+    Attributes
+    ----------
+    starts : of variables whose strengths are about known, what a search starts from; see `choose`.
+    finer : the same data in a space that holds theirs, which tells what theirs leaves out; None if it is theirs.
+    """
+
+    starts: Mapping[str, np.ndarray] = MappingProxyType({})
+    finer: Statistics[Any] | None = None
+
+
+NO_LOOKS = Looks()
 
 
 class SolvedApart(Penalty):
@@ -196,6 +214,17 @@ class Fit:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.sqrt(np.where(count > edf, rss / (count - edf), np.nan)))
 
+    @property
+    def left_out(self) -> np.ndarray:
+        """The variance of what the space leaves out of the field, over batch dimensions; 0 where it is not known."""
+        return np.asarray(self.choice.get("left_out", 0.0))
+
+    def noise(self) -> np.ndarray:
+        """As `sigma`, without what the space leaves out of the field."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            field = self.left_out * self.total.weight / self.total.count
+            return np.asarray(np.sqrt(np.maximum(self.sigma() ** 2 - field, 0.0)))
+
     @functools.cached_property
     def condition(self) -> np.ndarray:
         """How far from evenly the data and the penalty determine each field, see :func:`xspline.solve.condition`."""
@@ -211,12 +240,16 @@ class Fit:
                 "coefficients": self.space.size,
                 "rmse": np.sqrt(rss / sums.weight),
                 "r2": 1 - rss / spread_of(sums, self.space),
-                "sigma": self.sigma(),
+                "sigma": self.noise(),
                 "edf": edf,
             }
+        if "left_out" in self.choice:
+            values["left_out"] = np.sqrt(self.left_out)
         rows = {}
         for key, value in values.items():
-            units = {"units": variable.units} if key in ("rmse", "sigma") and variable.units else {}
+            units = (
+                {"units": variable.units} if key in ("rmse", "sigma", "left_out") and variable.units else {}
+            )
             own = {"long_name": _LONG_NAMES[key], **units}
             dims = () if key == "coefficients" else variable.batch_dims
             rows[key] = xr.DataArray(np.asarray(value), dims=dims, attrs=own)
@@ -299,7 +332,7 @@ def solve_variables(
     penalties: Mapping[str, RequestedPenalty],
     solver: str | None,
     device: str | None = None,
-    starts: Mapping[str, np.ndarray] = MappingProxyType({}),
+    looks: Looks = NO_LOOKS,
 ) -> dict[str, Fit]:
     """Return the fit of every variable; those with the same Gram and penalty share one factorisation.
 
@@ -309,7 +342,7 @@ def solve_variables(
     penalties : for each variable a penalty, or the name of a criterion.
     solver : name of a solver, or None.
     device : where iterations and large dense systems are solved: None (the host) or "cuda".
-    starts : of variables whose strengths are about known, what a search starts from; see `choose`.
+    looks : what is known before.
     """
     space, resources = statistics.space, execution.resources(device)
     fits: dict[str, Fit] = {}
@@ -317,7 +350,7 @@ def solve_variables(
         total = statistics.total(name)
         if isinstance(requested, str) or requested.criterion:
             parts = [part.sums[name] for part in statistics.parts]
-            start = starts.get(name)
+            start = looks.starts.get(name)
             smoothing = choose(
                 total, space, requested, solver=solver, parts=parts, resources=resources, start=start
             )
@@ -339,6 +372,8 @@ def solve_variables(
                 choice["gap_error"] = smoothing.gap_error
             if smoothing.covariance is not None:
                 choice["covariance"] = smoothing.covariance.tolist()
+            if (finer := looks.finer) is not None:
+                choice["left_out"] = left_out(finer.total(name), finer.space, space, solution).tolist()
             fits[name] = Fit(statistics, name, solution.coefficients, smoothing.penalty, choice, solution)
             continue
         alike = (f for f in fits.values() if f.penalty == requested and not f.choice)

@@ -18,6 +18,7 @@ from xspline.solve import ConvergenceError, Factorisation, Penalty, SingularSyst
 from xspline.solve import strength_derivatives as derivatives_by_log_strength
 from xspline.solve.smoothing.progress import counted
 from xspline.sums import Gram, leave_one_out, masked_pairs, observed_cells, outer_pairs
+from xspline.sums.integrals import integral
 
 Array = NDArray[np.float64]
 
@@ -165,6 +166,10 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
             attrs["degrees_of_freedom"] = n - 1
     if added is not None:
         pairs += outer_pairs(added, frame)
+    if np.any(fit.left_out):
+        attrs["comment"] += "; includes what the space leaves out of the field"
+        itself = (slice(None),) * len(frame.sizes) + (0,) * len(frame.sizes)
+        pairs[itself] += fit.left_out * _even(fit)
     if fit.selected:
         pairs = masked_pairs(pairs, selection(fit.space, fit.selected), frame)
     return Covariance(pairs, attrs)
@@ -211,6 +216,15 @@ def left_open(fit: Fit) -> Array | None:
     return np.moveaxis(np.tensordot(jacobian, root, axes=(axis, 0)), -1, axis)
 
 
+def _even(fit: Fit) -> float:
+    """The variance of independent coefficients whose field has the mean variance 1: waves about as short as cells."""
+    even, frame = 1.0, fit.space.frame
+    for j, e in enumerate(frame.constant):
+        mass = integral(fit.space, j, 0).to_dense(frame)
+        even *= float(e @ mass @ e) / float(np.trace(mass))
+    return even
+
+
 def deviations(fit: Fit, n: int, rng: np.random.Generator, unconditional: bool) -> np.ndarray:
     """Return n draws of the coefficients about their estimate, [K.., n, b..], with the covariance of their errors.
 
@@ -222,6 +236,8 @@ def deviations(fit: Fit, n: int, rng: np.random.Generator, unconditional: bool) 
     if added is not None:
         weights = rng.standard_normal((added.shape[axis], n))
         drawn += np.moveaxis(np.tensordot(added, weights, axes=(axis, 0)), -1, axis)
+    if np.any(fit.left_out):
+        drawn += np.sqrt(fit.left_out * _even(fit)) * rng.standard_normal(drawn.shape)
     return drawn
 
 

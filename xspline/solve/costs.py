@@ -131,6 +131,16 @@ class CostModel:
     scored_share : float
         Share of the budget of default numbers of functions up to which the likelihood of a space is looked at to choose
         them. Chosen: a dozen looks near this size leave nine tenths.
+    looked_share, least_looks : float
+        Share of that budget after which no more spaces are looked at, and seconds that looks have in any case. Chosen:
+        within two seconds rough fields of 1e5 values then have as small errors as without a limit.
+    look_seconds, look_search : float
+        Seconds of a look whatever the size, times the degree, and how many looks a search takes there. Measured: 0.007
+        for linear splines and 0.024 for cubic ones in three coordinates; 2 and 10.
+    projected_bytes_per_second : float
+        Bytes of G that one core brings into a nested space in a second. Measured: 4e8 to 1.3e9.
+    full_sums_seconds : float
+        Budget below which sums are smaller in proportion, as 100 MB take half a second to bring into others. Chosen.
     default_sums : float
         Bytes of a G without structure in the finest space that default numbers of functions are chosen in. Chosen:
         tasks send each other sums, and a dozen times the coefficients of a choice for three coordinates fit in.
@@ -200,6 +210,12 @@ class CostModel:
     default_memory: float = 4.0 * GIB
     default_search: float = 2.0
     scored_share: float = 0.01
+    looked_share: float = 0.65
+    least_looks: float = 1.3
+    look_seconds: float = 0.008
+    look_search: float = 8.0
+    projected_bytes_per_second: float = 5e8
+    full_sums_seconds: float = 20.0
     default_sums: float = 0.25 * GIB
     most_functions: int = 1024
     most_events: int = 4096

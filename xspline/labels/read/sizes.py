@@ -257,8 +257,9 @@ def sized(
         return dict(bases), Budget(seconds, 0.0, {})
     counts, estimate = _within(seconds, {name: labels[name] for name in supported}, supported, cost)
     nested: dict[str, tuple[int, ...]] = {}
+    quick = min(seconds / COSTS.full_sums_seconds, 1.0)
     if alike:
-        nested = _nested(counts, labels, space(counts), fits * systems)
+        nested = _nested(counts, labels, space(counts), fits * systems / quick)
         counts = {name: ladder[-1] for name, ladder in nested.items()}
         estimate = cost(counts)
     elif counts != supported or degree < DEGREE or any(labels[name].beside for name in supported):
@@ -266,7 +267,7 @@ def sized(
         if degree < DEGREE and any(labels[name].beside for name in supported):
             # The dense columns of season and trend make a place dear: halves of far too many would be too few.
             finest = _within(AHEAD * seconds, {name: labels[name] for name in supported}, supported, cost)[0]
-        nested = _nested(finest, labels, space(finest), fits * systems)
+        nested = _nested(finest, labels, space(finest), fits * systems / quick)
         if degree == DEGREE and any(nested[name][-1] < NEARLY * counts[name] for name in supported):
             nested = {}  # there is no room for the sums of a finer space
     widest = {name: labels[name].basis(ladder[-1]) for name, ladder in nested.items()}
@@ -302,7 +303,7 @@ def _within(
 
 
 def _nested(
-    supported: Mapping[str, int], labels: Mapping[str, Labels], space: Space, sums: int
+    supported: Mapping[str, int], labels: Mapping[str, Labels], space: Space, sums: float
 ) -> dict[str, tuple[int, ...]]:
     """Return the numbers of functions of the finest space of small enough sums, and of those in it, ascending.
 

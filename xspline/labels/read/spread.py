@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from xspline import execution
+from xspline.labels.fit import Looks
 from xspline.labels.read.sizes import Budget, cells_of, groups_of, listed, spline_of
 from xspline.labels.statistics import Data, Part, Statistics
 from xspline.solve import Resources, SingularSystemError, first_order, likelihood, nearly_product, restricted
@@ -45,9 +46,8 @@ LEAST_LEFT, MOST_LEFT = 0.1, 0.9  # and what else it may be
 SEARCHED = 0.1  # of the longest look: strengths are looked for up to there, and carried along beyond
 RIVALS, LONGEST = 2, 4.0  # so many spaces are compared at last, which take so many of the longest looks each
 BEYOND = 2.5  # of the longest looks: what one takes that tells how much finer cells still gain
-BRIEFLY = 0.3  # of the longest looks: up to there cubics are looked at before linear splines are
-SEARCH = 5.0  # looks that a search takes
-OVERHEAD = 0.006  # seconds of any look, beside its factorisations, times the degree
+BRIEFLY = 0.3  # of the longest looks, and of the time for all: cubics' share before linear splines are tried
+ON_THE_WAY = 1.3  # seconds of budget, times the degree, from which there is time to search before the end
 KEPT = 0.75  # of the budget is for a fit: estimates of small ones are too long by as much
 UNEVEN = 3.0  # what one shape may have of the coefficients of another that costs the same
 LITTLE = 1e-4  # of all variance that is left: a coordinate that gains nothing is refined last
@@ -76,10 +76,8 @@ NOTHING = Score(math.inf, ())
 
 def spread(
     statistics: Statistics[Data], budget: Budget, again: Callable[[Space], Statistics[Data]]
-) -> tuple[Statistics[Data], dict[str, np.ndarray]]:
-    """Return the statistics in the nested space that the likelihood prefers within a budget.
-
-    With the strengths, as logarithms, that it was last seen with of each variable, if any: a search goes on from there.
+) -> tuple[Statistics[Data], Looks]:
+    """Return the statistics in the nested space that the likelihood prefers within a budget, and what looks told.
 
     Where they come from says what it was chosen from (``summary()`` of a field shows it).
 
@@ -113,7 +111,8 @@ def spread(
         sums = {n: restricted(s, statistics.space, space) for n, s in part.sums.items()}
         parts.append(Part.of(sums, part.holder or None, {**part.provenance, "spread": told}))
     starts = dict(zip(statistics.variables, nested.strengths(counts), strict=False))
-    return replace(statistics, space=space, parts=tuple(parts)), starts
+    finer = None if counts == statistics.space.shape else statistics
+    return replace(statistics, space=space, parts=tuple(parts)), Looks(starts, finer)
 
 
 @dataclass(eq=False)
@@ -137,11 +136,9 @@ class NestedSpaces:
     _scores: dict[Counts, Score] = field(default_factory=dict)
     _reached: tuple[Counts, Score] = ((), NOTHING)  # the end of the path of looks,
     _left: list[tuple[float, float]] = field(default_factory=list)  # and what its coordinates leave
-    _seen: float = 0.0  # how long looks were on it
+    _seen, _until = 0.0, math.inf  # how long looks were on it, and seconds after which there are no more
     _searched: set[Counts] = field(default_factory=set)
-    _costs: dict[Counts, tuple[float, float]] = field(
-        default_factory=dict
-    )  # of a fit and of a look, in seconds
+    _costs: dict[Counts, tuple[float, float]] = field(default_factory=dict)  # of a fit and of a look
 
     def __post_init__(self) -> None:
         self._sums[self.fine.shape] = list(self.totals)
@@ -200,6 +197,7 @@ class NestedSpaces:
                 self.sums(between)
                 return self.sums(counts)
             space, finer = self.space(counts), self.space(nearest)
+            self.spent += sum(s.gram.nbytes for s in self._sums[nearest]) / COSTS.projected_bytes_per_second
             self._sums[counts] = [restricted(sums, finer, space) for sums in self._sums[nearest]]
         return self._sums[counts]
 
@@ -211,11 +209,8 @@ class NestedSpaces:
         """Some space between two others, with half of the cells of each coordinate or fewer where there is such."""
         out = counts
         for j, ladder in enumerate(self.ladders):
-            fewer = [
-                _with(out, j, k)
-                for k in ladder
-                if 2 * self.cells(_with(out, j, k))[j] <= self.cells(counts)[j]
-            ]
+            half = self.cells(counts)[j] / 2
+            fewer = [c for c in (_with(out, j, k) for k in ladder) if self.cells(c)[j] <= half]
             inside = [c for c in fewer if self._lies_in(c, counts) and self._lies_in(coarse, c)]
             out = inside[-1] if inside else out
         return counts if out == coarse else out
@@ -280,7 +275,8 @@ class NestedSpaces:
         self._searched |= {counts} if search else set()
         space, values, rho = self.space(counts), [], []
         self._scores[counts] = NOTHING
-        self.spent += OVERHEAD * self.budget.degree + self._cost(counts)[1] * (SEARCH if search else 1.0)
+        look = COSTS.look_seconds * self.budget.degree + self._cost(counts)[1]
+        self.spent += look * (COSTS.look_search if search else 1.0)
         try:
             for i, sums in enumerate(self.sums(counts)):
                 own = start.rho[i] if start.rho else None
@@ -310,7 +306,8 @@ class NestedSpaces:
             counts = tuple(ladder[0] for ladder in self.ladders)
             here = self.score(counts, start, search=start is NOTHING)
         kept: dict[int, float] = {}  # of coordinates that stayed as they were, how many times gained most
-        while here is not NOTHING:
+        self._until = max(COSTS.looked_share * self.budget.seconds, COSTS.least_looks) * min(longest, 1.0)
+        while here is not NOTHING and self.spent < self._until:
             tried = self._refinements(counts, longest, kept)
             best, gains = self._best(counts, here, tried)
             if gains[best] < GAIN and not kept:
@@ -321,10 +318,10 @@ class NestedSpaces:
             elif gains[best] < GAIN:
                 kept = {}
                 continue
-            kept = {j: max((k for k in gains if k[0] == j), key=gains.__getitem__)[1] for j, _ in tried}
-            kept.pop(best[0])
+            kept = {j: max((k for k in gains if k[0] == j), key=gains.__getitem__)[1] for j, _ in gains}
+            kept = {j: times for j, times in kept.items() if j not in (-1, best[0])}
             counts, here = tried[best], self._scores[tried[best]]
-            if self.look(counts) <= SEARCHED:
+            if self.look(counts) <= SEARCHED and self.budget.seconds >= ON_THE_WAY * self.budget.degree:
                 searched = self.score(counts, here, search=True)
                 here = here if searched is NOTHING else searched
         return counts, here
@@ -335,6 +332,8 @@ class NestedSpaces:
         """Which space gains most likelihood for the logarithm of its coefficients, and what each gains."""
         size, gains = math.prod(counts), {(-1, 1.0): 0.0}  # stay
         for key, c in tried.items():
+            if self.spent >= self._until and len(gains) > 1:
+                break
             gain = here.value - self.score(c, here, search=search).value
             gains[key] = gain / math.log(math.prod(c) / size)
         return max(gains, key=gains.__getitem__), gains
@@ -473,7 +472,8 @@ class NestedSpaces:
             return self._reached[1] is not NOTHING
         rest = 1.0 - self.remaining(self._reached[0]) + self.remaining(counts)
         gain = self.remaining(counts) - self.remaining(self.fine.shape)
-        return gain > WANTING * rest
+        cut = self._until <= self.spent and self.budget.seconds > COSTS.least_looks  # too soon to know
+        return gain > WANTING * rest or cut
 
 
 def _decay(gain: float, up: float, loss: float, down: float) -> tuple[float, float]:

@@ -90,8 +90,8 @@ def concerns(fit: Fit) -> list[Finding]:
     """Return what is not fine, as far as it is known without further computation."""
     if fit.is_lazy:
         return []
-    known = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit), *_condition(fit), *_left_out(fit)]
-    return [finding for finding in known if finding.advice]
+    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit), *_cells(fit)]
+    return [finding for finding in [*choice, *_condition(fit), *_left_out(fit)] if finding.advice]
 
 
 def warn_of(fits: Mapping[str, Fit]) -> None:
@@ -106,7 +106,7 @@ def checked(fit: Fit) -> list[Finding]:
     """Return all findings of a solved fit."""
     ratio = math.sqrt(max(float(np.nanmax(fit.condition, initial=0.0)), 1.0))
     even = f"in the least determined direction errors are {ratio:.3g} times those of even data"
-    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_functions(fit), *_knots(fit)]
+    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_functions(fit), *_knots(fit), *_cells(fit)]
     system = list(_condition(fit)) or [Finding("condition", even)]
     return [*choice, *system, *_left_out(fit), *_batch(fit), *_units(fit), *_residual(fit)]
 
@@ -182,14 +182,26 @@ def _knots(fit: Fit) -> Iterator[Finding]:
     )
     more = ", ".join(f"{name}={2 * sizes[name]}" for name in limited or full)
     advice = f"take more and compare, for example {more}"
+    known = "include" if np.any(fit.left_out) else "do not know"
     if limited:
-        text = f"{used} are in use, so the knots limit the fit, which its error bars do not know"
+        text = f"{used} are in use, so the knots limit the fit, which its error bars {known}"
         yield Finding("knots", text, advice, warns=True)
     elif full:
-        text = f"{used} are in use, so finer knots may still gain, which error bars do not know"
+        text = f"{used} are in use, so finer knots may still gain, which error bars {known}"
         yield Finding("knots", text, advice)
     elif choice:
         yield Finding("knots", "they do not limit the fit")
+
+
+def _cells(fit: Fit) -> Iterator[Finding]:
+    if "left_out" not in fit.choice:
+        return
+    share = fit.left_out * fit.total.weight / fit.total.count / fit.sigma() ** 2
+    units, left = fit.variable.units, math.sqrt(float(np.nanmean(fit.left_out)))
+    text = f"the space leaves out of the field what has a standard deviation of {left:.3g} {units}".rstrip()
+    much = np.nanmean(share) > np.nanmean(fit.edf_and_rss[0] / fit.total.count)  # beside the other errors
+    advice = "error bars include it; with more functions, or a larger seconds=, there is less" if much else ""
+    yield Finding("cells", text, advice)
 
 
 def _condition(fit: Fit) -> Iterator[Finding]:

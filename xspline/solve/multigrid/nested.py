@@ -2,7 +2,8 @@
 
 P holds what the coarse functions are of the fine ones, a matrix for each coordinate. A B-spline lies in a finer one of
 equal degree and domain whose knots inside it are among the fine ones; a union in one with the same other terms and a
-finer B-spline, or without any. The likelihood says which of such spaces the data prefer.
+finer B-spline, or without any. The likelihood says which of such spaces the data prefer; residuals in the finer one
+say how much of the field a space leaves out.
 """
 
 from __future__ import annotations
@@ -23,14 +24,22 @@ from xspline.solve.smoothing.choose import Problem
 from xspline.solve.smoothing.criteria import Reml
 from xspline.solve.smoothing.family import family_for
 from xspline.solve.smoothing.fit import Model, centred
+from xspline.solve.solution import Solution
 from xspline.spaces import Frame, Space
 from xspline.spaces.bspline import LocalSpline, SplineTerm
 from xspline.spaces.features import Features, Global
 from xspline.sums import Gram, Sums
+from xspline.sums.window import whole
 
 ROUGHLY = 1.0  # the step in log λ that ends a search where spaces are compared, which differ by much more
 SHORTEST = 500.0  # in log κ²: no wave is as short
 INSIDE = 1e-9  # of a cell: what two computations of one knot may differ by
+# The variance of what a space leaves out is what residuals have in common within a fine function, times f / (1 − r^-½)
+# where these have r times the cells along a coordinate: finer waves than they tell follow by a power law. Measured on
+# 54 simulated fields in three coordinates, amplitudes k^-3.5, k^-2 and k^-1.5, r from 1.6 to 6: 0.8 to 1.5 times that.
+FINER_WAVES = 1.3  # f
+PAIRED = 0.05  # of the squared weight of fine functions: fewer pairs of observations in them tell nothing
+MOST_LEFT_OUT = 0.95  # of the variance of residuals; the rest is noise
 
 
 def restricted(sums: Sums, fine: Space, coarse: Space) -> Sums:
@@ -120,6 +129,53 @@ def likelihood(
     else:
         point = problem.score(rho)
     return (point.comparable if isinstance(point, Reml) else math.nan), rho
+
+
+def left_out(sums: Sums, fine: Space, space: Space, solution: Solution) -> NDArray[np.float64]:
+    """The variance of what a space leaves out of the field, told by residuals in a finer one, [b..].
+
+    Residuals of noise are independent, those of waves that the space cannot follow alike between neighbours. With the
+    sums g = Σwφr and b = Σwφ over the residuals r of the observations of each fine function φ, the pairs of different
+    ones covary by (Σg² − σ²ΣG_ii) / (Σb² − w̄ΣG_ii) on average; Σg² of a draw of the coefficients' errors is added, as
+    residuals lack what the coefficients took from them.
+
+    Parameters
+    ----------
+    sums : Sums
+        In `fine`, with or without batch axes.
+    fine, space : Space
+        Of the same coordinates; the second lies in the first.
+    solution : Solution
+        Of the same data, in `space`.
+
+    Returns
+    -------
+    ndarray
+        In the data's units squared; zero where residuals are as good as noise, or the space lacks the constant.
+    """
+    frame, axes = fine.frame, tuple(range(len(fine.shape)))
+    gram, factorisation = sums.gram.with_batch_axes(sums.batch_ndim), solution.factorisation
+    draw = factorisation.draws(np.random.default_rng(0))((1, *sums.batch))
+    fitted, drawn = (_in_finer(c, fine, space) for c in (solution.coefficients, np.take(draw, 0, len(axes))))
+    residual = sums.full_moment(frame) - gram.matvec(sums.centred(fitted, frame), frame)
+    weights = np.sum(gram.image(frame.constant, whole(frame.sizes), frame) ** 2, axes)
+    own = np.sum(gram.diagonal(frame), axes)
+    finer = math.prod(f.cells / g.cells for f, g in zip(fine.features, space.features, strict=True))
+    beyond = FINER_WAVES / (1 - max(finer, 1.01) ** (-0.5 / len(axes)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        variance, mean = solution.rss / (sums.count - factorisation.edf()), sums.weight / sums.count
+        squares = np.sum(residual**2, axes) + variance * np.sum(gram.matvec(drawn, frame) ** 2, axes)
+        pairs = weights - mean * own
+        common = np.where(pairs > PAIRED * weights, (squares - variance * own) / pairs, 0.0)
+        return np.asarray(np.nan_to_num(np.clip(beyond * common, 0.0, MOST_LEFT_OUT * variance / mean)))
+
+
+def _in_finer(c: NDArray[np.float64], fine: Space, space: Space) -> NDArray[np.float64]:
+    """The coefficients of the same field in a finer space."""
+    for j, name in enumerate(fine.names):
+        if fine.basis(name) != space.basis(name):
+            c = sparse_along(inclusion(fine.features[j], space.features[j], name), c, j)
+    return c
 
 
 def first_order(
