@@ -8,6 +8,7 @@ import dask.array
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import ndimage
 
 import xspline as xs
 from xspline.labels.read import defaults, spread, stores
@@ -197,7 +198,6 @@ def rough_spectrum(
 def test_a_rough_field_is_not_called_noise_by_few_linear_splines() -> None:
     data = rough_spectrum(2.0, 0.02)
     own = data.spline.fit(seconds=2)
-    assert {own.space.basis(name).degree for name in own.space.names} == {1}
     by_hand = data.spline.fit(time=xs.BSpline(21, 1), lat=xs.BSpline(11, 1), lon=xs.BSpline(15, 1))
     cubic = data.spline.fit(time=8, lat=9, lon=9)
     scores = [float(field.summary().comparable_score) for field in (own, by_hand, cubic)]
@@ -374,6 +374,41 @@ def test_events_are_refined_or_left_out_as_a_coordinate_is(degree: int) -> None:
     (cut,) = nested.sums((4, ladder[1]))
     np.testing.assert_allclose(cut.moment, direct.moment, atol=1e-9 * np.abs(direct.moment).max())
     assert nested.greedy()[0][1] >= ladder[4]  # waves of four months
+
+
+def moorings(smooth: float) -> xr.DataArray:
+    """Eight years of 5-day means at 24 places that report one after the other; events as short as `smooth` days."""
+    rng = np.random.default_rng(4)
+    time = np.datetime64("2000-01-01") + np.arange(0, 8 * 365, 5).astype("timedelta64[D]")
+    lat, lon = (x.ravel() for x in np.meshgrid(np.linspace(-8, 8, 4), np.linspace(160, 260, 6)))
+    shape = (3 if smooth else lat.size, time.size)
+    if smooth:
+        waves = 6 * ndimage.gaussian_filter1d(rng.normal(size=shape), smooth / 5, axis=1)
+        values = waves[0] + np.outer(np.sin(lat / 4), waves[1]) + np.outer(np.cos(lon / 30), waves[2])
+    else:
+        values = 0.3 * np.cumsum(rng.normal(size=shape) + rng.normal(size=time.size), axis=1)
+    values = values + 2 * np.cos(2 * np.pi * np.arange(time.size) / 73) + rng.normal(0, 0.1, values.shape)
+    place, day = np.nonzero(rng.random((lat.size, time.size // 40 + 1)).repeat(40, 1)[:, : time.size] > 0.3)
+    coords = {"lat": ("obs", lat[place]), "lon": ("obs", lon[place]), "time": ("obs", time[day])}
+    return xr.DataArray(values[place, day], coords, "obs", name="sst")
+
+
+def test_events_of_points_have_a_cell_for_each_label_in_linear_splines() -> None:
+    budget = defaults.bases_for(moorings(0.0)).budget
+    assert budget is not None and budget.linear is not None
+    assert budget.linear.bases["time"].has_events and budget.linear.budget.nested["time"][0] < 16
+    own, linear = (x["time"][-1] for x in (budget.nested, budget.linear.budget.nested))
+    assert 240 < own <= 300 and linear > 1.5 * own
+    assert budget.finest["time"].count == own
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:sst. .*(knots limit|straight line):xspline.FitWarning")
+@pytest.mark.parametrize("smooth, degree", [(0.0, 1), (120.0, 3)])
+def test_rough_events_have_linear_splines_and_smooth_ones_cubics(smooth: float, degree: int) -> None:
+    field = moorings(smooth).spline.fit(seconds=8)
+    assert field.space.basis("lat").degree == degree
+    assert field.space.basis("time").has_events
 
 
 # ---- season, trend and events where gaps are the same at all times

@@ -81,7 +81,7 @@ def bases_for(
 
     Beside season and trend there are events, ``BSpline(n)``, with a knot for every third label, or every 20, 30, 60 or
     90 days, where the budget then leaves the other coordinates half of their functions: of points, stations and small
-    grids.
+    grids. The likelihood may choose others, up to a cell for every label in linear splines.
 
     Of three or more coordinates, where there is no time for half of the cells that labels support, the budget names
     linear splines too: a function for every label of a dimension of its own, and as many cells as observations where

@@ -88,7 +88,7 @@ def _by_modes(gram: Gram, other: Family, solver: str | None, resources: Resource
     with suppress(ValueError):  # some structure is missing
         modes = space_times(gram, space, other.names, SpaceTime())
         choice = solver_for(gram, modes, "reml", solver, resources)
-        if choice.name != "separable" and nearly_split(gram, modes.unit.gram(space), space.frame) is None:
+        if choice.name not in ("separable", NEARLY_SEPARABLE):  # modes would save nothing
             return None
         with suppress(ValueError):  # the other one is too large
             rival = solver_for(gram, other, "reml", solver, resources)
