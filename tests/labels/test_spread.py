@@ -142,6 +142,7 @@ def test_rough_waves_get_linear_splines(rough: xr.DataArray) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:u. .*knots limit:xspline.FitWarning")
 def test_smooth_waves_keep_cubics() -> None:
     own = waves(0.5, 0.5, 0.25, count=40).spline.fit(seconds=2)
     assert {own.space.basis(name).degree for name in "xyt"} == {3}
@@ -270,10 +271,10 @@ def test_a_search_goes_on_from_the_looks(rough_along_x: xr.DataArray) -> None:
     budget = defaults.bases_for(rough_along_x, seconds=SECONDS).budget
     assert budget is not None
     statistics = rough_along_x.spline.statistics(x=27, y=27, t=9)
-    own, starts = spread.spread(statistics, replace(budget, linear=None), lambda space: statistics)
+    own, looks = spread.spread(statistics, replace(budget, linear=None), lambda space: statistics)
     fits = [
         choose(own.total("u"), own.space, "reml", start=start)
-        for start in (starts["u"], None, np.zeros(9))  # of another family: it says nothing
+        for start in (looks.starts["u"], None, np.zeros(9))  # of another family: it says nothing
     ]
     assert fits[0].factorisations < fits[1].factorisations == fits[2].factorisations
     assert fits[0].score == pytest.approx(fits[1].score, abs=1e-3)
@@ -393,10 +394,34 @@ def moorings(smooth: float) -> xr.DataArray:
     return xr.DataArray(values[place, day], coords, "obs", name="sst")
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:sst. .*(straight line|knots limit):xspline.FitWarning")
+def test_waves_of_two_months_are_events() -> None:
+    """Cells of more than 90 days would gain nothing, and the path of looks would end before it saw them."""
+    rng = np.random.default_rng(5)
+    lat, lon = rng.uniform(-10, 10, 4000), rng.uniform(150, 200, 4000)
+    day = np.sort(rng.uniform(0, 4 * 365, 4000))
+    time = np.datetime64("2000-01-01") + (day * 86400).astype("timedelta64[s]")
+    truth = 3 * np.cos(2 * np.pi * day / 365.25) + np.sin(2 * np.pi * day / 60 + lat / 10)
+    coords = {"lat": ("obs", lat), "lon": ("obs", lon), "time": ("obs", time)}
+    data = xr.DataArray(truth + 0.3 * rng.normal(size=4000), coords, "obs", name="sst")
+    field = data.spline.fit(seconds=3)
+    assert float(np.sqrt(((field.predict(data) - truth) ** 2).mean())) < 0.2
+
+
+def test_a_series_of_months_has_all_the_events_that_its_labels_support() -> None:
+    time = np.datetime64("2000-01", "M") + np.arange(240)
+    months = np.arange(240)
+    values = 3 * np.cos(2 * np.pi * months / 12) + np.sin(2 * np.pi * months / 7 + 2)
+    values = values + 0.3 * np.random.default_rng(2).normal(size=240)
+    data = xr.DataArray(values, {"time": time.astype("datetime64[ns]")}, "time", "sst")
+    assert data.spline.space(seconds=3).size == 90 and not defaults.bases_for(data, seconds=3).budget.nested
+
+
 def test_events_of_points_have_a_cell_for_each_label_in_linear_splines() -> None:
     budget = defaults.bases_for(moorings(0.0)).budget
     assert budget is not None and budget.linear is not None
-    assert budget.linear.bases["time"].has_events and budget.linear.budget.nested["time"][0] < 16
+    assert budget.linear.bases["time"].has_events and budget.linear.budget.nested["time"][0] < 60
     own, linear = (x["time"][-1] for x in (budget.nested, budget.linear.budget.nested))
     assert 240 < own <= 300 and linear > 1.5 * own
     assert budget.finest["time"].count == own

@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 from xspline import execution
 from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
-from xspline.labels.read.sizes import DEGREE, LEAST, Alike, Budget, Labels, Linear, different, sized
+from xspline.labels.read.sizes import (
+    DEGREE,
+    LEAST,
+    LONGEST_EVENT,
+    Alike,
+    Budget,
+    Labels,
+    Linear,
+    different,
+    sized,
+)
 from xspline.solve.costs import COSTS
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space, Union
@@ -31,7 +41,12 @@ Within: TypeAlias = Callable[..., tuple[dict[str, Basis], Budget]]
 LABELS_PER_FUNCTION, MOST, MOST_COEFFICIENTS = 4, 32, 20_000
 SEASONS = Fourier(2, "year") + Polynomial(2)
 YEARS, LABELS_PER_YEAR = 2, 5  # at least, for a seasonal cycle
-EVENT_LENGTHS = ("20D", "30D", "60D", "90D")  # of the cells of events; the first for which there is time
+EVENT_LENGTHS = (
+    "20D",
+    "30D",
+    "60D",
+    LONGEST_EVENT,
+)  # of the cells of events; the first for which there is time
 LABELS_PER_EVENT, MOST_EVENTS = 3, 1000
 CLOSE = 0.8  # of the functions of a coordinate: fewer are lost to data with other gaps than was hoped
 SCARCE = 0.75  # of the cells that labels support: with time for fewer, linear splines are taken
@@ -81,7 +96,7 @@ def bases_for(
 
     Beside season and trend there are events, ``BSpline(n)``, with a knot for every third label, or every 20, 30, 60 or
     90 days, where the budget then leaves the other coordinates half of their functions: of points, stations and small
-    grids. The likelihood may choose others, up to a cell for every label in linear splines.
+    grids. Those of points the likelihood may choose, up to a cell for every label in linear splines.
 
     Of three or more coordinates, where there is no time for half of the cells that labels support, the budget names
     linear splines too: a function for every label of a dimension of its own, and as many cells as observations where
@@ -150,8 +165,11 @@ def bases_for(
 
     chosen_bases, budget = _with_events(bases, labels, of(labels))
     wide = _counting_on_gaps(bases, chosen_bases, budget, labels, of(labels))
-    if events := {n: SEASONS for n, b in chosen_bases.items() if isinstance(b, Union) and b.has_events}:
-        # Which of their cells there is time for the likelihood says, beside those of other coordinates.
+    events = {n: SEASONS for n, b in chosen_bases.items() if isinstance(b, Union) and b.has_events}
+    if len(bases) > 2 and any(
+        set(labels[n].dims) & set(labels[k].dims) for n in events for k in bases if k != n
+    ):
+        # Points. Which of their cells there is time for the likelihood says, beside those of other coordinates.
         labels = {n: known._replace(beside=events.get(n)) for n, known in labels.items()}
         more = of(labels)(chosen_bases)[1]
         wide = replace(wide, supported=more.supported, nested=more.nested, finest=more.finest)

@@ -32,6 +32,7 @@ CELLS_PER_POSITION = 2  # at most, where observations are repeated at few positi
 POSITIONS = 1_000_000  # that are looked at; of more a sample
 DIVISORS, NEARLY = (2, 3, 4, 5, 6, 8), 0.85  # numbers of cells that divide well, at most so much smaller
 FEW = 16  # cells of linear splines that stay between labels: between other knots, each label would be a mean of two
+LONGEST_EVENT = "90D"  # cells of events
 AHEAD = 1.5  # times the budget: a search from known strengths takes half, and three quarters are for it
 STEP, STRIDE = 0.96, 4  # numbers of cells shrink by this factor, so many times before a look
 
@@ -258,8 +259,8 @@ def sized(
     counts, estimate = _within(seconds, {name: labels[name] for name in supported}, supported, cost)
     nested: dict[str, tuple[int, ...]] = {}
     quick = min(seconds / COSTS.full_sums_seconds, 1.0)
-    if alike:
-        nested = _nested(counts, labels, space(counts), fits * systems / quick)
+    if alike:  # sums are small
+        nested = _nested(counts, labels, space(counts), fits * systems)
         counts = {name: ladder[-1] for name, ladder in nested.items()}
         estimate = cost(counts)
     elif counts != supported or degree < DEGREE or any(labels[name].beside for name in supported):
@@ -329,6 +330,8 @@ def _divisible(cells: int) -> int:
 def _ladder(cells: int, known: Labels) -> tuple[int, ...]:
     """Return the numbers of functions over cells that are made of those, ascending."""
     least = known.degree * 2 + 1 if known.closed else 1  # on a circle, functions would meet twice
+    if known.beside:  # longer ones would not see shorter waves
+        least = int((known.extent[1] - known.extent[0]) / known.axis.duration(LONGEST_EVENT, "spacing"))
     wider = [cells // d for d in range(1, cells + 1) if cells % d == 0]
     return tuple(sorted(k + known.more for k in wider if k >= least or k == cells))
 

@@ -194,9 +194,10 @@ def _knots(fit: Fit) -> Iterator[Finding]:
 
 
 def _cells(fit: Fit) -> Iterator[Finding]:
-    if "left_out" not in fit.choice:
+    if not np.any(fit.left_out):
         return
-    share = fit.left_out * fit.total.weight / fit.total.count / fit.sigma() ** 2
+    with np.errstate(invalid="ignore"):  # a batch member that is fitted exactly
+        share = fit.left_out * fit.total.weight / fit.total.count / fit.sigma() ** 2
     units, left = fit.variable.units, math.sqrt(float(np.nanmean(fit.left_out)))
     text = f"the space leaves out of the field what has a standard deviation of {left:.3g} {units}".rstrip()
     much = np.nanmean(share) > np.nanmean(fit.edf_and_rss[0] / fit.total.count)  # beside the other errors

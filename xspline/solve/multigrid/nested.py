@@ -158,13 +158,16 @@ def left_out(sums: Sums, fine: Space, space: Space, solution: Solution) -> NDArr
     draw = factorisation.draws(np.random.default_rng(0))((1, *sums.batch))
     fitted, drawn = (_in_finer(c, fine, space) for c in (solution.coefficients, np.take(draw, 0, len(axes))))
     residual = sums.full_moment(frame) - gram.matvec(sums.centred(fitted, frame), frame)
-    weights = np.sum(gram.image(frame.constant, whole(frame.sizes), frame) ** 2, axes)
-    own = np.sum(gram.diagonal(frame), axes)
-    finer = math.prod(f.cells / g.cells for f, g in zip(fine.features, space.features, strict=True))
+    # Season and trend, which meet all observations, tell nothing of neighbours beside events.
+    local = tuple(slice(_others(f) if _spline(f) else 0, None) for f in fine.features)
+    weights = np.sum(gram.image(frame.constant, whole(frame.sizes), frame)[local] ** 2, axes)
+    own = np.sum(gram.diagonal(frame)[local], axes)
+    finer = math.prod(_cells(f) / _cells(g) for f, g in zip(fine.features, space.features, strict=True))
     beyond = FINER_WAVES / (1 - max(finer, 1.01) ** (-0.5 / len(axes)))
     with np.errstate(divide="ignore", invalid="ignore"):
         variance, mean = solution.rss / (sums.count - factorisation.edf()), sums.weight / sums.count
-        squares = np.sum(residual**2, axes) + variance * np.sum(gram.matvec(drawn, frame) ** 2, axes)
+        taken = np.sum(gram.matvec(drawn, frame)[local] ** 2, axes)
+        squares = np.sum(residual[local] ** 2, axes) + variance * taken
         pairs = weights - mean * own
         common = np.where(pairs > PAIRED * weights, (squares - variance * own) / pairs, 0.0)
         return np.asarray(np.nan_to_num(np.clip(beyond * common, 0.0, MOST_LEFT_OUT * variance / mean)))
@@ -233,6 +236,11 @@ def _spline(features: Features) -> LocalSpline | None:
         last = features.terms[-1]
         return last.spline if isinstance(last, SplineTerm) else None
     return features if isinstance(features, LocalSpline) else None
+
+
+def _cells(features: Features) -> int:
+    """Those of its B-spline; 1 without one."""
+    return 1 if (spline := _spline(features)) is None else spline.cells
 
 
 def _others(features: Features) -> int:
