@@ -41,12 +41,8 @@ Within: TypeAlias = Callable[..., tuple[dict[str, Basis], Budget]]
 LABELS_PER_FUNCTION, MOST, MOST_COEFFICIENTS = 4, 32, 20_000
 SEASONS = Fourier(2, "year") + Polynomial(2)
 YEARS, LABELS_PER_YEAR = 2, 5  # at least, for a seasonal cycle
-EVENT_LENGTHS = (
-    "20D",
-    "30D",
-    "60D",
-    LONGEST_EVENT,
-)  # of the cells of events; the first for which there is time
+# Of the cells of events; the first for which there is time.
+EVENT_LENGTHS = ("20D", "30D", "60D", LONGEST_EVENT)
 LABELS_PER_EVENT, MOST_EVENTS = 3, 1000
 CLOSE = 0.8  # of the functions of a coordinate: fewer are lost to data with other gaps than was hoped
 SCARCE = 0.75  # of the cells that labels support: with time for fewer, linear splines are taken
@@ -98,7 +94,7 @@ def bases_for(
     90 days, where the budget then leaves the other coordinates half of their functions: of points, stations and small
     grids. Those of points the likelihood may choose, up to a cell for every label in linear splines.
 
-    Of three or more coordinates, where there is no time for half of the cells that labels support, the budget names
+    Of three or more coordinates, where there is no time for most of the cells that labels support, the budget names
     linear splines too: a function for every label of a dimension of its own, and as many cells as observations where
     coordinates share dimensions.
 

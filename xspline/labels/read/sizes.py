@@ -258,14 +258,17 @@ def sized(
         return dict(bases), Budget(seconds, 0.0, {})
     counts, estimate = _within(seconds, {name: labels[name] for name in supported}, supported, cost)
     nested: dict[str, tuple[int, ...]] = {}
-    quick = min(seconds / COSTS.full_sums_seconds, 1.0)
+    quick, events = (
+        min(seconds / COSTS.full_sums_seconds, 1.0),
+        any(labels[name].beside for name in supported),
+    )
     if alike:  # sums are small
         nested = _nested(counts, labels, space(counts), fits * systems)
         counts = {name: ladder[-1] for name, ladder in nested.items()}
         estimate = cost(counts)
-    elif counts != supported or degree < DEGREE or any(labels[name].beside for name in supported):
+    elif counts != supported or degree < DEGREE or events:
         finest = supported
-        if degree < DEGREE and any(labels[name].beside for name in supported):
+        if degree < DEGREE and events:
             # The dense columns of season and trend make a place dear: halves of far too many would be too few.
             finest = _within(AHEAD * seconds, {name: labels[name] for name in supported}, supported, cost)[0]
         nested = _nested(finest, labels, space(finest), fits * systems / quick)

@@ -9,9 +9,8 @@ cannot follow is taken to fall by the same share with every doubling of its cell
 that should leave least of it the likelihood takes one.
 
 Where finer cells than there is time for would still gain, or there are events, in three coordinates or more, the same
-is done in linear splines, whose coefficients cost a tenth, from sums of their own: rough fields are nearer with these,
-smooth ones with cubics. They start from the strengths of cubics, as few functions alone call a rough field noise. Looks
-are part of the budget by what they should take. Nothing here knows the machine: equal sums give equal spaces.
+is done in linear splines, from sums of their own: rough fields are nearer with these, smooth ones with cubics. They
+start from the strengths of cubics. Looks are part of the budget. Nothing here knows the machine.
 """
 
 from __future__ import annotations
@@ -79,8 +78,6 @@ def spread(
 ) -> tuple[Statistics[Data], Looks]:
     """Return the statistics in the nested space that the likelihood prefers within a budget, and what looks told.
 
-    Where they come from says what it was chosen from (``summary()`` of a field shows it).
-
     Parameters
     ----------
     statistics : Statistics
@@ -136,7 +133,8 @@ class NestedSpaces:
     _scores: dict[Counts, Score] = field(default_factory=dict)
     _reached: tuple[Counts, Score] = ((), NOTHING)  # the end of the path of looks,
     _left: list[tuple[float, float]] = field(default_factory=list)  # and what its coordinates leave
-    _seen, _until = 0.0, math.inf  # how long looks were on it, and seconds after which there are no more
+    _seen: float = 0.0  # how long looks were on it,
+    _until: float = math.inf  # and seconds after which there are no more
     _searched: set[Counts] = field(default_factory=set)
     _costs: dict[Counts, tuple[float, float]] = field(default_factory=dict)  # of a fit and of a look
 
@@ -468,8 +466,10 @@ class NestedSpaces:
 
     def gains_from_more(self, counts: Counts) -> bool:
         """Whether the likelihood asks for finer cells than there is time for, or may ask for roughness of order 1."""
-        if self._reached[1] is NOTHING or with_events(self.fine):  # no look; cubics have order 2 alone
-            return self._reached[1] is not NOTHING
+        if self._reached[1] is NOTHING:  # no look, or as many as labels support
+            return False
+        if with_events(self.fine):  # cubics have order 2 alone
+            return True
         rest = 1.0 - self.remaining(self._reached[0]) + self.remaining(counts)
         gain = self.remaining(counts) - self.remaining(self.fine.shape)
         cut = self._until <= self.spent and self.budget.seconds > COSTS.least_looks  # too soon to know
