@@ -304,7 +304,7 @@ def search_seconds(
     costs: CostModel = COSTS,
     *,
     alike: bool = False,
-    started: bool = False,
+    known: bool = False,
 ) -> float:
     """Return about how long one core takes to choose the smoothing by REML and to solve, on any machine.
 
@@ -318,19 +318,23 @@ def search_seconds(
     costs : CostModel
     alike : bool
         Whether the same labels are observed at all times; then events are solved for mode by mode of time.
-    started : bool
-        Whether strengths are about known.
+    known : bool
+        Whether strengths are known from a coarser space.
 
     Returns
     -------
     float
         Seconds; infinite where that takes more memory than defaults may.
     """
+    if known:  # the search holds what it starts from and one more
+        costs = replace(costs, searched_solvers=min(costs.searched_solvers, math.ceil(costs.known_steps)))
     choice = _usual_choice(space, tuple(groups), costs, alike)
     if choice is None or (systems > 1 and not choice.exact):
         return math.inf
     eigenvectors = costs.eigen_flops * sum(k**3 for k in space.shape) / costs.flops_per_second
-    return costs.default_search * choice.seconds(space.frame, systems, costs, started=started) + eigenvectors
+    short = known and choice.exact and choice.operations >= costs.coarse_start_flops
+    times = 1.0 if short else costs.default_search
+    return times * choice.seconds(space.frame, systems, costs, known=known) + eigenvectors
 
 
 def score_seconds(
@@ -340,7 +344,7 @@ def score_seconds(
 
     Parameters are those of :func:`search_seconds`.
     """
-    choice = _usual_choice(space, tuple(groups), costs, True)
+    choice = _usual_choice(space, tuple(groups), replace(costs, searched_solvers=1), True)
     if choice is None or not choice.exact:
         return math.inf
     return costs.step_seconds + systems * choice.operations / costs.flops_per_second

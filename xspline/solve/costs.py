@@ -91,8 +91,13 @@ class CostModel:
         memory. Measured: choices by REML with bands, P = 50 to 11,008 (Xeon, 2.5 GHz); so are the next three.
     pairs_per_second : float
         Entries of G that a solve with λ given multiplies out, brings into a band and takes residuals with: 3e6 to 8e6.
-    step_seconds, search_steps : float
-        What a step of a search takes whatever the size, and how many it takes: 4 to 7.
+    step_seconds, search_steps, known_steps : float
+        What a step of a search takes whatever the size, and how many it takes: 4 to 7; 1 or 2 from strengths that
+        were found in a coarser space, until `enough`.
+    enough : float
+        Of the observations: where a step of a search of a large problem from such strengths promises less of a
+        log-likelihood, twice that share of the variance that is left, it is not taken. Chosen: errors of the field
+        then differ by less than half a hundredth.
     estimated_solves : float
         Solves whose time an estimated search takes. Measured (`python -m benchmarks smoothing`): 13.5 at P = 10,648,
         14.4 at 195,112.
@@ -149,7 +154,7 @@ class CostModel:
     most_events : int
         The same of season, trend and events: 16 seconds of eigenvectors.
     eigen_flops : float
-        Operations over K³ of these eigenvectors and what is made of them, in flops of `flops_per_second`. Estimate.
+        Operations over K³ of these eigenvectors, in flops of `flops_per_second`. Measured: 5 to 9, K = 512 to 2048.
     exact_reml_entries, exact_gcv_entries : int
         P² times the number of systems up to which traces of products of inverses, which take P solves a system, are
         exact: for REML, whose Hessian alone needs them, and for GCV, whose gradient does. Chosen.
@@ -196,6 +201,8 @@ class CostModel:
     pairs_per_second: float = 4.5e6
     step_seconds: float = 0.006
     search_steps: int = 6
+    known_steps: float = 1.5
+    enough: float = 5e-3
     estimated_solves: float = 14.0
     values_per_second: float = 1.5e8
     rows_per_second: float = 1e7
@@ -219,7 +226,7 @@ class CostModel:
     default_sums: float = 0.25 * GIB
     most_functions: int = 1024
     most_events: int = 4096
-    eigen_flops: float = 30.0
+    eigen_flops: float = 8.0
     exact_reml_entries: int = 150**2
     exact_gcv_entries: int = 1500**2
     most_draws: int = 32

@@ -82,10 +82,10 @@ class Choice:
         """Operations of a step of a search: of a factorisation and an inverse."""
         return self.operations + (self.inverse or 2 * self.operations)
 
-    def seconds(self, frame: Frame, systems: int, costs: CostModel, *, started: bool = False) -> float:
+    def seconds(self, frame: Frame, systems: int, costs: CostModel, *, known: bool = False) -> float:
         """About how long one core takes to solve so many systems, and first to choose λ where that is searched for.
 
-        From strengths that are about known, where it is `started`.
+        From strengths that a search in a coarser space has found, where they are `known`.
         """
         size, factorising = math.prod(frame.sizes), systems * self.operations / costs.flops_per_second
         if not self.searched:
@@ -99,9 +99,9 @@ class Choice:
         columns = 4.0 * 3 * costs.draws(size) * entries / costs.column_flops_per_second
         step = systems * self.searching / costs.flops_per_second
         # Large problems start where coarser ones end, which takes half of the steps.
-        started = started or self.operations > costs.coarse_start_flops
-        steps = costs.search_steps * self.searches / (2 if started else 1)
-        return steps * (costs.step_seconds + step + columns)
+        large = self.operations >= costs.coarse_start_flops
+        steps = costs.search_steps * self.searches / (2 if large or known else 1)
+        return (costs.known_steps if large and known else steps) * (costs.step_seconds + step + columns)
 
 
 def candidates(

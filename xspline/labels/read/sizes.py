@@ -9,6 +9,7 @@ are known; the budget lists those of nested spaces, among which `spread` chooses
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,9 @@ DIVISORS, NEARLY = (2, 3, 4, 5, 6, 8), 0.85  # numbers of cells that divide well
 FEW = 16  # cells of linear splines that stay between labels: between other knots, each label would be a mean of two
 LONGEST_EVENT = "90D"  # cells of events
 AHEAD = 1.5  # times the budget: a search from known strengths takes half, and three quarters are for it
+USUAL = 0.5  # of the variance that one coordinate leaves: what it leaves with twice the cells, where nothing tells,
+LEAST_LEFT, MOST_LEFT = 0.1, 0.9  # and what else it may be
+LITTLE = 1e-4  # of all variance that is left: a coordinate that gains nothing is refined last
 STEP, STRIDE = 0.96, 4  # numbers of cells shrink by this factor, so many times before a look
 
 
@@ -251,12 +255,13 @@ def sized(
         axes, extents = ({n: getattr(x, key) for n, x in labels.items()} for key in ("axis", "extent"))
         return Space(of(counts), axes=axes, extents=extents)
 
-    def cost(counts: Mapping[str, int]) -> float:
-        return fits * execution.search_seconds(space(counts), factors, systems, alike=alike)
+    def cost(counts: Mapping[str, int], known: bool = False) -> float:
+        return fits * execution.search_seconds(space(counts), factors, systems, alike=alike, known=known)
 
     if not supported:
         return dict(bases), Budget(seconds, 0.0, {})
-    counts, estimate = _within(seconds, {name: labels[name] for name in supported}, supported, cost)
+    splines = {name: labels[name] for name in supported}
+    counts, estimate = _within(seconds, splines, supported, functools.partial(cost, known=alike))
     nested: dict[str, tuple[int, ...]] = {}
     quick, events = (
         min(seconds / COSTS.full_sums_seconds, 1.0),
@@ -265,12 +270,12 @@ def sized(
     if alike:  # sums are small
         nested = _nested(counts, labels, space(counts), fits * systems)
         counts = {name: ladder[-1] for name, ladder in nested.items()}
-        estimate = cost(counts)
+        estimate = cost(counts, known=True)
     elif counts != supported or degree < DEGREE or events:
         finest = supported
         if degree < DEGREE and events:
             # The dense columns of season and trend make a place dear: halves of far too many would be too few.
-            finest = _within(AHEAD * seconds, {name: labels[name] for name in supported}, supported, cost)[0]
+            finest = _within(AHEAD * seconds, splines, supported, functools.partial(cost, known=True))[0]
         nested = _nested(finest, labels, space(finest), fits * systems / quick)
         if degree == DEGREE and any(nested[name][-1] < NEARLY * counts[name] for name in supported):
             nested = {}  # there is no room for the sums of a finer space
@@ -455,3 +460,20 @@ def groups_of(sums: Sums) -> list[tuple[int, ...]]:
     if len(terms) == 1:
         return [factor.axes for factor in terms[0] if factor.axes]
     return [tuple(range(len(sums.window)))]
+
+
+# ---- what cells leave
+
+
+def decay(gain: float, up: float, loss: float, down: float) -> tuple[float, float]:
+    """Return u and r where u (1 − r^up) is gained and u (r^-down − 1) is lost; unknown of 0 doublings."""
+    gain, loss = max(gain, LITTLE), max(loss, LITTLE)
+    if up and down:
+        shares = np.linspace(LEAST_LEFT, MOST_LEFT, 81)
+        share = float(shares[np.argmin(np.abs((1 - shares**up) / (shares**-down - 1) - gain / loss))])
+    elif up or not down:
+        share = USUAL
+    else:  # what is lost is many times what was left, where cells are too large
+        share = min(USUAL, (1 + loss / MOST_LEFT) ** (-1 / down))
+    # Where no share tells both, the larger: what gains nothing with more cells may still lose with fewer.
+    return max(gain / (1 - share**up) if up else 0.0, loss / (share ** -(down or 1.0) - 1)), share

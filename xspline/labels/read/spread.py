@@ -3,14 +3,15 @@
 Labels say how many functions a coordinate can have, not which of them the data need. Where all of them would take
 longer than the budget, the sums are computed once in the finest space (`Budget.nested`); those of every space that lies
 in it follow without the data. From the coarsest one on, the coordinate is refined whose refinement gains most
-likelihood for the coefficients that it adds, with the strengths of the penalty carried along, as these do not depend on
+likelihood for the coefficients that it adds, with the strengths of the penalty carried along, as these hardly depend on
 knots. That is done while a look at the likelihood is quick. Beyond, the variance that the functions of a coordinate
 cannot follow is taken to fall by the same share with every doubling of its cells; of the few spaces within the budget
-that should leave least of it the likelihood takes one.
+that should leave least of it the likelihood takes one. Its strengths are searched for in one that lies in it and is
+quick, so that it can be as large as a solve or two allow, not a search.
 
 Where finer cells than there is time for would still gain, or there are events, in three coordinates or more, the same
-is done in linear splines, from sums of their own: rough fields are nearer with these, smooth ones with cubics. They
-start from the strengths of cubics. Looks are part of the budget. Nothing here knows the machine.
+is done in linear splines: rough fields are nearer with these, smooth ones with cubics. They start from the strengths of
+cubics. Looks are part of the budget. Nothing here knows the machine.
 """
 
 from __future__ import annotations
@@ -28,7 +29,17 @@ import numpy as np
 
 from xspline import execution
 from xspline.labels.fit import Looks
-from xspline.labels.read.sizes import Budget, cells_of, groups_of, listed, spline_of
+from xspline.labels.read.sizes import (
+    LITTLE,
+    MOST_LEFT,
+    USUAL,
+    Budget,
+    cells_of,
+    decay,
+    groups_of,
+    listed,
+    spline_of,
+)
 from xspline.labels.statistics import Data, Part, Statistics
 from xspline.solve import Resources, SingularSystemError, first_order, likelihood, nearly_product, restricted
 from xspline.solve.costs import COSTS
@@ -40,16 +51,15 @@ Counts = tuple[int, ...]  # functions of each coordinate of the space
 Refinement = tuple[int, float]  # a coordinate, and how many times its cells
 REFINED = (2, 4, 16)  # times the cells of one coordinate, as what two cells do not follow more may: waves
 DOUBLED = 1.7  # what counts as twice the cells, where these are no even number
-USUAL = 0.5  # of the variance that one coordinate leaves: what it leaves with twice the cells, where nothing tells,
-LEAST_LEFT, MOST_LEFT = 0.1, 0.9  # and what else it may be
-SEARCHED = 0.1  # of the longest look: strengths are looked for up to there, and carried along beyond
+SEARCHED = 0.5  # of the longest look: strengths are looked for up to there, and carried along beyond
 RIVALS, LONGEST = 2, 4.0  # so many spaces are compared at last, which take so many of the longest looks each
 BEYOND = 2.5  # of the longest looks: what one takes that tells how much finer cells still gain
+SETTLED = 2.5  # of the longest look: where strengths are searched for that the last space is given,
+SETTLED_SHARE = 0.3  # of a look at that
 BRIEFLY = 0.3  # of the longest looks, and of the time for all: cubics' share before linear splines are tried
 ON_THE_WAY = 1.3  # seconds of budget, times the degree, from which there is time to search before the end
 KEPT = 0.75  # of the budget is for a fit: estimates of small ones are too long by as much
 UNEVEN = 3.0  # what one shape may have of the coefficients of another that costs the same
-LITTLE = 1e-4  # of all variance that is left: a coordinate that gains nothing is refined last
 WANTING = 0.02  # of the variance that is left: what finer cells would take where linear splines are tried
 GAIN = 1.0  # of a log-likelihood: less tells nothing
 ALIKE = 0.01  # of the variance that is left: spaces this near count as one, and the smaller is taken
@@ -97,7 +107,7 @@ def spread(
             statistics, nested = other, linear
     nested.explore()
     counts = nested.chosen()
-    space = nested.space(counts)
+    strengths, space = nested.strengths(counts), nested.space(counts)
     how = f"by the likelihood among spaces that lie in {listed(nested.named(statistics.space.shape))}"
     how += ", linear splines" * (nested.budget.degree == 1)
     if budget.alike and counts == statistics.space.shape:
@@ -107,7 +117,7 @@ def spread(
     for part in statistics.parts:
         sums = {n: restricted(s, statistics.space, space) for n, s in part.sums.items()}
         parts.append(Part.of(sums, part.holder or None, {**part.provenance, "spread": told}))
-    starts = dict(zip(statistics.variables, nested.strengths(counts), strict=False))
+    starts = dict(zip(statistics.variables, strengths, strict=False))
     finer = None if counts == statistics.space.shape else statistics
     return replace(statistics, space=space, parts=tuple(parts)), Looks(starts, finer)
 
@@ -216,7 +226,7 @@ class NestedSpaces:
     # ---- costs
 
     def seconds(self, counts: Counts) -> float:
-        """About what the search for the smoothing and the solve take one core."""
+        """About what the smoothing and the solve take one core, from strengths of a coarser space."""
         return self._cost(counts)[0]
 
     def look(self, counts: Counts) -> float:
@@ -229,7 +239,7 @@ class NestedSpaces:
             for sums, groups, times in self._costly(space):
                 systems = math.prod(sums.gram.batch)
                 # Which factors G has is known here, so whether gaps are alike at all times.
-                fit += times * execution.search_seconds(space, groups, systems, alike=True, started=True)
+                fit += times * execution.search_seconds(space, groups, systems, alike=True, known=True)
                 look += execution.score_seconds(space, groups, systems) - COSTS.step_seconds
             self._costs[counts] = fit, look
         return self._costs[counts]
@@ -263,8 +273,6 @@ class NestedSpaces:
         shapes = sorted(itertools.product(*self.ladders), key=lambda c: (math.prod(c), c))
         affordable = shapes[bisect.bisect_right(shapes, self.rest, hi=len(shapes) - 1, key=self.seconds)]
         return [c for c in shapes if math.prod(c) <= UNEVEN * math.prod(affordable)]
-
-    # ---- likelihoods
 
     def score(self, counts: Counts, start: Score = NOTHING, *, search: bool = False) -> Score:
         """The likelihood in a nested space: the one known, at other strengths, or that of a search from there."""
@@ -366,11 +374,9 @@ class NestedSpaces:
                 coarse = _with(counts, j, coarser[-1])
                 down = math.log2(cells[j] / self.cells(coarse)[j])
                 loss = math.expm1(_step(self.score(coarse, here), here, n))
-            out.append(_decay(gain, up, loss, down))
+            out.append(decay(gain, up, loss, down))
         together = max(sum(u for u, _ in out) / MOST_LEFT, 1.0)
         return [(u / together, share) for u, share in out]
-
-    # ---- the choice
 
     @property
     def whole(self) -> bool:
@@ -447,15 +453,22 @@ class NestedSpaces:
         return own < theirs
 
     def _promised(self) -> tuple[float, float]:
-        """What the best space within the budget is expected to score, and how much of that was not looked at."""
-        counts = self.promising()[0]
-        expected = self.expected(counts)
-        return expected, 0.0 if counts in self._scores else abs(self._reached[1].value - expected)
+        """What the best space within the budget should score, and how much better that is than what was seen."""
+        expected = self.expected(self.promising()[0])
+        seen = (score.value for c, score in self._scores.items() if self.seconds(c) <= self.rest)
+        return expected, min(seen, default=self._reached[1].value) - expected
 
     def strengths(self, counts: Counts) -> tuple[np.ndarray, ...]:
-        """Those of a space, or of the end of the looks, of each variable."""
-        known = self._scores.get(counts, NOTHING)
-        return (self._reached[1] if known is NOTHING else known).rho
+        """Those that a search finds for each variable, in a space that lies in one, likely and quick to search."""
+        here, most = self._reached[1], min(SETTLED, SETTLED_SHARE * self.look(counts))
+        fewer = [[k for k in ladder if k <= n] for n, ladder in zip(counts, self.ladders, strict=True)]
+        inside = itertools.product(*(x if n in x else [n] for n, x in zip(counts, fewer, strict=True)))
+        quick = [c for c in inside if self.look(c) <= most]
+        if not quick or (here is NOTHING and not self.whole):
+            return here.rho
+        best = max(quick, key=math.prod) if here is NOTHING else min(quick, key=self.expected)
+        settled = self.score(best, here, search=True)
+        return (here if settled is NOTHING else settled).rho
 
     def first_order(self) -> Score:
         """The strengths at the end of the looks as those of linear splines."""
@@ -474,20 +487,6 @@ class NestedSpaces:
         gain = self.remaining(counts) - self.remaining(self.fine.shape)
         cut = self._until <= self.spent and self.budget.seconds > COSTS.least_looks  # too soon to know
         return gain > WANTING * rest or cut
-
-
-def _decay(gain: float, up: float, loss: float, down: float) -> tuple[float, float]:
-    """u and r where u (1 − r^up) is gained and u (r^-down − 1) is lost; one of both may be unknown (of 0 doublings)."""
-    gain, loss = max(gain, LITTLE), max(loss, LITTLE)
-    if up and down:
-        shares = np.linspace(LEAST_LEFT, MOST_LEFT, 81)
-        share = float(shares[np.argmin(np.abs((1 - shares**up) / (shares**-down - 1) - gain / loss))])
-    elif up or not down:
-        share = USUAL
-    else:  # what is lost is many times what was left, where cells are too large
-        share = min(USUAL, (1 + loss / MOST_LEFT) ** (-1 / down))
-    # Where no share tells both, the larger: what gains nothing with more cells may still lose with fewer.
-    return max(gain / (1 - share**up) if up else 0.0, loss / (share ** -(down or 1.0) - 1)), share
 
 
 def _step(coarse: Score, fine: Score, n: int) -> float:

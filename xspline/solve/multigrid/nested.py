@@ -24,6 +24,7 @@ from xspline.solve.smoothing.choose import Problem
 from xspline.solve.smoothing.criteria import Reml
 from xspline.solve.smoothing.family import family_for
 from xspline.solve.smoothing.fit import Model, centred
+from xspline.solve.smoothing.newton import Until
 from xspline.solve.solution import Solution
 from xspline.spaces import Frame, Space
 from xspline.spaces.bspline import LocalSpline, SplineTerm
@@ -32,6 +33,8 @@ from xspline.sums import Gram, Sums
 from xspline.sums.window import whole
 
 ROUGHLY = 1.0  # the step in log λ that ends a search where spaces are compared, which differ by much more
+LOOKS = 4  # steps from strengths of another space
+ENOUGH = 1e-4  # of the observations: a step that promises less of a log-likelihood ends it too
 SHORTEST = 500.0  # in log κ²: no wave is as short
 INSIDE = 1e-9  # of a cell: what two computations of one knot may differ by
 # The variance of what a space leaves out is what residuals have in common within a fine function, times f / (1 − r^-½)
@@ -124,7 +127,11 @@ def likelihood(
     rho = np.clip(rho, bounds.lower, bounds.upper)
     rho = rho - max(float(np.max(family.design @ rho - bounds.most)), 0.0) * family.overall
     if search:
-        state = problem.search(rho, ROUGHLY, unseen=True)[0]
+        enough = ENOUGH * problem.model.observations
+        until = Until(ROUGHLY, enough, unseen=True)
+        if start is not None:
+            until = until._replace(grows=True, steps=LOOKS)
+        state = problem.search(rho, until)[0]
         rho, point = state.rho, state.point
     else:
         point = problem.score(rho)

@@ -22,7 +22,7 @@ from xspline.solve.select import NEARLY_SEPARABLE, Choice
 from xspline.solve.smoothing.criteria import Gcv, Holders, Logarithm, Mask, NearReml, OfFit, Reml, Score
 from xspline.solve.smoothing.family import family_for, solver_for
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred, observed_parts
-from xspline.solve.smoothing.newton import NEAR, SLACK, State, lowest_places, minimise
+from xspline.solve.smoothing.newton import SLACK, UNTIL, State, Until, lowest_places, minimise
 from xspline.solve.smoothing.probes import Estimated
 from xspline.solve.smoothing.progress import Progress
 from xspline.solve.smoothing.resolution import Resolution, raised_for_gaps, resolution
@@ -123,7 +123,7 @@ def choose(
         Cores, memory and GPU of the solves, see `solve`.
     start : ndarray, optional
         Where the search starts, as logarithms of what the penalty is known by (see `Family`); of another number it says
-        nothing here.
+        nothing here. It was found in a coarser space: a large problem is searched from there until that is enough.
 
     Raises
     ------
@@ -161,8 +161,8 @@ def _chosen(
     family = family_for(sums.gram, requested, space, solver, resources, modes=modes)
     model = Model(space, centred(sums, space), family, solver, resources)
     if requested == "reml" and isinstance(family, SingleOrder) and several_orders(space, names) is not None:
-        model = Problem(model, method, ()).with_likelier_order()
-        family = model.family
+        model, known = Problem(model, method, ()).with_likelier_order()
+        family, start = model.family, None if start is None else known
     observed = observed_parts(model, method, parts)
     problem = Problem(model, method, observed)
     try:
@@ -172,13 +172,15 @@ def _chosen(
                 "The strengths have the standard errors that `error` says; for exact ones use fewer coefficients along "
                 "some coordinate, or a machine with more memory"
             )
-        near = NEAR if problem.operations < resources.costs.close_search_flops else CLOSE
+        until = UNTIL if problem.operations < resources.costs.close_search_flops else Until(CLOSE)
         explored = 0
         if start is None or start.shape != problem.bounds.start.shape:
             start, explored = problem.start()
-        near = ESTIMATED if problem.estimated else near
-        minimum, factorisations = problem.search(start, near)
-        minimum, more = problem.softer(minimum, near)
+        elif problem.operations >= resources.costs.coarse_start_flops:
+            until = Until(COARSELY, resources.costs.enough * model.observations, grows=True, steps=1)
+        until = until._replace(near=ESTIMATED) if problem.estimated else until
+        minimum, factorisations = problem.search(start, until)
+        minimum, more = problem.softer(minimum, until)
         minimum, gaps, raised = problem.determined(minimum)
     except SingularSystemError as error:
         if method == "holders":
@@ -189,7 +191,6 @@ def _chosen(
             "use fewer functions without a B-spline, or pass a number for a ridge (penalty=1e-3)"
         ) from error
     rho, point, at_bound, bounds = minimum.rho, minimum.point, minimum.at_bound, problem.bounds
-    value, gradient = point.score
     fit = point.fit if isinstance(point, OfFit) else PenalisedFit(model, rho)
     factorisation, errors = fit.solving, []
     if not problem.choice.exact:  # its solver is chosen for its structure, not by name
@@ -201,9 +202,11 @@ def _chosen(
     return Smoothing(
         penalty=family.penalty(rho),
         method=method,
-        score=value,
-        comparable=point.comparable if isinstance(point, Reml) and math.isfinite(value) else math.nan,
-        gradient=dict(zip(family.parameters, gradient.tolist(), strict=True)),
+        score=point.score[0],
+        comparable=point.comparable
+        if isinstance(point, Reml) and math.isfinite(point.score[0])
+        else math.nan,
+        gradient=dict(zip(family.parameters, point.score[1].tolist(), strict=True)),
         at_bounds=family.stopped(bound),
         factorisations=factorisations + explored + more + raised + (method == "holders"),
         factorisation=factorisation,
@@ -231,19 +234,19 @@ class Problem:
     method: str
     parts: Sequence[Sums]
 
-    def search(self, start: Array, near: float = NEAR, *, unseen: bool = False) -> tuple[State[Score], int]:
+    def search(self, start: Array, until: Until = UNTIL) -> tuple[State[Score], int]:
         """The minimum, and how many factorisations it took; see `minimise`."""
         with on_cores(self.model.resources.cores), Progress(self.model.family.parameters) as progress:
             score, bounds = _Scores(self, progress), self.bounds
             excess = np.max(self.model.family.design @ start - bounds.most)
             if excess > 0:  # of a start from a problem with other bounds
                 start = start - excess * self.model.family.overall
-            state = minimise(score, start, bounds.lower, bounds.upper, near, unseen=unseen)
-            for _ in range(0 if unseen else ROUNDS):
-                if not isinstance(state.point, NearReml) or state.point.step_of_off <= near:
+            state = minimise(score, start, bounds.lower, bounds.upper, until)
+            for _ in range(0 if until.unseen else ROUNDS):
+                if not isinstance(state.point, NearReml) or state.point.step_of_off <= until.near:
                     break
                 score.slope = state.point.off
-                state = minimise(score, state.rho, bounds.lower, bounds.upper, near)
+                state = minimise(score, state.rho, bounds.lower, bounds.upper, until)
             return state, score.factorisations
 
     def explored(self) -> tuple[Array, int]:
@@ -262,7 +265,7 @@ class Problem:
                 if any((np.abs(rho - candidate) < apart).all() for _, rho in ends):
                     continue
                 try:
-                    ends.append(_end(minimise(score, candidate, lower, upper, ROUGHLY)))
+                    ends.append(_end(minimise(score, candidate, lower, upper, Until(ROUGHLY))))
                 except SingularSystemError:
                     if not ends:
                         raise
@@ -270,7 +273,7 @@ class Problem:
         best = next(rho for value, rho in ends if value <= lowest + SLACK)
         return best, score.factorisations
 
-    def softer(self, minimum: State[Score], near: float) -> tuple[State[Score], int]:
+    def softer(self, minimum: State[Score], until: Until) -> tuple[State[Score], int]:
         """A lower minimum of REML than one on an upper bound, if there is one and a look is quick; factorisations.
 
         Of waves that the knots just hold the likelihood has a second minimum: a straight line, and everything is noise.
@@ -285,13 +288,13 @@ class Problem:
             rho = np.where(stiff, self.bounds.start - step, minimum.rho)
             with suppress(SingularSystemError):
                 if _lower(self.score(rho, minimum.point.included), minimum.point):
-                    softer, more = self.search(rho, near)
+                    softer, more = self.search(rho, until)
                     return softer, looks + more
         family = self.model.family
         for along in np.array(family.alphas, dtype=float).T:
             aside = np.linalg.lstsq(family.design, ASIDE * along, rcond=None)[0]
             with suppress(SingularSystemError):
-                other, more = self.search(self.bounds.start + aside, near)
+                other, more = self.search(self.bounds.start + aside, until)
                 looks += more
                 if (
                     _lower(other.point, minimum.point)
@@ -316,7 +319,7 @@ class Problem:
         if not likelihood.estimated:
             with suppress(SingularSystemError):
                 told = _Scores(likelihood, score.progress)
-                likely = minimise(told, start, lower, upper, ROUGHLY).rho
+                likely = minimise(told, start, lower, upper, Until(ROUGHLY)).rho
                 score.factorisations += told.factorisations
                 return likely
         return None
@@ -378,7 +381,7 @@ class Problem:
         factorisations, searched = factorisations if problem is self else 0, self.estimated
         most = costs.max_coarse_flops if self.estimated else costs.coarse_share * self.operations
         while any(halvings.values()) and not (searched and problem.operations > most):
-            rho, searched = problem.search(rho, COARSELY, unseen=True)[0].rho, True
+            rho, searched = problem.search(rho, Until(COARSELY, unseen=True))[0].rho, True
             smoothness, low = problem.smoothness(rho), rho <= problem.bounds.lower
             halvings[min((n for n in names if halvings[n]), key=lambda n: smoothness[n])] -= 1
             problem = self
@@ -396,9 +399,9 @@ class Problem:
             n: float(np.max(weights[own == 1])) for n, own in zip(family.names, family.shares, strict=True)
         }
 
-    def with_likelier_order(self) -> Model:
-        """The model with the order, 1 or 2, that fits best on a coarser space where that is quickly told."""
-        costs, names, scores = self.model.resources.costs, self.model.names, dict[int, float]()
+    def with_likelier_order(self) -> tuple[Model, Array | None]:
+        """The model with the order, 1 or 2, that fits best on a coarser space where that is quickly told; ρ there."""
+        costs, names, scores = self.model.resources.costs, self.model.names, dict[int, tuple[float, Array]]()
         problem = self.coarser(names)
         while problem is not None and not scores:
             for order in (1, 2):
@@ -407,14 +410,14 @@ class Problem:
                 if trial.estimated or trial.operations > costs.coarse_start_flops:
                     break
                 with suppress(SingularSystemError):
-                    point = trial.search(trial.start()[0], COARSELY)[0].point
-                    if isinstance(point, Reml) and point.included.all():
-                        scores[order] = point.comparable
+                    end = trial.search(trial.start()[0], Until(COARSELY))[0]
+                    if isinstance(end.point, Reml) and end.point.included.all():
+                        scores[order] = end.point.comparable, end.rho
             problem = problem.coarser(names)
         if not scores:
-            return self.model
-        best = min(scores, key=scores.__getitem__)
-        return replace(self.model, family=SingleOrder(self.model.space, self.model.names, best))
+            return self.model, None
+        best = min(scores, key=lambda order: scores[order][0])
+        return replace(self.model, family=SingleOrder(self.model.space, names, best)), scores[best][1]
 
     def coarser(self, names: Collection[str]) -> Problem | None:
         """With every second breakpoint removed along some coordinates; None where none has one to spare."""

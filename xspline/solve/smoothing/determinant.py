@@ -141,9 +141,18 @@ def spectrum(space: Space, names: Sequence[str], order: int, events: Sequence[st
     return Spectrum(smoothed, values[:, values.any(axis=0)], copies, constant, null, log_null)
 
 
-@functools.lru_cache(maxsize=64)  # needed again at each level, for each variable and holder
 def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
     """Of the derivatives of an order along axis j; order 0 for an axis that is not smoothed."""
+    name = space.names[j]
+    return _spectrum_of(Space({name: space.basis(name)}, axes={name: space.axis(name)}), order)
+
+
+@functools.lru_cache(
+    maxsize=64
+)  # needed again at each level, for each variable and holder, and beside others
+def _spectrum_of(space: Space, order: int) -> AxisSpectrum:
+    """Of the derivatives of an order along the only axis of a space."""
+    j = 0
     mass, rough = (dense_of((roughness(space, j, m),), (j,), space.frame) for m in (0, order))
     log_mass, nothing = float(np.linalg.slogdet(mass)[1]), np.zeros((len(mass), 0))
     if not order:

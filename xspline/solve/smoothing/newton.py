@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from xspline.solve.errors import SingularSystemError
 
 LONGEST = 5.0  # a step along an eigenvector of the Hessian
 NEAR = 5e-5  # a step that ends the search
-GAIN = 1e-10  # and one that promises no more than this,
+GAIN = 1e-10  # and one that promises no more than half of this,
 DOUBT = 0.01  # or than this share of the rounding errors: gradients are more exact than the score
 SLACK = 1e-5  # what the score may rise by over a step
 OVERSHOT = 0.5  # of the slope at the start of a step is the most that it may have uphill at its end
@@ -36,6 +36,33 @@ LOST = 1e-3  # what may be left to gain where no step gains anything
 SHORT = 0.5  # a step over which a Hessian changes little
 MAX_MINIMA = 3  # places of a lattice from which searches start
 TAIL = 0.3  # what is left to gain where the score is looked at on the bound
+
+
+class Until(NamedTuple):
+    """What ends a search, and how far it goes at a time.
+
+    Parameters
+    ----------
+    near : float
+        A step this short ends it,
+    enough : float
+        and one that promises no more.
+    grows : bool
+        Whether the score grows upwards as e^ρ does, so that Newton's steps s upwards overshoot: log(1 + s) does not.
+    steps : int
+        The most that it takes, and how often one is halved at most.
+    unseen : bool
+        Whether it goes the last step without another look, which is of use to those who go on from there.
+    """
+
+    near: float = NEAR
+    enough: float = 0.0
+    grows: bool = False
+    steps: int = STEPS
+    unseen: bool = False
+
+
+UNTIL = Until()
 
 
 class Point(Protocol):
@@ -108,9 +135,7 @@ def minimise(
     start: Array,
     lower: Array,
     upper: Array,
-    near: float = NEAR,
-    *,
-    unseen: bool = False,
+    until: Until = UNTIL,
 ) -> State[P]:
     """The minimum of a score within bounds.
 
@@ -121,25 +146,24 @@ def minimise(
     start : ndarray, [J]
         There has to be a score.
     lower, upper : ndarray, [J]
-    near : float
-        A step this short ends the search.
-    unseen : bool
-        Whether the search goes that step without another look, which is of use to those who go on from there.
+    until : Until
     """
 
     def ended(state: State[P], step: Array) -> State[P]:
-        rho = np.clip(state.rho + step, state.lower, state.upper) if unseen else state.rho
+        rho = np.clip(state.rho + step, state.lower, state.upper) if until.unseen else state.rho
         return replace(state, rho=rho, converged=True)
 
     rho = np.clip(start, lower, upper)
     state = State(rho, score(rho), lower, upper, np.zeros(len(rho), dtype=bool))
     hessian, correction = state.point.hessian, np.zeros((len(rho), len(rho)))
-    for _ in range(STEPS):
-        step, downhill = _newton_step(state, hessian)
-        if _ends(state.point, step, near):
+    for _ in range(until.steps):
+        step, downhill = _newton_step(state, hessian, until)
+        if _ends(state.point, step, until):
             return ended(state, step)
         before = state  # first: while a score is computed the point before this one is not held
-        state = _advanced(score, before, step, hessian)
+        state = _advanced(score, before, step, hessian, min(HALVINGS, until.steps))
+        if state.point is before.point and until.steps < STEPS:
+            break
         if state.point is before.point:  # what is left is rounding, or gradients that are not the score's
             lost = max(LOST + state.point.noise, state.rounding)
             return replace(state, converged=_gain(state.point, step) < lost)
@@ -147,8 +171,8 @@ def minimise(
         # After a whole step downhill: twice as far the next time.
         state = replace(state, stride=2 * downhill if np.allclose(moved, step) else 0.0)
         if np.max(np.abs(moved)) <= SHORT:
-            step = _newton_step(state, hessian)[0]
-            if _ends(state.point, step, near):  # which spares the Hessian there
+            step = _newton_step(state, hessian, until)[0]
+            if _ends(state.point, step, until):  # which spares the Hessian there
                 return ended(state, step)
             # The mean of two Hessians is made to agree with the gradients at both, by the least change (Powell 1970).
             # Hessians may come from random draws; then it is this that makes the last steps short.
@@ -158,7 +182,7 @@ def minimise(
             correction = correction + (np.outer(wrong, moved) + np.outer(moved, wrong))
             correction = correction - (wrong @ moved) / length * np.outer(moved, moved)
         hessian = state.point.hessian + correction
-    return state
+    return replace(state, converged=until.steps < STEPS)
 
 
 def lowest_places(score: Callable[[Array], P], lower: Array, upper: Array, side: int) -> Iterator[Array]:
@@ -176,10 +200,10 @@ def lowest_places(score: Callable[[Array], P], lower: Array, upper: Array, side:
         yield places[index, range(len(lower))]
 
 
-def _ends(point: Point, step: Array, near: float) -> bool:
+def _ends(point: Point, step: Array, until: Until) -> bool:
     """Whether a step is not worth taking."""
-    short = bool(np.max(np.abs(step)) < near)
-    return short or _gain(point, step) < GAIN + DOUBT * point.noise
+    short = bool(np.max(np.abs(step)) < until.near)
+    return short or _gain(point, step) < max(2 * until.enough, GAIN) + DOUBT * point.noise
 
 
 def _gain(point: Point, step: Array) -> float:
@@ -187,7 +211,7 @@ def _gain(point: Point, step: Array) -> float:
     return abs(float(point.gradient @ step))
 
 
-def _newton_step(state: State[P], hessian: Array) -> tuple[Array, float]:
+def _newton_step(state: State[P], hessian: Array, until: Until) -> tuple[Array, float]:
     """Newton's step of the coordinates that are free, and its length where the score curves downwards.
 
     Where it would cross a bound it ends there, and the others go where the score is lowest given that.
@@ -208,10 +232,12 @@ def _newton_step(state: State[P], hessian: Array) -> tuple[Array, float]:
             break
         step[beyond] = np.clip(step, nearest, farthest)[beyond]
         free &= ~beyond
-    return step, downhill
+    return np.log1p(np.maximum(step, 0.0)) + np.minimum(step, 0.0) if until.grows else step, downhill
 
 
-def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian: Array) -> State[P]:
+def _advanced(
+    score: Callable[[Array], P], state: State[P], step: Array, hessian: Array, halvings: int
+) -> State[P]:
     """The search at a place where the score is lower: the bounds along tails, else a part of the step.
 
     Where there is none the point stays; bounds may have drawn closer.
@@ -227,7 +253,7 @@ def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian
         if _is_better(state, trial) and trial.at_bound[tail].all():
             return replace(trial, tried=state.tried)
     apart = []
-    for halving in range(HALVINGS):
+    for halving in range(halvings):
         trial = _tried(score, state, state.rho + step * 0.5**halving)
         if _is_better(state, trial):
             return trial
