@@ -153,25 +153,25 @@ def square_root(matvec: LinearMap, z: Array) -> Array:
     def same(x: Array) -> Array:
         return x
 
-    return _power(matvec, same, same, z, 0.5)
+    return _power(lambda v: matvec(v) - v, same, same, z, 0.5)
 
 
-def inverse_root(matvec: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Array) -> Array:
+def inverse_root(rest: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Array) -> Array:
     """(M⁻¹A)^-½ x for several x [m, ..] side by side, A and M symmetric and positive definite, on the host.
 
     Of x with the covariance M⁻¹ it has A⁻¹. The basis V of the Krylov space is orthonormal in the metric of M.
 
     Parameters
     ----------
-    matvec, near_solve, near_matvec : callable
-        Products with A, M⁻¹ and M.
+    rest, near_solve, near_matvec : callable
+        Products with A − M, M⁻¹ and M.
     x : ndarray, [m, ..]
     """
-    return _power(matvec, near_solve, near_matvec, x, -0.5)
+    return _power(rest, near_solve, near_matvec, x, -0.5)
 
 
-def _power(matvec: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Array, power: float) -> Array:
-    """(M⁻¹A)^power x, by the Lanczos process: w are M v of the vectors v of the basis."""
+def _power(rest: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Array, power: float) -> Array:
+    """(M⁻¹A)^power x, by the Lanczos process: w are M v of the vectors v of the basis, and A v = w + (A − M) v."""
     w = near_matvec(x)
     norm = np.sqrt(dot(x, w))
     scale = _ratio(np.ones_like(norm), norm)
@@ -180,7 +180,7 @@ def _power(matvec: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: 
     column = np.zeros((len(x), 0))
     for step in range(1, ROOT_STEPS + 1):
         basis.append(v)
-        q = matvec(v) - times(beta, before)
+        q = w + rest(v) - times(beta, before)
         alpha = dot(v, q)
         q -= times(alpha, w)
         image = near_solve(q)

@@ -119,7 +119,7 @@ class NearlySeparable(IterativeSystem):
         *,
         most: int,
     ) -> None:
-        self.near_gram, self.penalty = near_gram, penalty
+        self.gram, self.near_gram, self.penalty = gram, near_gram, penalty
         self.rough = KroneckerSum.of(penalty.terms, frame)
         if gram not in _products:
             _products[gram] = Products(gram, frame, axis)
@@ -164,11 +164,13 @@ class NearlySeparable(IterativeSystem):
         return lambda extents: draw(extents)[0]
 
     def coupled_draws(self, rng: np.random.Generator) -> CoupledDraw:
+        first, *others = self.near_gram.terms[0]
+        rest = Gram((*self.gram.terms, (first.scaled(-1.0), *others)))
+        maps = Products(rest, self.frame, self.data.order[-1]), self._near_solve, self._near_matvec
 
         def draw(extents: tuple[int, ...]) -> tuple[Array, Array]:
             near = self.near.apply_inverse_sqrt(rng.standard_normal((*self.frame.sizes, *extents)))
             rows = np.ascontiguousarray(np.moveaxis(near.reshape(*self.frame.sizes, -1), -1, 0))
-            maps = self._matvec, self._near_solve, self._near_matvec
             step = min(self.at_once, math.ceil(BASIS / (STEPS * rows[0].size)))
             parts = [inverse_root(*maps, rows[i : i + step]) for i in range(0, len(rows), step)]
             return np.moveaxis(np.concatenate(parts), 0, -1).reshape(near.shape), near
