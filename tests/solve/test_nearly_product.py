@@ -123,7 +123,9 @@ def test_vectors_side_by_side_have_the_answers_of_each_alone(monkeypatch: pytest
 
     together = answers()
     monkeypatch.setattr(system, "at_once", 1)
-    for ours, alone, tolerance in zip(together, answers(), [1e-8, 1e-3, 1e-12, 1e-12, 1e-12, 0.01], strict=True):
+    for ours, alone, tolerance in zip(
+        together, answers(), [1e-8, 1e-3, 1e-12, 1e-12, 1e-12, 0.01], strict=True
+    ):
         np.testing.assert_allclose(ours, alone, rtol=0, atol=tolerance * abs(alone).max())
 
 

@@ -149,11 +149,7 @@ def square_root(matvec: LinearMap, z: Array) -> Array:
     steps would change. √ is small where it is not smooth, at 0, so that S may be singular; eigenvalues in clusters, as
     those of a system of even observations with gaps, need few steps.
     """
-
-    def same(x: Array) -> Array:
-        return x
-
-    return _power(lambda v: matvec(v) - v, same, same, z, 0.5)
+    return _power(lambda v: matvec(v) - v, lambda v: v, lambda v: v, z, 0.5)
 
 
 def inverse_root(rest: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Array) -> Array:

@@ -109,15 +109,7 @@ class NearlySeparable(IterativeSystem):
     at_once = 8  # vectors by which a product with G reads it once, and which fit in a cache
 
     def __init__(
-        self,
-        gram: Gram,
-        near_gram: Gram,
-        penalty: Gram,
-        frame: Frame,
-        near: Separable,
-        axis: int,
-        *,
-        most: int,
+        self, gram: Gram, near_gram: Gram, penalty: Gram, frame: Frame, near: Separable, axis: int, most: int
     ) -> None:
         self.gram, self.near_gram, self.penalty = gram, near_gram, penalty
         self.rough = KroneckerSum.of(penalty.terms, frame)
