@@ -86,9 +86,12 @@ def test_the_product_has_the_marginals_of_the_data(kind: str) -> None:
 def test_products_are_those_of_the_gram(kind: str, first: bool) -> None:
     case, sums = case_of(kind, first)
     frame = case.space.frame
-    x = np.random.default_rng(0).normal(size=case.space.shape)
-    ours = Products(sums.gram, frame, case.space.names.index("t"))(x)
-    np.testing.assert_allclose(ours, sums.gram.matvec(x, frame), rtol=1e-12, atol=1e-12)
+    rows = np.random.default_rng(0).normal(size=(5, *case.space.shape))
+    product = Products(sums.gram, frame, case.space.names.index("t"))
+    exact = np.stack([sums.gram.matvec(x, frame) for x in rows])
+    # Side by side and one by one, as compiled loops differ.
+    for ours in (product(rows), np.concatenate([product(x[None]) for x in rows])):
+        np.testing.assert_allclose(ours, exact, rtol=0, atol=1e-12 * abs(exact).max())
 
 
 @pytest.mark.parametrize("block", [False, True], ids=["values", "a block"])
@@ -108,6 +111,22 @@ def test_solutions_and_traces_are_those_of_dense_matrices(kind: str, first: bool
     near = np.linalg.inv(system.near_gram.to_dense(space.frame) + system.penalty.to_dense(space.frame))
     np.testing.assert_allclose(near @ w, a, rtol=0, atol=1e-7 * abs(a).max())
     np.testing.assert_allclose(b, inverse @ w, rtol=0, atol=0.01 * abs(b).max())
+
+
+def test_vectors_side_by_side_have_the_answers_of_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, sums = case_of("short", missing=0.1, block=True)
+    system, rng = nearly(sums, case.space), np.random.default_rng(3)
+    rhs = sums.gram.matvec(rng.normal(size=(*case.space.shape, 11)), case.space.frame)
+
+    def answers() -> list[np.ndarray]:
+        return [system.solve(rhs), *system.coupled_draws(np.random.default_rng(4))((3, 4)), *system.probes()]
+
+    together = answers()
+    monkeypatch.setattr(system, "at_once", 1)
+    for ours, alone, tolerance in zip(
+        together, answers(), [1e-8, 1e-3, 1e-12, 1e-12, 1e-12, 0.01], strict=True
+    ):
+        np.testing.assert_allclose(ours, alone, rtol=0, atol=tolerance * abs(alone).max())
 
 
 @pytest.mark.parametrize("block", SLOWER, ids=["values", "a block"])

@@ -196,10 +196,13 @@ def _drawn_pairs(fit: Fit, n: int, rng: np.random.Generator, nbytes: int) -> Arr
 def _beside_near(fit: Fit, near: Factorisation, n: int, rng: np.random.Generator) -> Array:
     """Return the pair form of a system close to this one, and of what draws of both differ by, which is less."""
     draw, frame = fit.solved.factorisation.coupled_draws(rng), fit.space.frame
-    pairs = near.inverse_pairs()
+    pairs, kept = near.inverse_pairs(), []
     for first in counted(n, SIDE_BY_SIDE, "draws of the error"):
-        some, beside = draw((min(SIDE_BY_SIDE, n - first),))
-        pairs += (outer_pairs(some, frame) - outer_pairs(beside, frame)) / n
+        kept.append(draw((min(SIDE_BY_SIDE, n - first),)))
+        if len(kept) * SIDE_BY_SIDE >= NEAR_DRAWS or first + SIDE_BY_SIDE >= n:  # pairs of many cost less
+            some, beside = (outer_pairs(np.concatenate(x, axis=-1), frame) for x in zip(*kept, strict=True))
+            pairs += np.subtract(some, beside, out=some) / n
+            kept.clear()
     return np.asarray(pairs * fit.sigma() ** 2)
 
 

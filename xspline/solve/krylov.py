@@ -28,7 +28,7 @@ PROBE_TOLERANCE = 1e-6  # relative residual of the systems that are solved for p
 FULLY_PROBED = 12_500  # coefficients up to which there are most probes: log λ scatters by some 0.003 there
 SEED = 20240229
 ROOT_TOLERANCE = 3e-4  # relative change of a root over `ROOT_CHECK` steps that ends them: some 20 to 60 steps
-ROOT_CHECK = 4  # steps from one look at a root to the next
+ROOT_CHECK = 4  # these steps; a root is looked at twice as often
 ROOT_STEPS = 160  # most steps of a root
 
 
@@ -149,52 +149,49 @@ def square_root(matvec: LinearMap, z: Array) -> Array:
     steps would change. √ is small where it is not smooth, at 0, so that S may be singular; eigenvalues in clusters, as
     those of a system of even observations with gaps, need few steps.
     """
-
-    def same(x: Array) -> Array:
-        return x
-
-    return _power(matvec, same, same, z, 0.5)
+    return _power(lambda v: matvec(v) - v, lambda v: v, lambda v: v, z, 0.5)
 
 
-def inverse_root(matvec: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Array) -> Array:
+def inverse_root(rest: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Array) -> Array:
     """(M⁻¹A)^-½ x for several x [m, ..] side by side, A and M symmetric and positive definite, on the host.
 
     Of x with the covariance M⁻¹ it has A⁻¹. The basis V of the Krylov space is orthonormal in the metric of M.
 
     Parameters
     ----------
-    matvec, near_solve, near_matvec : callable
-        Products with A, M⁻¹ and M.
+    rest, near_solve, near_matvec : callable
+        Products with A − M, M⁻¹ and M.
     x : ndarray, [m, ..]
     """
-    return _power(matvec, near_solve, near_matvec, x, -0.5)
+    return _power(rest, near_solve, near_matvec, x, -0.5)
 
 
-def _power(matvec: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Array, power: float) -> Array:
-    """(M⁻¹A)^power x, by the Lanczos process: w are M v of the vectors v of the basis."""
+def _power(rest: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Array, power: float) -> Array:
+    """(M⁻¹A)^power x, by the Lanczos process: w are M v of the vectors v of the basis, and A v = w + (A − M) v."""
     w = near_matvec(x)
     norm = np.sqrt(dot(x, w))
     scale = _ratio(np.ones_like(norm), norm)
     v, w, before, beta = times(scale, x), times(scale, w), np.zeros_like(x), np.zeros_like(norm)
-    basis, diagonal, beside = [], [], []
-    column = np.zeros((len(x), 0))
+    basis, diagonal, beside = [], [], list[Array]()
+    column = last = np.zeros((len(x), 0))
     for step in range(1, ROOT_STEPS + 1):
         basis.append(v)
-        q = matvec(v) - times(beta, before)
+        q = w + rest(v) - times(beta, before)
         alpha = dot(v, q)
+        diagonal.append(alpha)
+        if step % (ROOT_CHECK // 2) == 0:
+            before_last, last = last, column
+            column = _power_column(np.array(diagonal).T, np.array(beside).T, power)
+            change = column.copy()
+            change[:, : before_last.shape[1]] -= before_last
+            if (np.linalg.norm(change, axis=1) <= ROOT_TOLERANCE * np.linalg.norm(column, axis=1)).all():
+                break
         q -= times(alpha, w)
         image = near_solve(q)
         beta = np.sqrt(np.maximum(dot(q, image), 0.0))
-        diagonal.append(alpha)
         beside.append(beta)
         scale = _ratio(np.ones_like(beta), beta)
         before, w, v = w, times(scale, q), times(scale, image)
-        if step % ROOT_CHECK == 0:
-            last, column = column, _power_column(np.array(diagonal).T, np.array(beside[:-1]).T, power)
-            change = column.copy()
-            change[:, : last.shape[1]] -= last
-            if (np.linalg.norm(change, axis=1) <= ROOT_TOLERANCE * np.linalg.norm(column, axis=1)).all():
-                break
     out = np.zeros_like(x)
     for v, share in zip(basis, column.T, strict=True):
         out += times(share * norm, v)

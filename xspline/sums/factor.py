@@ -14,6 +14,7 @@ X: the sum of X over all these places, so that tr(X B) = Σ Z B, and φᵀ X φ 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -314,19 +315,23 @@ def outer_pairs(vectors: Array, frame: Frame) -> Array:
     step = max(1, OUTER_SLAB * frame.sizes[0] // max(x.size, 1))
     partners = {axis: _partners(frame, axis) for axis, m in enumerate(frame.everywhere) if m}
 
-    def entries(start: int, offset: Sequence[int]) -> Array:
-        """The second members of pairs whose first are a slab."""
-        stop = min(start + step, frame.sizes[0])
-        borders = [(start, stop), *((0, size) for size in frame.sizes[1:])]
-        spans = [slice(a + o, b + o) for (a, b), o in zip(borders, offset, strict=True)]
-        for axis in partners:
-            spans[axis] = slice(None)
-        part = x[tuple(spans)]
-        for axis, table in partners.items():
-            part = np.take(part, table[slice(*borders[axis]), offset[axis]], axis=axis)
+    @functools.lru_cache(maxsize=1 << len(partners))
+    def moved(shifts: tuple[int, ...]) -> Array:
+        """With the second members of pairs along axes that have partners."""
+        part = x
+        for (axis, table), shift in zip(partners.items(), shifts, strict=True):
+            part = np.take(part, table[:, shift], axis=axis)
         return part
 
-    for start, offset in itertools.product(range(0, frame.sizes[0], step), np.ndindex(*frame.offsets)):
+    def entries(start: int, offset: Sequence[int]) -> Array:
+        """The second members of pairs whose first are a slab."""
+        borders = [(start, min(start + step, frame.sizes[0])), *((0, size) for size in frame.sizes[1:])]
+        shifts = [0 if axis in partners else o for axis, o in enumerate(offset)]
+        spans = tuple(slice(a + o, b + o) for (a, b), o in zip(borders, shifts, strict=True))
+        return moved(tuple(offset[axis] for axis in partners))[spans]
+
+    slabs = itertools.product(range(0, frame.sizes[0], step), np.ndindex(*frame.offsets))
+    for start, offset in sorted(slabs, key=lambda slab: [slab[1][axis] for axis in partners]):
         flips = list(orientations(offset))
         halves = flips[: max(len(flips) // 2, 1)]  # to exchange rows and columns changes nothing
         total = sum(

@@ -1,4 +1,4 @@
-"""The compiled product of a pair array with a vector, time innermost: what iterations of `NearlySeparable` wait for."""
+"""The compiled products of a pair array with vectors, which iterations of `NearlySeparable` wait for."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ loop = compiled(fastmath=OPTIONS["fastmath"] | {"reassoc"})
 
 @loop
 def product(pairs: Floats, places: Integers, near: int, everywhere: int, x: Floats, out: Floats) -> None:
-    """out += G x for vectors [R, T] over places and times.
+    """out += G x for vectors [R, T] over places and times, time innermost.
 
     Parameters
     ----------
     pairs : ndarray, [R, S, O, T]
         Pairs of places by their first member and offset, and of times by their offset and first member.
     places : ndarray, [R, S, Q, 2]
-        Both members of the Q pairs of places that have these numbers; −1 where there are fewer.
+        Row and column of the Q entries that have these numbers; −1 where there are fewer.
     near : int
         Offsets in time between B-splines; the others belong to the functions that are active everywhere.
     everywhere : int
@@ -37,21 +37,56 @@ def product(pairs: Floats, places: Integers, near: int, everywhere: int, x: Floa
                 row, column = places[r, s, q, 0], places[r, s, q, 1]
                 if row < 0:
                     continue
-                for way in range(1 if row == column else 2):
-                    y, v = (out[row], x[column]) if way == 0 else (out[column], x[row])
-                    g = pairs[r, s, 0]
+                y, v, g = out[row], x[column], pairs[r, s, 0]
+                for t in range(size):
+                    y[t] += g[t] * v[t]
+                for o in range(1, near):
+                    g = pairs[r, s, o]
+                    for t in range(everywhere, size - o):
+                        y[t] += g[t] * v[t + o]
+                    for t in range(everywhere, size - o):
+                        y[t + o] += g[t] * v[t]
+                for j in range(everywhere):
+                    g, total, factor = pairs[r, s, near + j], 0.0, v[j]
+                    for t in range(j + 1, size):
+                        total += g[t] * v[t]
+                    for t in range(j + 1, size):
+                        y[t] += g[t] * factor
+                    y[j] += total
+
+
+@loop
+def products(pairs: Floats, places: Integers, near: int, everywhere: int, x: Floats, out: Floats) -> None:
+    """The same of m vectors [R, T, m], with all entries of the same numbers side by side."""
+    size, m = x.shape[1], x.shape[2]
+    v = np.empty((size, places.shape[2] * m))
+    y = np.empty(v.shape)
+    for r in range(places.shape[0]):
+        for s in range(places.shape[1]):
+            count = 0
+            for q in range(places.shape[2]):
+                column = places[r, s, q, 1]
+                if column >= 0:
                     for t in range(size):
-                        y[t] += g[t] * v[t]
-                    for o in range(1, near):
-                        g = pairs[r, s, o]
-                        for t in range(everywhere, size - o):
-                            y[t] += g[t] * v[t + o]
-                        for t in range(everywhere, size - o):
-                            y[t + o] += g[t] * v[t]
-                    for j in range(everywhere):
-                        g, total, factor = pairs[r, s, near + j], 0.0, v[j]
-                        for t in range(j + 1, size):
-                            total += g[t] * v[t]
-                        for t in range(j + 1, size):
-                            y[t] += g[t] * factor
-                        y[j] += total
+                        for i in range(m):
+                            v[t, count + i] = x[column, t, i]
+                    count += m
+            for t in range(size):
+                for i in range(count):
+                    y[t, i] = pairs[r, s, 0, t] * v[t, i]
+            for o in range(1, near + everywhere):
+                j = o - near  # of a function that is active everywhere
+                for t in range(everywhere if j < 0 else j + 1, size - o if j < 0 else size):
+                    other, g = t + o if j < 0 else j, pairs[r, s, o, t]
+                    for i in range(count):
+                        y[t, i] += g * v[other, i]
+                    for i in range(count):
+                        y[other, i] += g * v[t, i]
+            count = 0
+            for q in range(places.shape[2]):
+                row = places[r, s, q, 0]
+                if row >= 0:
+                    for t in range(size):
+                        for i in range(m):
+                            out[row, t, i] += y[t, count + i]
+                    count += m

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.kronecker.pcg import KroneckerSum
+from xspline.solve.kronecker.roots import BASIS, STEPS
 from xspline.solve.kronecker.separable import Separable
 from xspline.solve.krylov import TOLERANCE, conjugate_gradients, inverse_root, probes
 from xspline.solve.system import CoupledDraw, Draw, IterativeSystem
@@ -60,29 +61,28 @@ class Products:
         self.everywhere = frame.everywhere[axis]
         self.near = frame.offsets[axis] - self.everywhere
 
-    def __call__(self, x: Array) -> Array:
-        """G x, [K..]."""
-        from xspline.solve.kronecker.compiled import product  # imports numba
+    def __call__(self, rows: Array) -> Array:
+        """G x of rows x [m, K..]."""
+        from xspline.solve.kronecker.compiled import product, products  # imports numba
 
-        own = np.ascontiguousarray(x.transpose(self.order)).reshape(self.shape)
-        out = np.zeros(self.shape)
-        product(self.pairs, self.places, self.near, self.everywhere, own, out)
-        return out.reshape(self.sizes).transpose(np.argsort(self.order))
+        x = np.ascontiguousarray(rows.transpose(*(j + 1 for j in self.order), 0)).reshape(*self.shape, -1)
+        out = np.zeros(x.shape)
+        own, loop = ((x[..., 0], out[..., 0]), product) if len(rows) == 1 else ((x, out), products)
+        loop(self.pairs, self.places, self.near, self.everywhere, *own)
+        return out.reshape(*self.sizes, -1).transpose(-1, *np.argsort(self.order))
 
 
 def _places(frame: Frame, axes: Sequence[int]) -> NDArray[np.int64]:
-    """Both members of the pairs of places that a pair array has one number for, [R, S, Q, 2]; −1 where there is none.
+    """Row and column of the entries that a pair array has one number for, [R, S, Q, 2]; −1 where there are fewer.
 
-    Of (k, k + a) and (l, l + b) these are (k, l) with (k + a, l + b) and (k, l + b) with (k + a, l).
+    Of (k, k + a) and (l, l + b) these are (k, l) with (k + a, l + b), (k, l + b) with (k + a, l), and both exchanged.
     """
     sizes, offsets = (tuple(x[j] for j in axes) for x in (frame.sizes, frame.offsets))
-    out = np.full((*sizes, *offsets, 2 ** (len(sizes) - 1), 2), -1, dtype=np.int64)
+    out = np.full((*sizes, *offsets, 2 ** len(sizes), 2), -1, dtype=np.int64)
     for offset in np.ndindex(*offsets):
         pairs = [frame.pairs_at(j, o) for j, o in zip(axes, offset, strict=True)]
         ends = [(np.arange(k)[first], second) for k, (first, second) in zip(sizes, pairs, strict=True)]
-        flips = list(orientations(offset))
-        once = flips[: max(len(flips) // 2, 1)]  # to exchange rows and columns changes nothing
-        for (q, flip), way in itertools.product(enumerate(once), (0, 1)):
+        for (q, flip), way in itertools.product(enumerate(orientations(offset)), (0, 1)):
             rows = np.ix_(*(e[second ^ way] for e, second in zip(ends, flip, strict=True)))
             out[(*(first for first, _ in pairs), *offset, q, way)] = np.ravel_multi_index(rows, sizes)
     return out.reshape(math.prod(sizes), math.prod(offsets), -1, 2)
@@ -106,20 +106,12 @@ class NearlySeparable(IterativeSystem):
 
     near: Separable
     mixes_systems = True
-    at_once = 1  # a product with G reads it once for each vector
+    at_once = 8  # vectors by which a product with G reads it once, and which fit in a cache
 
     def __init__(
-        self,
-        gram: Gram,
-        near_gram: Gram,
-        penalty: Gram,
-        frame: Frame,
-        near: Separable,
-        axis: int,
-        *,
-        most: int,
+        self, gram: Gram, near_gram: Gram, penalty: Gram, frame: Frame, near: Separable, axis: int, most: int
     ) -> None:
-        self.near_gram, self.penalty = near_gram, penalty
+        self.gram, self.near_gram, self.penalty = gram, near_gram, penalty
         self.rough = KroneckerSum.of(penalty.terms, frame)
         if gram not in _products:
             _products[gram] = Products(gram, frame, axis)
@@ -141,13 +133,12 @@ class NearlySeparable(IterativeSystem):
 
     def _matvec(self, rows: Array) -> Array:
         """(G + Λ) x of rows x [m, K..]."""
-        return np.stack([self.data(x) for x in rows]) + self.rough.matvec(rows)
+        return self.data(rows) + self.rough.matvec(rows)
 
     def _near_matvec(self, rows: Array) -> Array:
         """M x."""
-        return np.stack(
-            [self.near_gram.matvec(x, self.frame) + self.penalty.matvec(x, self.frame) for x in rows]
-        )
+        near = self.near_gram.matvec(np.moveaxis(rows, 0, -1), self.frame)
+        return np.moveaxis(near, -1, 0) + self.rough.matvec(rows)
 
     def _near_solve(self, rows: Array) -> Array:
         """M⁻¹ x."""
@@ -165,15 +156,16 @@ class NearlySeparable(IterativeSystem):
         return lambda extents: draw(extents)[0]
 
     def coupled_draws(self, rng: np.random.Generator) -> CoupledDraw:
+        first, *others = self.near_gram.terms[0]
+        rest = Gram((*self.gram.terms, (first.scaled(-1.0), *others)))
+        maps = Products(rest, self.frame, self.data.order[-1]), self._near_solve, self._near_matvec
 
         def draw(extents: tuple[int, ...]) -> tuple[Array, Array]:
             near = self.near.apply_inverse_sqrt(rng.standard_normal((*self.frame.sizes, *extents)))
-            out = np.empty_like(near)
-            for place in np.ndindex(*extents):
-                row = near[(..., *place)][None]
-                root = inverse_root(self._matvec, self._near_solve, self._near_matvec, row)
-                out[(..., *place)] = root[0]
-            return out, near
+            rows = np.ascontiguousarray(np.moveaxis(near.reshape(*self.frame.sizes, -1), -1, 0))
+            step = min(self.at_once, math.ceil(BASIS / (STEPS * rows[0].size)))
+            parts = [inverse_root(*maps, rows[i : i + step]) for i in range(0, len(rows), step)]
+            return np.moveaxis(np.concatenate(parts), 0, -1).reshape(near.shape), near
 
         return draw
 
