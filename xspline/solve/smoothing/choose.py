@@ -172,15 +172,13 @@ def _chosen(
                 "The strengths have the standard errors that `error` says; for exact ones use fewer coefficients along "
                 "some coordinate, or a machine with more memory"
             )
-        until = UNTIL if problem.operations < resources.costs.close_search_flops else Until(CLOSE)
-        explored = 0
+        explored, until = 0, problem.until
         if start is None or start.shape != problem.bounds.start.shape:
             start, explored = problem.start()
-        elif problem.operations >= resources.costs.coarse_start_flops:
+        elif problem.operations >= resources.costs.coarse_start_flops and not problem.estimated:
             until = Until(COARSELY, resources.costs.enough * model.observations, grows=True, steps=1)
-        until = until._replace(near=ESTIMATED) if problem.estimated else until
         minimum, factorisations = problem.search(start, until)
-        minimum, more = problem.softer(minimum, until)
+        minimum, more = problem.softer(minimum)
         minimum, gaps, raised = problem.determined(minimum)
     except SingularSystemError as error:
         if method == "holders":
@@ -191,6 +189,7 @@ def _chosen(
             "use fewer functions without a B-spline, or pass a number for a ridge (penalty=1e-3)"
         ) from error
     rho, point, at_bound, bounds = minimum.rho, minimum.point, minimum.at_bound, problem.bounds
+    value, gradient = point.score
     fit = point.fit if isinstance(point, OfFit) else PenalisedFit(model, rho)
     factorisation, errors = fit.solving, []
     if not problem.choice.exact:  # its solver is chosen for its structure, not by name
@@ -202,11 +201,9 @@ def _chosen(
     return Smoothing(
         penalty=family.penalty(rho),
         method=method,
-        score=point.score[0],
-        comparable=point.comparable
-        if isinstance(point, Reml) and math.isfinite(point.score[0])
-        else math.nan,
-        gradient=dict(zip(family.parameters, point.score[1].tolist(), strict=True)),
+        score=value,
+        comparable=point.comparable if isinstance(point, Reml) and math.isfinite(value) else math.nan,
+        gradient=dict(zip(family.parameters, gradient.tolist(), strict=True)),
         at_bounds=family.stopped(bound),
         factorisations=factorisations + explored + more + raised + (method == "holders"),
         factorisation=factorisation,
@@ -273,7 +270,7 @@ class Problem:
         best = next(rho for value, rho in ends if value <= lowest + SLACK)
         return best, score.factorisations
 
-    def softer(self, minimum: State[Score], until: Until) -> tuple[State[Score], int]:
+    def softer(self, minimum: State[Score]) -> tuple[State[Score], int]:
         """A lower minimum of REML than one on an upper bound, if there is one and a look is quick; factorisations.
 
         Of waves that the knots just hold the likelihood has a second minimum: a straight line, and everything is noise.
@@ -288,13 +285,13 @@ class Problem:
             rho = np.where(stiff, self.bounds.start - step, minimum.rho)
             with suppress(SingularSystemError):
                 if _lower(self.score(rho, minimum.point.included), minimum.point):
-                    softer, more = self.search(rho, until)
+                    softer, more = self.search(rho, self.until)
                     return softer, looks + more
         family = self.model.family
         for along in np.array(family.alphas, dtype=float).T:
             aside = np.linalg.lstsq(family.design, ASIDE * along, rcond=None)[0]
             with suppress(SingularSystemError):
-                other, more = self.search(self.bounds.start + aside, until)
+                other, more = self.search(self.bounds.start + aside, self.until)
                 looks += more
                 if (
                     _lower(other.point, minimum.point)
@@ -430,6 +427,13 @@ class Problem:
         model = replace(self.model, sums=coarse[0], space=coarse[1], family=family, solver=solver)
         parts = (coarser(part, space, names) for part in self.parts)
         return replace(self, model=model, parts=[part[0] for part in parts if part is not None])
+
+    @property
+    def until(self) -> Until:
+        """What ends a search: of estimates, which scatter, of large problems, and of others."""
+        if self.estimated:
+            return Until(ESTIMATED)
+        return UNTIL if self.operations < self.model.resources.costs.close_search_flops else Until(CLOSE)
 
     @property
     def estimated(self) -> bool:
