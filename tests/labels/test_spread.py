@@ -265,7 +265,7 @@ def test_looks_are_part_of_the_budget(rough_along_x: xr.DataArray) -> None:
     nested.score((7, 7, 4), first)  # known
     assert nested.rest == after
     nested.spent = 3.0
-    assert nested.rest == 3  # three quarters of it at least
+    assert nested.rest == pytest.approx(4 * spread.KEPT)
 
 
 @pytest.mark.slow

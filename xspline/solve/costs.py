@@ -93,7 +93,7 @@ class CostModel:
         Entries of G that a solve with λ given multiplies out, brings into a band and takes residuals with: 3e6 to 8e6.
     step_seconds, search_steps, known_steps : float
         What a step of a search takes whatever the size, and how many it takes: 4 to 7; 1 or 2 from strengths that
-        were found in a coarser space, until `enough`.
+        were found in a coarser space, until `enough`, where each takes seconds, and twice that below.
     enough : float
         Of the observations: where a step of a search of a large problem from such strengths promises less of a
         log-likelihood, twice that share of the variance that is left, it is not taken. Chosen: errors of the field

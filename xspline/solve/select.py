@@ -101,7 +101,9 @@ class Choice:
         # Large problems start where coarser ones end, which takes half of the steps.
         large = self.operations >= costs.coarse_start_flops
         steps = costs.search_steps * self.searches / (2 if large or known else 1)
-        return (costs.known_steps if large and known else steps) * (costs.step_seconds + step + columns)
+        if known and large:
+            steps = costs.known_steps * (1 if self.operations >= costs.max_exact_reml_flops else 2)
+        return steps * (costs.step_seconds + step + columns)
 
 
 def candidates(

@@ -40,7 +40,7 @@ from xspline.labels.read.sizes import (
     listed,
     spline_of,
 )
-from xspline.labels.statistics import Data, Part, Statistics
+from xspline.labels.statistics import Data, Statistics
 from xspline.solve import Resources, SingularSystemError, first_order, likelihood, nearly_product, restricted
 from xspline.solve.costs import COSTS
 from xspline.spaces import Basis, Space, Union
@@ -55,10 +55,10 @@ SEARCHED = 0.5  # of the longest look: strengths are looked for up to there, and
 RIVALS, LONGEST = 2, 4.0  # so many spaces are compared at last, which take so many of the longest looks each
 BEYOND = 2.5  # of the longest looks: what one takes that tells how much finer cells still gain
 SETTLED = 2.5  # of the longest look: where strengths are searched for that the last space is given,
-SETTLED_SHARE = 0.3  # of a look at that
+SETTLED_SHARE, FEWER = 0.3, 0.6  # of a look at that, and of its coefficients
 BRIEFLY = 0.3  # of the longest looks, and of the time for all: cubics' share before linear splines are tried
 ON_THE_WAY = 1.3  # seconds of budget, times the degree, from which there is time to search before the end
-KEPT = 0.75  # of the budget is for a fit: estimates of small ones are too long by as much
+KEPT = 0.6  # of the budget is for a fit: estimates of small ones are too long by as much
 UNEVEN = 3.0  # what one shape may have of the coefficients of another that costs the same
 WANTING = 0.02  # of the variance that is left: what finer cells would take where linear splines are tried
 GAIN = 1.0  # of a log-likelihood: less tells nothing
@@ -66,18 +66,10 @@ ALIKE = 0.01  # of the variance that is left: spaces this near count as one, and
 
 
 class Score(NamedTuple):
-    """The likelihood of one space.
+    """The likelihood of one space."""
 
-    Parameters
-    ----------
-    value : float
-        Its negative logarithm, over all variables; infinite where there is none.
-    rho : tuple of ndarray
-        For each variable where it was taken.
-    """
-
-    value: float
-    rho: tuple[np.ndarray, ...]
+    value: float  # its negative logarithm, over all variables; infinite where there is none
+    rho: tuple[np.ndarray, ...]  # for each variable where it was taken
 
 
 NOTHING = Score(math.inf, ())
@@ -106,39 +98,27 @@ def spread(
         if linear.is_likelier_than(nested):
             statistics, nested = other, linear
     nested.explore()
-    counts = nested.chosen()
-    strengths, space = nested.strengths(counts), nested.space(counts)
+    counts, strengths = nested.settled(nested.chosen())
+    space = nested.space(counts)
     how = f"by the likelihood among spaces that lie in {listed(nested.named(statistics.space.shape))}"
     how += ", linear splines" * (nested.budget.degree == 1)
     if budget.alike and counts == statistics.space.shape:
         how = "as many as there is time for with gaps that are (nearly) the same at all times"
     told = f"{how}; {nested.spent + nested.seconds(counts):.2g} s of {budget.seconds:g} s for that and the penalty"
-    parts = []
-    for part in statistics.parts:
-        sums = {n: restricted(s, statistics.space, space) for n, s in part.sums.items()}
-        parts.append(Part.of(sums, part.holder or None, {**part.provenance, "spread": told}))
+    parts = tuple(part.within(statistics.space, space, told) for part in statistics.parts)
     starts = dict(zip(statistics.variables, strengths, strict=False))
     finer = None if counts == statistics.space.shape else statistics
-    return replace(statistics, space=space, parts=tuple(parts)), Looks(starts, finer)
+    return replace(statistics, space=space, parts=parts), Looks(starts, finer)
 
 
 @dataclass(eq=False)
 class NestedSpaces:
-    """The sums of some variables in a space and in those that lie in it.
-
-    Parameters
-    ----------
-    totals : sequence of Sums
-    fine : Space
-    budget : Budget
-    spent : float
-        Seconds that looks are expected to have taken.
-    """
+    """The sums of some variables in a space and in those that lie in it."""
 
     totals: Sequence[Sums]
     fine: Space
     budget: Budget
-    spent: float = 0.0
+    spent: float = 0.0  # seconds that looks are expected to have taken
     _sums: dict[Counts, list[Sums]] = field(default_factory=dict)
     _scores: dict[Counts, Score] = field(default_factory=dict)
     _reached: tuple[Counts, Score] = ((), NOTHING)  # the end of the path of looks,
@@ -404,7 +384,7 @@ class NestedSpaces:
         within, best, unit = self.within_reach(), list[Counts](), ALIKE * self.observations / 2
         for other in sorted(within, key=lambda c: (np.round(self.expected(c) / unit), math.prod(c))):
             # What lies in a better one is no rival.
-            if any(all(k <= n for k, n in zip(other, c, strict=True)) for c in best):
+            if any(_inside(other, c) for c in best):
                 continue
             if self.seconds(other) <= self.rest:
                 best.append(other)
@@ -458,17 +438,28 @@ class NestedSpaces:
         seen = (score.value for c, score in self._scores.items() if self.seconds(c) <= self.rest)
         return expected, min(seen, default=self._reached[1].value) - expected
 
-    def strengths(self, counts: Counts) -> tuple[np.ndarray, ...]:
-        """Those that a search finds for each variable, in a space that lies in one, likely and quick to search."""
-        here, most = self._reached[1], min(SETTLED, SETTLED_SHARE * self.look(counts))
-        fewer = [[k for k in ladder if k <= n] for n, ladder in zip(counts, self.ladders, strict=True)]
-        inside = itertools.product(*(x if n in x else [n] for n, x in zip(counts, fewer, strict=True)))
-        quick = [c for c in inside if self.look(c) <= most]
-        if not quick or (here is NOTHING and not self.whole):
-            return here.rho
-        best = max(quick, key=math.prod) if here is NOTHING else min(quick, key=self.expected)
+    def settled(self, counts: Counts) -> tuple[Counts, tuple[np.ndarray, ...]]:
+        """A space, and the strengths that a search finds in one inside it, likely and quick to search.
+
+        Where that is less likely than one inside itself, so may the other be: then the likeliest that was seen.
+        """
+        here, fewer = self._reached[1], FEWER * math.prod(counts)
+        if here is NOTHING and not self.whole:
+            return counts, ()
+        ladders = ([k for k in ladder if k <= n] for n, ladder in zip(counts, self.ladders, strict=True))
+        inside = itertools.product(*(x if n in x else [n] for n, x in zip(counts, ladders, strict=True)))
+        small = [c for c in inside if math.prod(c) <= fewer]
+        small.sort(key=(lambda c: -math.prod(c)) if here is NOTHING else self.expected)
+        most = min(SETTLED, SETTLED_SHARE * self.look(counts))
+        least = min(small, key=math.prod, default=counts)
+        best = next((c for c in small if self.look(c) <= most), least)
+        if self.look(best) > FEWER * self.look(counts):
+            return counts, here.rho
         settled = self.score(best, here, search=True)
-        return (here if settled is NOTHING else settled).rho
+        likeliest = min((c for c in self._scores if _inside(c, best)), key=lambda c: self._scores[c].value)
+        if self._scores[likeliest].value < settled.value and self.seconds(likeliest) <= self.rest:
+            return likeliest, self._scores[likeliest].rho
+        return counts, (here if settled is NOTHING else settled).rho
 
     def first_order(self) -> Score:
         """The strengths at the end of the looks as those of linear splines."""
@@ -493,6 +484,10 @@ def _step(coarse: Score, fine: Score, n: int) -> float:
     """Logarithm of the variance that is left in one space over that in another."""
     step = 2 * (coarse.value - fine.value) / n
     return step if math.isfinite(step) else 0.0
+
+
+def _inside(counts: Counts, finer: Counts) -> bool:
+    return all(k <= n for k, n in zip(counts, finer, strict=True))
 
 
 def _with(counts: Counts, j: int, k: int) -> Counts:

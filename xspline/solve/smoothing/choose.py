@@ -34,6 +34,7 @@ from xspline.sums.integrals import with_events
 ROUGHLY = 0.1  # the step in log λ that ends a search of a coarser problem
 COARSELY = 3 * ROUGHLY  # the same where that step is taken without another look
 CLOSE = 0.02  # the step in log λ that ends a search of a large problem: what remains is of the order of its square
+KNOWN_STEPS = 3  # from strengths that are about known; one where each takes seconds
 ESTIMATED = 0.005  # the step that ends a search by estimates, which scatter more
 RAISED = np.log(1e-4)  # of its usual start: what a coarser problem found at its lower bound
 APART = 1.0  # in log λ: a start this near to a minimum leads there
@@ -176,7 +177,7 @@ def _chosen(
         if start is None or start.shape != problem.bounds.start.shape:
             start, explored = problem.start()
         elif problem.operations >= resources.costs.coarse_start_flops and not problem.estimated:
-            until = Until(COARSELY, resources.costs.enough * model.observations, grows=True, steps=1)
+            until = problem.until_known
         minimum, factorisations = problem.search(start, until)
         minimum, more = problem.softer(minimum)
         minimum, gaps, raised = problem.determined(minimum)
@@ -436,6 +437,13 @@ class Problem:
         return UNTIL if self.operations < self.model.resources.costs.close_search_flops else Until(CLOSE)
 
     @property
+    def until_known(self) -> Until:
+        """The same from strengths that a search in a coarser space has found, where steps take long."""
+        costs = self.model.resources.costs
+        most = 1 if self.operations >= costs.max_exact_reml_flops else KNOWN_STEPS
+        return Until(COARSELY, costs.enough * self.model.observations, True, most)
+
+    @property
     def estimated(self) -> bool:
         """Whether the score is estimated on top of iterations."""
         return not self.choice.exact and self.choice.name != NEARLY_SEPARABLE
@@ -471,13 +479,7 @@ def _end(state: State[Score]) -> tuple[float, Array]:
 
 
 class _Scores:
-    """The scores of a problem, of the same batch members everywhere; counts them and tells the progress.
-
-    Parameters
-    ----------
-    problem : Problem
-    progress : Progress
-    """
+    """The scores of a problem, of the same batch members everywhere; counts them and tells the progress."""
 
     def __init__(self, problem: Problem, progress: Progress) -> None:
         self.problem, self.progress = problem, progress

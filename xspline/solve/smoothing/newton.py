@@ -31,6 +31,7 @@ OVERSHOT = 0.5  # of the slope at the start of a step is the most that it may ha
 LEVEL = 1e-5  # a slope on a bound that counts as none
 STEPS = 50
 HALVINGS = 10
+SOME = 4  # times what is enough: what a search of few steps may leave
 NEXT = 3  # of these, whose scores should be those of the start
 LOST = 1e-3  # what may be left to gain where no step gains anything
 SHORT = 0.5  # a step over which a Hessian changes little
@@ -52,7 +53,7 @@ class Until(NamedTuple):
     steps : int
         The most that it takes, and how often one is halved at most.
     unseen : bool
-        Whether it goes the last step without another look, which is of use to those who go on from there.
+        Whether it goes the last step, as far as `near`, without another look: of use to those who go on from there.
     """
 
     near: float = NEAR
@@ -150,7 +151,8 @@ def minimise(
     """
 
     def ended(state: State[P], step: Array) -> State[P]:
-        rho = np.clip(state.rho + step, state.lower, state.upper) if until.unseen else state.rho
+        short = min(1.0, until.near / max(float(np.max(np.abs(step))), until.near))
+        rho = np.clip(state.rho + short * step, state.lower, state.upper) if until.unseen else state.rho
         return replace(state, rho=rho, converged=True)
 
     rho = np.clip(start, lower, upper)
@@ -182,7 +184,9 @@ def minimise(
             correction = correction + (np.outer(wrong, moved) + np.outer(moved, wrong))
             correction = correction - (wrong @ moved) / length * np.outer(moved, moved)
         hessian = state.point.hessian + correction
-    return replace(state, converged=until.steps < STEPS)
+    enough = until._replace(enough=SOME * until.enough)
+    step = _newton_step(state, state.point.hessian, until)[0]
+    return replace(state, converged=_ends(state.point, step, enough))
 
 
 def lowest_places(score: Callable[[Array], P], lower: Array, upper: Array, side: int) -> Iterator[Array]:
