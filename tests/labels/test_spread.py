@@ -282,6 +282,33 @@ def test_a_search_goes_on_from_the_looks(rough_along_x: xr.DataArray) -> None:
     assert fits[0].score == pytest.approx(fits[1].score, abs=1e-3)
 
 
+def test_finer_cells_that_lose_likelihood_are_left(rough_along_x: xr.DataArray, monkeypatch) -> None:
+    budget = Budget(4.0, 0.0, {}, {"x": (4, 5, 7), "y": (4, 5, 7)})
+    nested = spread.NestedSpaces.of(rough_along_x.spline.statistics(x=7, y=7, t=4), budget)
+    monkeypatch.setattr(spread, "SETTLED_SHARE", 1.0)
+    coarsest = nested.score((4, 4, 4), search=True)
+    nested._reached, nested._left = ((4, 4, 4), coarsest), [(0.1, 0.5)] * 3
+    counts, strengths = nested.settled((7, 7, 4))
+    assert counts == (7, 7, 4) and not np.array_equal(strengths, coarsest.rho)
+    monkeypatch.setattr(nested, "score", lambda *_, search: coarsest._replace(value=coarsest.value + 1))
+    nested._scores.clear()
+    nested._scores[(4, 4, 4)] = coarsest  # as if all others were less likely
+    assert nested.settled((7, 7, 4)) == ((4, 4, 4), coarsest.rho)
+
+
+@pytest.mark.filterwarnings("ignore:u. .*knots limit:xspline.FitWarning")
+@pytest.mark.slow
+def test_the_last_space_takes_a_solve_or_two_and_is_as_good_as_searched() -> None:
+    data, at = rough_spectrum(2.0, 0.2, (60, 60, 60)), rough_spectrum(2.0, 0.0, (60, 60, 60), gaps=0.0)
+    field = data.spline.fit(seconds=10)
+    assert isinstance(field.penalty, xs.Sobolev)
+    searched = data.spline.fit(field.space, penalty=xs.Sobolev(tuple(field.penalty.orders)))
+    steps = [int(x.summary().attrs["smoothing"].split()[1]) for x in (field, searched)]
+    assert steps[0] <= 2 < steps[1]
+    off, best = (float(((x.predict(at) - at) ** 2).mean()) ** 0.5 for x in (field, searched))
+    assert off < 1.05 * best
+
+
 def test_where_all_fits_the_budget_nothing_is_chosen() -> None:
     small = waves(2, 0.5, 0.25, (12, 12, 6))
     field = small.spline.fit()
