@@ -441,7 +441,7 @@ class NestedSpaces:
     def settled(self, counts: Counts) -> tuple[Counts, tuple[np.ndarray, ...]]:
         """A space, and the strengths that a search finds in one inside it, likely and quick to search.
 
-        Where that is less likely than one inside itself, so may the other be: then the likeliest that was seen.
+        Where that is less likely than one inside itself, so may one not seen: then the likeliest of others.
         """
         here, fewer = self._reached[1], FEWER * math.prod(counts)
         if here is NOTHING and not self.whole:
@@ -456,8 +456,10 @@ class NestedSpaces:
         if self.look(best) > FEWER * self.look(counts):
             return counts, here.rho
         settled = self.score(best, here, search=True)
-        likeliest = min((c for c in self._scores if _inside(c, best)), key=lambda c: self._scores[c].value)
-        if self._scores[likeliest].value < settled.value and self.seconds(likeliest) <= self.rest:
+        worse = any(x.value < settled.value for c, x in self._scores.items() if _inside(c, best))
+        if worse and counts not in self._scores:
+            seen = {c: x for c, x in self._scores.items() if self.seconds(c) <= self.rest}
+            likeliest = min(seen, key=lambda c: seen[c].value, default=best)
             return likeliest, self._scores[likeliest].rho
         return counts, (here if settled is NOTHING else settled).rho
 
