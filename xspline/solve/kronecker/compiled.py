@@ -57,7 +57,7 @@ def product(pairs: Floats, places: Integers, near: int, everywhere: int, x: Floa
 
 @loop
 def products(pairs: Floats, places: Integers, near: int, everywhere: int, x: Floats, out: Floats) -> None:
-    """The same of m vectors [R, T, m], with all entries of the same numbers side by side."""
+    """The same of m vectors [R, T, m], with all entries of the same numbers side by side; of one it takes longer."""
     size, m = x.shape[1], x.shape[2]
     v = np.empty((size, places.shape[2] * m))
     y = np.empty(v.shape)

@@ -149,10 +149,10 @@ def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
 
 @functools.lru_cache(
     maxsize=64
-)  # needed again at each level, for each variable and holder, and beside others
+)  # needed again at each level, for each variable and holder, and beside other axes
 def _spectrum_of(space: Space, order: int) -> AxisSpectrum:
     """Of the derivatives of an order along the only axis of a space."""
-    j = 0
+    j = 0  # of that axis
     mass, rough = (dense_of((roughness(space, j, m),), (j,), space.frame) for m in (0, order))
     log_mass, nothing = float(np.linalg.slogdet(mass)[1]), np.zeros((len(mass), 0))
     if not order:
