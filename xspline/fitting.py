@@ -18,8 +18,8 @@ from xspline.labels.errors import (
 )
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
-from xspline.labels.fit import NO_LOOKS, planned
-from xspline.labels.read import defaults, spread, stores
+from xspline.labels.fit import planned
+from xspline.labels.read import defaults, stores
 from xspline.labels.read.cf import axis_of
 from xspline.labels.read.coordinates import coordinate_of, space_over
 from xspline.labels.read.observations import (
@@ -31,8 +31,8 @@ from xspline.labels.read.observations import (
     holders_of,
 )
 from xspline.labels.read.parts import part_of
-from xspline.labels.read.sizes import Budget
 from xspline.labels.read.targets import target_chunks
+from xspline.labels.residuals import fine_of
 from xspline.labels.statistics import Data, Statistics
 from xspline.pde.recovery import bases_for
 from xspline.solve import as_penalty, penalises_roughness
@@ -55,6 +55,7 @@ def fit(
     checkpoint: Any = None,
     require_complete: bool | None = None,
     seconds: float | None = None,
+    fine: bool | None = None,
     **bases: Any,
 ) -> Field[Data]:
     """Fit a smooth, differentiable field through gridded or scattered data, in one pass (paper, section 3.1).
@@ -143,26 +144,34 @@ def fit(
     >>> field.predict(x=1.5).round(1).item()
     1.0
     """
-    smooth = penalises_roughness(penalty)
-    spreads = compute and penalty is None
-    agreed, observed, budget = _read(
-        data, space, bases, weights, holder, seconds, smooth, default_labels=True, finest=spreads
+    by_itself = space is None and all(basis is None for basis in bases.values()) and penalty is None
+    if fine is None:
+        fine = by_itself and compute and holder is None
+    _check_fine(fine, compute, holder)
+    agreed, observed = _read(
+        data, space, bases, weights, holder, seconds, penalises_roughness(penalty), default_labels=True,
+        coarse=fine and by_itself,
+    )  # fmt: skip
+    computed = _statistics(
+        data, agreed, observed, holder, device, compute=compute, checkpoint=checkpoint, complete=require_complete
     )
-
-    def summed(space: Space, complete: bool | None = False) -> Statistics[Data]:
-        return _statistics(
-            data, space, observed, holder, device, compute=compute, checkpoint=checkpoint, complete=complete
-        )
-
-    computed = summed(agreed, require_complete)
-    looks = NO_LOOKS
-    if spreads and budget is not None and budget.ladders and observed[0].holders is None:
-        # Without observations of a variable there is no likelihood; the solve says so.
-        if all(computed.total(name).count.sum() > 0 for name in computed.variables):
-            computed, looks = spread.spread(computed, budget, summed)
     if compute:
         computed.warn_left_out()
-    return Field.from_statistics(computed, penalty, solver, execution.present(device), looks)
+    field = Field.from_statistics(computed, penalty, solver, execution.present(device))
+    if not fine:
+        return field
+    fits = {o.name: replace(field.fits[o.name], fine=fine_of(o, field.fits[o.name], 80)) for o in observed}
+    return replace(field, fits=fits)
+
+
+def _check_fine(fine: bool, compute: bool, holder: Any) -> None:
+    """Raise ValueError where a fine field cannot be had."""
+    if fine and not compute:
+        raise ValueError("a fine field is fitted to the values, at once: leave out compute=False, or fine=True")
+    if fine and holder is not None:
+        raise ValueError(
+            "a fine field is fitted to values, which holders do not share: leave out holder=, or fine=True"
+        )
 
 
 def statistics(
@@ -196,7 +205,7 @@ def statistics(
     >>> west.holders, west.count
     (('west',), 200)
     """
-    agreed, observed, _ = _read(data, space, bases, weights, holder, seconds, default_labels=False)
+    agreed, observed = _read(data, space, bases, weights, holder, seconds, default_labels=False)
     computed = _statistics(
         data,
         agreed,
@@ -340,9 +349,7 @@ def plan(
     'fit({"a": xs.BSpline(100), "b": xs.BSpline(100)})'
     """
     smooth = penalises_roughness(penalty)
-    agreed, observed, budget = _read(
-        data, space, bases, weights, holder, seconds, smooth, default_labels=True
-    )
+    agreed, observed = _read(data, space, bases, weights, holder, seconds, smooth, default_labels=True)
     requested = as_penalty(penalty, agreed)
     resources = execution.resources(execution.present(device))
     cost = execution.plan(
@@ -351,7 +358,7 @@ def plan(
         device=device,
         solver=lambda gram: planned(gram, requested, agreed, solver, resources),
     )
-    return replace(cost, code=f"fit({defaults.code(agreed)})", budget=str(budget or ""))
+    return replace(cost, code=f"fit({defaults.code(agreed)})")
 
 
 def _read(
@@ -364,12 +371,11 @@ def _read(
     smooth: bool = True,
     *,
     default_labels: bool,
-    finest: bool = False,
-) -> tuple[Space, list[Observations], Budget | None]:
+    coarse: bool = False,
+) -> tuple[Space, list[Observations]]:
     """Return the Space and, for each variable, its observations with weights and holders; reads coordinates only.
 
-    With the budget of the numbers of functions where these are defaults for a `smooth` fit; the Space is the `finest`
-    that the likelihood then chooses them in, or that which labels choose.
+    Bases that are left out are those of a `coarse` field, or of a single one, `smooth` or not.
     """
     if space is not None and any(basis is not None for basis in bases.values()):
         raise ValueError(
@@ -392,9 +398,10 @@ def _read(
     check_arguments(data, by_name, fit)
     given: Space | dict[str, Basis] | None = space if isinstance(space, Space) else _bases(by_name) or None
     extents: dict[str, tuple[float, float]] = {}
-    budget = None
-    if given is None:
-        given, extents, budget = defaults.bases_for(data, pooled, seconds, smooth=smooth)
+    if given is None and coarse:
+        given, extents = defaults.coarse_for(data, pooled)
+    elif given is None:
+        given, extents = defaults.bases_for(data, pooled, seconds, smooth=smooth)
     elif seconds is not None:
         raise ValueError(
             f"seconds={seconds!r} is a budget for numbers of functions that are chosen, and these are given; leave out "
@@ -417,17 +424,12 @@ def _read(
     if isinstance(given, Space):
         agreed = given.described_by(axes)
     else:
-        if finest and budget and holders is None:  # of holders the parts may merge with others
-            if budget.alike:
-                budget = budget.knowing(stores.gaps_along(variables, budget.alike.time, weights))
-            given = budget.widest(given)
-            budget = budget.over(lambda bases: space_over(bases, coordinates, axes, extents))
         agreed = space_over(given, coordinates, axes, extents)
     observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
     # Where bases are defaults, what they do not span is batch.
     if space is None and not bases.keys() - set(pooled):
         defaults.warn_of_batch(observed[0].data, observed[0].arrangement.batch)
-    return agreed, observed, budget
+    return agreed, observed
 
 
 def _bases(by_name: Mapping[Any, Any]) -> dict[str, Basis]:

@@ -19,8 +19,6 @@ from xspline.execution.limits import LIMITS as LIMITS
 from xspline.execution.limits import Limits as Limits
 from xspline.execution.planning import Plan as Plan
 from xspline.execution.planning import plan as plan
-from xspline.execution.planning import score_seconds as score_seconds
-from xspline.execution.planning import search_seconds as search_seconds
 from xspline.execution.reduce import compute as compute
 from xspline.execution.reduce import lazy_sums as lazy_sums
 from xspline.execution.reduce import persist as persist

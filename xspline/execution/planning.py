@@ -27,13 +27,12 @@ from xspline.execution.cuts import (
 from xspline.execution.device.gpu import check_device, present, resources
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import Source, in_memory, is_reader
-from xspline.solve import Resources, Roughness, TooLargeError, choice_for, times_of
-from xspline.solve.costs import COSTS, CostModel
-from xspline.solve.penalty import spline_degrees
+from xspline.solve import times_of
+from xspline.solve.costs import COSTS
 from xspline.solve.select import Choice, candidates
 from xspline.spaces import Axis, Basis, Space
 from xspline.sums import Factor, Gram, join_overlapping
-from xspline.sums.integrals import mass, with_events
+from xspline.sums.integrals import mass
 
 MASKS = ("none", "static", "any")
 
@@ -295,74 +294,6 @@ def _row(
         solver_bytes,
         seconds,
     )
-
-
-def search_seconds(
-    space: Space,
-    groups: Iterable[tuple[int, ...]],
-    systems: int,
-    costs: CostModel = COSTS,
-    *,
-    alike: bool = False,
-    known: bool = False,
-) -> float:
-    """Return about how long one core takes to choose the smoothing by REML and to solve, on any machine.
-
-    Parameters
-    ----------
-    space : Space
-    groups : iterable of tuples of int
-        The coefficient axes of each factor of G.
-    systems : int
-        Different systems of a batch.
-    costs : CostModel
-    alike : bool
-        Whether the same labels are observed at all times; then events are solved for mode by mode of time.
-    known : bool
-        Whether strengths are known from a coarser space.
-
-    Returns
-    -------
-    float
-        Seconds; infinite where that takes more memory than defaults may.
-    """
-    if known:  # the search holds what it starts from and one more
-        costs = replace(costs, searched_solvers=min(costs.searched_solvers, math.ceil(costs.known_steps)))
-    choice = _usual_choice(space, tuple(groups), costs, alike)
-    if choice is None or (systems > 1 and not choice.exact):
-        return math.inf
-    eigenvectors = costs.eigen_flops * sum(k**3 for k in space.shape) / costs.flops_per_second
-    short = known and choice.exact and choice.operations >= costs.coarse_start_flops
-    times = 1.0 if short else costs.default_search
-    return times * choice.seconds(space.frame, systems, costs, known=known) + eigenvectors
-
-
-def score_seconds(
-    space: Space, groups: Iterable[tuple[int, ...]], systems: int, costs: CostModel = COSTS
-) -> float:
-    """Return about how long one core takes for the likelihood at given strengths, exactly; infinite where it cannot.
-
-    Parameters are those of :func:`search_seconds`.
-    """
-    choice = _usual_choice(space, tuple(groups), replace(costs, searched_solvers=1), True)
-    if choice is None or not choice.exact:
-        return math.inf
-    return costs.step_seconds + systems * choice.operations / costs.flops_per_second
-
-
-@functools.lru_cache(maxsize=16)  # a search and a score of one space are asked for one after the other
-def _usual_choice(
-    space: Space, groups: tuple[tuple[int, ...], ...], costs: CostModel, alike: bool
-) -> Choice | None:
-    """Return the solver of a choice by REML on any machine; None where it takes more memory than defaults may."""
-    usual = Resources(cores=1, memory=costs.default_memory, costs=costs)
-    requested: str | Roughness = "reml"
-    if not alike and with_events(space):
-        requested = Roughness("reml", min(2, *spline_degrees(space).values()))
-    try:
-        return choice_for(_gram_of(groups, space), requested, space, resources=usual)
-    except TooLargeError:
-        return None
 
 
 def summing_seconds(source: Source) -> float:

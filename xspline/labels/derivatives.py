@@ -35,9 +35,9 @@ POLE = 1e-3
 
 
 def checked_orders(
-    space: Space, orders: Mapping[str, int] | None, keywords: Mapping[str, int]
+    space: Space, orders: Mapping[str, int] | None, keywords: Mapping[str, int], *, limited: bool = True
 ) -> dict[str, int]:
-    """Return derivative orders by name, positive ones only, in Space order.
+    """Return derivative orders by name, positive ones only, in Space order; `limited` to the degrees of the bases.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def checked_orders(
                 f"the order of the derivative along {name!r} is {order!r}; it has to be an integer, 0 or more"
             )
         highest = space.features[space.names.index(name)].max_order
-        if highest is not None and order > highest:
+        if highest is not None and order > highest and limited:
             smoother = ", or leave the bases out and pass penalty=xs.Roughness('reml', order=2)" * (
                 highest == 1
             )
@@ -81,7 +81,8 @@ def constant_along(fits: Mapping[str, Fit], orders: Mapping[str, int], *given: A
     """
     first, labels = next(iter(fits.values())), {}
     space, selected = first.space, first.selected
-    for name, order in orders.items() if all(x is None for x in given) else ():
+    once = first.whole is None and all(x is None for x in given)
+    for name, order in orders.items() if once else ():
         basis = space.basis(name)
         terms = basis.terms if isinstance(basis, Union) else (basis,)
         if selected.get(name) == Polynomial.__name__:
@@ -120,7 +121,8 @@ def gradient(
 ) -> xr.Dataset:
     """Return first derivatives along `names`, as a Dataset under their own names; with a covariance their errors."""
     lat, lon = _sphere_names(fit.space, names, geometry)
-    orders = {name: checked_orders(fit.space, {name: 1}, {}) for name in names}
+    limited = fit.whole is None
+    orders = {name: checked_orders(fit.space, {name: 1}, {}, limited=limited) for name in names}
     first = {name: evaluate(fit, target, order, device, covariance) for name, order in orders.items()}
     if lat:
         cos_phi = cos_lat(_degrees(fit.space, first[lon].coords[lat]))
@@ -162,7 +164,7 @@ def laplacian(
             f"degrees of {' and '.join(angles)} are no lengths, so second derivatives along {list(names)} do not add "
             f"up to a Laplacian; pass geometry='sphere' with dims= a latitude and a longitude"
         )
-    orders = {name: checked_orders(space, {name: 2}, {}) for name in names}
+    orders = {name: checked_orders(space, {name: 2}, {}, limited=fit.whole is None) for name in names}
     second = {name: evaluate(fit, target, order, device) for name, order in orders.items()}
     example = second[names[0]]
     if lat:

@@ -87,19 +87,32 @@ def evaluate(
     )
     shape, layout = tuple(sizes[dim] for dim in dims), arrangement.layout()
     chunks = _chunk_sizes(target.chunks, dims, shape)
+    steep = [f.max_order is not None and orders.get(c, 0) > f.max_order for c, f in zip(space.names, space.features)]
     values = execution.evaluate(
         fit.coefficients if covariance is None else covariance.pairs,
         coordinates,
         layout,
         space,
-        tuple(orders.get(c, 0) for c in space.names),
+        tuple(0 if any(steep) else orders.get(c, 0) for c in space.names),
         shape,
         chunks=chunks,
         device=device,
         pairs=covariance is not None,
         extrapolate=target.extrapolate,
     )
-    if isinstance(target.mask, int):
+    if (fine := fit.whole) is not None:
+        batch = dict(zip(variable.batch_dims, variable.batch_shape, strict=True))
+        if any(steep):  # what the coarse field has no derivative of is constant there
+            values = 0.0 * values
+        if covariance is None:
+            values = values + fine.values(space, target, batch, orders).transpose(*dims).data
+        else:
+            variance, trust = (x.transpose(*dims).data for x in fine.errors(space, target, batch, orders))
+            values = variance + (1 - trust) ** 2 * values
+        if isinstance(target.mask, int):
+            near = fine.near(space, target, batch, target.mask).transpose(*dims).data
+            values = np.where(near, values, np.nan)
+    elif isinstance(target.mask, int):
         cells, everywhere = _observed(fit, target.mask), (0,) * len(space.names)
         near = execution.evaluate(cells, coordinates, layout, space.cells, everywhere, shape, chunks=chunks)
         values = np.where(near > 0, values, np.nan)

@@ -13,7 +13,7 @@ import xarray as xr
 from xspline import execution
 from xspline.labels import derivatives, evaluation, uncertainty
 from xspline.labels.field_base import SAMPLE, Draws, FieldBase
-from xspline.labels.fit import NO_LOOKS, Fit, Looks, Request, SolvedApart, lazy_fits, solve_variables
+from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
 from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
 from xspline.labels.report.findings import FitCheck
@@ -42,16 +42,15 @@ class Field(FieldBase[Data]):
         penalty: Any = None,
         solver: str | None = None,
         device: str | None = None,
-        looks: Looks = NO_LOOKS,
     ) -> Self:
-        """Solve for the coefficients; see :meth:`Statistics.solve`, of `looks` `solve_variables`."""
+        """Solve for the coefficients; see :meth:`Statistics.solve`."""
         request = Request(as_penalty(penalty, statistics.space), solver, device)
         if isinstance(request.penalty, SolvedApart):
             return request.penalty.field(statistics, request)
         if statistics.is_lazy:
             return cls(statistics, lazy_fits(statistics, request), request)
         penalties = dict.fromkeys(statistics.variables, request.penalty)
-        fits = solve_variables(statistics, penalties, solver, device, looks)
+        fits = solve_variables(statistics, penalties, solver, device)
         findings.warn_of(fits)
         return cls(statistics, fits, request)
 
@@ -132,8 +131,7 @@ class Field(FieldBase[Data]):
         """Evaluate the standard error of the field: √(σ̂² φᵀ(G + Λ)⁻¹φ) (Wahba 1983; Nychka 1988).
 
         Where REML chose λ, this includes what the choice leaves open: φᵀJ Cov(log λ) Jᵀφ more under the root, with
-        J = ∂c/∂log λ and Cov(log λ) from the curvature of REML (Wood, Pya and Säfken 2016). And what the space of a
-        bare fit leaves out (``left_out`` of the summary), where it was chosen within a finer one.
+        J = ∂c/∂log λ and Cov(log λ) from the curvature of REML (Wood, Pya and Säfken 2016).
 
         Parameters
         ----------
@@ -193,7 +191,9 @@ class Field(FieldBase[Data]):
         **orders_kwargs: int,
     ) -> Data:
         """Evaluate the standard error of a derivative; parameters as for :meth:`derivative` and :meth:`stderr`."""
-        requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
+        requested = derivatives.checked_orders(
+            self.space, orders, orders_kwargs, limited=not self._is_whole
+        )
         once = derivatives.constant_along(self.fits, requested, at, chunks, mask)
         target = self._target(at, {}, chunks, extrapolate, mask, once=once)
         error = Requested(method, draws, seed, unconditional)

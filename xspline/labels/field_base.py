@@ -54,6 +54,11 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
 
         return self._each(labelled)
 
+    @property
+    def _is_whole(self) -> bool:
+        """Whether a fine field is added to the terms."""
+        return any(fit.whole is not None for fit in self.fits.values())
+
     def compute(self) -> Self:
         """Return the same with its coefficients in memory."""
         return self
@@ -194,7 +199,9 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         >>> slope.name, slope.units, slope.round(2).values
         ('du_dx', 'K m-1', array([0.88, 0.07]))
         """
-        requested = derivatives.checked_orders(self.space, orders, orders_kwargs)
+        requested = derivatives.checked_orders(
+            self.space, orders, orders_kwargs, limited=not self._is_whole
+        )
         once = derivatives.constant_along(self.fits, requested, at, chunks, mask)
         target = self._target(at, {}, chunks, extrapolate, mask, once=once)
         values = self._each(lambda fit: evaluation.evaluate(fit, target, requested, device)).drop_vars(once)

@@ -6,14 +6,14 @@ import functools
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import xarray as xr
 
 from xspline import execution
 from xspline.labels.errors import unknown_name
+from xspline.labels.fine import Fine
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Statistics
 from xspline.solve import (
@@ -26,7 +26,6 @@ from xspline.solve import (
     choice_for,
     choose,
     condition,
-    left_out,
     solve,
 )
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
@@ -43,7 +42,6 @@ _LONG_NAMES = {
     "rmse": "root of the weighted mean squared residual",
     "r2": "share of the weighted variance that is explained",
     "sigma": "standard deviation of an observation of weight 1",
-    "left_out": "standard deviation of what the space leaves out of the field",
     "edf": "effective degrees of freedom",
 }
 
@@ -62,22 +60,6 @@ class Request:
     penalty: RequestedPenalty
     solver: str | None = None
     device: str | None = None
-
-
-class Looks(NamedTuple):
-    """What is known of a fit from looks at nested spaces, before it is solved.
-
-    Attributes
-    ----------
-    starts : of variables whose strengths are about known, what a search starts from; see `choose`.
-    finer : the same data in a space that holds theirs, which tells what theirs leaves out; None if it is theirs.
-    """
-
-    starts: Mapping[str, np.ndarray] = MappingProxyType({})
-    finer: Statistics[Any] | None = None
-
-
-NO_LOOKS = Looks()
 
 
 class SolvedApart(Penalty):
@@ -105,6 +87,7 @@ class Fit:
     choice : how the penalty was chosen, as plain data; empty if it was given.
     solution : the solve, of all terms; None while lazy, of draws, and of a fit that was read from a file.
     selected : for each coordinate of which one term was selected, that term's name.
+    fine : the fine field that is added to all terms together; None of a single field.
     """
 
     statistics: Statistics[Any]
@@ -114,11 +97,17 @@ class Fit:
     choice: Mapping[str, Any] = field(default_factory=dict)
     solution: Solution | None = None
     selected: Mapping[str, str] = field(default_factory=dict)
+    fine: Fine | None = None
 
     @property
     def space(self) -> Space:
         """The features and their domains."""
         return self.statistics.space
+
+    @property
+    def whole(self) -> Fine | None:
+        """The fine field, where all terms are selected, to which it is added."""
+        return None if self.selected else self.fine
 
     @property
     def variable(self) -> Variable:
@@ -207,6 +196,16 @@ class Fit:
         edf = np.where(determined, solution.factorisation.edf(), np.nan)
         return edf, np.where(determined, solution.rss, np.nan)
 
+    @property
+    def _edf_and_rss_of_all(self) -> tuple[np.ndarray, np.ndarray]:
+        """As `edf_and_rss`, with the fine field if there is one."""
+        edf, rss = self.edf_and_rss
+        if self.fine is None:
+            return edf, rss
+        count = np.asarray(self.total.count)
+        leverage, square = self.fine.residuals(count.shape)
+        return np.minimum(edf + leverage * count, count), np.where(np.isnan(square), rss, square * self.total.weight)
+
     def sigma(self) -> np.ndarray:
         """√(Σw e²/(count − edf)), the standard deviation of an observation of weight 1, over batch dimensions."""
         edf, rss = self.edf_and_rss
@@ -214,16 +213,12 @@ class Fit:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.sqrt(np.where(count > edf, rss / (count - edf), np.nan)))
 
-    @property
-    def left_out(self) -> np.ndarray:
-        """The variance of what the space leaves out of the field, over batch dimensions; 0 where it is not known."""
-        return np.asarray(self.choice.get("left_out", 0.0))
-
     def noise(self) -> np.ndarray:
-        """As `sigma`, without what the space leaves out of the field."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            field = self.left_out * self.total.weight / self.total.count
-            return np.asarray(np.sqrt(np.maximum(self.sigma() ** 2 - field, 0.0)))
+        """The standard deviation of an observation of weight 1 about the field, over batch dimensions."""
+        if self.fine is None:
+            return self.sigma()
+        mean_weight = self.total.weight / np.maximum(self.total.count, 1)
+        return np.asarray(np.sqrt(self.fine.noise(self.total.count.shape) * mean_weight))
 
     @functools.cached_property
     def condition(self) -> np.ndarray:
@@ -233,7 +228,7 @@ class Fit:
     def summary(self) -> xr.Dataset:
         """Return count, coefficients, rmse, r2, sigma, edf and how the penalty was chosen, over batch dimensions."""
         variable, sums, factorisation = self.variable, self.total, self.solved.factorisation
-        edf, rss = self.edf_and_rss
+        edf, rss = self._edf_and_rss_of_all
         with np.errstate(divide="ignore", invalid="ignore"):
             values = {
                 "count": sums.count,
@@ -243,12 +238,10 @@ class Fit:
                 "sigma": self.noise(),
                 "edf": edf,
             }
-        if "left_out" in self.choice:
-            values["left_out"] = np.sqrt(self.left_out)
         rows = {}
         for key, value in values.items():
             units = (
-                {"units": variable.units} if key in ("rmse", "sigma", "left_out") and variable.units else {}
+                {"units": variable.units} if key in ("rmse", "sigma") and variable.units else {}
             )
             own = {"long_name": _LONG_NAMES[key], **units}
             dims = () if key == "coefficients" else variable.batch_dims
@@ -257,10 +250,6 @@ class Fit:
         attrs = {"penalty": repr(self.penalty), "solver": solver}
         if sums.tally.outside:
             attrs["outside"] = f"{sums.tally.outside} observations outside the domain were left out"
-        if spread := next(
-            (p.provenance["spread"] for p in self.statistics.parts if "spread" in p.provenance), ""
-        ):
-            attrs["spread"] = spread
         told = (part.provenance.get("unwritten", {}).get(self.name) for part in self.statistics.parts)
         if unwritten := list(filter(None, told)):
             attrs["unwritten"] = "; ".join(unwritten)
@@ -288,6 +277,14 @@ class Fit:
                 named = {"long_name": "reml score that compares penalties of different orders, in any units"}
                 rows["comparable_score"] = xr.DataArray(choice["comparable"], attrs=named)
         return xr.Dataset(rows, coords=variable.batch.coords, attrs=attrs)
+
+
+def rows_of(space: Space, points: np.ndarray) -> np.ndarray:
+    """Return the functions of a space at points [n, d], as [n, P]."""
+    rows = np.ones((len(points), 1))
+    for j, features in enumerate(space.features):
+        rows = (rows[:, :, None] * features.design(points[:, j])[:, None, :]).reshape(len(points), -1)
+    return rows
 
 
 def spread_of(sums: Sums, space: Space) -> np.ndarray:
@@ -332,7 +329,6 @@ def solve_variables(
     penalties: Mapping[str, RequestedPenalty],
     solver: str | None,
     device: str | None = None,
-    looks: Looks = NO_LOOKS,
 ) -> dict[str, Fit]:
     """Return the fit of every variable; those with the same Gram and penalty share one factorisation.
 
@@ -342,7 +338,6 @@ def solve_variables(
     penalties : for each variable a penalty, or the name of a criterion.
     solver : name of a solver, or None.
     device : where iterations and large dense systems are solved: None (the host) or "cuda".
-    looks : what is known before.
     """
     space, resources = statistics.space, execution.resources(device)
     fits: dict[str, Fit] = {}
@@ -350,10 +345,7 @@ def solve_variables(
         total = statistics.total(name)
         if isinstance(requested, str) or requested.criterion:
             parts = [part.sums[name] for part in statistics.parts]
-            start = looks.starts.get(name)
-            smoothing = choose(
-                total, space, requested, solver=solver, parts=parts, resources=resources, start=start
-            )
+            smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources)
             solution = solve(total, space, smoothing.penalty, solver, smoothing.factorisation)
             choice: dict[str, Any] = {
                 "method": smoothing.method,
@@ -372,8 +364,6 @@ def solve_variables(
                 choice["gap_error"] = smoothing.gap_error
             if smoothing.covariance is not None:
                 choice["covariance"] = smoothing.covariance.tolist()
-            if (finer := looks.finer) is not None:
-                choice["left_out"] = left_out(finer.total(name), finer.space, space, solution).tolist()
             fits[name] = Fit(statistics, name, solution.coefficients, smoothing.penalty, choice, solution)
             continue
         alike = (f for f in fits.values() if f.penalty == requested and not f.choice)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from xspline import execution
 from xspline.kernels import Group, Layout
-from xspline.labels.fit import Fit, selection
+from xspline.labels.fit import Fit, rows_of, selection
 from xspline.solve import ConvergenceError, Factorisation, Penalty, SingularSystemError, TooLargeError, solve
 from xspline.solve import strength_derivatives as derivatives_by_log_strength
 from xspline.solve.smoothing.progress import counted
 from xspline.sums import Gram, leave_one_out, masked_pairs, observed_cells, outer_pairs
-from xspline.sums.integrals import integral
 
 Array = NDArray[np.float64]
 
@@ -32,6 +31,7 @@ SIDE_BY_SIDE = 8  # or, where a solver iterates, so many draws, which it solves 
 MAX_PAIRS = 2**31  # bytes of a covariance in pair form; beyond, draws of the coefficients stand for it
 INDEPENDENT = "assumes independent errors"
 WITH_CHOICE = f"{INDEPENDENT}; includes what the choice of lambda leaves open"
+OF_NEIGHBOURS = "what neighbours leave open; coarse terms with errors that are alike as those of neighbours"
 WITHOUT_CHOICE = f"{INDEPENDENT}; takes the chosen lambda as known"
 _SCORES = {
     "count": "observations with positive weight",
@@ -134,6 +134,8 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
     ValueError
         An exact one of a solver that iterates; draws whose pairs do not fit in memory.
     """
+    if fit.fine is not None:
+        return _beside_fine(fit, requested)
     frame, factorisation = fit.space.frame, fit.solved.factorisation
     method, nbytes = (
         requested.method,
@@ -166,13 +168,52 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
             attrs["degrees_of_freedom"] = n - 1
     if added is not None:
         pairs += outer_pairs(added, frame)
-    if np.any(fit.left_out):
-        attrs["comment"] += "; includes what the space leaves out of the field"
-        itself = (slice(None),) * len(frame.sizes) + (0,) * len(frame.sizes)
-        pairs[itself] += fit.left_out * _even(fit)
     if fit.selected:
         pairs = masked_pairs(pairs, selection(fit.space, fit.selected), frame)
     return Covariance(pairs, attrs)
+
+
+def _beside_fine(fit: Fit, requested: Requested) -> Covariance:
+    """Return the covariance of coarse coefficients, whose errors are the fine field and noise.
+
+    With A = G + Λ and the errors' covariance V, that of A⁻¹Φᵀ W V W Φ A⁻¹ (Huber 1967: a sandwich), and σ² A⁻¹ Λ A⁻¹ for
+    what the penalty holds back. Sums over observations are those over cells in which V hardly changes.
+    """
+    if requested.method not in (None, "exact"):
+        raise ValueError(
+            f"method={requested.method!r}: the errors of a field with a fine part come from its neighbours; for other "
+            "ones fit a single field, fit(..., fine=False)"
+        )
+    assert fit.fine is not None
+    space, frame, batch = fit.space, fit.space.frame, fit.variable.batch_shape
+    axes, factorisation = len(frame.sizes), fit.solved.factorisation
+    penalised = bool(fit.known_penalty.bound(fit.total.gram, space).gram(space).terms)
+    roots, evens = [], []
+    for member in fit.fine.members:
+        root, even = (np.zeros((*frame.sizes, 0)),) * 2
+        if member is not None:
+            errors, counts = member.error_root()
+            rows = rows_of(space, member.sampled)
+            root = (rows.T @ (counts[:, None] * errors)).reshape(*frame.sizes, -1)
+            even = (rows.T * np.sqrt(counts)).reshape(*frame.sizes, -1)
+        roots.append(root)
+        evens.append(even)
+    solved = [_stacked(parts, batch, axes) for parts in (roots, evens)]
+    weight = fit.total.weight / np.maximum(fit.total.count, 1)
+    pairs = outer_pairs(factorisation.solve(solved[0] * weight), frame)
+    if penalised and factorisation.knows_inverse:
+        data = outer_pairs(factorisation.solve(solved[1] * np.sqrt(weight)), frame)
+        pairs = pairs + (factorisation.inverse_pairs() - data) * fit.sigma() ** 2
+    if fit.selected:
+        pairs = masked_pairs(pairs, selection(space, fit.selected), frame)
+    return Covariance(pairs, {"method": "exact", "comment": OF_NEIGHBOURS})
+
+
+def _stacked(parts: Sequence[Array], batch: tuple[int, ...], axes: int) -> Array:
+    """Return columns [K.., m] of each member of a batch as [K.., m, b..], with zeros behind the shorter ones."""
+    most = max(part.shape[-1] for part in parts)
+    filled = [np.pad(part, [(0, 0)] * axes + [(0, most - part.shape[-1])]) for part in parts]
+    return np.stack(filled, axis=-1).reshape(*filled[0].shape, *batch)
 
 
 def _drawn_pairs(fit: Fit, n: int, rng: np.random.Generator, nbytes: int) -> Array:
@@ -219,15 +260,6 @@ def left_open(fit: Fit) -> Array | None:
     return np.moveaxis(np.tensordot(jacobian, root, axes=(axis, 0)), -1, axis)
 
 
-def _even(fit: Fit) -> float:
-    """The variance of independent coefficients whose field has the mean variance 1: waves about as short as cells."""
-    even, frame = 1.0, fit.space.frame
-    for j, e in enumerate(frame.constant):
-        mass = integral(fit.space, j, 0).to_dense(frame)
-        even *= float(e @ mass @ e) / float(np.trace(mass))
-    return even
-
-
 def deviations(fit: Fit, n: int, rng: np.random.Generator, unconditional: bool) -> np.ndarray:
     """Return n draws of the coefficients about their estimate, [K.., n, b..], with the covariance of their errors.
 
@@ -239,8 +271,6 @@ def deviations(fit: Fit, n: int, rng: np.random.Generator, unconditional: bool) 
     if added is not None:
         weights = rng.standard_normal((added.shape[axis], n))
         drawn += np.moveaxis(np.tensordot(added, weights, axes=(axis, 0)), -1, axis)
-    if np.any(fit.left_out):
-        drawn += np.sqrt(fit.left_out * _even(fit)) * rng.standard_normal(drawn.shape)
     return drawn
 
 

@@ -7,10 +7,6 @@ from xspline.solve.errors import TooLargeError as TooLargeError
 from xspline.solve.families.sobolev import Sobolev as Sobolev
 from xspline.solve.families.space_time import times_of as times_of
 from xspline.solve.kronecker.space_time import SpaceTime as SpaceTime
-from xspline.solve.multigrid.nested import first_order as first_order
-from xspline.solve.multigrid.nested import left_out as left_out
-from xspline.solve.multigrid.nested import likelihood as likelihood
-from xspline.solve.multigrid.nested import restricted as restricted
 from xspline.solve.parallel import Resources as Resources
 from xspline.solve.penalty import Penalty as Penalty
 from xspline.solve.penalty import PenaltySum as PenaltySum

@@ -5,47 +5,35 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from numbers import Real
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from xspline import execution
 from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
-from xspline.labels.read.sizes import (
-    DEGREE,
-    LEAST,
-    LONGEST_EVENT,
-    Alike,
-    Budget,
-    Labels,
-    Linear,
-    different,
-    sized,
-)
-from xspline.solve.costs import COSTS
+from xspline.labels.read.sizes import DEGREE, LEAST, SECONDS, Labels, different, sized
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space, Union
 
 Data: TypeAlias = xr.DataArray | xr.Dataset
 Floats: TypeAlias = NDArray[np.float64]
 Extent: TypeAlias = tuple[float, float]
-Within: TypeAlias = Callable[..., tuple[dict[str, Basis], Budget]]
 
-# Without a penalty on roughness: labels of a coordinate for each of its functions, the most of these, and of all.
-LABELS_PER_FUNCTION, MOST, MOST_COEFFICIENTS = 4, 32, 20_000
+#: Without a penalty on roughness: labels of a coordinate for each of its functions, and the most of these.
+LABELS_PER_FUNCTION, MOST_ALONG = 4, 32
+#: Without a penalty on roughness: the most functions of all coordinates together.
+MOST_COEFFICIENTS = 20_000
 SEASONS = Fourier(2, "year") + Polynomial(2)
-YEARS, LABELS_PER_YEAR = 2, 5  # at least, for a seasonal cycle
-# Of the cells of events; the first for which there is time.
-EVENT_LENGTHS = ("20D", "30D", "60D", LONGEST_EVENT)
-LABELS_PER_EVENT, MOST_EVENTS = 3, 1000
-CLOSE = 0.8  # of the functions of a coordinate: fewer are lost to data with other gaps than was hoped
-SCARCE = 0.75  # of the cells that labels support: with time for fewer, linear splines are taken
+SEASON_AND_TREND = Fourier(2, "year") + Polynomial(1)
+#: Functions of the other coordinates beside season and trend of a coarse field.
+COARSE = 300
+#: A seasonal cycle takes so many years and labels a year, at least.
+YEARS, LABELS_PER_YEAR = 2, 5
 _ORDER = "YXZT"
 _BOUNDS = re.compile(r".*_(bnds|bounds|vertices)|(bounds|vertices)_.*")
 
@@ -58,13 +46,10 @@ class Defaults(NamedTuple):
     bases : dict of str to Basis
     extents : dict of str to (float, float)
         Ranges of the coordinates, as floats of their axes.
-    budget : Budget or None
-        What the numbers of functions were chosen for; None without a penalty on roughness.
     """
 
     bases: dict[str, Basis]
     extents: dict[str, Extent]
-    budget: Budget | None
 
 
 def bases_for(
@@ -85,18 +70,7 @@ def bases_for(
     - Coordinates that share dimensions support together a cell between knots for every second observation (of a
       curvilinear grid, over two dimensions: every fourth), at most two for every position, and each those of its
       different labels. Cells of latitude and longitude, or of X and Y in equal units, are about square.
-    - Where a choice of the smoothing by REML is estimated to take longer than the budget on one core, all numbers of
-      cells shrink by one factor, and the budget names those of nested spaces among which the data may choose. The
-      estimate assumes gaps that do not change with time, of any shape otherwise, and that the gaps of batch members
-      differ; it depends on coordinates alone, so that equal ones get equal bases.
-
-    Beside season and trend there are events, ``BSpline(n)``, with a knot for every third label, or every 20, 30, 60 or
-    90 days, where the budget then leaves the other coordinates half of their functions: of points, stations and small
-    grids. Those of points the likelihood may choose, up to a cell for every label in linear splines.
-
-    Of three or more coordinates, where there is no time for most of the cells that labels support, the budget names
-    linear splines too: a function for every label of a dimension of its own, and as many cells as observations where
-    coordinates share dimensions.
+    - Where choosing the smoothing by REML would take longer than the budget, all numbers of cells shrink by one factor.
 
     Without a penalty on roughness (``smooth=False``) there is a function for every fourth label, at most 32 along a
     coordinate, and 20,000 coefficients.
@@ -107,7 +81,7 @@ def bases_for(
     pooled : iterable of hashable
         Dimensions of repeated observations; what spans them is not fitted.
     seconds : float, optional
-        The budget: 60 if it is not given.
+        The budget: 10 if it is not given.
     smooth : bool
         Whether there will be a penalty on roughness.
 
@@ -122,56 +96,53 @@ def bases_for(
     TypeError
         The budget is not a number.
     """
-    seconds = COSTS.default_seconds if seconds is None else seconds
-    if not isinstance(seconds, Real):
-        raise TypeError(
-            f"seconds={seconds!r} is not a number; pass the seconds of a budget, as in seconds=60"
-        )
-    if not seconds > 0:
-        raise ValueError(f"seconds={seconds!r} is no time to choose the smoothing in; pass a positive number")
+    seconds = checked_seconds(SECONDS if seconds is None else seconds)
     chosen, pooled = _coordinates(data, set(pooled)), set(pooled)
     axes = {name: axis_of(c) for name, c in chosen.items()}
     values = {name: axes[name].to_float(c.values) for name, c in chosen.items()}
     extents = {name: extent_of(x.ravel(), axes[name], name) for name, x in values.items()}
     bases = {name: _basis(x.ravel(), axes[name], extents[name]) for name, x in values.items()}
     if not smooth:
-        return Defaults(_shrunk(bases), extents, None)
+        return Defaults(_shrunk(bases), extents)
     labels = {n: Labels(c.dims, values[n], axes[n], extents[n], cf_axis(c)[0]) for n, c in chosen.items()}
     dims = {dim for c in chosen.values() for dim in c.dims}
     fitted = [data] if isinstance(data, xr.DataArray) else list(data.data_vars.values())
     if len(fitted) > 1:
         fitted = [v for v in fitted if v.dtype.kind in "iuf" and dims <= set(v.dims)]
     sizes = {dim: n for dim, n in fitted[0].sizes.items() if dim not in pooled}
+    return Defaults(sized(bases, labels, sizes, seconds / len(fitted)), extents)
 
-    def of(known: Mapping[str, Labels]) -> Within:
-        def within(
-            bases: dict[str, Basis], alike: bool = False, times: float = 1.0
-        ) -> tuple[dict[str, Basis], Budget]:
-            sized_bases, budget = sized(bases, known, seconds / times, sizes, len(fitted), alike=alike)
-            if not budget.supported and any(isinstance(b, Union) and b.has_events for b in bases.values()):
-                members = math.prod(n for dim, n in sizes.items() if dim not in dims)
-                factors = [(axis,) for axis in range(len(bases))]
-                estimate = execution.search_seconds(
-                    Space(bases, axes=axes, extents=extents), factors, members
-                )
-                budget = replace(budget, estimate=len(fitted) * estimate)
-            return sized_bases, budget
 
-        return within
+def checked_seconds(seconds: Any) -> float:
+    """Return a budget; TypeError or ValueError where it is none."""
+    if not isinstance(seconds, Real):
+        raise TypeError(
+            f"seconds={seconds!r} is not a number; pass the seconds of a budget, as in seconds=10"
+        )
+    if not seconds > 0:
+        raise ValueError(f"seconds={seconds!r} is no time to choose the smoothing in; pass a positive number")
+    return float(seconds)
 
-    chosen_bases, budget = _with_events(bases, labels, of(labels))
-    wide = _counting_on_gaps(bases, chosen_bases, budget, labels, of(labels))
-    events = {n: SEASONS for n, b in chosen_bases.items() if isinstance(b, Union) and b.has_events}
-    if len(bases) > 2 and any(
-        set(labels[n].dims) & set(labels[k].dims) for n in events for k in bases if k != n
-    ):
-        # Points. Which of their cells there is time for the likelihood says, beside those of other coordinates.
-        labels = {n: known._replace(beside=events.get(n)) for n, known in labels.items()}
-        more = of(labels)(chosen_bases)[1]
-        wide = replace(wide, supported=more.supported, nested=more.nested, finest=more.finest)
-    rough = {name: known._replace(degree=1) for name, known in labels.items()}
-    linear = _linear(chosen_bases, wide, rough, of(rough))
-    return Defaults(chosen_bases, extents, replace(wide, linear=linear))
+
+def coarse_for(data: Data, pooled: Iterable[Hashable] = ()) -> Defaults:
+    """Return the bases of the coarse field beside a fine one: season and trend where there are years, else a constant.
+
+    Season and trend may differ from place to place: other coordinates get a cubic B-spline with a function for every
+    fourth label at most, and `COARSE` functions together. Without years the coarse field is the mean.
+    """
+    chosen, pooled = _coordinates(data, set(pooled)), set(pooled)
+    axes = {name: axis_of(c) for name, c in chosen.items()}
+    values = {name: axes[name].to_float(c.values).ravel() for name, c in chosen.items()}
+    extents = {name: extent_of(x, axes[name], name) for name, x in values.items()}
+    bases: dict[str, Basis] = dict.fromkeys(chosen, Polynomial(0))
+    years = [name for name, x in values.items() if _has_years(x, axes[name], extents[name])]
+    if years:
+        others = [name for name in chosen if name not in years]
+        counts = {n: max(different(values[n], 4 * COARSE) // LABELS_PER_FUNCTION, LEAST) for n in others}
+        shrunk = min(1.0, (COARSE / math.prod(counts.values())) ** (1 / max(len(counts), 1)))
+        bases |= {n: BSpline(max(round(shrunk * count), LEAST)) for n, count in counts.items()}
+        bases |= dict.fromkeys(years, SEASON_AND_TREND)
+    return Defaults(bases, extents)
 
 
 def code(space: Space | Mapping[str, Basis]) -> str:
@@ -301,95 +272,22 @@ def _nothing(data: Data) -> ValueError:
 
 
 def _basis(x: Floats, axis: Axis, extent: Extent) -> Basis:
-    if axis.kind == "time":  # labels, each standing for the mean step, that cover enough years closely enough
-        span = (extent[1] - extent[0]) / axis.duration("year", "period")
-        count = different(x, enough=math.ceil((span + 1) * LABELS_PER_YEAR))
-        years = span * count / (count - 1)
-        # A hundredth of tolerance: months are of unequal length, and two years of them from a January end early.
-        if years >= 0.99 * YEARS and count >= LABELS_PER_YEAR * years:
-            return SEASONS
+    if _has_years(x, axis, extent):
+        return SEASONS
     closed = axis.wrap is not None and extent == (0.0, axis.wrap)
-    count = different(x, LABELS_PER_FUNCTION * MOST) // LABELS_PER_FUNCTION + (0 if closed else DEGREE)
-    return BSpline(min(max(count, LEAST), MOST))
+    count = different(x, LABELS_PER_FUNCTION * MOST_ALONG) // LABELS_PER_FUNCTION + (0 if closed else DEGREE)
+    return BSpline(min(max(count, LEAST), MOST_ALONG))
 
 
-def _with_events(
-    bases: dict[str, Basis],
-    labels: Mapping[str, Labels],
-    within: Within,
-) -> tuple[dict[str, Basis], Budget]:
-    """Return the bases within the budget, with events beside season and trend where the others keep half of their size.
-
-    On the shortest cells for which that holds.
-    """
-    plain = within(bases)
-    for name in (n for n, basis in bases.items() if basis == SEASONS):
-        for length in EVENT_LENGTHS:
-            wider, budget = within({**bases, name: _seasons_and_events(labels[name], length)})
-            others = (n for n in bases if n != name)
-            if budget.estimate <= budget.seconds and all(
-                2 * wider[n].count >= plain[0][n].count for n in others
-            ):
-                return wider, budget
-    return plain
-
-
-def _seasons_and_events(known: Labels, length: str) -> Basis:
-    """Return season, trend and events on cells of some length, or of three labels where that is longer."""
-    (lo, hi), most = known.extent, different(known.values, LABELS_PER_EVENT * MOST_EVENTS) // LABELS_PER_EVENT
-    cells = min(most, int((hi - lo) / known.axis.duration(length, "spacing")), MOST_EVENTS)
-    return SEASONS + BSpline(cells + DEGREE)
-
-
-def _counting_on_gaps(
-    bases: dict[str, Basis],
-    chosen: dict[str, Basis],
-    budget: Budget,
-    labels: Mapping[str, Labels],
-    within: Within,
-) -> Budget:
-    """Return the budget with what there is time for if gaps are the same at all times, where that is more.
-
-    Then season, trend and events split into one system in space for each mode of time (`SpaceTime`). Only statistics
-    tell; other spaces, without the events that `chosen` bases do not have, lie in that one.
-    """
-    seasons = [name for name, basis in bases.items() if basis == SEASONS]
-    others = [name for name in bases if name not in seasons]
-    if len(seasons) != 1 or not others or not all(isinstance(bases[name], BSpline) for name in others):
-        return budget
-    name = seasons[0]
-    if len(labels[name].dims) != 1 or any(set(labels[name].dims) & set(labels[k].dims) for k in others):
-        return budget
-    had_events = chosen[name] != SEASONS
-    union = chosen[name] if had_events else _seasons_and_events(labels[name], EVENT_LENGTHS[0])
-
-    def counting(times: float) -> Alike | None:
-        finest, more = within({**bases, name: union}, True, times)
-        larger = math.prod(b.count for b in finest.values()) > math.prod(b.count for b in chosen.values())
-        halves = all(2 * finest[k].count >= chosen[k].count for k in others)
-        if not larger or not halves or not more.nested or more.estimate > more.seconds:
-            return None
-        close = all(finest[other].count >= CLOSE * chosen[other].count for other in others)
-        return Alike(finest, {**more.nested, name: (chosen[name].count,)}, close, labels[name].dims[0])
-
-    return replace(budget, alike=counting(1.0), nearly=counting(COSTS.nearly_times))
-
-
-def _linear(
-    chosen: dict[str, Basis], budget: Budget, labels: Mapping[str, Labels], within: Within
-) -> Linear | None:
-    """Return linear splines of three or more coordinates, where there is no time for most of what labels support.
-
-    A coefficient of cubics takes some ten times as long there, as a separator is as thick as their degree. Where there
-    are events they are compared anyway: cubics are smoothed by second derivatives alone there.
-    """
-    counts = {name: (chosen[name].count, n) for name, n in budget.supported.items()}
-    few, supported = (math.prod(n[i] - labels[name].more for name, n in counts.items()) for i in (0, 1))
-    events = any(labels[name].beside for name in chosen)
-    if len(chosen) < 3 or not budget.nested or (few > SCARCE * supported and not events):
-        return None
-    own, more = within(chosen)
-    return Linear(more.widest(own), more)
+def _has_years(x: Floats, axis: Axis, extent: Extent) -> bool:
+    """Whether dates, each standing for the mean step, cover enough years closely enough for a season."""
+    if axis.kind != "time":
+        return False
+    span = (extent[1] - extent[0]) / axis.duration("year", "period")
+    count = different(x, enough=math.ceil((span + 1) * LABELS_PER_YEAR))
+    years = span * count / (count - 1)
+    # A hundredth of tolerance: months are of unequal length, and two years of them from a January end early.
+    return years >= 0.99 * YEARS and count >= LABELS_PER_YEAR * years
 
 
 def _shrunk(bases: Mapping[str, Basis]) -> dict[str, Basis]:

@@ -11,8 +11,6 @@ from typing import Any
 import xarray as xr
 
 from xspline.labels.errors import check_range, check_tally
-from xspline.solve import restricted
-from xspline.spaces import Space
 from xspline.sums import Sums
 
 
@@ -36,11 +34,6 @@ class Part:
     def describe(self) -> str:
         """Return ``'west' (3f2a…)`` for messages."""
         return f"{self.holder or 'unnamed'!r} ({self.digest[:12]})"
-
-    def within(self, fine: Space, space: Space, told: str) -> Part:
-        """Return the part in a space that lies in its own, and say why."""
-        sums = {name: restricted(s, fine, space) for name, s in self.sums.items()}
-        return Part.of(sums, self.holder or None, {**self.provenance, "spread": told})
 
     @property
     def count(self) -> int:

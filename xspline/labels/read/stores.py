@@ -6,17 +6,15 @@ import hashlib
 import itertools
 import math
 import os
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from enum import Enum
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from xspline.execution import LIMITS, UnidentifiedError, stored_leaves, stored_reads
-from xspline.labels.read.observations import LazyReader, is_lazily_indexed, storage_chunks
+from xspline.labels.read.observations import LazyReader, is_lazily_indexed
 from xspline.solve.errors import warn
 
 NEARLY_SEEN = 0.75  # of the values at places that have any: gaps are then nearly the same at all times
@@ -244,69 +242,3 @@ def _names(array: Any) -> set[str]:
         return sync(listed())
     except Exception:  # whatever a server answers that has no lists
         return set()
-
-
-# ---- gaps
-
-
-class Gaps(Enum):
-    """How gaps change along a dimension."""
-
-    ALIKE = "the same"
-    NEARLY = "nearly the same, but for single values"
-    DIFFERENT = "different"
-
-
-def gaps_along(variables: Iterable[xr.DataArray], dim: Hashable, weights: xr.DataArray | None) -> Gaps | None:
-    """How much the places of missing values change along a dimension, where little reading tells; else None.
-
-    Labels at which all values are missing do not count. Of values that are still to be read one chunk of the other
-    dimensions is looked at, first, twice in the middle and at last: clouds differ there. What weights do, sums tell.
-    Gaps that last from label to label, as blocks do, count as different: there iterations take several times as long.
-    """
-    changes: list[Gaps] = []
-    for data in variables:
-        if weights is not None:
-            return None
-        looked, labels = data.variable, np.arange(data.sizes[dim])
-        if data.chunks is not None or is_lazily_indexed(data):
-            labels = np.unique([0, *(labels.size // 2 + np.arange(2)) % labels.size, labels.size - 1])
-            try:
-                looked = _a_few(data, dim, labels).compute()
-            except Exception:  # the pass over the data meets it again, tries again, and says where
-                return None
-        if not isinstance(looked.data, np.ndarray):
-            return None
-        changes.append(_change_of(np.moveaxis(looked.data, looked.get_axis_num(dim), 0), labels))
-    return next((gaps for gaps in reversed(Gaps) if gaps in changes), Gaps.ALIKE)
-
-
-def _change_of(values: NDArray[Any], labels: NDArray[np.intp]) -> Gaps:
-    """How gaps change along the first axis, whose entries are those of the given labels."""
-    seen, some = np.zeros(values.shape[1:], dtype=bool), np.zeros(len(values), dtype=bool)
-    count = 0
-    for k, own in enumerate(values):  # a label at a time, as they may fill the memory
-        there = ~np.isnan(own)
-        seen |= there
-        some[k], count = there.any(), count + int(np.count_nonzero(there))
-    present = count / max(int(some.sum()) * int(seen.sum()), 1)
-    if present == 1 or not count:
-        return Gaps.ALIKE
-    # Of the values that are missing where others are seen, the share of those that the next label lacks too.
-    next_to = np.flatnonzero((np.diff(labels) == 1) & some[1:] & some[:-1])
-    missing, again = 0, 0
-    for k in next_to.tolist():
-        gaps = seen & np.isnan(values[k])
-        missing, again = missing + int(gaps.sum()), again + int((gaps & np.isnan(values[k + 1])).sum())
-    return Gaps.NEARLY if present >= NEARLY_SEEN and again <= LASTING * missing else Gaps.DIFFERENT
-
-
-def _a_few(data: xr.DataArray, dim: Hashable, labels: NDArray[np.intp]) -> xr.Variable:
-    """Values at some labels of a dimension, in the middle chunk of the others."""
-    known = [c[0] for c in data.chunks] if data.chunks is not None else storage_chunks(data)
-    chunks = dict(zip(data.dims, known or data.shape, strict=True))
-    part: dict[Hashable, Any] = {}
-    for name, n in data.sizes.items():
-        start = n // 2 // chunks[name] * chunks[name]
-        part[name] = slice(start, start + chunks[name])
-    return data.variable.isel({**part, dim: labels})

@@ -90,7 +90,7 @@ def concerns(fit: Fit) -> list[Finding]:
     """Return what is not fine, as far as it is known without further computation."""
     if fit.is_lazy:
         return []
-    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit), *_cells(fit)]
+    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit)]
     return [finding for finding in [*choice, *_condition(fit), *_left_out(fit)] if finding.advice]
 
 
@@ -106,7 +106,7 @@ def checked(fit: Fit) -> list[Finding]:
     """Return all findings of a solved fit."""
     ratio = math.sqrt(max(float(np.nanmax(fit.condition, initial=0.0)), 1.0))
     even = f"in the least determined direction errors are {ratio:.3g} times those of even data"
-    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_functions(fit), *_knots(fit), *_cells(fit)]
+    choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_functions(fit), *_knots(fit)]
     system = list(_condition(fit)) or [Finding("condition", even)]
     return [*choice, *system, *_left_out(fit), *_batch(fit), *_units(fit), *_residual(fit)]
 
@@ -182,27 +182,14 @@ def _knots(fit: Fit) -> Iterator[Finding]:
     )
     more = ", ".join(f"{name}={2 * sizes[name]}" for name in limited or full)
     advice = f"take more and compare, for example {more}"
-    known = "include" if np.any(fit.left_out) else "do not know"
     if limited:
-        text = f"{used} are in use, so the knots limit the fit, which its error bars {known}"
+        text = f"{used} are in use, so the knots limit the fit, which its error bars do not know"
         yield Finding("knots", text, advice, warns=True)
     elif full:
-        text = f"{used} are in use, so finer knots may still gain, which error bars {known}"
+        text = f"{used} are in use, so finer knots may still gain, which error bars do not know"
         yield Finding("knots", text, advice)
     elif choice:
         yield Finding("knots", "they do not limit the fit")
-
-
-def _cells(fit: Fit) -> Iterator[Finding]:
-    if not np.any(fit.left_out):
-        return
-    with np.errstate(invalid="ignore"):  # a batch member that is fitted exactly
-        share = fit.left_out * fit.total.weight / fit.total.count / fit.sigma() ** 2
-    units, left = fit.variable.units, math.sqrt(float(np.nanmean(fit.left_out)))
-    text = f"the space leaves out of the field what has a standard deviation of {left:.3g} {units}".rstrip()
-    much = np.nanmean(share) > np.nanmean(fit.edf_and_rss[0] / fit.total.count)  # beside the other errors
-    advice = "error bars include it; with more functions, or a larger seconds=, there is less" if much else ""
-    yield Finding("cells", text, advice)
 
 
 def _condition(fit: Fit) -> Iterator[Finding]:

@@ -1,0 +1,176 @@
+"""How likely a model makes the data in windows of some hundred items, each at a scale of its own.
+
+The restricted likelihood of a window y of m items with covariance s K, whose scale s the window itself decides, is
+
+    −2 log L = log |K| + log |Xᵀ K⁻¹ X| + (m − p) log (yᵀ P y),      P = K⁻¹ − K⁻¹ X (Xᵀ K⁻¹ X)⁻¹ Xᵀ K⁻¹
+
+(Patterson and Thompson 1971), where the columns of X are functions that were fitted before, if the window holds all
+observations. So calm regions say as much about lengths as lively ones, and what the data's scale is comes afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+from scipy.linalg import lapack
+
+from xspline.kriging.model import STEP, Model
+from xspline.kriging.pyramid import Array, Index, Pyramid
+
+IMPOSSIBLE = 1e12  # −log L of a covariance that is not positive definite to rounding
+LIVELY = 1.0  # variance of a window over that of all data at which half of its kind are chosen
+UNIFORM = 1e4  # degrees of freedom of local scales that do not differ
+DIFFERENT = 0.005  # variance of log scales beyond that of chance, below which they do not differ
+
+
+class Window(NamedTuple):
+    """Some items, with what was fitted before to all observations if these are all of them.
+
+    Parameters
+    ----------
+    places : ndarray, [m, D]
+    levels, counts, values : ndarray, [m]
+    fitted : ndarray, [m, p], optional
+    """
+
+    places: Array
+    levels: Index
+    counts: Array
+    values: Array
+    fitted: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Windows of the data.
+
+    Parameters
+    ----------
+    spread : ndarray, [L, D]
+        Variance of the places in a cell of each level.
+    items : list of Window
+    """
+
+    spread: Array
+    items: list[Window]
+
+    @classmethod
+    def of(cls, pyramid: Pyramid, chosen: Sequence[Index]) -> Windows:
+        """Return the windows of some items of a pyramid."""
+        p = pyramid
+        items = [Window(p.places[i], p.levels[i], p.counts[i], p.values[i]) for i in chosen]
+        return cls(p.spread, items)
+
+    def value_and_gradient(self, model: Model) -> tuple[float, Array]:
+        """Return −log L over all windows and its derivatives by the parameters of the model."""
+        from xspline.kriging import compiled
+
+        inverse, amplitude = model.between(self.spread)
+        value, gradient = 0.0, np.zeros(model.parameters.size)
+        for window in self.items:
+            root = self._root(window, model, inverse, amplitude)
+            if root is None:
+                return IMPOSSIBLE, gradient
+            misfit, determinant, freedom, alpha, explained = self._solved(root, window)
+            value += 0.5 * (determinant + freedom * math.log(misfit))
+            weights = lapack.dpotri(root)[0].T - explained @ explained.T - freedom / misfit * np.outer(alpha, alpha)
+            own = np.zeros(gradient.size)
+            compiled.slopes(
+                window.places, window.levels, window.counts, inverse, amplitude, model.smoothness, *model.tables, STEP,
+                np.ascontiguousarray(0.5 * weights), model.lengths, own,
+            )  # fmt: skip
+            own[-1] *= model.noise
+            gradient += own
+        return value, gradient
+
+    def scales(self, model: Model) -> Array:
+        """Return the scale that each window decides on, yᵀ P y/(m − p)."""
+        inverse, amplitude = model.between(self.spread)
+        scales = []
+        for window in self.items:
+            root = self._root(window, model, inverse, amplitude)
+            if root is not None:
+                misfit, _, freedom, *_ = self._solved(root, window)
+                scales.append(misfit / freedom)
+        return np.array(scales)
+
+    def residuals(self, model: Model) -> tuple[float, float]:
+        """Return the mean leverage of observations, and the mean weighted square of what the field leaves of them.
+
+        The leverage of an observation is how much its prediction follows it: with K⁻¹ and the noise n of the model it
+        is 1 − n (K⁻¹)_ii, and the residual is n (P y)_i.
+        """
+        inverse, amplitude = model.between(self.spread)
+        leverages, squares = [], []
+        for window in self.items:
+            root = self._root(window, model, inverse, amplitude)
+            if root is not None:
+                alpha = self._solved(root, window)[3]
+                observed, noise = window.levels == 0, model.noise / window.counts
+                leverages.append((1 - noise * np.diag(lapack.dpotri(root)[0]))[observed])
+                squares.append((window.counts * (noise * alpha) ** 2)[observed])
+        return float(np.mean(np.concatenate(leverages))), float(np.mean(np.concatenate(squares)))
+
+    def _root(self, window: Window, model: Model, inverse: Array, amplitude: Array) -> Array | None:
+        """Return U with Uᵀ U = K, in Fortran order; None where there is none."""
+        from xspline.kriging import compiled
+
+        size = window.values.size
+        matrix = np.zeros((size, size))
+        compiled.covariances(
+            window.places, window.levels, window.counts, inverse, amplitude,
+            model.smoothness, model.tables[0], STEP, model.noise, matrix,
+        )  # fmt: skip
+        root, info = lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)
+        return None if info else root
+
+    def _solved(self, root: Array, window: Window) -> tuple[float, float, int, Array, Array]:
+        """Return yᵀ P y, the determinants, the degrees of freedom, P y, and V with P = K⁻¹ − V Vᵀ."""
+        values, fitted = window.values, window.fitted
+        freedom, determinant = values.size, 2 * float(np.log(np.diag(root)).sum())
+        white = lapack.dtrtrs(root, values, trans=1)[0]
+        alpha = lapack.dtrtrs(root, white)[0]
+        misfit, explained = float(white @ white), np.zeros((values.size, 0))
+        if fitted is not None:
+            rows = lapack.dtrtrs(root, fitted, trans=1)[0]
+            triangle = np.linalg.qr(rows)[1]
+            explained = lapack.dtrtrs(root, np.linalg.solve(triangle.T, rows.T).T)[0]
+            freedom -= fitted.shape[1]
+            determinant += 2 * float(np.log(np.abs(np.diag(triangle))).sum())
+            alpha = alpha - explained @ (explained.T @ values)
+            misfit = float(values @ alpha)
+        return max(misfit, np.finfo(float).tiny), determinant, freedom, alpha, explained
+
+
+def lively(pyramid: Pyramid, candidates: Sequence[Index], number: int, rng: np.random.Generator) -> list[Index]:
+    """Return some of the candidates for windows, those whose values vary with a higher probability."""
+    variance = np.array([np.var(pyramid.values[i]) for i in candidates])
+    share = variance / (variance + LIVELY * np.var(pyramid.values[: pyramid.count]))
+    order = np.argsort(np.log(rng.random(share.size)) / np.maximum(share, np.finfo(float).tiny))
+    return [candidates[i] for i in order[::-1][:number]]
+
+
+def local_scales(scales: Array, size: float) -> tuple[float, float]:
+    """Return b and a of scales that differ from place to place like b a/χ²(a), given those of windows of some size.
+
+    From the mean and the variance of their logarithms, of which chance in a window explains ψ'(size/2).
+    """
+    scales = scales[scales > 0]
+    if scales.size == 0:
+        return 0.0, UNIFORM
+    logarithms, half = np.log(scales), size / 2
+    mean = float(np.mean(logarithms)) - float(special.digamma(half)) + math.log(half)
+    beyond = float(np.var(logarithms)) - float(special.polygamma(1, half))
+    if scales.size == 1 or beyond < DIFFERENT:
+        return math.exp(mean), UNIFORM
+    # ψ'(a/2) = beyond, by Newton's method in log a from 2/a + 2/a² ≈ ψ'(a/2)
+    freedom = (1 + math.sqrt(1 + 2 * beyond)) / beyond
+    for _ in range(20):
+        value, slope = float(special.polygamma(1, freedom / 2)), float(special.polygamma(2, freedom / 2)) / 2
+        freedom *= math.exp(np.clip((beyond - value) / (slope * freedom), -1, 1))
+    return math.exp(mean + float(special.digamma(freedom / 2)) - math.log(freedom / 2)), freedom

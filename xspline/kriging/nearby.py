@@ -1,0 +1,418 @@
+"""A field that neighbours tell: fitted to values at places, and predicted at any others, with errors."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from xspline.kriging.likelihood import UNIFORM, Window, Windows, lively, local_scales
+from xspline.kriging.model import STEP, Model
+from xspline.kriging.places import Places
+from xspline.kriging.pyramid import Array, Index, Pyramid, cells, metric_of
+from xspline.kriging.search import SLOPED, SMOOTHEST, Prior, likeliest
+
+#: Observations that are one window, and neighbours of every place: of more, each place has its own neighbours.
+DENSE = 1000
+#: Neighbours of a place: observations, and cells of each level.
+NEIGHBOURS = (64, 40, 40, 40)
+#: Items of windows: half of these see only observations, half all levels.
+WINDOWS = ((96,), (36, 24, 24, 24))
+#: Windows: of a search that starts, and at most in all; candidates for each.
+FEW, MANY, CANDIDATES = 24, 80, 4
+#: Observations of the only window, up to which searches start with it; of more they start with small windows.
+SMALL = 300
+#: Observations, up to which what the likelihood leaves open is integrated over; and from which there may be two scales.
+OPEN, TWO = 120, 200
+#: Widths of a block of places that share neighbours, in widths of a cell of one observation.
+BLOCK = 2.0
+#: Items, at most, in which the errors of coarse terms are added up.
+SANDWICHED = 2500
+#: Independent errors beside as many as were fitted, at least.
+FEWEST_INDEPENDENT = 3
+#: Blocks of a task.
+TOGETHER = 128
+#: Observations that are predicted from others beyond some distances, in widths of a cell of one observation.
+WITHHELD, DISTANCES = 400, (0.0, 2.0, 6.0, 18.0)
+NORMAL = float(stats.norm.ppf(0.975))
+
+
+class Predicted(NamedTuple):
+    """What neighbours say of values, or of derivatives.
+
+    Attributes
+    ----------
+    mean, variance : ndarray, [n]
+        The variance is such that ±1.96 roots of it are an interval of 95 %.
+    trust : ndarray, [n]
+        The weights of the observations, added up: about 1 among them and 0 far away.
+    """
+
+    mean: Array
+    variance: Array
+    trust: Array
+
+
+class _Combined(NamedTuple):
+    """Predictions over all models, with the share of the variance that is left, and the local scale."""
+
+    mean: Array
+    variance: Array
+    left: Array
+    trust: Array
+    scale: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Nearby:
+    """A field of one variable, of mean zero, by what its neighbours tell.
+
+    Parameters
+    ----------
+    places : Places
+        How coordinates become places.
+    pyramid : Pyramid
+        The observations.
+    models : tuple of (float, Model)
+        Covariances with weights that add up to 1, up to a local scale.
+    scale, freedom : float
+        Local scales vary like scale · freedom/χ²(freedom), before neighbours are seen.
+    usual_scale : float
+        Their mean over the data.
+    usual_residuals : (float, float)
+        Degrees of freedom of the field for each observation, and the mean weighted square of what it leaves of them.
+    rows : ndarray, [n, p] or None
+        What was fitted before, where all observations are neighbours of every place.
+    steps : ndarray, [d]
+        Distance between labels along each coordinate.
+    sampled : ndarray, [m, d]
+        Coordinates of the items of the first level that has not too many, in which the errors of coarse terms are
+        added up.
+    calibration : pair of ndarray
+        Logarithms of the share of a variance that is left, ascending, and by what errors of such predictions are longer
+        than the model says.
+    """
+
+    places: Places
+    pyramid: Pyramid
+    models: tuple[tuple[float, Model], ...]
+    scale: float
+    freedom: float
+    usual_scale: float
+    usual_residuals: tuple[float, float]
+    rows: Array | None
+    steps: Array
+    sampled: Array
+    calibration: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(1), np.ones(1)))
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether all observations are neighbours of every place."""
+        return self.pyramid.count <= DENSE
+
+    @functools.cached_property
+    def mean_scale(self) -> float:
+        """The local scale, on average over the data."""
+        if not self.is_dense:
+            return self.usual_scale
+        window = Windows(self.pyramid.spread, [self.window])
+        return sum(w * float(window.scales(model).mean()) for w, model in self.models)
+
+    @functools.cached_property
+    def residuals(self) -> tuple[float, float]:
+        """The mean leverage of observations, and the mean weighted square of what the field leaves of them."""
+        if not self.is_dense:
+            return self.usual_residuals
+        windows = Windows(self.pyramid.spread, [self.window])
+        parts = [(w, windows.residuals(model)) for w, model in self.models]
+        return sum(w * leverage for w, (leverage, _) in parts), sum(w * square for w, (_, square) in parts)
+
+    @property
+    def window(self) -> Window:
+        """All observations as one window."""
+        p, n = self.pyramid, self.pyramid.count
+        return Window(p.places[:n], p.levels[:n], p.counts[:n], p.values[:n], self.rows)
+
+    @property
+    def noise(self) -> float:
+        """Variance of an observation of mean weight about the field."""
+        return self.mean_scale * self.noise_share
+
+    @property
+    def noise_share(self) -> float:
+        """The noise of the models, in units of the local scale."""
+        return sum(w * model.noise for w, model in self.models)
+
+    def predict(self, coordinates: Array, orders: Mapping[int, int], *, with_variance: bool) -> Predicted:
+        """Return values or derivatives at some coordinates [n, d].
+
+        A derivative of a field with slopes (ν > 1) is a difference over an eighth of the distance between labels, which
+        is exact to that; where there are no slopes, it is that between labels.
+
+        Parameters
+        ----------
+        coordinates : ndarray, [n, d]
+        orders : mapping of int to int
+            Order of the derivative along each coordinate that has one.
+        with_variance : bool
+        """
+        n = len(coordinates)
+        mean, variance, trust = np.zeros(n), np.zeros(n), np.zeros(n)
+        if n == 0:
+            return Predicted(mean, variance, trust)
+        offsets, factors = self._stencil(orders)
+        targets = self.places((coordinates[:, None] + offsets).reshape(-1, coordinates.shape[1]))
+        block, centres = self._blocks(self.places(coordinates))
+        order = np.argsort(block, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(np.bincount(block, minlength=len(centres)))])
+        targets = targets.reshape(n, len(factors), -1)[order]
+
+        def some(first: int) -> Predicted:
+            last = min(first + TOGETHER, len(centres))
+            own = slice(starts[first], starts[last])
+            blocks = starts[first : last + 1] - starts[first]
+            return self._some(centres[first:last], targets[own], factors, blocks, with_variance)
+
+        tasks = range(0, len(centres), TOGETHER)
+        with ThreadPoolExecutor(1) as pool:
+            parts = list(pool.map(some, tasks)) if len(tasks) > 1 else [some(0)]
+        for out, part in zip((mean, variance, trust), zip(*parts, strict=True), strict=True):
+            out[order] = np.concatenate(part)
+        return Predicted(mean, variance, trust)
+
+    def error_root(self) -> tuple[Array, Array]:
+        """Return R [m, m], lower, and weights [m]: the mean errors in the cells of `sampled` have the covariance R Rᵀ.
+
+        Errors are all that a coarse field leaves: the fine field and noise. They are as long as 95 % take, of the few
+        degrees of freedom that small data leave.
+        """
+        from xspline.kriging import compiled
+
+        p, level = self.pyramid, self.pyramid.level_of(SANDWICHED)
+        own = slice(p.starts[level], p.starts[level + 1])
+        places, levels, counts = p.places[own], p.levels[own], p.counts[own]
+        total = np.zeros((len(counts), len(counts)))
+        for weight, model in self.models:
+            inverse, amplitude = model.between(p.spread)
+            matrix = np.zeros_like(total)
+            compiled.covariances(
+                places, levels, counts, inverse, amplitude, model.smoothness, model.tables[0], STEP,
+                model.noise, matrix,
+            )  # fmt: skip
+            total += weight * matrix
+        # As many independent errors have sums of squares that scatter as these do (Satterthwaite 1946).
+        scaled = total * np.sqrt(counts[:, None] * counts)
+        alike = float(np.trace(scaled)) ** 2 / float(np.sum(scaled**2))
+        lost = 0 if self.rows is None else self.rows.shape[1]
+        scale = self.mean_scale * _stretch(np.array(max(alike - lost, FEWEST_INDEPENDENT))) ** 2
+        return np.linalg.cholesky(total) * np.sqrt(scale), counts
+
+    def distances(self, coordinates: Array) -> Array:
+        """Return the distance of places from the nearest observation, in widths of a cell of one observation."""
+        return np.asarray(self.pyramid.trees[0].query(self.places(coordinates) / self.pyramid.metric)[0])
+
+    def _calibrated(self) -> tuple[Array, Array]:
+        """Return `calibration`, from observations that are predicted from others some distance away.
+
+        Of errors over their standard deviations, the quantile of 95 % is compared with that of a normal distribution,
+        as far as it is the field, not noise, that they come from.
+        """
+        p = self.pyramid
+        own = np.random.default_rng(1).permutation(p.count)[:WITHHELD]
+        one, blocks = np.ones(1), np.arange(own.size + 1)
+        knots = []
+        for distance in DISTANCES:
+            chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, max(distance, np.finfo(float).eps))
+            if filled.min() == 0:
+                break
+            found = self._combined(chosen, filled, p.places[own, None], one, blocks, True)
+            noise = self.noise_share * found.scale / p.counts[own]
+            error = np.abs(p.values[own] - found.mean) / np.sqrt(found.variance + noise)
+            stretch = float(np.quantile(error, 0.95)) / NORMAL
+            field = float(np.median(found.variance / (found.variance + noise)))
+            knots.append((math.log(max(np.median(found.left), 1e-12)), math.sqrt(1 + (stretch**2 - 1) * field)))
+        shares, stretches = np.array(sorted(knots)).T
+        return shares, stretches
+
+    def _blocks(self, at: Array) -> tuple[Index, Array]:
+        """Return the number of the block of each place [n], and the middles of the blocks [b, D]."""
+        if self.is_dense:
+            return np.zeros(len(at), np.int64), self.pyramid.places[:1]
+        width = BLOCK * self.pyramid.metric
+        index, block = np.unique(np.floor(at / width), axis=0, return_inverse=True)
+        return block.ravel(), (index + 0.5) * width
+
+    def _some(
+        self, centres: Array, targets: Array, factors: Array, blocks: Index, with_variance: bool
+    ) -> Predicted:
+        """Predict combinations [n] of targets [n, s, D], those of some blocks."""
+        wanted = (self.pyramid.count,) if self.is_dense else NEIGHBOURS
+        found = self._combined(*self.pyramid.neighbours(centres, wanted), targets, factors, blocks, with_variance)
+        stretch = np.interp(np.log(np.maximum(found.left, 1e-12)), *self.calibration)
+        return Predicted(found.mean, found.variance * stretch**2, found.trust)
+
+    def _combined(
+        self, chosen: Index, filled: Index, targets: Array, factors: Array, blocks: Index, with_variance: bool
+    ) -> _Combined:
+        """Predict combinations from given neighbours of each block, over all models, before calibration."""
+        from xspline.kriging import compiled
+
+        p, n = self.pyramid, len(targets)
+        groups = np.arange(n + 1) * factors.size
+        flat, combination = np.ascontiguousarray(targets.reshape(-1, targets.shape[-1])), np.tile(factors, n)
+        sums = np.zeros((6, n))
+        mean, variance, left, trust = np.empty(n), np.zeros(n), np.zeros(n), np.empty(n)
+        size = np.empty(len(chosen))
+        for weight, model in self.models:
+            inverse, amplitude = model.between(p.spread)
+            compiled.predictions(
+                p.places, p.levels, p.counts, p.values, chosen, filled, flat, combination, groups, blocks,
+                inverse, amplitude, model.smoothness, model.tables[0], STEP, model.noise,
+                with_variance, mean, variance, left, trust, size,
+            )  # fmt: skip
+            scale = np.repeat(self._scales(size, filled), np.diff(blocks))
+            sums += weight * np.stack([mean, mean**2, variance * scale, left, trust, scale])
+        apart = np.maximum(sums[1] - sums[0] ** 2, 0.0)
+        return _Combined(sums[0], sums[2] + apart, sums[3], sums[4], sums[5])
+
+    def _scales(self, size: Array, filled: Index) -> Array:
+        """Return the local scale of each block, widened for the degrees of freedom that it is known by."""
+        lost = 0 if self.rows is None else self.rows.shape[1]
+        freedom = np.maximum(filled - lost + self.freedom, 1)
+        scale = (size * filled + self.freedom * self.scale) / freedom
+        return np.asarray(scale * _stretch(freedom) ** 2)
+
+    def _stencil(self, orders: Mapping[int, int]) -> tuple[Array, Array]:
+        """Return offsets [s, d] and factors [s] whose combination of values is a derivative."""
+        offsets, factors = [np.zeros(self.places.coordinates)], [1.0]
+        sloped = all(float(model.smoothness.min()) > 1 for _, model in self.models)
+        for j, order in orders.items():
+            step = self.steps[j] / (8 if sloped else 1)
+            for _ in range(order):
+                half = np.zeros(self.places.coordinates)
+                half[j] = step / 2
+                offsets = [o + side * half for side in (1, -1) for o in offsets]
+                factors = [side * f / step for side in (1, -1) for f in factors]
+        return np.array(offsets), np.array(factors)
+
+
+def _stretch(freedom: Array) -> Array:
+    """Return by what intervals of 95 % are longer where variances are known by so many degrees of freedom."""
+    return np.asarray(stats.t.ppf(0.975, np.minimum(freedom, UNIFORM)) / NORMAL)
+
+
+class Observed(NamedTuple):
+    """Observations of one member of a batch.
+
+    Parameters
+    ----------
+    coordinates : ndarray, [n, d]
+    values, weights : ndarray, [n]
+        What is left of the data by what was fitted before, and relative precisions.
+    rows : ndarray, [n, p] or None
+        The functions that were fitted before.
+    """
+
+    coordinates: Array
+    values: Array
+    weights: Array
+    rows: Array | None
+
+
+def fit(
+    members: Sequence[Observed], places: Places, steps: Array, least_noise: float = 0.0, windows: int = MANY
+) -> list[Nearby]:
+    """Return the fields of some members of a batch, which share their covariance up to its scale.
+
+    Parameters
+    ----------
+    members : sequence of Observed
+        With three observations or more, which differ.
+    places : Places
+    steps : ndarray, [d]
+        Distance between labels along each coordinate.
+    least_noise : float
+        A variance that noise has at least, as rounding has.
+    windows : int
+        How many are looked at.
+    """
+    largest = max(members, key=lambda member: member.values.size)
+    at, links = places(largest.coordinates), places.links
+    metric = metric_of(at, largest.values, links, is_round=places.is_round)
+    pyramids = [_pyramid(member, places, metric) for member in members]
+    dense, count = largest.values.size <= DENSE, sum(member.values.size for member in members)
+    rows = [member.rows if member.values.size <= DENSE else None for member in members]
+    variance = float(np.mean([np.var(member.values) for member in members]))
+    floor = math.log(max(least_noise / variance, 1e-300))
+    smoothest, span = SMOOTHEST if dense else SLOPED, np.ptp(at, axis=0)
+    one, two = (Prior.over(metric, span, links, q, smoothest, floor) for q in (1, 2))
+    few, everything, sampled = _windows(pyramids, rows, windows)
+    models = tuple(likeliest(few, everything, (one, two if count >= TWO else None), count <= OPEN))
+    residuals = everything.residuals(models[0][1])
+    scales = sampled.scales(models[0][1])
+    scale, freedom = local_scales(scales, float(np.mean([len(w.values) for w in sampled.items])))
+    found = []
+    for member, pyramid, own in zip(members, pyramids, rows, strict=True):
+        coarse = member.coordinates[_first_of_cells(pyramid)]
+        if pyramid.count <= DENSE:
+            found.append(Nearby(places, pyramid, models, 0.0, 0.0, 0.0, residuals, own, steps, coarse))
+            continue
+        usual = float(scales.mean())
+        nearby = Nearby(places, pyramid, models, scale, freedom, usual, residuals, None, steps, coarse)
+        found.append(replace(nearby, calibration=nearby._calibrated()))
+    return found
+
+
+def _first_of_cells(pyramid: Pyramid) -> Index:
+    """Return an observation of each item of the first level that has `SANDWICHED` items at most."""
+    level = pyramid.level_of(SANDWICHED)
+    if level == 0:
+        return np.arange(pyramid.count)
+    return np.unique(cells(pyramid.places[: pyramid.count], pyramid.metric, level), return_index=True)[1]
+
+
+def _pyramid(member: Observed, places: Places, metric: Array) -> Pyramid:
+    levels = 1 if member.values.size <= DENSE else len(NEIGHBOURS)
+    weights = member.weights / member.weights.mean()
+    return Pyramid.of(places(member.coordinates), member.values, weights, metric, levels)
+
+
+def _windows(
+    pyramids: Sequence[Pyramid], rows: Sequence[Array | None], number: int
+) -> tuple[Windows, Windows, Windows]:
+    """Return windows for searches that start, for those that end, and as a sample of all.
+
+    Of small data each member is a window.
+    """
+    rng = np.random.default_rng(0)
+    sampled = rng.permutation(len(pyramids))[:FEW]
+    largest = max(pyramids, key=lambda pyramid: pyramid.count)
+    everything = []
+    for i in sampled:
+        p = pyramids[i]
+        everything.append(Window(p.places, p.levels, p.counts, p.values, rows[i]))
+    dense = largest.count <= DENSE
+    if dense and largest.count <= SMALL:
+        return (Windows(largest.spread, everything),) * 3
+    kinds = WINDOWS[:1] if dense else WINDOWS
+    each = -(-number // len(sampled))
+    small, wide = [], []
+    for i in sampled:
+        p = pyramids[i]
+        centres = p.places[rng.permutation(p.count)[: CANDIDATES * each]]
+        parts = np.array_split(centres, len(kinds))
+        lists = [p.lists(part, wanted) for part, wanted in zip(parts, kinds, strict=True)]
+        chosen = [lively(p, own, -(-each // len(kinds)), rng) for own in lists]
+        small += Windows.of(p, [i for pair in itertools.zip_longest(*chosen) for i in pair if i is not None]).items
+        wide += Windows.of(p, lists[-1]).items
+    few = Windows(largest.spread, small[:FEW])
+    if dense:
+        return few, Windows(largest.spread, everything), Windows(largest.spread, everything)
+    return few, Windows(largest.spread, small), Windows(largest.spread, wide)

@@ -1,0 +1,96 @@
+"""Coordinates as places in a Euclidean space, where neighbours are near and lengths are those of the covariance.
+
+Latitude and longitude become a place on a sphere of radius 180/π, so that near places are a degree apart in units of
+the coordinates, poles and the date line are places like others, and a covariance of distances through the sphere is a
+covariance (Gneiting 2013). Along the axis of the sphere and across it lengths may differ. Where the longitudes span
+less than a half circle, the sphere is turned so that the domain lies on its equator: the two lengths are then those
+northward and eastward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+HALF_CIRCLE = 180.0  # degrees
+
+
+@dataclass(frozen=True)
+class Places:
+    """How coordinates become places.
+
+    Parameters
+    ----------
+    coordinates : int
+        How many there are.
+    latitude, longitude : int or None
+        Which of them are these, in degrees; both or none.
+    centre : (float, float)
+        Latitude and longitude of the middle of the domain; a latitude of 0 where the longitudes span a half circle or
+        more.
+    is_round : bool
+        Whether the longitudes span a half circle or more.
+    degrees : float
+        A unit of latitude and longitude in degrees.
+    """
+
+    coordinates: int
+    latitude: int | None = None
+    longitude: int | None = None
+    centre: tuple[float, float] = (0.0, 0.0)
+    is_round: bool = False
+    degrees: float = 1.0
+
+    @classmethod
+    def over(
+        cls,
+        extents: Sequence[tuple[float, float]],
+        latitude: int | None,
+        longitude: int | None,
+        degrees: float = 1.0,
+    ) -> Places:
+        """Return the places of a domain, given the range of each coordinate."""
+        if latitude is None or longitude is None:
+            return cls(len(extents))
+        (south, north), (west, east) = (
+            (degrees * low, degrees * high) for low, high in (extents[latitude], extents[longitude])
+        )
+        is_round = east - west >= HALF_CIRCLE
+        centre = (0.0 if is_round else (south + north) / 2, (west + east) / 2)
+        return cls(len(extents), latitude, longitude, centre, is_round, degrees)
+
+    @property
+    def others(self) -> list[int]:
+        """The coordinates that are neither latitude nor longitude."""
+        return [j for j in range(self.coordinates) if j not in (self.latitude, self.longitude)]
+
+    @property
+    def links(self) -> NDArray[np.int64]:
+        """For each axis of the places the number of its length: the first two axes of a sphere share one."""
+        sphere = [] if self.latitude is None else [0, 0, 1]
+        first = max(sphere, default=-1) + 1
+        return np.array([*sphere, *range(first, first + len(self.others))])
+
+    def __call__(self, x: Array) -> Array:
+        """Return the places [n, D] of coordinates [n, d]."""
+        axes = [x[:, j] for j in self.others]
+        if self.latitude is None or self.longitude is None:
+            return np.stack(axes, axis=1)
+        latitude = np.radians(self.degrees * x[:, self.latitude])
+        longitude = np.radians(self.degrees * x[:, self.longitude] - self.centre[1])
+        tilt = np.radians(self.centre[0])
+        outward, east = np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude)
+        north = np.sin(latitude)
+        away = np.cos(tilt) * outward + np.sin(tilt) * north
+        up = np.cos(tilt) * north - np.sin(tilt) * outward
+        return np.stack([*(np.degrees(axis) for axis in (away, east, up)), *axes], axis=1)
+
+    def names(self, coordinates: Sequence[str]) -> list[str]:
+        """Return what each length is along, given the names of the coordinates."""
+        if self.latitude is None or self.longitude is None:
+            return list(coordinates)
+        return [coordinates[self.longitude], coordinates[self.latitude], *(coordinates[j] for j in self.others)]

@@ -1,0 +1,204 @@
+"""Observations, and their means in ever larger cells, among which each place finds its neighbours.
+
+Near a place its neighbours are observations, further away means over cells three times as wide, and so on: some
+hundred of them tell of a place what all observations around it tell, in a gap of any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+from scipy.spatial import cKDTree
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+#: How much wider the cells of a level are than those of the one below.
+WIDER = 3
+#: Cells of the coarsest level, at least.
+FEWEST = 30
+#: Items that are looked at for each neighbour in cells, as those that overlap nearer ones are passed over.
+LOOKED_AT = 3
+#: Distance, in widths, that keeps a cell away from nearer neighbours.
+APART = 0.4
+#: Items within a distance of one width, at most, on the surfaces that data lie on.
+PASSED_OVER = 8
+#: Observations that the widths of cells are found from, near ones of each, and how often.
+SAMPLED, AROUND, ROUNDS = 3000, 13, 5
+#: The least change along an axis, as a share of the largest.
+LEAST_SLOPE = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Pyramid:
+    """Items: observations and means of them.
+
+    Parameters
+    ----------
+    places : ndarray, [n, D]
+    values, counts : ndarray, [n]
+        Means, and the sums of the weights in them.
+    levels : ndarray of int, [n]
+        0 for observations, which come first.
+    starts : ndarray of int, [L + 1]
+        Where the items of each level begin.
+    spread : ndarray, [L, D]
+        Variance of the places in a cell of each level.
+    metric : ndarray, [D]
+        Widths of a cell that holds about one observation; neighbours are near in these units.
+    trees : list of cKDTree
+        Of each level.
+    """
+
+    places: Array
+    values: Array
+    counts: Array
+    levels: Index
+    starts: Index
+    spread: Array
+    metric: Array
+    trees: list[Any]
+
+    @classmethod
+    def of(cls, places: Array, values: Array, weights: Array, metric: Array, levels: int) -> Pyramid:
+        """Return the pyramid of observations at places [n, D]."""
+        parts = [(places, values, weights, np.zeros(places.shape[1]))]
+        for level in range(1, levels):
+            cell = cells(places, metric, level)
+            total = np.bincount(cell, weights)
+            if total.size < FEWEST:
+                break
+            columns = [*places.T, values]
+            means = [np.bincount(cell, weights * column) / total for column in columns]
+            centres = np.stack(means[:-1], axis=1)
+            inside = np.mean((places - centres[cell]) ** 2, axis=0)
+            parts.append((centres, means[-1], total, inside))
+        sizes = [len(part[1]) for part in parts]
+        return cls(
+            np.ascontiguousarray(np.concatenate([part[0] for part in parts])),
+            np.concatenate([part[1] for part in parts]),
+            np.concatenate([part[2] for part in parts]),
+            np.repeat(np.arange(len(parts)), sizes),
+            np.concatenate([[0], np.cumsum(sizes)]),
+            np.stack([part[3] for part in parts]),
+            metric,
+            [cKDTree(part[0] / metric) for part in parts],
+        )
+
+    @property
+    def count(self) -> int:
+        """How many observations there are."""
+        return int(self.starts[1])
+
+    def level_of(self, most: int) -> int:
+        """Return the first level of so many items at most, or the last."""
+        sizes = np.diff(self.starts)
+        return int(np.argmax(sizes <= most)) if (sizes <= most).any() else len(sizes) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the items; trees take about as many."""
+        return sum(x.nbytes for x in (self.places, self.values, self.counts, self.levels))
+
+    def neighbours(self, centres: Array, wanted: Sequence[int], beyond: float = -1.0) -> tuple[Index, Index]:
+        """Return the items near each of some places [m, D], and how many there are [m].
+
+        Parameters
+        ----------
+        centres : ndarray, [m, D]
+        wanted : sequence of int
+            How many neighbours of each level. Those of a level lie beyond those of the level below, so that no
+            observation counts twice.
+        beyond : float
+            Nearer ones are left out; in widths of a cell of one observation.
+
+        Returns
+        -------
+        chosen : ndarray of int, [m, n]
+            Of each row as many are used as `filled` says.
+        filled : ndarray of int, [m]
+        """
+        from xspline.kriging import compiled
+
+        scaled = np.ascontiguousarray(centres / self.metric)
+        reach, filled = np.full(len(centres), beyond), np.zeros(len(centres), np.int64)
+        chosen = np.zeros((len(centres), sum(wanted)), np.int64)
+        for level, number in enumerate(wanted[: len(self.trees)]):
+            size = self.trees[level].n
+            passed_over = int(PASSED_OVER * max(beyond, 0.0) ** 2 / float(WIDER) ** (2 * level))
+            looked_at = min(size, number * (LOOKED_AT if level else 1) + passed_over)
+            distance, index = self.trees[level].query(scaled, np.arange(1, looked_at + 1))
+            clear = APART * float(WIDER) ** level if level else 0.0
+            compiled.choose(
+                distance, index.astype(np.int64), clear, number, int(self.starts[level]), reach, chosen, filled
+            )
+            if level == 0 and looked_at == size:
+                break  # all observations are neighbours
+        return chosen, filled
+
+    def lists(self, centres: Array, wanted: Sequence[int]) -> list[Index]:
+        """Return the neighbours of each place as a list of their numbers."""
+        chosen, filled = self.neighbours(centres, wanted)
+        return [row[:count] for row, count in zip(chosen, filled, strict=True)]
+
+
+def cells(places: Array, metric: Array, level: int) -> Index:
+    """Return the number of the cell of a level that each place [n, D] lies in."""
+    return _numbered(np.floor((places - places.min(axis=0)) / (metric * float(WIDER) ** level)).astype(np.int64))
+
+
+def _numbered(index: Index) -> Index:
+    """Return for each row of integers [n, D] the number of its value, counted from 0."""
+    code = np.zeros(len(index), np.int64)
+    for column in index.T:
+        _, column = np.unique(column, return_inverse=True)
+        _, code = np.unique(code * (int(column.max()) + 1) + column, return_inverse=True)
+    return code
+
+
+def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> Array:
+    """Return widths [D] over which values change alike, of a cell that holds about one observation.
+
+    Squared differences of near values are fitted by a plane in the distances along each axis, whose slopes say how far
+    one has to go along each for the same change; what is near follows from the answer, so this is repeated.
+
+    Parameters
+    ----------
+    places : ndarray, [n, D]
+    values : ndarray, [n]
+    links : ndarray of int, [D]
+        Axes with one number have one width.
+    is_round : bool
+        Whether the first two axes span a sphere, of which the third is the axis: then that has no larger width, or
+        places on both hemispheres would be near each other.
+    """
+    sampled = np.random.default_rng(0).permutation(len(places))[:SAMPLED]
+    axes = [np.flatnonzero(links == i) for i in range(int(links.max()) + 1)]
+    widths = np.array([np.sqrt(np.sum(np.var(places[:, own], axis=0))) for own in axes])
+    widths = np.where(widths > 0, widths, max(widths.max(), 1.0))
+    for _ in range(ROUNDS):
+        scaled = places / widths[links]
+        near = cKDTree(scaled).query(scaled[sampled], min(AROUND, len(places)))[1][:, 1:]
+        steps = places[sampled, None] - places[near]
+        change = (values[sampled, None] - values[near]) ** 2
+        far = [np.sqrt(np.sum(steps[..., own] ** 2, axis=-1)).ravel() for own in axes]
+        slopes = _slopes(np.stack(far, axis=1) / widths, change.ravel())
+        widths = np.sqrt(widths * widths / slopes)
+        if is_round:
+            widths[1] = min(widths[:2])
+    scaled = places / widths[links]
+    apart = np.median(cKDTree(scaled).query(scaled[sampled], [min(2, len(places))])[0])
+    return widths[links] * (apart if apart > 0 else 1.0)
+
+
+def _slopes(far: Array, change: Array) -> Array:
+    """Return how much values change per distance along each axis, of mean logarithm 0, none far below the largest."""
+    rows = np.column_stack([np.ones(len(far)), far])
+    slopes = optimize.nnls(rows, change)[0][1:]
+    slopes = np.maximum(slopes, LEAST_SLOPE * slopes.max())
+    return slopes / np.exp(np.mean(np.log(slopes))) if slopes.max() > 0 else np.ones_like(slopes)

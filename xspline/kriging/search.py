@@ -1,0 +1,171 @@
+"""The likeliest model of windows of the data: at one scale, or at two where the data say so."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+from xspline.kriging.likelihood import IMPOSSIBLE, Windows
+from xspline.kriging.model import Model
+from xspline.kriging.pyramid import Index
+
+Array = NDArray[np.float64]
+
+#: Smoothness of a field at two scales: what is seen across gaps has slopes. So has one scale of local windows at most.
+SLOPED = 1.5
+#: Smoothness at most, where one window holds all observations.
+SMOOTHEST = 8.0
+ROUGHEST = 0.5
+#: Noise over variance: at least, at most, and as likely as not at first.
+NOISE = (1e-6, 1e3, 0.03)
+#: Standard deviations of logarithms that are likely at first: lengths, shares, smoothness, noise.
+LOOSE = (1.0, 1.5, 0.8, 4.0)
+#: Smoothness and noise that searches start from.
+STARTS = ((0.5, 0.01), (1.5, 0.05), (3.0, 0.05))
+#: By how much lengths of two scales start apart from those of one.
+APART = ((0.5, 4.0), (0.2, 1.0))
+#: Gain in log likelihood that each parameter of a second scale must bring.
+WORTH = 2.0
+STEPS, FIRST_STEPS = 60, 25
+DRAWN = 32  # models, where the data leave it open
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """What is likely of the logarithms of the parameters before data are seen: normal, within bounds.
+
+    Parameters
+    ----------
+    mean, deviation, low, high : ndarray, [parameters]
+    links : ndarray of int, [D]
+        Axes of one number have one length.
+    scales : int
+    """
+
+    mean: Array
+    deviation: Array
+    low: Array
+    high: Array
+    links: Index
+    scales: int
+
+    @classmethod
+    def over(
+        cls, metric: Array, span: Array, links: Index, scales: int, smoothest: float, least_noise: float
+    ) -> Prior:
+        """Return the prior of lengths between the widths of cells of one observation and the range of the data."""
+        axes = [np.flatnonzero(links == i) for i in range(int(links.max()) + 1)]
+        short = np.log([metric[own].mean() for own in axes])
+        long = np.maximum(np.log([max(span[own].max(), 1e-300) for own in axes]), short)
+        rows = []
+        for q in range(scales):
+            share = (q + 1) / (scales + 1)
+            middle = (1 - share) * short + share * long
+            rows += [(m, LOOSE[0], a - 0.5, b + 3.5) for m, a, b in zip(middle, short, long, strict=True)]
+        rows += [(-math.log(scales), LOOSE[1], -12.0, 3.0)] * scales
+        for q in range(scales):
+            rough = ROUGHEST if q == 0 else SLOPED
+            rows.append((math.log(ROUGHEST), LOOSE[2], math.log(rough), math.log(max(smoothest, rough))))
+        least, most, usual = NOISE
+        rows.append((math.log(usual), LOOSE[3], math.log(max(least, least_noise)), math.log(most)))
+        mean, deviation, low, high = np.array(rows).T
+        return cls(mean, deviation, low, high, links, scales)
+
+    def model(self, x: Array) -> Model:
+        """Return the model of free parameters."""
+        return Model.of(x[self.index], self.scales, self.links.size)
+
+    @property
+    def index(self) -> Index:
+        """For each parameter of the model, the free one that it is."""
+        free = int(self.links.max()) + 1
+        lengths = [self.links + q * free for q in range(self.scales)]
+        return np.concatenate([*lengths, np.arange(self.scales * free, self.mean.size)])
+
+    def objective(self, x: Array, windows: Windows) -> tuple[float, Array]:
+        """Return −log of likelihood times prior, and its gradient."""
+        value, gradient = windows.value_and_gradient(self.model(x))
+        away = (x - self.mean) / self.deviation
+        if value >= IMPOSSIBLE:
+            return value, away / self.deviation
+        return (
+            value + 0.5 * float(away @ away),
+            np.bincount(self.index, gradient, x.size) + away / self.deviation,
+        )
+
+    def search(self, windows: Windows, start: Array, steps: int) -> optimize.OptimizeResult:
+        """Return the likeliest parameters that a quasi-Newton method finds from a start."""
+        return optimize.minimize(
+            self.objective,
+            np.clip(start, self.low, self.high),
+            (windows,),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=list(zip(self.low, self.high, strict=True)),
+            options={"maxiter": steps, "ftol": 1e-6},
+        )
+
+    def drawn(self, best: Array, windows: Windows) -> list[tuple[float, Model]]:
+        """Return models with weights that stand for all that the data leave possible, by importance sampling.
+
+        Normal quasi-random draws about the likeliest parameters, with the curvature there.
+        """
+        size, step = best.size, 1e-2
+        curvature = np.zeros((size, size))
+        for i in range(size):
+            up, down = best.copy(), best.copy()
+            up[i] += step
+            down[i] -= step
+            rise = self.objective(up, windows)[1] - self.objective(down, windows)[1]
+            curvature[i] = rise / (2 * step)
+        values, vectors = np.linalg.eigh((curvature + curvature.T) / 2)
+        root = vectors / np.sqrt(np.maximum(values, 0.25 / np.max(self.deviation) ** 2))
+        z = stats.norm.ppf(stats.qmc.Sobol(size, rng=0).random(DRAWN))
+        points = np.clip(best + z @ root.T, self.low, self.high)
+        logarithms = np.array([-self.objective(x, windows)[0] for x in points]) + 0.5 * np.sum(z * z, axis=1)
+        weights = np.exp(logarithms - logarithms.max())
+        weights /= weights.sum()
+        return [(float(w), self.model(x)) for w, x in zip(weights, points, strict=True) if w > 1e-3]
+
+
+def likeliest(
+    few: Windows, all_windows: Windows, priors: tuple[Prior, Prior | None], draw: bool
+) -> list[tuple[float, Model]]:
+    """Return the likeliest model at one scale or two, or several with weights.
+
+    Parameters
+    ----------
+    few, all_windows : Windows
+        Searches from several starts look at a few, the last ones at all.
+    priors : pair of Prior
+        For one scale and for two; None where the data are too few for two.
+    draw : bool
+        Whether to return several models, as few data leave open which it is.
+    """
+    one, two = priors
+    lengths = int(one.links.max()) + 1
+    starts = []
+    for smoothness, noise in STARTS:
+        start = one.mean.copy()
+        start[lengths + 1 :] = math.log(smoothness), math.log(noise)
+        starts.append(start)
+    found = min((one.search(few, start, FIRST_STEPS) for start in starts), key=lambda r: float(r.fun))
+    if all_windows is not few:
+        found = one.search(all_windows, found.x, STEPS)
+    prior, best = one, found
+    if two is not None:
+        own, rest = found.x[:lengths], found.x[lengths:]
+        starts = []
+        for shorter, longer in APART:
+            parts = [own + math.log(shorter), own + math.log(longer), rest[:1] - math.log(2), rest[:1] - math.log(2)]
+            starts.append(np.concatenate([*parts, rest[1:2], rest[1:2], rest[2:]]))
+        both = min((two.search(few, start, FIRST_STEPS) for start in starts), key=lambda r: float(r.fun))
+        if all_windows is not few:
+            both = two.search(all_windows, both.x, STEPS)
+        if both.fun < found.fun - WORTH * (two.mean.size - one.mean.size):
+            prior, best = two, both
+    return prior.drawn(best.x, all_windows) if draw else [(1.0, prior.model(best.x))]

@@ -1,0 +1,103 @@
+"""What a coarse field leaves of its observations, as points, and the fine field that is fitted to that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from xspline.kriging import nearby
+from xspline.kriging.nearby import Observed
+from xspline.kriging.places import Places
+from xspline.labels import evaluation
+from xspline.labels.fine import Fine
+from xspline.labels.fit import Fit, rows_of
+from xspline.labels.read.coordinates import floats
+from xspline.labels.read.observations import Observations
+from xspline.labels.read.targets import Target
+from xspline.spaces import Space
+from xspline.spaces.units import degrees_in
+
+Array = np.ndarray
+LEAST = 3  # observations that differ, of a member with a fine field
+
+
+def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine | None:
+    """Return the fine field of what a fit leaves of its observations; None where no member has enough of them."""
+    space, data = fit.space, observed.data.compute()
+    arrangement = observed.arrangement
+    coordinates = {n: c.compute() if c.chunks is not None else c for n, c in observed.coordinates.items()}
+    target = Target(coordinates, xr.Dataset(), None, False, None)
+    coarse = evaluation.evaluate(fit, target, {}, None)
+    coarse = coarse.drop_vars(coarse.coords)
+    residual = (data.drop_vars(data.coords).astype(np.float64) - coarse).transpose(*data.dims)
+    weights = xr.ones_like(residual)
+    if observed.weights is not None:
+        own = observed.weights.compute()
+        weights = (weights * own.drop_vars(own.coords)).transpose(*data.dims)
+    spans = dict(zip(arrangement.names, arrangement.spans, strict=True))
+    columns = []
+    for name in space.names:
+        x = space.within(floats(coordinates[name], name, space, spans[name], data.sizes), name)
+        columns.append(xr.Variable(spans[name], np.asarray(x)).set_dims(dict(data.sizes)).transpose(*data.dims))
+    batch = arrangement.batch
+    axes = [data.dims.index(dim) for dim in batch]
+    members = math.prod(data.sizes[dim] for dim in batch)
+
+    def by_member(x: Any) -> Array:
+        return np.moveaxis(np.asarray(x), axes, range(len(axes))).reshape(members, -1)
+
+    values, precision = by_member(residual.values), by_member(weights.values)
+    x = [by_member(column.values) for column in columns]
+    used = np.isfinite(values) & (precision > 0) & np.all([np.isfinite(c) for c in x], axis=0)
+    whole = by_member(data.values)
+    enough = [bool(own.sum() >= LEAST and np.ptp(whole[k][own]) > 0) for k, own in enumerate(used)]
+    if not any(enough):
+        return None
+    parts = []
+    for k in np.flatnonzero(enough):
+        points = np.stack([c[k][used[k]] for c in x], axis=1)
+        rows = _rows(space, points) if len(points) <= nearby.DENSE else None
+        parts.append(Observed(points, values[k][used[k]], precision[k][used[k]], rows))
+    places = places_of(space)
+    steps = np.array([_step(parts[0].coordinates, j, spans[name]) for j, name in enumerate(space.names)])
+    found = iter(nearby.fit(parts, places, steps, _rounding(whole[used]), windows))
+    return Fine(tuple(next(found) if k else None for k in enough), space.names)
+
+
+def places_of(space: Space) -> Places:
+    """Return how the coordinates of a space become places."""
+    roles = [space.axis(name).role for name in space.names]
+    extents = [f.domain or (0.0, 1.0) for f in space.features]
+    known = {r: roles.index(r) for r in ("latitude", "longitude") if r in roles}
+    degrees = {degrees_in(space.axis(space.names[j]).units) for j in known.values()}
+    if len(known) < 2 or len(degrees) > 1 or None in degrees:
+        return Places.over(extents, None, None)
+    return Places.over(extents, known["latitude"], known["longitude"], float(degrees.pop() or 1.0))
+
+
+def _rows(space: Space, points: Array) -> Array:
+    """Return the functions that were fitted, [n, P]; the constant alone where so few values hardly tell of all."""
+    return rows_of(space, points) if 2 * math.prod(space.shape) <= len(points) else np.ones((len(points), 1))
+
+
+def _step(points: Array, j: int, span: tuple[Hashable, ...]) -> float:
+    """Return the usual distance of labels along a coordinate."""
+    labels = np.unique(points[:, j])
+    apart = np.diff(labels)
+    if len(span) == 1 and apart.size:
+        return float(np.median(apart))
+    return float(np.ptp(labels)) / max(len(points) ** (1 / points.shape[1]), 1) or 1.0
+
+
+def _rounding(values: Array) -> float:
+    """Return the variance of errors by rounding, where values were rounded so that many are equal."""
+    sample = np.sort(values[:: max(values.size // 10_000, 1)].astype(np.float64))
+    apart = np.diff(sample)
+    positive = apart[apart > 0]
+    if positive.size == 0 or positive.size >= sample.size / 2:
+        return 0.0
+    return float(positive.min()) ** 2 / 12
