@@ -71,13 +71,12 @@ def covariances(places, levels, counts, inverse, amplitude, smoothness, table, s
 
 @compiled(fastmath=FAST)
 def slopes(  # type: ignore[no-untyped-def]
-    places, levels, counts, inverse, amplitude, smoothness, table, steep, curve, step, weights, lengths, out
+    places, levels, counts, inverse, amplitude, smoothness, table, bend, step, weights, lengths, out
 ):
     """Add Σ_ab weights[a, b] ∂K_ab/∂θ of every parameter θ to `out`; of `weights` the lower triangle is read.
 
     Parameters are in the order of `Model.parameters`: log length of each scale and coordinate, log variance of each
-    scale, log smoothness of each scale, log noise (of a noise of 1). `steep` has ∂M/∂ log of the squared distance, and
-    `curve` ∂M/∂ log ν, at the nodes of `table`.
+    scale, log smoothness of each scale, log noise (of a noise of 1). `bend` is ∂/∂ log ν of `table` at the same nodes.
     """
     m, number = places.shape
     scales, last = lengths.shape[0], table.shape[1] - 1
@@ -94,21 +93,28 @@ def slopes(  # type: ignore[no-untyped-def]
                 if i >= last:
                     continue
                 u = t - i
+                v = 1.0 - u
                 factor = amplitude[q, level, levels[b]] * weights[a, b] * (1.0 if a == b else 2.0)
-                value = factor * ((1.0 - u) * table[q, i, 0] + u * table[q, i + 1, 0])
-                slope = 0.0
-                if squares[b] > 0.0:
-                    slope = factor * ((1.0 - u) * steep[q, i] + u * steep[q, i + 1]) / squares[b]
-                bend = factor * ((1.0 - u) * curve[q, i] + u * curve[q, i + 1])
+                # The cubic between two nodes, its derivative by t, and its derivative by log ν
+                first, second, third, fourth = (1 + 2 * u) * v * v, u * v * v, u * u * (3 - 2 * u), -u * u * v
+                value = first * table[q, i, 0] + second * table[q, i, 1]
+                value = factor * (value + third * table[q, i + 1, 0] + fourth * table[q, i + 1, 1])
+                turn = first * bend[q, i, 0] + second * bend[q, i, 1]
+                turn = factor * (turn + third * bend[q, i + 1, 0] + fourth * bend[q, i + 1, 1])
+                rise = 6 * u * v * (table[q, i + 1, 0] - table[q, i, 0])
+                rise += (1 - 4 * u + 3 * u * u) * table[q, i, 1] + (3 * u * u - 2 * u) * table[q, i + 1, 1]
+                along = 0.5 * factor * rise * t  # ∂/∂ log of the squared distance
+                turn += along
+                slope = along / squares[b] if squares[b] > 0.0 else 0.0
                 for j in range(number):
                     difference = places[a, j] - across[j, b]
                     part = inverse[q, level, levels[b], j]
                     share = lengths[q, j] * lengths[q, j] * part
-                    along = slope * difference * difference * part
-                    out[q * number + j] += value * (1.0 - share) - 2.0 * share * along
-                    bend += widening * (1.0 - share) * (0.5 * value + along)
+                    own = slope * difference * difference * part
+                    out[q * number + j] += value * (1.0 - share) - 2.0 * share * own
+                    turn += widening * (1.0 - share) * (0.5 * value + own)
                 out[scales * number + q] += value
-                out[scales * (number + 1) + q] += bend
+                out[scales * (number + 1) + q] += turn
         out[scales * (number + 2)] += weights[a, a] / counts[a]
 
 

@@ -9,6 +9,7 @@ how rough the field is: 1/2 is an exponential covariance, 3/2 a field with slope
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,11 +59,11 @@ class Model:
         return np.log(np.concatenate([self.lengths.ravel(), self.variances, self.smoothness, [self.noise]]))
 
     @functools.cached_property
-    def tables(self) -> tuple[Array, Array, Array]:
-        """Tables of M and its slope [Q, node, 2], of ∂M/∂ log |Δ|² and of ∂M/∂ log ν [Q, node]."""
-        columns = zip(*(_tables(float(nu)) for nu in self.smoothness), strict=True)
-        values, steep, curve = (np.ascontiguousarray(np.stack(column)) for column in columns)
-        return values, steep, curve
+    def tables(self) -> tuple[Array, Array]:
+        """Tables of M and its slope, and of their derivatives by log ν, [Q, node, 2] each."""
+        values = [_table(float(nu)) for nu in self.smoothness]
+        bends = [_bend(float(nu)) for nu in self.smoothness]
+        return np.ascontiguousarray(np.stack(values)), np.ascontiguousarray(np.stack(bends))
 
     def between(self, spread: Array) -> tuple[Array, Array]:
         """Return 1/ℓ² [Q, L, L, D] and variances [Q, L, L] between the means over cells of L levels.
@@ -92,15 +93,21 @@ def matern(z: Array, nu: float) -> Array:
 
 
 @functools.lru_cache(maxsize=64)
-def _tables(nu: float) -> tuple[Array, Array, Array]:
-    """Return M with its slope per node [node, 2], z M'/2 = ∂M/∂ log |Δ|² and ∂M/∂ log ν at the nodes."""
+def _table(nu: float) -> Array:
+    """Return M and its slope by the node, [node, 2]."""
     z = np.arange(NODES + 1) * STEP
     slope = np.zeros_like(z)
     slope[1:] = -_power_times_bessel(z[1:], nu, nu - 1)
-    slope[0] = -1.0 if nu == 0.5 else 0.0 if nu > 0.75 else slope[1]
-    up, down = nu * np.exp(_CURVE), nu * np.exp(-_CURVE)
-    curve = matern(z * np.sqrt(up / nu), up) - matern(z * np.sqrt(down / nu), down)
-    return np.stack([matern(z, nu), slope * STEP], axis=1), 0.5 * z * slope, curve / (2 * _CURVE)
+    # At 0 the slope is −1 of ν = 1/2 and 0 of ν > 1/2, where it may be steep beside: that of a chord then.
+    slope[0] = -1.0 if nu <= 0.5 else max(-1.0, 2 * (matern(z[1:2], nu)[0] - 1) / STEP - slope[1]) if nu < 1 else 0.0
+    return np.stack([matern(z, nu), slope * STEP], axis=1)
+
+
+@functools.lru_cache(maxsize=64)
+def _bend(nu: float) -> Array:
+    """Return the derivative of `_table` by log ν, by differences."""
+    up, down = nu * math.exp(_CURVE), nu * math.exp(-_CURVE)
+    return (_table(up) - _table(down)) / (2 * _CURVE)
 
 
 def _power_times_bessel(z: Array, nu: float, order: float) -> Array:

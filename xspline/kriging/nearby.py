@@ -7,8 +7,8 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -16,7 +16,7 @@ from scipy import stats
 from xspline.kriging.likelihood import UNIFORM, Window, Windows, lively, local_scales
 from xspline.kriging.model import STEP, Model
 from xspline.kriging.places import Places
-from xspline.kriging.pyramid import Array, Index, Pyramid, cells, metric_of
+from xspline.kriging.pyramid import CORNER, Array, Index, Pyramid, cells, metric_of
 from xspline.kriging.search import SLOPED, SMOOTHEST, Prior, likeliest
 
 #: Observations that are one window, and neighbours of every place: of more, each place has its own neighbours.
@@ -88,13 +88,12 @@ class Nearby:
         Their mean over the data.
     usual_residuals : (float, float)
         Degrees of freedom of the field for each observation, and the mean weighted square of what it leaves of them.
+    coordinates : ndarray, [n, d]
+        Of the observations.
     rows : ndarray, [n, p] or None
         What was fitted before, where all observations are neighbours of every place.
     steps : ndarray, [d]
         Distance between labels along each coordinate.
-    sampled : ndarray, [m, d]
-        Coordinates of the items of the first level that has not too many, in which the errors of coarse terms are
-        added up.
     calibration : pair of ndarray
         Logarithms of the share of a variance that is left, ascending, and by what errors of such predictions are longer
         than the model says.
@@ -107,9 +106,9 @@ class Nearby:
     freedom: float
     usual_scale: float
     usual_residuals: tuple[float, float]
+    coordinates: Array
     rows: Array | None
     steps: Array
-    sampled: Array
     calibration: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(1), np.ones(1)))
 
     @property
@@ -187,6 +186,51 @@ class Nearby:
             out[order] = np.concatenate(part)
         return Predicted(mean, variance, trust)
 
+    @property
+    def sampled(self) -> Array:
+        """Coordinates [m, d] of an observation in each cell of the first level with `SANDWICHED` cells at most."""
+        p, level = self.pyramid, self.pyramid.level_of(SANDWICHED)
+        if level == 0:
+            return self.coordinates
+        own = cells(p.places[: p.count], p.metric, level)
+        return self.coordinates[np.unique(own, return_index=True)[1]]
+
+    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return the observations as arrays, and everything else as plain data."""
+        p, n = self.pyramid, self.pyramid.count
+        arrays = {"coordinates": self.coordinates, "values": p.values[:n], "weights": p.counts[:n]}
+        return arrays, {
+            "places": asdict(self.places),
+            "metric": p.metric.tolist(),
+            "models": [[w, len(m.variances), m.parameters.tolist()] for w, m in self.models],
+            "scale": self.scale,
+            "freedom": self.freedom,
+            "usual_scale": self.usual_scale,
+            "usual_residuals": list(self.usual_residuals),
+            "steps": self.steps.tolist(),
+            "calibration": [x.tolist() for x in self.calibration],
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any], rows: Array | None) -> Nearby:
+        """Inverse of `to_arrays`, given the functions that were fitted before."""
+        places = Places(**{**meta["places"], "centre": tuple(meta["places"]["centre"])})
+        member = Observed(arrays["coordinates"], arrays["values"], arrays["weights"], rows)
+        metric = np.array(meta["metric"])
+        models = tuple((w, Model.of(np.array(x), scales, metric.size)) for w, scales, x in meta["models"])
+        lower, upper = meta["calibration"]
+        return cls(
+            places,
+            _pyramid(member, places, metric),
+            models,
+            *(meta[key] for key in ("scale", "freedom", "usual_scale")),
+            tuple(meta["usual_residuals"]),
+            member.coordinates,
+            rows,
+            np.array(meta["steps"]),
+            (np.array(lower), np.array(upper)),
+        )
+
     def error_root(self) -> tuple[Array, Array]:
         """Return R [m, m], lower, and weights [m]: the mean errors in the cells of `sampled` have the covariance R Rᵀ.
 
@@ -246,8 +290,8 @@ class Nearby:
         if self.is_dense:
             return np.zeros(len(at), np.int64), self.pyramid.places[:1]
         width = BLOCK * self.pyramid.metric
-        index, block = np.unique(np.floor(at / width), axis=0, return_inverse=True)
-        return block.ravel(), (index + 0.5) * width
+        index, block = np.unique(np.floor(at / width + CORNER), axis=0, return_inverse=True)
+        return block.ravel(), (index + 0.5 - CORNER) * width
 
     def _some(
         self, centres: Array, targets: Array, factors: Array, blocks: Index, with_variance: bool
@@ -315,7 +359,7 @@ class Observed(NamedTuple):
     ----------
     coordinates : ndarray, [n, d]
     values, weights : ndarray, [n]
-        What is left of the data by what was fitted before, and relative precisions.
+        What is left of the data by what was fitted before, and relative precisions of mean 1.
     rows : ndarray, [n, p] or None
         The functions that were fitted before.
     """
@@ -324,6 +368,16 @@ class Observed(NamedTuple):
     values: Array
     weights: Array
     rows: Array | None
+
+    def in_order(self) -> Observed:
+        """Return them in an order that does not depend on the one that they came in."""
+        order = np.lexsort((self.values, *self.coordinates.T))
+        return Observed(
+            self.coordinates[order],
+            self.values[order],
+            self.weights[order],
+            None if self.rows is None else self.rows[order],
+        )
 
 
 def fit(
@@ -334,7 +388,7 @@ def fit(
     Parameters
     ----------
     members : sequence of Observed
-        With three observations or more, which differ.
+        With three observations or more, which differ, and weights of mean 1.
     places : Places
     steps : ndarray, [d]
         Distance between labels along each coordinate.
@@ -343,6 +397,7 @@ def fit(
     windows : int
         How many are looked at.
     """
+    members = [member.in_order() for member in members]
     largest = max(members, key=lambda member: member.values.size)
     at, links = places(largest.coordinates), places.links
     metric = metric_of(at, largest.values, links, is_round=places.is_round)
@@ -360,28 +415,18 @@ def fit(
     scale, freedom = local_scales(scales, float(np.mean([len(w.values) for w in sampled.items])))
     found = []
     for member, pyramid, own in zip(members, pyramids, rows, strict=True):
-        coarse = member.coordinates[_first_of_cells(pyramid)]
         if pyramid.count <= DENSE:
-            found.append(Nearby(places, pyramid, models, 0.0, 0.0, 0.0, residuals, own, steps, coarse))
+            found.append(Nearby(places, pyramid, models, 0.0, 0.0, 0.0, residuals, member.coordinates, own, steps))
             continue
         usual = float(scales.mean())
-        nearby = Nearby(places, pyramid, models, scale, freedom, usual, residuals, None, steps, coarse)
+        nearby = Nearby(places, pyramid, models, scale, freedom, usual, residuals, member.coordinates, None, steps)
         found.append(replace(nearby, calibration=nearby._calibrated()))
     return found
 
 
-def _first_of_cells(pyramid: Pyramid) -> Index:
-    """Return an observation of each item of the first level that has `SANDWICHED` items at most."""
-    level = pyramid.level_of(SANDWICHED)
-    if level == 0:
-        return np.arange(pyramid.count)
-    return np.unique(cells(pyramid.places[: pyramid.count], pyramid.metric, level), return_index=True)[1]
-
-
 def _pyramid(member: Observed, places: Places, metric: Array) -> Pyramid:
     levels = 1 if member.values.size <= DENSE else len(NEIGHBOURS)
-    weights = member.weights / member.weights.mean()
-    return Pyramid.of(places(member.coordinates), member.values, weights, metric, levels)
+    return Pyramid.of(places(member.coordinates), member.values, member.weights, metric, levels)
 
 
 def _windows(

@@ -30,6 +30,10 @@ APART = 0.4
 PASSED_OVER = 8
 #: Observations that the widths of cells are found from, near ones of each, and how often.
 SAMPLED, AROUND, ROUNDS = 3000, 13, 5
+#: Parts of a factor of two that widths are rounded to.
+PARTS = 8
+#: The place of the corner of a cell beside the first observation, in widths, so that labels are not on edges.
+CORNER = 0.37
 #: The least change along an axis, as a share of the largest.
 LEAST_SLOPE = 0.01
 
@@ -149,7 +153,8 @@ class Pyramid:
 
 def cells(places: Array, metric: Array, level: int) -> Index:
     """Return the number of the cell of a level that each place [n, D] lies in."""
-    return _numbered(np.floor((places - places.min(axis=0)) / (metric * float(WIDER) ** level)).astype(np.int64))
+    index = np.floor((places - places.min(axis=0)) / (metric * float(WIDER) ** level) + CORNER)
+    return _numbered(index.astype(np.int64))
 
 
 def _numbered(index: Index) -> Index:
@@ -193,7 +198,9 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
             widths[1] = min(widths[:2])
     scaled = places / widths[links]
     apart = np.median(cKDTree(scaled).query(scaled[sampled], [min(2, len(places))])[0])
-    return widths[links] * (apart if apart > 0 else 1.0)
+    found = widths[links] * (apart if apart > 0 else 1.0)
+    # Rounded, so that rounding errors of values move no observation to another cell.
+    return np.asarray(2.0 ** (np.round(PARTS * np.log2(found)) / PARTS))
 
 
 def _slopes(far: Array, change: Array) -> Array:

@@ -30,7 +30,9 @@ STARTS = ((0.5, 0.01), (1.5, 0.05), (3.0, 0.05))
 APART = ((0.5, 4.0), (0.2, 1.0))
 #: Gain in log likelihood that each parameter of a second scale must bring.
 WORTH = 2.0
-STEPS, FIRST_STEPS = 60, 25
+STEPS, FIRST_STEPS = 150, 25
+#: Relative change of −log L, and largest derivative, at which a search ends.
+ENDED = 1e-10
 DRAWN = 32  # models, where the data leave it open
 
 
@@ -106,7 +108,7 @@ class Prior:
             jac=True,
             method="L-BFGS-B",
             bounds=list(zip(self.low, self.high, strict=True)),
-            options={"maxiter": steps, "ftol": 1e-6},
+            options={"maxiter": steps, "ftol": ENDED, "gtol": ENDED},
         )
 
     def drawn(self, best: Array, windows: Windows) -> list[tuple[float, Model]]:

@@ -13,6 +13,7 @@ import xarray as xr
 from xspline import execution
 from xspline.labels import derivatives, evaluation, uncertainty
 from xspline.labels.field_base import SAMPLE, Draws, FieldBase
+from xspline.labels.fine import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
 from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
@@ -21,6 +22,7 @@ from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files
 from xspline.labels.uncertainty import Requested
 from xspline.solve import Solution, as_penalty, penalty_from_dict
+from xspline.spaces import Space
 
 
 class Field(FieldBase[Data]):
@@ -71,6 +73,7 @@ class Field(FieldBase[Data]):
                 penalty_from_dict(penalties[name]),
                 meta.get("choices", {}).get(name, {}),
                 selected=meta["selected"],
+                fine=_stored_fine(dataset, meta, name, k, statistics.space),
             )
         penalty = requested if isinstance(requested, str) else penalty_from_dict(requested)
         kind = Draws if meta.get("members") else cls
@@ -445,3 +448,13 @@ class Field(FieldBase[Data]):
 def open_field(path: Any, **kwargs: Any) -> Field[Any] | Draws[Any]:
     """Open a field written by ``Field.to_zarr`` or ``to_netcdf``; parameters as for :func:`open_statistics`."""
     return files.read(path, Field.from_dataset, **kwargs)
+
+
+def _stored_fine(
+    dataset: xr.Dataset, meta: Mapping[str, Any], name: str, number: int, space: Space
+) -> Fine | None:
+    """Return the fine field of a variable in a Dataset that `to_dataset` returned, if it has one."""
+    if name not in meta.get("fine", {}):
+        return None
+    arrays = {key: dataset[f"fine__{number}__{key}"].values for key in ("coordinates", "values", "weights")}
+    return Fine.from_arrays(arrays, meta["fine"][name], space)

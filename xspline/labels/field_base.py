@@ -364,6 +364,11 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         for k, fit in enumerate(self.fits.values()):
             dims = [f"coefficients__{k}__{axis}" for axis in range(fit.coefficients.ndim)]
             contents[f"coefficients__{k}"] = (dims, fit.coefficients)
+            if fit.fine is not None:
+                arrays, meta.setdefault("fine", {})[fit.name] = fit.fine.to_arrays()
+                for key, array in arrays.items():
+                    own = [f"fine__{k}", f"fine__{k}__coordinate"][: array.ndim]
+                    contents[f"fine__{k}__{key}"] = (own, array)
         return dataset.assign(contents).assign_attrs({files.ATTRIBUTE: json.dumps(meta)})
 
     def _target(self, at: Any, coords: Any, chunks: Any, *where: Any, once: Any = None) -> targets.Target:

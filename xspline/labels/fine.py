@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from xspline.kriging.nearby import Nearby
+from xspline.kriging.nearby import DENSE, Nearby
 from xspline.labels.read.coordinates import floats
 from xspline.labels.read.targets import Target
 from xspline.spaces import Space
@@ -37,6 +37,73 @@ class Fine:
     def first(self) -> Nearby:
         """A member that has a fine field."""
         return next(member for member in self.members if member is not None)
+
+    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return the observations of all members as arrays, one behind the other, and everything else as plain data."""
+        stored = [member and member.to_arrays() for member in self.members]
+        parts = [arrays for arrays, _ in filter(None, stored)]
+        arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        counts = [0 if one is None else len(one[0]["values"]) for one in stored]
+        metas = [one and one[1] for one in stored]
+        return arrays, {"names": list(self.names), "counts": counts, "members": metas}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any], space: Space) -> Fine:
+        """Inverse of `to_arrays`."""
+        ends = np.cumsum(meta["counts"])
+        members: list[Nearby | None] = []
+        for own, end, count in zip(meta["members"], ends, meta["counts"], strict=True):
+            if own is None:
+                members.append(None)
+                continue
+            part = {name: np.ascontiguousarray(x[end - count : end]) for name, x in arrays.items()}
+            rows = fitted_rows(space, part["coordinates"])
+            members.append(Nearby.from_arrays(part, own, rows))
+        return cls(tuple(members), tuple(meta["names"]))
+
+    def scales(self, space: Space) -> dict[str, xr.DataArray]:
+        """Return standard deviation, smoothness and correlation lengths of each scale, the latter in labels too.
+
+        A length along longitude is in degrees of a great circle. Of several models it is their mean, with weights.
+        """
+        first = self.first
+        along = first.places.names(space.names)
+        index = [int(np.flatnonzero(first.places.links == i)[0]) for i in range(len(along))]
+        _, model = max(first.models, key=lambda weighted: weighted[0])
+        labels = [f"{k + 1}" for k in range(len(model.variances))]
+        lengths = model.lengths[:, index]
+        steps = np.array([first.steps[space.names.index(name)] for name in along])
+        dims = ("scale", "along")
+        coords = {"scale": labels, "along": along}
+        deviation = np.sqrt(model.variances * first.mean_scale)
+        named = {
+            "fine_sd": (deviation, "standard deviation of the fine field at this scale", dims[:1]),
+            "fine_smoothness": (model.smoothness, "smoothness of its Matérn covariance", dims[:1]),
+            "fine_length": (lengths, "correlation length, in units of the coordinate", dims),
+            "fine_length_in_labels": (lengths / steps, "correlation length, in distances between labels", dims),
+        }
+        own = {dim: coords[dim] for dim in dims}
+        return {
+            name: xr.DataArray(x, {d: own[d] for d in over}, over, attrs={"long_name": text})
+            for name, (x, text, over) in named.items()
+        }
+
+    def text(self, space: Space, units: str) -> list[str]:
+        """Return a line for each scale."""
+        table, lines = self.scales(space), []
+        for k in range(table["fine_sd"].size):
+            one = {name: x.isel(scale=k) for name, x in table.items()}
+            lengths = []
+            for name in one["fine_length"]["along"].values:
+                length = float(one["fine_length"].sel(along=name))
+                in_labels = float(one["fine_length_in_labels"].sel(along=name))
+                lengths.append(f"{name} {_length_text(length, space, str(name))} ({in_labels:.2g} labels)")
+            deviation = f"{float(one['fine_sd']):.3g} {units}".rstrip()
+            lines.append(
+                f"standard deviation {deviation}, correlation lengths {', '.join(lengths)}, "
+                f"smoothness {float(one['fine_smoothness']):.2g}"
+            )
+        return lines
 
     def noise(self, shape: tuple[int, ...]) -> Array:
         """Return the variance of an observation of mean weight about the field, over the batch; NaN where unknown."""
@@ -138,6 +205,32 @@ class Fine:
             where = np.nonzero(inside & (number == k))
             if where[0].size if shape else inside:
                 yield where, np.stack([c[where].ravel() for c in coordinates], axis=1), self.members[int(k)]
+
+
+def rows_of(space: Space, points: Array) -> Array:
+    """Return the functions of a space at points [n, d], as [n, P]."""
+    rows = np.ones((len(points), 1))
+    for j, features in enumerate(space.features):
+        rows = (rows[:, :, None] * features.design(points[:, j])[:, None, :]).reshape(len(points), -1)
+    return rows
+
+
+def fitted_rows(space: Space, points: Array) -> Array | None:
+    """Return the functions that were fitted to few observations, [n, P], None to many.
+
+    Those of so few values that they hardly tell of all functions are taken to tell of the constant alone.
+    """
+    if len(points) > DENSE:
+        return None
+    return rows_of(space, points) if 2 * math.prod(space.shape) <= len(points) else np.ones((len(points), 1))
+
+
+def _length_text(length: float, space: Space, name: str) -> str:
+    """Return a length with its unit; one of time in days."""
+    axis = space.axis(name)
+    if axis.kind != "number":
+        return f"{length / 86_400:.3g} days"
+    return f"{length:.3g} {'°' if axis.role in ('latitude', 'longitude') else axis.units}".rstrip()
 
 
 def _chunked(column: xr.DataArray, chunks: Any) -> xr.DataArray:

@@ -265,6 +265,9 @@ class Fit:
             along = {"penalised": xr.Variable("penalised", list(strengths))}
             named = {"long_name": "strength of the roughness penalty"}
             rows["lambda"] = xr.DataArray(list(strengths.values()), along, attrs=named)
+        if self.whole is not None:
+            rows |= self.whole.scales(self.space)
+            attrs["fine"] = "; ".join(self.whole.text(self.space, variable.units))
         if choice := self.choice:
             ends = (f", lambda of {name} at its {side} bound" for name, side in choice["at_bounds"].items())
             given_up = "" if choice["converged"] else ", not converged"
@@ -277,14 +280,6 @@ class Fit:
                 named = {"long_name": "reml score that compares penalties of different orders, in any units"}
                 rows["comparable_score"] = xr.DataArray(choice["comparable"], attrs=named)
         return xr.Dataset(rows, coords=variable.batch.coords, attrs=attrs)
-
-
-def rows_of(space: Space, points: np.ndarray) -> np.ndarray:
-    """Return the functions of a space at points [n, d], as [n, P]."""
-    rows = np.ones((len(points), 1))
-    for j, features in enumerate(space.features):
-        rows = (rows[:, :, None] * features.design(points[:, j])[:, None, :]).reshape(len(points), -1)
-    return rows
 
 
 def spread_of(sums: Sums, space: Space) -> np.ndarray:

@@ -13,8 +13,8 @@ from xspline.kriging import nearby
 from xspline.kriging.nearby import Observed
 from xspline.kriging.places import Places
 from xspline.labels import evaluation
-from xspline.labels.fine import Fine
-from xspline.labels.fit import Fit, rows_of
+from xspline.labels.fine import Fine, fitted_rows
+from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import Observations
 from xspline.labels.read.targets import Target
@@ -60,8 +60,9 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine | None:
     parts = []
     for k in np.flatnonzero(enough):
         points = np.stack([c[k][used[k]] for c in x], axis=1)
-        rows = _rows(space, points) if len(points) <= nearby.DENSE else None
-        parts.append(Observed(points, values[k][used[k]], precision[k][used[k]], rows))
+        rows = fitted_rows(space, points)
+        own = precision[k][used[k]]
+        parts.append(Observed(points, values[k][used[k]], own / own.mean(), rows))
     places = places_of(space)
     steps = np.array([_step(parts[0].coordinates, j, spans[name]) for j, name in enumerate(space.names)])
     found = iter(nearby.fit(parts, places, steps, _rounding(whole[used]), windows))
@@ -77,11 +78,6 @@ def places_of(space: Space) -> Places:
     if len(known) < 2 or len(degrees) > 1 or None in degrees:
         return Places.over(extents, None, None)
     return Places.over(extents, known["latitude"], known["longitude"], float(degrees.pop() or 1.0))
-
-
-def _rows(space: Space, points: Array) -> Array:
-    """Return the functions that were fitted, [n, P]; the constant alone where so few values hardly tell of all."""
-    return rows_of(space, points) if 2 * math.prod(space.shape) <= len(points) else np.ones((len(points), 1))
 
 
 def _step(points: Array, j: int, span: tuple[Hashable, ...]) -> float:

@@ -62,12 +62,13 @@ class FieldText:
 
     def _code(self, penalty: Any) -> str:
         own = self.request.penalty if isinstance(penalty, dict) else penalty
-        return f"fit({defaults.code(self.space)}, penalty={penalty_code(own)})"
+        fine = ", fine=True" if any(fit.whole is not None for fit in self.fits.values()) else ""
+        return f"fit({defaults.code(self.space)}, penalty={penalty_code(own)}{fine})"
 
     def __repr__(self) -> str:
         bases, (what, value) = [f"{n}: {b!r}" for n, (_, b) in self.space.axes.items()], self._beside_data
         code = self._code(self._rounded_penalty)
-        lines = [*bases, *self._notes, f"{what}: {value!r}{self._chosen_by}", f"= {code}"]
+        lines = [*bases, *self._fine, *self._notes, f"{what}: {value!r}{self._chosen_by}", f"= {code}"]
         return "\n    ".join([f"<{self._head}>", *lines])
 
     def _repr_html_(self) -> str:
@@ -77,6 +78,7 @@ class FieldText:
             f"Coefficients ({space.size})": self.coefficients._repr_html_(),
             f"Bases ({len(space.axes)})": notebook.table((n, basis) for n, (_, basis) in space.axes.items()),
             f"{what.capitalize()}{self._chosen_by}": notebook.table(values.items()),
+            **({"Fine field": notebook.table((line,) for line in self._fine)} if self._fine else {}),
             "Notes": notebook.table((note,) for note in self._notes),
             "Code": notebook.code(self._code(self._rounded_penalty)),
         }
@@ -88,7 +90,19 @@ class FieldText:
         shape = " x ".join(map(str, self.space.shape))
         state = "lazy" if self.is_lazy else f"{self.statistics.count} observations"
         kind = f"xspline.{type(self).__name__} of {', '.join(self.variables)}"
-        return f"{kind}: {shape} = {self.space.size} coefficients, {state}"
+        fine = " and a fine field" if self._fine else ""
+        return f"{kind}: {shape} = {self.space.size} coefficients{fine}, {state}"
+
+    @property
+    def _fine(self) -> list[str]:
+        """A line for each scale of the fine field of each variable."""
+        lines = []
+        for name, fit in self.fits.items():
+            if fit.whole is not None:
+                of = f" of {name}" if len(self.fits) > 1 else ""
+                own = fit.whole.text(self.space, fit.variable.units)
+                lines += [f"fine field{of}: {line}" for line in own]
+        return lines
 
     @property
     def _beside_data(self) -> tuple[str, Any]:
