@@ -160,7 +160,7 @@ def fit(
     field = Field.from_statistics(computed, penalty, solver, execution.present(device))
     if not fine:
         return field
-    fits = {o.name: replace(field.fits[o.name], fine=fine_of(o, field.fits[o.name], 80)) for o in observed}
+    fits = {o.name: replace(field.fits[o.name], fine=fine_of(o, field.fits[o.name], 120)) for o in observed}
     return replace(field, fits=fits)
 
 

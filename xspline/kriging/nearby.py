@@ -22,11 +22,11 @@ from xspline.kriging.search import SLOPED, SMOOTHEST, Prior, likeliest
 #: Observations that are one window, and neighbours of every place: of more, each place has its own neighbours.
 DENSE = 1000
 #: Neighbours of a place: observations, and cells of each level.
-NEIGHBOURS = (64, 40, 40, 40)
+NEIGHBOURS = (100, 48, 40, 32)
 #: Items of windows: half of these see only observations, half all levels.
 WINDOWS = ((96,), (36, 24, 24, 24))
 #: Windows: of a search that starts, and at most in all; candidates for each.
-FEW, MANY, CANDIDATES = 24, 80, 4
+FEW, MANY, CANDIDATES = 24, 120, 4
 #: Observations of the only window, up to which searches start with it; of more they start with small windows.
 SMALL = 300
 #: Observations, up to which what the likelihood leaves open is integrated over; and from which there may be two scales.
@@ -39,6 +39,7 @@ SANDWICHED = 2500
 FEWEST_INDEPENDENT = 3
 #: Blocks of a task.
 TOGETHER = 128
+SEED = 0
 #: Observations that are predicted from others beyond some distances, in widths of a cell of one observation.
 WITHHELD, DISTANCES = 400, (0.0, 2.0, 6.0, 18.0)
 NORMAL = float(stats.norm.ppf(0.975))
@@ -281,7 +282,10 @@ class Nearby:
             error = np.abs(p.values[own] - found.mean) / np.sqrt(found.variance + noise)
             stretch = float(np.quantile(error, 0.95)) / NORMAL
             field = float(np.median(found.variance / (found.variance + noise)))
-            knots.append((math.log(max(np.median(found.left), 1e-12)), math.sqrt(1 + (stretch**2 - 1) * field)))
+            own_stretch = math.sqrt(1 + (stretch**2 - 1) * field)
+            # Gaps have other shapes than those made here, so errors across gaps are never shortened.
+            own_stretch = own_stretch if distance == 0 else max(own_stretch, 1.0)
+            knots.append((math.log(max(np.median(found.left), 1e-12)), own_stretch))
         shares, stretches = np.array(sorted(knots)).T
         return shares, stretches
 
@@ -407,7 +411,7 @@ def fit(
     variance = float(np.mean([np.var(member.values) for member in members]))
     floor = math.log(max(least_noise / variance, 1e-300))
     smoothest, span = SMOOTHEST if dense else SLOPED, np.ptp(at, axis=0)
-    one, two = (Prior.over(metric, span, links, q, smoothest, floor) for q in (1, 2))
+    one, two = (Prior.over(metric, span, places, q, smoothest, floor) for q in (1, 2))
     few, everything, sampled = _windows(pyramids, rows, windows)
     models = tuple(likeliest(few, everything, (one, two if count >= TWO else None), count <= OPEN))
     residuals = everything.residuals(models[0][1])
@@ -436,7 +440,7 @@ def _windows(
 
     Of small data each member is a window.
     """
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(SEED)
     sampled = rng.permutation(len(pyramids))[:FEW]
     largest = max(pyramids, key=lambda pyramid: pyramid.count)
     everything = []

@@ -48,20 +48,23 @@ class Places:
     @classmethod
     def over(
         cls,
-        extents: Sequence[tuple[float, float]],
-        latitude: int | None,
-        longitude: int | None,
+        coordinates: int,
+        latitude: int,
+        longitude: int,
+        latitudes: tuple[float, float],
+        longitudes: tuple[float, float],
         degrees: float = 1.0,
     ) -> Places:
-        """Return the places of a domain, given the range of each coordinate."""
-        if latitude is None or longitude is None:
-            return cls(len(extents))
-        (south, north), (west, east) = (
-            (degrees * low, degrees * high) for low, high in (extents[latitude], extents[longitude])
-        )
-        is_round = east - west >= HALF_CIRCLE
-        centre = (0.0 if is_round else (south + north) / 2, (west + east) / 2)
-        return cls(len(extents), latitude, longitude, centre, is_round, degrees)
+        """Return the places of a domain, given the ranges of latitude and longitude."""
+        (south, north), (west, east) = latitudes, longitudes
+        is_round = degrees * (east - west) >= HALF_CIRCLE
+        middle = 0.0 if is_round else degrees * (south + north) / 2
+        return cls(coordinates, latitude, longitude, (middle, degrees * (west + east) / 2), is_round, degrees)
+
+    @property
+    def on_sphere(self) -> bool:
+        """Whether latitude and longitude are among the coordinates."""
+        return self.latitude is not None
 
     @property
     def others(self) -> list[int]:

@@ -11,7 +11,7 @@ from scipy import optimize, stats
 
 from xspline.kriging.likelihood import IMPOSSIBLE, Windows
 from xspline.kriging.model import Model
-from xspline.kriging.pyramid import Index
+from xspline.kriging.places import Places
 
 Array = NDArray[np.float64]
 
@@ -28,6 +28,8 @@ LOOSE = (1.0, 1.5, 0.8, 4.0)
 STARTS = ((0.5, 0.01), (1.5, 0.05), (3.0, 0.05))
 #: By how much lengths of two scales start apart from those of one.
 APART = ((0.5, 4.0), (0.2, 1.0))
+#: Logarithm of the largest ratio of the lengths along the axis of a sphere and across it.
+FLAT = 4.0
 #: Gain in log likelihood that each parameter of a second scale must bring.
 WORTH = 2.0
 STEPS, FIRST_STEPS = 150, 25
@@ -43,23 +45,28 @@ class Prior:
     Parameters
     ----------
     mean, deviation, low, high : ndarray, [parameters]
-    links : ndarray of int, [D]
-        Axes of one number have one length.
+    parts : ndarray, [model parameters, parameters]
+        The logarithms of the parameters of the model are sums of these: of axes that share a length there is one, and
+        the length along the axis of a sphere is relative to that across it.
     scales : int
+    lengths : int
+        How many there are of each scale.
     """
 
     mean: Array
     deviation: Array
     low: Array
     high: Array
-    links: Index
+    parts: Array
     scales: int
+    lengths: int
 
     @classmethod
     def over(
-        cls, metric: Array, span: Array, links: Index, scales: int, smoothest: float, least_noise: float
+        cls, metric: Array, span: Array, places: Places, scales: int, smoothest: float, least_noise: float
     ) -> Prior:
         """Return the prior of lengths between the widths of cells of one observation and the range of the data."""
+        links = places.links
         axes = [np.flatnonzero(links == i) for i in range(int(links.max()) + 1)]
         short = np.log([metric[own].mean() for own in axes])
         long = np.maximum(np.log([max(span[own].max(), 1e-300) for own in axes]), short)
@@ -67,7 +74,10 @@ class Prior:
         for q in range(scales):
             share = (q + 1) / (scales + 1)
             middle = (1 - share) * short + share * long
-            rows += [(m, LOOSE[0], a - 0.5, b + 3.5) for m, a, b in zip(middle, short, long, strict=True)]
+            own = [(m, LOOSE[0], a - 0.5, b + 3.5) for m, a, b in zip(middle, short, long, strict=True)]
+            if places.on_sphere:
+                own[1] = (middle[1] - middle[0], LOOSE[0], -FLAT, 0.0 if places.is_round else FLAT)
+            rows += own
         rows += [(-math.log(scales), LOOSE[1], -12.0, 3.0)] * scales
         for q in range(scales):
             rough = ROUGHEST if q == 0 else SLOPED
@@ -75,18 +85,24 @@ class Prior:
         least, most, usual = NOISE
         rows.append((math.log(usual), LOOSE[3], math.log(max(least, least_noise)), math.log(most)))
         mean, deviation, low, high = np.array(rows).T
-        return cls(mean, deviation, low, high, links, scales)
+        free, all_axes = len(axes), links.size
+        parts = np.zeros((scales * all_axes + 2 * scales + 1, len(rows)))
+        for q in range(scales):
+            parts[q * all_axes + np.arange(all_axes), q * free + links] = 1
+            if places.on_sphere:
+                parts[q * all_axes + np.flatnonzero(links == 1), q * free] = 1
+        parts[scales * all_axes :, scales * free :] = np.eye(2 * scales + 1)
+        return cls(mean, deviation, low, high, parts, scales, free)
 
     def model(self, x: Array) -> Model:
         """Return the model of free parameters."""
-        return Model.of(x[self.index], self.scales, self.links.size)
+        return Model.of(self.parts @ x, self.scales, (len(self.parts) - 2 * self.scales - 1) // self.scales)
 
     @property
-    def index(self) -> Index:
-        """For each parameter of the model, the free one that it is."""
-        free = int(self.links.max()) + 1
-        lengths = [self.links + q * free for q in range(self.scales)]
-        return np.concatenate([*lengths, np.arange(self.scales * free, self.mean.size)])
+    def is_length(self) -> NDArray[np.bool_]:
+        """Of the parameters of the lengths of one scale, which are lengths and no ratios."""
+        relative = self.parts.sum(axis=1) > 1
+        return ~self.parts[relative][:, : self.lengths].any(axis=0) | (np.arange(self.lengths) == 0)
 
     def objective(self, x: Array, windows: Windows) -> tuple[float, Array]:
         """Return −log of likelihood times prior, and its gradient."""
@@ -96,7 +112,7 @@ class Prior:
             return value, away / self.deviation
         return (
             value + 0.5 * float(away @ away),
-            np.bincount(self.index, gradient, x.size) + away / self.deviation,
+            self.parts.T @ gradient + away / self.deviation,
         )
 
     def search(self, windows: Windows, start: Array, steps: int) -> optimize.OptimizeResult:
@@ -149,7 +165,7 @@ def likeliest(
         Whether to return several models, as few data leave open which it is.
     """
     one, two = priors
-    lengths = int(one.links.max()) + 1
+    lengths = one.lengths
     starts = []
     for smoothness, noise in STARTS:
         start = one.mean.copy()
@@ -163,8 +179,9 @@ def likeliest(
         own, rest = found.x[:lengths], found.x[lengths:]
         starts = []
         for shorter, longer in APART:
-            parts = [own + math.log(shorter), own + math.log(longer), rest[:1] - math.log(2), rest[:1] - math.log(2)]
-            starts.append(np.concatenate([*parts, rest[1:2], rest[1:2], rest[2:]]))
+            half = rest[:1] - math.log(2)
+            scales = [np.where(one.is_length, own + math.log(x), own) for x in (shorter, longer)]
+            starts.append(np.concatenate([*scales, half, half, rest[1:2], rest[1:2], rest[2:]]))
         both = min((two.search(few, start, FIRST_STEPS) for start in starts), key=lambda r: float(r.fun))
         if all_windows is not few:
             both = two.search(all_windows, both.x, STEPS)

@@ -72,12 +72,19 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine | None:
 def places_of(space: Space) -> Places:
     """Return how the coordinates of a space become places."""
     roles = [space.axis(name).role for name in space.names]
-    extents = [f.domain or (0.0, 1.0) for f in space.features]
     known = {r: roles.index(r) for r in ("latitude", "longitude") if r in roles}
     degrees = {degrees_in(space.axis(space.names[j]).units) for j in known.values()}
     if len(known) < 2 or len(degrees) > 1 or None in degrees:
-        return Places.over(extents, None, None)
-    return Places.over(extents, known["latitude"], known["longitude"], float(degrees.pop() or 1.0))
+        return Places(len(roles))
+    extents = [_extent(space, known[role]) for role in ("latitude", "longitude")]
+    return Places.over(len(roles), known["latitude"], known["longitude"], *extents, float(degrees.pop() or 1.0))
+
+
+def _extent(space: Space, j: int) -> tuple[float, float]:
+    """Return the range of a coordinate of numbers: its domain, or a period from 0."""
+    basis = space.basis(space.names[j])
+    low, high = basis.domain or (0.0, getattr(basis, "period", None) or 1.0)
+    return float(low), float(high)
 
 
 def _step(points: Array, j: int, span: tuple[Hashable, ...]) -> float:
