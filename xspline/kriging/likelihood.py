@@ -66,6 +66,18 @@ class Windows:
         items = [Window(p.places[i], p.levels[i], p.counts[i], p.values[i]) for i in chosen]
         return cls(p.spread, items)
 
+    def value(self, model: Model) -> float:
+        """Return −log L over all windows."""
+        inverse, amplitude = model.between(self.spread)
+        value = 0.0
+        for window in self.items:
+            root = self._root(window, model, inverse, amplitude)
+            if root is None:
+                return IMPOSSIBLE
+            misfit, determinant, freedom, *_ = self._solved(root, window)
+            value += 0.5 * (determinant + freedom * math.log(misfit))
+        return value
+
     def value_and_gradient(self, model: Model) -> tuple[float, Array]:
         """Return −log L over all windows and its derivatives by the parameters of the model."""
         from xspline.kriging import compiled
@@ -81,7 +93,7 @@ class Windows:
             weights = lapack.dpotri(root)[0].T - explained @ explained.T - freedom / misfit * np.outer(alpha, alpha)
             own = np.zeros(gradient.size)
             compiled.slopes(
-                window.places, window.levels, window.counts, inverse, amplitude, model.smoothness, *model.tables, STEP,
+                window.places, window.levels, window.counts, inverse, amplitude, model.smoothness, model.table, model.bend, STEP,
                 np.ascontiguousarray(0.5 * weights), model.lengths, own,
             )  # fmt: skip
             own[-1] *= model.noise
@@ -124,7 +136,7 @@ class Windows:
         matrix = np.zeros((size, size))
         compiled.covariances(
             window.places, window.levels, window.counts, inverse, amplitude,
-            model.smoothness, model.tables[0], STEP, model.noise, matrix,
+            model.smoothness, model.table, STEP, model.noise, matrix,
         )  # fmt: skip
         root, info = lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)
         return None if info else root

@@ -59,11 +59,14 @@ class Model:
         return np.log(np.concatenate([self.lengths.ravel(), self.variances, self.smoothness, [self.noise]]))
 
     @functools.cached_property
-    def tables(self) -> tuple[Array, Array]:
-        """Tables of M and its slope, and of their derivatives by log ν, [Q, node, 2] each."""
-        values = [_table(float(nu)) for nu in self.smoothness]
-        bends = [_bend(float(nu)) for nu in self.smoothness]
-        return np.ascontiguousarray(np.stack(values)), np.ascontiguousarray(np.stack(bends))
+    def table(self) -> Array:
+        """Tables of M and its slope, [Q, node, 2]."""
+        return np.ascontiguousarray(np.stack([_table(float(nu)) for nu in self.smoothness]))
+
+    @functools.cached_property
+    def bend(self) -> Array:
+        """The derivatives of `table` by log ν, [Q, node, 2]."""
+        return np.ascontiguousarray(np.stack([_bend(float(nu)) for nu in self.smoothness]))
 
     def between(self, spread: Array) -> tuple[Array, Array]:
         """Return 1/ℓ² [Q, L, L, D] and variances [Q, L, L] between the means over cells of L levels.

@@ -31,6 +31,8 @@ FEW, MANY, CANDIDATES = 24, 120, 4
 SMALL = 300
 #: Observations, up to which what the likelihood leaves open is integrated over; and from which there may be two scales.
 OPEN, TWO = 120, 200
+#: Observations, up to which any model that is likely before data are seen has its weight.
+VERY_FEW = 40
 #: Widths of a block of places that share neighbours, in widths of a cell of one observation.
 BLOCK = 2.0
 #: Items, at most, in which the errors of coarse terms are added up.
@@ -118,12 +120,12 @@ class Nearby:
         return self.pyramid.count <= DENSE
 
     @functools.cached_property
-    def mean_scale(self) -> float:
-        """The local scale, on average over the data."""
+    def mean_scales(self) -> tuple[float, ...]:
+        """The local scale of each model, on average over the data."""
         if not self.is_dense:
-            return self.usual_scale
+            return (self.usual_scale,) * len(self.models)
         window = Windows(self.pyramid.spread, [self.window])
-        return sum(w * float(window.scales(model).mean()) for w, model in self.models)
+        return tuple(float(window.scales(model).mean()) for _, model in self.models)
 
     @functools.cached_property
     def residuals(self) -> tuple[float, float]:
@@ -143,7 +145,8 @@ class Nearby:
     @property
     def noise(self) -> float:
         """Variance of an observation of mean weight about the field."""
-        return self.mean_scale * self.noise_share
+        weighted = zip(self.models, self.mean_scales, strict=True)
+        return sum(w * model.noise * scale for (w, model), scale in weighted)
 
     @property
     def noise_share(self) -> float:
@@ -244,20 +247,20 @@ class Nearby:
         own = slice(p.starts[level], p.starts[level + 1])
         places, levels, counts = p.places[own], p.levels[own], p.counts[own]
         total = np.zeros((len(counts), len(counts)))
-        for weight, model in self.models:
+        for (weight, model), scale in zip(self.models, self.mean_scales, strict=True):
             inverse, amplitude = model.between(p.spread)
             matrix = np.zeros_like(total)
             compiled.covariances(
-                places, levels, counts, inverse, amplitude, model.smoothness, model.tables[0], STEP,
+                places, levels, counts, inverse, amplitude, model.smoothness, model.table, STEP,
                 model.noise, matrix,
             )  # fmt: skip
-            total += weight * matrix
+            total += weight * scale * (matrix + np.tril(matrix, -1).T)
         # As many independent errors have sums of squares that scatter as these do (Satterthwaite 1946).
         scaled = total * np.sqrt(counts[:, None] * counts)
         alike = float(np.trace(scaled)) ** 2 / float(np.sum(scaled**2))
         lost = 0 if self.rows is None else self.rows.shape[1]
-        scale = self.mean_scale * _stretch(np.array(max(alike - lost, FEWEST_INDEPENDENT))) ** 2
-        return np.linalg.cholesky(total) * np.sqrt(scale), counts
+        stretch = _stretch(np.array(max(alike - lost, FEWEST_INDEPENDENT)))
+        return np.linalg.cholesky(total) * stretch, counts
 
     def distances(self, coordinates: Array) -> Array:
         """Return the distance of places from the nearest observation, in widths of a cell of one observation."""
@@ -322,7 +325,7 @@ class Nearby:
             inverse, amplitude = model.between(p.spread)
             compiled.predictions(
                 p.places, p.levels, p.counts, p.values, chosen, filled, flat, combination, groups, blocks,
-                inverse, amplitude, model.smoothness, model.tables[0], STEP, model.noise,
+                inverse, amplitude, model.smoothness, model.table, STEP, model.noise,
                 with_variance, mean, variance, left, trust, size,
             )  # fmt: skip
             scale = np.repeat(self._scales(size, filled), np.diff(blocks))
@@ -413,7 +416,10 @@ def fit(
     smoothest, span = SMOOTHEST if dense else SLOPED, np.ptp(at, axis=0)
     one, two = (Prior.over(metric, span, places, q, smoothest, floor) for q in (1, 2))
     few, everything, sampled = _windows(pyramids, rows, windows)
-    models = tuple(likeliest(few, everything, (one, two if count >= TWO else None), count <= OPEN))
+    if largest.values.size <= VERY_FEW:
+        models = tuple(one.drawn(everything))
+    else:
+        models = tuple(likeliest(few, everything, (one, two if count >= TWO else None), count <= OPEN))
     residuals = everything.residuals(models[0][1])
     scales = sampled.scales(models[0][1])
     scale, freedom = local_scales(scales, float(np.mean([len(w.values) for w in sampled.items])))

@@ -20,8 +20,9 @@ SLOPED = 1.5
 #: Smoothness at most, where one window holds all observations.
 SMOOTHEST = 8.0
 ROUGHEST = 0.5
+USUAL = 0.7
 #: Noise over variance: at least, at most, and as likely as not at first.
-NOISE = (1e-6, 1e3, 0.03)
+NOISE = (1e-6, 1e3, 0.05)
 #: Standard deviations of logarithms that are likely at first: lengths, shares, smoothness, noise.
 LOOSE = (1.0, 1.5, 0.8, 4.0)
 #: Smoothness and noise that searches start from.
@@ -35,7 +36,10 @@ WORTH = 2.0
 STEPS, FIRST_STEPS = 150, 25
 #: Relative change of −log L, and largest derivative, at which a search ends.
 ENDED = 1e-10
-DRAWN = 32  # models, where the data leave it open
+#: Models that are drawn from the prior, or about the likeliest one, where few data leave open which it is.
+DRAWN, DRAWN_AROUND = 256, 32
+#: Weights below this share of all are left out.
+NEGLIGIBLE = 2e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +85,7 @@ class Prior:
         rows += [(-math.log(scales), LOOSE[1], -12.0, 3.0)] * scales
         for q in range(scales):
             rough = ROUGHEST if q == 0 else SLOPED
-            rows.append((math.log(ROUGHEST), LOOSE[2], math.log(rough), math.log(max(smoothest, rough))))
+            rows.append((math.log(USUAL), LOOSE[2], math.log(rough), math.log(max(smoothest, rough))))
         least, most, usual = NOISE
         rows.append((math.log(usual), LOOSE[3], math.log(max(least, least_noise)), math.log(most)))
         mean, deviation, low, high = np.array(rows).T
@@ -127,11 +131,18 @@ class Prior:
             options={"maxiter": steps, "ftol": ENDED, "gtol": ENDED},
         )
 
-    def drawn(self, best: Array, windows: Windows) -> list[tuple[float, Model]]:
-        """Return models with weights that stand for all that the data leave possible, by importance sampling.
+    def drawn(self, windows: Windows) -> list[tuple[float, Model]]:
+        """Return models with weights that stand for all that few data leave possible: draws from the prior.
 
-        Normal quasi-random draws about the likeliest parameters, with the curvature there.
+        Quasi-random draws, with the likelihood of each as its weight.
         """
+        z = stats.norm.ppf(stats.qmc.Sobol(self.mean.size, rng=0).random(DRAWN))
+        points = np.clip(self.mean + self.deviation * z, self.low, self.high)
+        logarithms = -np.array([windows.value(self.model(x)) for x in points])
+        return self._weighted(points, logarithms)
+
+    def around(self, best: Array, windows: Windows) -> list[tuple[float, Model]]:
+        """Return models with weights, as `drawn`, from a normal approximation about the likeliest parameters."""
         size, step = best.size, 1e-2
         curvature = np.zeros((size, size))
         for i in range(size):
@@ -142,12 +153,17 @@ class Prior:
             curvature[i] = rise / (2 * step)
         values, vectors = np.linalg.eigh((curvature + curvature.T) / 2)
         root = vectors / np.sqrt(np.maximum(values, 0.25 / np.max(self.deviation) ** 2))
-        z = stats.norm.ppf(stats.qmc.Sobol(size, rng=0).random(DRAWN))
+        z = stats.norm.ppf(stats.qmc.Sobol(size, rng=0).random(DRAWN_AROUND))
         points = np.clip(best + z @ root.T, self.low, self.high)
         logarithms = np.array([-self.objective(x, windows)[0] for x in points]) + 0.5 * np.sum(z * z, axis=1)
+        return self._weighted(points, logarithms)
+
+    def _weighted(self, points: Array, logarithms: Array) -> list[tuple[float, Model]]:
+        """Return the models of parameters, with weights that add up to 1; those that hardly count are left out."""
         weights = np.exp(logarithms - logarithms.max())
-        weights /= weights.sum()
-        return [(float(w), self.model(x)) for w, x in zip(weights, points, strict=True) if w > 1e-3]
+        kept = weights > NEGLIGIBLE * weights.sum()
+        weights = weights[kept] / weights[kept].sum()
+        return [(float(w), self.model(x)) for w, x in zip(weights, points[kept], strict=True)]
 
 
 def likeliest(
@@ -187,4 +203,4 @@ def likeliest(
             both = two.search(all_windows, both.x, STEPS)
         if both.fun < found.fun - WORTH * (two.mean.size - one.mean.size):
             prior, best = two, both
-    return prior.drawn(best.x, all_windows) if draw else [(1.0, prior.model(best.x))]
+    return prior.around(best.x, all_windows) if draw else [(1.0, prior.model(best.x))]

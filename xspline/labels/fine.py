@@ -64,18 +64,19 @@ class Fine:
     def scales(self, space: Space) -> dict[str, xr.DataArray]:
         """Return standard deviation, smoothness and correlation lengths of each scale, the latter in labels too.
 
-        A length along longitude is in degrees of a great circle. Of several models it is their mean, with weights.
+        A length along longitude is in degrees of a great circle. Of several models it is the likeliest.
         """
         first = self.first
         along = first.places.names(space.names)
         index = [int(np.flatnonzero(first.places.links == i)[0]) for i in range(len(along))]
-        _, model = max(first.models, key=lambda weighted: weighted[0])
+        best = int(np.argmax([weight for weight, _ in first.models]))
+        model = first.models[best][1]
         labels = [f"{k + 1}" for k in range(len(model.variances))]
         lengths = model.lengths[:, index]
         steps = np.array([first.steps[space.names.index(name)] for name in along])
         dims = ("scale", "along")
         coords = {"scale": labels, "along": along}
-        deviation = np.sqrt(model.variances * first.mean_scale)
+        deviation = np.sqrt(model.variances * first.mean_scales[best])
         named = {
             "fine_sd": (deviation, "standard deviation of the fine field at this scale", dims[:1]),
             "fine_smoothness": (model.smoothness, "smoothness of its Matérn covariance", dims[:1]),
