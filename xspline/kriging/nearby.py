@@ -41,7 +41,6 @@ SANDWICHED = 2500
 FEWEST_INDEPENDENT = 3
 #: Blocks of a task.
 TOGETHER = 128
-SEED = 0
 #: Observations that are predicted from others beyond some distances, in widths of a cell of one observation.
 WITHHELD, DISTANCES = 400, (0.0, 2.0, 6.0, 18.0)
 NORMAL = float(stats.norm.ppf(0.975))
@@ -305,7 +304,9 @@ class Nearby:
     ) -> Predicted:
         """Predict combinations [n] of targets [n, s, D], those of some blocks."""
         wanted = (self.pyramid.count,) if self.is_dense else NEIGHBOURS
-        found = self._combined(*self.pyramid.neighbours(centres, wanted), targets, factors, blocks, with_variance)
+        found = self._combined(
+            *self.pyramid.neighbours(centres, wanted), targets, factors, blocks, with_variance
+        )
         stretch = np.interp(np.log(np.maximum(found.left, 1e-12)), *self.calibration)
         return Predicted(found.mean, found.variance * stretch**2, found.trust)
 
@@ -426,10 +427,14 @@ def fit(
     found = []
     for member, pyramid, own in zip(members, pyramids, rows, strict=True):
         if pyramid.count <= DENSE:
-            found.append(Nearby(places, pyramid, models, 0.0, 0.0, 0.0, residuals, member.coordinates, own, steps))
+            found.append(
+                Nearby(places, pyramid, models, 0.0, 0.0, 0.0, residuals, member.coordinates, own, steps)
+            )
             continue
         usual = float(scales.mean())
-        nearby = Nearby(places, pyramid, models, scale, freedom, usual, residuals, member.coordinates, None, steps)
+        nearby = Nearby(
+            places, pyramid, models, scale, freedom, usual, residuals, member.coordinates, None, steps
+        )
         found.append(replace(nearby, calibration=nearby._calibrated()))
     return found
 
@@ -446,7 +451,7 @@ def _windows(
 
     Of small data each member is a window.
     """
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(0)
     sampled = rng.permutation(len(pyramids))[:FEW]
     largest = max(pyramids, key=lambda pyramid: pyramid.count)
     everything = []
@@ -465,7 +470,9 @@ def _windows(
         parts = np.array_split(centres, len(kinds))
         lists = [p.lists(part, wanted) for part, wanted in zip(parts, kinds, strict=True)]
         chosen = [lively(p, own, -(-each // len(kinds)), rng) for own in lists]
-        small += Windows.of(p, [i for pair in itertools.zip_longest(*chosen) for i in pair if i is not None]).items
+        small += Windows.of(
+            p, [i for pair in itertools.zip_longest(*chosen) for i in pair if i is not None]
+        ).items
         wide += Windows.of(p, lists[-1]).items
     few = Windows(largest.spread, small[:FEW])
     if dense:

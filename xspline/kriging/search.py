@@ -20,11 +20,11 @@ SLOPED = 1.5
 #: Smoothness at most, where one window holds all observations.
 SMOOTHEST = 8.0
 ROUGHEST = 0.5
-USUAL = 0.7
+USUAL = 0.8
 #: Noise over variance: at least, at most, and as likely as not at first.
-NOISE = (1e-6, 1e3, 0.05)
+NOISE = (1e-6, 1e3, 0.1)
 #: Standard deviations of logarithms that are likely at first: lengths, shares, smoothness, noise.
-LOOSE = (1.0, 1.5, 0.8, 4.0)
+LOOSE = (1.0, 1.5, 0.8, 1.5)
 #: Smoothness and noise that searches start from.
 STARTS = ((0.5, 0.01), (1.5, 0.05), (3.0, 0.05))
 #: By how much lengths of two scales start apart from those of one.

@@ -87,7 +87,10 @@ def evaluate(
     )
     shape, layout = tuple(sizes[dim] for dim in dims), arrangement.layout()
     chunks = _chunk_sizes(target.chunks, dims, shape)
-    steep = [f.max_order is not None and orders.get(c, 0) > f.max_order for c, f in zip(space.names, space.features)]
+    steep = [
+        f.max_order is not None and orders.get(c, 0) > f.max_order
+        for c, f in zip(space.names, space.features, strict=True)
+    ]
     values = execution.evaluate(
         fit.coefficients if covariance is None else covariance.pairs,
         coordinates,

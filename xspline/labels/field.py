@@ -194,9 +194,7 @@ class Field(FieldBase[Data]):
         **orders_kwargs: int,
     ) -> Data:
         """Evaluate the standard error of a derivative; parameters as for :meth:`derivative` and :meth:`stderr`."""
-        requested = derivatives.checked_orders(
-            self.space, orders, orders_kwargs, limited=not self._is_whole
-        )
+        requested = derivatives.checked_orders(self.space, orders, orders_kwargs, limited=not self._is_whole)
         once = derivatives.constant_along(self.fits, requested, at, chunks, mask)
         target = self._target(at, {}, chunks, extrapolate, mask, once=once)
         error = Requested(method, draws, seed, unconditional)
@@ -235,6 +233,9 @@ class Field(FieldBase[Data]):
             independent between variables. Where the solver iterates, each takes a solve.
         """
         uncertainty.check_unconditional(unconditional)
+        self._check_single(
+            "sample", "draw from fit(..., fine=False); errors of the whole field are those of stderr()"
+        )
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
             raise ValueError(f"sample({n!r}): the number of draws is an integer, at least 1")
         solved = self._solved
@@ -342,6 +343,7 @@ class Field(FieldBase[Data]):
         >>> float((obeying.stderr() / field.stderr()).mean().round(1))
         0.4
         """
+        self._check_single("constrain", "write fit(..., fine=False).constrain(...)")
         return evaluation.equations().constrain(self, equation, known=known, vary=vary, dims=dims)
 
     def discover(
@@ -378,6 +380,7 @@ class Field(FieldBase[Data]):
         >>> field.discover("u_t", order=2, power=2).attrs["recover"]
         'u_t = k1*u_xx'
         """
+        self._check_single("discover", "write fit(..., fine=False).discover(...)")
         room = evaluation.equations()
         return room.discover(self, response, terms=terms, order=order, power=power, known=known, dims=dims)
 

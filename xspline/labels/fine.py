@@ -81,7 +81,11 @@ class Fine:
             "fine_sd": (deviation, "standard deviation of the fine field at this scale", dims[:1]),
             "fine_smoothness": (model.smoothness, "smoothness of its Matérn covariance", dims[:1]),
             "fine_length": (lengths, "correlation length, in units of the coordinate", dims),
-            "fine_length_in_labels": (lengths / steps, "correlation length, in distances between labels", dims),
+            "fine_length_in_labels": (
+                lengths / steps,
+                "correlation length, in distances between labels",
+                dims,
+            ),
         }
         own = {dim: coords[dim] for dim in dims}
         return {
@@ -160,7 +164,9 @@ class Fine:
             x = floats(own.drop_vars(own.coords), name, space, own.dims, sizes)
             within = functools.partial(space.within, name=name, extrapolate=target.extrapolate)
             lazy = not isinstance(x, np.ndarray)
-            columns.append(xr.DataArray(x.map_blocks(within, dtype=float) if lazy else within(x), dims=own.dims))
+            columns.append(
+                xr.DataArray(x.map_blocks(within, dtype=float) if lazy else within(x), dims=own.dims)
+            )
         if target.chunks is not None:
             columns = [_chunked(column, target.chunks) for column in (*columns, member)]
         else:

@@ -22,7 +22,29 @@ from xspline.spaces import Space
 from xspline.spaces.units import degrees_in
 
 Array = np.ndarray
-LEAST = 3  # observations that differ, of a member with a fine field
+#: Observations that differ, of a member with a fine field.
+LEAST = 3
+#: Values, up to which a bare fit has a fine field; the time of that grows with them (`python -m benchmarks contest`).
+MOST_VALUES = 5_000_000
+#: Of one core for each value, and memory: of a million values on a grid of two or three coordinates.
+SECONDS_PER_VALUE, BYTES_PER_VALUE = 7e-6, 240
+#: Of one core, where all values are one window, and for the cube of their number.
+SECONDS_OF_FEW, SECONDS_PER_CUBE = 0.2, 5e-9
+#: Windows of the data that are looked at in a second, of those that are looked at in the end.
+WINDOWS_PER_SECOND = 12
+
+
+def windows_in(seconds: float) -> int:
+    """Return how many windows of the data the choice of a fine field looks at within a budget."""
+    return int(min(max(WINDOWS_PER_SECOND * seconds, nearby.FEW), nearby.MANY))
+
+
+def fine_costs(observed: Observations, windows: int) -> tuple[float, int]:
+    """Return the seconds of one core, and the bytes of memory, that the fine field of so many values takes about."""
+    count = int(observed.data.size)
+    if count <= nearby.DENSE:
+        return SECONDS_OF_FEW + SECONDS_PER_CUBE * count**3, 3 * 8 * count**2
+    return count * SECONDS_PER_VALUE + windows / WINDOWS_PER_SECOND / 2, count * BYTES_PER_VALUE
 
 
 def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine | None:
@@ -42,7 +64,9 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine | None:
     columns = []
     for name in space.names:
         x = space.within(floats(coordinates[name], name, space, spans[name], data.sizes), name)
-        columns.append(xr.Variable(spans[name], np.asarray(x)).set_dims(dict(data.sizes)).transpose(*data.dims))
+        columns.append(
+            xr.Variable(spans[name], np.asarray(x)).set_dims(dict(data.sizes)).transpose(*data.dims)
+        )
     batch = arrangement.batch
     axes = [data.dims.index(dim) for dim in batch]
     members = math.prod(data.sizes[dim] for dim in batch)
@@ -77,7 +101,9 @@ def places_of(space: Space) -> Places:
     if len(known) < 2 or len(degrees) > 1 or None in degrees:
         return Places(len(roles))
     extents = [_extent(space, known[role]) for role in ("latitude", "longitude")]
-    return Places.over(len(roles), known["latitude"], known["longitude"], *extents, float(degrees.pop() or 1.0))
+    return Places.over(
+        len(roles), known["latitude"], known["longitude"], *extents, float(degrees.pop() or 1.0)
+    )
 
 
 def _extent(space: Space, j: int) -> tuple[float, float]:

@@ -177,20 +177,20 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
 def _beside_fine(fit: Fit, requested: Requested) -> Covariance:
     """Return the covariance of coarse coefficients, whose errors are the fine field and noise.
 
-    With A = G + Λ and the errors' covariance V, that of A⁻¹Φᵀ W V W Φ A⁻¹ (Huber 1967: a sandwich), and σ² A⁻¹ Λ A⁻¹ for
-    what the penalty holds back. Sums over observations are those over cells in which V hardly changes.
+    With A = G + Λ and the errors' covariance V, that of A⁻¹Φᵀ W V W Φ A⁻¹ (Huber 1967: a sandwich), and
+    σ² A⁻¹ Λ A⁻¹ for what the penalty holds back. Sums over observations are those over cells in which V hardly changes.
     """
     if requested.method not in (None, "exact"):
         raise ValueError(
             f"method={requested.method!r}: the errors of a field with a fine part come from its neighbours; for other "
             "ones fit a single field, fit(..., fine=False)"
         )
-    assert fit.fine is not None
+    members = () if fit.fine is None else fit.fine.members
     space, frame, batch = fit.space, fit.space.frame, fit.variable.batch_shape
     axes, factorisation = len(frame.sizes), fit.solved.factorisation
     penalised = bool(fit.known_penalty.bound(fit.total.gram, space).gram(space).terms)
     roots, evens = [], []
-    for member in fit.fine.members:
+    for member in members:
         root, even = (np.zeros((*frame.sizes, 0)),) * 2
         if member is not None:
             errors, counts = member.error_root()

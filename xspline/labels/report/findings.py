@@ -174,7 +174,9 @@ def _fine(fit: Fit) -> Iterator[Finding]:
     unknown = int(np.isnan(np.broadcast_to(noise, count.shape)).sum())
     if unknown:
         which = "the field" if count.size == 1 else f"{unknown} of {count.size} fields"
-        advice = "there are fewer than three values, or all are equal, which says nothing of errors: they are NaN"
+        advice = (
+            "there are fewer than three values, or all are equal, which says nothing of errors: they are NaN"
+        )
         yield Finding("errors", f"unknown for {which}", advice)
 
 
