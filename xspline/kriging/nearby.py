@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -35,8 +35,10 @@ OPEN, TWO = 120, 200
 VERY_FEW = 40
 #: Widths of a block of places that share neighbours, in widths of a cell of one observation.
 BLOCK = 2.0
-#: Items, at most, in which the errors of coarse terms are added up.
+#: Cells, at most, in which the errors of coarse terms are added up.
 SANDWICHED = 2500
+#: Observations that the means of functions over these are taken from, at most.
+TAKEN = 20_000
 #: Independent errors beside as many as were fitted, at least.
 FEWEST_INDEPENDENT = 3
 #: Blocks of a task.
@@ -189,14 +191,24 @@ class Nearby:
             out[order] = np.concatenate(part)
         return Predicted(mean, variance, trust)
 
-    @property
-    def sampled(self) -> Array:
-        """Coordinates [m, d] of an observation in each cell of the first level with `SANDWICHED` cells at most."""
+    def cell_means(self, functions: Callable[[Array], Array]) -> Array:
+        """Return the means of functions [n, P] of coordinates over the cells of `error_root`, as [m, P].
+
+        Of many observations of a cell some are taken at random.
+        """
         p, level = self.pyramid, self.pyramid.level_of(SANDWICHED)
         if level == 0:
-            return self.coordinates
-        own = cells(p.places[: p.count], p.metric, level)
-        return self.coordinates[np.unique(own, return_index=True)[1]]
+            return functions(self.coordinates)
+        shuffled = np.random.default_rng(0).permutation(p.count)
+        own = cells(p.places[: p.count], p.metric, level)[shuffled]
+        order = np.argsort(own, kind="stable")
+        first = np.flatnonzero(np.diff(own[order], prepend=-1))
+        sizes = np.diff(first, append=p.count)
+        most = max(TAKEN // sizes.size, 1)
+        taken = shuffled[order[np.arange(p.count) - np.repeat(first, sizes) < most]]
+        weights, starts = p.counts[taken], np.concatenate([[0], np.cumsum(np.minimum(sizes, most))[:-1]])
+        totals = np.add.reduceat(functions(self.coordinates[taken]) * weights[:, None], starts, axis=0)
+        return np.asarray(totals / np.add.reduceat(weights, starts)[:, None])
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return the observations as arrays, and everything else as plain data."""

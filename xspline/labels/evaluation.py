@@ -67,7 +67,7 @@ def evaluate(
 ) -> xr.DataArray:
     """Return one variable, or a derivative of it per unit of its coordinates; with a covariance its standard error."""
     variable, space = fit.variable, fit.space
-    if steep := [name for name in fit.rough if orders.get(name)]:
+    if fit.fine is None and (steep := [name for name in fit.rough if orders.get(name)]):
         warn(
             f"{variable.name}: REML found a rough field, whose slopes along {', '.join(map(repr, steep))} are those "
             "between knots and grow with their number; for a smoother one pass penalty=xs.Roughness('reml', order=2)"
@@ -87,7 +87,7 @@ def evaluate(
     )
     shape, layout = tuple(sizes[dim] for dim in dims), arrangement.layout()
     chunks = _chunk_sizes(target.chunks, dims, shape)
-    steep = [
+    above = [
         f.max_order is not None and orders.get(c, 0) > f.max_order
         for c, f in zip(space.names, space.features, strict=True)
     ]
@@ -96,7 +96,7 @@ def evaluate(
         coordinates,
         layout,
         space,
-        tuple(0 if any(steep) else orders.get(c, 0) for c in space.names),
+        tuple(0 if any(above) else orders.get(c, 0) for c in space.names),
         shape,
         chunks=chunks,
         device=device,
@@ -105,7 +105,7 @@ def evaluate(
     )
     if (fine := fit.whole) is not None:
         batch = dict(zip(variable.batch_dims, variable.batch_shape, strict=True))
-        if any(steep):  # what the coarse field has no derivative of is constant there
+        if any(above):  # what the coarse field has no derivative of is constant there
             values = 0.0 * values
         if covariance is None:
             values = values + fine.values(space, target, batch, orders).transpose(*dims).data

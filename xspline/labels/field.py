@@ -44,6 +44,8 @@ class Field(FieldBase[Data]):
         penalty: Any = None,
         solver: str | None = None,
         device: str | None = None,
+        *,
+        warns: bool = True,
     ) -> Self:
         """Solve for the coefficients; see :meth:`Statistics.solve`."""
         request = Request(as_penalty(penalty, statistics.space), solver, device)
@@ -53,8 +55,15 @@ class Field(FieldBase[Data]):
             return cls(statistics, lazy_fits(statistics, request), request)
         penalties = dict.fromkeys(statistics.variables, request.penalty)
         fits = solve_variables(statistics, penalties, solver, device)
-        findings.warn_of(fits)
+        if warns:
+            findings.warn_of(fits)
         return cls(statistics, fits, request)
+
+    def with_fine(self, fine: Mapping[str, Fine | None]) -> Self:
+        """Return this field with a fine field beside the terms of each variable."""
+        fits = {name: replace(fit, fine=fine[name]) for name, fit in self.fits.items()}
+        findings.warn_of(fits)
+        return replace(self, fits=fits)
 
     @classmethod
     def from_dataset(cls, dataset: xr.Dataset) -> Field[Any] | Draws[Any]:

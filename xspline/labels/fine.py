@@ -209,9 +209,11 @@ class Fine:
         *coordinates, number = (np.broadcast_to(column, shape) for column in columns)
         inside = np.all([np.isfinite(c) for c in coordinates], axis=0)
         for k in np.unique(number):
-            where = np.nonzero(inside & (number == k))
-            if where[0].size if shape else inside:
-                yield where, np.stack([c[where].ravel() for c in coordinates], axis=1), self.members[int(k)]
+            chosen = np.asarray(inside & (number == k))
+            where = np.nonzero(chosen) if shape else ...
+            if chosen.any():
+                points = [np.asarray(c[where]).ravel() for c in coordinates]
+                yield where, np.stack(points, axis=1), self.members[int(k)]
 
 
 def rows_of(space: Space, points: Array) -> Array:

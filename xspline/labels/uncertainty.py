@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -194,7 +195,7 @@ def _beside_fine(fit: Fit, requested: Requested) -> Covariance:
         root, even = (np.zeros((*frame.sizes, 0)),) * 2
         if member is not None:
             errors, counts = member.error_root()
-            rows = rows_of(space, member.sampled)
+            rows = member.cell_means(functools.partial(rows_of, space))
             root = (rows.T @ (counts[:, None] * errors)).reshape(*frame.sizes, -1)
             even = (rows.T * np.sqrt(counts)).reshape(*frame.sizes, -1)
         roots.append(root)

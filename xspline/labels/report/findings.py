@@ -92,7 +92,7 @@ def concerns(fit: Fit) -> list[Finding]:
     """Return what is not fine, as far as it is known without further computation."""
     if fit.is_lazy:
         return []
-    if fit.whole is not None:
+    if fit.fine is not None:
         return [finding for finding in [*_fine(fit), *_left_out(fit)] if finding.advice]
     choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit)]
     return [finding for finding in [*choice, *_condition(fit), *_left_out(fit)] if finding.advice]
@@ -108,7 +108,7 @@ def warn_of(fits: Mapping[str, Fit]) -> None:
 
 def checked(fit: Fit) -> list[Finding]:
     """Return all findings of a solved fit."""
-    if fit.whole is not None:
+    if fit.fine is not None:
         return [*_fine(fit), *_left_out(fit), *_batch(fit), *_units(fit), *_residual(fit)]
     ratio = math.sqrt(max(float(np.nanmax(fit.condition, initial=0.0)), 1.0))
     even = f"in the least determined direction errors are {ratio:.3g} times those of even data"
