@@ -357,7 +357,10 @@ def test_too_many_coefficients_are_scaled_down_evenly() -> None:
 
 
 def test_a_coarse_field_without_years_is_the_mean() -> None:
-    for data in (sst(months=12), zeros(("lat", "lon"), {"lat": np.arange(9.0), "lon": np.arange(0, 360, 2.0)})):
+    for data in (
+        sst(months=12),
+        zeros(("lat", "lon"), {"lat": np.arange(9.0), "lon": np.arange(0, 360, 2.0)}),
+    ):
         assert coarse_for(data) == dict.fromkeys(bases_for(data), xs.Polynomial(0))
 
 

@@ -12,6 +12,7 @@ import xarray as xr
 import xspline as xs
 from benchmarks import constants
 from benchmarks.constants import waves
+from tests import scatter
 from tests.pde import cases
 from xspline.pde import expression
 from xspline.pde.equation import parse
@@ -567,9 +568,10 @@ def test_a_field_that_obeys_an_equation_is_surer_and_nearer() -> None:
 def test_its_errors_are_those_of_its_draws_and_of_its_system() -> None:
     obeying, at = noisy(0.1).constrain("u_t = D*u_xx"), cases.grid(5, 4)
     drawn = obeying.sample(800, seed=0).predict(at).std("sample")
-    np.testing.assert_allclose(drawn, obeying.stderr(at), rtol=0.15)
+    np.testing.assert_allclose(drawn, obeying.stderr(at), rtol=scatter.FIVE * scatter.of_deviation(800))
     rate = obeying.sample(400, seed=1).derivative(at, t=1).std("sample")
-    np.testing.assert_allclose(rate, obeying.derivative_stderr(at, t=1), rtol=0.2)
+    tolerance = scatter.FIVE * scatter.of_deviation(400)
+    np.testing.assert_allclose(rate, obeying.derivative_stderr(at, t=1), rtol=tolerance)
     space, system = obeying.space, obeying.solution["u"].factorisation.system
     one = np.zeros(space.shape)
     one[3, 4] = 1.0
