@@ -1,4 +1,4 @@
-"""What `fit()` alone gives: a coarse field, and a fine one of what that leaves; all else is a single field by labels."""
+"""What `fit()` alone gives: a coarse field and a fine one of what that leaves; all else is a single field by labels."""
 
 from __future__ import annotations
 
