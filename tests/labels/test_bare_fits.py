@@ -9,6 +9,7 @@ import xarray as xr
 
 import xspline as xs
 from tests import scatter
+from tests.products import sst
 
 
 def waves(shape: tuple[int, int, int] = (10, 6, 4), count: int = 20) -> xr.DataArray:
@@ -117,6 +118,7 @@ def test_chunks_are_read_at_most_twice() -> None:
     assert 4 <= len(reads) <= 8
 
 
+@pytest.mark.slow  # a coarse field of many functions
 def test_waves_of_two_months_are_found() -> None:
     """Beside the season, at scattered places and times: the fine field has what season and trend leave."""
     rng, count = np.random.default_rng(5), 1000
@@ -129,6 +131,15 @@ def test_waves_of_two_months_are_found() -> None:
     field = data.spline.fit()
     error = field.predict(data) - truth
     assert float(np.sqrt((error**2).mean())) < 0.2
+
+
+def test_few_observations_beside_a_season_in_space() -> None:
+    """Three for each function of the coarse field, of which windows of neighbours hold about as many as these."""
+    data = sst(months=48, gaps=0.1)[:24, ::4, ::6]
+    field = data.spline.fit()
+    assert 0.2 < float((data - field.predict()).std()) < 0.32
+    assert float(field.summary().sigma) == pytest.approx(0.3, rel=0.2)
+    assert bool((field.stderr(data) > 0.01).all())
 
 
 @pytest.mark.slow
