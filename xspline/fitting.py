@@ -18,6 +18,7 @@ from xspline.labels.errors import (
 )
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
+from xspline.labels.fine.residuals import BYTES_PER_VALUE, MOST_VALUES, fine_costs, fine_of, windows_in
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
 from xspline.labels.read.cf import axis_of
@@ -33,7 +34,6 @@ from xspline.labels.read.observations import (
 from xspline.labels.read.parts import part_of
 from xspline.labels.read.sizes import SECONDS
 from xspline.labels.read.targets import target_chunks
-from xspline.labels.residuals import BYTES_PER_VALUE, MOST_VALUES, fine_costs, fine_of, windows_in
 from xspline.labels.statistics import Data, Statistics
 from xspline.pde.recovery import bases_for
 from xspline.solve import as_penalty, penalises_roughness

@@ -11,6 +11,7 @@ with the Matérn function M of smoothness ν_q, which stands in a table of value
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numba
 import numpy as np
@@ -20,7 +21,7 @@ from xspline.spaces.jit import compiled
 FLOOR = 1e-10  # of the variance: the least square of a pivot, where rounding would leave less
 #: Sums may be added in any order, so that they are vector instructions: the same bits on one processor.
 FAST = {"contract", "nsz", "arcp", "reassoc"}
-internal = numba.njit(
+internal: Any = numba.njit(  # type: ignore[call-overload]
     nogil=True, error_model="numpy", fastmath=FAST, no_cpython_wrapper=True, no_cfunc_wrapper=True
 )
 

@@ -95,8 +95,8 @@ class Windows:
             )
             own = np.zeros(gradient.size)
             compiled.slopes(
-                window.places, window.levels, window.counts, inverse, amplitude, model.smoothness, model.table, model.bend,
-                STEP, np.ascontiguousarray(0.5 * weights), model.lengths, own,
+                window.places, window.levels, window.counts, inverse, amplitude, model.smoothness, model.table,
+                model.bend, STEP, np.ascontiguousarray(0.5 * weights), model.lengths, own,
             )  # fmt: skip
             own[-1] *= model.noise
             gradient += own

@@ -238,8 +238,10 @@ class Nearby:
             places,
             _pyramid(member, places, metric),
             models,
-            *(meta[key] for key in ("scale", "freedom", "usual_scale")),
-            tuple(meta["usual_residuals"]),
+            meta["scale"],
+            meta["freedom"],
+            meta["usual_scale"],
+            (meta["usual_residuals"][0], meta["usual_residuals"][1]),
             member.coordinates,
             rows,
             np.array(meta["steps"]),
@@ -285,21 +287,21 @@ class Nearby:
         """
         p = self.pyramid
         own = np.random.default_rng(1).permutation(p.count)[:WITHHELD]
-        one, blocks = np.ones(1), np.arange(own.size + 1)
+        alone, blocks = np.ones(1), np.arange(own.size + 1)
         knots = []
         for distance in DISTANCES:
             chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, max(distance, np.finfo(float).eps))
             if filled.min() == 0:
                 break
-            found = self._combined(chosen, filled, p.places[own, None], one, blocks, True)
-            noise = self.noise_share * found.scale / p.counts[own]
-            error = np.abs(p.values[own] - found.mean) / np.sqrt(found.variance + noise)
+            combined = self._combined(chosen, filled, p.places[own, None], alone, blocks, True)
+            noise = self.noise_share * combined.scale / p.counts[own]
+            error = np.abs(p.values[own] - combined.mean) / np.sqrt(combined.variance + noise)
             stretch = float(np.quantile(error, 0.95)) / NORMAL
-            field = float(np.median(found.variance / (found.variance + noise)))
+            field = float(np.median(combined.variance / (combined.variance + noise)))
             own_stretch = math.sqrt(1 + (stretch**2 - 1) * field)
             # Gaps have other shapes than those made here, so errors across gaps are never shortened.
             own_stretch = own_stretch if distance == 0 else max(own_stretch, 1.0)
-            knots.append((math.log(max(np.median(found.left), 1e-12)), own_stretch))
+            knots.append((math.log(max(np.median(combined.left), 1e-12)), own_stretch))
         shares, stretches = np.array(sorted(knots)).T
         return shares, stretches
 
@@ -316,11 +318,11 @@ class Nearby:
     ) -> Predicted:
         """Predict combinations [n] of targets [n, s, D], those of some blocks."""
         wanted = (self.pyramid.count,) if self.is_dense else NEIGHBOURS
-        found = self._combined(
+        combined = self._combined(
             *self.pyramid.neighbours(centres, wanted), targets, factors, blocks, with_variance
         )
-        stretch = np.interp(np.log(np.maximum(found.left, 1e-12)), *self.calibration)
-        return Predicted(found.mean, found.variance * stretch**2, found.trust)
+        stretch = np.interp(np.log(np.maximum(combined.left, 1e-12)), *self.calibration)
+        return Predicted(combined.mean, combined.variance * stretch**2, combined.trust)
 
     def _combined(
         self, chosen: Index, filled: Index, targets: Array, factors: Array, blocks: Index, with_variance: bool
@@ -427,19 +429,19 @@ def fit(
     variance = float(np.mean([np.var(member.values) for member in members]))
     floor = math.log(max(least_noise / variance, 1e-300))
     smoothest, span = SMOOTHEST if dense else SLOPED, np.ptp(at, axis=0)
-    one, two = (Prior.over(metric, span, places, q, smoothest, floor) for q in (1, 2))
+    single, double = (Prior.over(metric, span, places, q, smoothest, floor) for q in (1, 2))
     few, everything, sampled = _windows(pyramids, rows, windows)
     if largest.values.size <= VERY_FEW:
-        models = tuple(one.drawn(everything))
+        models = tuple(single.drawn(everything))
     else:
-        models = tuple(likeliest(few, everything, (one, two if count >= TWO else None), count <= OPEN))
+        models = tuple(likeliest(few, everything, (single, double if count >= TWO else None), count <= OPEN))
     residuals = everything.residuals(models[0][1])
     scales = sampled.scales(models[0][1])
     scale, freedom = local_scales(scales, float(np.mean([len(w.values) for w in sampled.items])))
-    found = []
+    fields = []
     for member, pyramid, own in zip(members, pyramids, rows, strict=True):
         if pyramid.count <= DENSE:
-            found.append(
+            fields.append(
                 Nearby(places, pyramid, models, 0.0, 0.0, 0.0, residuals, member.coordinates, own, steps)
             )
             continue
@@ -447,8 +449,8 @@ def fit(
         nearby = Nearby(
             places, pyramid, models, scale, freedom, usual, residuals, member.coordinates, None, steps
         )
-        found.append(replace(nearby, calibration=nearby._calibrated()))
-    return found
+        fields.append(replace(nearby, calibration=nearby._calibrated()))
+    return fields
 
 
 def _pyramid(member: Observed, places: Places, metric: Array) -> Pyramid:

@@ -71,10 +71,12 @@ class Pyramid:
     @classmethod
     def of(cls, places: Array, values: Array, weights: Array, metric: Array, levels: int) -> Pyramid:
         """Return the pyramid of observations at places [n, D]."""
-        parts = [(places, values, weights, np.zeros(places.shape[1]))]
+        parts: list[tuple[Array, Array, Array, Array]] = [
+            (places, values, weights, np.zeros(places.shape[1]))
+        ]
         for level in range(1, levels):
             cell = cells(places, metric, level)
-            total = np.bincount(cell, weights)
+            total = np.bincount(cell, weights).astype(np.float64)
             if total.size < FEWEST:
                 break
             columns = [*places.T, values]
@@ -210,9 +212,9 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
             widths[1] = min(widths[:2])
     scaled = places / widths[links]
     apart = np.median(_tree(scaled).query(scaled[sampled], [min(2, len(places))])[0])
-    found = widths[links] * (apart if apart > 0 else 1.0)
+    own = widths[links] * (apart if apart > 0 else 1.0)
     # Rounded, so that rounding errors of values move no observation to another cell.
-    return np.asarray(2.0 ** (np.round(PARTS * np.log2(found)) / PARTS))
+    return np.asarray(2.0 ** (np.round(PARTS * np.log2(own)) / PARTS))
 
 
 def _slopes(far: Array, change: Array) -> Array:

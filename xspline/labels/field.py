@@ -13,7 +13,7 @@ import xarray as xr
 from xspline import execution
 from xspline.labels import derivatives, evaluation, uncertainty
 from xspline.labels.field_base import SAMPLE, Draws, FieldBase
-from xspline.labels.fine import Fine
+from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
 from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
@@ -59,8 +59,8 @@ class Field(FieldBase[Data]):
             findings.warn_of(fits)
         return cls(statistics, fits, request)
 
-    def with_fine(self, fine: Mapping[str, Fine | None]) -> Self:
-        """Return this field with a fine field beside the terms of each variable."""
+    def _with_fine(self, fine: Mapping[str, Fine | None]) -> Self:
+        """Return this field with a fine field beside the terms of each variable, as :func:`xspline.fit` makes it."""
         fits = {name: replace(fit, fine=fine[name]) for name, fit in self.fits.items()}
         findings.warn_of(fits)
         return replace(self, fits=fits)
@@ -468,5 +468,5 @@ def _stored_fine(
     """Return the fine field of a variable in a Dataset that `to_dataset` returned, if it has one."""
     if name not in meta.get("fine", {}):
         return None
-    arrays = {key: dataset[f"fine__{number}__{key}"].values for key in ("coordinates", "values", "weights")}
-    return Fine.from_arrays(arrays, meta["fine"][name], space)
+    columns = {key: dataset[f"fine__{number}__{key}"].values for key in ("coordinates", "values", "weights")}
+    return Fine.from_arrays(columns, meta["fine"][name], space)

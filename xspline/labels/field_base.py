@@ -374,8 +374,8 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             dims = [f"coefficients__{k}__{axis}" for axis in range(fit.coefficients.ndim)]
             contents[f"coefficients__{k}"] = (dims, fit.coefficients)
             if fit.fine is not None:
-                arrays, meta.setdefault("fine", {})[fit.name] = fit.fine.to_arrays()
-                for key, array in arrays.items():
+                columns, meta.setdefault("fine", {})[fit.name] = fit.fine.to_arrays()
+                for key, array in columns.items():
                     own = [f"fine__{k}", f"fine__{k}__coordinate"][: array.ndim]
                     contents[f"fine__{k}__{key}"] = (own, array)
         return dataset.assign(contents).assign_attrs({files.ATTRIBUTE: json.dumps(meta)})

@@ -13,7 +13,7 @@ import xarray as xr
 
 from xspline import execution
 from xspline.labels.errors import unknown_name
-from xspline.labels.fine import Fine
+from xspline.labels.fine.field import Fine
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Statistics
 from xspline.solve import (

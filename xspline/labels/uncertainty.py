@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from xspline import execution
 from xspline.kernels import Group, Layout
-from xspline.labels.fine import rows_of
+from xspline.labels.fine.field import rows_of
 from xspline.labels.fit import Fit, selection
 from xspline.solve import ConvergenceError, Factorisation, Penalty, SingularSystemError, TooLargeError, solve
 from xspline.solve import strength_derivatives as derivatives_by_log_strength

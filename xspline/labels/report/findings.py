@@ -159,11 +159,12 @@ def _bounds(fit: Fit) -> Iterator[Finding]:
 
 def _fine(fit: Fit) -> Iterator[Finding]:
     """What there is to know of a field by neighbours."""
-    assert fit.whole is not None
-    for line in fit.whole.text(fit.space, fit.variable.units):
+    if fit.fine is None:
+        return
+    for line in fit.fine.text(fit.space, fit.variable.units):
         yield Finding("fine field", line)
     count = np.asarray(fit.total.count)
-    leverage, _ = fit.whole.residuals(count.shape)
+    leverage, _ = fit.fine.residuals(count.shape)
     share, noise = float(np.nanmean(leverage)), fit.noise()
     text = f"{share:.0%} of each value goes into the field at its place"
     if share > FOLLOWED and np.nanmean(count) < FEW:

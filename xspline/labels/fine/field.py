@@ -40,15 +40,15 @@ class Fine:
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return the observations of all members as arrays, one behind the other, and everything else as plain data."""
-        stored = [member and member.to_arrays() for member in self.members]
-        parts = [arrays for arrays, _ in filter(None, stored)]
-        arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        counts = [0 if one is None else len(one[0]["values"]) for one in stored]
-        metas = [one and one[1] for one in stored]
-        return arrays, {"names": list(self.names), "counts": counts, "members": metas}
+        stored = [None if member is None else member.to_arrays() for member in self.members]
+        parts = [both[0] for both in stored if both is not None]
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        counts = [0 if both is None else len(both[0]["values"]) for both in stored]
+        metas = [None if both is None else both[1] for both in stored]
+        return columns, {"names": list(self.names), "counts": counts, "members": metas}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any], space: Space) -> Fine:
+    def from_arrays(cls, columns: Mapping[str, Array], meta: Mapping[str, Any], space: Space) -> Fine:
         """Inverse of `to_arrays`."""
         ends = np.cumsum(meta["counts"])
         members: list[Nearby | None] = []
@@ -56,7 +56,7 @@ class Fine:
             if own is None:
                 members.append(None)
                 continue
-            part = {name: np.ascontiguousarray(x[end - count : end]) for name, x in arrays.items()}
+            part = {name: np.ascontiguousarray(x[end - count : end]) for name, x in columns.items()}
             rows = fitted_rows(space, part["coordinates"])
             members.append(Nearby.from_arrays(part, own, rows))
         return cls(tuple(members), tuple(meta["names"]))
@@ -97,16 +97,16 @@ class Fine:
         """Return a line for each scale."""
         table, lines = self.scales(space), []
         for k in range(table["fine_sd"].size):
-            one = {name: x.isel(scale=k) for name, x in table.items()}
+            scale = {name: x.isel(scale=k) for name, x in table.items()}
             lengths = []
-            for name in one["fine_length"]["along"].values:
-                length = float(one["fine_length"].sel(along=name))
-                in_labels = float(one["fine_length_in_labels"].sel(along=name))
+            for name in scale["fine_length"]["along"].values:
+                length = float(scale["fine_length"].sel(along=name))
+                in_labels = float(scale["fine_length_in_labels"].sel(along=name))
                 lengths.append(f"{name} {_length_text(length, space, str(name))} ({in_labels:.2g} labels)")
-            deviation = f"{float(one['fine_sd']):.3g} {units}".rstrip()
+            deviation = f"{float(scale['fine_sd']):.3g} {units}".rstrip()
             lines.append(
                 f"standard deviation {deviation}, correlation lengths {', '.join(lengths)}, "
-                f"smoothness {float(one['fine_smoothness']):.2g}"
+                f"smoothness {float(scale['fine_smoothness']):.2g}"
             )
         return lines
 
@@ -131,7 +131,8 @@ class Fine:
         self, space: Space, target: Target, batch: Mapping[Hashable, int], orders: Mapping[str, int]
     ) -> tuple[xr.DataArray, xr.DataArray]:
         """Return the variance of the same, and how far the fine field makes good what the coarse one has wrong."""
-        return self._applied(space, target, batch, orders, with_variance=True)
+        variance, trust = self._applied(space, target, batch, orders, with_variance=True)
+        return variance, trust
 
     def near(
         self, space: Space, target: Target, batch: Mapping[Hashable, int], distance: int
@@ -190,8 +191,8 @@ class Fine:
             if member is None:
                 mean[where] = 0.0
                 continue
-            found = member.predict(points, orders, with_variance=with_variance)
-            mean[where], variance[where], trust[where] = found.mean, found.variance, found.trust
+            predicted = member.predict(points, orders, with_variance=with_variance)
+            mean[where], variance[where], trust[where] = predicted.mean, predicted.variance, predicted.trust
         return (variance, trust) if with_variance else mean
 
     def _near(self, *columns: Array, distance: float) -> Array:

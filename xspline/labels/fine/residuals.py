@@ -13,7 +13,7 @@ from xspline.kriging import nearby
 from xspline.kriging.nearby import Observed
 from xspline.kriging.places import Places
 from xspline.labels import evaluation
-from xspline.labels.fine import Fine, fitted_rows
+from xspline.labels.fine.field import Fine, fitted_rows
 from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import Observations
@@ -75,22 +75,22 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine | None:
         return np.moveaxis(np.asarray(x), axes, range(len(axes))).reshape(members, -1)
 
     values, precision = by_member(residual.values), by_member(weights.values)
-    x = [by_member(column.values) for column in columns]
-    used = np.isfinite(values) & (precision > 0) & np.all([np.isfinite(c) for c in x], axis=0)
+    along = [by_member(column.values) for column in columns]
+    used = np.isfinite(values) & (precision > 0) & np.all([np.isfinite(c) for c in along], axis=0)
     whole = by_member(data.values)
     enough = [bool(own.sum() >= LEAST and np.ptp(whole[k][own]) > 0) for k, own in enumerate(used)]
     if not any(enough):
         return None
     parts = []
     for k in np.flatnonzero(enough):
-        points = np.stack([c[k][used[k]] for c in x], axis=1)
+        points = np.stack([c[k][used[k]] for c in along], axis=1)
         rows = fitted_rows(space, points)
         own = precision[k][used[k]]
         parts.append(Observed(points, values[k][used[k]], own / own.mean(), rows))
     places = places_of(space)
     steps = np.array([_step(parts[0].coordinates, j, spans[name]) for j, name in enumerate(space.names)])
-    found = iter(nearby.fit(parts, places, steps, _rounding(whole[used]), windows))
-    return Fine(tuple(next(found) if k else None for k in enough), space.names)
+    fields = iter(nearby.fit(parts, places, steps, _rounding(whole[used]), windows))
+    return Fine(tuple(next(fields) if k else None for k in enough), space.names)
 
 
 def places_of(space: Space) -> Places:
@@ -100,10 +100,9 @@ def places_of(space: Space) -> Places:
     degrees = {degrees_in(space.axis(space.names[j]).units) for j in known.values()}
     if len(known) < 2 or len(degrees) > 1 or None in degrees:
         return Places(len(roles))
-    extents = [_extent(space, known[role]) for role in ("latitude", "longitude")]
-    return Places.over(
-        len(roles), known["latitude"], known["longitude"], *extents, float(degrees.pop() or 1.0)
-    )
+    latitudes, longitudes = (_extent(space, known[role]) for role in ("latitude", "longitude"))
+    unit = float(degrees.pop() or 1.0)
+    return Places.over(len(roles), known["latitude"], known["longitude"], latitudes, longitudes, unit)
 
 
 def _extent(space: Space, j: int) -> tuple[float, float]:
