@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
+from scipy import special
 
-from benchmarks.coverage import older
+from benchmarks.coverage import older, shares, simulations, trends
 
 # Shares of single replicates have standard deviations of 0.010 to 0.034, and so the mean of 40 at most 0.006. Those of
 # the jackknife, which takes longer, have 0.011, the mean of 20 so 0.003. With standard errors 15 % too small, 0.918 of
@@ -62,3 +65,71 @@ def test_errors_last_as_they_should() -> None:
     assert np.var(errors) == pytest.approx(1, abs=0.02)
     assert np.mean(errors[1:] * errors[:-1]) == pytest.approx(older.PERSISTENCE, abs=0.02)
     assert np.mean(errors[3:] * errors[:-3]) == pytest.approx(older.PERSISTENCE**3, abs=0.02)
+
+
+# Simulated fields, and trends
+
+
+@pytest.mark.parametrize("name", simulations.COVARIANCES)
+def test_covariances_are_those_of_matern_and_fall(name: str) -> None:
+    """At ν = 1/2, 3/2, 5/2 and without end; by the modified Bessel function."""
+    r = np.linspace(0.01, 3, 50)
+    smoothness = {"exponential": 0.5, "Matérn 3/2": 1.5, "Matérn 5/2": 2.5}
+    found = simulations.COVARIANCES[name](r)
+    if name in smoothness:
+        nu, a = smoothness[name], np.sqrt(2 * smoothness[name]) * r
+        wanted = 2 ** (1 - nu) / special.gamma(nu) * a**nu * special.kv(nu, a)
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    assert simulations.COVARIANCES[name](np.zeros(1)) == 1 and np.all(np.diff(found) < 0)
+
+
+@pytest.mark.parametrize("layout", simulations.LAYOUTS, ids=lambda layout: layout.name)
+def test_simulated_values_are_labelled_and_have_a_gap(layout: simulations.Layout) -> None:
+    small = dataclasses.replace(layout, shape=tuple(min(size, 100) for size in layout.shape))
+    one = simulations.Simulated.draw(small, simulations.gaussian, 0.1, seed=0)
+    seen = one.data.notnull().to_numpy().ravel()
+    assert 0 < one.gap.mean() < 0.2 and np.array_equal(seen, ~one.gap)
+    assert np.abs(one.data.to_numpy().ravel()[seen] - one.truth[seen]).max() < 0.5
+    assert len(one.data.coords) == small.dimensions
+
+
+def test_kriging_with_the_true_covariance_covers_what_it_says() -> None:
+    layout = simulations.Layout((60,), 1, half=0.05, middle=0.55)
+    draws = [simulations.Simulated.draw(layout, simulations.matern_3_2, 0.3, seed) for seed in range(200)]
+    held = [shares.held(one.kriged - one.truth, one.error) for one in draws]
+    assert 0.93 < shares.mean(held) < 0.97
+
+
+def test_generalised_least_squares_by_hand() -> None:
+    """Of independent errors it is least squares; of others that of values that were made independent."""
+    time = older.months(trends.YEARS)
+    seconds = trends.elapsed(time)
+    waves = [wave(2 * np.pi * k * seconds / trends.YEAR) for k in (1, 2) for wave in (np.cos, np.sin)]
+    design = np.stack([seconds, np.ones_like(seconds), *waves], axis=1)
+    for persistence in (0.0, 0.8):
+        kept = np.sqrt(1 - persistence**2)
+        whitened = np.concatenate([design[:1], (design[1:] - persistence * design[:-1]) / kept])
+        root = np.linalg.pinv(whitened)
+        wanted = np.sqrt(np.sum(root[0] ** 2))
+        assert trends.generalised(time, persistence) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_fewer_months_tell_less_of_a_trend() -> None:
+    time = older.months(trends.YEARS)
+    assert trends.generalised(time[::2], 0.5) > trends.generalised(time, 0.5)
+
+
+def test_errors_of_a_region_have_the_covariance_that_they_say() -> None:
+    red = trends.KINDS[-1]
+    data = red.data(np.random.default_rng(0), 0.0)
+    rest = (data - data.mean("time")).stack(pixel=("lat", "lon")).transpose("time", "pixel").to_numpy()
+    season = np.linalg.lstsq(seasonal(data.time.to_numpy()), rest)[0]
+    rest = rest - seasonal(data.time.to_numpy()) @ season
+    np.testing.assert_allclose(np.cov(rest.T), red.between(), atol=0.3)
+
+
+def seasonal(time: np.ndarray) -> np.ndarray:
+    year = 2 * np.pi * trends.elapsed(time) / trends.YEAR
+    return np.stack(
+        [np.ones_like(year), year, np.cos(year), np.sin(year), np.cos(2 * year), np.sin(2 * year)], 1
+    )
