@@ -2,9 +2,9 @@
 
 Two Zarr stores, over two coordinates and over three, are written block by block: waves of all lengths with noise, a
 tenth of the values missing at random and more of them in clouds. Two worker processes of 2 GB each read them in chunks,
-fit without any option, and write the prediction of so many places. The reference is the mean of the store, computed
-twice by the same workers. Another chunking of the same store must give the same field: the largest difference of their
-predictions, over their standard error. What fails is a row that says so.
+fit without any option, and write the prediction of so many places (all of them: `--places 1e8`). The reference is the
+mean of the store, computed twice by the same workers. Another chunking of the same store must give the same field: the
+largest difference of their predictions, over their standard error. What fails is a row that says so.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", default="2GB", help="memory limit of each of the two workers")
     parser.add_argument("--folder", type=Path, help="where the stores go (default: temporary)")
     parser.add_argument("--only", type=int, choices=(2, 3), help="the store over so many coordinates")
-    parser.add_argument("--places", type=float, default=1e8, help="of the prediction, at most")
+    parser.add_argument("--places", type=float, default=1e6, help="of the prediction, at most (default: 1e6)")
 
 
 def run(args: argparse.Namespace) -> None:
