@@ -84,6 +84,7 @@ class Row:
     interval: float = np.nan
     coverage: float = np.nan
     fitted: float = np.nan  # seconds
+    fit_cpu: float = np.nan  # seconds of all cores, of the fit alone
     predicted: float = np.nan  # seconds from the first to the last
     cpu: float = np.nan  # seconds of all cores
     peak: float = np.nan  # bytes of the process
