@@ -8,6 +8,7 @@ import importlib
 NAMES = (
     "dense",
     "memory",
+    "large",
     "graph",
     "plan",
     "growth",

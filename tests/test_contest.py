@@ -10,7 +10,7 @@ import xarray as xr
 from scipy import integrate, stats
 
 from benchmarks import contest
-from benchmarks.contest import peers, scores, sets
+from benchmarks.contest import budgets, peers, scores, sets
 
 
 @pytest.fixture
@@ -97,19 +97,47 @@ def test_gaps_of_a_peer_come_from_the_nearest(plane: sets.Problem) -> None:
     assert 0 < row.filled < 0.2 and "from the nearest" in row.cells()[0] and row.rmse < 1
 
 
-def test_the_verdict_is_against_the_best_by_hand() -> None:
+def test_another_seed_withholds_others(plane: sets.Problem) -> None:
+    block = {"time": 5, "lat": 3, "lon": 3}
+    for how in sets.WITHHELD:
+        one, other = (sets.withheld(plane.data, how, block, seed) for seed in (0, 1))
+        assert not one.identical(other)
+
+
+def test_error_bars_of_some_places_are_those_of_their_errors(plane: sets.Problem) -> None:
+    """RMSE is over all places; coverage over those that have an error bar, always the same ones."""
+    some = plane.some(40)
+    assert len(set(some)) == 40 and np.array_equal(some, plane.some(40))
+    assert np.array_equal(plane.some(10**6), np.arange(plane.truth.size))
+    error = np.zeros(plane.truth.size)
+    error[some] = 3.0
+    row = scores.Row.of("bare fit()", error, np.ones(40), some)
+    assert row.coverage == 0 and row.rmse == pytest.approx(3 * np.sqrt(40 / error.size))
+
+
+def test_the_verdict_is_against_the_best_by_hand_and_rbf(plane: sets.Problem) -> None:
     ours = [
         scores.Row("bare fit(), 4", rmse=1.2),
         scores.Row("by hand: a", rmse=1.0),
         scores.Row("by hand: b", rmse=2.0),
     ]
-    cells = contest.verdict("set", "random", ours, [scores.Row.absent("verde", "not installed")])
-    assert cells[:7] == ("set", "random", "1.2", "a", "1", "+20.0%", "NO")
+    others = [scores.Row.absent("verde", "not installed"), scores.Row(peers.RBF, rmse=1.5)]
+    cells = dict(zip(contest.SUMMARY, contest.verdict(plane, 3, ours, others), strict=True))
+    assert (cells["set"], cells["withheld"], cells["seed"]) == ("plane", "random", 3)
+    assert (cells["bare RMSE"], cells["best by hand"], cells["over it"]) == ("1.2", "a", "+20.0%")
+    assert (cells["within 3 %"], cells["bare / RBF"]) == ("NO", "0.800")
 
 
-def test_a_bare_fit_that_fails_is_not_within_the_tolerance() -> None:
+def test_a_bare_fit_that_fails_is_not_within_the_tolerance(plane: sets.Problem) -> None:
     ours = [scores.Row.absent("bare fit()", "ValueError"), scores.Row("by hand: a", rmse=1.0)]
-    assert contest.verdict("set", "random", ours, [])[6] == "NO"
+    cells = dict(zip(contest.SUMMARY, contest.verdict(plane, 0, ours, []), strict=True))
+    assert cells["within 3 %"] == "NO" and cells["bare / RBF"] == ""
+
+
+def test_the_worst_rise_is_over_all_pairs_of_seconds() -> None:
+    assert budgets.worst_rise([4.0, 2.0, 3.0, 2.5]) == pytest.approx(0.5)
+    assert budgets.worst_rise([3.0, 2.0, 1.0]) == pytest.approx(-1 / 3)
+    assert budgets.worst_rise([1.0, np.inf]) == np.inf
 
 
 def test_nino_is_the_mean_of_its_region() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import coverage
+from benchmarks.coverage import older
 from tests import scatter
 
 # Shares of single replicates have standard deviations of 0.010 to 0.034, those of the jackknife 0.011. Beyond bounds
@@ -14,27 +14,27 @@ from tests import scatter
 INDEPENDENT, LASTING = (pytest.param(n, marks=pytest.mark.slow) for n in (40, 20))
 
 
-def within(shares: list[float], bounds: tuple[float, float]) -> bool:
+def within(each: list[float], bounds: tuple[float, float]) -> bool:
     """Whether the mean of replicates is between bounds, or so near that it may be by its standard error."""
-    tolerance = scatter.FIVE * scatter.of_mean(shares)
-    return bounds[0] - tolerance <= np.mean(shares) <= bounds[1] + tolerance
+    tolerance = scatter.FIVE * scatter.of_mean(each)
+    return bounds[0] - tolerance <= np.mean(each) <= bounds[1] + tolerance
 
 
-@pytest.mark.parametrize("name", coverage.INDEPENDENT)
+@pytest.mark.parametrize("name", older.INDEPENDENT)
 @pytest.mark.parametrize("replicates", [6, INDEPENDENT])
 def test_independent_errors_are_covered(name: str, replicates: int) -> None:
-    shares = coverage.independent(name, replicates)
-    print(f"{name}, {replicates} replicates: { {what: np.mean(own) for what, own in shares.items()} }")
-    for what, own in shares.items():
-        if coverage.KNOWN not in what:
-            assert within(own, coverage.FIELD if what == "field" else coverage.SLOPES), what
+    covered = older.independent(name, replicates)
+    print(f"{name}, {replicates} replicates: { {what: np.mean(own) for what, own in covered.items()} }")
+    for what, own in covered.items():
+        if older.KNOWN not in what:
+            assert within(own, older.FIELD if what == "field" else older.SLOPES), what
 
 
 @pytest.mark.simulation
 @pytest.mark.parametrize("slope", [2.0, 1.5])
 def test_in_gaps_intervals_that_know_that_lambda_was_chosen_are_nearer_to_what_they_say(slope: float) -> None:
-    covered = coverage.in_gaps(slope, 40)
-    share, known = (np.mean(covered[f"gaps{suffix}"]) for suffix in ("", coverage.KNOWN))
+    covered = older.in_gaps(slope, 40)
+    share, known = (np.mean(covered[f"gaps{suffix}"]) for suffix in ("", older.KNOWN))
     print(f"k^-{slope:g}: {share:.4f}, with lambda as known {known:.4f}")
     assert abs(share - 0.95) < abs(known - 0.95)
 
@@ -43,19 +43,19 @@ def test_in_gaps_intervals_that_know_that_lambda_was_chosen_are_nearer_to_what_t
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("replicates", [4, pytest.param(40, marks=pytest.mark.slow)])
 def test_the_order_of_the_truth_is_the_likelier(order: int, replicates: int) -> None:
-    assert np.mean(coverage.likelier(order, replicates)) >= coverage.LIKELIER
+    assert np.mean(older.likelier(order, replicates)) >= older.LIKELIER
 
 
 @pytest.mark.parametrize("replicates", [3, LASTING])
 def test_errors_that_last_are_covered_by_the_jackknife_over_years_alone(replicates: int) -> None:
-    shares = coverage.persistent(replicates)
-    print(f"AR(1), {replicates} replicates: { {what: np.mean(own) for what, own in shares.items()} }")
-    assert np.mean(shares["model"]) < 0.85
-    assert within(shares["jackknife"], coverage.JACKKNIFE)
+    covered = older.persistent(replicates)
+    print(f"AR(1), {replicates} replicates: { {what: np.mean(own) for what, own in covered.items()} }")
+    assert np.mean(covered["model"]) < 0.85
+    assert within(covered["jackknife"], older.JACKKNIFE)
 
 
 def test_waves_have_exact_derivatives() -> None:
-    waves, at = coverage.Waves.draw(np.random.default_rng(0)), coverage.cells(4)
+    waves, at = older.Waves.draw(np.random.default_rng(0)), older.cells(4)
     step = 1e-5
     by_x = (waves(at.x + step, at.z) - waves(at.x - step, at.z)).values / (2 * step)
     by_z = (waves(at.x, at.z + step) - waves(at.x, at.z - step)).values / (2 * step)
@@ -64,8 +64,76 @@ def test_waves_have_exact_derivatives() -> None:
 
 
 def test_errors_last_as_they_should() -> None:
-    errors = coverage.lasting(np.random.default_rng(0), (500, 400))  # 400 independent series
+    errors = older.lasting(np.random.default_rng(0), (500, 400))  # 400 independent series
     for lag in (0, 1, 3):
         products = np.mean(errors[lag:] * errors[: 500 - lag], axis=0)
         tolerance = scatter.FIVE * scatter.of_mean(products)
-        assert np.mean(products) == pytest.approx(coverage.PERSISTENCE**lag, abs=tolerance)
+        assert np.mean(products) == pytest.approx(older.PERSISTENCE**lag, abs=tolerance)
+
+
+# Simulated fields, and trends
+
+
+@pytest.mark.parametrize("name", simulations.COVARIANCES)
+def test_covariances_are_those_of_matern_and_fall(name: str) -> None:
+    """At ν = 1/2, 3/2, 5/2 and without end; by the modified Bessel function."""
+    r = np.linspace(0.01, 3, 50)
+    smoothness = {"exponential": 0.5, "Matérn 3/2": 1.5, "Matérn 5/2": 2.5}
+    found = simulations.COVARIANCES[name](r)
+    if name in smoothness:
+        nu, a = smoothness[name], np.sqrt(2 * smoothness[name]) * r
+        wanted = 2 ** (1 - nu) / special.gamma(nu) * a**nu * special.kv(nu, a)
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    assert simulations.COVARIANCES[name](np.zeros(1)) == 1 and np.all(np.diff(found) < 0)
+
+
+@pytest.mark.parametrize("layout", simulations.LAYOUTS, ids=lambda layout: layout.name)
+def test_simulated_values_are_labelled_and_have_a_gap(layout: simulations.Layout) -> None:
+    small = dataclasses.replace(layout, shape=tuple(min(size, 100) for size in layout.shape))
+    one = simulations.Simulated.draw(small, simulations.gaussian, 0.1, seed=0)
+    seen = one.data.notnull().to_numpy().ravel()
+    assert 0 < one.gap.mean() < 0.2 and np.array_equal(seen, ~one.gap)
+    assert np.abs(one.data.to_numpy().ravel()[seen] - one.truth[seen]).max() < 0.5
+    assert len(one.data.coords) == small.dimensions
+
+
+def test_kriging_with_the_true_covariance_covers_what_it_says() -> None:
+    layout = simulations.Layout((60,), 1, half=0.05, middle=0.55)
+    draws = [simulations.Simulated.draw(layout, simulations.matern_3_2, 0.3, seed) for seed in range(200)]
+    held = [shares.held(one.kriged - one.truth, one.error) for one in draws]
+    assert 0.93 < shares.mean(held) < 0.97
+
+
+def test_generalised_least_squares_by_hand() -> None:
+    """Of independent errors it is least squares; of others that of values that were made independent."""
+    time = older.months(trends.YEARS)
+    seconds = trends.elapsed(time)
+    waves = [wave(2 * np.pi * k * seconds / trends.YEAR) for k in (1, 2) for wave in (np.cos, np.sin)]
+    design = np.stack([seconds, np.ones_like(seconds), *waves], axis=1)
+    for persistence in (0.0, 0.8):
+        kept = np.sqrt(1 - persistence**2)
+        whitened = np.concatenate([design[:1], (design[1:] - persistence * design[:-1]) / kept])
+        root = np.linalg.pinv(whitened)
+        wanted = np.sqrt(np.sum(root[0] ** 2))
+        assert trends.generalised(time, persistence) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_fewer_months_tell_less_of_a_trend() -> None:
+    time = older.months(trends.YEARS)
+    assert trends.generalised(time[::2], 0.5) > trends.generalised(time, 0.5)
+
+
+def test_errors_of_a_region_have_the_covariance_that_they_say() -> None:
+    red = trends.KINDS[-1]
+    data = red.data(np.random.default_rng(0), 0.0)
+    rest = (data - data.mean("time")).stack(pixel=("lat", "lon")).transpose("time", "pixel").to_numpy()
+    season = np.linalg.lstsq(seasonal(data.time.to_numpy()), rest)[0]
+    rest = rest - seasonal(data.time.to_numpy()) @ season
+    np.testing.assert_allclose(np.cov(rest.T), red.between(), atol=0.3)
+
+
+def seasonal(time: np.ndarray) -> np.ndarray:
+    year = 2 * np.pi * trends.elapsed(time) / trends.YEAR
+    return np.stack(
+        [np.ones_like(year), year, np.cos(year), np.sin(year), np.cos(2 * year), np.sin(2 * year)], 1
+    )

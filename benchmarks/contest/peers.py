@@ -12,6 +12,7 @@ from benchmarks.contest.sets import Problem, points
 
 KM_OF_A_DEGREE = 111.2
 NEIGHBOURS = 30
+RBF = f"RBF of {NEIGHBOURS} neighbours"
 MAX_TRIANGULATED = 250_000  # points of a Delaunay triangulation in two dimensions
 MAX_BLOCK_MEANS = 4_000  # verde's spline is a dense system
 LATITUDES, LONGITUDES = ("lat", "latitude"), ("lon", "longitude")
@@ -154,7 +155,7 @@ def verde(problem: Problem) -> Array:
 PEERS: dict[str, Callable[[Problem], Array]] = {
     "nearest": nearest,
     "linear in lat and lon": linear,
-    f"RBF of {NEIGHBOURS} neighbours": neighbours,
+    RBF: neighbours,
     "linear in time": in_time,
     "trend and climatology per pixel": climatology,
     "verde": verde,

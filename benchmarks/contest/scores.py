@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -83,6 +84,7 @@ class Row:
     interval: float = np.nan
     coverage: float = np.nan
     fitted: float = np.nan  # seconds
+    fit_cpu: float = np.nan  # seconds of all cores, of the fit alone
     predicted: float = np.nan  # seconds from the first to the last
     cpu: float = np.nan  # seconds of all cores
     peak: float = np.nan  # bytes of the process
@@ -90,13 +92,17 @@ class Row:
     why: str = ""
 
     @classmethod
-    def of(cls, name: str, error: Array, sd: Array | None = None, **others: float) -> Row:
+    def of(
+        cls, name: str, error: Array, sd: Array | None = None, some: Any = slice(None), **others: float
+    ) -> Row:
+        """The row of errors; standard deviations may be those of `some` of them."""
         scored = {}
         if sd is not None:
+            own = error[some]
             scored = {
-                "crps": crps(error, sd),
-                "interval": interval_score(error, sd),
-                "coverage": coverage(error, sd),
+                "crps": crps(own, sd),
+                "interval": interval_score(own, sd),
+                "coverage": coverage(own, sd),
             }
         return cls(name, mae(error), rmse(error), **scored, **others)
 

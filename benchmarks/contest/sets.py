@@ -110,6 +110,11 @@ class Problem:
         """The withheld values, as points."""
         return points(self.data, self.held.to_numpy())
 
+    def some(self, most: int) -> np.ndarray:
+        """Which of the withheld values are looked at where all are too many: always the same, drawn at random."""
+        count = self.truth.sizes["point"]
+        return np.sort(np.random.default_rng(SEED).permutation(count)[:most])
+
 
 def points(data: xr.DataArray, at: np.ndarray) -> xr.DataArray:
     """Some values along one dimension, each with its coordinates."""
@@ -117,13 +122,13 @@ def points(data: xr.DataArray, at: np.ndarray) -> xr.DataArray:
     return data.isel(where)
 
 
-def withheld(data: xr.DataArray, how: str, block: Mapping[str, Any]) -> xr.DataArray:
-    """A tenth of the values, always the same: single ones, or whole blocks.
+def withheld(data: xr.DataArray, how: str, block: Mapping[str, Any], seed: int = SEED) -> xr.DataArray:
+    """A tenth of the values, always the same for a seed: single ones, or whole blocks.
 
     `block` gives the extents of a block: a number of labels along a dimension, else a difference of a coordinate's
     values. Blocks are taken in random order until they hold a tenth.
     """
-    rng, valid = np.random.default_rng(SEED), data.notnull()
+    rng, valid = np.random.default_rng(seed), data.notnull()
     if how == "random":
         return valid & (rng.random(data.shape) < SHARE)
     cells = xr.zeros_like(data, dtype=np.int64)

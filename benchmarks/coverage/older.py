@@ -1,4 +1,4 @@
-"""How often 95 % intervals hold the truth: errors that are independent, and errors that last from month to month.
+"""B-splines by name: errors that are independent, errors that last from month to month, and large gaps.
 
 Coverage across the function (Nychka 1988): the share of places and replicates at which the truth is within the quantile
 times the standard error of the estimate. Truths are sums of waves of random direction and phase, of amplitude k^-slope
@@ -11,7 +11,6 @@ Of the orders of roughness 1 and 2, REML should find that of the truth the likel
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,9 +21,9 @@ from scipy import stats
 
 import xspline as xs
 from benchmarks import measure
+from benchmarks.coverage.shares import NORMAL, mean, text
 from xspline.spaces import Axis
 
-NORMAL = float(stats.norm.ppf(0.975))
 TRUTHS = 20  # functions, each with its share of the replicates
 NOISE = 0.4  # standard deviation; that of the truths is about 1
 FIELD, SLOPES, JACKKNIFE = (0.93, 0.97), (0.92, 0.99), (0.90, 0.97)
@@ -190,11 +189,11 @@ def seasonal_truth(rng: Rng, grid: xr.Dataset) -> xr.DataArray:
     return sum(part * Waves.draw(rng, slope=3.0, cycles=2.7)(x, z) for part in parts)
 
 
-def lasting(rng: Rng, shape: tuple[int, ...]) -> np.ndarray:
+def lasting(rng: Rng, shape: tuple[int, ...], persistence: float = PERSISTENCE) -> np.ndarray:
     """AR(1) along the first axis, of variance 1."""
     errors = rng.standard_normal(shape)
     for t in range(1, shape[0]):
-        errors[t] = PERSISTENCE * errors[t - 1] + np.sqrt(1 - PERSISTENCE**2) * errors[t]
+        errors[t] = persistence * errors[t - 1] + np.sqrt(1 - persistence**2) * errors[t]
     return errors
 
 
@@ -219,44 +218,34 @@ def persistent(replicates: int, seed: int = 0, years: int = YEARS) -> Covered:
 # The table
 
 
-def rows(replicates: int) -> Iterator[tuple[str, str, float, float, float, float]]:
-    """(errors, what, covered, standard deviation over replicates / √replicates, bounds)."""
+def rows(replicates: int) -> Iterator[tuple[str, str, list[float], float, float]]:
+    """(errors, what, shares that are covered, bounds)."""
     for name in INDEPENDENT:
         for what, shares in independent(name, replicates).items():
             bounds = (0.0, 1.0) if KNOWN in what else FIELD if what == "field" else SLOPES
-            yield (f"independent, {name}", what, *mean(shares), *bounds)
+            yield (f"independent, {name}", what, shares, *bounds)
     for slope in ROUGHNESSES:
         for what, shares in in_gaps(slope, replicates).items():
             bounds = FIELD if slope == ROUGHNESSES[0] and KNOWN not in what else (0.0, 1.0)
-            yield (f"independent, large gaps, k^-{slope:g}", what, *mean(shares), *bounds)
+            yield (f"independent, large gaps, k^-{slope:g}", what, shares, *bounds)
     for order in (1, 2):
         shares = likelier(order, replicates)
-        yield (f"large gaps, k^-{order}", f"order {order} is the likelier", *mean(shares), LIKELIER, 1.0)
+        yield (f"large gaps, k^-{order}", f"order {order} is the likelier", shares, LIKELIER, 1.0)
     for what, shares in persistent(replicates).items():
         bounds = (0.0, JACKKNIFE[0]) if what == "model" else JACKKNIFE
-        yield (f"AR(1) {PERSISTENCE}, {YEARS} years", f"field, {what}", *mean(shares), *bounds)
+        yield (f"AR(1) {PERSISTENCE}, {YEARS} years", f"field, {what}", shares, *bounds)
 
 
-def mean(shares: list[float]) -> tuple[float, float]:
-    return float(np.mean(shares)), float(np.std(shares) / np.sqrt(len(shares)))
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--replicates", type=int, default=None, help="default: 200; --quick: 4")
-
-
-def run(args: argparse.Namespace) -> None:
-    count = args.replicates or (4 if args.quick else 200)
-    print(*__doc__.splitlines()[2:], sep="\n")
+def tables(replicates: int, *, quick: bool = False) -> None:
     table = [
         (
             errors,
             what,
-            f"{share:.1%} ± {spread:.1%}",
+            text(shares),
             f"{lo:.0%} - {hi:.0%}" if hi - lo < 1 else "",
-            ("yes" if lo <= share <= hi else "NO") if hi - lo < 1 else "",
+            ("yes" if lo <= mean(shares) <= hi else "NO") if hi - lo < 1 else "",
         )
-        for errors, what, share, spread, lo, hi in rows(count)
+        for errors, what, shares, lo, hi in rows(replicates)
     ]
     header = ("errors", "of", "covered", "asked", "kept")
-    measure.table(f"coverage: {count} replicates of nominal 95 % intervals", header, table)
+    measure.table(f"coverage: {replicates} replicates of nominal 95 % intervals", header, table)

@@ -1,0 +1,142 @@
+"""Trends of the bare fit where errors last: the linear trend of 240 months, against generalised least squares.
+
+`fit().select(time=xs.Polynomial)` is the trend, and its derivative the slope. Errors are AR(1) of variance 1, of a
+series, of a pixel with 15 % of the months missing at random, and of a region of 5 × 6 pixels, where they are
+independent between pixels, or red: exp(-distance/6°). Shares are of the replicates in which the 95 % interval holds the
+slope. Standard errors are over those of generalised least squares of the same functions (season and trend) by the true
+covariance, median; so are errors, root mean square. Of the region there is the middle pixel, against generalised least
+squares of it alone, and the mean over all pixels, whose standard error is from draws of the field.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from scipy.linalg import toeplitz
+
+import xspline as xs
+from benchmarks import measure
+from benchmarks.coverage import shares
+from benchmarks.coverage.older import Rng, lasting, months
+
+YEARS = 20
+YEAR = 365.2425 * 86_400
+PERSISTENCES = (0.0, 0.5, 0.8, 0.95)
+MISSING = 0.15
+LAT, LON = 2.0 * np.arange(5), 150 + 2.0 * np.arange(6)
+REACH = 6.0  # degrees, of errors that are red in space
+SLOPE = 0.03 / YEAR  # of the truth
+DRAWS = 200  # of the field, for the error of a mean
+SLOWER = 4  # a region takes longer: a replicate for so many of the others
+HEADER = ("data", "of", "AR(1)", "replicates", "covered", "stderr / GLS", "error / GLS", "CPU s each")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Data of some kind: a series, or a region with errors that reach so far."""
+
+    name: str
+    is_region: bool = False
+    missing: float = 0.0
+    reach: float = 0.0
+
+    def data(self, rng: Rng, persistence: float) -> xr.DataArray:
+        """Season, a trend and errors, with gaps."""
+        time = months(YEARS)
+        seconds = elapsed(time)
+        truth = SLOPE * seconds + np.cos(2 * np.pi * seconds / YEAR) + np.sin(4 * np.pi * seconds / YEAR) / 2
+        if not self.is_region:
+            values = truth + lasting(rng, (len(time),), persistence)
+            values[rng.random(len(time)) < self.missing] = np.nan
+            return xr.DataArray(values, {"time": time}, ("time",), "u")
+        errors = lasting(rng, (len(time), LAT.size * LON.size), persistence)
+        errors = errors @ np.linalg.cholesky(self.between()).T
+        values = truth[:, None, None] + errors.reshape(-1, LAT.size, LON.size)
+        coords = {"time": time, "lat": LAT, "lon": LON}
+        return xr.DataArray(values, coords, tuple(coords), "u")
+
+    def between(self) -> np.ndarray:
+        """Covariance of the errors of pixels at one time."""
+        lat, lon = (c.ravel() for c in np.meshgrid(LAT, LON, indexing="ij"))
+        apart = np.hypot(lat[:, None] - lat, lon[:, None] - lon)
+        return np.exp(-apart / self.reach) if self.reach else np.eye(lat.size)
+
+
+KINDS = (
+    Kind("series"),
+    Kind("pixel, 15 % missing", missing=MISSING),
+    Kind("region, white in space", is_region=True),
+    Kind("region, red in space", is_region=True, reach=REACH),
+)
+PIXEL, MEAN = "middle pixel", "mean of the region"
+
+
+def elapsed(time: np.ndarray) -> np.ndarray:
+    """Seconds since the first."""
+    return (time - time[0]) / np.timedelta64(1, "s")
+
+
+def generalised(time: np.ndarray, persistence: float) -> float:
+    """Standard error of the slope by generalised least squares, of errors of variance 1 at these months."""
+    seconds = elapsed(time)
+    waves = [wave(2 * np.pi * k * seconds / YEAR) for k in (1, 2) for wave in (np.cos, np.sin)]
+    design = np.stack([seconds / YEAR, np.ones_like(seconds), *waves], axis=1)
+    number = np.round(seconds / (YEAR / 12)).astype(int)
+    row = persistence ** np.arange(number.max() + 1)  # 0 ** 0 is 1
+    covariance = toeplitz(row)[np.ix_(number, number)]
+    precision = design.T @ np.linalg.solve(covariance, design)
+    return float(np.sqrt(np.linalg.inv(precision)[0, 0])) / YEAR
+
+
+def slopes(kind: Kind, data: xr.DataArray, persistence: float, seed: int) -> dict[str, tuple[float, ...]]:
+    """Error and standard error of each slope, and the standard error by generalised least squares."""
+    trend = data.spline.fit().select(time=xs.Polynomial)
+    slope, stderr = trend.derivative(time=1), trend.derivative_stderr(time=1)
+    seen = data["time"].to_numpy()[data.notnull().any([d for d in data.dims if d != "time"]).to_numpy()]
+    best = generalised(seen, persistence)
+    if not kind.is_region:
+        return {"slope": (float(slope) - SLOPE, float(stderr), best)}
+    middle = {"lat": LAT.size // 2, "lon": LON.size // 2}
+    draws = trend.sample(DRAWS, seed=seed).derivative(time=1).mean(("lat", "lon"))
+    of_mean = best * np.sqrt(kind.between().mean())
+    return {
+        PIXEL: (float(slope[middle]) - SLOPE, float(stderr[middle]), best),
+        MEAN: (float(slope.mean()) - SLOPE, float(draws.std("sample")), of_mean),
+    }
+
+
+def rows(kind: Kind, persistences: Sequence[float], replicates: int) -> Iterator[tuple[object, ...]]:
+    """As `HEADER` says."""
+    for persistence in persistences:
+        start = time.process_time()
+        found: dict[str, list[tuple[float, ...]]] = {}
+        for seed in range(replicates):
+            data = kind.data(np.random.default_rng(seed), persistence)
+            for what, one in slopes(kind, data, persistence, seed).items():
+                found.setdefault(what, []).append(one)
+        each = (time.process_time() - start) / replicates
+        for what, cells in judged(found).items():
+            yield (kind.name, what, f"{persistence:g}", replicates, *cells, each)
+
+
+def judged(found: Mapping[str, Sequence[tuple[float, ...]]]) -> dict[str, tuple[str, ...]]:
+    """Coverage, and standard errors and errors over those of generalised least squares."""
+    cells = {}
+    for what, of_replicates in found.items():
+        error, stderr, best = np.array(of_replicates).T
+        held = [shares.held(e, s) for e, s in zip(error, stderr, strict=True)]
+        ratios = np.median(stderr / best), shares.rms(error / best)
+        cells[what] = (shares.text(held), *(f"{ratio:.2f}" for ratio in ratios))
+    return cells
+
+
+def tables(replicates: int, *, quick: bool) -> None:
+    """A table of each kind of data, when it is done."""
+    kinds, persistences = ((*KINDS[1:2], KINDS[3]), (0.8,)) if quick else (KINDS, PERSISTENCES)
+    for kind in kinds:
+        own = max(replicates // SLOWER, 1) if kind.is_region else replicates
+        measure.table(f"coverage, trends: {kind.name}", HEADER, rows(kind, persistences, own))
