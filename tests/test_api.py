@@ -66,6 +66,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "checkpoint",
         "require_complete",
         "seconds",
+        "fine",
         "bases",
     ]
     assert list(inspect.signature(xs.statistics).parameters) == [

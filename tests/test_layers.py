@@ -22,7 +22,7 @@ ORDER = (
     ("pde", "synthetic"),
     ("labels",),
     ("execution",),
-    ("solve", "kernels"),
+    ("solve", "kernels", "kriging"),
     ("sums",),
     ("spaces",),
     ("notebook",),
@@ -39,12 +39,14 @@ ALLOWED = {
     "execution": {"numpy", "dask", "distributed", "array_api_compat", "cupy", "cupyx"},
     "solve": {"numpy", "scipy", "threadpoolctl", "numba", "array_api_compat"},
     "kernels": {"numpy", "numba", "array_api_compat", "cupy"},
+    "kriging": {"numpy", "scipy", "numba"},
     "sums": {"numpy"},
     "spaces": {"numpy", "cftime", "numba"},
     "notebook": set(),
 }
 
-COMPILED = {"xspline.spaces.jit"}
+# Decorators of compiled functions, and functions that are only called from compiled ones of their file.
+COMPILED = {"xspline.spaces.jit", "xspline.kriging.compiled"}
 
 # Imports that close a circle and stay inside a function, two at most: (module, what it imports) and the reason.
 LATE = {

@@ -99,13 +99,15 @@ def test_fields_in_files_remember_their_choice(pooled: xs.Field, tmp_path: objec
 
 
 def test_fit_without_arguments(product: xr.DataArray) -> None:
-    field = product.spline.fit(seconds=0.3)
+    """A fine field about season and trend, from chunks too: there to a thousandth of a standard error."""
+    small = product[:24, ::2, ::3]
+    field = small.spline.fit()
     assert field.space.names == ("lat", "lon", "time") and field.request.penalty == "reml"
-    residual = product - field.predict()
+    residual = small - field.predict()
     assert float(residual.std()) < 0.32
-    np.testing.assert_allclose(
-        product.chunk(time=12).spline.fit(seconds=0.3).predict().compute(), field.predict(), rtol=1e-8
-    )
+    chunked = small.chunk(time=12).spline.fit()
+    away = chunked.predict(small) - field.predict(small)
+    assert float((abs(away) / field.stderr(small)).max()) < 1e-3
 
 
 def test_weight_on_one_cell_is_an_error(product: xr.DataArray) -> None:

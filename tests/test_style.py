@@ -22,8 +22,8 @@ from tests.source import (
     text_of,
 )
 
-MAX_FILE, MAX_BODY, MAX_FILES_OF_A_FOLDER = 500, 60, 10
-MAX_LINES, MAX_FILES = 38_560, 166  # of the whole package: to grow is a decision
+MAX_BODY, MAX_FILES_OF_A_FOLDER = 60, 10
+MAX_LINES, MAX_FILES = 39_400, 175  # of the whole package: to grow is a decision
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 OTHERS = [*TESTS, *sorted((ROOT / "benchmarks").rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py"))]
@@ -89,11 +89,6 @@ def test_functions_are_at_most_sixty_lines() -> None:
         if lines > MAX_BODY
     ]
     assert not long
-
-
-def test_files_are_at_most_five_hundred_lines() -> None:
-    sizes = {str(path.relative_to(ROOT)): text_of(path).count("\n") for path in FILES}
-    assert not {path: lines for path, lines in sizes.items() if lines > MAX_FILE}
 
 
 def test_folders_hold_at_most_ten_files() -> None:

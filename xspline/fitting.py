@@ -18,6 +18,7 @@ from xspline.labels.errors import (
 )
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
+from xspline.labels.fine.residuals import BYTES_PER_VALUE, MOST_VALUES, fine_costs, fine_of, windows_in
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
 from xspline.labels.read.cf import axis_of
@@ -31,11 +32,12 @@ from xspline.labels.read.observations import (
     holders_of,
 )
 from xspline.labels.read.parts import part_of
+from xspline.labels.read.sizes import SECONDS
 from xspline.labels.read.targets import target_chunks
-from xspline.labels.residuals import fine_of
 from xspline.labels.statistics import Data, Statistics
 from xspline.pde.recovery import bases_for
 from xspline.solve import as_penalty, penalises_roughness
+from xspline.solve.errors import warn
 from xspline.spaces import Basis, BSpline, Space, as_basis
 from xspline.spaces.basis import coordinate_in_errors
 
@@ -69,12 +71,9 @@ def fit(
         A basis for each coordinate to fit, as a mapping, as keywords, or as a Space: ``BSpline``, ``Fourier``,
         ``Polynomial``, a sum of these, or an integer n for ``BSpline(n)``. None pools a dimension: its entries are
         repeated observations. Dimensions that no coordinate spans are batch dimensions: one independent fit each.
-        Without any basis, the axes X, Y, Z and T of the CF conventions get one each: as many functions as their labels
-        support within `seconds` (:func:`xspline.labels.read.defaults.bases_for`); :func:`plan` shows them. Where there
-        is time for fewer, and the penalty is left out too, the data have a say (:mod:`xspline.labels.read.spread`):
-        their likelihood chooses which coordinate gets them, and years of maps whose gaps never change get events. In
-        three or more it may prefer linear splines, of which there is time for more; the data are then read a second
-        time. The field's repr has the line of code for the same field. Fits by holders or lazy ones go by labels alone.
+        Without any basis, the axes X, Y, Z and T of the CF conventions are fitted, and :func:`plan` shows what they
+        get (:func:`xspline.labels.read.defaults.coarse_for`): season and trend along years, else the mean, and a fine
+        field (below). :func:`xspline.labels.read.defaults.bases_for` has the B-splines of a single field.
         Labels in other units (attribute ``units``) than those of a Space, or of the fit in later targets, are
         converted, or refused where they measure something else; where one of both has no units, numbers are taken as
         they are.
@@ -82,9 +81,8 @@ def fit(
         A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness``, ``Sobolev``, ``SpaceTime``, ``Physics`` (an
         equation with known constants) or a sum of them; 0 means none. None is "reml" where there are B-splines:
         restricted likelihood chooses how rough the field is, as a ``Sobolev`` of the orders 1 and 2, and how much each
-        coordinate counts; where time has season, trend and events and gaps are nearly the same at all times, as
-        ``SpaceTime``; where the likelihood could only be estimated, as a ``Roughness`` of one of these orders. "gcv"
-        and "holders" choose the strengths of a ``Roughness(order=2)``. ``Roughness("reml", order=1)`` or
+        coordinate counts; where the likelihood could only be estimated, as a ``Roughness`` of one of these orders.
+        "gcv" and "holders" choose the strengths of a ``Roughness(order=2)``. ``Roughness("reml", order=1)`` or
         ``Sobolev((1, 2, 3), criterion="gcv")`` ask for one kind by one criterion.
     weights : DataArray
         Relative precisions (1/se²) over some of the dimensions, with equal labels; zero leaves an observation out.
@@ -114,9 +112,15 @@ def fit(
         read as its fill value. None warns of that (:class:`FitWarning`) unless the same ones lack at all times, as
         over land; False does not. ``summary()`` counts them in any case, up to 10,000 chunks.
     seconds
-        Without any basis: about how long one core may take to choose numbers of functions and the smoothing, and to
-        solve, beside reading the data; of less than two seconds looks at the likelihood take one.
-        More seconds, more functions, up to one for every second label; None is 60. :func:`plan` shows the estimate.
+        Without any basis: about how long one core may take beside reading the data. Of a fine field it bounds how many
+        parts of the data are looked at, which is enough from ten seconds on; of a single field it bounds the numbers of
+        functions, up to one for every second label. None is 10. :func:`plan` shows the estimate.
+    fine
+        Whether a fine field is added to the terms: what these leave of the data, as neighbours tell it. Its covariance
+        is one of Matérn or the sum of two, chosen by the likelihood, and each place is predicted from its nearest
+        observations and from means of those farther away (Stein, Chi and Welty 2004 for windows of data; Vecchia 1988
+        for neighbours). None is True where there are neither bases nor a penalty nor holders, the coefficients are
+        computed, and the data have at most five million values, else False. The values are loaded.
 
     Returns
     -------
@@ -126,14 +130,16 @@ def fit(
     ------
     ValueError
         Names, labels or weights do not fit the data; `seconds` beside bases; a value is infinite; nothing is
-        determined; the checkpoint is no directory, or of an earlier version; chunks are missing and required.
+        determined; the checkpoint is no directory, or of an earlier version; chunks are missing and required; a fine
+        field is asked for with ``compute=False`` or holders.
 
     Warns
     -----
     FitWarning
         A chosen strength is at a bound, or the search did not converge; the knots limit the fit; without a penalty, the
         data hardly determine the field somewhere; labels are NaN, NaT or infinite where there are values; observations
-        lie outside a domain that came from other data. :meth:`Field.check` shows these and more, with advice.
+        lie outside a domain that came from other data; the data are too large for a fine field. :meth:`Field.check`
+        shows these and more, with advice.
 
     Examples
     --------
@@ -143,32 +149,92 @@ def fit(
     >>> field = xs.fit(xr.DataArray(noisy, {"x": x}, "x", "u"), x=12)
     >>> field.predict(x=1.5).round(1).item()
     1.0
+
+    Without bases neighbours tell what there is between the labels, and how far from them it is known:
+
+    >>> field = xs.fit(xr.DataArray(noisy, {"x": x}, "x", "u").where(abs(x - 4) > 1))
+    >>> near, far = field.stderr(x=[2, 4])
+    >>> float(far) > 3 * float(near)
+    True
     """
-    by_itself = space is None and all(basis is None for basis in bases.values()) and penalty is None
-    if fine is None:
-        fine = by_itself and compute and holder is None
-    _check_fine(fine, compute, holder)
-    agreed, observed = _read(
-        data, space, bases, weights, holder, seconds, penalises_roughness(penalty), default_labels=True,
-        coarse=fine and by_itself,
-    )  # fmt: skip
+    agreed, observed, windows = _walk(data, space, bases, weights, holder, seconds, penalty, compute, fine)
     computed = _statistics(
-        data, agreed, observed, holder, device, compute=compute, checkpoint=checkpoint, complete=require_complete
+        data,
+        agreed,
+        observed,
+        holder,
+        device,
+        compute=compute,
+        checkpoint=checkpoint,
+        complete=require_complete,
     )
     if compute:
         computed.warn_left_out()
     field = Field.from_statistics(computed, penalty, solver, execution.present(device))
-    if not fine:
+    if not windows:
         return field
-    fits = {o.name: replace(field.fits[o.name], fine=fine_of(o, field.fits[o.name], 120)) for o in observed}
+    fits = {
+        o.name: replace(field.fits[o.name], fine=fine_of(o, field.fits[o.name], windows)) for o in observed
+    }
     return replace(field, fits=fits)
 
 
-def _check_fine(fine: bool, compute: bool, holder: Any) -> None:
+def _walk(
+    data: Data,
+    space: Space | Mapping[str, Any] | None,
+    bases: Mapping[str, Any],
+    weights: xr.DataArray | None,
+    holder: Any,
+    seconds: float | None,
+    penalty: Any,
+    compute: bool,
+    fine: bool | None,
+) -> tuple[Space, list[Observations], int]:
+    """Return what `_read` does, and the windows of the data that the choice of a fine field looks at; 0 without one."""
+    by_itself = space is None and all(basis is None for basis in bases.values()) and penalty is None
+    small = sum(array.size for array in _arrays(data)) <= MOST_VALUES
+    if fine:
+        _check_fine(compute, holder)
+    elif fine is None:
+        fine = by_itself and compute and holder is None
+        if fine and not small:
+            fine = False
+            warn(
+                f"a single field is fitted: the data have {data.nbytes / 2**30:.1f} GiB in more than {MOST_VALUES:,} "
+                "values, too many for a fine field beside it. Fit a part of them, fit means over some labels "
+                "(data.coarsen), or say fine=True, which takes about "
+                f"{BYTES_PER_VALUE} bytes of memory a value; fine=False fits the single field without this warning"
+            )
+    coarse = fine and by_itself
+    agreed, observed = _read(
+        data,
+        space,
+        bases,
+        weights,
+        holder,
+        seconds,
+        penalises_roughness(penalty),
+        default_labels=True,
+        coarse=coarse,
+    )
+    budget = defaults.checked_seconds(SECONDS if seconds is None else seconds)
+    return agreed, observed, windows_in(budget) if fine else 0
+
+
+def _arrays(data: Data) -> list[xr.DataArray]:
+    """Return the variables with numbers."""
+    if isinstance(data, xr.Dataset):
+        return [v for v in data.data_vars.values() if v.dtype.kind in "iuf"]
+    return [data]
+
+
+def _check_fine(compute: bool, holder: Any) -> None:
     """Raise ValueError where a fine field cannot be had."""
-    if fine and not compute:
-        raise ValueError("a fine field is fitted to the values, at once: leave out compute=False, or fine=True")
-    if fine and holder is not None:
+    if not compute:
+        raise ValueError(
+            "a fine field is fitted to the values, at once: leave out compute=False, or fine=True"
+        )
+    if holder is not None:
         raise ValueError(
             "a fine field is fitted to values, which holders do not share: leave out holder=, or fine=True"
         )
@@ -328,6 +394,7 @@ def plan(
     solver: str | None = None,
     device: str | None = None,
     seconds: float | None = None,
+    fine: bool | None = None,
     **bases: Any,
 ) -> execution.Plan:
     """Say what a fit would cost: coefficients, bytes, tasks, solver, time and memory, from labels and chunks alone.
@@ -348,8 +415,7 @@ def plan(
     >>> cost.code
     'fit({"a": xs.BSpline(100), "b": xs.BSpline(100)})'
     """
-    smooth = penalises_roughness(penalty)
-    agreed, observed = _read(data, space, bases, weights, holder, seconds, smooth, default_labels=True)
+    agreed, observed, windows = _walk(data, space, bases, weights, holder, seconds, penalty, True, fine)
     requested = as_penalty(penalty, agreed)
     resources = execution.resources(execution.present(device))
     cost = execution.plan(
@@ -358,7 +424,11 @@ def plan(
         device=device,
         solver=lambda gram: planned(gram, requested, agreed, solver, resources),
     )
-    return replace(cost, code=f"fit({defaults.code(agreed)})")
+    if windows:
+        own = [fine_costs(o, windows) for o in observed]
+        cost = replace(cost, fine_seconds=sum(t for t, _ in own), fine_bytes=max(n for _, n in own))
+    line = "fit()" if windows and space is None and not bases else f"fit({defaults.code(agreed)})"
+    return replace(cost, code=line)
 
 
 def _read(

@@ -17,10 +17,15 @@ from tests.products import sst
 from xspline.labels.read import defaults
 
 SEASONS = xs.Fourier(2, "year") + xs.Polynomial(2)
+SEASON_AND_TREND = xs.Fourier(2, "year") + xs.Polynomial(1)
 
 
 def bases_for(data: xr.DataArray | xr.Dataset, pooled: tuple[str, ...] = ()) -> dict[str, xs.Basis]:
-    return defaults.bases_for(data, pooled)[0]
+    return defaults.bases_for(data, pooled).bases
+
+
+def coarse_for(data: xr.DataArray | xr.Dataset, pooled: tuple[str, ...] = ()) -> dict[str, xs.Basis]:
+    return defaults.coarse_for(data, pooled).bases
 
 
 def days(n: int, step: int = 1, start: str = "2001-01-01") -> np.ndarray:
@@ -52,8 +57,7 @@ def test_a_global_monthly_product(data_dir: Path) -> None:
 def test_the_tropical_part_of_it_is_not_closed(data_dir: Path) -> None:
     with xr.open_dataset(data_dir / "ersst_v5_2010_2020.nc") as opened:
         data = opened.sst.sel(lat=slice(30, -30), lon=slice(120, 280)).load()
-    with_events = SEASONS + xs.BSpline(45)
-    assert bases_for(data) == {"lat": xs.BSpline(11), "lon": xs.BSpline(26), "time": with_events}
+    assert bases_for(data) == {"lat": xs.BSpline(18), "lon": xs.BSpline(43), "time": SEASONS}
     field = data.spline.fit(penalty=1e-2)
     assert field.space.periodic == (False, False, False)
     assert float(field.summary()["rmse"]) < 0.8
@@ -72,7 +76,7 @@ def test_moorings(data_dir: Path) -> None:
     ):
         reports.sst.spline.fit()
     chosen = bases_for(reports.set_coords(["time", "lat", "lon"]).sst)
-    assert list(chosen) == ["lat", "lon", "time"] and chosen["time"] == SEASONS + xs.BSpline(810)
+    assert list(chosen) == ["lat", "lon", "time"] and chosen["time"] == SEASONS
     assert chosen["lat"] == xs.BSpline(8) and chosen["lon"] == xs.BSpline(9)
 
 
@@ -80,8 +84,12 @@ def test_a_season_of_observations_of_a_sea(data_dir: Path) -> None:
     with xr.open_dataset(data_dir / "adt_mediterranean_2005_q2.nc") as opened:
         chosen = bases_for(opened.adt)
         space = opened.adt.spline.space()
-    assert list(chosen) == ["latitude", "longitude", "time"] and 50 < chosen["longitude"].count < 172
-    assert 1.5e4 < space.size < 1e5  # within the budget: half of the labels would be 562,800
+    assert list(chosen) == ["latitude", "longitude", "time"]
+    cells = [basis.count - 3 for basis in chosen.values()]
+    supported = [128 // 2, 344 // 2, 91 // 2]
+    shares = [k / n for k, n in zip(cells, supported, strict=True)]
+    assert max(shares) - min(shares) < 0.02  # one factor for all
+    assert 9_000 < space.size <= 10_000  # what three coordinates get in ten seconds; labels support 562,800
 
 
 def test_a_curvilinear_ocean_with_a_calendar_of_its_own(data_dir: Path) -> None:
@@ -261,13 +269,12 @@ def test_points_with_positions_along_one_dimension() -> None:
         "quality": ("obs", rng.integers(0, 3, 500)),
     }
     chosen = bases_for(zeros(("obs",), coords))
-    events = {
-        "lat": xs.BSpline(4),
-        "lon": xs.BSpline(6),
+    assert chosen == {
+        "lat": xs.BSpline(5),
+        "lon": xs.BSpline(14),
         "depth": xs.BSpline(5),
-        "time": SEASONS + xs.BSpline(27),
+        "time": SEASONS,
     }
-    assert chosen == events
 
 
 # ---- how many functions ---------------------------------------------------------------------------------------------
@@ -291,41 +298,35 @@ def test_a_longitude_that_closes_is_periodic(start: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "events"),
+    ("labels", "season"),
     [
-        (days(24, 31), 8 + 3),  # two years of months, a knot for three of them
-        (days(23, 31), 0),
-        (days(13, 60), 4 + 3),
-        (days(40, 90), 0),  # four a year
-        (days(730), 36 + 3),  # a knot for twenty days
-        (days(700), 0),
-        (days(60 * 365, 1, "1850-01-01"), 1000 + 3),
+        (days(24, 31), True),  # two years of months
+        (days(23, 31), False),
+        (days(13, 60), True),
+        (days(40, 90), False),  # four a year
+        (days(730), True),
+        (days(700), False),
+        (days(60 * 365, 1, "1850-01-01"), True),
     ],
 )
-def test_a_season_where_the_record_shows_it(labels: np.ndarray, events: int) -> None:
+def test_a_season_where_the_record_shows_it(labels: np.ndarray, season: bool) -> None:
+    """With and without a penalty, and in the coarse field, where a record without years has its mean."""
     data = zeros(("time",), {"time": labels})
     chosen, without = bases_for(data)["time"], defaults.bases_for(data, smooth=False).bases["time"]
-    if events:
-        assert chosen == SEASONS + xs.BSpline(events) and without == SEASONS
+    coarse = coarse_for(data)["time"]
+    if season:
+        assert chosen == without == SEASONS and coarse == SEASON_AND_TREND
     else:
         assert isinstance(chosen, xs.BSpline) and isinstance(without, xs.BSpline)
-
-
-def test_no_events_where_their_choice_would_take_long() -> None:
-    """On a large grid, and for each of very many series."""
-    large = {"lat": np.linspace(-60, 60, 120), "lon": np.linspace(0, 300, 100), "time": days(120, 30)}
-    assert bases_for(zeros(tuple(large), large))["time"] == SEASONS
-    series = xr.DataArray(dask.array.zeros((10**6, 120)), {"time": days(120, 30)}, ("pixel", "time"))
-    assert bases_for(series) == {"time": SEASONS}
-    assert bases_for(series[:100]) == {"time": SEASONS + xs.BSpline(40 + 3)}
+        assert coarse == xs.Polynomial(0)
 
 
 @pytest.mark.parametrize("calendar", ["360_day", "noleap", "all_leap", "julian", "standard"])
 def test_any_calendar_has_its_own_year(calendar: str) -> None:
     time = xr.date_range("2000-01-16", periods=24, freq="MS", calendar=calendar, use_cftime=True)
-    chosen = bases_for(zeros(("time",), {"time": time}))
-    assert chosen == {"time": SEASONS + xs.BSpline(8 + 3)}
-    space = zeros(("time",), {"time": time}).spline.space()
+    data = zeros(("time",), {"time": time})
+    chosen, space = bases_for(data), data.spline.space()
+    assert chosen == {"time": SEASONS} and coarse_for(data) == {"time": SEASON_AND_TREND}
     assert space.axis("time").calendar == calendar and eval(defaults.code(space), {"xs": xs}) == chosen
     assert bases_for(zeros(("time",), {"time": time[:20]})) == {"time": xs.BSpline(13)}
 
@@ -342,13 +343,43 @@ def test_too_many_coefficients_are_scaled_down_evenly() -> None:
     sizes = {dim: len(labels) for dim, labels in coords.items()}
     data = xr.DataArray(dask.array.zeros(tuple(sizes.values())), coords, tuple(coords))
     chosen = bases_for(data)
-    assert chosen["lat"] == chosen["lon"] and 30 < chosen["lat"].count < 103 and chosen["time"] == SEASONS
-    chosen, _, budget = defaults.bases_for(data, smooth=False)  # without a penalty
+    cells = [chosen[name].count - 3 for name in ("lat", "lon")]
+    assert cells[0] == cells[1] < 200 // 2 and chosen["time"] == SEASONS
+    assert chosen["depth"] == xs.BSpline(4)  # one cell, of the ten that its labels support
+    chosen = defaults.bases_for(data, smooth=False).bases  # without a penalty
     assert chosen == {"lat": xs.BSpline(23), "lon": xs.BSpline(23), "depth": xs.BSpline(5), "time": SEASONS}
-    assert budget is None
     few = {**coords, "depth": np.arange(3.0)}
     few_levels = data[:, :, :3].assign_coords(depth=few["depth"])
     assert defaults.bases_for(few_levels, smooth=False).bases["depth"] == xs.BSpline(4)
+
+
+# ---- the coarse field of a bare fit ---------------------------------------------------------------------------------
+
+
+def test_a_coarse_field_without_years_is_the_mean() -> None:
+    for data in (
+        sst(months=12),
+        zeros(("lat", "lon"), {"lat": np.arange(9.0), "lon": np.arange(0, 360, 2.0)}),
+    ):
+        assert coarse_for(data) == dict.fromkeys(bases_for(data), xs.Polynomial(0))
+
+
+def test_season_and_trend_may_differ_from_place_to_place() -> None:
+    """A function for every fourth label, at most 300 of all other coordinates together, in their proportions."""
+    assert coarse_for(sst(months=30)) == {
+        "lat": xs.BSpline(4),
+        "lon": xs.BSpline(6),
+        "time": SEASON_AND_TREND,
+    }
+    labels = {"lat": np.linspace(-88, 88, 89), "lon": np.arange(0, 360, 2.0), "time": days(48, 31)}
+    coarse = coarse_for(zeros(tuple(labels), labels))
+    counts = {name: coarse[name].count for name in ("lat", "lon")}
+    assert 270 < counts["lat"] * counts["lon"] <= 300 + sum(counts.values()) / 2  # both are rounded
+    assert counts["lon"] / counts["lat"] == pytest.approx(45 / 22, rel=0.05)
+
+
+def test_a_coarse_field_of_a_series_is_season_and_trend() -> None:
+    assert coarse_for(zeros(("time",), {"time": days(48, 31)})) == {"time": SEASON_AND_TREND}
 
 
 # ---- nothing is read but labels -------------------------------------------------------------------------------------
@@ -391,8 +422,7 @@ def test_code_of_bases_and_of_the_space_they_give() -> None:
         assert data.spline.space(eval(defaults.code(space), {"xs": xs})) == space
     assert (
         defaults.code(sst(months=30).spline.space())
-        == '{"lat": xs.BSpline(11), "lon": xs.BSpline(15), "time": xs.Polynomial(2) + xs.Fourier(2, period=\'year\') + '
-        "xs.BSpline(13)}"
+        == '{"lat": xs.BSpline(11), "lon": xs.BSpline(15), "time": xs.Polynomial(2) + xs.Fourier(2, period=\'year\')}'
     )
 
 
@@ -418,12 +448,21 @@ def test_code_shows_the_requested_bases(bases: dict[str, Any]) -> None:
     }
 
 
+def test_the_line_of_a_bare_fit_asks_for_it_again() -> None:
+    data = sst(months=30).isel(lon=12, drop=True)[:, ::4]
+    field = data.spline.fit()
+    assert eval(defaults.code(field.space), {"xs": xs}) == coarse_for(data)
+    assert field.code().endswith(", fine=True)")
+    again = eval(f"data.spline.{field.code()}", {"xs": xs, "data": data})
+    np.testing.assert_array_equal(again.predict(), field.predict())
+
+
 def test_the_plan_shows_the_line() -> None:
     data = sst(months=30)
     plan = data.spline.plan()
     line = f"fit({defaults.code(bases_for(data))})"
     assert line in repr(plan) and line.replace('"', "&quot;").replace("'", "&#x27;") in plan._repr_html_()
-    assert plan.coefficients == {"lat": 11, "lon": 15, "time": 20}
+    assert plan.coefficients == {"lat": 11, "lon": 15, "time": 7}
     assert 'fit({"lat": xs.BSpline(6)})' in repr(data.spline.plan(lat=6))
 
 
@@ -453,4 +492,4 @@ def test_defaults_give_no_warnings() -> None:
 
 def test_cftime_dates_before_the_standard_calendar() -> None:
     time = [cftime.DatetimeNoLeap(y, m, 15) for y in (1, 2, 3) for m in range(1, 13)]
-    assert bases_for(zeros(("time",), {"time": time})) == {"time": SEASONS + xs.BSpline(12 + 3)}
+    assert bases_for(zeros(("time",), {"time": time})) == {"time": SEASONS}

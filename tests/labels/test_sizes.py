@@ -1,9 +1,8 @@
-"""Numbers of functions that nobody named: what the labels support, within a budget of seconds."""
+"""Numbers of functions of a single field that nobody named: what labels support, as far as there are seconds for it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 import xarray as xr
 
 import xspline as xs
-from xspline.labels.read import defaults
+from xspline.labels.read import defaults, sizes
 
 
 def counts(data: xr.DataArray | xr.Dataset, **arguments: Any) -> dict[str, int]:
@@ -48,7 +47,7 @@ def test_a_circle_has_no_ends() -> None:
 
 def test_a_small_grid_and_that_of_a_satellite_image() -> None:
     assert counts(grid(x=10, y=10)) == {"x": 8, "y": 8}
-    assert counts(grid(lat=300, lon=500)) == {"lat": 153, "lon": 253}
+    assert counts(grid(lat=300, lon=500), seconds=20) == {"lat": 153, "lon": 253}
 
 
 def test_flight_lines_get_a_function_for_every_second_reading_in_square_cells() -> None:
@@ -81,7 +80,7 @@ def test_repeated_positions_and_few_labels_bound_scattered_counts() -> None:
     assert counts(points(lat=lat, lon=lon))["lat"] == 5  # four latitudes
 
 
-def test_a_curvilinear_grid_gets_a_function_for_every_second_label_of_both_dimensions() -> None:
+def test_a_curvilinear_grid_gets_a_cell_for_every_second_label_of_both_dimensions() -> None:
     y, x = np.meshgrid(np.linspace(0, 40, 80), np.linspace(0, 60, 120), indexing="ij")
     angle = math.radians(30)
     coords = {
@@ -89,7 +88,7 @@ def test_a_curvilinear_grid_gets_a_function_for_every_second_label_of_both_dimen
         "lon": (("j", "i"), x * math.cos(angle) - y * math.sin(angle)),
     }
     chosen = counts(xr.DataArray(np.zeros(y.shape), coords, ("j", "i"), "u"))
-    assert 0.22 < math.prod(chosen.values()) / y.size < 0.28
+    assert math.prod(n - 3 for n in chosen.values()) / y.size == pytest.approx(0.25, rel=0.03)
 
 
 def test_many_positions_are_told_by_a_sample() -> None:
@@ -103,28 +102,32 @@ def test_many_positions_are_told_by_a_sample() -> None:
 # ---- the budget
 
 
-LARGE: dict[str, Callable[[], xr.DataArray]] = {
-    "plane": lambda: grid(lat=720, lon=1440),
-    "box": lambda: grid(time=91, lat=128, lon=344),
-    "batch": lambda: grid(lat=100, lon=100).expand_dims(member=1000),
+LARGE: dict[str, tuple[xr.DataArray, int]] = {  # and how many systems there are
+    "line": (grid(x=1000).expand_dims(member=10_000), 10_000),
+    "plane": (grid(lat=720, lon=1440), 1),
+    "box": (grid(time=91, lat=128, lon=344), 1),
+    "batch": (grid(lat=100, lon=100).expand_dims(member=1000), 1000),
 }
 
 
 @pytest.mark.parametrize("case", LARGE)
-def test_the_estimate_keeps_the_budget_and_more_seconds_give_more_functions(case: str) -> None:
-    data, sizes = LARGE[case](), []
-    for seconds in (3.0, 30.0, 300.0):
-        bases, _, budget = defaults.bases_for(data, seconds=seconds)
-        assert budget is not None and budget.estimate <= seconds == budget.seconds
-        shares = [(bases[n].count - 3) / (k - 3) for n, k in budget.supported.items() if bases[n].count > 4]
-        assert max(shares) - min(shares) < 0.05  # one factor for all cells
-        sizes.append(math.prod(basis.count for basis in bases.values()))
-    assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
+@pytest.mark.parametrize("seconds", [3.0, 30.0, 300.0])
+def test_all_cells_shrink_by_one_factor_to_what_there_is_time_for(case: str, seconds: float) -> None:
+    """Time grows as the number of coefficients, its power 3/2 and its square in one, two and three coordinates."""
+    data, systems = LARGE[case]
+    chosen = counts(data, seconds=seconds)
+    time_power = {1: 1.0, 2: 1.5, 3: 2.0}[len(chosen)]
+    most = sizes.TEN_SECONDS[len(chosen)] * (seconds / 10 / systems) ** (1 / time_power)
+    supported = {name: data.sizes[name] // 2 for name in chosen}
+    most = min(most, math.prod(n + 3 for n in supported.values()))
+    assert 0.8 * most < math.prod(chosen.values()) <= 1.001 * most
+    factors = [((chosen[name] - 3.5) / n, (chosen[name] - 2.5) / n) for name, n in supported.items()]
+    assert max(low for low, _ in factors) <= min(high for _, high in factors)
 
 
-def test_a_sea_of_ninety_days_gets_more_than_the_thirty_two_of_old() -> None:
-    chosen = counts(LARGE["box"]())
-    assert chosen["lon"] > 50 and math.prod(chosen.values()) > 20_000
+def test_ten_seconds_are_the_default() -> None:
+    data = grid(time=91, lat=128, lon=344)
+    assert counts(data) == counts(data, seconds=10.0) != counts(data, seconds=11.0)
 
 
 def test_a_short_coordinate_keeps_its_shape_beside_long_ones() -> None:
@@ -138,27 +141,10 @@ def test_seasons_and_a_static_mask_are_cheap() -> None:
     assert counts(data) == {"lat": 47, "lon": 90, "time": 7}
 
 
-def linear(data: xr.DataArray) -> dict[str, tuple[int, ...]] | None:
-    budget = defaults.bases_for(data).budget
-    assert budget is not None
-    return budget.linear and budget.linear.budget.nested
-
-
-def test_linear_splines_are_for_three_coordinates_that_cubics_have_no_time_for() -> None:
-    assert linear(grid(lat=720, lon=1440)) is None  # two
-    assert linear(grid(time=12, lat=20, lon=20)) is None  # time for all
-    nested = linear(grid(lat=np.linspace(-90, 90, 91), lon=np.arange(0, 360, 2.0), depth=40))
-    assert nested is not None and nested["lon"][-1] == 180 and nested["lon"][0] >= 3  # on a circle
-    nested = linear(grid(time=30, lat=128, lon=344))
-    assert (
-        nested is not None and nested["time"][-1] == 29 and nested["lat"][-1] == 121
-    )  # for nearly every label
-
-
 def test_several_variables_share_the_budget() -> None:
     data = grid(lat=720, lon=1440)
     both = xr.Dataset({"u": data, "v": data, "area": data.isel(lat=0)})
-    assert counts(both) == counts(data, seconds=30)
+    assert counts(both) == counts(data, seconds=5)
 
 
 def test_nothing_depends_on_the_machine_or_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +165,7 @@ def test_a_ridge_and_no_penalty_keep_few_functions() -> None:
         (xs.Roughness(1e-3), new),
         (None, new),
     ):
-        field = data.spline.fit(penalty=penalty)
+        field = data.spline.fit(penalty=penalty, fine=False)
         assert field.space.shape == shape
         assert tuple(data.spline.plan(penalty=penalty).coefficients.values()) == shape
     assert data.spline.space().shape == data.spline.statistics().space.shape == new
@@ -189,12 +175,12 @@ def test_seconds_are_an_argument_of_all_that_choose() -> None:
     data = grid(lat=200, lon=200)
     few = data.spline.space(seconds=0.5)
     assert few.size < data.spline.space().size
-    plan = data.spline.plan(seconds=0.5)
-    assert tuple(plan.coefficients.values()) == few.shape
-    assert "of 0.5 s to choose the penalty; labels support lat 103 × lon 103" in repr(plan)
-    assert "budget" in plan._repr_html_() and "budget" not in repr(data.spline.plan(lat=9))
-    small = grid(x=12)
-    assert small.spline.fit(seconds=5).space == small.spline.statistics(seconds=5).space
+    assert tuple(data.spline.plan(seconds=0.5).coefficients.values()) == few.shape
+    small = grid(x=200).expand_dims(member=2)
+    for seconds in (1e-3, 1.0):
+        space = small.spline.space(seconds=seconds)
+        assert small.spline.fit(seconds=seconds, fine=False).space == space
+        assert small.spline.statistics(seconds=seconds).space == space
 
 
 def test_seconds_beside_bases_or_no_time_are_errors() -> None:
@@ -216,9 +202,11 @@ def test_an_image_with_few_values_is_fitted() -> None:
     rng = np.random.default_rng(0)
     x = np.linspace(0, 1, 40)
     data = xr.DataArray(np.sin(5 * x)[:, None] + x, {"a": x, "b": x}, ("a", "b"), "u")
-    field = data.where(rng.random(data.shape) < 0.05).spline.fit()
+    few = data.where(rng.random(data.shape) < 0.05)
+    field = few.spline.fit(fine=False)
     assert field.space.shape == (23, 23) and np.isfinite(field.coefficients).all()
-    assert float(np.sqrt(((field.predict() - data) ** 2).mean())) < 0.05
+    for own in (field, few.spline.fit()):
+        assert float(np.sqrt(((own.predict() - data) ** 2).mean())) < 0.05
 
 
 def test_masks_labels_that_lack_and_positions_in_a_row() -> None:
@@ -239,11 +227,13 @@ def test_repeated_scattered_observations_are_fitted() -> None:
     twice = np.tile(np.arange(200), 2)
     values = np.sin(4 * a + b)[twice] + rng.normal(0, 0.01, 400)
     data = xr.DataArray(values, {"x": ("p", a[twice]), "y": ("p", b[twice])}, "p", "u")
-    field = data.spline.fit()
+    field = data.spline.fit(fine=False)
     assert 100 < field.space.size <= 300 and float(field.summary()["rmse"]) < 0.02
+    assert float(data.spline.fit().summary()["rmse"]) < 0.02
 
 
 def test_the_contest_s_image(data_dir: Path) -> None:
     with xr.open_dataset(data_dir / "modis_lst_gaps.nc") as opened:
-        assert counts(opened) == counts(opened.train, seconds=30)  # two variables
-        assert counts(opened.train) == {"lat": 153, "lon": 253}
+        assert counts(opened) == counts(opened.train, seconds=5)  # two variables
+        assert counts(opened.train, seconds=20) == {"lat": 153, "lon": 253}
+        assert 0.95 * 36_000 < math.prod(counts(opened.train).values()) <= 36_000

@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 import xspline as xs
+from tests import scatter
 from tests.products import SEASONS, rows, sst
 
 BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
@@ -122,7 +123,8 @@ def test_the_trend_alone_has_its_own_error(field: xs.Field, product: xr.DataArra
 def test_draws_agree_with_the_exact_errors(field: xs.Field) -> None:
     exact, drawn = field.stderr(GRID), field.stderr(GRID, method="draws")
     off = np.abs(drawn / exact - 1)
-    assert drawn.attrs["relative_error"] == pytest.approx(0.025) and float(off.max()) < 5 * 0.025
+    own = drawn.attrs["relative_error"]
+    assert own == pytest.approx(0.025) and float(off.max()) < scatter.FIVE * own
 
 
 def test_samples_are_fields_along_a_dimension(field: xs.Field) -> None:
@@ -132,15 +134,16 @@ def test_samples_are_fields_along_a_dimension(field: xs.Field) -> None:
     np.testing.assert_array_equal(field.sample(400, seed=1).predict(GRID), values)
     error = field.stderr(GRID)
     z = (values.mean("sample") - field.predict(GRID)) / (error / 20)
-    assert float(abs(z).max()) < 5
-    np.testing.assert_allclose(values.std("sample"), error, rtol=0.25)
+    assert float(abs(z).max()) < scatter.FIVE
+    tolerance = scatter.FIVE * scatter.of_deviation(400)
+    np.testing.assert_allclose(values.std("sample"), error, rtol=tolerance)
     slopes = draws.derivative(GRID, lat=1).std("sample")
-    np.testing.assert_allclose(slopes, field.derivative_stderr(GRID, lat=1), rtol=0.25)
+    np.testing.assert_allclose(slopes, field.derivative_stderr(GRID, lat=1), rtol=tolerance)
     trend = field.select(time=xs.Polynomial)
     np.testing.assert_allclose(
         trend.sample(400, seed=1).derivative(GRID, time=1).std("sample"),
         trend.derivative_stderr(GRID, time=1),
-        rtol=0.25,
+        rtol=tolerance,
     )
 
 
@@ -169,7 +172,8 @@ def test_batch_members_have_errors_of_their_own() -> None:
         alone = data.sel(member=member).spline.fit(both.space, penalty=both.penalty)
         np.testing.assert_allclose(both.stderr(GRID).sel(member=member), alone.stderr(GRID), rtol=1e-8)
         draws = both.sample(400, seed=0).predict(GRID).sel(member=member)
-        np.testing.assert_allclose(draws.std("sample"), alone.stderr(GRID), rtol=0.25)
+        tolerance = scatter.FIVE * scatter.of_deviation(400)
+        np.testing.assert_allclose(draws.std("sample"), alone.stderr(GRID), rtol=tolerance)
 
 
 def test_a_dataset_has_errors_by_variable(product: xr.DataArray) -> None:

@@ -328,6 +328,7 @@ def test_every_public_name_is_listed() -> None:
         "execution",
         "fitting",
         "kernels",
+        "kriging",
         "labels",
         "notebook",
         "pde",

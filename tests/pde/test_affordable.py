@@ -9,6 +9,7 @@ import xarray as xr
 
 import xspline as xs
 from benchmarks.constants.bound import TURN, burgers
+from tests import scatter
 from tests.pde import cases
 from xspline.pde.equation import parse
 from xspline.pde.profile.constraint import Constraints
@@ -42,7 +43,7 @@ def test_intervals_of_a_hidden_field_cover_or_are_withheld() -> None:
     found = [hidden(2.0, seed) for seed in range(40)]
     told = [r for r in found if np.isfinite(r.stderr)]
     inside = [r.lower.item() <= 0.1 <= r.upper.item() for r in told]
-    assert sum(inside) >= len(told) - 5  # 95 % of 40, less two of its standard deviations
+    assert np.mean(inside) >= 0.95 - scatter.FIVE * scatter.of_share(0.95, len(told))
     for r in found:
         assert (
             np.isfinite(r.stderr) or "withheld" in r.checks

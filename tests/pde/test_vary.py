@@ -11,6 +11,7 @@ import xarray as xr
 
 import xspline as xs
 from benchmarks import varying
+from tests import scatter
 from tests.pde import cases
 from xspline.pde.equation import Equation, parse
 from xspline.pde.symbols import Names
@@ -143,7 +144,7 @@ def test_without_noise_they_are_exact(basis: object) -> None:
     result = field.recover("u_t = (D(x)*u_x)_x + S", known=known, vary={"D": basis})
     x = result.x.values
     np.testing.assert_allclose(result.D, diffusivity(x), rtol=1e-4)
-    assert (np.abs(result.D - diffusivity(x)) < 4 * result.D_stderr).all() and result.attrs[
+    assert (np.abs(result.D - diffusivity(x)) < scatter.FIVE * result.D_stderr).all() and result.attrs[
         "method"
     ] == "profile"
     assert result.D.dims == ("x",) and x[0] == 0 and x[-1] == pytest.approx(2 * np.pi)
@@ -242,5 +243,8 @@ def test_too_few_functions_are_seen() -> None:
 
 @pytest.mark.slow
 def test_intervals_cover_all_of_the_domain() -> None:
-    coverage = varying.replicates(varying.medium(periodic=True), 0.01, 20).coverage
-    assert 0.88 < coverage < 0.995
+    case = varying.medium(periodic=True)
+    coverage = varying.replicates(case, 0.01, 20).coverage
+    # Places between which a function of D lies are about independent.
+    tolerance = scatter.FIVE * scatter.of_share(0.95, 20 * case.functions)
+    assert coverage == pytest.approx(0.95, abs=tolerance)

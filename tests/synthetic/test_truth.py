@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 import xspline as xs
+from tests import scatter
 from xspline.synthetic import Truth
 
 TRUTHS = {
@@ -138,8 +139,9 @@ def test_scatter_is_reproducible(truth: Truth) -> None:
 @ALL
 def test_noise_is_relative_to_the_spread(truth: Truth) -> None:
     errors = truth.scatter(20_000, 2, 0.05) - truth.scatter(20_000, 2)
-    assert float(errors.std()) == pytest.approx(0.05 * truth.spread, rel=0.03)
-    assert abs(float(errors.mean())) < 4 * 0.05 * truth.spread / np.sqrt(20_000)
+    noise = 0.05 * truth.spread
+    assert float(errors.std()) == pytest.approx(noise, rel=scatter.FIVE * scatter.of_deviation(20_000))
+    assert abs(float(errors.mean())) < scatter.FIVE * noise / np.sqrt(20_000)
     assert truth.spread == pytest.approx(float(truth.grid(**dict.fromkeys(truth.dims, 40)).std()))
 
 
@@ -148,7 +150,7 @@ def test_points_are_uniform_in_the_domain() -> None:
     for name, (lo, hi) in TRUTHS["heat"].domain.items():
         counts, _ = np.histogram(points[name], 10, (lo, hi))
         assert counts.sum() == 20_000
-        assert counts == pytest.approx(2_000, abs=200)
+        assert counts / 20_000 == pytest.approx(0.1, abs=scatter.FIVE * scatter.of_share(0.1, 20_000))
 
 
 def test_a_holder_sees_its_part() -> None:

@@ -93,7 +93,7 @@ class Plan:
     device : where blocks are processed.
     rows : costs by structure of the mask.
     code : the call that asks for these coefficients, if there is one.
-    budget : what their numbers were chosen for, where nobody named them.
+    fine_seconds, fine_bytes : what a fine field takes beside, of one core and of memory where `fit` was called.
     """
 
     label: str
@@ -110,7 +110,8 @@ class Plan:
     device: str | None
     rows: tuple[Row, ...]
     code: str = ""
-    budget: str = ""
+    fine_seconds: float = 0.0
+    fine_bytes: int = 0
 
     @property
     def size(self) -> int:
@@ -130,7 +131,7 @@ class Plan:
     @property
     def seconds(self) -> float:
         """About how long the call takes one core, whatever the mask; reading and compiling are not in it."""
-        return max(row.seconds for row in self.rows)
+        return max(row.seconds for row in self.rows) + self.fine_seconds
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data."""
@@ -152,6 +153,10 @@ class Plan:
         contents = {"Data and tasks": notebook.table(self._facts()), "Costs": costs}
         return notebook.page("xspline.Plan", f"of {self.label}", contents, repr(self))
 
+    @property
+    def _fine(self) -> str:
+        return f"of neighbours: {self.fine_seconds:.2g} s and {format_bytes(self.fine_bytes)} more where fit was called"
+
     def _facts(self) -> list[tuple[str, str]]:
         sizes = " × ".join(f"{name} {n}" for name, n in self.coefficients.items())
         merged = f", merged {' then '.join(map(str, self.fan_in))} at a time" if self.fan_in else ""
@@ -159,8 +164,8 @@ class Plan:
             ("data", f"{self.label}: {_times(self.shape)} {self.dtype}, {format_bytes(self.nbytes)}"),
             ("read", f"{self.tier}, {_times(self.chunks)} values at a time"),
             ("coefficients", f"{self.size} = {sizes}"),
-            *([("budget", self.budget)] if self.budget else []),
             *([("code", self.code)] if self.code else []),
+            *([("fine field", self._fine)] if self.fine_bytes else []),
             ("fits", f"{self.batch} independent fits" if self.batch > 1 else "one"),
             *([("parts", f"{self.holders}, one for each holder")] if self.holders > 1 else []),
             ("tasks", f"{self.tasks} of Dask{merged}" if self.tasks else "none, computed here at once"),

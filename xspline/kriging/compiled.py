@@ -11,6 +11,7 @@ with the Matérn function M of smoothness ν_q, which stands in a table of value
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numba
 import numpy as np
@@ -20,7 +21,9 @@ from xspline.spaces.jit import compiled
 FLOOR = 1e-10  # of the variance: the least square of a pivot, where rounding would leave less
 #: Sums may be added in any order, so that they are vector instructions: the same bits on one processor.
 FAST = {"contract", "nsz", "arcp", "reassoc"}
-internal = numba.njit(nogil=True, error_model="numpy", fastmath=FAST, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+internal: Any = numba.njit(  # type: ignore[call-overload]
+    nogil=True, error_model="numpy", fastmath=FAST, no_cpython_wrapper=True, no_cfunc_wrapper=True
+)
 
 
 @internal
@@ -200,7 +203,8 @@ def predictions(  # type: ignore[no-untyped-def]
     of `chosen[b]`. Block b has the combinations from `blocks[b]` to `blocks[b + 1]`, and combination g is that of the
     rows from `groups[g]` to `groups[g + 1]` of `targets` with the factors `combination`. `mean[g]` and `variance[g]`
     are those of a combination given the values, `left[g]` is the share of its variance that is left, `trust[g]` the
-    sum of the weights of the neighbours, and `size[b]` the mean square of the whitened values: 1 where they vary as the model says.
+    sum of the weights of the neighbours, and `size[b]` the mean square of the whitened values, which is 1
+    where they vary as the model says.
     """
     axes, total = places.shape[1], 0.0
     for q in range(amplitude.shape[0]):

@@ -90,11 +90,13 @@ class Windows:
                 return IMPOSSIBLE, gradient
             misfit, determinant, freedom, alpha, explained = self._solved(root, window)
             value += 0.5 * (determinant + freedom * math.log(misfit))
-            weights = lapack.dpotri(root)[0].T - explained @ explained.T - freedom / misfit * np.outer(alpha, alpha)
+            weights = (
+                lapack.dpotri(root)[0].T - explained @ explained.T - freedom / misfit * np.outer(alpha, alpha)
+            )
             own = np.zeros(gradient.size)
             compiled.slopes(
-                window.places, window.levels, window.counts, inverse, amplitude, model.smoothness, model.table, model.bend, STEP,
-                np.ascontiguousarray(0.5 * weights), model.lengths, own,
+                window.places, window.levels, window.counts, inverse, amplitude, model.smoothness, model.table,
+                model.bend, STEP, np.ascontiguousarray(0.5 * weights), model.lengths, own,
             )  # fmt: skip
             own[-1] *= model.noise
             gradient += own
@@ -159,7 +161,9 @@ class Windows:
         return max(misfit, np.finfo(float).tiny), determinant, freedom, alpha, explained
 
 
-def lively(pyramid: Pyramid, candidates: Sequence[Index], number: int, rng: np.random.Generator) -> list[Index]:
+def lively(
+    pyramid: Pyramid, candidates: Sequence[Index], number: int, rng: np.random.Generator
+) -> list[Index]:
     """Return some of the candidates for windows, those whose values vary with a higher probability."""
     variance = np.array([np.var(pyramid.values[i]) for i in candidates])
     share = variance / (variance + LIVELY * np.var(pyramid.values[: pyramid.count]))

@@ -98,11 +98,13 @@ def matern(z: Array, nu: float) -> Array:
 @functools.lru_cache(maxsize=64)
 def _table(nu: float) -> Array:
     """Return M and its slope by the node, [node, 2]."""
-    z = np.arange(NODES + 1) * STEP
+    z: Array = np.arange(NODES + 1, dtype=np.float64) * STEP
     slope = np.zeros_like(z)
     slope[1:] = -_power_times_bessel(z[1:], nu, nu - 1)
     # At 0 the slope is −1 of ν = 1/2 and 0 of ν > 1/2, where it may be steep beside: that of a chord then.
-    slope[0] = -1.0 if nu <= 0.5 else max(-1.0, 2 * (matern(z[1:2], nu)[0] - 1) / STEP - slope[1]) if nu < 1 else 0.0
+    slope[0] = (
+        -1.0 if nu <= 0.5 else max(-1.0, 2 * (matern(z[1:2], nu)[0] - 1) / STEP - slope[1]) if nu < 1 else 0.0
+    )
     return np.stack([matern(z, nu), slope * STEP], axis=1)
 
 

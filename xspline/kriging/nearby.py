@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -35,13 +35,14 @@ OPEN, TWO = 120, 200
 VERY_FEW = 40
 #: Widths of a block of places that share neighbours, in widths of a cell of one observation.
 BLOCK = 2.0
-#: Items, at most, in which the errors of coarse terms are added up.
+#: Cells, at most, in which the errors of coarse terms are added up.
 SANDWICHED = 2500
+#: Observations that the means of functions over these are taken from, at most.
+TAKEN = 20_000
 #: Independent errors beside as many as were fitted, at least.
 FEWEST_INDEPENDENT = 3
 #: Blocks of a task.
 TOGETHER = 128
-SEED = 0
 #: Observations that are predicted from others beyond some distances, in widths of a cell of one observation.
 WITHHELD, DISTANCES = 400, (0.0, 2.0, 6.0, 18.0)
 NORMAL = float(stats.norm.ppf(0.975))
@@ -190,14 +191,24 @@ class Nearby:
             out[order] = np.concatenate(part)
         return Predicted(mean, variance, trust)
 
-    @property
-    def sampled(self) -> Array:
-        """Coordinates [m, d] of an observation in each cell of the first level with `SANDWICHED` cells at most."""
+    def cell_means(self, functions: Callable[[Array], Array]) -> Array:
+        """Return the means of functions [n, P] of coordinates over the cells of `error_root`, as [m, P].
+
+        Of many observations of a cell some are taken at random.
+        """
         p, level = self.pyramid, self.pyramid.level_of(SANDWICHED)
         if level == 0:
-            return self.coordinates
-        own = cells(p.places[: p.count], p.metric, level)
-        return self.coordinates[np.unique(own, return_index=True)[1]]
+            return functions(self.coordinates)
+        shuffled = np.random.default_rng(0).permutation(p.count)
+        own = cells(p.places[: p.count], p.metric, level)[shuffled]
+        order = np.argsort(own, kind="stable")
+        first = np.flatnonzero(np.diff(own[order], prepend=-1))
+        sizes = np.diff(first, append=p.count)
+        most = max(TAKEN // sizes.size, 1)
+        taken = shuffled[order[np.arange(p.count) - np.repeat(first, sizes) < most]]
+        weights, starts = p.counts[taken], np.concatenate([[0], np.cumsum(np.minimum(sizes, most))[:-1]])
+        totals = np.add.reduceat(functions(self.coordinates[taken]) * weights[:, None], starts, axis=0)
+        return np.asarray(totals / np.add.reduceat(weights, starts)[:, None])
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return the observations as arrays, and everything else as plain data."""
@@ -227,8 +238,10 @@ class Nearby:
             places,
             _pyramid(member, places, metric),
             models,
-            *(meta[key] for key in ("scale", "freedom", "usual_scale")),
-            tuple(meta["usual_residuals"]),
+            meta["scale"],
+            meta["freedom"],
+            meta["usual_scale"],
+            (meta["usual_residuals"][0], meta["usual_residuals"][1]),
             member.coordinates,
             rows,
             np.array(meta["steps"]),
@@ -274,21 +287,21 @@ class Nearby:
         """
         p = self.pyramid
         own = np.random.default_rng(1).permutation(p.count)[:WITHHELD]
-        one, blocks = np.ones(1), np.arange(own.size + 1)
+        alone, blocks = np.ones(1), np.arange(own.size + 1)
         knots = []
         for distance in DISTANCES:
             chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, max(distance, np.finfo(float).eps))
             if filled.min() == 0:
                 break
-            found = self._combined(chosen, filled, p.places[own, None], one, blocks, True)
-            noise = self.noise_share * found.scale / p.counts[own]
-            error = np.abs(p.values[own] - found.mean) / np.sqrt(found.variance + noise)
+            combined = self._combined(chosen, filled, p.places[own, None], alone, blocks, True)
+            noise = self.noise_share * combined.scale / p.counts[own]
+            error = np.abs(p.values[own] - combined.mean) / np.sqrt(combined.variance + noise)
             stretch = float(np.quantile(error, 0.95)) / NORMAL
-            field = float(np.median(found.variance / (found.variance + noise)))
+            field = float(np.median(combined.variance / (combined.variance + noise)))
             own_stretch = math.sqrt(1 + (stretch**2 - 1) * field)
             # Gaps have other shapes than those made here, so errors across gaps are never shortened.
             own_stretch = own_stretch if distance == 0 else max(own_stretch, 1.0)
-            knots.append((math.log(max(np.median(found.left), 1e-12)), own_stretch))
+            knots.append((math.log(max(np.median(combined.left), 1e-12)), own_stretch))
         shares, stretches = np.array(sorted(knots)).T
         return shares, stretches
 
@@ -305,9 +318,11 @@ class Nearby:
     ) -> Predicted:
         """Predict combinations [n] of targets [n, s, D], those of some blocks."""
         wanted = (self.pyramid.count,) if self.is_dense else NEIGHBOURS
-        found = self._combined(*self.pyramid.neighbours(centres, wanted), targets, factors, blocks, with_variance)
-        stretch = np.interp(np.log(np.maximum(found.left, 1e-12)), *self.calibration)
-        return Predicted(found.mean, found.variance * stretch**2, found.trust)
+        combined = self._combined(
+            *self.pyramid.neighbours(centres, wanted), targets, factors, blocks, with_variance
+        )
+        stretch = np.interp(np.log(np.maximum(combined.left, 1e-12)), *self.calibration)
+        return Predicted(combined.mean, combined.variance * stretch**2, combined.trust)
 
     def _combined(
         self, chosen: Index, filled: Index, targets: Array, factors: Array, blocks: Index, with_variance: bool
@@ -414,24 +429,28 @@ def fit(
     variance = float(np.mean([np.var(member.values) for member in members]))
     floor = math.log(max(least_noise / variance, 1e-300))
     smoothest, span = SMOOTHEST if dense else SLOPED, np.ptp(at, axis=0)
-    one, two = (Prior.over(metric, span, places, q, smoothest, floor) for q in (1, 2))
+    single, double = (Prior.over(metric, span, places, q, smoothest, floor) for q in (1, 2))
     few, everything, sampled = _windows(pyramids, rows, windows)
     if largest.values.size <= VERY_FEW:
-        models = tuple(one.drawn(everything))
+        models = tuple(single.drawn(everything))
     else:
-        models = tuple(likeliest(few, everything, (one, two if count >= TWO else None), count <= OPEN))
+        models = tuple(likeliest(few, everything, (single, double if count >= TWO else None), count <= OPEN))
     residuals = everything.residuals(models[0][1])
     scales = sampled.scales(models[0][1])
     scale, freedom = local_scales(scales, float(np.mean([len(w.values) for w in sampled.items])))
-    found = []
+    fields = []
     for member, pyramid, own in zip(members, pyramids, rows, strict=True):
         if pyramid.count <= DENSE:
-            found.append(Nearby(places, pyramid, models, 0.0, 0.0, 0.0, residuals, member.coordinates, own, steps))
+            fields.append(
+                Nearby(places, pyramid, models, 0.0, 0.0, 0.0, residuals, member.coordinates, own, steps)
+            )
             continue
         usual = float(scales.mean())
-        nearby = Nearby(places, pyramid, models, scale, freedom, usual, residuals, member.coordinates, None, steps)
-        found.append(replace(nearby, calibration=nearby._calibrated()))
-    return found
+        nearby = Nearby(
+            places, pyramid, models, scale, freedom, usual, residuals, member.coordinates, None, steps
+        )
+        fields.append(replace(nearby, calibration=nearby._calibrated()))
+    return fields
 
 
 def _pyramid(member: Observed, places: Places, metric: Array) -> Pyramid:
@@ -446,7 +465,7 @@ def _windows(
 
     Of small data each member is a window.
     """
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(0)
     sampled = rng.permutation(len(pyramids))[:FEW]
     largest = max(pyramids, key=lambda pyramid: pyramid.count)
     everything = []
@@ -465,7 +484,9 @@ def _windows(
         parts = np.array_split(centres, len(kinds))
         lists = [p.lists(part, wanted) for part, wanted in zip(parts, kinds, strict=True)]
         chosen = [lively(p, own, -(-each // len(kinds)), rng) for own in lists]
-        small += Windows.of(p, [i for pair in itertools.zip_longest(*chosen) for i in pair if i is not None]).items
+        small += Windows.of(
+            p, [i for pair in itertools.zip_longest(*chosen) for i in pair if i is not None]
+        ).items
         wide += Windows.of(p, lists[-1]).items
     few = Windows(largest.spread, small[:FEW])
     if dense:

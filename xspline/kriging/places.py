@@ -96,4 +96,8 @@ class Places:
         """Return what each length is along, given the names of the coordinates."""
         if self.latitude is None or self.longitude is None:
             return list(coordinates)
-        return [coordinates[self.longitude], coordinates[self.latitude], *(coordinates[j] for j in self.others)]
+        return [
+            coordinates[self.longitude],
+            coordinates[self.latitude],
+            *(coordinates[j] for j in self.others),
+        ]

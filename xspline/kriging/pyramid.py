@@ -71,10 +71,12 @@ class Pyramid:
     @classmethod
     def of(cls, places: Array, values: Array, weights: Array, metric: Array, levels: int) -> Pyramid:
         """Return the pyramid of observations at places [n, D]."""
-        parts = [(places, values, weights, np.zeros(places.shape[1]))]
+        parts: list[tuple[Array, Array, Array, Array]] = [
+            (places, values, weights, np.zeros(places.shape[1]))
+        ]
         for level in range(1, levels):
             cell = cells(places, metric, level)
-            total = np.bincount(cell, weights)
+            total = np.bincount(cell, weights).astype(np.float64)
             if total.size < FEWEST:
                 break
             columns = [*places.T, values]
@@ -139,7 +141,14 @@ class Pyramid:
             distance, index = self.trees[level].query(scaled, np.arange(1, looked_at + 1))
             clear = APART * float(WIDER) ** level if level else 0.0
             compiled.choose(
-                distance, index.astype(np.int64), clear, number, int(self.starts[level]), reach, chosen, filled
+                distance,
+                index.astype(np.int64),
+                clear,
+                number,
+                int(self.starts[level]),
+                reach,
+                chosen,
+                filled,
             )
             if level == 0 and looked_at == size:
                 break  # all observations are neighbours
@@ -166,6 +175,11 @@ def _numbered(index: Index) -> Index:
     return code
 
 
+def _tree(places: Array) -> cKDTree:
+    """Return a tree that is fast to build."""
+    return cKDTree(places, compact_nodes=False, balanced_tree=False)
+
+
 def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> Array:
     """Return widths [D] over which values change alike, of a cell that holds about one observation.
 
@@ -188,7 +202,7 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
     widths = np.where(widths > 0, widths, max(widths.max(), 1.0))
     for _ in range(ROUNDS):
         scaled = places / widths[links]
-        near = cKDTree(scaled).query(scaled[sampled], min(AROUND, len(places)))[1][:, 1:]
+        near = _tree(scaled).query(scaled[sampled], min(AROUND, len(places)))[1][:, 1:]
         steps = places[sampled, None] - places[near]
         change = (values[sampled, None] - values[near]) ** 2
         far = [np.sqrt(np.sum(steps[..., own] ** 2, axis=-1)).ravel() for own in axes]
@@ -197,10 +211,10 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
         if is_round:
             widths[1] = min(widths[:2])
     scaled = places / widths[links]
-    apart = np.median(cKDTree(scaled).query(scaled[sampled], [min(2, len(places))])[0])
-    found = widths[links] * (apart if apart > 0 else 1.0)
+    apart = np.median(_tree(scaled).query(scaled[sampled], [min(2, len(places))])[0])
+    own = widths[links] * (apart if apart > 0 else 1.0)
     # Rounded, so that rounding errors of values move no observation to another cell.
-    return np.asarray(2.0 ** (np.round(PARTS * np.log2(found)) / PARTS))
+    return np.asarray(2.0 ** (np.round(PARTS * np.log2(own)) / PARTS))
 
 
 def _slopes(far: Array, change: Array) -> Array:

@@ -20,11 +20,11 @@ SLOPED = 1.5
 #: Smoothness at most, where one window holds all observations.
 SMOOTHEST = 8.0
 ROUGHEST = 0.5
-USUAL = 0.7
+USUAL = 0.8
 #: Noise over variance: at least, at most, and as likely as not at first.
-NOISE = (1e-6, 1e3, 0.05)
+NOISE = (1e-6, 1e3, 0.1)
 #: Standard deviations of logarithms that are likely at first: lengths, shares, smoothness, noise.
-LOOSE = (1.0, 1.5, 0.8, 4.0)
+LOOSE = (1.0, 1.5, 0.8, 1.5)
 #: Smoothness and noise that searches start from.
 STARTS = ((0.5, 0.01), (1.5, 0.05), (3.0, 0.05))
 #: By how much lengths of two scales start apart from those of one.
@@ -180,27 +180,27 @@ def likeliest(
     draw : bool
         Whether to return several models, as few data leave open which it is.
     """
-    one, two = priors
-    lengths = one.lengths
+    single, double = priors
+    lengths = single.lengths
     starts = []
     for smoothness, noise in STARTS:
-        start = one.mean.copy()
+        start = single.mean.copy()
         start[lengths + 1 :] = math.log(smoothness), math.log(noise)
         starts.append(start)
-    found = min((one.search(few, start, FIRST_STEPS) for start in starts), key=lambda r: float(r.fun))
+    likely = min((single.search(few, start, FIRST_STEPS) for start in starts), key=lambda r: float(r.fun))
     if all_windows is not few:
-        found = one.search(all_windows, found.x, STEPS)
-    prior, best = one, found
-    if two is not None:
-        own, rest = found.x[:lengths], found.x[lengths:]
+        likely = single.search(all_windows, likely.x, STEPS)
+    prior, best = single, likely
+    if double is not None:
+        own, rest = likely.x[:lengths], likely.x[lengths:]
         starts = []
         for shorter, longer in APART:
             half = rest[:1] - math.log(2)
-            scales = [np.where(one.is_length, own + math.log(x), own) for x in (shorter, longer)]
+            scales = [np.where(single.is_length, own + math.log(x), own) for x in (shorter, longer)]
             starts.append(np.concatenate([*scales, half, half, rest[1:2], rest[1:2], rest[2:]]))
-        both = min((two.search(few, start, FIRST_STEPS) for start in starts), key=lambda r: float(r.fun))
+        both = min((double.search(few, start, FIRST_STEPS) for start in starts), key=lambda r: float(r.fun))
         if all_windows is not few:
-            both = two.search(all_windows, both.x, STEPS)
-        if both.fun < found.fun - WORTH * (two.mean.size - one.mean.size):
-            prior, best = two, both
+            both = double.search(all_windows, both.x, STEPS)
+        if both.fun < likely.fun - WORTH * (double.mean.size - single.mean.size):
+            prior, best = double, both
     return prior.around(best.x, all_windows) if draw else [(1.0, prior.model(best.x))]

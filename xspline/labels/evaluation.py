@@ -12,6 +12,7 @@ import xarray as xr
 
 from xspline import execution
 from xspline.labels.errors import unknown_name
+from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import arrange, floats
 from xspline.labels.read.observations import Variable
@@ -67,11 +68,7 @@ def evaluate(
 ) -> xr.DataArray:
     """Return one variable, or a derivative of it per unit of its coordinates; with a covariance its standard error."""
     variable, space = fit.variable, fit.space
-    if steep := [name for name in fit.rough if orders.get(name)]:
-        warn(
-            f"{variable.name}: REML found a rough field, whose slopes along {', '.join(map(repr, steep))} are those "
-            "between knots and grow with their number; for a smoother one pass penalty=xs.Roughness('reml', order=2)"
-        )
+    _warn_of_slopes(fit, orders)
     dims = _ordered_dims(target, variable)
     sizes = {dim: n for c in target.coordinates.values() for dim, n in c.sizes.items()}
     for dim, n in zip(variable.batch_dims, variable.batch_shape, strict=True):
@@ -87,13 +84,16 @@ def evaluate(
     )
     shape, layout = tuple(sizes[dim] for dim in dims), arrangement.layout()
     chunks = _chunk_sizes(target.chunks, dims, shape)
-    steep = [f.max_order is not None and orders.get(c, 0) > f.max_order for c, f in zip(space.names, space.features)]
+    above = [
+        f.max_order is not None and orders.get(c, 0) > f.max_order
+        for c, f in zip(space.names, space.features, strict=True)
+    ]
     values = execution.evaluate(
         fit.coefficients if covariance is None else covariance.pairs,
         coordinates,
         layout,
         space,
-        tuple(0 if any(steep) else orders.get(c, 0) for c in space.names),
+        tuple(0 if any(above) else orders.get(c, 0) for c in space.names),
         shape,
         chunks=chunks,
         device=device,
@@ -101,17 +101,9 @@ def evaluate(
         extrapolate=target.extrapolate,
     )
     if (fine := fit.whole) is not None:
-        batch = dict(zip(variable.batch_dims, variable.batch_shape, strict=True))
-        if any(steep):  # what the coarse field has no derivative of is constant there
+        if any(above):  # what the coarse field has no derivative of is constant there
             values = 0.0 * values
-        if covariance is None:
-            values = values + fine.values(space, target, batch, orders).transpose(*dims).data
-        else:
-            variance, trust = (x.transpose(*dims).data for x in fine.errors(space, target, batch, orders))
-            values = variance + (1 - trust) ** 2 * values
-        if isinstance(target.mask, int):
-            near = fine.near(space, target, batch, target.mask).transpose(*dims).data
-            values = np.where(near, values, np.nan)
+        values = _with_fine(values, fit, fine, target, orders, dims, errors=covariance is not None)
     elif isinstance(target.mask, int):
         cells, everywhere = _observed(fit, target.mask), (0,) * len(space.names)
         near = execution.evaluate(cells, coordinates, layout, space.cells, everywhere, shape, chunks=chunks)
@@ -130,6 +122,38 @@ def evaluate(
         long_name = f"standard error of {result.attrs['long_name']}"
         result = result.assign_attrs(long_name=long_name, **covariance.attrs)
     return result if target.mask is None or isinstance(target.mask, int) else _kept(result, target.mask, fit)
+
+
+def _warn_of_slopes(fit: Fit, orders: Mapping[str, int]) -> None:
+    """Warn of derivatives of a single field that is too rough to have them."""
+    if fit.fine is None and (steep := [name for name in fit.rough if orders.get(name)]):
+        warn(
+            f"{fit.name}: REML found a rough field, whose slopes along {', '.join(map(repr, steep))} are those "
+            "between knots and grow with their number; for a smoother one pass penalty=xs.Roughness('reml', order=2)"
+        )
+
+
+def _with_fine(
+    values: Any,
+    fit: Fit,
+    fine: Fine,
+    target: Target,
+    orders: Mapping[str, int],
+    dims: tuple[Hashable, ...],
+    *,
+    errors: bool,
+) -> Any:
+    """Return values of the coarse field, or variances of them, with those of the fine field; NaN where masked."""
+    batch = dict(zip(fit.variable.batch_dims, fit.variable.batch_shape, strict=True))
+    if errors:
+        variance, trust = (x.transpose(*dims).data for x in fine.errors(fit.space, target, batch, orders))
+        values = variance + (1 - trust) ** 2 * values
+    else:
+        values = values + fine.values(fit.space, target, batch, orders).transpose(*dims).data
+    if isinstance(target.mask, int):
+        near = fine.near(fit.space, target, batch, target.mask).transpose(*dims).data
+        values = np.where(near, values, np.nan)
+    return values
 
 
 def _within(x: Any, name: str, space: Space, extrapolate: bool) -> Any:

@@ -13,7 +13,7 @@ import xarray as xr
 from xspline import execution
 from xspline.labels import derivatives, evaluation, uncertainty
 from xspline.labels.field_base import SAMPLE, Draws, FieldBase
-from xspline.labels.fine import Fine
+from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
 from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
@@ -44,6 +44,8 @@ class Field(FieldBase[Data]):
         penalty: Any = None,
         solver: str | None = None,
         device: str | None = None,
+        *,
+        warns: bool = True,
     ) -> Self:
         """Solve for the coefficients; see :meth:`Statistics.solve`."""
         request = Request(as_penalty(penalty, statistics.space), solver, device)
@@ -53,8 +55,15 @@ class Field(FieldBase[Data]):
             return cls(statistics, lazy_fits(statistics, request), request)
         penalties = dict.fromkeys(statistics.variables, request.penalty)
         fits = solve_variables(statistics, penalties, solver, device)
-        findings.warn_of(fits)
+        if warns:
+            findings.warn_of(fits)
         return cls(statistics, fits, request)
+
+    def _with_fine(self, fine: Mapping[str, Fine | None]) -> Self:
+        """Return this field with a fine field beside the terms of each variable, as :func:`xspline.fit` makes it."""
+        fits = {name: replace(fit, fine=fine[name]) for name, fit in self.fits.items()}
+        findings.warn_of(fits)
+        return replace(self, fits=fits)
 
     @classmethod
     def from_dataset(cls, dataset: xr.Dataset) -> Field[Any] | Draws[Any]:
@@ -194,9 +203,7 @@ class Field(FieldBase[Data]):
         **orders_kwargs: int,
     ) -> Data:
         """Evaluate the standard error of a derivative; parameters as for :meth:`derivative` and :meth:`stderr`."""
-        requested = derivatives.checked_orders(
-            self.space, orders, orders_kwargs, limited=not self._is_whole
-        )
+        requested = derivatives.checked_orders(self.space, orders, orders_kwargs, limited=not self._is_whole)
         once = derivatives.constant_along(self.fits, requested, at, chunks, mask)
         target = self._target(at, {}, chunks, extrapolate, mask, once=once)
         error = Requested(method, draws, seed, unconditional)
@@ -235,6 +242,9 @@ class Field(FieldBase[Data]):
             independent between variables. Where the solver iterates, each takes a solve.
         """
         uncertainty.check_unconditional(unconditional)
+        self._check_single(
+            "sample", "draw from fit(..., fine=False); errors of the whole field are those of stderr()"
+        )
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
             raise ValueError(f"sample({n!r}): the number of draws is an integer, at least 1")
         solved = self._solved
@@ -342,6 +352,7 @@ class Field(FieldBase[Data]):
         >>> float((obeying.stderr() / field.stderr()).mean().round(1))
         0.4
         """
+        self._check_single("constrain", "write fit(..., fine=False).constrain(...)")
         return evaluation.equations().constrain(self, equation, known=known, vary=vary, dims=dims)
 
     def discover(
@@ -378,6 +389,7 @@ class Field(FieldBase[Data]):
         >>> field.discover("u_t", order=2, power=2).attrs["recover"]
         'u_t = k1*u_xx'
         """
+        self._check_single("discover", "write fit(..., fine=False).discover(...)")
         room = evaluation.equations()
         return room.discover(self, response, terms=terms, order=order, power=power, known=known, dims=dims)
 
@@ -456,5 +468,5 @@ def _stored_fine(
     """Return the fine field of a variable in a Dataset that `to_dataset` returned, if it has one."""
     if name not in meta.get("fine", {}):
         return None
-    arrays = {key: dataset[f"fine__{number}__{key}"].values for key in ("coordinates", "values", "weights")}
-    return Fine.from_arrays(arrays, meta["fine"][name], space)
+    columns = {key: dataset[f"fine__{number}__{key}"].values for key in ("coordinates", "values", "weights")}
+    return Fine.from_arrays(columns, meta["fine"][name], space)

@@ -59,6 +59,14 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         """Whether a fine field is added to the terms."""
         return any(fit.whole is not None for fit in self.fits.values())
 
+    def _check_single(self, what: str, instead: str) -> None:
+        """Raise ValueError where a fine field goes with the terms, which `what` would leave out."""
+        if any(fit.fine is not None for fit in self.fits.values()):
+            raise ValueError(
+                f"{what} goes with the coefficients of a single field, and beside these there is a fine one, as of "
+                f"fit() without bases; {instead}"
+            )
+
     def compute(self) -> Self:
         """Return the same with its coefficients in memory."""
         return self
@@ -199,9 +207,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         >>> slope.name, slope.units, slope.round(2).values
         ('du_dx', 'K m-1', array([0.88, 0.07]))
         """
-        requested = derivatives.checked_orders(
-            self.space, orders, orders_kwargs, limited=not self._is_whole
-        )
+        requested = derivatives.checked_orders(self.space, orders, orders_kwargs, limited=not self._is_whole)
         once = derivatives.constant_along(self.fits, requested, at, chunks, mask)
         target = self._target(at, {}, chunks, extrapolate, mask, once=once)
         values = self._each(lambda fit: evaluation.evaluate(fit, target, requested, device)).drop_vars(once)
@@ -343,6 +349,9 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         >>> field.recover("u_t = D * u_xx").estimate.round(4).item()
         0.1
         """
+        self._check_single(
+            "recover", f"write xs.recover(data, {equation!r}), or fit(..., fine=False).recover(...)"
+        )
         room = evaluation.equations()
         return room.recover(self, equation, known=known, vary=vary, dims=dims, method=method, at=at)
 
@@ -365,8 +374,8 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             dims = [f"coefficients__{k}__{axis}" for axis in range(fit.coefficients.ndim)]
             contents[f"coefficients__{k}"] = (dims, fit.coefficients)
             if fit.fine is not None:
-                arrays, meta.setdefault("fine", {})[fit.name] = fit.fine.to_arrays()
-                for key, array in arrays.items():
+                columns, meta.setdefault("fine", {})[fit.name] = fit.fine.to_arrays()
+                for key, array in columns.items():
                     own = [f"fine__{k}", f"fine__{k}__coordinate"][: array.ndim]
                     contents[f"fine__{k}__{key}"] = (own, array)
         return dataset.assign(contents).assign_attrs({files.ATTRIBUTE: json.dumps(meta)})

@@ -13,7 +13,7 @@ import xarray as xr
 
 from xspline import execution
 from xspline.labels.errors import unknown_name
-from xspline.labels.fine import Fine
+from xspline.labels.fine.field import Fine
 from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Statistics
 from xspline.solve import (
@@ -204,7 +204,9 @@ class Fit:
             return edf, rss
         count = np.asarray(self.total.count)
         leverage, square = self.fine.residuals(count.shape)
-        return np.minimum(edf + leverage * count, count), np.where(np.isnan(square), rss, square * self.total.weight)
+        return np.minimum(edf + leverage * count, count), np.where(
+            np.isnan(square), rss, square * self.total.weight
+        )
 
     def sigma(self) -> np.ndarray:
         """√(Σw e²/(count − edf)), the standard deviation of an observation of weight 1, over batch dimensions."""
@@ -240,9 +242,7 @@ class Fit:
             }
         rows = {}
         for key, value in values.items():
-            units = (
-                {"units": variable.units} if key in ("rmse", "sigma") and variable.units else {}
-            )
+            units = {"units": variable.units} if key in ("rmse", "sigma") and variable.units else {}
             own = {"long_name": _LONG_NAMES[key], **units}
             dims = () if key == "coefficients" else variable.batch_dims
             rows[key] = xr.DataArray(np.asarray(value), dims=dims, attrs=own)

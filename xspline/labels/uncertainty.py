@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from xspline import execution
 from xspline.kernels import Group, Layout
-from xspline.labels.fine import rows_of
+from xspline.labels.fine.field import rows_of
 from xspline.labels.fit import Fit, selection
 from xspline.solve import ConvergenceError, Factorisation, Penalty, SingularSystemError, TooLargeError, solve
 from xspline.solve import strength_derivatives as derivatives_by_log_strength
@@ -177,24 +178,24 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
 def _beside_fine(fit: Fit, requested: Requested) -> Covariance:
     """Return the covariance of coarse coefficients, whose errors are the fine field and noise.
 
-    With A = G + Λ and the errors' covariance V, that of A⁻¹Φᵀ W V W Φ A⁻¹ (Huber 1967: a sandwich), and σ² A⁻¹ Λ A⁻¹ for
-    what the penalty holds back. Sums over observations are those over cells in which V hardly changes.
+    With A = G + Λ and the errors' covariance V, that of A⁻¹Φᵀ W V W Φ A⁻¹ (Huber 1967: a sandwich), and
+    σ² A⁻¹ Λ A⁻¹ for what the penalty holds back. Sums over observations are those over cells in which V hardly changes.
     """
     if requested.method not in (None, "exact"):
         raise ValueError(
             f"method={requested.method!r}: the errors of a field with a fine part come from its neighbours; for other "
             "ones fit a single field, fit(..., fine=False)"
         )
-    assert fit.fine is not None
+    members = () if fit.fine is None else fit.fine.members
     space, frame, batch = fit.space, fit.space.frame, fit.variable.batch_shape
     axes, factorisation = len(frame.sizes), fit.solved.factorisation
     penalised = bool(fit.known_penalty.bound(fit.total.gram, space).gram(space).terms)
     roots, evens = [], []
-    for member in fit.fine.members:
+    for member in members:
         root, even = (np.zeros((*frame.sizes, 0)),) * 2
         if member is not None:
             errors, counts = member.error_root()
-            rows = rows_of(space, member.sampled)
+            rows = member.cell_means(functools.partial(rows_of, space))
             root = (rows.T @ (counts[:, None] * errors)).reshape(*frame.sizes, -1)
             even = (rows.T * np.sqrt(counts)).reshape(*frame.sizes, -1)
         roots.append(root)

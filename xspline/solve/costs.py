@@ -27,8 +27,6 @@ class CostModel:
         Iterations that a solve is expected to take. Measured (`python -m benchmarks solve`): 9 to 22.
     nearly_iterations : int
         Those of a solve of what is nearly a product. Measured: 10 where single values are missing, 60 with blocks.
-    nearly_times : float
-        Time of a search there over that for the product. Measured on ERSST, of which a tenth is withheld: 1.7.
     flop_penalty : float
         Time of a flop of the iterative solvers, which wait for memory, over that of a flop of LAPACK. Estimate.
     transfer_flops : float
@@ -124,37 +122,6 @@ class CostModel:
     max_coarse_flops : float
         Flops of an exact factorisation with fewer knots, a second, that may still give the start of an estimated
         search. Chosen.
-    default_seconds : float
-        Seconds of one core that choosing the smoothing and solving may take where numbers of functions are defaults.
-        Chosen: what somebody waits for in a notebook.
-    default_memory : float
-        Bytes that a solve with default numbers of functions may take, on any machine: defaults do not depend on it.
-        Chosen.
-    default_search : float
-        Time for which default numbers of functions are chosen over that of `Choice.seconds`, as searches take up to
-        twice the usual steps. Measured: 0.6 to 1.9 on bare fits of five products.
-    scored_share : float
-        Share of the budget of default numbers of functions up to which the likelihood of a space is looked at to choose
-        them. Chosen: a dozen looks near this size leave nine tenths.
-    looked_share, least_looks : float
-        Share of that budget after which no more spaces are looked at, and seconds that looks have in any case. Chosen:
-        within two seconds rough fields of 1e5 values then have as small errors as without a limit.
-    look_seconds, look_search : float
-        Seconds of a look whatever the size, times the degree, and how many looks a search takes there. Measured: 0.007
-        for linear splines and 0.024 for cubic ones in three coordinates; 2 and 10.
-    projected_bytes_per_second : float
-        Bytes of G that one core brings into a nested space in a second. Measured: 4e8 to 1.3e9.
-    full_sums_seconds : float
-        Budget below which sums are smaller in proportion, as 100 MB take half a second to bring into others. Chosen.
-    default_sums : float
-        Bytes of a G without structure in the finest space that default numbers of functions are chosen in. Chosen:
-        tasks send each other sums, and a dozen times the coefficients of a choice for three coordinates fit in.
-    most_functions : int
-        Along one coordinate by default: eigenvectors of its roughness, K³, are dense. Chosen.
-    most_events : int
-        The same of season, trend and events: 16 seconds of eigenvectors.
-    eigen_flops : float
-        Operations over K³ of these eigenvectors, in flops of `flops_per_second`. Measured: 5 to 9, K = 512 to 2048.
     exact_reml_entries, exact_gcv_entries : int
         P² times the number of systems up to which traces of products of inverses, which take P solves a system, are
         exact: for REML, whose Hessian alone needs them, and for GCV, whose gradient does. Chosen.
@@ -169,7 +136,6 @@ class CostModel:
     fallback_iterations: int = 100
     expected_iterations: int = 20
     nearly_iterations: int = 20
-    nearly_times: float = 2.0
     flop_penalty: float = 5.0
     transfer_flops: float = 1e9
     gpu_speedup: float = 50.0
@@ -213,20 +179,6 @@ class CostModel:
     lattice_flops: float = 2e10
     max_exact_reml_flops: float = 3e10
     max_coarse_flops: float = 3e10
-    default_seconds: float = 60.0
-    default_memory: float = 4.0 * GIB
-    default_search: float = 2.0
-    scored_share: float = 0.01
-    looked_share: float = 0.65
-    least_looks: float = 1.3
-    look_seconds: float = 0.008
-    look_search: float = 8.0
-    projected_bytes_per_second: float = 5e8
-    full_sums_seconds: float = 20.0
-    default_sums: float = 0.25 * GIB
-    most_functions: int = 1024
-    most_events: int = 4096
-    eigen_flops: float = 8.0
     exact_reml_entries: int = 150**2
     exact_gcv_entries: int = 1500**2
     most_draws: int = 32

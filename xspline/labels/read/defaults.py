@@ -119,7 +119,7 @@ def checked_seconds(seconds: Any) -> float:
         raise TypeError(
             f"seconds={seconds!r} is not a number; pass the seconds of a budget, as in seconds=10"
         )
-    if not seconds > 0:
+    if not float(seconds) > 0:
         raise ValueError(f"seconds={seconds!r} is no time to choose the smoothing in; pass a positive number")
     return float(seconds)
 

@@ -30,7 +30,7 @@ CELLS_PER_POSITION = 2
 #: Positions that are looked at; of more a sample.
 POSITIONS = 1_000_000
 #: Coefficients that REML smooths in ten seconds of one core, by the number of coordinates with B-splines.
-#: Measured on MODIS (35,721 in 9.7 s) and the Mediterranean (19,343 in 31 s): `python -m benchmarks contest, smoothing`.
+#: Measured on MODIS (35,721 in 9.7 s) and the Mediterranean (19,343 in 31 s): `python -m benchmarks smoothing`.
 TEN_SECONDS = {1: 1_000_000, 2: 36_000, 3: 10_000}
 #: The budget of somebody who waits in a notebook, in seconds of one core.
 SECONDS = 10.0

@@ -92,7 +92,7 @@ def concerns(fit: Fit) -> list[Finding]:
     """Return what is not fine, as far as it is known without further computation."""
     if fit.is_lazy:
         return []
-    if fit.whole is not None:
+    if fit.fine is not None:
         return [finding for finding in [*_fine(fit), *_left_out(fit)] if finding.advice]
     choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit)]
     return [finding for finding in [*choice, *_condition(fit), *_left_out(fit)] if finding.advice]
@@ -108,7 +108,7 @@ def warn_of(fits: Mapping[str, Fit]) -> None:
 
 def checked(fit: Fit) -> list[Finding]:
     """Return all findings of a solved fit."""
-    if fit.whole is not None:
+    if fit.fine is not None:
         return [*_fine(fit), *_left_out(fit), *_batch(fit), *_units(fit), *_residual(fit)]
     ratio = math.sqrt(max(float(np.nanmax(fit.condition, initial=0.0)), 1.0))
     even = f"in the least determined direction errors are {ratio:.3g} times those of even data"
@@ -159,11 +159,12 @@ def _bounds(fit: Fit) -> Iterator[Finding]:
 
 def _fine(fit: Fit) -> Iterator[Finding]:
     """What there is to know of a field by neighbours."""
-    assert fit.whole is not None
-    for line in fit.whole.text(fit.space, fit.variable.units):
+    if fit.fine is None:
+        return
+    for line in fit.fine.text(fit.space, fit.variable.units):
         yield Finding("fine field", line)
     count = np.asarray(fit.total.count)
-    leverage, _ = fit.whole.residuals(count.shape)
+    leverage, _ = fit.fine.residuals(count.shape)
     share, noise = float(np.nanmean(leverage)), fit.noise()
     text = f"{share:.0%} of each value goes into the field at its place"
     if share > FOLLOWED and np.nanmean(count) < FEW:
@@ -174,7 +175,9 @@ def _fine(fit: Fit) -> Iterator[Finding]:
     unknown = int(np.isnan(np.broadcast_to(noise, count.shape)).sum())
     if unknown:
         which = "the field" if count.size == 1 else f"{unknown} of {count.size} fields"
-        advice = "there are fewer than three values, or all are equal, which says nothing of errors: they are NaN"
+        advice = (
+            "there are fewer than three values, or all are equal, which says nothing of errors: they are NaN"
+        )
         yield Finding("errors", f"unknown for {which}", advice)
 
 

@@ -180,7 +180,11 @@ def _line(
     line, ax = lines[0], lines[0].axes
     fill = ax.fill_betweenx if upright else ax.fill_between
     places = line.get_ydata() if upright else line.get_xdata()
-    how = "jackknife over holders" if error.attrs["method"] == "jackknife" else "errors taken as independent"
+    how = "errors as alike as neighbours are"
+    if "independent" in error.attrs.get("comment", ""):
+        how = "errors taken as independent"
+    if error.attrs["method"] == "jackknife":
+        how = "jackknife over holders"
     style = {"alpha": 0.25, "linewidth": 0, "color": line.get_color()}
     fill(places, values.values - half, values.values + half, label=f"{100 * band:g} %, {how}", **style)
     ax.legend(frameon=False)

@@ -40,15 +40,15 @@ class Fine:
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return the observations of all members as arrays, one behind the other, and everything else as plain data."""
-        stored = [member and member.to_arrays() for member in self.members]
-        parts = [arrays for arrays, _ in filter(None, stored)]
-        arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        counts = [0 if one is None else len(one[0]["values"]) for one in stored]
-        metas = [one and one[1] for one in stored]
-        return arrays, {"names": list(self.names), "counts": counts, "members": metas}
+        stored = [None if member is None else member.to_arrays() for member in self.members]
+        parts = [both[0] for both in stored if both is not None]
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        counts = [0 if both is None else len(both[0]["values"]) for both in stored]
+        metas = [None if both is None else both[1] for both in stored]
+        return columns, {"names": list(self.names), "counts": counts, "members": metas}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any], space: Space) -> Fine:
+    def from_arrays(cls, columns: Mapping[str, Array], meta: Mapping[str, Any], space: Space) -> Fine:
         """Inverse of `to_arrays`."""
         ends = np.cumsum(meta["counts"])
         members: list[Nearby | None] = []
@@ -56,7 +56,7 @@ class Fine:
             if own is None:
                 members.append(None)
                 continue
-            part = {name: np.ascontiguousarray(x[end - count : end]) for name, x in arrays.items()}
+            part = {name: np.ascontiguousarray(x[end - count : end]) for name, x in columns.items()}
             rows = fitted_rows(space, part["coordinates"])
             members.append(Nearby.from_arrays(part, own, rows))
         return cls(tuple(members), tuple(meta["names"]))
@@ -81,7 +81,11 @@ class Fine:
             "fine_sd": (deviation, "standard deviation of the fine field at this scale", dims[:1]),
             "fine_smoothness": (model.smoothness, "smoothness of its Matérn covariance", dims[:1]),
             "fine_length": (lengths, "correlation length, in units of the coordinate", dims),
-            "fine_length_in_labels": (lengths / steps, "correlation length, in distances between labels", dims),
+            "fine_length_in_labels": (
+                lengths / steps,
+                "correlation length, in distances between labels",
+                dims,
+            ),
         }
         own = {dim: coords[dim] for dim in dims}
         return {
@@ -93,16 +97,16 @@ class Fine:
         """Return a line for each scale."""
         table, lines = self.scales(space), []
         for k in range(table["fine_sd"].size):
-            one = {name: x.isel(scale=k) for name, x in table.items()}
+            scale = {name: x.isel(scale=k) for name, x in table.items()}
             lengths = []
-            for name in one["fine_length"]["along"].values:
-                length = float(one["fine_length"].sel(along=name))
-                in_labels = float(one["fine_length_in_labels"].sel(along=name))
+            for name in scale["fine_length"]["along"].values:
+                length = float(scale["fine_length"].sel(along=name))
+                in_labels = float(scale["fine_length_in_labels"].sel(along=name))
                 lengths.append(f"{name} {_length_text(length, space, str(name))} ({in_labels:.2g} labels)")
-            deviation = f"{float(one['fine_sd']):.3g} {units}".rstrip()
+            deviation = f"{float(scale['fine_sd']):.3g} {units}".rstrip()
             lines.append(
                 f"standard deviation {deviation}, correlation lengths {', '.join(lengths)}, "
-                f"smoothness {float(one['fine_smoothness']):.2g}"
+                f"smoothness {float(scale['fine_smoothness']):.2g}"
             )
         return lines
 
@@ -127,7 +131,8 @@ class Fine:
         self, space: Space, target: Target, batch: Mapping[Hashable, int], orders: Mapping[str, int]
     ) -> tuple[xr.DataArray, xr.DataArray]:
         """Return the variance of the same, and how far the fine field makes good what the coarse one has wrong."""
-        return self._applied(space, target, batch, orders, with_variance=True)
+        variance, trust = self._applied(space, target, batch, orders, with_variance=True)
+        return variance, trust
 
     def near(
         self, space: Space, target: Target, batch: Mapping[Hashable, int], distance: int
@@ -160,7 +165,9 @@ class Fine:
             x = floats(own.drop_vars(own.coords), name, space, own.dims, sizes)
             within = functools.partial(space.within, name=name, extrapolate=target.extrapolate)
             lazy = not isinstance(x, np.ndarray)
-            columns.append(xr.DataArray(x.map_blocks(within, dtype=float) if lazy else within(x), dims=own.dims))
+            columns.append(
+                xr.DataArray(x.map_blocks(within, dtype=float) if lazy else within(x), dims=own.dims)
+            )
         if target.chunks is not None:
             columns = [_chunked(column, target.chunks) for column in (*columns, member)]
         else:
@@ -184,8 +191,8 @@ class Fine:
             if member is None:
                 mean[where] = 0.0
                 continue
-            found = member.predict(points, orders, with_variance=with_variance)
-            mean[where], variance[where], trust[where] = found.mean, found.variance, found.trust
+            predicted = member.predict(points, orders, with_variance=with_variance)
+            mean[where], variance[where], trust[where] = predicted.mean, predicted.variance, predicted.trust
         return (variance, trust) if with_variance else mean
 
     def _near(self, *columns: Array, distance: float) -> Array:
@@ -203,9 +210,11 @@ class Fine:
         *coordinates, number = (np.broadcast_to(column, shape) for column in columns)
         inside = np.all([np.isfinite(c) for c in coordinates], axis=0)
         for k in np.unique(number):
-            where = np.nonzero(inside & (number == k))
-            if where[0].size if shape else inside:
-                yield where, np.stack([c[where].ravel() for c in coordinates], axis=1), self.members[int(k)]
+            chosen = np.asarray(inside & (number == k))
+            where = np.nonzero(chosen) if shape else ...
+            if chosen.any():
+                points = [np.asarray(c[where]).ravel() for c in coordinates]
+                yield where, np.stack(points, axis=1), self.members[int(k)]
 
 
 def rows_of(space: Space, points: Array) -> Array:

@@ -13,7 +13,7 @@ from xspline.kriging import nearby
 from xspline.kriging.nearby import Observed
 from xspline.kriging.places import Places
 from xspline.labels import evaluation
-from xspline.labels.fine import Fine, fitted_rows
+from xspline.labels.fine.field import Fine, fitted_rows
 from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import Observations
@@ -22,7 +22,29 @@ from xspline.spaces import Space
 from xspline.spaces.units import degrees_in
 
 Array = np.ndarray
-LEAST = 3  # observations that differ, of a member with a fine field
+#: Observations that differ, of a member with a fine field.
+LEAST = 3
+#: Values, up to which a bare fit has a fine field; the time of that grows with them (`python -m benchmarks contest`).
+MOST_VALUES = 5_000_000
+#: Of one core for each value, and memory: of a million values on a grid of two or three coordinates.
+SECONDS_PER_VALUE, BYTES_PER_VALUE = 7e-6, 240
+#: Of one core, where all values are one window, and for the cube of their number.
+SECONDS_OF_FEW, SECONDS_PER_CUBE = 0.2, 5e-9
+#: Windows of the data that are looked at in a second, of those that are looked at in the end.
+WINDOWS_PER_SECOND = 12
+
+
+def windows_in(seconds: float) -> int:
+    """Return how many windows of the data the choice of a fine field looks at within a budget."""
+    return int(min(max(WINDOWS_PER_SECOND * seconds, nearby.FEW), nearby.MANY))
+
+
+def fine_costs(observed: Observations, windows: int) -> tuple[float, int]:
+    """Return the seconds of one core, and the bytes of memory, that the fine field of so many values takes about."""
+    count = int(observed.data.size)
+    if count <= nearby.DENSE:
+        return SECONDS_OF_FEW + SECONDS_PER_CUBE * count**3, 3 * 8 * count**2
+    return count * SECONDS_PER_VALUE + windows / WINDOWS_PER_SECOND / 2, count * BYTES_PER_VALUE
 
 
 def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine | None:
@@ -42,7 +64,9 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine | None:
     columns = []
     for name in space.names:
         x = space.within(floats(coordinates[name], name, space, spans[name], data.sizes), name)
-        columns.append(xr.Variable(spans[name], np.asarray(x)).set_dims(dict(data.sizes)).transpose(*data.dims))
+        columns.append(
+            xr.Variable(spans[name], np.asarray(x)).set_dims(dict(data.sizes)).transpose(*data.dims)
+        )
     batch = arrangement.batch
     axes = [data.dims.index(dim) for dim in batch]
     members = math.prod(data.sizes[dim] for dim in batch)
@@ -51,22 +75,22 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine | None:
         return np.moveaxis(np.asarray(x), axes, range(len(axes))).reshape(members, -1)
 
     values, precision = by_member(residual.values), by_member(weights.values)
-    x = [by_member(column.values) for column in columns]
-    used = np.isfinite(values) & (precision > 0) & np.all([np.isfinite(c) for c in x], axis=0)
+    along = [by_member(column.values) for column in columns]
+    used = np.isfinite(values) & (precision > 0) & np.all([np.isfinite(c) for c in along], axis=0)
     whole = by_member(data.values)
     enough = [bool(own.sum() >= LEAST and np.ptp(whole[k][own]) > 0) for k, own in enumerate(used)]
     if not any(enough):
         return None
     parts = []
     for k in np.flatnonzero(enough):
-        points = np.stack([c[k][used[k]] for c in x], axis=1)
+        points = np.stack([c[k][used[k]] for c in along], axis=1)
         rows = fitted_rows(space, points)
         own = precision[k][used[k]]
         parts.append(Observed(points, values[k][used[k]], own / own.mean(), rows))
     places = places_of(space)
     steps = np.array([_step(parts[0].coordinates, j, spans[name]) for j, name in enumerate(space.names)])
-    found = iter(nearby.fit(parts, places, steps, _rounding(whole[used]), windows))
-    return Fine(tuple(next(found) if k else None for k in enough), space.names)
+    fields = iter(nearby.fit(parts, places, steps, _rounding(whole[used]), windows))
+    return Fine(tuple(next(fields) if k else None for k in enough), space.names)
 
 
 def places_of(space: Space) -> Places:
@@ -76,8 +100,9 @@ def places_of(space: Space) -> Places:
     degrees = {degrees_in(space.axis(space.names[j]).units) for j in known.values()}
     if len(known) < 2 or len(degrees) > 1 or None in degrees:
         return Places(len(roles))
-    extents = [_extent(space, known[role]) for role in ("latitude", "longitude")]
-    return Places.over(len(roles), known["latitude"], known["longitude"], *extents, float(degrees.pop() or 1.0))
+    latitudes, longitudes = (_extent(space, known[role]) for role in ("latitude", "longitude"))
+    unit = float(degrees.pop() or 1.0)
+    return Places.over(len(roles), known["latitude"], known["longitude"], latitudes, longitudes, unit)
 
 
 def _extent(space: Space, j: int) -> tuple[float, float]:

@@ -1,0 +1,162 @@
+"""What `fit()` alone gives: a coarse field and a fine one of what that leaves; all else is a single field by labels."""
+
+from __future__ import annotations
+
+import dask.array
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from tests import scatter
+from tests.products import sst
+
+
+def waves(shape: tuple[int, int, int] = (10, 6, 4), count: int = 20) -> xr.DataArray:
+    """So many waves along each coordinate, with noise and gaps."""
+    rng = np.random.default_rng(0)
+    grids = np.meshgrid(*(np.linspace(0, 1, n) for n in shape), indexing="ij")
+    phase = 2 * np.pi * rng.normal(size=(count, 3)) * [2, 0.5, 0.25]
+    values = sum(np.cos(sum(f * g for f, g in zip(p, grids, strict=True)) + i) for i, p in enumerate(phase))
+    values = values + rng.normal(0, 0.5, shape)
+    values[rng.random(shape) < 0.2] = np.nan
+    coords = {name: np.linspace(0, 50, n) for name, n in zip("xyt", shape, strict=True)}
+    return xr.DataArray(values, coords, ("x", "y", "t"), "u")
+
+
+def rough(slope: float, noise: float, shape: tuple[int, int, int], gaps: float = 0.4) -> xr.DataArray:
+    """Waves of up to twelve along the domain whose amplitudes fall as k to minus the slope, with a share of gaps."""
+    rng = np.random.default_rng(0)
+    grids = np.stack(np.meshgrid(*(np.linspace(0, 1, n) for n in shape), indexing="ij"), axis=-1)
+    direction = rng.normal(size=(400, 3))
+    k = rng.uniform(0.5, 12, 400)
+    along = direction / np.linalg.norm(direction, axis=1, keepdims=True) * k[:, None]
+    values = np.cos(2 * np.pi * (grids @ along.T) + rng.uniform(0, 2 * np.pi, 400)) @ k**-slope
+    values = values / values.std() + noise * rng.normal(size=shape)
+    values[rng.random(shape) < gaps] = np.nan
+    coords = {name: np.linspace(0, 30, n) for name, n in zip(("time", "lat", "lon"), shape, strict=True)}
+    return xr.DataArray(values, coords, ("time", "lat", "lon"), "u")
+
+
+# ---- one field by labels, wherever anything else is asked for
+
+
+def test_what_is_computed_later_or_asked_for_is_a_single_field_by_labels() -> None:
+    data = waves((30, 24, 8))
+    space = data.spline.space(seconds=0.01)
+    assert space.size < data.spline.space().size
+    assert data.spline.fit(seconds=0.01, compute=False).space == space
+    halves = xr.DataArray(np.arange(8) // 4, dims="t")
+    with pytest.warns(xs.FitWarning, match="the knots limit the fit"):
+        parts = data.spline.fit(seconds=0.01, holder=halves)
+    singles = [
+        parts,
+        data.spline.fit(seconds=0.01, penalty=xs.Roughness(1e-3)),
+        data.spline.fit(seconds=0.01, penalty=1e-3, fine=False),
+    ]
+    for field in singles:
+        assert "fine" not in field.summary().attrs and "fine" not in field.code()
+    assert singles[0].space == singles[1].space == space
+    assert data.spline.statistics(seconds=0.01).space == space
+    assert tuple(data.spline.plan(seconds=0.01).coefficients.values()) == space.shape
+
+
+def test_a_fine_field_needs_the_values_now() -> None:
+    data = waves()
+    with pytest.raises(ValueError, match=r"fitted to the values, at once: leave out compute=False"):
+        data.spline.fit(compute=False, fine=True)
+    with pytest.raises(ValueError, match=r"which holders do not share: leave out holder="):
+        data.spline.fit(holder="west", fine=True)
+
+
+@pytest.mark.parametrize("slope, noise, finer", [(1.0, 0.05, True), (4.0, 0.5, False)])
+def test_check_says_where_nearly_all_functions_are_in_use(slope: float, noise: float, finer: bool) -> None:
+    data = rough(slope, noise, (30, 24, 24))
+    field = data.spline.fit({name: xs.BSpline(12, 1) for name in ("time", "lat", "lon")})
+    (knots,) = (f for f in field.check().findings["u"] if f.subject == "knots")
+    assert not knots.warns
+    assert ("finer knots may still gain, which error bars do not know" in knots.text) == finer
+    assert ("lat=24" in knots.advice) == finer
+
+
+# ---- the field of a bare fit
+
+
+def test_what_happened_is_told(tmp_path) -> None:
+    field = waves().spline.fit()
+    told = field.summary().attrs["fine"]
+    assert (
+        told.startswith("standard deviation ")
+        and "correlation lengths" in told
+        and "fine field" in repr(field)
+    )
+    assert {"fine_sd", "fine_smoothness", "fine_length", "fine_length_in_labels"} <= set(field.summary())
+    field.to_zarr(tmp_path / "field.zarr")
+    opened = xs.open_field(tmp_path / "field.zarr")
+    assert opened.summary().attrs["fine"] == told
+    at = {"x": [1.0, 20.0, 44.0], "y": 3.0, "t": [5.0, 6.0]}
+    np.testing.assert_allclose(opened.predict(at), field.predict(at), rtol=1e-12)
+    np.testing.assert_allclose(opened.stderr(at), field.stderr(at), rtol=1e-12)
+
+
+def test_constant_data_are_constant() -> None:
+    data = 0 * waves() + 3
+    np.testing.assert_allclose(data.spline.fit().predict(data.fillna(0)), 3, atol=1e-6)
+
+
+def test_chunks_are_read_at_most_twice() -> None:
+    """For the sums of the coarse field, and for what it leaves."""
+    reads = []
+
+    def read(block: np.ndarray) -> np.ndarray:
+        reads.append(block.shape)
+        return block
+
+    data = waves()
+    blocks = dask.array.from_array(data.to_numpy(), chunks=(5, 6, 2))
+    data.copy(data=blocks.map_blocks(read, dtype=float, meta=np.zeros((0, 0, 0)))).spline.fit()
+    assert 4 <= len(reads) <= 8
+
+
+@pytest.mark.slow  # a coarse field of many functions
+def test_waves_of_two_months_are_found() -> None:
+    """Beside the season, at scattered places and times: the fine field has what season and trend leave."""
+    rng, count = np.random.default_rng(5), 1000
+    lat, lon = rng.uniform(-10, 10, count), rng.uniform(150, 200, count)
+    day = np.sort(rng.uniform(0, 3 * 365, count))
+    time = np.datetime64("2000-01-01") + (day * 86400).astype("timedelta64[s]")
+    truth = 3 * np.cos(2 * np.pi * day / 365.25) + np.sin(2 * np.pi * day / 60 + lat / 10)
+    coords = {"lat": ("obs", lat), "lon": ("obs", lon), "time": ("obs", time)}
+    data = xr.DataArray(truth + 0.3 * rng.normal(size=count), coords, "obs", name="sst")
+    field = data.spline.fit()
+    error = field.predict(data) - truth
+    assert float(np.sqrt((error**2).mean())) < 0.2
+
+
+def test_few_observations_beside_a_season_in_space() -> None:
+    """Three for each function of the coarse field, of which windows of neighbours hold about as many as these."""
+    data = sst(months=48, gaps=0.1)[:24, ::4, ::6]
+    field = data.spline.fit()
+    assert 0.2 < float((data - field.predict()).std()) < 0.32
+    assert float(field.summary().sigma) == pytest.approx(0.3, rel=0.2)
+    assert bool((field.stderr(data) > 0.01).all())
+
+
+@pytest.mark.slow
+def test_error_bars_of_gaps_hold_the_truth() -> None:
+    """Of a field that is rough down to a label or two, of which four tenths are missing."""
+    shape = (30, 24, 24)
+    data, truth = rough(1.5, 0.2, shape), rough(1.5, 0.0, shape, gaps=0.0)
+    field = data.spline.fit()
+    at = truth.where(data.isnull()).stack(obs=data.dims).dropna("obs").reset_index("obs")[::3]
+    off, error = field.predict(at) - at, field.stderr(at)
+    noise = float(field.summary().sigma)
+    assert noise == pytest.approx(0.2, rel=0.25)
+    # Errors of neighbours are alike: slabs of time are about independent.
+    inside = abs(off) < 1.96 * error
+    slabs = inside.groupby("time").mean()
+    assert float(inside.mean()) > 0.95 - scatter.FIVE * scatter.of_mean(slabs)
+    assert 0.9 < float(np.sqrt((error**2).mean() / (off**2).mean())) < 1.4
+    again = off + 0.2 * np.random.default_rng(1).normal(size=off.size)
+    covered = float((abs(again) < 1.96 * np.hypot(error, noise)).mean())
+    assert covered == pytest.approx(0.95, abs=scatter.FIVE * scatter.of_share(0.95, off.size))
