@@ -58,7 +58,46 @@ def test_what_is_computed_later_or_asked_for_is_a_single_field_by_labels() -> No
         assert "fine" not in field.summary().attrs and "fine" not in field.code()
     assert singles[0].space == singles[1].space == space
     assert data.spline.statistics(seconds=0.01).space == space
-    assert tuple(data.spline.plan(seconds=0.01).coefficients.values()) == space.shape
+    assert tuple(data.spline.plan(seconds=0.01, fine=False).coefficients.values()) == space.shape
+
+
+def test_the_plan_of_a_bare_fit_has_its_terms_and_what_neighbours_take() -> None:
+    plan = sst(months=48).spline.plan()
+    assert plan.coefficients == {"lat": 4, "lon": 6, "time": 6}
+    assert plan.code == "fit()" and "of neighbours" in repr(plan)
+    assert plan.fine_seconds > 0 and plan.seconds > plan.fine_seconds and plan.fine_bytes > 0
+    assert sst(months=48).spline.plan(fine=False).fine_bytes == 0
+
+
+def test_too_many_values_for_a_fine_field_are_told() -> None:
+    data = xr.DataArray(dask.array.zeros((2600, 2000), chunks=1300), dims=("x", "y"), name="u")
+    data = data.assign_coords(x=np.linspace(0, 1, 2600), y=np.linspace(0, 1, 2000))
+    with pytest.warns(xs.FitWarning, match="a single field is fitted: the data have 0.0 GiB in more than 5,000,000"):
+        plan = data.spline.plan()
+    assert plan.coefficients == data.spline.plan(fine=False).coefficients and plan.fine_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda field: field.recover("u_xx = k * u"),
+        lambda field: field.discover("u_xx"),
+        lambda field: field.constrain("u_xx = k * u"),
+        lambda field: field.sample(2),
+    ],
+    ids=["recover", "discover", "constrain", "sample"],
+)
+def test_what_goes_with_single_fields_says_so(ask) -> None:
+    x = np.linspace(0, 10, 60)
+    field = xr.DataArray(np.sin(x), {"x": x}, "x", "u").spline.fit()
+    with pytest.raises(ValueError, match="goes with the coefficients of a single field, and beside these there is a fine"):
+        ask(field)
+
+
+def test_one_place_is_predicted_as_several_are() -> None:
+    x = np.linspace(0, 10, 60)
+    field = xr.DataArray(np.sin(x), {"x": x}, "x", "u").spline.fit()
+    assert float(field.predict(x=1.5)) == pytest.approx(float(field.predict(x=[1.5, 2.0])[0]), rel=1e-9)
 
 
 def test_a_fine_field_needs_the_values_now() -> None:

@@ -459,7 +459,7 @@ def test_the_line_of_a_bare_fit_asks_for_it_again() -> None:
 
 def test_the_plan_shows_the_line() -> None:
     data = sst(months=30)
-    plan = data.spline.plan()
+    plan = data.spline.plan(fine=False)
     line = f"fit({defaults.code(bases_for(data))})"
     assert line in repr(plan) and line.replace('"', "&quot;").replace("'", "&#x27;") in plan._repr_html_()
     assert plan.coefficients == {"lat": 11, "lon": 15, "time": 7}

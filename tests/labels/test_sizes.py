@@ -167,7 +167,7 @@ def test_a_ridge_and_no_penalty_keep_few_functions() -> None:
     ):
         field = data.spline.fit(penalty=penalty, fine=False)
         assert field.space.shape == shape
-        assert tuple(data.spline.plan(penalty=penalty).coefficients.values()) == shape
+        assert tuple(data.spline.plan(penalty=penalty, fine=False).coefficients.values()) == shape
     assert data.spline.space().shape == data.spline.statistics().space.shape == new
 
 
@@ -175,7 +175,7 @@ def test_seconds_are_an_argument_of_all_that_choose() -> None:
     data = grid(lat=200, lon=200)
     few = data.spline.space(seconds=0.5)
     assert few.size < data.spline.space().size
-    assert tuple(data.spline.plan(seconds=0.5).coefficients.values()) == few.shape
+    assert tuple(data.spline.plan(seconds=0.5, fine=False).coefficients.values()) == few.shape
     small = grid(x=200).expand_dims(member=2)
     for seconds in (1e-3, 1.0):
         space = small.spline.space(seconds=seconds)

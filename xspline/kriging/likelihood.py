@@ -24,6 +24,8 @@ from xspline.kriging.pyramid import Array, Index, Pyramid
 
 IMPOSSIBLE = 1e12  # −log L of a covariance that is not positive definite to rounding
 LIVELY = 1.0  # variance of a window over that of all data at which half of its kind are chosen
+#: Sum of squares of values in units of their standard deviation, at least, so that its inverse is a number.
+LEAST_MISFIT = 1e-200
 UNIFORM = 1e4  # degrees of freedom of local scales that do not differ
 DIFFERENT = 0.005  # variance of log scales beyond that of chance, below which they do not differ
 
@@ -148,17 +150,16 @@ class Windows:
         values, fitted = window.values, window.fitted
         freedom, determinant = values.size, 2 * float(np.log(np.diag(root)).sum())
         white = lapack.dtrtrs(root, values, trans=1)[0]
-        alpha = lapack.dtrtrs(root, white)[0]
-        misfit, explained = float(white @ white), np.zeros((values.size, 0))
+        explained = np.zeros((values.size, 0))
         if fitted is not None:
-            rows = lapack.dtrtrs(root, fitted, trans=1)[0]
-            triangle = np.linalg.qr(rows)[1]
-            explained = lapack.dtrtrs(root, np.linalg.solve(triangle.T, rows.T).T)[0]
+            basis, triangle = np.linalg.qr(lapack.dtrtrs(root, fitted, trans=1)[0])
+            white = white - basis @ (basis.T @ white)
+            explained = lapack.dtrtrs(root, basis)[0]
             freedom -= fitted.shape[1]
-            determinant += 2 * float(np.log(np.abs(np.diag(triangle))).sum())
-            alpha = alpha - explained @ (explained.T @ values)
-            misfit = float(values @ alpha)
-        return max(misfit, np.finfo(float).tiny), determinant, freedom, alpha, explained
+            tiny = np.finfo(float).tiny
+            determinant += 2 * float(np.log(np.maximum(np.abs(np.diag(triangle)), tiny)).sum())
+        alpha = lapack.dtrtrs(root, white)[0]
+        return max(float(white @ white), LEAST_MISFIT), determinant, freedom, alpha, explained
 
 
 def lively(

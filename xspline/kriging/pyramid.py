@@ -35,6 +35,8 @@ PARTS = 8
 #: The place of the corner of a cell beside the first observation, in widths, so that labels are not on edges.
 CORNER = 0.37
 #: The least change along an axis, as a share of the largest.
+#: Change along the mean distance of a pair, over the mean change, below which an axis has no slope of its own.
+UNSEEN = 1e-3
 LEAST_SLOPE = 0.01
 
 
@@ -207,19 +209,25 @@ def metric_of(places: Array, values: Array, links: Index, *, is_round: bool) -> 
         change = (values[sampled, None] - values[near]) ** 2
         far = [np.sqrt(np.sum(steps[..., own] ** 2, axis=-1)).ravel() for own in axes]
         slopes = _slopes(np.stack(far, axis=1) / widths, change.ravel())
-        widths = np.sqrt(widths * widths / slopes)
+        widths = _rounded(np.sqrt(widths * widths / slopes))
         if is_round:
             widths[1] = min(widths[:2])
     scaled = places / widths[links]
     apart = np.median(_tree(scaled).query(scaled[sampled], [min(2, len(places))])[0])
     own = widths[links] * (apart if apart > 0 else 1.0)
-    # Rounded, so that rounding errors of values move no observation to another cell.
-    return np.asarray(2.0 ** (np.round(PARTS * np.log2(own)) / PARTS))
+    return _rounded(own)
+
+
+def _rounded(widths: Array) -> Array:
+    """Return widths as powers of two, so that rounding errors of values change no neighbour and no cell."""
+    return np.asarray(2.0 ** (np.round(PARTS * np.log2(widths)) / PARTS))
 
 
 def _slopes(far: Array, change: Array) -> Array:
     """Return how much values change per distance along each axis, of mean logarithm 0, none far below the largest."""
     rows = np.column_stack([np.ones(len(far)), far])
     slopes = optimize.nnls(rows, change)[0][1:]
-    slopes = np.maximum(slopes, LEAST_SLOPE * slopes.max())
-    return slopes / np.exp(np.mean(np.log(slopes))) if slopes.max() > 0 else np.ones_like(slopes)
+    # Where values change by noise alone, no axis has a slope that rounding does not decide.
+    unseen = UNSEEN * change.mean() / max(float(far.mean()), np.finfo(float).tiny)
+    slopes = np.maximum(slopes, max(LEAST_SLOPE * slopes.max(), unseen))
+    return np.asarray(slopes / np.exp(np.mean(np.log(slopes)))) if slopes.max() > 0 else np.ones_like(slopes)
