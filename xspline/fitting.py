@@ -170,13 +170,10 @@ def fit(
     )
     if compute:
         computed.warn_left_out()
-    field = Field.from_statistics(computed, penalty, solver, execution.present(device))
+    field = Field.from_statistics(computed, penalty, solver, execution.present(device), warns=not windows)
     if not windows:
         return field
-    fits = {
-        o.name: replace(field.fits[o.name], fine=fine_of(o, field.fits[o.name], windows)) for o in observed
-    }
-    return replace(field, fits=fits)
+    return field._with_fine({o.name: fine_of(o, field.fits[o.name], windows) for o in observed})
 
 
 def _walk(
