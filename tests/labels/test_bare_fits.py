@@ -72,7 +72,9 @@ def test_the_plan_of_a_bare_fit_has_its_terms_and_what_neighbours_take() -> None
 def test_too_many_values_for_a_fine_field_are_told() -> None:
     data = xr.DataArray(dask.array.zeros((2600, 2000), chunks=1300), dims=("x", "y"), name="u")
     data = data.assign_coords(x=np.linspace(0, 1, 2600), y=np.linspace(0, 1, 2000))
-    with pytest.warns(xs.FitWarning, match="a single field is fitted: the data have 0.0 GiB in more than 5,000,000"):
+    with pytest.warns(
+        xs.FitWarning, match="a single field is fitted: the data have 0.0 GiB in more than 5,000,000"
+    ):
         plan = data.spline.plan()
     assert plan.coefficients == data.spline.plan(fine=False).coefficients and plan.fine_bytes == 0
 
@@ -140,8 +142,14 @@ def test_what_happened_is_told(tmp_path) -> None:
 
 
 def test_constant_data_are_constant() -> None:
+    """And say nothing of how far off they are, in files neither."""
     data = 0 * waves() + 3
-    np.testing.assert_allclose(data.spline.fit().predict(data.fillna(0)), 3, atol=1e-6)
+    field = data.spline.fit()
+    np.testing.assert_allclose(field.predict(data.fillna(0)), 3, atol=1e-6)
+    assert bool(np.isnan(field.stderr(data.fillna(0))).all())
+    assert "which says nothing of errors: they are NaN" in " ".join(repr(field.check()).split())
+    again = xs.Field.from_dataset(field.to_dataset())
+    np.testing.assert_array_equal(again.predict(data.fillna(0)), field.predict(data.fillna(0)))
 
 
 def test_chunks_are_read_at_most_twice() -> None:

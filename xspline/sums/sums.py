@@ -166,7 +166,8 @@ class Sums:
             )
         # A part without weight is zero at any reference; that of its neighbours keeps later merges centred.
         # Of one member along the axis: the others may be more than a part has.
-        common = _common_reference(parts).take([0], axis=axis)
+        held = [part for part in parts if part.batch[axis]] or parts[:1]
+        common = _common_reference(held)[(slice(None),) * axis + (slice(1),)]
         parts = [part if part.has_weight else replace(part, reference=common) for part in parts]
         window = union([part.window for part in parts], frame.sizes, frame.periodic)
         extents = [part.batch[axis] for part in parts]

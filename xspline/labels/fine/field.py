@@ -34,15 +34,18 @@ class Fine:
     names: tuple[str, ...]
 
     @property
-    def first(self) -> Nearby:
-        """A member that has a fine field."""
-        return next(member for member in self.members if member is not None)
+    def first(self) -> Nearby | None:
+        """A member that has a fine field, if any has."""
+        return next((member for member in self.members if member is not None), None)
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return the observations of all members as arrays, one behind the other, and everything else as plain data."""
         stored = [None if member is None else member.to_arrays() for member in self.members]
         parts = [both[0] for both in stored if both is not None]
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        empty = {"coordinates": np.zeros((0, len(self.names))), "values": np.zeros(0), "weights": np.zeros(0)}
+        columns = {
+            name: np.concatenate([none, *(part[name] for part in parts)]) for name, none in empty.items()
+        }
         counts = [0 if both is None else len(both[0]["values"]) for both in stored]
         metas = [None if both is None else both[1] for both in stored]
         return columns, {"names": list(self.names), "counts": counts, "members": metas}
@@ -67,6 +70,8 @@ class Fine:
         A length along longitude is in degrees of a great circle. Of several models it is the likeliest.
         """
         first = self.first
+        if first is None:
+            return {}
         along = first.places.names(space.names)
         index = [int(np.flatnonzero(first.places.links == i)[0]) for i in range(len(along))]
         best = int(np.argmax([weight for weight, _ in first.models]))
@@ -96,6 +101,8 @@ class Fine:
     def text(self, space: Space, units: str) -> list[str]:
         """Return a line for each scale."""
         table, lines = self.scales(space), []
+        if not table:
+            return ["none: there are fewer than three values that differ"]
         for k in range(table["fine_sd"].size):
             scale = {name: x.isel(scale=k) for name, x in table.items()}
             lengths = []

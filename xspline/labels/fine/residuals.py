@@ -47,8 +47,8 @@ def fine_costs(observed: Observations, windows: int) -> tuple[float, int]:
     return count * SECONDS_PER_VALUE + windows / WINDOWS_PER_SECOND / 2, count * BYTES_PER_VALUE
 
 
-def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine | None:
-    """Return the fine field of what a fit leaves of its observations; None where no member has enough of them."""
+def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
+    """Return the fine field of what a fit leaves of its observations; of members with too few of these there is none."""
     space, data = fit.space, observed.data.compute()
     arrangement = observed.arrangement
     coordinates = {n: c.compute() if c.chunks is not None else c for n, c in observed.coordinates.items()}
@@ -80,7 +80,7 @@ def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine | None:
     whole = by_member(data.values)
     enough = [bool(own.sum() >= LEAST and np.ptp(whole[k][own]) > 0) for k, own in enumerate(used)]
     if not any(enough):
-        return None
+        return Fine((None,) * members, space.names)
     parts = []
     for k in np.flatnonzero(enough):
         points = np.stack([c[k][used[k]] for c in along], axis=1)
