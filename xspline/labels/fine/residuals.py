@@ -48,7 +48,7 @@ def fine_costs(observed: Observations, windows: int) -> tuple[float, int]:
 
 
 def fine_of(observed: Observations, fit: Fit, windows: int) -> Fine:
-    """Return the fine field of what a fit leaves of its observations; of members with too few of these there is none."""
+    """Return the fine field of what a fit leaves of its observations; members with too few of these have none."""
     space, data = fit.space, observed.data.compute()
     arrangement = observed.arrangement
     coordinates = {n: c.compute() if c.chunks is not None else c for n, c in observed.coordinates.items()}
