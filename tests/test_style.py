@@ -23,7 +23,7 @@ from tests.source import (
 )
 
 MAX_BODY, MAX_FILES_OF_A_FOLDER = 60, 10
-MAX_LINES, MAX_FILES = 39_400, 175  # of the whole package: to grow is a decision
+MAX_LINES, MAX_FILES = 39_350, 175  # of the whole package: to grow is a decision
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 OTHERS = [*TESTS, *sorted((ROOT / "benchmarks").rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py"))]

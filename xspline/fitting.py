@@ -158,18 +158,7 @@ def fit(
     True
     """
     agreed, observed, windows = _walk(data, space, bases, weights, holder, seconds, penalty, compute, fine)
-    computed = _statistics(
-        data,
-        agreed,
-        observed,
-        holder,
-        device,
-        compute=compute,
-        checkpoint=checkpoint,
-        complete=require_complete,
-    )
-    if compute:
-        computed.warn_left_out()
+    computed = _statistics(data, agreed, observed, holder, device, compute, checkpoint, require_complete)
     field = Field.from_statistics(computed, penalty, solver, execution.present(device), warns=not windows)
     if not windows:
         return field
@@ -188,41 +177,31 @@ def _walk(
     fine: bool | None,
 ) -> tuple[Space, list[Observations], int]:
     """Return what `_read` does, and the windows of the data that the choice of a fine field looks at; 0 without one."""
-    by_itself = space is None and all(basis is None for basis in bases.values()) and penalty is None
-    small = sum(array.size for array in _arrays(data)) <= MOST_VALUES
+    bare = space is None and all(basis is None for basis in bases.values()) and penalty is None
     if fine:
         _check_fine(compute, holder)
     elif fine is None:
-        fine = by_itself and compute and holder is None
-        if fine and not small:
-            fine = False
-            warn(
-                f"a single field is fitted: the data have {data.nbytes / 2**30:.1f} GiB in more than {MOST_VALUES:,} "
-                "values, too many for a fine field beside it. Fit a part of them, fit means over some labels "
-                "(data.coarsen), or say fine=True, which takes about "
-                f"{BYTES_PER_VALUE} bytes of memory a value; fine=False fits the single field without this warning"
-            )
-    coarse = fine and by_itself
+        fine = bare and compute and holder is None and _fits_in(data)
+    smooth = penalises_roughness(penalty)
     agreed, observed = _read(
-        data,
-        space,
-        bases,
-        weights,
-        holder,
-        seconds,
-        penalises_roughness(penalty),
-        default_labels=True,
-        coarse=coarse,
+        data, space, bases, weights, holder, seconds, smooth, default_labels=True, coarse=fine and bare
     )
     budget = defaults.checked_seconds(SECONDS if seconds is None else seconds)
     return agreed, observed, windows_in(budget) if fine else 0
 
 
-def _arrays(data: Data) -> list[xr.DataArray]:
-    """Return the variables with numbers."""
-    if isinstance(data, xr.Dataset):
-        return [v for v in data.data_vars.values() if v.dtype.kind in "iuf"]
-    return [data]
+def _fits_in(data: Data) -> bool:
+    """Return whether a bare fit has a fine field, which very many values do without; warn where they do."""
+    variables = [data] if isinstance(data, xr.DataArray) else data.data_vars.values()
+    if sum(v.size for v in variables if v.dtype.kind in "iuf") <= MOST_VALUES:
+        return True
+    warn(
+        f"a single field is fitted: the data have {data.nbytes / 2**30:.1f} GiB in more than {MOST_VALUES:,} "
+        "values, too many for a fine field beside it. Fit a part of them, fit means over some labels (data.coarsen), "
+        f"or say fine=True, which takes about {BYTES_PER_VALUE} bytes of memory a value; fine=False fits the single "
+        "field without this warning"
+    )
+    return False
 
 
 def _check_fine(compute: bool, holder: Any) -> None:
@@ -269,19 +248,7 @@ def statistics(
     (('west',), 200)
     """
     agreed, observed = _read(data, space, bases, weights, holder, seconds, default_labels=False)
-    computed = _statistics(
-        data,
-        agreed,
-        observed,
-        holder,
-        device,
-        compute=compute,
-        checkpoint=checkpoint,
-        complete=require_complete,
-    )
-    if compute:
-        computed.warn_left_out()
-    return computed
+    return _statistics(data, agreed, observed, holder, device, compute, checkpoint, require_complete)
 
 
 def space(
@@ -515,7 +482,6 @@ def _statistics(
     observed: list[Observations],
     holder: Any,
     device: str | None,
-    *,
     compute: bool,
     checkpoint: Any,
     complete: bool | None,
@@ -546,7 +512,7 @@ def _statistics(
             parts.append(part_of(by_name, [sums[code] for sums in computed], name, sizes))
     if unwritten:  # once, however many holders share the store
         parts[0] = replace(parts[0], provenance={**parts[0].provenance, "unwritten": unwritten})
-    return Statistics(
+    total: Statistics[Data] = Statistics(
         agreed,
         tuple(parts),
         {o.name: o.variable() for o in observed},
@@ -555,6 +521,9 @@ def _statistics(
         chunks=target_chunks(observed[0].data),
         pending={} if compute else by_name,
     )
+    if compute:
+        total.warn_left_out()
+    return total
 
 
 def _unwritten(observed: list[Observations], complete: bool | None) -> dict[str, str]:

@@ -11,7 +11,7 @@ observations. So calm regions say as much about lengths as lively ones, and what
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,6 +47,22 @@ class Window(NamedTuple):
     fitted: Array | None = None
 
 
+class _Solved(NamedTuple):
+    """A window under a model: U with Uᵀ U = K, yᵀ P y, log |K| + log |Xᵀ K⁻¹ X|, m − p, P y, and V, P = K⁻¹ − V Vᵀ."""
+
+    root: Array
+    misfit: float
+    determinant: float
+    freedom: int
+    alpha: Array
+    explained: Array
+
+    @property
+    def value(self) -> float:
+        """−log L of the window."""
+        return 0.5 * (self.determinant + self.freedom * math.log(self.misfit))
+
+
 @dataclass(frozen=True, eq=False)
 class Windows:
     """Windows of the data.
@@ -70,15 +86,7 @@ class Windows:
 
     def value(self, model: Model) -> float:
         """Return −log L over all windows."""
-        inverse, amplitude = model.between(self.spread)
-        value = 0.0
-        for window in self.items:
-            root = self._root(window, model, inverse, amplitude)
-            if root is None:
-                return IMPOSSIBLE
-            misfit, determinant, freedom, *_ = self._solved(root, window)
-            value += 0.5 * (determinant + freedom * math.log(misfit))
-        return value
+        return sum(IMPOSSIBLE if solved is None else solved.value for _, solved in self._each(model))
 
     def value_and_gradient(self, model: Model) -> tuple[float, Array]:
         """Return −log L over all windows and its derivatives by the parameters of the model."""
@@ -86,15 +94,12 @@ class Windows:
 
         inverse, amplitude = model.between(self.spread)
         value, gradient = 0.0, np.zeros(model.parameters.size)
-        for window in self.items:
-            root = self._root(window, model, inverse, amplitude)
-            if root is None:
+        for window, solved in self._each(model):
+            if solved is None:
                 return IMPOSSIBLE, gradient
-            misfit, determinant, freedom, alpha, explained = self._solved(root, window)
-            value += 0.5 * (determinant + freedom * math.log(misfit))
-            weights = (
-                lapack.dpotri(root)[0].T - explained @ explained.T - freedom / misfit * np.outer(alpha, alpha)
-            )
+            value += solved.value
+            outer = solved.freedom / solved.misfit * np.outer(solved.alpha, solved.alpha)
+            weights = lapack.dpotri(solved.root)[0].T - solved.explained @ solved.explained.T - outer
             own = np.zeros(gradient.size)
             compiled.slopes(
                 window.places, window.levels, window.counts, inverse, amplitude, model.smoothness, model.table,
@@ -106,14 +111,7 @@ class Windows:
 
     def scales(self, model: Model) -> Array:
         """Return the scale that each window decides on, yᵀ P y/(m − p)."""
-        inverse, amplitude = model.between(self.spread)
-        scales = []
-        for window in self.items:
-            root = self._root(window, model, inverse, amplitude)
-            if root is not None:
-                misfit, _, freedom, *_ = self._solved(root, window)
-                scales.append(misfit / freedom)
-        return np.array(scales)
+        return np.array([x.misfit / x.freedom for _, x in self._each(model) if x is not None])
 
     def residuals(self, model: Model) -> tuple[float, float]:
         """Return the mean leverage of observations, and the mean weighted square of what the field leaves of them.
@@ -121,16 +119,20 @@ class Windows:
         The leverage of an observation is how much its prediction follows it: with K⁻¹ and the noise n of the model it
         is 1 − n (K⁻¹)_ii, and the residual is n (P y)_i.
         """
-        inverse, amplitude = model.between(self.spread)
         leverages, squares = [], []
+        for window, solved in self._each(model):
+            if solved is not None:
+                observed, noise = window.levels == 0, model.noise / window.counts
+                leverages.append((1 - noise * np.diag(lapack.dpotri(solved.root)[0]))[observed])
+                squares.append((window.counts * (noise * solved.alpha) ** 2)[observed])
+        return float(np.mean(np.concatenate(leverages))), float(np.mean(np.concatenate(squares)))
+
+    def _each(self, model: Model) -> Iterator[tuple[Window, _Solved | None]]:
+        """Yield each window with its solution; None where its covariance is not positive definite to rounding."""
+        inverse, amplitude = model.between(self.spread)
         for window in self.items:
             root = self._root(window, model, inverse, amplitude)
-            if root is not None:
-                alpha = self._solved(root, window)[3]
-                observed, noise = window.levels == 0, model.noise / window.counts
-                leverages.append((1 - noise * np.diag(lapack.dpotri(root)[0]))[observed])
-                squares.append((window.counts * (noise * alpha) ** 2)[observed])
-        return float(np.mean(np.concatenate(leverages))), float(np.mean(np.concatenate(squares)))
+            yield window, None if root is None else _solved(root, window)
 
     def _root(self, window: Window, model: Model, inverse: Array, amplitude: Array) -> Array | None:
         """Return U with Uᵀ U = K, in Fortran order; None where there is none."""
@@ -145,21 +147,22 @@ class Windows:
         root, info = lapack.dpotrf(matrix.T, lower=0, overwrite_a=1)
         return None if info else root
 
-    def _solved(self, root: Array, window: Window) -> tuple[float, float, int, Array, Array]:
-        """Return yᵀ P y, the determinants, the degrees of freedom, P y, and V with P = K⁻¹ − V Vᵀ."""
-        values, fitted = window.values, window.fitted
-        freedom, determinant = values.size, 2 * float(np.log(np.diag(root)).sum())
-        white = lapack.dtrtrs(root, values, trans=1)[0]
-        explained = np.zeros((values.size, 0))
-        if fitted is not None:
-            basis, triangle = np.linalg.qr(lapack.dtrtrs(root, fitted, trans=1)[0])
-            white = white - basis @ (basis.T @ white)
-            explained = lapack.dtrtrs(root, basis)[0]
-            freedom -= fitted.shape[1]
-            tiny = np.finfo(float).tiny
-            determinant += 2 * float(np.log(np.maximum(np.abs(np.diag(triangle)), tiny)).sum())
-        alpha = lapack.dtrtrs(root, white)[0]
-        return max(float(white @ white), LEAST_MISFIT), determinant, freedom, alpha, explained
+
+def _solved(root: Array, window: Window) -> _Solved:
+    """Solve for what the fitted functions leave of the values of a window."""
+    values, fitted = window.values, window.fitted
+    freedom, determinant = values.size, 2 * float(np.log(np.diag(root)).sum())
+    white = lapack.dtrtrs(root, values, trans=1)[0]
+    explained = np.zeros((values.size, 0))
+    if fitted is not None:
+        basis, triangle = np.linalg.qr(lapack.dtrtrs(root, fitted, trans=1)[0])
+        white = white - basis @ (basis.T @ white)
+        explained = lapack.dtrtrs(root, basis)[0]
+        freedom -= fitted.shape[1]
+        tiny = np.finfo(float).tiny
+        determinant += 2 * float(np.log(np.maximum(np.abs(np.diag(triangle)), tiny)).sum())
+    alpha = lapack.dtrtrs(root, white)[0]
+    return _Solved(root, max(float(white @ white), LEAST_MISFIT), determinant, freedom, alpha, explained)
 
 
 def lively(

@@ -6,7 +6,6 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -41,7 +40,7 @@ SANDWICHED = 2500
 TAKEN = 20_000
 #: Independent errors beside as many as were fitted, at least.
 FEWEST_INDEPENDENT = 3
-#: Blocks of a task.
+#: Blocks that are predicted at a time.
 TOGETHER = 128
 #: Observations that are predicted from others beyond some distances, in widths of a cell of one observation.
 WITHHELD, DISTANCES = 400, (0.0, 2.0, 6.0, 18.0)
@@ -184,9 +183,7 @@ class Nearby:
             blocks = starts[first : last + 1] - starts[first]
             return self._some(centres[first:last], targets[own], factors, blocks, with_variance)
 
-        tasks = range(0, len(centres), TOGETHER)
-        with ThreadPoolExecutor(1) as pool:
-            parts = list(pool.map(some, tasks)) if len(tasks) > 1 else [some(0)]
+        parts = [some(first) for first in range(0, len(centres), TOGETHER)]
         for out, part in zip((mean, variance, trust), zip(*parts, strict=True), strict=True):
             out[order] = np.concatenate(part)
         return Predicted(mean, variance, trust)

@@ -14,12 +14,11 @@ from xspline import execution
 from xspline.labels.errors import unknown_name
 from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit
-from xspline.labels.read.coordinates import arrange, floats
+from xspline.labels.read.coordinates import arrange
 from xspline.labels.read.observations import Variable
 from xspline.labels.read.targets import Target
 from xspline.labels.uncertainty import Covariance
 from xspline.solve.errors import warn
-from xspline.spaces import Space
 from xspline.sums import observed_cells
 
 _WORD = re.compile(r"[^\W\d]+|[°%]")
@@ -40,20 +39,6 @@ def _ordered_dims(target: Target, variable: Variable) -> tuple[Hashable, ...]:
         order += replaced or ([dim] if dim in variable.batch_dims else [])
     order += [dim for c in target.coordinates.values() for dim in c.dims]
     return tuple(dict.fromkeys(order))
-
-
-def _chunk_sizes(chunks: Any, dims: tuple[Hashable, ...], shape: tuple[int, ...]) -> Any:
-    """Return chunk sizes per axis as Dask reads them; a dimension that is not named is one chunk."""
-    if chunks is None:
-        return None
-    if not isinstance(chunks, Mapping):
-        return tuple(chunks for _ in dims)
-    sizes = [chunks.get(dim, -1) for dim in dims]
-    # Explicit sizes hold only where they add up to the new length.
-    return tuple(
-        max(size, default=-1) if isinstance(size, tuple) and sum(size) != n else size
-        for size, n in zip(sizes, shape, strict=True)
-    )
 
 
 # ---- values
@@ -79,11 +64,11 @@ def evaluate(
         sizes[dim] = n
     arrangement = arrange(dims, target.coordinates)
     coordinates = tuple(
-        _within(floats(target.coordinates[name], name, space, span, sizes), name, space, target.extrapolate)
+        target.floats(space, name, span, sizes)
         for name, span in zip(arrangement.names, arrangement.spans, strict=True)
     )
     shape, layout = tuple(sizes[dim] for dim in dims), arrangement.layout()
-    chunks = _chunk_sizes(target.chunks, dims, shape)
+    chunks = target.chunk_sizes(dims, shape)
     above = [
         f.max_order is not None and orders.get(c, 0) > f.max_order
         for c, f in zip(space.names, space.features, strict=True)
@@ -154,13 +139,6 @@ def _with_fine(
         near = fine.near(fit.space, target, batch, target.mask).transpose(*dims).data
         values = np.where(near, values, np.nan)
     return values
-
-
-def _within(x: Any, name: str, space: Space, extrapolate: bool) -> Any:
-    """Return the floats of a coordinate with NaN where the field has no values; lazy where they are."""
-    if isinstance(x, np.ndarray):
-        return space.within(x, name, extrapolate)
-    return x.map_blocks(space.within, name, extrapolate, dtype=float, meta=np.empty((0,) * x.ndim))
 
 
 def _observed(fit: Fit, distance: int) -> np.ndarray:

@@ -12,7 +12,6 @@ import numpy as np
 import xarray as xr
 
 from xspline.kriging.nearby import DENSE, Nearby
-from xspline.labels.read.coordinates import floats
 from xspline.labels.read.targets import Target
 from xspline.spaces import Space
 
@@ -166,19 +165,14 @@ class Fine:
         sizes = {dim: n for c in target.coordinates.values() for dim, n in c.sizes.items()}
         shape = tuple(batch.values())
         member = xr.DataArray(np.arange(math.prod(shape)).reshape(shape), dims=tuple(batch))
-        columns = []
-        for name in self.names:
-            own = target.coordinates[name]
-            x = floats(own.drop_vars(own.coords), name, space, own.dims, sizes)
-            within = functools.partial(space.within, name=name, extrapolate=target.extrapolate)
-            lazy = not isinstance(x, np.ndarray)
-            columns.append(
-                xr.DataArray(x.map_blocks(within, dtype=float) if lazy else within(x), dims=own.dims)
-            )
+        spans = [target.coordinates[name].dims for name in self.names]
+        columns = [
+            xr.DataArray(target.floats(space, name, span, sizes), dims=span)
+            for name, span in zip(self.names, spans, strict=True)
+        ]
+        columns.append(member)
         if target.chunks is not None:
-            columns = [_chunked(column, target.chunks) for column in (*columns, member)]
-        else:
-            columns = [*columns, member]
+            columns = [column.chunk(target.chunk_sizes(column.dims, column.shape)) for column in columns]
         out = xr.apply_ufunc(
             function,
             *columns,
@@ -248,13 +242,3 @@ def _length_text(length: float, space: Space, name: str) -> str:
     if axis.kind != "number":
         return f"{length / 86_400:.3g} days"
     return f"{length:.3g} {'°' if axis.role in ('latitude', 'longitude') else axis.units}".rstrip()
-
-
-def _chunked(column: xr.DataArray, chunks: Any) -> xr.DataArray:
-    if not isinstance(chunks, Mapping):
-        return column.chunk(chunks)
-    fitting = {}
-    for dim, n in column.sizes.items():
-        size = chunks.get(dim, -1)
-        fitting[dim] = max(size, default=-1) if isinstance(size, tuple) and sum(size) != n else size
-    return column.chunk(fitting)

@@ -12,6 +12,7 @@ import xarray as xr
 
 from xspline.labels.errors import unknown_name
 from xspline.labels.read.cf import is_date, role_of
+from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import is_lazily_indexed, storage_chunks
 from xspline.solve.errors import warn
 from xspline.spaces import Space
@@ -35,6 +36,28 @@ class Target:
     chunks: Any
     extrapolate: bool
     mask: int | xr.DataArray | xr.Dataset | None
+
+    def floats(
+        self, space: Space, name: str, span: tuple[Hashable, ...], sizes: Mapping[Hashable, int]
+    ) -> Any:
+        """Return the labels of a coordinate as floats, NaN where a field has no values; lazy where they are."""
+        x = floats(self.coordinates[name], name, space, span, sizes)
+        if isinstance(x, np.ndarray):
+            return space.within(x, name, self.extrapolate)
+        return x.map_blocks(space.within, name, self.extrapolate, dtype=float, meta=np.empty((0,) * x.ndim))
+
+    def chunk_sizes(self, dims: tuple[Hashable, ...], shape: tuple[int, ...]) -> Any:
+        """Return chunk sizes per axis as Dask reads them; a dimension that is not named is one chunk."""
+        if self.chunks is None:
+            return None
+        if not isinstance(self.chunks, Mapping):
+            return tuple(self.chunks for _ in dims)
+        sizes = [self.chunks.get(dim, -1) for dim in dims]
+        # Explicit sizes hold only where they add up to the new length.
+        return tuple(
+            max(size, default=-1) if isinstance(size, tuple) and sum(size) != n else size
+            for size, n in zip(sizes, shape, strict=True)
+        )
 
 
 def resolve(
