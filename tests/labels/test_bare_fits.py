@@ -209,3 +209,12 @@ def test_error_bars_of_gaps_hold_the_truth() -> None:
     again = off + 0.2 * np.random.default_rng(1).normal(size=off.size)
     covered = float((abs(again) < 1.96 * np.hypot(error, noise)).mean())
     assert covered == pytest.approx(0.95, abs=scatter.FIVE * scatter.of_share(0.95, off.size))
+
+
+@pytest.mark.parametrize("chunks", [10, {"x": 10}, {"x": (20, 40)}])
+def test_chunks_of_a_target_are_those_that_are_asked_for(chunks) -> None:
+    x = np.linspace(0, 10, 60)
+    field = xr.DataArray(np.sin(x), {"x": x}, "x", "u").spline.fit()
+    lazy = field.predict(chunks=chunks)
+    assert sum(lazy.chunks[0]) == 60 and len(lazy.chunks[0]) > 1
+    np.testing.assert_allclose(lazy.compute(), field.predict(), rtol=1e-9)

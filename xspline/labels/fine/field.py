@@ -172,7 +172,10 @@ class Fine:
         ]
         columns.append(member)
         if target.chunks is not None:
-            columns = [column.chunk(target.chunk_sizes(column.dims, column.shape)) for column in columns]
+            sizes_of = [target.chunk_sizes(column.dims, column.shape) for column in columns]
+            columns = [
+                c.chunk(dict(zip(c.dims, n, strict=True))) for c, n in zip(columns, sizes_of, strict=True)
+            ]
         out = xr.apply_ufunc(
             function,
             *columns,
