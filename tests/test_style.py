@@ -20,10 +20,25 @@ from tests.source import (
     place,
     room_of,
     text_of,
+    tree_of,
 )
 
 MAX_BODY, MAX_FILES_OF_A_FOLDER = 60, 10
-MAX_LINES, MAX_FILES = 39_350, 175  # of the whole package: to grow is a decision
+MAX_LINES, MAX_FILES = 39_350, 175  # of the whole package: these only fall
+MAX_CONSTANTS = 361  # numbers in capitals at module level, of the whole package: this only falls
+
+# What the value of a constant may be made of.
+ARITHMETIC = (
+    ast.Constant,
+    ast.Tuple,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.operator,
+    ast.unaryop,
+    ast.expr_context,
+    ast.Attribute,
+    ast.Name,
+)
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 OTHERS = [*TESTS, *sorted((ROOT / "benchmarks").rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py"))]
@@ -99,6 +114,51 @@ def test_folders_hold_at_most_ten_files() -> None:
 def test_the_package_stays_small() -> None:
     lines = sum(text_of(path).count("\n") for path in FILES)
     assert lines <= MAX_LINES and len(FILES) <= MAX_FILES, f"{lines:,} lines in {len(FILES)} files"
+
+
+def _constants(path: Path) -> list[str]:
+    """The names of the numbers, and tuples of numbers, that a module assigns in capitals."""
+    names: list[str] = []
+    for node in tree_of(path).body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        parts = list(ast.walk(node.value))
+        numbers = [
+            part for part in parts if isinstance(part, ast.Constant) and type(part.value) in (int, float)
+        ]
+        if not numbers or not all(isinstance(part, ARITHMETIC) for part in parts):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        named = [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+        names += [name for name in named if name.strip("_").isupper()]
+    return names
+
+
+def test_constants_become_fewer() -> None:
+    """Each number that was chosen is one that somebody has to choose again when the code around it changes."""
+    counts = {path: len(_constants(path)) for path in FILES}
+    total = sum(counts.values())
+    most = sorted(counts.items(), key=lambda item: -item[1])[:5]
+    assert total <= MAX_CONSTANTS, f"{total} constants; {[(place(path, 1), n) for path, n in most]}"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("A = 3", ["A"]),
+        ("A, B = 1, 2.5", ["A", "B"]),
+        ("A: int = 2**20 - 1", ["A"]),
+        ("A = (1, 2)", ["A"]),
+        ("A = 'text'", []),
+        ("A = True", []),
+        ("A = {'a': 1}", []),
+        ("a = 3", []),
+    ],
+)
+def test_constants_are_recognised(tmp_path: Path, text: str, names: list[str]) -> None:
+    path = tmp_path / "example.py"
+    path.write_text(text)
+    assert _constants(path) == names
 
 
 def test_no_assert_as_validation() -> None:
