@@ -173,7 +173,7 @@ def cases() -> Iterator[tuple[str, Callable[[], dict[str, str]]]]:
         field = gaps.spline.fit(small, penalty=xs.Roughness(1e-4))
         return {
             "derivative": digest(field.derivative(lon=1, time=1)),
-            "derivative stderr": digest(field.derivative_stderr(lat=1)),
+            "derivative stderr": digest(field.derivative(lat=1, stderr=True).dsst_dlat_stderr),
             "gradient": digest(field.gradient(geometry="sphere")),
             "laplacian": digest(field.laplacian(geometry="sphere")),
             "trend": digest(gaps.spline.fit(place).select(time=xs.Polynomial).derivative(time=1)),

@@ -137,7 +137,7 @@ def estimate_trend(field: xs.Field, ds: xr.Dataset, sea: xr.DataArray) -> Estima
     """Return the trend without the season in the middle of the record."""
     slow, at = field.select(time=xs.Polynomial), middle(ds).sst
     stderr = {
-        name: DECADE * slow.derivative_stderr(at, time=1, method=method).where(sea)
+        name: DECADE * slow.derivative(at, time=1, stderr=True, method=method).dsst_dtime_stderr.where(sea)
         for name, method in METHODS.items()
     }
     value = DECADE * slow.derivative(at, time=1).where(sea)

@@ -96,3 +96,9 @@ def worst(a: xr.DataArray, b: xr.DataArray, where: xr.DataArray | None = None) -
     """Return the largest difference over the largest value, over the places that were observed."""
     difference = abs(a - b) if where is None else abs(a - b).where(np.isfinite(where))
     return float(difference.max() / abs(b).max())
+
+
+def stderr_of(both: xr.Dataset) -> xr.DataArray:
+    """The standard error alone, of a derivative or value that comes with it."""
+    (name,) = (name for name in both.data_vars if str(name).endswith("_stderr"))
+    return both[name]

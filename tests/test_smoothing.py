@@ -23,7 +23,7 @@ def pooled(product: xr.DataArray) -> xs.Field:
 
 
 def test_reml_is_the_default_and_says_so(pooled: xs.Field) -> None:
-    assert pooled.request.penalty == "reml" and isinstance(pooled.penalty, xs.Sobolev)
+    assert pooled._request.penalty == "reml" and isinstance(pooled.penalty, xs.Sobolev)
     summary = pooled.summary()
     assert list(summary.metric.penalised.values) == ["lat", "lon"]
     np.testing.assert_array_equal(summary.metric, list(pooled.penalty.metric(pooled.space).values()))
@@ -93,7 +93,7 @@ def test_every_variable_has_its_own_smoothing(product: xr.DataArray) -> None:
 def test_fields_in_files_remember_their_choice(pooled: xs.Field, tmp_path: object) -> None:
     pooled.to_zarr(f"{tmp_path}/fit.zarr")
     opened = xs.open_field(f"{tmp_path}/fit.zarr")
-    assert opened.penalty == pooled.penalty and opened.request.penalty == "reml"
+    assert opened.penalty == pooled.penalty and opened._request.penalty == "reml"
     xr.testing.assert_allclose(opened.summary(), pooled.summary())
     assert opened.summary().attrs["smoothing"] == pooled.summary().attrs["smoothing"]
 
@@ -102,7 +102,7 @@ def test_fit_without_arguments(product: xr.DataArray) -> None:
     """A fine field about season and trend, from chunks too: there to a thousandth of a standard error."""
     small = product[:24, ::2, ::3]
     field = small.spline.fit()
-    assert field.space.names == ("lat", "lon", "time") and field.request.penalty == "reml"
+    assert field.space.names == ("lat", "lon", "time") and field._request.penalty == "reml"
     residual = small - field.predict()
     assert float(residual.std()) < 0.32
     chunked = small.chunk(time=12).spline.fit()

@@ -70,10 +70,10 @@ def test_subtracting_a_part_that_was_never_added_is_refused(holders: list[xs.Sta
     with pytest.raises(ValueError, match=r"part 'east' .* was never added here; the parts are 'west'"):
         a + b - c
     collapsed = (a + b).collapse()
-    assert collapsed.collapsed and len(collapsed.parts) == 1
+    assert collapsed._collapsed and len(collapsed.parts) == 1
     with pytest.raises(ValueError, match="were collapsed into one part"):
         collapsed - a
-    assert (collapsed + c).collapsed
+    assert (collapsed + c)._collapsed
 
 
 def test_another_space_is_refused_with_the_line_that_agrees(product: xr.DataArray) -> None:
@@ -164,7 +164,7 @@ def test_files_of_batches_and_datasets_round_trip(tmp_path: Path) -> None:
     again = xs.open_statistics(tmp_path / "s.nc")
     a, b = (x.solve().predict(data) for x in (s, again))
     xr.testing.assert_equal(a.drop_attrs(), b.drop_attrs())
-    assert list(again.variables) == ["sst", "sal"] and again.is_dataset
+    assert list(again.variables) == ["sst", "sal"] and again._is_dataset
 
 
 def test_field_files_round_trip(product: xr.DataArray, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def fit(
     device: str | None = None,
     compute: bool = True,
     checkpoint: Any = None,
-    require_complete: bool | None = None,
+    missing_chunks: str = "warn",
     seconds: float | None = None,
     fine: bool | None = None,
     **bases: Any,
@@ -107,10 +107,10 @@ def fit(
         what they read themselves. So calls with any data may share a directory, and changed data are computed again.
         Where a part cannot be told (a task of ``dask.delayed`` that reads files, say), nothing is kept, with a
         :class:`FitWarning`. Nothing is removed: delete the directory when it is no longer needed.
-    require_complete
-        True makes it an error when chunks of the data or weights were never written to their Zarr store, and so are
-        read as its fill value. None warns of that (:class:`FitWarning`) unless the same ones lack at all times, as
-        over land; False does not. ``summary()`` counts them in any case, up to 10,000 chunks.
+    missing_chunks
+        What happens where chunks of the data or weights were never written to their Zarr store, and so are read as its
+        fill value: "warn" (:class:`FitWarning`, unless the same ones are missing at all times, as over land), "raise",
+        or "ignore". ``summary()`` counts them in any case, up to 10,000 chunks.
     seconds
         Without any basis: about how long one core may take beside reading the data. Of a fine field it bounds how many
         parts of the data are looked at, which is enough from ten seconds on; of a single field it bounds the numbers of
@@ -158,7 +158,7 @@ def fit(
     True
     """
     agreed, observed, windows = _walk(data, space, bases, weights, holder, seconds, penalty, compute, fine)
-    computed = _statistics(data, agreed, observed, holder, device, compute, checkpoint, require_complete)
+    computed = _statistics(data, agreed, observed, holder, device, compute, checkpoint, missing_chunks)
     field = Field.from_statistics(computed, penalty, solver, execution.present(device), warns=not windows)
     if not windows:
         return field
@@ -225,7 +225,7 @@ def statistics(
     device: str | None = None,
     compute: bool = True,
     checkpoint: Any = None,
-    require_complete: bool | None = None,
+    missing_chunks: str = "warn",
     seconds: float | None = None,
     **bases: Any,
 ) -> Statistics[Data]:
@@ -248,7 +248,7 @@ def statistics(
     (('west',), 200)
     """
     agreed, observed = _read(data, space, bases, weights, holder, seconds, default_labels=False)
-    return _statistics(data, agreed, observed, holder, device, compute, checkpoint, require_complete)
+    return _statistics(data, agreed, observed, holder, device, compute, checkpoint, missing_chunks)
 
 
 def space(
@@ -484,7 +484,7 @@ def _statistics(
     device: str | None,
     compute: bool,
     checkpoint: Any,
-    complete: bool | None,
+    missing_chunks: str,
 ) -> Statistics[Data]:
     """Walk from observations to Statistics; all variables and holders are computed in one pass."""
     execution.check_device(device)
@@ -492,7 +492,7 @@ def _statistics(
         raise ValueError("a checkpoint is written and read while sums are computed; leave out compute=False")
     sources = [o.source(agreed) for o in observed]
     by_name = {o.name: o.data for o in observed}
-    unwritten = _unwritten(observed, complete)
+    unwritten = _unwritten(observed, missing_chunks)
     # For each variable its Sums, lazy or not; a mapping by holder where there are several.
     computed: list[Any]
     if compute:
@@ -516,22 +516,25 @@ def _statistics(
         agreed,
         tuple(parts),
         {o.name: o.variable() for o in observed},
-        is_dataset=isinstance(data, xr.Dataset),
-        fitted=dict(observed[0].coordinates),
-        chunks=target_chunks(observed[0].data),
-        pending={} if compute else by_name,
+        _is_dataset=isinstance(data, xr.Dataset),
+        _fitted=dict(observed[0].coordinates),
+        _chunks=target_chunks(observed[0].data),
+        _pending={} if compute else by_name,
     )
     if compute:
         total.warn_left_out()
     return total
 
 
-def _unwritten(observed: list[Observations], complete: bool | None) -> dict[str, str]:
+def _unwritten(observed: list[Observations], missing_chunks: str) -> dict[str, str]:
     """Return by variable what is to be told of chunks that the stores of values and weights lack."""
     texts = {}
     for o in observed:
         weights = [] if o.weights is None else [(o.weights, f"the weights of {o.name}")]
-        told = [stores.check_complete(array, what, complete) for array, what in [(o.data, o.name), *weights]]
+        told = [
+            stores.unwritten_chunks(array, what, missing_chunks)
+            for array, what in [(o.data, o.name), *weights]
+        ]
         if any(told):
             texts[o.name] = "; ".join(filter(None, told))
     return texts

@@ -75,10 +75,12 @@ def holds(field: xs.Field, truth: xr.DataArray, quantile: float, **options: Any)
 
 
 def holds_derivative(
-    field: xs.Field, truth: xr.DataArray, quantile: float, unconditional: bool = True, **orders: int
+    field: xs.Field, truth: xr.DataArray, quantile: float, smoothing_uncertainty: bool = True, **orders: int
 ) -> float:
-    error = field.derivative_stderr(truth, unconditional=unconditional, **orders)
-    return float((abs(field.derivative(truth, **orders) - truth) <= quantile * error).mean())
+    found, error = field.derivative(
+        truth, **orders, stderr=True, smoothing_uncertainty=smoothing_uncertainty
+    ).data_vars.values()
+    return float((abs(found - truth) <= quantile * error).mean())
 
 
 # Independent errors
@@ -122,7 +124,7 @@ def independent(name: str, replicates: int, seed: int = 0) -> Covered:
         y = truth(seen.x, seen.z) * seen + NOISE * rng.standard_normal(seen.shape)
         field = y.spline.fit(space, penalty="reml")
         for known, suffix in ((False, ""), (True, KNOWN)):
-            how = {"unconditional": not known}
+            how = {"smoothing_uncertainty": not known}
             found[f"field{suffix}"].append(holds(field, truth(at.x, at.z), NORMAL, **how))
             for c in "xz":
                 slope = truth(at.x, at.z, **{f"d{c}": 1})
@@ -155,7 +157,7 @@ def in_gaps(slope: float, replicates: int, seed: int = 0, penalty: Any = "reml")
         field = noisy.where(~gaps).spline.fit(space, penalty=penalty)
         for known, suffix in ((False, ""), (True, KNOWN)):
             for where, places in (("gaps", gaps), ("elsewhere", ~gaps)):
-                share = holds(field, truth.where(places), NORMAL, unconditional=not known)
+                share = holds(field, truth.where(places), NORMAL, smoothing_uncertainty=not known)
                 found[f"{where}{suffix}"].append(share)
     return found
 

@@ -94,7 +94,7 @@ def generalised(time: np.ndarray, persistence: float) -> float:
 def slope(kind: Kind, data: xr.DataArray, persistence: float) -> tuple[float, float, float]:
     """Error and standard error of the slope, and its standard error by generalised least squares."""
     trend = data.spline.fit().select(time=xs.Polynomial)
-    found, stderr = trend.derivative(time=1), trend.derivative_stderr(time=1)
+    found, stderr = trend.derivative(time=1, stderr=True).data_vars.values()
     if kind.is_region:
         found, stderr, data = (x.isel(MIDDLE) for x in (found, stderr, data))
     best = generalised(data["time"].to_numpy()[data.notnull().to_numpy()], persistence)

@@ -109,8 +109,8 @@ def test_gaps_that_change_a_little_cost_no_events(maps: xr.DataArray) -> None:
     assert 0.90 < float((abs(z) < 1.96).where(held).mean()) < 0.99
     same = gappy.spline.fit(BASES, penalty=field.penalty, solver="banded")
     xr.testing.assert_allclose(field.predict(maps), same.predict(maps), rtol=0, atol=1e-6)
-    exact = same.stderr(maps, unconditional=False)
-    ours = field.stderr(maps, unconditional=False)
+    exact = same.stderr(maps, smoothing_uncertainty=False)
+    ours = field.stderr(maps, smoothing_uncertainty=False)
     assert float(abs(ours / exact - 1).mean()) < 0.05
 
 

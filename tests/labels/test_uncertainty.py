@@ -9,7 +9,7 @@ import xarray as xr
 
 import xspline as xs
 from tests import scatter
-from tests.products import SEASONS, rows, sst
+from tests.products import SEASONS, rows, sst, stderr_of
 
 BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
 PENALTY = xs.Roughness({"lat": 1e-2, "lon": 3e-2})
@@ -65,14 +65,14 @@ GRID = xr.Dataset(
 def test_standard_errors_are_the_dense_ones(
     field: xs.Field, product: xr.DataArray, orders: dict[str, int]
 ) -> None:
-    errors = field.derivative_stderr(GRID, orders) if orders else field.stderr(GRID)
+    errors = stderr_of(field.derivative(GRID, orders, stderr=True)) if orders else field.stderr(GRID)
     np.testing.assert_allclose(
         errors.transpose("time", "lat", "lon"), expected(field, product, GRID, **orders), rtol=1e-9
     )
 
 
 def test_names_units_and_what_is_assumed(field: xs.Field) -> None:
-    plain, slope = field.stderr(GRID), field.derivative_stderr(GRID, lat=1)
+    plain, slope = field.stderr(GRID), stderr_of(field.derivative(GRID, lat=1, stderr=True))
     assert (plain.name, plain.attrs["units"]) == ("sst_stderr", "degC")
     assert plain.attrs["long_name"] == "standard error of sea surface temperature"
     assert plain.attrs["comment"] == "assumes independent errors" and plain.attrs["method"] == "exact"
@@ -99,7 +99,9 @@ def test_lazy_targets_give_lazy_errors(field: xs.Field) -> None:
 def test_gradients_carry_their_errors(field: xs.Field) -> None:
     flat = field.gradient(at=GRID, stderr=True)
     assert set(flat.data_vars) == {"dsst_dlat", "dsst_dlon", "dsst_dlat_stderr", "dsst_dlon_stderr"}
-    np.testing.assert_array_equal(flat.dsst_dlon_stderr, field.derivative_stderr(GRID, lon=1))
+    np.testing.assert_array_equal(
+        flat.dsst_dlon_stderr, stderr_of(field.derivative(GRID, lon=1, stderr=True))
+    )
     sphere = field.gradient(at=GRID, geometry="sphere", stderr=True)
     # A metric scales a derivative and its error alike.
     np.testing.assert_allclose(
@@ -111,12 +113,61 @@ def test_gradients_carry_their_errors(field: xs.Field) -> None:
     np.testing.assert_array_equal(both.dsst_dlat_stderr, flat.dsst_dlat_stderr)
 
 
+def test_values_and_laplacians_carry_their_errors(field: xs.Field) -> None:
+    both = field.predict(GRID, stderr=True)
+    assert list(both.data_vars) == ["sst", "sst_stderr"]
+    np.testing.assert_array_equal(both.sst_stderr, field.stderr(GRID))
+    jackknife = field.predict(GRID, stderr=True, method="jackknife").sst_stderr
+    np.testing.assert_array_equal(jackknife, field.stderr(GRID, method="jackknife"))
+    sphere = field.laplacian(GRID, geometry="sphere", stderr=True)
+    assert list(sphere.data_vars) == ["sst_laplacian", "sst_laplacian_stderr"]
+    error = sphere.sst_laplacian_stderr
+    assert (
+        error.units == "degC m-2" and error.attrs["draws"] == 800 and error.dims == sphere.sst_laplacian.dims
+    )
+    drawn = field.sample(800, seed=1).laplacian(GRID, geometry="sphere").std("sample")
+    np.testing.assert_allclose(error, drawn, rtol=2 * scatter.FIVE * scatter.of_deviation(800))
+    lazy = field.laplacian(GRID, geometry="sphere", stderr=True, chunks={"time": 1}).sst_laplacian_stderr
+    assert lazy.chunks
+    np.testing.assert_allclose(lazy, error, rtol=1e-9)
+    one = field.laplacian(GRID, dims="lat", stderr=True).sst_laplacian_stderr
+    np.testing.assert_allclose(one, stderr_of(field.derivative(GRID, {"lat": 2}, stderr=True)), rtol=1e-12)
+    with pytest.raises(ValueError, match="Laplacian over several coordinates is known from draws"):
+        field.laplacian(GRID, geometry="sphere", stderr=True, method="exact")
+    with pytest.raises(
+        ValueError, match="method='jackknife' is of the standard error, which takes stderr=True"
+    ):
+        field.predict(GRID, method="jackknife")
+
+
+def test_the_jackknife_of_a_laplacian_is_that_of_refits(field: xs.Field, product: xr.DataArray) -> None:
+    years = np.unique(product.time.dt.year)
+    parts = [product.where(product.time.dt.year != year) for year in years]
+    fits = [part.spline.fit(field.space, penalty=PENALTY) for part in parts]
+    without = xr.concat([fit.laplacian(GRID, geometry="sphere") for fit in fits], dim="year")
+    n = len(years)
+    dense = np.sqrt((n - 1) / n * ((without - without.mean("year")) ** 2).sum("year"))
+    error = field.laplacian(GRID, geometry="sphere", stderr=True, method="jackknife").sst_laplacian_stderr
+    np.testing.assert_allclose(error, dense, rtol=1e-6)
+
+
+def test_beside_a_fine_field_the_error_of_a_laplacian_is_a_bound() -> None:
+    x = np.linspace(0, 1, 12)
+    values = np.sin(4 * x)[:, None] * x + 0.01 * np.random.default_rng(0).standard_normal((12, 12))
+    data = xr.DataArray(values, {"x": x, "y": x}, ("x", "y"), "u")
+    field, at = data.spline.fit(), {"x": [0.2, 0.5], "y": [0.4]}
+    bound = field.laplacian(at, stderr=True).u_laplacian_stderr
+    parts = [stderr_of(field.derivative(at, {name: 2}, stderr=True)) for name in "xy"]
+    np.testing.assert_allclose(bound, parts[0] + parts[1])
+    assert "at most" in bound.attrs["comment"] and bound.attrs["long_name"].startswith("standard error of")
+
+
 def test_the_trend_alone_has_its_own_error(field: xs.Field, product: xr.DataArray) -> None:
     trend = field.select(time=xs.Polynomial)
     keep = field.space.basis("time").select(xs.Polynomial)
     phi = design(field, GRID, time=1) * np.broadcast_to(keep, field.space.shape).ravel()
     dense = np.sqrt(np.einsum("...i,ij,...j->...", phi, dense_covariance(field, product), phi))
-    errors = trend.derivative_stderr(GRID, time=1).transpose("time", "lat", "lon")
+    errors = stderr_of(trend.derivative(GRID, time=1, stderr=True)).transpose("time", "lat", "lon")
     np.testing.assert_allclose(errors, dense, rtol=1e-8)
 
 
@@ -138,11 +189,11 @@ def test_samples_are_fields_along_a_dimension(field: xs.Field) -> None:
     tolerance = scatter.FIVE * scatter.of_deviation(400)
     np.testing.assert_allclose(values.std("sample"), error, rtol=tolerance)
     slopes = draws.derivative(GRID, lat=1).std("sample")
-    np.testing.assert_allclose(slopes, field.derivative_stderr(GRID, lat=1), rtol=tolerance)
+    np.testing.assert_allclose(slopes, stderr_of(field.derivative(GRID, lat=1, stderr=True)), rtol=tolerance)
     trend = field.select(time=xs.Polynomial)
     np.testing.assert_allclose(
         trend.sample(400, seed=1).derivative(GRID, time=1).std("sample"),
-        trend.derivative_stderr(GRID, time=1),
+        stderr_of(trend.derivative(GRID, time=1, stderr=True)),
         rtol=tolerance,
     )
 
@@ -159,7 +210,7 @@ def test_the_jackknife_is_that_of_refits(field: xs.Field, product: xr.DataArray)
     errors = field.stderr(GRID, method="jackknife")
     np.testing.assert_allclose(errors, dense, rtol=1e-7)
     assert errors.attrs["degrees_of_freedom"] == n - 1 and "independent between" in errors.attrs["comment"]
-    slope = field.derivative_stderr(GRID, lon=1, method="jackknife")
+    slope = stderr_of(field.derivative(GRID, lon=1, method="jackknife", stderr=True))
     assert slope.shape == errors.shape and np.isfinite(slope).all()
 
 
@@ -205,7 +256,7 @@ def test_stderr_and_sample_refuse_bad_requests(field: xs.Field, product: xr.Data
         field.sample(0)
     draws = field.sample(2, seed=0)
     assert isinstance(draws, xs.Draws)
-    for name in ("stderr", "derivative_stderr", "summary", "cross_validate", "sample"):
+    for name in ("stderr", "summary", "cross_validate", "sample"):
         with pytest.raises(
             AttributeError, match=f"draws along 'sample', which have no {name}; ask the field"
         ):

@@ -11,6 +11,7 @@ import xarray as xr
 
 import xspline as xs
 from tests import scatter
+from tests.products import stderr_of
 
 WAYS = {
     "plane with land": (2, "iterative"),
@@ -76,7 +77,7 @@ def test_drawn_errors_are_the_exact_ones(way: str) -> None:
     assert_right_on_average(*(x.sel(hole) for x in (drawn, known, values)), 200)
     assert float(abs(drawn / known - 1).max()) < scatter.FIVE * scatter.of_deviation(200)
     assert drawn.units == "K" and drawn.name == "u_stderr"
-    slopes = [f.derivative_stderr(at, x=1, y=1) for f in (ours, exact)]
+    slopes = [stderr_of(f.derivative(at, x=1, y=1, stderr=True)) for f in (ours, exact)]
     assert_right_on_average(*slopes, samples.derivative(at, x=1, y=1), 200)
     curved = [f.derivative(at, x=2, stderr=True).d2u_dx2_stderr for f in (ours, exact)]
     assert_right_on_average(*curved, samples.derivative(at, x=2), 200)
@@ -92,7 +93,9 @@ def test_derivatives_take_draws_and_a_seed() -> None:
     assert few.attrs["draws"] == 20 and few.attrs["seed"] == 3
     again = ours.derivative(target(2), x=1, stderr=True, draws=20, seed=3).du_dx_stderr
     np.testing.assert_array_equal(few, again)
-    np.testing.assert_array_equal(few, ours.derivative_stderr(target(2), x=1, draws=20, seed=3))
+    np.testing.assert_array_equal(
+        few, stderr_of(ours.derivative(target(2), x=1, draws=20, seed=3, stderr=True))
+    )
 
 
 def test_lazy_targets_have_lazy_drawn_errors() -> None:
@@ -161,7 +164,7 @@ def test_too_few_draws_and_what_iterations_do_not_know_are_refused() -> None:
         ):
             exact.gradient(stderr=True, draws=draws)
     with pytest.raises(ValueError, match=r"seed=-1: the seed of the draws is an integer, 0 or more"):
-        ours.derivative_stderr(x=1, seed=-1)
+        stderr_of(ours.derivative(x=1, seed=-1, stderr=True))
     with pytest.raises(
         ValueError,
         match=r"'u' was solved by iterations \(solver='iterative'\); pass method='draws', or fit with",
@@ -201,7 +204,7 @@ def test_a_term_alone_has_drawn_errors() -> None:
     )
     at, samples = {"t": [10.0, 50.0], "x": np.linspace(0, 1, 9)}, exact.sample(100, seed=9)
     assert_right_on_average(ours.stderr(at), exact.stderr(at), samples.predict(at), 200)
-    slopes = [f.derivative_stderr(at, t=1) for f in (ours, exact)]
+    slopes = [stderr_of(f.derivative(at, t=1, stderr=True)) for f in (ours, exact)]
     assert_right_on_average(*slopes, samples.derivative(at, t=1), 200)
 
 

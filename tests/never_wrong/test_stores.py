@@ -59,11 +59,11 @@ def test_a_chunk_that_was_never_written(gappy: Path, chunks: Any) -> None:
     assert int(field.summary()["count"]) == 57_600 - 2880
     assert "1 of 20 chunks were never written" in field.summary().attrs["unwritten"]
     for call in (data.spline.fit, data.spline.statistics):
-        with pytest.raises(ValueError, match=ONE + r".*require_complete=False"):
-            call(data.spline.space(BASES), require_complete=True)
-    quiet = data.spline.statistics(data.spline.space(BASES), require_complete=False)
+        with pytest.raises(ValueError, match=ONE + r".*missing_chunks='ignore'"):
+            call(data.spline.space(BASES), missing_chunks="raise")
+    quiet = data.spline.statistics(data.spline.space(BASES), missing_chunks="ignore")
     assert quiet.solve(0.1).summary().attrs == field.summary().attrs
-    lazy = data.spline.fit(BASES, penalty=0.1, compute=False, require_complete=False).compute()
+    lazy = data.spline.fit(BASES, penalty=0.1, compute=False, missing_chunks="ignore").compute()
     assert lazy.summary().attrs["unwritten"] == field.summary().attrs["unwritten"]
 
 
@@ -75,16 +75,16 @@ def test_a_selection_without_it_is_complete(gappy: Path) -> None:
             data.isel(lat=slice(12, None)),
             data.isel(lon=[0, 3, 7, 9]),
         ):
-            part.spline.fit(BASES, penalty=0.1, require_complete=True)
+            part.spline.fit(BASES, penalty=0.1, missing_chunks="raise")
         with pytest.raises(ValueError, match=r"1 of 4 chunks were never written, the first of them c/2/0/1"):
-            data.isel(time=slice(34, 40)).spline.fit(lat=6, lon=6, penalty=0.1, require_complete=True)
+            data.isel(time=slice(34, 40)).spline.fit(lat=6, lon=6, penalty=0.1, missing_chunks="raise")
 
 
 def test_weights_lack_chunks_too(gappy: Path) -> None:
     data = product().chunk(time=16)
     weights = opened(gappy, {}).fillna(1.0)
     with pytest.raises(ValueError, match=r"the weights of adt: 1 of 20 chunks were never written"):
-        data.spline.fit(BASES, penalty=0.1, weights=weights, require_complete=True)
+        data.spline.fit(BASES, penalty=0.1, weights=weights, missing_chunks="raise")
 
 
 @pytest.mark.parametrize("format", [{"zarr_format": 2}, {"encoding": {"adt": {"shards": (32, 12, 15)}}}])
@@ -95,13 +95,13 @@ def test_other_formats_of_stores(tmp_path: Path, format: dict[str, Any]) -> None
     data.to_zarr(
         path, consolidated=False, encoding=encoding, **{k: v for k, v in format.items() if k != "encoding"}
     )
-    opened(path, None).spline.fit(BASES, penalty=0.1, require_complete=True)
+    opened(path, None).spline.fit(BASES, penalty=0.1, missing_chunks="raise")
     first = path / "adt" / ("0.0.1" if "zarr_format" in format else "c/0/0/1")
     first.unlink()
     with pytest.raises(
         ValueError, match=r"adt: 1 of (20|12) chunks were never written, the first of them (c/)?0.0.1"
     ):
-        opened(path, None).spline.fit(BASES, penalty=0.1, require_complete=True)
+        opened(path, None).spline.fit(BASES, penalty=0.1, missing_chunks="raise")
 
 
 @pytest.mark.slow
@@ -136,7 +136,7 @@ def test_land_that_is_never_written_is_counted_without_a_warning(tmp_path: Path)
 def test_stores_without_gaps_say_nothing(tmp_path: Path) -> None:
     path = written(tmp_path, product(gaps=True))
     for data in (opened(path, None), opened(path, {}), opened(path, {}).load()):
-        assert "unwritten" not in data.spline.fit(BASES, penalty=0.1, require_complete=True).summary().attrs
+        assert "unwritten" not in data.spline.fit(BASES, penalty=0.1, missing_chunks="raise").summary().attrs
 
 
 class Unlisted(zarr.storage.LocalStore):
@@ -153,7 +153,7 @@ def test_a_store_that_cannot_be_listed(gappy: Path) -> None:
     with pytest.raises(
         ValueError, match=r"adt\.zarr/adt cannot be listed, so it is not known which chunks it lacks"
     ):
-        data.spline.fit(BASES, penalty=0.1, require_complete=True)
+        data.spline.fit(BASES, penalty=0.1, missing_chunks="raise")
 
 
 @pytest.mark.parametrize("chunks", [None, {}], ids=["lazy", "chunks"])

@@ -15,7 +15,7 @@ import xarray as xr
 from scipy import interpolate
 
 import xspline as xs
-from tests.products import SEASONS, sst
+from tests.products import SEASONS, sst, stderr_of
 
 DOORS: dict[str, Callable[..., Any]] = {
     "predict": lambda f, at: f.predict(at),
@@ -23,7 +23,7 @@ DOORS: dict[str, Callable[..., Any]] = {
     "gradient": lambda f, at: f.gradient(at).to_array(),
     "laplacian": lambda f, at: f.laplacian(at, dims=f.space.names[0]),
     "stderr": lambda f, at: f.stderr(at),
-    "derivative_stderr": lambda f, at: f.derivative_stderr(at, {f.space.names[0]: 1}),
+    "derivative with stderr": lambda f, at: stderr_of(f.derivative(at, {f.space.names[0]: 1}, stderr=True)),
     "jackknife": lambda f, at: f.stderr(at, method="jackknife"),
     "draws": lambda f, at: f.sample(2, seed=0).predict(at),
 }
@@ -252,11 +252,12 @@ def test_an_equation_is_held_at_recognised_points_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "door", ["predict", "derivative", "gradient", "laplacian", "stderr", "derivative_stderr"]
+    "door", ["predict", "derivative", "gradient", "laplacian", "stderr", "derivative with stderr"]
 )
 def test_chunks_of_unknown_dimensions_are_refused(basin: xs.Field, door: str) -> None:
-    call = getattr(basin, door)
-    arguments = {"orders": {"latitude": 1}} if "derivative" in door else {}
+    call = getattr(basin, door.removesuffix(" with stderr"))
+    arguments: dict[str, Any] = {"orders": {"latitude": 1}} if "derivative" in door else {}
+    arguments |= {"stderr": True} if door.endswith(" with stderr") else {}
     arguments |= {"dims": ["latitude"]} if door in ("gradient", "laplacian") else {}
     with pytest.raises(
         ValueError, match=r"no dimension of the result to chunk 'foo'.*'latitude', 'longitude'"
@@ -301,7 +302,7 @@ def test_outside_the_record_there_is_nothing(kind: str) -> None:
         field.gradient(at).du_dt,
         field.laplacian(at),
         field.stderr(at),
-        field.derivative_stderr(at, t=1),
+        stderr_of(field.derivative(at, t=1, stderr=True)),
         field.predict(at, chunks=2).compute(),
         field.predict(t=xr.DataArray(at["t"], dims="t").chunk(t=2)).compute(),
     ]
@@ -328,7 +329,7 @@ def test_extrapolation_is_asked_for(kind: str) -> None:
     np.testing.assert_allclose(slope, steps, atol=1e-2)
     for result in (field.gradient(at, extrapolate=True).du_dt, field.laplacian(at, extrapolate=True)):
         assert np.isfinite(result).all()
-    assert np.isfinite(field.derivative_stderr(at, {"t": 1}, extrapolate=True)).all()
+    assert np.isfinite(stderr_of(field.derivative(at, {"t": 1}, extrapolate=True, stderr=True))).all()
 
 
 def test_extrapolated_splines_are_scipys() -> None:
@@ -445,7 +446,7 @@ def test_every_door_takes_a_mask_and_lazy_results_do() -> None:
         field.gradient(mask="data", geometry="sphere", stderr=True).dsst_dlon_stderr,
         field.laplacian(dims=["lat", "lon"], geometry="sphere", mask="data"),
         field.stderr(mask="data"),
-        field.derivative_stderr(lat=1, mask="data"),
+        stderr_of(field.derivative(lat=1, mask="data", stderr=True)),
         field.sample(2, seed=0).predict(mask="data").isel(sample=1, drop=True),
         field.predict(mask="data", chunks={"time": 5, "lon": 7}).compute(),
         data.chunk(time=4).spline.fit(field.space, penalty=1e-2).predict(mask="data").compute(),
@@ -695,7 +696,7 @@ def test_history_names_what_was_asked(series: xs.Field) -> None:
     assert newest(series.predict()).endswith("predict()")
     assert newest(series.stderr()).endswith(": stderr()")
     assert newest(series.derivative(t=1)).endswith(": derivative(t=1)")
-    assert newest(series.derivative_stderr(t=1)).endswith(": derivative_stderr(t=1)")
+    assert newest(stderr_of(series.derivative(t=1, stderr=True))).endswith(": derivative(t=1, stderr=True)")
     at = {"lat": [10.0], "lon": [0.0]}
     errors = globe().gradient(at, geometry="sphere", stderr=True)
     assert newest(errors.du_dlon_stderr).endswith("gradient(geometry='sphere', stderr=True)")

@@ -14,6 +14,7 @@ from benchmarks import constants
 from benchmarks.constants import waves
 from tests import scatter
 from tests.pde import cases
+from tests.products import stderr_of
 from xspline.pde import expression
 from xspline.pde.equation import parse
 from xspline.pde.profile import constraint, estimate, over_domain, search, system
@@ -572,7 +573,7 @@ def test_its_errors_are_those_of_its_draws_and_of_its_system() -> None:
     np.testing.assert_allclose(drawn, obeying.stderr(at), rtol=scatter.FIVE * scatter.of_deviation(800))
     rate = obeying.sample(400, seed=1).derivative(at, t=1).std("sample")
     tolerance = scatter.FIVE * scatter.of_deviation(400)
-    np.testing.assert_allclose(rate, obeying.derivative_stderr(at, t=1), rtol=tolerance)
+    np.testing.assert_allclose(rate, stderr_of(obeying.derivative(at, t=1, stderr=True)), rtol=tolerance)
     space, system = obeying.space, obeying.solution["u"].factorisation.system
     one = np.zeros(space.shape)
     one[3, 4] = 1.0

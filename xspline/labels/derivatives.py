@@ -9,8 +9,9 @@ With latitude φ and longitude λ in degrees, R the radius of the Earth and d = 
 from __future__ import annotations
 
 import functools
+import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +33,10 @@ _METRES_PER_DEGREE = EARTH_RADIUS * np.pi / 180
 #: Degrees from a pole (111 m) within which east has no direction: there the Laplacian's 1/cos² φ would magnify the
 #: rounding of ∂²u/∂λ², some 1e-16 of it, more than 3e9 times.
 POLE = 1e-3
+#: The dimension of the roots of a covariance.
+ROOT = "root of the covariance"
+#: Laplacians of such roots that are held at a time: 128 MB of numbers.
+TOGETHER = 2**24
 
 
 def checked_orders(
@@ -142,9 +147,17 @@ def gradient(
 
 
 def laplacian(
-    fit: Fit, target: Target, names: tuple[str, ...], geometry: str, device: str | None
+    fit: Fit,
+    target: Target,
+    names: tuple[str, ...],
+    geometry: str,
+    device: str | None,
+    covariance: Covariance | None = None,
 ) -> xr.DataArray:
-    """Return the sum of second derivatives along `names`, or the Laplacian on the sphere."""
+    """Return the sum of second derivatives along `names`, or the Laplacian on the sphere.
+
+    With a covariance it returns the sum of the standard errors of its terms, which that of the sum never exceeds.
+    """
     space, variable = fit.space, fit.variable
     lat, lon = _sphere_names(space, names, geometry)
     if lat and (extra := set(names) - {lat, lon}):
@@ -165,25 +178,73 @@ def laplacian(
             f"up to a Laplacian; pass geometry='sphere' with dims= a latitude and a longitude"
         )
     orders = {name: checked_orders(space, {name: 2}, {}, limited=fit.whole is None) for name in names}
-    second = {name: evaluate(fit, target, order, device) for name, order in orders.items()}
+    second = {name: evaluate(fit, target, order, device, covariance) for name, order in orders.items()}
     example = second[names[0]]
     if lat:
-        first = _per_degree(space, lat, evaluate(fit, target, {lat: 1}, device), 1)
+        first = _per_degree(space, lat, evaluate(fit, target, {lat: 1}, device, covariance), 1)
         north, east = (_per_degree(space, name, second[name], 2) for name in (lat, lon))
         latitude = _degrees(space, example.coords[lat])
         cos_phi = cos_lat(latitude)
-        tan_phi_d_dlat = np.sin(np.deg2rad(latitude)) / cos_phi * first * np.deg2rad(1.0)
-        total = (north + east / cos_phi**2 - tan_phi_d_dlat) / _METRES_PER_DEGREE**2
+        curvature = -np.sin(np.deg2rad(latitude)) / cos_phi * np.deg2rad(1.0)
+        if covariance is not None:
+            curvature = abs(curvature)
+        total = (north + east / cos_phi**2 + curvature * first) / _METRES_PER_DEGREE**2
     else:
         total = functools.reduce(operator.add, second.values())
+    error = covariance is not None
     attrs = {
         "units": per(variable.units, ("m" if lat else units[names[0]], 2)),
-        "long_name": f"Laplacian of {variable.long_name}",
-        "history": history(variable.history, f"laplacian(geometry={geometry!r})"),
+        "long_name": f"{'standard error of ' * error}Laplacian of {variable.long_name}",
+        "history": history(variable.history, f"laplacian(geometry={geometry!r}{', stderr=True' * error})"),
     }
-    named = total.transpose(*example.dims).rename(f"{variable.name}_laplacian")
+    if error and (len(names) > 1 or lat):
+        attrs["comment"] = (
+            f"{example.attrs['comment']}; at most: its terms are added as if they erred together"
+        )
+    named = total.transpose(*example.dims).rename(f"{variable.name}_laplacian{'_stderr' * error}")
     named.attrs = {key: value for key, value in {**example.attrs, **attrs}.items() if value}
     return named
+
+
+def laplacian_stderr(
+    fit: Fit,
+    target: Target,
+    names: tuple[str, ...],
+    geometry: str,
+    device: str | None,
+    roots: Sequence[np.ndarray],
+    assumptions: Mapping[str, Any],
+) -> xr.DataArray:
+    """Return the standard error of the Laplacian, from roots of the covariance of the coefficients.
+
+    The root of the sum of the squares of their Laplacians, of some at a time: as many numbers as `TOGETHER`.
+    """
+    axis = len(fit.space.shape)
+    sizes = {dim: n for c in target.coordinates.values() for dim, n in c.sizes.items()}
+    cells = math.prod([*sizes.values(), *fit.variable.batch_shape])
+    if target.chunks is not None:
+        cells = min(cells, TOGETHER // 16)  # about what a chunk holds
+    most = max(TOGETHER // max(cells, 1), 1)
+    parts = [
+        root[(slice(None),) * axis + (slice(first, first + most),)]
+        for root in roots
+        for first in range(0, root.shape[axis], most)
+    ]
+    laplacians = (laplacian(fit.along(ROOT, part), target, names, geometry, device) for part in parts)
+    one = next(laplacians)
+    variance = (one**2).sum(ROOT, skipna=False)
+    for other in laplacians:
+        variance = variance + (other**2).sum(ROOT, skipna=False)
+    stderr: xr.DataArray = variance**0.5
+    stderr = stderr.rename(f"{fit.variable.name}_laplacian_stderr")
+    call = f"laplacian(geometry={geometry!r}, stderr=True)"
+    attrs = {
+        **one.attrs,
+        "long_name": f"standard error of {one.attrs['long_name']}",
+        "history": history(fit.variable.history, call),
+        **assumptions,
+    }
+    return stderr.assign_attrs(attrs)
 
 
 def cos_lat(latitude: xr.DataArray) -> xr.DataArray:

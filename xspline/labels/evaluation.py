@@ -189,7 +189,8 @@ def _labelled(
         ]
         parts[0] = parts[0].replace(" with", f" of {long_name} with", 1)
         long_name = ", ".join(parts)
-        call = f"derivative{'_stderr' if stderr else ''}({', '.join(f'{n}={o}' for n, o in orders.items())})"
+        options = [f"{n}={o}" for n, o in orders.items()] + ["stderr=True"] * stderr
+        call = f"derivative({', '.join(options)})"
     own = {name: labels.variable for name, labels in target.coordinates.items()}
     beside = {n: c for labels in target.coordinates.values() for n, c in labels.coords.items()}
     beside |= dict(target.extra.coords)

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.labels import derivatives, evaluation, uncertainty
+from xspline.labels import evaluation, uncertainty
 from xspline.labels.field_base import SAMPLE, Draws, FieldBase
 from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
@@ -101,8 +101,8 @@ class Field(FieldBase[Data]):
         if all(fit.solution is not None for fit in self.fits.values()):
             return self.fits
         penalties = {name: fit.penalty for name, fit in self.fits.items() if fit.penalty is not None}
-        device = execution.present(self.request.device)
-        solved = solve_variables(self.statistics, penalties, self.request.solver, device)
+        device = execution.present(self._request.device)
+        solved = solve_variables(self.statistics, penalties, self._request.solver, device)
         return {name: replace(fit, solution=solved[name].solution) for name, fit in self.fits.items()}
 
     def compute(self) -> Self:
@@ -118,7 +118,7 @@ class Field(FieldBase[Data]):
         return self._solved_again(self.statistics.persist())
 
     def _solved_again(self, statistics: Statistics[Data]) -> Self:
-        request, selected = self.request, next(iter(self.fits.values())).selected
+        request, selected = self._request, next(iter(self.fits.values())).selected
         device = execution.present(request.device)
         return self.from_statistics(statistics, request.penalty, request.solver, device)._select(selected)
 
@@ -137,10 +137,13 @@ class Field(FieldBase[Data]):
         device: str | None = None,
         extrapolate: bool = False,
         mask: Any = None,
-        unconditional: bool = True,
+        smoothing_uncertainty: bool = True,
         **coords: Any,
     ) -> Data:
         """Evaluate the standard error of the field: √(σ̂² φᵀ(G + Λ)⁻¹φ) (Wahba 1983; Nychka 1988).
+
+        The short form of ``predict(at, stderr=True)`` where the values themselves are not needed. That of a derivative
+        is ``derivative(at, lon=1, stderr=True)``, and :meth:`gradient` and :meth:`laplacian` take ``stderr=True`` too.
 
         Where REML chose λ, this includes what the choice leaves open: φᵀJ Cov(log λ) Jᵀφ more under the root, with
         J = ∂c/∂log λ and Cov(log λ) from the curvature of REML (Wood, Pya and Säfken 2016).
@@ -159,7 +162,7 @@ class Field(FieldBase[Data]):
             knows the inverse (2.5 %). They are made once and remembered.
         seed
             Of their random numbers: the same seed, the same error bars.
-        unconditional
+        smoothing_uncertainty
             False takes the chosen λ as known, as is always done where "gcv" or "holders" chose it, which are no
             likelihoods, and by the jackknife.
 
@@ -185,30 +188,7 @@ class Field(FieldBase[Data]):
         ('u_stderr', array([0.02,  nan]))
         """
         target = self._target(at, coords, chunks, extrapolate, mask)
-        return self._errors(target, {}, device, Requested(method, draws, seed, unconditional))
-
-    def derivative_stderr(
-        self,
-        at: Any = None,
-        orders: Mapping[str, int] | None = None,
-        *,
-        method: str | None = None,
-        draws: int | None = None,
-        seed: int = 0,
-        chunks: Any = None,
-        device: str | None = None,
-        extrapolate: bool = False,
-        mask: Any = None,
-        unconditional: bool = True,
-        **orders_kwargs: int,
-    ) -> Data:
-        """Evaluate the standard error of a derivative; parameters as for :meth:`derivative` and :meth:`stderr`."""
-        requested = derivatives.checked_orders(self.space, orders, orders_kwargs, limited=not self._is_whole)
-        once = derivatives.constant_along(self.fits, requested, at, chunks, mask)
-        target = self._target(at, {}, chunks, extrapolate, mask, once=once)
-        error = Requested(method, draws, seed, unconditional)
-        errors: Any = self._errors(target, requested, device, error)
-        return errors.drop_vars(once)
+        return self._errors(target, {}, device, Requested(method, draws, seed, smoothing_uncertainty))
 
     @functools.cached_property
     def _covariances(self) -> dict[tuple[str, Requested], uncertainty.Covariance]:
@@ -219,11 +199,14 @@ class Field(FieldBase[Data]):
         known = self._covariances
         if (name, requested) not in known:
             known[name, requested] = uncertainty.covariance(
-                self._solved[name], requested, self.request.device
+                self._solved[name], requested, self._request.device
             )
         return known[name, requested]
 
-    def sample(self, n: int, seed: int | None = None, *, unconditional: bool = True) -> Draws[Data]:
+    def _roots(self, name: str, requested: Requested) -> tuple[list[np.ndarray], dict[str, Any]]:
+        return uncertainty.roots(self._solved[name], requested, self._request.device)
+
+    def sample(self, n: int, seed: int | None = None, *, smoothing_uncertainty: bool = True) -> Draws[Data]:
         """Return draws of the field, given the data, along a dimension ``sample``.
 
         Parameters
@@ -232,7 +215,7 @@ class Field(FieldBase[Data]):
             How many, at least 1.
         seed
             Of the random numbers; None takes fresh ones.
-        unconditional
+        smoothing_uncertainty
             As for :meth:`stderr`.
 
         Returns
@@ -241,7 +224,7 @@ class Field(FieldBase[Data]):
             Each draw has coefficients of mean c and the covariance of their errors, as :meth:`stderr` has it,
             independent between variables. Where the solver iterates, each takes a solve.
         """
-        uncertainty.check_unconditional(unconditional)
+        uncertainty.check_smoothing_uncertainty(smoothing_uncertainty)
         self._check_single(
             "sample", "draw from fit(..., fine=False); errors of the whole field are those of stderr()"
         )
@@ -252,23 +235,14 @@ class Field(FieldBase[Data]):
             raise ValueError(
                 f"the data have a dimension {SAMPLE!r} already; rename it before the fit, to draw samples"
             )
-        variables = {}
-        for name, v in self.variables.items():
-            variables[name] = replace(
-                v,
-                dims=(SAMPLE, *v.dims),
-                batch=v.batch.assign_coords({SAMPLE: np.arange(n)}),
-                batch_dims=(SAMPLE, *v.batch_dims),
-                batch_shape=(n, *v.batch_shape),
-            )
-        statistics = replace(self.statistics, variables=variables)
-        rng, axis = np.random.default_rng(seed), len(self.space.shape)
+        rng = np.random.default_rng(seed)
+        axis = len(self.space.shape)
         fits = {}
         for name, fit in solved.items():
             estimate = np.expand_dims(fit.solved.coefficients, axis)
-            drawn = estimate + uncertainty.deviations(fit, n, rng, unconditional)
-            fits[name] = Fit(statistics, name, drawn, fit.penalty, fit.choice).select(fit.selected)
-        return Draws(statistics, fits, self.request)
+            drawn = estimate + uncertainty.deviations(fit, n, rng, smoothing_uncertainty)
+            fits[name] = replace(fit, selected={}).along(SAMPLE, drawn).select(fit.selected)
+        return Draws(next(iter(fits.values())).statistics, fits, self._request)
 
     def plot(
         self,
@@ -407,7 +381,7 @@ class Field(FieldBase[Data]):
         ValueError
             There is one part only; make more with ``fit(..., holder="time.year")``.
         """
-        return self._table(uncertainty.cross_validate(self._solved, self.request.device))
+        return self._table(uncertainty.cross_validate(self._solved, self._request.device))
 
     def summary(self) -> xr.Dataset:
         """Return count, coefficients, rmse, r2, sigma and edf, over batch dimensions (and `variable` for a Dataset).
@@ -452,7 +426,7 @@ class Field(FieldBase[Data]):
     def _table(self, by_variable: Mapping[str, xr.Dataset]) -> xr.Dataset:
         """Return the one Dataset, or those of a Dataset's variables along `variable`."""
         tables = list(by_variable.values())
-        if not self.statistics.is_dataset:
+        if not self.statistics._is_dataset:
             return tables[0]
         return xr.concat(tables, dim=xr.Variable("variable", list(by_variable)), combine_attrs="override")
 

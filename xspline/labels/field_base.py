@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Self, overload
 
+import numpy as np
 import xarray as xr
 
 from xspline.labels import derivatives, evaluation
@@ -20,7 +21,7 @@ from xspline.labels.uncertainty import Covariance, Requested
 from xspline.spaces import Basis
 
 SAMPLE = "sample"  # the dimension of draws
-_NOT_OF_DRAWS = "stderr derivative_stderr summary check cross_validate sample solution plot discover".split()
+_NOT_OF_DRAWS = "stderr summary check cross_validate sample solution plot discover".split()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,7 +37,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
 
     statistics: Statistics[Data]
     fits: Mapping[str, Fit]
-    request: Request
+    _request: Request
 
     @property
     def coefficients(self) -> Data:
@@ -77,7 +78,23 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             raise unknown_name(name, "fitted variable", self.variables)
         statistics = self.statistics[name]
         fits = {name: replace(self.fits[name], statistics=statistics)}
-        return type(self)(statistics, fits, self.request)  # type: ignore[arg-type, return-value]
+        return type(self)(statistics, fits, self._request)  # type: ignore[arg-type, return-value]
+
+    @overload
+    def predict(self, at: Any = None, *, stderr: Literal[True], **options: Any) -> xr.Dataset: ...
+
+    @overload
+    def predict(
+        self,
+        at: Any = None,
+        *,
+        chunks: Any = None,
+        device: str | None = None,
+        extrapolate: bool = False,
+        mask: Any = None,
+        stderr: Literal[False] = False,
+        **coords: Any,
+    ) -> Data: ...
 
     def predict(
         self,
@@ -87,8 +104,13 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         device: str | None = None,
         extrapolate: bool = False,
         mask: Any = None,
+        stderr: bool = False,
+        method: str | None = None,
+        draws: int | None = None,
+        seed: int = 0,
+        smoothing_uncertainty: bool = True,
         **coords: Any,
-    ) -> Data:
+    ) -> Data | xr.Dataset:
         """Evaluate the field.
 
         Parameters
@@ -109,6 +131,10 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             Where values are kept; elsewhere they are NaN. "data": in cells between knots that hold observations; a
             number n: and up to n cells away along every coordinate (Fourier series, polynomials and unions are one
             cell); or a boolean DataArray with the result's labels, such as ``field.stderr(at) < 0.3``.
+        stderr
+            True returns a Dataset of the values and their standard error, ``sst`` and ``sst_stderr``.
+        method, draws, seed, smoothing_uncertainty
+            Of the standard error, as for :meth:`Field.stderr`, which returns it alone.
         **coords
             Labels by name. Coordinates that share a dimension are points, others span a grid.
 
@@ -130,8 +156,20 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         >>> field.predict(x=[0.5, 1.0, 10.5]).round(2).values
         array([0.48, 0.84,  nan])
         """
+        error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
         target = self._target(at, coords, chunks, extrapolate, mask)
-        return self._each(lambda fit: evaluation.evaluate(fit, target, {}, device))
+        values = self._each(lambda fit: evaluation.evaluate(fit, target, {}, device))
+        return values if error is None else merged([values, self._errors(target, {}, device, error)])
+
+    @overload
+    def derivative(
+        self,
+        at: Any = None,
+        orders: Mapping[str, int] | None = None,
+        *,
+        stderr: Literal[True],
+        **options: Any,
+    ) -> xr.Dataset: ...
 
     @overload
     def derivative(
@@ -144,26 +182,8 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         extrapolate: bool = False,
         mask: Any = None,
         stderr: Literal[False] = False,
-        draws: int | None = None,
-        seed: int = 0,
-        **orders_kwargs: int,
+        **orders_kwargs: Any,
     ) -> Data: ...
-
-    @overload
-    def derivative(
-        self,
-        at: Any = None,
-        orders: Mapping[str, int] | None = None,
-        *,
-        chunks: Any = None,
-        device: str | None = None,
-        extrapolate: bool = False,
-        mask: Any = None,
-        stderr: Literal[True],
-        draws: int | None = None,
-        seed: int = 0,
-        **orders_kwargs: int,
-    ) -> xr.Dataset: ...
 
     def derivative(
         self,
@@ -175,8 +195,10 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         extrapolate: bool = False,
         mask: Any = None,
         stderr: bool = False,
+        method: str | None = None,
         draws: int | None = None,
         seed: int = 0,
+        smoothing_uncertainty: bool = True,
         **orders_kwargs: int,
     ) -> Data | xr.Dataset:
         """Evaluate a derivative, exactly.
@@ -188,8 +210,8 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         orders, **orders_kwargs
             Order by coordinate, for example ``lon=1, time=1``: integers, at least one positive, none above the degree.
         stderr
-            True returns a Dataset that holds the derivative and its standard error, ``dsst_dlat_stderr``.
-        draws, seed
+            True returns a Dataset of the derivative and its standard error, ``dsst_dlat`` and ``dsst_dlat_stderr``.
+        method, draws, seed, smoothing_uncertainty
             Of the standard error, as for :meth:`Field.stderr`.
 
         Returns
@@ -207,13 +229,14 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         >>> slope.name, slope.units, slope.round(2).values
         ('du_dx', 'K m-1', array([0.88, 0.07]))
         """
+        error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
         requested = derivatives.checked_orders(self.space, orders, orders_kwargs, limited=not self._is_whole)
         once = derivatives.constant_along(self.fits, requested, at, chunks, mask)
         target = self._target(at, {}, chunks, extrapolate, mask, once=once)
         values = self._each(lambda fit: evaluation.evaluate(fit, target, requested, device)).drop_vars(once)
-        if not stderr:
+        if error is None:
             return values
-        errors = self._errors(target, requested, device, Requested(None, draws, seed))
+        errors: Any = self._errors(target, requested, device, error)
         return merged([values, errors.drop_vars(once)])
 
     def gradient(
@@ -227,8 +250,10 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         extrapolate: bool = False,
         mask: Any = None,
         stderr: bool = False,
+        method: str | None = None,
         draws: int | None = None,
         seed: int = 0,
+        smoothing_uncertainty: bool = True,
     ) -> xr.Dataset:
         """Evaluate the gradient.
 
@@ -244,7 +269,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             0.001° (111 m) of a pole.
         stderr
             True adds the standard error of each derivative: ``dsst_dlat_stderr``, …
-        draws, seed
+        method, draws, seed, smoothing_uncertainty
             Of the standard errors, as for :meth:`Field.stderr`.
 
         Returns
@@ -264,17 +289,49 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         >>> (north * xs.EARTH_RADIUS).round(2).item()  # the slope of the sine, per radian
         1.0
         """
+        error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
         names = derivatives.differentiated(self.space, dims)
         target = self._target(at, {}, chunks, extrapolate, mask)
         fits = self.fits.values()
         gradients = [derivatives.gradient(fit, target, names, geometry, device) for fit in fits]
-        if stderr:
-            error = Requested(None, draws, seed)
+        if error is not None:
             gradients += [
                 derivatives.gradient(fit, target, names, geometry, device, self._covariance(fit.name, error))
                 for fit in fits
             ]
         return merged(gradients)
+
+    @overload
+    def laplacian(
+        self,
+        at: Any = None,
+        *,
+        dims: Iterable[str] | None = None,
+        geometry: str = "plane",
+        chunks: Any = None,
+        device: str | None = None,
+        extrapolate: bool = False,
+        mask: Any = None,
+        stderr: Literal[True],
+        method: str | None = None,
+        draws: int | None = None,
+        seed: int = 0,
+        smoothing_uncertainty: bool = True,
+    ) -> xr.Dataset: ...
+
+    @overload
+    def laplacian(
+        self,
+        at: Any = None,
+        *,
+        dims: Iterable[str] | None = None,
+        geometry: str = "plane",
+        chunks: Any = None,
+        device: str | None = None,
+        extrapolate: bool = False,
+        mask: Any = None,
+        stderr: Literal[False] = False,
+    ) -> Data: ...
 
     def laplacian(
         self,
@@ -286,17 +343,38 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         device: str | None = None,
         extrapolate: bool = False,
         mask: Any = None,
-    ) -> Data:
+        stderr: bool = False,
+        method: str | None = None,
+        draws: int | None = None,
+        seed: int = 0,
+        smoothing_uncertainty: bool = True,
+    ) -> Data | xr.Dataset:
         """Evaluate the Laplacian; parameters as for :meth:`gradient`. Named ``sst_laplacian``, in units per area.
+
+        With ``stderr=True`` it returns a Dataset that has ``sst_laplacian_stderr`` too. Over several coordinates this
+        comes from draws of the coefficients (or the jackknife), as second derivatives along them do not err
+        independently; beside a fine field, where there are no draws, it is the sum of the errors of the second
+        derivatives, which is at least as large, and its ``comment`` says so.
 
         Raises
         ------
         ValueError
             The units of the coordinates differ, or latitude or longitude is among several of them in the plane.
         """
+        error = _requested(stderr, method, draws, seed, smoothing_uncertainty)
         names = derivatives.differentiated(self.space, dims)
         target = self._target(at, {}, chunks, extrapolate, mask)
-        return self._each(lambda fit: derivatives.laplacian(fit, target, names, geometry, device))
+        where = (target, names, geometry, device)
+        values = self._each(lambda fit: derivatives.laplacian(fit, *where))
+        if error is None:
+            return values
+
+        def error_of(fit: Fit) -> xr.DataArray:
+            if len(names) == 1 or fit.fine is not None:
+                return derivatives.laplacian(fit, *where, self._covariance(fit.name, error))
+            return derivatives.laplacian_stderr(fit, *where, *self._roots(fit.name, error))
+
+        return merged([values, self._each(error_of)])
 
     def select(self, **terms: type) -> Self:
         """Return the field with only one term of a coordinate's union: ``select(time=xs.Polynomial)`` is the trend.
@@ -359,13 +437,13 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         """Return coefficients, statistics and definitions as arrays and one JSON attribute (in files: and a digest)."""
         if self.is_lazy:
             return self.compute().to_dataset()
-        dataset, penalty = self.statistics.to_dataset(), self.request.penalty
+        dataset, penalty = self.statistics.to_dataset(), self._request.penalty
         meta = json.loads(dataset.attrs[files.ATTRIBUTE]) | {
             "content": "field",
             "asked": penalty if isinstance(penalty, str) else penalty.to_dict(),
             "penalties": {name: fit.known_penalty.to_dict() for name, fit in self.fits.items()},
             "choices": {name: dict(fit.choice) for name, fit in self.fits.items() if fit.choice},
-            "solver": self.request.solver,
+            "solver": self._request.solver,
             "selected": next(iter(self.fits.values())).selected,
             "members": self._members,
         }
@@ -383,13 +461,13 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
     def _target(self, at: Any, coords: Any, chunks: Any, *where: Any, once: Any = None) -> targets.Target:
         """Return what is evaluated at; `once` are labels in place of fitted ones."""
         s, batch = self.statistics, [dim for v in self.variables.values() for dim in v.batch_dims]
-        fitted = {**(s.fitted or {}), **(once or {})} or None
-        return targets.resolve(self.space, fitted, s.chunks, batch, at, coords, chunks, *where)
+        fitted = {**(s._fitted or {}), **(once or {})} or None
+        return targets.resolve(self.space, fitted, s._chunks, batch, at, coords, chunks, *where)
 
     def _each(self, result_of: Callable[[Fit], xr.DataArray]) -> Any:
         """Return a Dataset named by variables for a Dataset's field, else the one DataArray."""
         results = [result_of(fit) for fit in self.fits.values()]
-        return xr.Dataset({r.name: r for r in results}) if self.statistics.is_dataset else results[0]
+        return xr.Dataset({r.name: r for r in results}) if self.statistics._is_dataset else results[0]
 
     def _errors(
         self, target: targets.Target, orders: Mapping[str, int], device: str | None, requested: Requested
@@ -401,6 +479,10 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
 
     def _covariance(self, name: str, requested: Requested) -> Covariance:
         """Return the covariance of one variable's coefficients; only a :class:`Field` has one."""
+        raise _without("stderr")
+
+    def _roots(self, name: str, requested: Requested) -> tuple[list[np.ndarray], dict[str, Any]]:
+        """Return roots of this covariance, and what they assume; only a :class:`Field` has them."""
         raise _without("stderr")
 
 
@@ -423,6 +505,18 @@ class Draws(FieldBase[Data]):
             if name in _NOT_OF_DRAWS:
                 raise _without(name)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _requested(
+    stderr: bool, method: str | None, draws: int | None, seed: int, smoothing_uncertainty: bool
+) -> Requested | None:
+    """Return what error bars are requested beside values, None where there are to be none."""
+    if stderr:
+        return Requested(method, draws, seed, smoothing_uncertainty)
+    for name, value in (("method", method), ("draws", draws)):
+        if value is not None:
+            raise ValueError(f"{name}={value!r} is of the standard error, which takes stderr=True; add it")
+    return None
 
 
 def _without(name: str) -> AttributeError:

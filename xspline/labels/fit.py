@@ -188,6 +188,13 @@ class Fit:
         keep = selection(self.space, terms, self.coefficients.ndim)
         return replace(self, coefficients=self.coefficients * keep, selected={**self.selected, **terms})
 
+    def along(self, dim: str, coefficients: np.ndarray) -> Fit:
+        """Return this fit with other coefficients [K.., n, b..], n of them along a new batch dimension."""
+        n = coefficients.shape[len(self.space.shape)]
+        variables = {name: v.along(dim, n) for name, v in self.statistics.variables.items()}
+        statistics = replace(self.statistics, variables=variables)
+        return Fit(statistics, self.name, coefficients, self.penalty, self.choice, selected=self.selected)
+
     @functools.cached_property
     def edf_and_rss(self) -> tuple[np.ndarray, np.ndarray]:
         """Effective degrees of freedom and residual sum of squares; NaN for members that are not determined."""

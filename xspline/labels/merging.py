@@ -59,7 +59,7 @@ def merge_models(
         provenance = {"predictions of": [part.digest for part in origin.parts]}
         sums = {name: _with_predictions(fit) for name, fit in computed.fits.items()}
         part = Part.of(sums, "+".join(sorted(origin.holders)), provenance)
-        predictions.append(replace(origin, parts=(part,), collapsed=True))
+        predictions.append(replace(origin, parts=(part,), _collapsed=True))
     return merge(predictions).solve(penalty, solver=solver)
 
 

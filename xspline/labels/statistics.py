@@ -48,11 +48,11 @@ class Statistics(files.Stored, Generic[Data]):
     space: Space
     parts: tuple[Part, ...]
     variables: Mapping[str, Variable]
-    is_dataset: bool = False
-    collapsed: bool = False
-    fitted: Mapping[str, xr.DataArray] | None = None
-    chunks: Mapping[Hashable, Any] | None = None
-    pending: Mapping[str, xr.DataArray] = field(default_factory=dict)
+    _is_dataset: bool = False
+    _collapsed: bool = False
+    _fitted: Mapping[str, xr.DataArray] | None = None
+    _chunks: Mapping[Hashable, Any] | None = None
+    _pending: Mapping[str, xr.DataArray] = field(default_factory=dict)
 
     @property
     def is_lazy(self) -> bool:
@@ -114,20 +114,20 @@ class Statistics(files.Stored, Generic[Data]):
         if not self.is_lazy:
             return self
         names = list(self.variables)
-        with read_errors_name_labels(self.pending):
+        with read_errors_name_labels(self._pending):
             computed = iter(execution.compute([part.sums[name] for part in self.parts for name in names]))
         parts = []
         for part in self.parts:
             sums = {name: next(computed) for name in names}
-            parts.append(checked_part(self.pending, sums, part.holder, part.provenance))
-        computed_parts = replace(self, parts=tuple(parts), pending={})
+            parts.append(checked_part(self._pending, sums, part.holder, part.provenance))
+        computed_parts = replace(self, parts=tuple(parts), _pending={})
         computed_parts.warn_left_out()
         return computed_parts
 
     def warn_left_out(self) -> None:
         """Warn of observations that were left out without anyone having said so."""
         parts = {name: [part.sums[name].tally for part in self.parts] for name in self.variables}
-        warn_left_out({n: Tally.merge(own) for n, own in parts.items()}, self.space, self.fitted)
+        warn_left_out({n: Tally.merge(own) for n, own in parts.items()}, self.space, self._fitted)
 
     def persist(self) -> Statistics[Data]:
         """Return the same with lazy sums being computed on the workers and kept there."""
@@ -147,7 +147,7 @@ class Statistics(files.Stored, Generic[Data]):
         if not isinstance(other, Statistics):
             return NotImplemented
         _check_compatible(self, other)
-        if self.collapsed:
+        if self._collapsed:
             raise ValueError(
                 "these statistics were collapsed into one part, so no holder can be taken out again; "
                 "keep the parts and subtract there"
@@ -174,7 +174,7 @@ class Statistics(files.Stored, Generic[Data]):
         return self._kept(holders, lambda part: part.holder not in holders)
 
     def _kept(self, named: tuple[str, ...], keep: Callable[[Part], bool]) -> Statistics[Data]:
-        if self.collapsed:
+        if self._collapsed:
             raise ValueError(
                 f"these statistics were collapsed into one part, so the holders {named} cannot be told apart; keep "
                 "the parts and select there"
@@ -189,7 +189,7 @@ class Statistics(files.Stored, Generic[Data]):
         sums = {name: self.total(name) for name in self.variables}
         provenance = {"collapsed from": [part.digest for part in self.parts]}
         total = Part.of(sums, holder or "+".join(sorted(self.holders)), provenance)
-        return replace(self, parts=(total,), collapsed=True)
+        return replace(self, parts=(total,), _collapsed=True)
 
     def __getitem__(self, name: str) -> Statistics[xr.DataArray]:
         """Return the statistics of one variable of a Dataset."""
@@ -197,7 +197,7 @@ class Statistics(files.Stored, Generic[Data]):
             raise unknown_name(name, "fitted variable", self.variables)
         parts = tuple(Part.of({name: p.sums[name]}, p.holder, p.provenance) for p in self.parts)
         variables = {name: self.variables[name]}
-        return replace(self, parts=parts, variables=variables, is_dataset=False)  # type: ignore[return-value]
+        return replace(self, parts=parts, variables=variables, _is_dataset=False)  # type: ignore[return-value]
 
     def solve(
         self, penalty: Any = None, *, solver: str | None = None, device: str | None = None
@@ -286,7 +286,7 @@ class Statistics(files.Stored, Generic[Data]):
         """Return everything as arrays and one JSON attribute (in files: and a digest of both)."""
         self._check_computed()
         contents = layout.Contents(
-            self.space, self.parts, self.variables, self.is_dataset, self.collapsed, self.fitted
+            self.space, self.parts, self.variables, self._is_dataset, self._collapsed, self._fitted
         )
         return contents.to_dataset()
 
@@ -425,7 +425,7 @@ def merge(statistics: Iterable[Statistics[Data]], *, repeated_holders: str = "er
     return replace(
         first,
         parts=tuple(parts),
-        collapsed=any(contribution.collapsed for contribution in listed),
-        fitted=first.fitted if alone else None,
-        chunks=first.chunks if alone else None,
+        _collapsed=any(contribution._collapsed for contribution in listed),
+        _fitted=first._fitted if alone else None,
+        _chunks=first._chunks if alone else None,
     )

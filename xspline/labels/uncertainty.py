@@ -75,14 +75,14 @@ class Requested:
         the inverse.
     seed : int
         Of their random numbers.
-    unconditional : bool
+    smoothing_uncertainty : bool
         Whether to add J Cov(log λ) Jᵀ with J = ∂c/∂log λ, what a choice by REML leaves open (Wood, Pya and Säfken
         2016). The jackknife never does: Cov(log λ) takes errors as independent.
 
     Raises
     ------
     TypeError
-        `unconditional` is neither True nor False.
+        `smoothing_uncertainty` is neither True nor False.
     ValueError
         An unknown method; draws that are no integer or fewer than 10; a seed that is no integer or negative.
     """
@@ -90,10 +90,10 @@ class Requested:
     method: str | None = None
     draws: int | None = None
     seed: int = 0
-    unconditional: bool = True
+    smoothing_uncertainty: bool = True
 
     def __post_init__(self) -> None:
-        check_unconditional(self.unconditional)
+        check_smoothing_uncertainty(self.smoothing_uncertainty)
         if self.method is not None and self.method not in METHODS:
             known = ", ".join(map(repr, METHODS))
             raise ValueError(f"method={self.method!r} is unknown; use one of {known}, or None")
@@ -107,12 +107,12 @@ class Requested:
             raise ValueError(f"seed={self.seed!r}: the seed of the draws is an integer, 0 or more")
 
 
-def check_unconditional(value: object) -> None:
+def check_smoothing_uncertainty(value: object) -> None:
     """Raise TypeError unless the value is True or False."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(
-            f"unconditional={value!r} is True or False: whether error bars include what the choice of lambda leaves "
-            "open"
+            f"smoothing_uncertainty={value!r} is True or False: whether error bars include what the choice "
+            "of lambda leaves open"
         )
 
 
@@ -139,16 +139,11 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
     if fit.fine is not None:
         return _beside_fine(fit, requested)
     frame, factorisation = fit.space.frame, fit.solved.factorisation
-    method, nbytes = (
-        requested.method,
-        8 * math.prod((*frame.sizes, *frame.offsets, *fit.variable.batch_shape)),
-    )
+    nbytes = 8 * math.prod((*frame.sizes, *frame.offsets, *fit.variable.batch_shape))
+    method = requested.method
     if method is None:
         method = "exact" if factorisation.knows_inverse and nbytes <= MAX_PAIRS else "draws"
-    attrs: dict[str, Any] = {"method": method, "comment": INDEPENDENT}
-    added = left_open(fit) if requested.unconditional and method != "jackknife" else None
-    if fit.choice:
-        attrs["comment"] = WITHOUT_CHOICE if added is None else WITH_CHOICE
+    added = _left_open_if(fit, requested, method)
     match method:
         case "exact":
             if not factorisation.knows_inverse:
@@ -159,20 +154,74 @@ def covariance(fit: Fit, requested: Requested, device: str | None = None) -> Cov
                 )
             pairs = factorisation.inverse_pairs() * fit.sigma() ** 2
         case "draws":
-            usual = DRAWS if factorisation.near is None else NEAR_DRAWS
-            n = requested.draws or (DIRECT_DRAWS if factorisation.knows_inverse else usual)
+            n = _number_of_draws(fit, requested)
             pairs = _drawn_pairs(fit, n, np.random.default_rng(requested.seed), nbytes)
-            attrs |= {"draws": n, "seed": requested.seed, "relative_error": 1 / math.sqrt(2 * n)}
         case "jackknife":
             pairs = outer_pairs(jackknife_replicates(fit, device), frame)
-            n = len(fit.sums)
-            attrs["comment"] = f"assumes errors that are independent between the {n} parts, not within them"
-            attrs["degrees_of_freedom"] = n - 1
     if added is not None:
         pairs += outer_pairs(added, frame)
     if fit.selected:
         pairs = masked_pairs(pairs, selection(fit.space, fit.selected), frame)
-    return Covariance(pairs, attrs)
+    return Covariance(pairs, _assumptions(fit, requested, method, added is not None))
+
+
+def roots(fit: Fit, requested: Requested, device: str | None = None) -> tuple[list[Array], dict[str, Any]]:
+    """Return x_m, [K.., m, b..], with Σ x_m x_mᵀ the covariance of the coefficients, and what it assumes.
+
+    A sum of derivatives along several coordinates needs them: its variance is no sum over the pair form. They are
+    draws about the estimate, or the replicates of the jackknife.
+
+    Raises
+    ------
+    ValueError
+        The exact covariance was requested, which has no root that can be kept.
+    """
+    if requested.method == "exact":
+        raise ValueError(
+            "method='exact': the error of a Laplacian over several coordinates is known from draws of the "
+            "coefficients or by the jackknife; leave method out, or pass method='jackknife'"
+        )
+    method = requested.method or "draws"
+    added = _left_open_if(fit, requested, method)
+    attrs = _assumptions(fit, requested, method, added is not None)
+    if method == "jackknife":
+        return [jackknife_replicates(fit, device)], attrs
+    n = _number_of_draws(fit, requested)
+    drawn = [part / math.sqrt(n) for part in _drawn(fit, n, np.random.default_rng(requested.seed))]
+    if added is not None:
+        drawn.append(added)
+    return [part * selection(fit.space, fit.selected, part.ndim) for part in drawn], attrs
+
+
+def _left_open_if(fit: Fit, requested: Requested, method: str) -> Array | None:
+    """Return what the choice of λ leaves open, where that was requested and the method knows it."""
+    return left_open(fit) if requested.smoothing_uncertainty and method != "jackknife" else None
+
+
+def _number_of_draws(fit: Fit, requested: Requested) -> int:
+    """Return how many draws there are: those that were requested, else fewer the more each of them costs."""
+    if requested.draws:
+        return requested.draws
+    factorisation = fit.solved.factorisation
+    if factorisation.knows_inverse:
+        return DIRECT_DRAWS
+    return DRAWS if factorisation.near is None else NEAR_DRAWS
+
+
+def _assumptions(fit: Fit, requested: Requested, method: str, with_choice: bool) -> dict[str, Any]:
+    """Return the attributes of a standard error: by what method it is known, and what that assumes."""
+    if method == "jackknife":
+        n = len(fit.sums)
+        comment = f"assumes errors that are independent between the {n} parts, not within them"
+        return {"method": method, "comment": comment, "degrees_of_freedom": n - 1}
+    comment = INDEPENDENT
+    if fit.choice:
+        comment = WITH_CHOICE if with_choice else WITHOUT_CHOICE
+    attrs: dict[str, Any] = {"method": method, "comment": comment}
+    if method == "draws":
+        n = _number_of_draws(fit, requested)
+        attrs |= {"draws": n, "seed": requested.seed, "relative_error": 1 / math.sqrt(2 * n)}
+    return attrs
 
 
 def _beside_fine(fit: Fit, requested: Requested) -> Covariance:
@@ -262,14 +311,14 @@ def left_open(fit: Fit) -> Array | None:
     return np.moveaxis(np.tensordot(jacobian, root, axes=(axis, 0)), -1, axis)
 
 
-def deviations(fit: Fit, n: int, rng: np.random.Generator, unconditional: bool) -> np.ndarray:
+def deviations(fit: Fit, n: int, rng: np.random.Generator, smoothing_uncertainty: bool) -> np.ndarray:
     """Return n draws of the coefficients about their estimate, [K.., n, b..], with the covariance of their errors.
 
     Members of a batch share λ, and so a draw of it.
     """
     axis = len(fit.space.shape)
     drawn = np.concatenate(list(_drawn(fit, n, rng)), axis=axis)
-    added = left_open(fit) if unconditional else None
+    added = left_open(fit) if smoothing_uncertainty else None
     if added is not None:
         weights = rng.standard_normal((added.shape[axis], n))
         drawn += np.moveaxis(np.tensordot(added, weights, axes=(axis, 0)), -1, axis)
@@ -316,7 +365,7 @@ def leave_out_fits(fits: Mapping[str, Fit], device: str | None = None) -> dict[s
     parts, space = statistics.parts, statistics.space
     if len(parts) < 2:
         held = ", ".join(part.describe() for part in parts) or "none"
-        why = ", into which others were collapsed" if statistics.collapsed else ""
+        why = ", into which others were collapsed" if statistics._collapsed else ""
         raise ValueError(
             f"there is nothing to leave out: the statistics have {len(parts)} part ({held}{why}); label the "
             'observations with holders, for example fit(..., holder="time.year"), or merge those of several'

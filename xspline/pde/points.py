@@ -50,14 +50,14 @@ class Points:
         if field.is_lazy:
             raise ValueError("this field is still lazy (compute=False); call .compute() first")
         s = field.statistics
-        if at is None and (missing := [name for name in field.space.names if name not in (s.fitted or {})]):
+        if at is None and (missing := [name for name in field.space.names if name not in (s._fitted or {})]):
             raise ValueError(
                 f"this field remembers no labels of {', '.join(missing)}, so there is nowhere to hold the equation "
                 f"against it; pass at= a grid, for example xr.Dataset(coords={{{missing[0]!r}: ...}})"
             )
         batch = (dim for v in field.variables.values() for dim in v.batch_dims)
-        where = targets.resolve(field.space, s.fitted, s.chunks, batch, at, {}, None)
-        fields = {name: field[name] if s.is_dataset else field for name in field.variables}
+        where = targets.resolve(field.space, s._fitted, s._chunks, batch, at, {}, None)
+        fields = {name: field[name] if s._is_dataset else field for name in field.variables}
         return cls(field, fields, where.coordinates, where.chunks)
 
     @property

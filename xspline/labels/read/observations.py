@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,16 @@ class Variable:
                     f"batch dimension {dim!r} of {self.name!r} has labels {_brief(a)} in one part and {_brief(b)} "
                     "in the other; select the same members first"
                 )
+
+    def along(self, dim: Hashable, n: int) -> Variable:
+        """Return these labels with a first batch dimension more, of n entries."""
+        return replace(
+            self,
+            dims=(dim, *self.dims),
+            batch=self.batch.assign_coords({dim: np.arange(n)}),
+            batch_dims=(dim, *self.batch_dims),
+            batch_shape=(n, *self.batch_shape),
+        )
 
     @property
     def levels(self) -> dict[str, list[str]]:

@@ -17,8 +17,6 @@ from xspline.execution import LIMITS, UnidentifiedError, stored_leaves, stored_r
 from xspline.labels.read.observations import LazyReader, is_lazily_indexed
 from xspline.solve.errors import warn
 
-NEARLY_SEEN = 0.75  # of the values at places that have any: gaps are then nearly the same at all times
-LASTING = 0.5  # of the missing values: more that lack at the next label too are blocks
 # By what the file systems of fsspec tell one version of an object from the next.
 _VERSIONS = (
     "ETag etag e_tag generation md5Hash crc32c LastModified last_modified updated mtime created".split()
@@ -128,27 +126,29 @@ def _zarr_version(array: Any) -> Any:
 # ---- chunks that were never written
 
 
-def check_complete(data: xr.DataArray, what: str, require: bool | None) -> str:
-    """Return what is to be told of chunks of a Zarr store that were never written; empty if there are all.
+def unwritten_chunks(data: xr.DataArray, what: str, missing_chunks: str) -> str:
+    """Return what there is to say of chunks of a Zarr store that were never written; empty where none is missing.
 
     Parameters
     ----------
     data : values or weights.
     what : they are.
-    require : whether all have to be there; None warns of those that do not lack at all times.
+    missing_chunks : "raise", "ignore", or "warn", which says nothing of those that are missing at all times.
 
     Raises
     ------
     ValueError
-        Some are missing, and all are required.
+        Some are missing, and that is to be an error; or `missing_chunks` is none of the three.
     """
+    if missing_chunks not in ("warn", "raise", "ignore"):
+        raise ValueError(f"missing_chunks={missing_chunks!r} is unknown; use 'warn', 'raise' or 'ignore'")
     texts = []
-    for text, steady in _unwritten(data, None if require else LIMITS.counted_chunks):
-        advice = "write them again, or pass require_complete=False if they hold nothing but gaps"
-        if require:
+    for text, steady in _unwritten(data, None if missing_chunks == "raise" else LIMITS.counted_chunks):
+        advice = "write them again, or pass missing_chunks='ignore' if they hold nothing but gaps"
+        if missing_chunks == "raise":
             raise ValueError(f"{what}: {text}; {advice}")
-        if require is None and not steady:
-            warn(f"{what}: {text}; {advice} (True makes this an error)")
+        if missing_chunks == "warn" and not steady:
+            warn(f"{what}: {text}; {advice} ('raise' makes this an error)")
         texts.append(text)
     return "; ".join(texts)
 
@@ -172,7 +172,7 @@ def _unwritten(data: xr.DataArray, most: int | None) -> Iterator[tuple[str, bool
                 if most is None:
                     raise ValueError(
                         f"{array.store_path} cannot be listed, so it is not known which chunks it lacks; leave out "
-                        "require_complete"
+                        "missing_chunks='raise'"
                     )
                 continue
             if any(key not in names for key in _keys(array, counts)):

@@ -96,7 +96,7 @@ def _spread(field: FieldBase[Any], at: Any, given: Mapping[str, Any]) -> dict[st
     """Return labels spread evenly over the domain for coordinates that have none of their own along a dimension."""
     if at is not None:
         return {}
-    fitted = field.statistics.fitted or {}
+    fitted = field.statistics._fitted or {}
     along = [dim for labels in fitted.values() for dim in labels.dims]
     spread = {}
     for name, features in zip(field.space.names, field.space.features, strict=True):

@@ -21,7 +21,7 @@ class FieldText:
 
     statistics: Statistics[Any]
     fits: Mapping[str, Fit]
-    request: Request
+    _request: Request
     _members: ClassVar[str] = ""  # the dimension along which there are draws
 
     @property
@@ -40,7 +40,7 @@ class FieldText:
         penalties = {name: fit.penalty for name, fit in self.fits.items()}
         first, *others = penalties.values()
         if first is None:
-            return self.request.penalty
+            return self._request.penalty
         return first if all(penalty == first for penalty in others) else penalties
 
     @property
@@ -61,7 +61,7 @@ class FieldText:
         return self._code(self.penalty)
 
     def _code(self, penalty: Any) -> str:
-        own = self.request.penalty if isinstance(penalty, dict) else penalty
+        own = self._request.penalty if isinstance(penalty, dict) else penalty
         fine = ", fine=True" if any(fit.whole is not None for fit in self.fits.values()) else ""
         return f"fit({defaults.code(self.space)}, penalty={penalty_code(own)}{fine})"
 
@@ -111,7 +111,7 @@ class FieldText:
 
     @property
     def _chosen_by(self) -> str:
-        return f" (by {self.request.penalty!r})" if any(fit.choice for fit in self.fits.values()) else ""
+        return f" (by {self._request.penalty!r})" if any(fit.choice for fit in self.fits.values()) else ""
 
     @property
     def _rounded_penalty(self) -> Any:

@@ -47,7 +47,7 @@ class EquationField(Field[Data]):
 
     def __getitem__(self, name: str) -> Field[xr.DataArray]:
         """Return the field of one variable of a Dataset."""
-        own = Field.__getitem__(Field(self.statistics, self.fits, self.request), name)
+        own = Field.__getitem__(Field(self.statistics, self.fits, self._request), name)
         of_one: Any = replace(self, statistics=own.statistics, fits=own.fits)  # type: ignore[arg-type]
         return of_one
 

@@ -13,6 +13,7 @@ from scipy import linalg
 import xspline as xs
 from tests import reference_reml as reference
 from tests import scatter
+from tests.products import stderr_of
 from xspline.labels.storage import files
 from xspline.sums import Gram
 
@@ -133,7 +134,7 @@ def test_errors_include_what_the_choice_leaves_open(
     np.testing.assert_allclose(errors.values.reshape(known.shape), np.sqrt(known + added), rtol=1e-5)
     assert float((added / known).max()) > 0.03  # it is something
     assert errors.attrs["comment"] == INCLUDED
-    plain = field.stderr(at, unconditional=False).transpose(..., "p")
+    plain = field.stderr(at, smoothing_uncertainty=False).transpose(..., "p")
     np.testing.assert_allclose(plain.values.reshape(known.shape), np.sqrt(known), rtol=1e-6)
     assert plain.attrs["comment"] == LEFT_OUT
 
@@ -149,7 +150,9 @@ def test_derivatives_and_gradients_include_it_too() -> None:
     data, bases = CASES["plane"]
     field = data.spline.fit(bases, penalty=SMOOTH)
     at = targets(field.space)
-    slope, plain = (field.derivative_stderr(at, x=1, unconditional=u) for u in (True, False))
+    slope, plain = (
+        stderr_of(field.derivative(at, x=1, smoothing_uncertainty=u, stderr=True)) for u in (True, False)
+    )
     assert float((slope - plain).min()) >= 0 and float((slope / plain).max()) > 1.01
     np.testing.assert_array_equal(field.gradient(at, stderr=True).dv_dx_stderr, slope)
     np.testing.assert_array_equal(field.derivative(at, x=1, stderr=True).dv_dx_stderr, slope)
@@ -165,15 +168,16 @@ def test_draws_have_the_same_errors(case: str) -> None:
     own = drawn.attrs["relative_error"]
     assert drawn.attrs["comment"] == INCLUDED and float(abs(drawn / exact - 1).max()) < scatter.FIVE * own
     tolerance = scatter.FIVE * scatter.of_deviation(4000)
-    for unconditional in (True, False):
-        spread = field.sample(4000, seed=0, unconditional=unconditional).predict(at).std("sample")
-        np.testing.assert_allclose(spread, field.stderr(at, unconditional=unconditional), rtol=tolerance)
+    for option in (True, False):
+        spread = field.sample(4000, seed=0, smoothing_uncertainty=option).predict(at).std("sample")
+        expected = field.stderr(at, smoothing_uncertainty=option)
+        np.testing.assert_allclose(spread, expected, rtol=tolerance)
 
 
 def test_a_given_penalty_leaves_nothing_open() -> None:
     data, bases = CASES["line"]
     field = data.spline.fit(bases, penalty=xs.Roughness(1e-3))
-    both = [field.stderr(x=[0.2, 0.5], unconditional=u) for u in (True, False)]
+    both = [field.stderr(x=[0.2, 0.5], smoothing_uncertainty=u) for u in (True, False)]
     np.testing.assert_array_equal(*both)
     assert {error.attrs["comment"] for error in both} == {"assumes independent errors"}
 
@@ -183,7 +187,7 @@ def test_other_criteria_are_no_likelihoods_and_their_choice_is_taken_as_known(cr
     data, bases = CASES["line"]
     holder = xr.DataArray(np.arange(data.x.size) % 3, dims="x")
     field = data.spline.fit(bases, penalty=criterion, holder=holder)
-    both = [field.stderr(x=[0.2, 0.5], unconditional=u) for u in (True, False)]
+    both = [field.stderr(x=[0.2, 0.5], smoothing_uncertainty=u) for u in (True, False)]
     np.testing.assert_array_equal(*both)
     assert {error.attrs["comment"] for error in both} == {LEFT_OUT}
 
@@ -210,7 +214,7 @@ def test_files_keep_it_and_older_ones_are_read_as_before() -> None:
     meta = json.loads(stored.attrs[files.ATTRIBUTE])
     del meta["choices"]["v"]["covariance"]
     older = xs.Field.from_dataset(stored.assign_attrs({files.ATTRIBUTE: json.dumps(meta)}))
-    np.testing.assert_allclose(older.stderr(at), field.stderr(at, unconditional=False), rtol=1e-12)
+    np.testing.assert_allclose(older.stderr(at), field.stderr(at, smoothing_uncertainty=False), rtol=1e-12)
     assert older.stderr(at).attrs["comment"] == LEFT_OUT
 
 
@@ -224,13 +228,13 @@ def test_selected_terms_have_their_share_of_it() -> None:
     spread = part.sample(2000, seed=0).predict(at).std("sample")
     tolerance = scatter.FIVE * scatter.of_deviation(2000)
     np.testing.assert_allclose(spread, part.stderr(at), rtol=tolerance)
-    assert float((part.stderr(at) / part.stderr(at, unconditional=False)).max()) > 1.001
+    assert float((part.stderr(at) / part.stderr(at, smoothing_uncertainty=False)).max()) > 1.001
 
 
-def test_unconditional_is_true_or_false() -> None:
+def test_smoothing_uncertainty_is_true_or_false() -> None:
     data, bases = CASES["line"]
-    with pytest.raises(TypeError, match="unconditional='no' is True or False"):
-        data.spline.fit(bases).stderr(x=0.5, unconditional="no")
+    with pytest.raises(TypeError, match="smoothing_uncertainty='no' is True or False"):
+        data.spline.fit(bases).stderr(x=0.5, smoothing_uncertainty="no")
 
 
 @pytest.mark.slow
@@ -240,7 +244,9 @@ def test_iterations_know_it_too() -> None:
     at = targets(data.spline.space(bases))
     exact, drawn = (data.spline.fit(bases, penalty=SMOOTH, solver=s) for s in ("banded", "iterative"))
     assert drawn.fits["v"].choice["error"]
-    share = [f.stderr(at, draws=400) / f.stderr(at, unconditional=False, draws=400) for f in (exact, drawn)]
+    share = [
+        f.stderr(at, draws=400) / f.stderr(at, smoothing_uncertainty=False, draws=400) for f in (exact, drawn)
+    ]
     # Of √(v + added)/√v, where v has the scatter of 400 draws and `added` is of the same ones.
     tolerance = scatter.FIVE * scatter.of_deviation(400) * float((1 - 1 / share[0] ** 2).max())
     np.testing.assert_allclose(share[1], share[0], rtol=tolerance + 0.01)
