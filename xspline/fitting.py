@@ -62,6 +62,9 @@ def fit(
 ) -> Field[Data]:
     """Fit a smooth, differentiable field through gridded or scattered data, in one pass (paper, section 3.1).
 
+    ``fit(data)`` chooses everything from the coordinates and the values, and each argument takes one of these choices
+    over. The guide has a page on them, `docs/guide/fit.md`, with what happens where one is left out.
+
     Parameters
     ----------
     data : DataArray or Dataset
@@ -69,34 +72,22 @@ def fit(
         Dataset, every numeric variable that has the fitted dimensions is fitted.
     space, **bases
         A basis for each coordinate to fit, as a mapping, as keywords, or as a Space: ``BSpline``, ``Fourier``,
-        ``Polynomial``, a sum of these, or an integer n for ``BSpline(n)``. None pools a dimension: its entries are
-        repeated observations. Dimensions that no coordinate spans are batch dimensions: one independent fit each.
-        Without any basis, the axes X, Y, Z and T of the CF conventions are fitted, and :func:`plan` shows what they
-        get (:func:`xspline.labels.read.defaults.coarse_for`): season and trend along years, else the mean, and a fine
-        field (below). :func:`xspline.labels.read.defaults.bases_for` has the B-splines of a single field.
-        Labels in other units (attribute ``units``) than those of a Space, or of the fit in later targets, are
-        converted, or refused where they measure something else; where one of both has no units, numbers are taken as
-        they are.
+        ``Polynomial``, a sum of these, or an integer n for ``BSpline(n)``. None pools a dimension. Dimensions that no
+        coordinate spans get an independent fit each.
     penalty
-        A number (the paper's ridge λ‖c‖²), ``Ridge``, ``Roughness``, ``Sobolev``, ``SpaceTime``, ``Physics`` (an
-        equation with known constants) or a sum of them; 0 means none. None is "reml" where there are B-splines:
-        restricted likelihood chooses how rough the field is, as a ``Sobolev`` of the orders 1 and 2, and how much each
-        coordinate counts; where the likelihood could only be estimated, as a ``Roughness`` of one of these orders.
-        "gcv" and "holders" choose the strengths of a ``Roughness(order=2)``. ``Roughness("reml", order=1)`` or
-        ``Sobolev((1, 2, 3), criterion="gcv")`` ask for one kind by one criterion.
+        What keeps the field smooth: a number (the ridge λ‖c‖²), ``Ridge``, ``Roughness``, ``Sobolev``, ``SpaceTime``,
+        ``Physics`` or a sum of them; 0 means none. "reml" (the default where there are B-splines), "gcv" and "holders"
+        choose the strength from the data.
     weights : DataArray
         Relative precisions (1/se²) over some of the dimensions, with equal labels; zero leaves an observation out.
     holder
         Name of the contributor; or labels that make one part for each in the same pass: a 1-D DataArray along a
         fitted or pooled dimension, the name of a 1-D coordinate, or ``"time.year"``, as in ``groupby``.
     solver
-        "spectral" (a full grid, by the eigenvectors of each coordinate), "separable" (one system for each eigenvalue
-        of the other coordinates), "nearly_separable" (iterations with that), "banded", "dissection" (box by box, where
-        a band over two or three coordinates would be wide), "dense", or "iterative" (iterations with multigrid). None
-        chooses the cheapest that the structure of the data and the penalty allows; :func:`plan` shows which.
+        "spectral", "separable", "nearly_separable", "banded", "dissection", "dense" or "iterative". None takes the
+        cheapest that the structure of the data and the penalty allows; :func:`plan` shows which.
     device
-        "cuda" moves each block to a GPU inside its own task; iterations and large dense systems of the solve run there
-        too where this process has one.
+        "cuda" computes sums, iterations and large dense systems on a GPU where there is one.
     compute
         False returns a Field whose coefficients are still lazy.
     checkpoint
@@ -112,15 +103,11 @@ def fit(
         fill value: "warn" (:class:`FitWarning`, unless the same ones are missing at all times, as over land), "raise",
         or "ignore". ``summary()`` counts them in any case, up to 10,000 chunks.
     seconds
-        Without any basis: about how long one core may take beside reading the data. Of a fine field it bounds how many
-        parts of the data are looked at, which is enough from ten seconds on; of a single field it bounds the numbers of
-        functions, up to one for every second label. None is 10. :func:`plan` shows the estimate.
+        Where bases are chosen: about how long one core may take for that choice, 10 if you do not say.
     fine
-        Whether a fine field is added to the terms: what these leave of the data, as neighbours tell it. Its covariance
-        is one of Matérn or the sum of two, chosen by the likelihood, and each place is predicted from its nearest
-        observations and from means of those farther away (Stein, Chi and Welty 2004 for windows of data; Vecchia 1988
-        for neighbours). None is True where there are neither bases nor a penalty nor holders, the coefficients are
-        computed, and the data have at most five million values, else False. The values are loaded.
+        Whether a fine field is added: what the bases leave of the data, as each place's neighbours tell it. None is
+        True where there are neither bases nor a penalty nor holders, the coefficients are computed, and the data have
+        at most five million values.
 
     Returns
     -------
@@ -130,16 +117,13 @@ def fit(
     ------
     ValueError
         Names, labels or weights do not fit the data; `seconds` beside bases; a value is infinite; nothing is
-        determined; the checkpoint is no directory, or of an earlier version; chunks are missing and required; a fine
-        field is asked for with ``compute=False`` or holders.
+        determined; the checkpoint is no directory, or of an earlier version; chunks are missing; a fine field is asked
+        for with ``compute=False`` or holders.
 
     Warns
     -----
     FitWarning
-        A chosen strength is at a bound, or the search did not converge; the knots limit the fit; without a penalty, the
-        data hardly determine the field somewhere; labels are NaN, NaT or infinite where there are values; observations
-        lie outside a domain that came from other data; the data are too large for a fine field. :meth:`Field.check`
-        shows these and more, with advice.
+        Something changed the answer that nobody asked for; :meth:`Field.check` shows all of that, with advice.
 
     Examples
     --------
@@ -231,8 +215,8 @@ def statistics(
 ) -> Statistics[Data]:
     """Compute the sufficient statistics of some data: G = ΦᵀWΦ, h = ΦᵀWy and sums (paper, equation 5).
 
-    Parameters are those of :func:`fit`. Holders that want to merge agree on a Space first: :func:`space`. Bases that
-    are left out are those of the holder's own labels.
+    Parameters are those of :func:`fit`. Holders that want to merge agree on a Space first, by :func:`space`: bases that
+    are left out would follow from each holder's own labels. `docs/guide/holders.md` shows the steps.
 
     Returns
     -------
@@ -363,8 +347,9 @@ def plan(
 ) -> execution.Plan:
     """Say what a fit would cost: coefficients, bytes, tasks, solver, time and memory, from labels and chunks alone.
 
-    Parameters are those of :func:`fit`; the penalty has a say in the choice of the solver. Of a Dataset, the plan is
-    that of its first fitted variable. The plan shows the line of code that asks for its bases.
+    Parameters are those of :func:`fit`. The plan has a row for each kind of gaps that the data may turn out to have,
+    and the line of code that asks for its bases; of a Dataset it is that of the first fitted variable.
+    `docs/guide/clusters.md` shows how to read it.
 
     Returns
     -------
