@@ -23,7 +23,7 @@ from xspline.labels.evaluation import evaluate, history, per
 from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import units_of
 from xspline.labels.read.targets import Target
-from xspline.labels.uncertainty import Covariance
+from xspline.labels.uncertainty import DRAWN, Covariance
 from xspline.spaces import Polynomial, Space, Union
 from xspline.spaces.units import are_one, converted, degrees_in
 
@@ -35,8 +35,6 @@ _METRES_PER_DEGREE = EARTH_RADIUS * np.pi / 180
 POLE = 1e-3
 #: The dimension of the roots of a covariance.
 ROOT = "root of the covariance"
-#: Laplacians of such roots that are held at a time: 128 MB of numbers.
-TOGETHER = 2**24
 
 
 def checked_orders(
@@ -217,30 +215,30 @@ def laplacian_stderr(
 ) -> xr.DataArray:
     """Return the standard error of the Laplacian, from roots of the covariance of the coefficients.
 
-    The root of the sum of the squares of their Laplacians, of some at a time: as many numbers as `TOGETHER`.
+    The root of the sum of the squares of their Laplacians, of some at a time: as many numbers as `DRAWN`.
     """
     axis = len(fit.space.shape)
     sizes = {dim: n for c in target.coordinates.values() for dim, n in c.sizes.items()}
     cells = math.prod([*sizes.values(), *fit.variable.batch_shape])
     if target.chunks is not None:
-        cells = min(cells, TOGETHER // 16)  # about what a chunk holds
-    most = max(TOGETHER // max(cells, 1), 1)
+        cells = min(cells, DRAWN // 16)  # about what a chunk holds
+    most = max(DRAWN // max(cells, 1), 1)
     parts = [
         root[(slice(None),) * axis + (slice(first, first + most),)]
         for root in roots
         for first in range(0, root.shape[axis], most)
     ]
     laplacians = (laplacian(fit.along(ROOT, part), target, names, geometry, device) for part in parts)
-    one = next(laplacians)
-    variance = (one**2).sum(ROOT, skipna=False)
+    first = next(laplacians)
+    variance = (first**2).sum(ROOT, skipna=False)
     for other in laplacians:
         variance = variance + (other**2).sum(ROOT, skipna=False)
     stderr: xr.DataArray = variance**0.5
     stderr = stderr.rename(f"{fit.variable.name}_laplacian_stderr")
     call = f"laplacian(geometry={geometry!r}, stderr=True)"
     attrs = {
-        **one.attrs,
-        "long_name": f"standard error of {one.attrs['long_name']}",
+        **first.attrs,
+        "long_name": f"standard error of {first.attrs['long_name']}",
         "history": history(fit.variable.history, call),
         **assumptions,
     }

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from xspline.labels.read.cf import auxiliary, axis_of, cf_axis, is_date
 from xspline.labels.read.coordinates import extent_of, in_memory
-from xspline.labels.read.sizes import DEGREE, LEAST, SECONDS, Labels, different, sized
+from xspline.labels.read.sizes import DEGREE, LEAST, SECONDS, Labels, different, largest, sized
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space, Union
 
@@ -24,16 +24,14 @@ Data: TypeAlias = xr.DataArray | xr.Dataset
 Floats: TypeAlias = NDArray[np.float64]
 Extent: TypeAlias = tuple[float, float]
 
-#: Without a penalty on roughness: labels of a coordinate for each of its functions, and the most of these.
-LABELS_PER_FUNCTION, MOST_ALONG = 4, 32
-#: Without a penalty on roughness: the most functions of all coordinates together.
-MOST_COEFFICIENTS = 20_000
+#: Labels of a coordinate for each of its functions, where no penalty keeps more functions from following noise.
+LABELS_PER_FUNCTION = 4
+#: Without a penalty on roughness: the most functions of one coordinate, and of all together.
+MOST_ALONG, MOST_COEFFICIENTS = 32, 20_000
 SEASONS = Fourier(2, "year") + Polynomial(2)
 SEASON_AND_TREND = Fourier(2, "year") + Polynomial(1)
-#: Functions of the other coordinates beside season and trend of a coarse field.
+#: Functions of the other coordinates together, beside season and trend of a coarse field.
 COARSE = 300
-#: A seasonal cycle takes so many years and labels a year, at least.
-YEARS, LABELS_PER_YEAR = 2, 5
 _ORDER = "YXZT"
 _BOUNDS = re.compile(r".*_(bnds|bounds|vertices)|(bounds|vertices)_.*")
 
@@ -57,23 +55,25 @@ def bases_for(
 ) -> Defaults:
     """Return a basis for each coordinate that is worth fitting; reads labels only, chunked ones in one compute.
 
-    Coordinates are the axes X, Y, Z and T of the CF conventions (:func:`~xspline.labels.read.cf.cf_axis`) with at least
-    two labels: of several for one axis the surest, then that which labels a dimension, then that along most dimensions,
-    then the first. Without any, they are the dimensions with monotonic floats, dates or durations. Of a Dataset they
-    are those of the numeric variable that has most. Dimensions that they do not span are batch.
+    The coordinates are the axes X, Y, Z and T of the CF conventions (:func:`~xspline.labels.read.cf.cf_axis`) that
+    have at least two labels. Where several stand for one axis, it is the one that most surely is that axis, then the
+    one that labels a dimension, then the one along most dimensions, then the first. Where there is no such axis, they
+    are the dimensions with monotonic floats, dates or durations. A Dataset takes those of the numeric variable that has
+    most. Dimensions that no such coordinate spans are batch.
 
-    Dates over at least two years with at least five labels a year get ``Fourier(2, "year") + Polynomial(2)``, and
-    other coordinates a B-spline. With a penalty more functions than the data need do no harm but cost:
+    Dates over at least two years with at least five labels a year get ``Fourier(2, "year") + Polynomial(2)``, and other
+    coordinates get a B-spline. Beside a penalty, more functions than the data need do no harm but cost:
 
     - A coordinate with n different labels along a dimension of its own supports ``BSpline(n // 2 + 3)``, a longitude
       that closes the circle n // 2, and any at least 4 and at most 1024 functions.
-    - Coordinates that share dimensions support together a cell between knots for every second observation (of a
-      curvilinear grid, over two dimensions: every fourth), at most two for every position, and each those of its
-      different labels. Cells of latitude and longitude, or of X and Y in equal units, are about square.
-    - Where choosing the smoothing by REML would take longer than the budget, all numbers of cells shrink by one factor.
+    - Coordinates that share dimensions support together a cell between knots for every second observation (every fourth
+      on a curvilinear grid, which has two dimensions), and at most two cells for every position. Each supports no more
+      than its different labels do. Cells of latitude and longitude, or of X and Y in equal units, are about square.
+    - Where the choice of the smoothing by REML would take longer than the budget, all numbers of cells shrink by one
+      factor (:func:`~xspline.labels.read.sizes.sized`).
 
-    Without a penalty on roughness (``smooth=False``) there is a function for every fourth label, at most 32 along a
-    coordinate, and 20,000 coefficients.
+    Without a penalty on roughness (``smooth=False``) a coordinate gets a function for every fourth label and at most 32
+    of them, and all coordinates together at most 20,000.
 
     Parameters
     ----------
@@ -280,25 +280,25 @@ def _basis(x: Floats, axis: Axis, extent: Extent) -> Basis:
 
 
 def _has_years(x: Floats, axis: Axis, extent: Extent) -> bool:
-    """Whether dates, each standing for the mean step, cover enough years closely enough for a season."""
+    """Return whether a coordinate has dates over at least two years with at least five different ones a year.
+
+    Each date stands for the mean step to the next, so that the months of two whole years are two years.
+    """
     if axis.kind != "time":
         return False
     span = (extent[1] - extent[0]) / axis.duration("year", "period")
-    count = different(x, enough=math.ceil((span + 1) * LABELS_PER_YEAR))
+    count = different(x, enough=math.ceil(5 * (span + 1)))
     years = span * count / (count - 1)
-    # A hundredth of tolerance: months are of unequal length, and two years of them from a January end early.
-    return years >= 0.99 * YEARS and count >= LABELS_PER_YEAR * years
+    # Months are of unequal length, and two years of them that begin in January end early: by less than a hundredth.
+    return years >= 0.99 * 2 and count >= 5 * years
 
 
 def _shrunk(bases: Mapping[str, Basis]) -> dict[str, Basis]:
     """Return the bases with all B-spline counts scaled by the largest factor that keeps the product in bounds."""
     counts = {name: basis.count for name, basis in bases.items() if isinstance(basis, BSpline)}
     others = math.prod(basis.count for name, basis in bases.items() if name not in counts)
-
-    def scaled(factor: float) -> dict[str, int]:
-        return {name: max(int(n * factor + 1e-9), LEAST) for name, n in counts.items()}
-
-    factors = sorted({k / n for n in counts.values() for k in range(1, n + 1)}, reverse=True)
-    fits = (f for f in factors if others * math.prod(scaled(f).values()) <= MOST_COEFFICIENTS)
-    sizes = scaled(next(fits, 0.0))
-    return {name: BSpline(sizes[name]) if name in sizes else basis for name, basis in bases.items()}
+    sizes = largest(
+        lambda factor: {name: max(int(n * factor + 1e-9), LEAST) for name, n in counts.items()},
+        MOST_COEFFICIENTS / others,
+    )
+    return {name: BSpline(int(sizes[name])) if name in sizes else basis for name, basis in bases.items()}
