@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from benchmarks.constants import peers, public, side_by_side, waves
+from benchmarks.constants import peers, public
 
 X, T = np.arange(24) / 4 - 3, np.linspace(0, 2, 15)
 
@@ -71,30 +71,6 @@ def test_another_layout_is_refused(content: dict, message: str, tmp_path: Path) 
         public.read(tmp_path / "one.mat")
 
 
-def test_the_table_has_what_is_there_and_names_what_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "below").mkdir()
-    savemat(tmp_path / "below" / "kdv.mat", {"x": X[None], "t": T[None], "usol": wave()})
-    bases = {"x": (10, 4), "t": (8, 4)}
-    file = public.File(
-        "PDE-FIND", "kdv.mat", "usol", "u_t = k1*u_x", {"k1": -0.5}, bases, published={0.01: "7 ± 5"}
-    )
-    other = public.File("PINNs", "KdV.mat", "uu", "u_t = k1*u_x", {"k1": -0.5}, bases)
-    monkeypatch.setattr(public, "FILES", (file, other))
-    public.table(str(tmp_path), "", (0.01,))
-    line, missing = capsys.readouterr().out.splitlines()[-2:]
-    assert "7 ± 5" in line and float(line.split("|")[3]) < 2
-    assert "KdV.mat" in missing and "not in" in missing
-
-
-def test_every_file_has_its_constants_and_bases() -> None:
-    for file in public.FILES:
-        texts = [file.equation] if isinstance(file.equation, str) else file.equation
-        assert all(any(name in text for text in texts) for name in file.true)
-        assert file.layout in public.LAYOUTS and {"x", "t"} <= set(file.bases)
-
-
 def test_names_of_pysindy() -> None:
     names = ["1", "x0", "x0^2", "x0_1", "x0_111", "x0x0_1", "x0^3x0_11"]
     assert [peers.candidate(n) for n in names] == ["1", "u", "u**2", "u_x", "u_xxx", "u*u_x", "u**3*u_xx"]
@@ -109,20 +85,3 @@ def test_the_fewest_terms_whose_score_is_near_the_best() -> None:
     found = [np.linalg.lstsq(terms, target, rcond=None)[0], np.array([2.0, 0, 0]), np.zeros(3)]
     own, score = peers.chosen(found, terms, target)
     assert np.count_nonzero(own) == 1 and 0.99 < score < 1
-
-
-def test_without_pysindy_the_table_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(side_by_side, "installed", lambda python: False)
-    monkeypatch.setattr(side_by_side, "by_xspline", lambda own, level, seed: ["yes", "0.1", "1.0", "u_t = 0"])
-    monkeypatch.setattr(side_by_side, "SETS", (waves.burgers,))
-    side_by_side.compare("", "", (0.01,))
-    ours, theirs = capsys.readouterr().out.splitlines()[-2:]
-    assert "| xspline | yes |" in ours and "not installed" in theirs
-
-
-def test_equations_of_waves() -> None:
-    own = waves.burgers()
-    assert own.equation(own.known) == "u_t = -1.0*u*u_x + k2*u_xx" and own.constants == {"k2": 0.2}
-    assert own.equation(()) == "u_t = k1*u*u_x + k2*u_xx"

@@ -119,24 +119,3 @@ def test_generalised_least_squares_by_hand() -> None:
         root = np.linalg.pinv(whitened)
         wanted = np.sqrt(np.sum(root[0] ** 2))
         assert trends.generalised(time, persistence) == pytest.approx(wanted, rel=1e-6)
-
-
-def test_fewer_months_tell_less_of_a_trend() -> None:
-    time = older.months(trends.YEARS)
-    assert trends.generalised(time[::2], 0.5) > trends.generalised(time, 0.5)
-
-
-def test_errors_of_a_region_have_the_covariance_that_they_say() -> None:
-    red = trends.KINDS[-1]
-    data = red.data(np.random.default_rng(0), 0.0)
-    rest = (data - data.mean("time")).stack(pixel=("lat", "lon")).transpose("time", "pixel").to_numpy()
-    season = np.linalg.lstsq(seasonal(data.time.to_numpy()), rest)[0]
-    rest = rest - seasonal(data.time.to_numpy()) @ season
-    np.testing.assert_allclose(np.cov(rest.T), red.between(), atol=0.3)
-
-
-def seasonal(time: np.ndarray) -> np.ndarray:
-    year = 2 * np.pi * trends.elapsed(time) / trends.YEAR
-    return np.stack(
-        [np.ones_like(year), year, np.cos(year), np.sin(year), np.cos(2 * year), np.sin(2 * year)], 1
-    )

@@ -164,13 +164,6 @@ def test_exact_duplicates_are_repeated_observations() -> None:
     assert worst(twice.spline.fit(BASES, penalty=0.1).predict(data), doubled.predict(), where=data) < EXACT
 
 
-def test_standard_errors_as_weights() -> None:
-    data = scattered(800)
-    se = xr.DataArray(np.random.default_rng(0).uniform(0.1, 2.0, 800), dims="obs")
-    field = data.spline.fit(BASES, penalty=0.1, weights=1 / se**2)
-    assert worst(field.predict(), dense_prediction(data, field.space, 0.1, 1 / se**2), where=data) < EXACT
-
-
 def test_rank_deficient_holders_merge() -> None:
     data = scattered(2000)
     space = data.spline.space(BASES)
@@ -222,10 +215,3 @@ def test_models_that_cannot_be_merged() -> None:
     b = data.spline.fit({**BASES, "lat": xs.BSpline(5, domain=DOMAINS["lat"])}, penalty=0.1)
     with pytest.raises(ValueError, match="different spaces"):
         xs.merge_models([a, b])
-
-
-def test_each_station_has_a_season_of_its_own() -> None:
-    data = stations()
-    field = data.spline.fit(time=BASES["time"], penalty=1e-6)
-    assert field.coefficients.dims == ("time_basis", "station")
-    assert "lat" in field.predict().coords, "labels of the stations stay"

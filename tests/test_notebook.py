@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -137,13 +136,3 @@ def test_fields_of_several_variables_name_their_penalties() -> None:
     lazy = named("u").chunk(x=20).spline.fit(x=12, compute=False)
     Page(lazy._repr_html_())
     Page(lazy.statistics._repr_html_())
-
-
-def test_a_summary_is_xarrays_own(field: xs.Field) -> None:
-    assert "xr-wrap" in field.summary()._repr_html_()
-
-
-def test_without_styles_there_is_the_text() -> None:
-    penalty = xs.Ridge(0.5)
-    page = re.sub(r"<style>.*?</style>", "", penalty._repr_html_(), flags=re.S)
-    assert "<pre class='xspline-text'>Ridge(0.5)</pre>" in page and "style='display:none'" in page

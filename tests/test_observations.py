@@ -92,17 +92,6 @@ def test_the_moorings_against_a_gridded_product(
         assert scores["field"] < 0.65 * scores["season"]
 
 
-def test_coordinates_left_among_the_variables_are_explained() -> None:
-    """Point data come with places beside the values; their names alone do not reach the DataArray."""
-    points = xr.Dataset({name: ("obs", np.arange(4.0)) for name in ("sst", "lat", "lon")})
-    with pytest.raises(
-        ValueError, match=r"no coordinate 'lat'\. Known: 'obs'\. A variable .* ds\.set_coords\(\['lat'\]\)"
-    ):
-        points.sst.spline.fit(lat=4, lon=4)
-    with pytest.raises(ValueError, match=r"'lat' is a data variable; .* ds = ds\.set_coords\(\['lat'\]\)"):
-        points.spline.fit(lat=4, lon=4)
-
-
 # ---- a curvilinear ocean model --------------------------------------------------------------------------------------
 
 ICE = {"latitude": 60, "longitude": 90, "time": xs.Fourier(3, period="year")}

@@ -133,18 +133,6 @@ def test_merge_of_nothing_is_refused() -> None:
         xs.merge([])
 
 
-def test_holder_labels_make_one_part_each(product: xr.DataArray) -> None:
-    years = product.time.dt.year
-    split = product.spline.statistics(product.spline.space(BASES), holder=years)
-    assert split.holders == ("2000", "2001")
-    whole = product.spline.fit(BASES, penalty=0.1)
-    assert worst(split.solve(penalty=0.1).predict(), whole.predict(), where=product) < 1e-12
-    with pytest.raises(TypeError, match="holder has to be a name or 1-D labels as a DataArray"):
-        product.spline.statistics(split.space, holder=[1, 2])
-    with pytest.raises(ValueError, match="the holder labels have 12 entries along 'time'"):
-        product.spline.statistics(split.space, holder=years[:12])
-
-
 @pytest.mark.parametrize("kind", ["zarr", "nc"])
 def test_files_round_trip(holders: list[xs.Statistics], tmp_path: Path, kind: str) -> None:
     both = holders[0] + holders[1]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
-import cftime
 import dask
 import numpy as np
 import pytest
@@ -280,13 +278,6 @@ def test_points_with_positions_along_one_dimension() -> None:
 # ---- how many functions ---------------------------------------------------------------------------------------------
 
 
-def test_half_of_the_labels_plus_the_degree() -> None:
-    sizes = {
-        n: bases_for(zeros(("lat",), {"lat": np.linspace(-60, 60, n)}))["lat"].count for n in (2, 7, 40, 500)
-    }
-    assert sizes == {2: 4, 7: 6, 40: 23, 500: 253}
-
-
 @pytest.mark.parametrize("start", [0.0, -180.0, 0.5, 20.0])
 def test_a_longitude_that_closes_is_periodic(start: float) -> None:
     data = zeros(("lat", "lon"), {"lat": np.linspace(80, -80, 30), "lon": start + 5 * np.arange(72.0)})
@@ -331,10 +322,6 @@ def test_any_calendar_has_its_own_year(calendar: str) -> None:
     assert bases_for(zeros(("time",), {"time": time[:20]})) == {"time": xs.BSpline(13)}
 
 
-def test_a_climatology_of_one_year_is_short() -> None:
-    assert bases_for(zeros(("time",), {"time": days(12, 30)})) == {"time": xs.BSpline(9)}
-
-
 def test_too_many_coefficients_are_scaled_down_evenly() -> None:
     coords = {n: np.linspace(0, 60, 200) for n in ("lat", "lon")} | {
         "depth": np.arange(20.0),
@@ -376,10 +363,6 @@ def test_season_and_trend_may_differ_from_place_to_place() -> None:
     counts = {name: coarse[name].count for name in ("lat", "lon")}
     assert 270 < counts["lat"] * counts["lon"] <= 300 + sum(counts.values()) / 2  # both are rounded
     assert counts["lon"] / counts["lat"] == pytest.approx(45 / 22, rel=0.05)
-
-
-def test_a_coarse_field_of_a_series_is_season_and_trend() -> None:
-    assert coarse_for(zeros(("time",), {"time": days(48, 31)})) == {"time": SEASON_AND_TREND}
 
 
 # ---- nothing is read but labels -------------------------------------------------------------------------------------
@@ -482,14 +465,3 @@ def test_holders_with_their_own_defaults_are_told_how_to_agree() -> None:
     )
     expected = data.spline.fit(space, penalty=1e-3)
     np.testing.assert_allclose(pooled.predict(data), expected.predict(), rtol=1e-9)
-
-
-def test_defaults_give_no_warnings() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        sst(months=30).spline.plan()
-
-
-def test_cftime_dates_before_the_standard_calendar() -> None:
-    time = [cftime.DatetimeNoLeap(y, m, 15) for y in (1, 2, 3) for m in range(1, 13)]
-    assert bases_for(zeros(("time",), {"time": time})) == {"time": SEASONS}

@@ -82,11 +82,6 @@ def test_a_coordinate_names_the_holders_in_numeric_order(chunks: int | None) -> 
     assert_parts(statistics, data, data.platform)
 
 
-@pytest.mark.parametrize("name", ["west", "e.coli", "time series", ""])
-def test_any_other_name_is_that_of_one_holder(product: xr.DataArray, name: str) -> None:
-    assert product.spline.statistics(BASES, holder=name).holders == (name,)
-
-
 KINDS: dict[str, tuple[np.ndarray, tuple[str, ...]]] = {
     "text": (np.array(["b", "a", "b"]), ("a", "b")),
     "objects": (np.array(["b", "a", "b"], dtype=object), ("a", "b")),
@@ -147,13 +142,6 @@ def test_holders_are_picked_and_left_out_by_name(product: xr.DataArray) -> None:
         statistics.only("20001")
     with pytest.raises(ValueError, match="collapsed into one part, so the holders"):
         statistics.collapse().without("2001")
-
-
-def test_a_holder_can_be_withdrawn(product: xr.DataArray) -> None:
-    space = product.spline.space(BASES)
-    statistics = product.spline.statistics(space, holder="time.year")
-    rest = statistics - product.isel(time=slice(24, 30)).spline.statistics(space, holder="2002")
-    assert rest.holders == ("2000", "2001")
 
 
 def test_infinities_are_named_where_they_are(form: xr.DataArray) -> None:

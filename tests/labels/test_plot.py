@@ -141,11 +141,6 @@ def test_independent_fits_are_chosen_by_label() -> None:
         field.plot(lat=0.3, lon=180.0)
 
 
-def test_terms_are_shown_by_their_name(field: xs.Field) -> None:
-    (drawn,) = field.select(time=xs.Polynomial).plot(lat=0.0, lon=200.0)
-    assert "(time=Polynomial)" in drawn.axes.get_ylabel().replace("\n", " ")
-
-
 # ---- what it asks for
 
 
@@ -155,11 +150,6 @@ def test_more_coordinates_ask_for_a_choice(field: xs.Field) -> None:
         match=r"lat \(17\), lon \(25\), time \(24\).*one or two.*plot\(time='2001-01-01'\)",
     ):
         field.plot()
-
-
-def test_a_single_place_is_a_number(field: xs.Field) -> None:
-    with pytest.raises(ValueError, match=r"one place.*predict\(\)"):
-        field.plot(time="2000-06-15", lat=0.0, lon=200.0)
 
 
 def test_several_variables_ask_for_one() -> None:
@@ -187,11 +177,6 @@ def test_without_matplotlib(field: xs.Field, monkeypatch: pytest.MonkeyPatch) ->
     )
     with pytest.raises(ImportError, match=r"plot\(\) needs matplotlib.*pip install 'xarray-spline\[plot\]'"):
         field.plot(time="2000-06-15")
-
-
-def test_draws_have_no_picture(field: xs.Field) -> None:
-    with pytest.raises(AttributeError, match="draws along 'sample', which have no plot"):
-        field.sample(2, seed=0).plot()
 
 
 def test_lazy_fields_are_drawn_once_computed() -> None:

@@ -125,33 +125,10 @@ def test_all_cells_shrink_by_one_factor_to_what_there_is_time_for(case: str, sec
     assert max(low for low, _ in factors) <= min(high for _, high in factors)
 
 
-def test_ten_seconds_are_the_default() -> None:
-    data = grid(time=91, lat=128, lon=344)
-    assert counts(data) == counts(data, seconds=10.0) != counts(data, seconds=11.0)
-
-
-def test_a_short_coordinate_keeps_its_shape_beside_long_ones() -> None:
-    chosen = counts(grid(time=12, lat=291, lon=360))
-    assert 5 <= chosen["time"] <= 7 and chosen["lon"] < 150
-
-
-def test_seasons_and_a_static_mask_are_cheap() -> None:
-    months = np.datetime64("2000-01", "M") + np.arange(240)
-    data = grid(lat=np.linspace(-88, 88, 89), lon=np.arange(0, 360, 2.0), time=months.astype("M8[ns]"))
-    assert counts(data) == {"lat": 47, "lon": 90, "time": 7}
-
-
 def test_several_variables_share_the_budget() -> None:
     data = grid(lat=720, lon=1440)
     both = xr.Dataset({"u": data, "v": data, "area": data.isel(lat=0)})
     assert counts(both) == counts(data, seconds=5)
-
-
-def test_nothing_depends_on_the_machine_or_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = grid(lat=720, lon=1440)
-    chosen = counts(data)
-    monkeypatch.setattr("os.cpu_count", lambda: 64)
-    assert counts(data) == counts(data.chunk(100)) == chosen
 
 
 def test_a_ridge_and_no_penalty_keep_few_functions() -> None:
