@@ -105,7 +105,7 @@ def fit(
     seconds
         Where bases are chosen: about how long one core may take for that choice, 10 if you do not say.
     fine
-        Whether a fine field is added: what the bases leave of the data, as each place's neighbours tell it. None is
+        Whether a fine field is added: what the bases leave of the data, predicted from each place's neighbours. None is
         True where there are neither bases nor a penalty nor holders, the coefficients are computed, and the data have
         at most five million values.
 
@@ -134,7 +134,7 @@ def fit(
     >>> field.predict(x=1.5).round(1).item()
     1.0
 
-    Without bases neighbours tell what there is between the labels, and how far from them it is known:
+    Without bases the field between the labels is predicted from neighbours, and its error grows with their distance:
 
     >>> field = xs.fit(xr.DataArray(noisy, {"x": x}, "x", "u").where(abs(x - 4) > 1))
     >>> near, far = field.stderr(x=[2, 4])
@@ -512,7 +512,7 @@ def _statistics(
 
 
 def _unwritten(observed: list[Observations], missing_chunks: str) -> dict[str, str]:
-    """Return by variable what is to be told of chunks that the stores of values and weights lack."""
+    """Return for each variable what there is to say of chunks that the stores of values and weights lack."""
     texts = {}
     for o in observed:
         weights = [] if o.weights is None else [(o.weights, f"the weights of {o.name}")]

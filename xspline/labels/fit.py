@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from xspline.labels.read.observations import Variable
 from xspline.labels.statistics import Statistics
 from xspline.solve import (
     Choice,
+    Factorisation,
     Penalty,
     Resources,
     Roughness,
@@ -34,7 +35,6 @@ from xspline.sums import Gram, Sums
 #: A penalty, or the name of the criterion that chooses one: "reml", "gcv" or "holders".
 RequestedPenalty: TypeAlias = Penalty | str
 
-SMOOTH = 1.0  # knot cells
 _TERMS = {kind.__name__: kind for kind in (BSpline, Fourier, Polynomial)}
 _LONG_NAMES = {
     "count": "observations with positive weight",
@@ -63,7 +63,7 @@ class Request:
 
 
 class SolvedApart(Penalty):
-    """A penalty whose matrix is no Gram, so that the solvers do not know it: it has one of its own."""
+    """A penalty whose matrix is no Gram, which the solvers take: it brings a solver of its own."""
 
     @abstractmethod
     def field(self, statistics: Statistics[Any], request: Request) -> Any:
@@ -80,14 +80,14 @@ class Fit:
 
     Attributes
     ----------
-    statistics : of all variables that were fitted together.
-    name : of the variable.
-    coefficients : axes in Space order, then batch; a Dask array of one block while lazy.
+    statistics : the statistics of all variables that were fitted together.
+    name : the name of the variable.
+    coefficients : an array with axes in Space order, then batch; a Dask array of one block while the fit is lazy.
     penalty : the penalty that was given or chosen; None while it is still to be chosen.
-    choice : how the penalty was chosen, as plain data; empty if it was given.
-    solution : the solve, of all terms; None while lazy, of draws, and of a fit that was read from a file.
-    selected : for each coordinate of which one term was selected, that term's name.
-    fine : the fine field that is added to all terms together; None of a single field.
+    choice : how the penalty was chosen, as plain data; empty where it was given.
+    solution : the solution for all terms; None while the fit is lazy, for draws, and for a fit from a file.
+    selected : the name of the selected term for each coordinate of which one was selected.
+    fine : the fine field that is added to all terms together; None for a single field.
     """
 
     statistics: Statistics[Any]
@@ -131,7 +131,7 @@ class Fit:
 
     @property
     def known_penalty(self) -> Penalty:
-        """The penalty; ValueError where it is still to be chosen."""
+        """The penalty; raises ValueError where it is still to be chosen."""
         if self.penalty is None:
             raise ValueError(
                 f"the penalty of {self.name!r} is still to be chosen; call .compute() on its field first"
@@ -140,7 +140,7 @@ class Fit:
 
     @property
     def solved(self) -> Solution:
-        """The solve; ValueError where there is none."""
+        """The solution; raises ValueError where there is none."""
         if self.solution is None:
             raise ValueError(f"the fit of {self.name!r} is not solved; call .compute() on its field first")
         return self.solution
@@ -159,9 +159,10 @@ class Fit:
 
     @property
     def rough(self) -> list[str]:
-        """Coordinates along which the chosen prior is smooth over less than `SMOOTH` knot cells, if it is at all.
+        """Coordinates along which the field that was chosen has no slopes between knots.
 
-        Order 2 outweighs order 1 below the length √(τ_2 m / τ_1).
+        With both orders it is smooth over the length √(τ_2 m / τ_1), below which order 2 outweighs order 1: it has
+        slopes where this is at least a knot cell. With order 1 alone it has none.
         """
         if not self.choice:
             return []
@@ -171,7 +172,7 @@ class Fit:
                 first, second = (term.orders.get(order) or 0.0 for order in (1, 2))
                 for name, metric in term.metric(self.space).items():
                     cells = self.space.features[self.space.names.index(name)].cells
-                    if second * metric * cells**2 < SMOOTH**2 * first:
+                    if second * metric * cells**2 < first:
                         rough.append(name)
             elif isinstance(term, Roughness) and term.order == 1:
                 rough += list(term.strengths(self.space))
@@ -257,9 +258,9 @@ class Fit:
         attrs = {"penalty": repr(self.penalty), "solver": solver}
         if sums.tally.outside:
             attrs["outside"] = f"{sums.tally.outside} observations outside the domain were left out"
-        told = (part.provenance.get("unwritten", {}).get(self.name) for part in self.statistics.parts)
-        if unwritten := list(filter(None, told)):
-            attrs["unwritten"] = "; ".join(unwritten)
+        unwritten = [part.provenance.get("unwritten", {}).get(self.name) for part in self.statistics.parts]
+        if any(unwritten):
+            attrs["unwritten"] = "; ".join(filter(None, unwritten))
         for term in self.known_penalty.elements(self.space):
             if isinstance(term, Sobolev):
                 named = {"long_name": "strength of the seminorm of this order"}
@@ -336,48 +337,65 @@ def solve_variables(
 
     Parameters
     ----------
-    statistics : computed ones.
-    penalties : for each variable a penalty, or the name of a criterion.
-    solver : name of a solver, or None.
+    statistics : statistics in memory.
+    penalties : a penalty, or the name of a criterion, for each variable.
+    solver : the name of a solver; None chooses one by structure.
     device : where iterations and large dense systems are solved: None (the host) or "cuda".
     """
     space, resources = statistics.space, execution.resources(device)
     fits: dict[str, Fit] = {}
     for name, requested in penalties.items():
-        total = statistics.total(name)
-        if isinstance(requested, str) or requested.criterion:
-            parts = [part.sums[name] for part in statistics.parts]
-            smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources)
-            solution = solve(total, space, smoothing.penalty, solver, smoothing.factorisation)
-            choice: dict[str, Any] = {
-                "method": smoothing.method,
-                "score": float(smoothing.score),
-                "comparable": float(smoothing.comparable),
-                "factorisations": int(smoothing.factorisations),
-                "at_bounds": dict(smoothing.at_bounds),
-                "converged": bool(smoothing.converged),
-                "error": dict(smoothing.error),
-                "functions": dict(smoothing.resolution.functions),
-                "limited": list(smoothing.resolution.limited),
-                "full": list(smoothing.resolution.full),
-                "visible": smoothing.resolution.visible,
-            }
-            if smoothing.gap_error:
-                choice["gap_error"] = smoothing.gap_error
-            if smoothing.covariance is not None:
-                choice["covariance"] = smoothing.covariance.tolist()
-            fits[name] = Fit(statistics, name, solution.coefficients, smoothing.penalty, choice, solution)
-            continue
-        alike = (f for f in fits.values() if f.penalty == requested and not f.choice)
-        known = next((f.solved.factorisation for f in alike if f.total.gram.equals(total.gram)), None)
-        solution = solve(total, space, requested, solver, known, resources)
-        fits[name] = Fit(statistics, name, solution.coefficients, requested, {}, solution)
+        total, parts = statistics.total(name), [part.sums[name] for part in statistics.parts]
+        equal = (fit for fit in fits.values() if fit.penalty == requested and not fit.choice)
+        shared = next((f.solved.factorisation for f in equal if f.total.gram.equals(total.gram)), None)
+        solution, penalty, choice = _solved(total, space, requested, solver, parts, resources, shared)
+        fits[name] = Fit(statistics, name, solution.coefficients, penalty, choice, solution)
     return fits
+
+
+def _is_choice(penalty: RequestedPenalty) -> bool:
+    """Return whether a criterion is to choose the penalty or its strengths."""
+    return isinstance(penalty, str) or bool(penalty.criterion)
+
+
+def _solved(
+    total: Sums,
+    space: Space,
+    requested: RequestedPenalty,
+    solver: str | None,
+    parts: Sequence[Sums],
+    resources: Resources,
+    shared: Factorisation | None = None,
+) -> tuple[Solution, Penalty, dict[str, Any]]:
+    """Return the solution for one variable, its penalty, and how that was chosen, as plain data."""
+    if isinstance(requested, Penalty) and not _is_choice(requested):
+        return solve(total, space, requested, solver, shared, resources), requested, {}
+    smoothing = choose(total, space, requested, solver=solver, parts=parts, resources=resources)
+    solution = solve(total, space, smoothing.penalty, solver, smoothing.factorisation)
+    choice: dict[str, Any] = {
+        "method": smoothing.method,
+        "score": float(smoothing.score),
+        "comparable": float(smoothing.comparable),
+        "factorisations": int(smoothing.factorisations),
+        "at_bounds": dict(smoothing.at_bounds),
+        "converged": bool(smoothing.converged),
+        "error": dict(smoothing.error),
+        "functions": dict(smoothing.resolution.functions),
+        "limited": list(smoothing.resolution.limited),
+        "full": list(smoothing.resolution.full),
+        "visible": smoothing.resolution.visible,
+    }
+    if smoothing.gap_error:
+        choice["gap_error"] = smoothing.gap_error
+    if smoothing.covariance is not None:
+        choice["covariance"] = smoothing.covariance.tolist()
+    return solution, smoothing.penalty, choice
 
 
 def lazy_fits(statistics: Statistics[Any], request: Request) -> dict[str, Fit]:
     """Return the fits of every variable with coefficients as Dask arrays of one block, solved on a worker."""
     space, penalty = statistics.space, request.penalty
+    known = penalty if isinstance(penalty, Penalty) and not _is_choice(penalty) else None
     fits = {}
     for name, variable in statistics.variables.items():
         coefficients = execution.deferred(
@@ -385,17 +403,12 @@ def lazy_fits(statistics: Statistics[Any], request: Request) -> dict[str, Fit]:
             [part.sums[name] for part in statistics.parts],
             (*space.shape, *variable.batch_shape),
         )
-        fits[name] = Fit(
-            statistics, name, coefficients, None if isinstance(penalty, str) or penalty.criterion else penalty
-        )
+        fits[name] = Fit(statistics, name, coefficients, known)
     return fits
 
 
 def _merged_coefficients(*parts: Sums, space: Space, request: Request) -> np.ndarray:
-    # A worker without a GPU solves on its cores, as it does where `fit` finds none.
+    """Return the coefficients of the merged parts; a worker without a GPU solves on its cores, as `fit` does."""
     resources = execution.resources(execution.present(request.device))
-    total, penalty, solver = Sums.merge(parts, space.frame), request.penalty, request.solver
-    if isinstance(penalty, str) or penalty.criterion:
-        smoothing = choose(total, space, penalty, solver=solver, parts=parts, resources=resources)
-        return solve(total, space, smoothing.penalty, solver, smoothing.factorisation).coefficients
-    return solve(total, space, penalty, solver, resources=resources).coefficients
+    total = Sums.merge(parts, space.frame)
+    return _solved(total, space, request.penalty, request.solver, parts, resources)[0].coefficients

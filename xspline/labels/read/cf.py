@@ -131,7 +131,7 @@ def auxiliary(named: Mapping[Hashable, xr.Variable]) -> set[Hashable]:
 
 
 def _sample(coordinate: xr.DataArray) -> np.ndarray:
-    """Return labels enough to see their type, without loading a chunked array unless only its values tell."""
+    """Return as many labels as show their type; a chunked array is loaded only where nothing but its values does."""
     if coordinate.dtype == object or coordinate.size == 0:
         return np.asarray(coordinate.isel(dict.fromkeys(coordinate.dims, slice(0, 1))).values)
     return np.zeros(1, coordinate.dtype)

@@ -19,10 +19,6 @@ from xspline.spaces.space import near_labels
 from xspline.spaces.units import are_one, converted
 from xspline.sums import Tally
 
-_ONE_GAP = 1.5  # labels close the circle when their widest gap is within this factor of the usual one
-_SMALL_GAP = 0.01  # or below this share of the circle,
-_WIDE_GAP = 0.1  # or, below this share, within that factor of the second widest
-
 
 def coordinate_of(
     data: xr.DataArray | xr.Dataset, name: str, *, default_labels: bool, others: Iterable[Hashable] = ()
@@ -60,7 +56,7 @@ def units_of(coordinate: xr.DataArray) -> str:
 
 
 def in_units_of(space: Space, coordinate: xr.DataArray, name: str) -> xr.DataArray:
-    """Return a coordinate with its labels in the units of the space; as it is where one of both has no units.
+    """Return a coordinate with its labels in the units of the space; it stays as it is where one of both has no units.
 
     Raises
     ------
@@ -72,7 +68,9 @@ def in_units_of(space: Space, coordinate: xr.DataArray, name: str) -> xr.DataArr
         return coordinate
     with coordinate_in_errors(name):
         labels = converted(coordinate.variable.data.astype(np.float64), given, axis.units)
-    for end in domain or ():  # which rounding errors of the conversion are not to cross
+    for end in (
+        domain or ()
+    ):  # rounding errors of the conversion must not carry a label across an end of the domain
         labels = np.where(abs(labels - end) <= 4 * np.spacing(abs(end)), end, labels)
     return xr.DataArray(xr.Variable(coordinate.dims, labels), name=coordinate.name)
 
@@ -132,10 +130,12 @@ def extent_of(x: np.ndarray, axis: Axis, name: str) -> tuple[float, float]:
     gaps = np.diff(places, append=places[0] + period)
     widest = int(np.argmax(gaps))
     if len(gaps) > 2:
-        # Labels of curvilinear grids and of points are not even, so the other gaps say what is usual.
+        # The widest gap is no end of the labels where it is less than one and a half times the usual one (a missing
+        # label would make it twice that), or less than a hundredth of the circle. Labels of curvilinear grids and of
+        # points are not even: there it may be one and a half times the second widest, up to a tenth of the circle.
         others = np.delete(gaps, widest)
-        second = min(_ONE_GAP * others.max(), _WIDE_GAP * period)
-        if gaps[widest] <= max(_ONE_GAP * np.median(others), _SMALL_GAP * period, second):
+        uneven = min(1.5 * others.max(), period / 10)
+        if gaps[widest] <= max(1.5 * np.median(others), period / 100, uneven):
             return 0.0, period
     lo = float(places[(widest + 1) % len(places)])
     span = float(period - gaps[widest])
@@ -248,16 +248,16 @@ def floats(
 def warn_left_out(
     tallies: Mapping[str, Tally], space: Space, labels: Mapping[str, xr.DataArray] | None
 ) -> None:
-    """Warn of observations that were left out without anyone having said so.
+    """Warn of observations that were left out although nobody asked for that.
 
-    Those are the ones whose labels are no labels, and those outside a domain that came from other data: a domain that
+    These have labels that are NaN, NaT or infinite, or lie outside a domain that came from other data. A domain that
     somebody wrote down is there to leave observations out.
 
     Parameters
     ----------
-    tallies : by variable.
-    space : where they are fitted.
-    labels : of the fitted coordinates.
+    tallies : what was left out of each variable.
+    space : the space that they are fitted in.
+    labels : labels of the fitted coordinates.
     """
     for name, tally in tallies.items():
         if tally.unlabelled:

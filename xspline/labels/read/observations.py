@@ -27,7 +27,7 @@ class Variable:
 
     Attributes
     ----------
-    name, units, long_name, history : of the data.
+    name, units, long_name, history : name and attributes of the data.
     dims : dimensions of the data, in stored order.
     spans : for each fitted coordinate, its own dimensions.
     batch : coordinates over batch dimensions, as a Dataset without variables.
@@ -144,7 +144,10 @@ class Holders:
 
 
 class LazyReader:
-    """Reads regions of a lazily indexed variable; opaque to Dask, whose ``sizeof`` would load an xarray object."""
+    """A lazily indexed variable whose regions can be read.
+
+    Dask cannot look into it: its ``sizeof`` would load an xarray object.
+    """
 
     def __init__(self, data: xr.DataArray) -> None:
         self.shape, self.dtype, self.chunks = data.shape, data.dtype, storage_chunks(data)
@@ -170,7 +173,7 @@ class Observations:
     coordinates : labels of the fitted coordinates, in Space order.
     pooled : dimensions of repeated observations.
     weights : relative precisions over some of the dimensions, or None.
-    holders : whose they are, or None for one holder.
+    holders : who contributed them, or None where there is one holder.
     """
 
     data: xr.DataArray

@@ -26,9 +26,10 @@ class Target:
     ----------
     coordinates : for each fitted coordinate, in Space order, its labels.
     extra : other coordinates of the target that may label the result.
-    chunks : chunk sizes by dimension, or one for all dimensions; None for a result in memory.
+    chunks : chunk sizes by dimension, or one size for all dimensions; None where the result is in memory.
     extrapolate : whether there are values outside the domains.
-    mask : which places keep their values: within so many knot cells of an observation, or those marked; None for all.
+    mask : which places keep their values: those within so many knot cells of an observation, those that are marked, or
+        all (None).
     """
 
     coordinates: Mapping[str, xr.DataArray]
@@ -40,7 +41,7 @@ class Target:
     def floats(
         self, space: Space, name: str, span: tuple[Hashable, ...], sizes: Mapping[Hashable, int]
     ) -> Any:
-        """Return the labels of a coordinate as floats, NaN where a field has no values; lazy where they are."""
+        """Return the labels of a coordinate as floats, NaN where a field has no values; lazy labels stay lazy."""
         x = floats(self.coordinates[name], name, space, span, sizes)
         if isinstance(x, np.ndarray):
             return space.within(x, name, self.extrapolate)
@@ -130,7 +131,7 @@ def resolve(
 
 
 def checked_mask(mask: Any) -> int | xr.DataArray | xr.Dataset | None:
-    """Return what `mask=` means; ValueError where that cannot be told."""
+    """Return what `mask=` means; raise ValueError where it means nothing."""
     if isinstance(mask, str) and mask == "data":
         return 0
     is_count = isinstance(mask, int | np.integer) and not isinstance(mask, bool) and mask >= 0
@@ -179,14 +180,15 @@ def _other_names(
 ) -> dict[str, Hashable]:
     """Return under which other name an object has a fitted coordinate that it lacks, by its role.
 
-    Latitude, longitude and time are known by their attributes (CF conventions, section 4) or usual names. It warns
-    where it takes one for the other; what an object lacks altogether keeps its fitted labels, unless it lacks all.
+    Latitude, longitude and time are recognised by their attributes (CF conventions, section 4) or usual names. A
+    warning says where one name is taken for another. A coordinate that the object lacks altogether keeps its fitted
+    labels, unless the object lacks all of them.
 
     Raises
     ------
     ValueError
-        Several would do, a dimension of that name has no labels, another name is nearly that of what is missing, or
-        there is none of the fitted coordinates.
+        Several names would do, a dimension of that name has no labels, another name is nearly the missing one, or the
+        object has none of the fitted coordinates.
     """
     owned = at.variables if isinstance(at, xr.Dataset) else at.coords
     unused = [name for name in owned if name not in space.names]
