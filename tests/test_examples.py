@@ -44,6 +44,7 @@ def test_moorings(tmp_path: Path) -> None:
     assert (tmp_path / "moorings.png").stat().st_size > 50_000
 
 
+@pytest.mark.slow
 def test_institutions(tmp_path: Path) -> None:
     printed = run("merge_institutions.py", "--out", tmp_path)
     assert figure(printed, r"= ([\d.e+-]+) of max \|prediction\|") < 1e-12

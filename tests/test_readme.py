@@ -56,6 +56,7 @@ def coverage(names: dict[str, Any], trend: str) -> float:
     return float((away <= half).where(at.notnull()).mean())
 
 
+@pytest.mark.slow
 def test_the_first_block_gives_its_figure_and_its_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,11 +103,11 @@ def test_fit_without_arguments(product: xr.DataArray) -> None:
     small = product[:24, ::2, ::3]
     field = small.spline.fit()
     assert field.space.names == ("lat", "lon", "time") and field._request.penalty == "reml"
-    residual = small - field.predict()
-    assert float(residual.std()) < 0.32
+    some = small[::6]
+    assert float((some - field.predict(some)).std()) < 0.32
     chunked = small.chunk(time=12).spline.fit()
-    away = chunked.predict(small) - field.predict(small)
-    assert float((abs(away) / field.stderr(small)).max()) < 1e-3
+    away = chunked.predict(some) - field.predict(some)
+    assert float((abs(away) / field.stderr(some)).max()) < 1e-3
 
 
 def test_weight_on_one_cell_is_an_error(product: xr.DataArray) -> None:
