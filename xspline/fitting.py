@@ -306,7 +306,7 @@ def recover(
     if isinstance(data, FieldBase | Statistics):
         kind = type(data).__name__
         raise TypeError(f"xs.recover takes data, and this is {kind}: call its method, .recover({equation!r})")
-    default = defaults.bases_for(data).bases
+    default = defaults.single_for(data).bases
     names = dict.fromkeys([*default, *_durations(data, default, equation, dims)])
     trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in names}, penalty=0, compute=False)
     # Season and trend are no test functions: such times get as many cells as their labels support.
@@ -420,7 +420,7 @@ def _read(
     if given is None and coarse:
         given, extents = defaults.coarse_for(data, pooled)
     elif given is None:
-        given, extents = defaults.bases_for(data, pooled, seconds, smooth=smooth)
+        given, extents = defaults.single_for(data, pooled, seconds, smooth=smooth)
     elif seconds is not None:
         raise ValueError(
             f"seconds={seconds!r} is a budget for numbers of functions that are chosen, and these are given; leave out "

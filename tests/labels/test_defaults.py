@@ -18,8 +18,8 @@ SEASONS = xs.Fourier(2, "year") + xs.Polynomial(2)
 SEASON_AND_TREND = xs.Fourier(2, "year") + xs.Polynomial(1)
 
 
-def bases_for(data: xr.DataArray | xr.Dataset, pooled: tuple[str, ...] = ()) -> dict[str, xs.Basis]:
-    return defaults.bases_for(data, pooled).bases
+def single_for(data: xr.DataArray | xr.Dataset, pooled: tuple[str, ...] = ()) -> dict[str, xs.Basis]:
+    return defaults.single_for(data, pooled).bases
 
 
 def coarse_for(data: xr.DataArray | xr.Dataset, pooled: tuple[str, ...] = ()) -> dict[str, xs.Basis]:
@@ -45,8 +45,8 @@ def test_a_global_monthly_product(data_dir: Path) -> None:
     with xr.open_dataset(data_dir / "ersst_v5_2010_2020.nc") as opened:
         data = opened.sst
         chosen = {"lat": xs.BSpline(47), "lon": xs.BSpline(90), "time": SEASONS}
-        assert bases_for(data) == bases_for(opened) == bases_for(data.chunk(time=30)) == chosen
-        assert list(bases_for(data)) == ["lat", "lon", "time"]
+        assert single_for(data) == single_for(opened) == single_for(data.chunk(time=30)) == chosen
+        assert list(single_for(data)) == ["lat", "lon", "time"]
         space = data.spline.space()
     assert space.shape == (47, 90, 7) and space.periodic == (False, True, False)
     assert space == data.spline.space(chosen)
@@ -55,7 +55,7 @@ def test_a_global_monthly_product(data_dir: Path) -> None:
 def test_the_tropical_part_of_it_is_not_closed(data_dir: Path) -> None:
     with xr.open_dataset(data_dir / "ersst_v5_2010_2020.nc") as opened:
         data = opened.sst.sel(lat=slice(30, -30), lon=slice(120, 280)).load()
-    assert bases_for(data) == {"lat": xs.BSpline(18), "lon": xs.BSpline(43), "time": SEASONS}
+    assert single_for(data) == {"lat": xs.BSpline(18), "lon": xs.BSpline(43), "time": SEASONS}
     field = data.spline.fit(penalty=1e-2)
     assert field.space.periodic == (False, False, False)
     assert float(field.summary()["rmse"]) < 0.8
@@ -73,14 +73,14 @@ def test_moorings(data_dir: Path) -> None:
         ValueError, match=r"sst has no coordinate to fit.*obs \(123032\); coordinates: none.*set_coords"
     ):
         reports.sst.spline.fit()
-    chosen = bases_for(reports.set_coords(["time", "lat", "lon"]).sst)
+    chosen = single_for(reports.set_coords(["time", "lat", "lon"]).sst)
     assert list(chosen) == ["lat", "lon", "time"] and chosen["time"] == SEASONS
     assert chosen["lat"] == xs.BSpline(8) and chosen["lon"] == xs.BSpline(9)
 
 
 def test_a_season_of_observations_of_a_sea(data_dir: Path) -> None:
     with xr.open_dataset(data_dir / "adt_mediterranean_2005_q2.nc") as opened:
-        chosen = bases_for(opened.adt)
+        chosen = single_for(opened.adt)
         space = opened.adt.spline.space()
     assert list(chosen) == ["latitude", "longitude", "time"]
     cells = [basis.count - 3 for basis in chosen.values()]
@@ -95,8 +95,8 @@ def test_a_curvilinear_ocean_with_a_calendar_of_its_own(data_dir: Path) -> None:
     for decoded in (True, "all"):  # "all" makes coordinates of bounds and areas, too
         path = data_dir / "cmip6_canesm5_sea_ice_2020.nc"
         with xr.open_dataset(path, decode_times=dates, decode_coords=decoded) as opened:
-            chosen = bases_for(opened.siconc)
-            assert bases_for(opened) == chosen and list(chosen) == ["latitude", "longitude", "time"]
+            chosen = single_for(opened.siconc)
+            assert single_for(opened) == chosen and list(chosen) == ["latitude", "longitude", "time"]
             assert 1.5 < chosen["longitude"].count / chosen["latitude"].count < 2.5
             assert opened.siconc.spline.space().periodic == (False, True, False)
             if decoded is True:
@@ -109,19 +109,19 @@ def test_a_curvilinear_ocean_with_a_calendar_of_its_own(data_dir: Path) -> None:
 
 def test_members_and_levels_without_labels_stay_batch() -> None:
     data = sst(months=30).expand_dims(member=3, number=np.arange(2))
-    assert list(bases_for(data)) == ["lat", "lon", "time"]
+    assert list(single_for(data)) == ["lat", "lon", "time"]
     field = data.isel(lat=slice(0, 9)).spline.fit(penalty=1e-3)
     assert field.coefficients.dims[-2:] == ("member", "number")
 
 
 def test_a_single_label_is_not_fitted() -> None:
     data = sst(months=30).expand_dims(depth=[5.0])
-    assert list(bases_for(data)) == ["lat", "lon", "time"]
+    assert list(single_for(data)) == ["lat", "lon", "time"]
     assert "depth" in data.spline.fit(penalty=1e-3).coefficients.dims
     scalar = sst(months=30).isel(time=0).assign_coords(height=2.0)
-    assert list(bases_for(scalar)) == ["lat", "lon"]
+    assert list(single_for(scalar)) == ["lat", "lon"]
     repeated = sst(months=30).assign_coords(lat=np.full(17, 3.0))
-    assert list(bases_for(repeated)) == ["lon", "time"]
+    assert list(single_for(repeated)) == ["lon", "time"]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_vertical_coordinates_are_recognised(coordinate: tuple[str, dict[str, st
     data = zeros(
         ("time", name, "lat"), {"time": days(40), name: (name, levels, attrs), "lat": np.arange(9.0)}
     )
-    assert bases_for(data) == {"lat": xs.BSpline(7), name: xs.BSpline(7), "time": xs.BSpline(23)}
+    assert single_for(data) == {"lat": xs.BSpline(7), name: xs.BSpline(7), "time": xs.BSpline(23)}
 
 
 def test_pressure_levels_may_be_integers_but_counters_are_no_axes() -> None:
@@ -153,7 +153,7 @@ def test_pressure_levels_may_be_integers_but_counters_are_no_axes() -> None:
         "step": np.arange(4),
     }
     data = zeros(("level", "i", "x", "step", "time"), {"level": levels, **counters, "time": days(40)})
-    assert list(bases_for(data)) == ["level", "time"]
+    assert list(single_for(data)) == ["level", "time"]
 
 
 def test_two_dimensional_latitude_comes_before_projected_metres() -> None:
@@ -165,12 +165,12 @@ def test_two_dimensional_latitude_comes_before_projected_metres() -> None:
         "time": days(100),
     }
     projected = zeros(("time", "y", "x"), coords)
-    assert bases_for(projected) == {"y": xs.BSpline(9), "x": xs.BSpline(13), "time": xs.BSpline(53)}
+    assert single_for(projected) == {"y": xs.BSpline(9), "x": xs.BSpline(13), "time": xs.BSpline(53)}
     place = {
         "lat": (("y", "x"), 50 + y[:, None] / 1e5 + 0 * x),
         "lon": (("y", "x"), x / 1e5 + 0 * y[:, None]),
     }
-    assert bases_for(projected.assign_coords(place)) == {
+    assert single_for(projected.assign_coords(place)) == {
         "lat": xs.BSpline(9),
         "lon": xs.BSpline(13),
         "time": xs.BSpline(53),
@@ -179,9 +179,9 @@ def test_two_dimensional_latitude_comes_before_projected_metres() -> None:
 
 def test_names_without_attributes() -> None:
     plain = zeros(("t", "y", "x"), {n: np.linspace(0, 1, 17) for n in "tyx"})
-    assert bases_for(plain) == dict.fromkeys("yxt", xs.BSpline(11))
+    assert single_for(plain) == dict.fromkeys("yxt", xs.BSpline(11))
     rotated = zeros(("rlat", "rlon"), {"rlat": np.linspace(0, 1, 17), "rlon": np.linspace(0, 1, 9)})
-    assert bases_for(rotated) == {"rlat": xs.BSpline(11), "rlon": xs.BSpline(7)}
+    assert single_for(rotated) == {"rlat": xs.BSpline(11), "rlon": xs.BSpline(7)}
 
 
 def test_the_stronger_evidence_wins_and_names_decide_among_equals() -> None:
@@ -198,7 +198,7 @@ def test_the_stronger_evidence_wins_and_names_decide_among_equals() -> None:
         "level": ("z", np.arange(5.0)),
     }
     data = zeros(("time", "z"), coords)
-    assert list(bases_for(data)) == ["lat", "lon", "level", "time"]
+    assert list(single_for(data)) == ["lat", "lon", "level", "time"]
 
 
 def test_bounds_are_no_coordinates() -> None:
@@ -209,7 +209,7 @@ def test_bounds_are_no_coordinates() -> None:
         corners=(("lat", "nv"), edges, {"units": "degrees_north", "standard_name": "latitude"}),
         lat_bnds=(("lat", "nv"), edges, {"standard_name": "latitude"}),
     )
-    assert bases_for(data) == {"lat": xs.BSpline(7)}
+    assert single_for(data) == {"lat": xs.BSpline(7)}
 
 
 def test_without_any_axis_every_ascending_dimension_is_taken() -> None:
@@ -222,7 +222,7 @@ def test_without_any_axis_every_ascending_dimension_is_taken() -> None:
         "name": list("ab"),
     }
     data = zeros(("name", "range", "azimuth", "elapsed", "sweep", "zigzag"), coords)
-    chosen = defaults.bases_for(data, seconds=1e9).bases  # of 24 fits
+    chosen = defaults.single_for(data, seconds=1e9).bases  # of 24 fits
     assert chosen == {"range": xs.BSpline(13), "azimuth": xs.BSpline(21), "elapsed": xs.BSpline(9)}
 
 
@@ -254,7 +254,7 @@ def test_pooled_dimensions_leave_the_rest_to_the_defaults() -> None:
     data = sst(months=30).expand_dims(member=2)
     assert data.spline.space(member=None) == data.isel(member=0).spline.space()
     assert data.spline.fit(member=None, penalty=1e-3).coefficients.ndim == 3
-    assert bases_for(data, pooled=["time"]).keys() == {"lat", "lon"}
+    assert single_for(data, pooled=["time"]).keys() == {"lat", "lon"}
 
 
 def test_points_with_positions_along_one_dimension() -> None:
@@ -266,7 +266,7 @@ def test_points_with_positions_along_one_dimension() -> None:
         "time": ("obs", days(500, 3)[rng.permutation(500)]),
         "quality": ("obs", rng.integers(0, 3, 500)),
     }
-    chosen = bases_for(zeros(("obs",), coords))
+    chosen = single_for(zeros(("obs",), coords))
     assert chosen == {
         "lat": xs.BSpline(5),
         "lon": xs.BSpline(14),
@@ -303,7 +303,7 @@ def test_a_longitude_that_closes_is_periodic(start: float) -> None:
 def test_a_season_where_the_record_shows_it(labels: np.ndarray, season: bool) -> None:
     """With and without a penalty, and in the coarse field, where a record without years has its mean."""
     data = zeros(("time",), {"time": labels})
-    chosen, without = bases_for(data)["time"], defaults.bases_for(data, smooth=False).bases["time"]
+    chosen, without = single_for(data)["time"], defaults.single_for(data, smooth=False).bases["time"]
     coarse = coarse_for(data)["time"]
     if season:
         assert chosen == without == SEASONS and coarse == SEASON_AND_TREND
@@ -316,10 +316,10 @@ def test_a_season_where_the_record_shows_it(labels: np.ndarray, season: bool) ->
 def test_any_calendar_has_its_own_year(calendar: str) -> None:
     time = xr.date_range("2000-01-16", periods=24, freq="MS", calendar=calendar, use_cftime=True)
     data = zeros(("time",), {"time": time})
-    chosen, space = bases_for(data), data.spline.space()
+    chosen, space = single_for(data), data.spline.space()
     assert chosen == {"time": SEASONS} and coarse_for(data) == {"time": SEASON_AND_TREND}
     assert space.axis("time").calendar == calendar and eval(defaults.code(space), {"xs": xs}) == chosen
-    assert bases_for(zeros(("time",), {"time": time[:20]})) == {"time": xs.BSpline(13)}
+    assert single_for(zeros(("time",), {"time": time[:20]})) == {"time": xs.BSpline(13)}
 
 
 def test_too_many_coefficients_are_scaled_down_evenly() -> None:
@@ -329,15 +329,15 @@ def test_too_many_coefficients_are_scaled_down_evenly() -> None:
     }
     sizes = {dim: len(labels) for dim, labels in coords.items()}
     data = xr.DataArray(dask.array.zeros(tuple(sizes.values())), coords, tuple(coords))
-    chosen = bases_for(data)
+    chosen = single_for(data)
     cells = [chosen[name].count - 3 for name in ("lat", "lon")]
     assert cells[0] == cells[1] < 200 // 2 and chosen["time"] == SEASONS
     assert chosen["depth"] == xs.BSpline(4)  # one cell, of the ten that its labels support
-    chosen = defaults.bases_for(data, smooth=False).bases  # without a penalty
+    chosen = defaults.single_for(data, smooth=False).bases  # without a penalty
     assert chosen == {"lat": xs.BSpline(23), "lon": xs.BSpline(23), "depth": xs.BSpline(5), "time": SEASONS}
     few = {**coords, "depth": np.arange(3.0)}
     few_levels = data[:, :, :3].assign_coords(depth=few["depth"])
-    assert defaults.bases_for(few_levels, smooth=False).bases["depth"] == xs.BSpline(4)
+    assert defaults.single_for(few_levels, smooth=False).bases["depth"] == xs.BSpline(4)
 
 
 # ---- the coarse field of a bare fit ---------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ def test_a_coarse_field_without_years_is_the_mean() -> None:
         sst(months=12),
         zeros(("lat", "lon"), {"lat": np.arange(9.0), "lon": np.arange(0, 360, 2.0)}),
     ):
-        assert coarse_for(data) == dict.fromkeys(bases_for(data), xs.Polynomial(0))
+        assert coarse_for(data) == dict.fromkeys(single_for(data), xs.Polynomial(0))
 
 
 def test_season_and_trend_may_differ_from_place_to_place() -> None:
@@ -392,7 +392,7 @@ def test_chunked_labels_are_computed_once_and_values_never() -> None:
 def test_many_repeated_positions_are_all_counted() -> None:
     """Labels are counted in a part first, which may hold few of them."""
     lat = np.repeat(np.linspace(0, 1, 60), 3000)
-    assert bases_for(zeros(("obs",), {"lat": ("obs", lat)})) == {"lat": xs.BSpline(33)}
+    assert single_for(zeros(("obs",), {"lat": ("obs", lat)})) == {"lat": xs.BSpline(33)}
 
 
 # ---- the code that asks for it --------------------------------------------------------------------------------------
@@ -400,7 +400,7 @@ def test_many_repeated_positions_are_all_counted() -> None:
 
 def test_code_of_bases_and_of_the_space_they_give() -> None:
     for data in (sst(months=30), sst(months=12), sst(months=30, lon=np.arange(0, 360, 12.0))):
-        chosen, space = bases_for(data), data.spline.space()
+        chosen, space = single_for(data), data.spline.space()
         assert eval(defaults.code(chosen), {"xs": xs}) == eval(defaults.code(space), {"xs": xs}) == chosen
         assert data.spline.space(eval(defaults.code(space), {"xs": xs})) == space
     assert (
@@ -443,7 +443,7 @@ def test_the_line_of_a_bare_fit_asks_for_it_again() -> None:
 def test_the_plan_shows_the_line() -> None:
     data = sst(months=30)
     plan = data.spline.plan(fine=False)
-    line = f"fit({defaults.code(bases_for(data))})"
+    line = f"fit({defaults.code(single_for(data))})"
     assert line in repr(plan) and line.replace('"', "&quot;").replace("'", "&#x27;") in plan._repr_html_()
     assert plan.coefficients == {"lat": 11, "lon": 15, "time": 7}
     assert 'fit({"lat": xs.BSpline(6)})' in repr(data.spline.plan(lat=6))

@@ -16,7 +16,7 @@ from xspline.labels.read import defaults, sizes
 
 
 def counts(data: xr.DataArray | xr.Dataset, **arguments: Any) -> dict[str, int]:
-    return {name: basis.count for name, basis in defaults.bases_for(data, **arguments).bases.items()}
+    return {name: basis.count for name, basis in defaults.single_for(data, **arguments).bases.items()}
 
 
 def grid(**labels: int | np.ndarray) -> xr.DataArray:

@@ -18,7 +18,6 @@ import zarr
 
 import xspline as xs
 from tests.products import SEASONS, sst
-from xspline.spaces import Global, basis
 
 # Zarr 3.0 warns of text of any kind.
 pytestmark = pytest.mark.filterwarnings("ignore:.*not part in the Zarr format 3 specification:UserWarning")
@@ -443,22 +442,3 @@ def test_much_json_fits_into_a_file(tmp_path: Path, suffix: str) -> None:
     assert len(many.to_dataset().attrs["xspline"]) > 1 << 16
     assert contents(xs.open_statistics(write(many, tmp_path / f"s.{suffix}"))) == contents(many)
     assert os.listdir(tmp_path) == [f"s.{suffix}"]
-
-
-def test_sums_of_a_union_in_their_former_form_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before unions were kept in cells; their pair arrays do not mean what they mean now."""
-    time = np.arange("2000-01-01", "2006-01-01", 10, dtype="M8[D]").astype("M8[ns]")
-    data = xr.DataArray(np.arange(time.size) % 7.0, {"time": time}, "time", "v")
-    bases = {"time": xs.Fourier(2, "year") + xs.BSpline(60)}
-    numeric = (basis._features, xs.Space.from_json)  # which remember
-    with monkeypatch.context() as former:
-        former.setattr(basis, "union_features", Global)
-        data.spline.statistics(bases).to_netcdf(tmp_path / "former.nc")
-    for cached in numeric:
-        cached.cache_clear()
-    with pytest.raises(ValueError, match=r"earlier version.*compute the statistics from the data again"):
-        xs.open_statistics(tmp_path / "former.nc")
-    data.spline.statistics(bases).to_netcdf(tmp_path / "now.nc")
-    assert xs.open_statistics(tmp_path / "now.nc").count == time.size

@@ -70,16 +70,14 @@ class Field(FieldBase[Data]):
         """Return the field, or the draws, in a Dataset that `to_dataset` returned; raises as `open_statistics` does."""
         meta = files.read_meta(dataset, "field")
         statistics = Statistics.from_dataset(dataset)
-        # In schema 1 one penalty, that of all variables, was also the requested one.
-        requested = meta["asked"] if "asked" in meta else meta["penalty"]
-        penalties = meta.get("penalties", dict.fromkeys(statistics.variables, requested))
+        requested = meta["asked"]
         fits = {}
         for k, name in enumerate(statistics.variables):
             fits[name] = Fit(
                 statistics,
                 name,
                 dataset[f"coefficients__{k}"].values,
-                penalty_from_dict(penalties[name]),
+                penalty_from_dict(meta["penalties"][name]),
                 meta.get("choices", {}).get(name, {}),
                 selected=meta["selected"],
                 fine=_stored_fine(dataset, meta, name, k, statistics.space),

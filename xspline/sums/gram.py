@@ -224,11 +224,6 @@ class Gram:
         same = (np.array_equal(array, theirs[0].get(name, ())) for name, array in mine[0].items())
         return mine[1] == theirs[1] and all(same)
 
-    def fits(self, frame: Frame) -> bool:
-        """Whether every pair array has the offsets that a frame has along its axes."""
-        factors = (factor for term in self.terms for factor in term)
-        return all(f.offsets == tuple(frame.offsets[axis] for axis in f.axes) for f in factors)
-
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Plain arrays by name, and a JSON-able description, for files."""
         arrays, terms = {}, []

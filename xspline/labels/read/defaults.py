@@ -50,7 +50,7 @@ class Defaults(NamedTuple):
     extents: dict[str, Extent]
 
 
-def bases_for(
+def single_for(
     data: Data, pooled: Iterable[Hashable] = (), seconds: float | None = None, *, smooth: bool = True
 ) -> Defaults:
     """Return a basis for each coordinate that is worth fitting; reads labels only, chunked ones in one compute.

@@ -61,7 +61,7 @@ class Contents(NamedTuple):
         space = Space.from_json(json.dumps(meta["space"]))
         parts: list[Part] = []
         for described in meta["parts"]:
-            parts.append(_restored_part(dataset, described, space, parts))
+            parts.append(_restored_part(dataset, described, parts))
         variables = {}
         for k, described in enumerate(meta["variables"]):
             batch = {
@@ -88,9 +88,7 @@ def _stored_part(part: Part, prefix: str, contents: dict[str, Any]) -> dict[str,
     return {**identity, "sums": described}
 
 
-def _restored_part(
-    dataset: xr.Dataset, described: Mapping[str, Any], space: Space, others: Iterable[Part]
-) -> Part:
+def _restored_part(dataset: xr.Dataset, described: Mapping[str, Any], others: Iterable[Part]) -> Part:
     """Return one part; ValueError where it is not what was written, or there already."""
     sums = {}
     for name, stored in described["sums"].items():
@@ -104,9 +102,4 @@ def _restored_part(
         )
     if part.digest in {p.digest for p in others}:
         raise ValueError(f"the file lists part {part.describe()} twice; it was changed after it was written")
-    if not all(s.gram.fits(space.frame) for s in sums.values()):
-        raise ValueError(
-            f"part {part.describe()} was written by an earlier version, which kept sums of a union with a long "
-            "B-spline in another form; compute the statistics from the data again"
-        )
     return part
