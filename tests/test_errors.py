@@ -190,7 +190,7 @@ def test_an_infinity_is_named_by_its_place(product: xr.DataArray, chunks: dict[s
         data.spline.fit(BASES)
 
 
-@pytest.mark.parametrize("bad", [-1.0, np.nan])
+@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
 def test_bad_weights_are_named_by_their_place(product: xr.DataArray, bad: float) -> None:
     weights = xr.ones_like(product.lat)
     weights[3] = bad

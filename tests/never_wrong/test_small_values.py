@@ -231,15 +231,6 @@ def test_weights_have_to_be_real_numbers(dtype: str, chunks: dict[str, int] | No
         data.spline.fit(x=10, weights=weights)
 
 
-def test_values_have_to_be_real_numbers() -> None:
-    x = np.linspace(0, 1, 50)
-    data = xr.DataArray(np.exp(1j * x), {"x": x}, "x", "u")
-    with pytest.raises(
-        TypeError, match=r"u has dtype complex128, which is not a real number; fit its \.real"
-    ):
-        data.spline.fit(x=10)
-
-
 # --- contradictions
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -42,12 +40,6 @@ def test_a_partner_in_kilometres_fits_into_a_space_of_metres() -> None:
     parts = [near.spline.statistics(space, holder="a"), far.spline.statistics(space, holder="b")]
     field = xs.merge(parts).solve(1e-9)
     assert field.statistics.count == DEPTHS.size
-    np.testing.assert_allclose(field.predict(z=DEPTHS), profile(), atol=1e-4)
-
-
-def test_a_space_read_from_text_keeps_its_units() -> None:
-    space = xs.Space.from_json(xs.space(profile(), z=20).to_json())
-    field = profile(units="km").spline.fit(space, penalty=1e-9)
     np.testing.assert_allclose(field.predict(z=DEPTHS), profile(), atol=1e-4)
 
 
@@ -158,12 +150,6 @@ def test_elapsed_times_from_other_starts_are_refused() -> None:
         field.predict(profile(units="days since 2001-01-01"))
 
 
-def test_unknown_units_that_agree_are_no_matter() -> None:
-    field = profile(units="furlong").spline.fit(z=20, penalty=1e-9)
-    np.testing.assert_array_equal(field.predict(profile(units="furlong")), field.predict())
-    assert field.derivative(z=1).units == "K furlong-1"
-
-
 # --- merges
 
 
@@ -186,28 +172,7 @@ def test_one_unit_under_two_names_and_none_at_all_merge(other: str) -> None:
     assert xs.merge(parts).count == 2 * DEPTHS.size
 
 
-def test_merges_of_files_check_units(tmp_path: Path) -> None:
-    space = xs.Space({"z": xs.BSpline(20, domain=(0, 3000))})
-    profile(units="km").spline.statistics(space, holder="km").to_netcdf(tmp_path / "km.nc")
-    mine = profile().spline.statistics(space, holder="m")
-    with pytest.raises(ValueError, match="read as 'm' in one part and as 'km' in the other"):
-        xs.merge([mine, xs.open_statistics(tmp_path / "km.nc")])
-
-
 # --- the sphere
-
-
-def test_radians_on_the_sphere_are_radians() -> None:
-    rng = np.random.default_rng(0)
-    la, lo = rng.uniform(-1.4, 1.4, 4000), rng.uniform(0, 2 * np.pi, 4000)
-    coords = {
-        "clat": ("cell", la, {"standard_name": "latitude", "units": "radian"}),
-        "clon": ("cell", lo, {"standard_name": "longitude", "units": "radian"}),
-    }
-    cells = xr.DataArray(np.sin(la), coords, "cell", "v")
-    field = cells.spline.fit(clat=12, clon=6, penalty=1e-8)
-    north = field.gradient({"clat": 0.0, "clon": 1.0}, geometry="sphere").dv_dclat
-    assert north.item() * xs.EARTH_RADIUS == pytest.approx(1.0, abs=1e-3)
 
 
 def test_radians_and_degrees_give_one_sphere() -> None:
@@ -222,29 +187,12 @@ def test_radians_and_degrees_give_one_sphere() -> None:
     assert radians.units == degrees.units == "m-2"
 
 
-def test_targets_in_degrees_on_a_sphere_of_radians() -> None:
-    field, at = grid("radian").spline.fit(y=20, x=12, penalty=1e-9), grid("degrees")
-    np.testing.assert_allclose(field.predict(at), at, atol=1e-3)
-    for result in (field.gradient(at, geometry="sphere").dv_dx, field.laplacian(at, geometry="sphere")):
-        same = field.gradient(geometry="sphere").dv_dx if result.name == "dv_dx" else None
-        expected = field.laplacian(geometry="sphere") if same is None else same
-        np.testing.assert_allclose(result, expected.values, rtol=1e-9, atol=1e-9 * float(abs(expected).max()))
-
-
 def test_a_space_of_degrees_takes_radians() -> None:
     space = xs.Space({"lat": xs.BSpline(20, domain=(-90, 90)), "lon": xs.BSpline(12, period=360.0)})
     names = {"y": "lat", "x": "lon"}
     one, two = (grid(units).rename(names).spline.fit(space, penalty=1e-9) for units in ("degrees", "radian"))
     assert two.statistics.outside == 0
     np.testing.assert_allclose(two.coefficients, one.coefficients, atol=1e-6)
-
-
-def test_names_and_radians_are_latitude_and_longitude() -> None:
-    data = grid("radian").rename(y="lat", x="lon")
-    for name in ("lat", "lon"):
-        del data[name].attrs["standard_name"]
-    field = data.spline.fit(lat=20, lon=12, penalty=1e-9)
-    assert [field.space.axis(name).role for name in ("lat", "lon")] == ["latitude", "longitude"]
 
 
 @pytest.mark.parametrize("units", ["m", "degrees_south", "gon"])
@@ -255,13 +203,6 @@ def test_other_units_on_the_sphere_are_refused(units: str) -> None:
     for method in (field.gradient, field.laplacian):
         with pytest.raises(ValueError, match=rf"takes degrees, .* and 'y' was fitted in '{units}'; convert"):
             method(geometry="sphere")
-
-
-def test_a_planar_laplacian_is_refused_by_role_in_any_units() -> None:
-    for units in ("degrees", "radian"):
-        field = grid(units).spline.fit(y=12, x=12, penalty=1e-9)
-        with pytest.raises(ValueError, match=r"no lengths, so second derivatives .* do not add up"):
-            field.laplacian()
 
 
 def test_a_laplacian_adds_one_unit_under_two_names() -> None:

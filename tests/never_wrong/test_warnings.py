@@ -29,13 +29,6 @@ def stations(n: int, seed: int) -> xr.DataArray:
     return xr.DataArray(values, {"x": ("o", x), "y": ("o", y)}, "o", "v")
 
 
-def test_the_warning_is_public_and_points_at_the_caller() -> None:
-    assert issubclass(xs.FitWarning, UserWarning)
-    with pytest.warns(xs.FitWarning, match="the knots limit the fit") as caught:
-        wave().spline.fit(x=8)
-    assert caught[0].filename == __file__
-
-
 # ---- λ at a bound
 
 
@@ -87,10 +80,6 @@ def test_no_warning_of_a_curve_that_few_functions_hold(size: int) -> None:
     x = np.linspace(0, 1, 20_000)
     values = noisy(3 * x**2 - x)
     xr.DataArray(values, {"x": x}, "x", "u").spline.fit(x=size)
-
-
-def test_no_warning_of_what_only_many_observations_tell_from_noise() -> None:
-    wave(n=200_000, cycles=2, noise=0.5).spline.fit(x=12)
 
 
 # ---- a nearly singular system without a penalty
@@ -145,14 +134,6 @@ def test_labels_that_are_no_labels(label: float) -> None:
     lazy = broken.chunk(x=100).spline.fit(x=xs.BSpline(20, domain=(0, 1)), compute=False)
     with pytest.warns(xs.FitWarning, match="2 observations were left out"):
         lazy.compute()
-
-
-def test_dates_that_are_no_dates() -> None:
-    time = np.datetime64("2001-01-01", "ns") + np.arange(100) * np.timedelta64(1, "D")
-    time[5] = np.datetime64("NaT")
-    data = xr.DataArray(noisy(np.zeros(100)), {"time": time}, "time", "u")
-    with pytest.warns(xs.FitWarning, match="u: 1 observations were left out because a label is NaN, NaT"):
-        data.spline.fit(time=xs.Polynomial(1))
 
 
 def test_a_grid_of_dates_with_many_values_each() -> None:
