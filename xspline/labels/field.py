@@ -31,8 +31,7 @@ class Field(FieldBase[Data]):
     Attributes
     ----------
     statistics : what the data contributed.
-    fits : the fit of each variable: coefficients, penalty and how it was chosen, solution.
-    request : penalty, solver and device that were requested.
+    fits : the fit of each variable, for a look inside: coefficients, penalty and how it was chosen, solution.
     """
 
     _knows_equation: ClassVar[bool] = False  # then a fit is more than least squares and a penalty

@@ -31,13 +31,12 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
     Attributes
     ----------
     statistics : what the data contributed.
-    fits : the fit of each variable.
-    request : penalty, solver and device that were requested.
+    fits : the fit of each variable, for a look inside.
     """
 
     statistics: Statistics[Data]
     fits: Mapping[str, Fit]
-    _request: Request
+    _request: Request  # penalty, solver and device that were requested
 
     @property
     def coefficients(self) -> Data:

@@ -36,22 +36,21 @@ class Statistics(files.Stored, Generic[Data]):
     Attributes
     ----------
     space : the Space that every part was computed in.
-    parts : the contributions, in the order they were added.
+    parts : the contributions, in the order they were added, with ``holder``, ``digest``, ``count`` and ``provenance``.
     variables : labels of each variable.
-    is_dataset : whether outputs are Datasets.
-    collapsed : whether parts were added up to one, so that single ones can no longer be removed.
-    fitted : labels of the fitted coordinates, if all parts share one set of them.
-    chunks : chunks of the data that these labels come from, if they were lazy.
-    pending : the data behind sums that are not computed yet, to name places in errors.
     """
 
     space: Space
     parts: tuple[Part, ...]
     variables: Mapping[str, Variable]
+    # Whether outputs are Datasets.
     _is_dataset: bool = False
+    # Whether parts were added up to one, so that single ones can no longer be removed.
     _collapsed: bool = False
+    # Labels of the fitted coordinates, if all parts share one set of them, and the chunks that these had.
     _fitted: Mapping[str, xr.DataArray] | None = None
     _chunks: Mapping[Hashable, Any] | None = None
+    # The data behind sums that are not computed yet, to name places in errors.
     _pending: Mapping[str, xr.DataArray] = field(default_factory=dict)
 
     @property
@@ -185,7 +184,7 @@ class Statistics(files.Stored, Generic[Data]):
         return replace(self, parts=tuple(part for part in self.parts if keep(part)))
 
     def collapse(self, holder: str | None = None) -> Statistics[Data]:
-        """Return the total as one part: smaller, but no holder can be removed any more; `collapsed` records it."""
+        """Return the total as one part: smaller, but no holder can be removed any more."""
         sums = {name: self.total(name) for name in self.variables}
         provenance = {"collapsed from": [part.digest for part in self.parts]}
         total = Part.of(sums, holder or "+".join(sorted(self.holders)), provenance)

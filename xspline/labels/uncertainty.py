@@ -24,13 +24,16 @@ from xspline.sums import Gram, leave_one_out, masked_pairs, observed_cells, oute
 Array = NDArray[np.float64]
 
 METHODS = ("exact", "draws", "jackknife")
-DRAWS = 200  # where a solver iterates: a relative error of 1/√(2·200) = 5 %
-NEAR_DRAWS = 40  # of what a system differs by from one that knows its inverse: 11 % where it does entirely
-DIRECT_DRAWS = 800  # where the inverse is known and draws cost little: 2.5 %
-FEWEST_DRAWS = 10  # of which a standard error may come: 22 %
-DRAWN = 2**22  # numbers that are drawn at a time, 32 MB,
-SIDE_BY_SIDE = 8  # or, where a solver iterates, so many draws, which it solves for side by side
-MAX_PAIRS = 2**31  # bytes of a covariance in pair form; beyond, draws of the coefficients stand for it
+#: Draws behind a standard error, n of which leave a relative error of 1/√(2n): where a solver iterates (5 %), for what
+#: a system differs by from one that knows its inverse (11 % of that), where the inverse is known and draws cost little
+#: (2.5 %), and at least (22 %).
+DRAWS, NEAR_DRAWS, DIRECT_DRAWS, FEWEST_DRAWS = 200, 40, 800, 10
+#: Numbers that are drawn at a time: 32 MB.
+DRAWN = 2**22
+#: Draws that a solver which iterates solves for at a time, side by side.
+SIDE_BY_SIDE = 8
+#: Bytes of a covariance in pair form beyond which draws of the coefficients stand for it.
+MAX_PAIRS = 2**31
 INDEPENDENT = "assumes independent errors"
 WITH_CHOICE = f"{INDEPENDENT}; includes what the choice of lambda leaves open"
 OF_NEIGHBOURS = "what neighbours leave open; coarse terms with errors that are alike as those of neighbours"

@@ -25,7 +25,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Extent: TypeAlias = tuple[float, float]
 
 #: Labels of a coordinate for each of its functions, where no penalty keeps more functions from following noise.
-LABELS_PER_FUNCTION = 4
+LABELS_WITHOUT_PENALTY = 4
 #: Without a penalty on roughness: the most functions of one coordinate, and of all together.
 MOST_ALONG, MOST_COEFFICIENTS = 32, 20_000
 SEASONS = Fourier(2, "year") + Polynomial(2)
@@ -33,7 +33,7 @@ SEASON_AND_TREND = Fourier(2, "year") + Polynomial(1)
 #: Functions of the other coordinates together, beside season and trend of a coarse field.
 COARSE = 300
 _ORDER = "YXZT"
-_BOUNDS = re.compile(r".*_(bnds|bounds|vertices)|(bounds|vertices)_.*")
+_NAMES_OF_BOUNDS = re.compile(r".*_(bnds|bounds|vertices)|(bounds|vertices)_.*")
 
 
 class Defaults(NamedTuple):
@@ -138,7 +138,7 @@ def coarse_for(data: Data, pooled: Iterable[Hashable] = ()) -> Defaults:
     years = [name for name, x in values.items() if _has_years(x, axes[name], extents[name])]
     if years:
         others = [name for name in chosen if name not in years]
-        counts = {n: max(different(values[n], 4 * COARSE) // LABELS_PER_FUNCTION, LEAST) for n in others}
+        counts = {n: max(different(values[n], 4 * COARSE) // LABELS_WITHOUT_PENALTY, LEAST) for n in others}
         shrunk = min(1.0, (COARSE / math.prod(counts.values())) ** (1 / max(len(counts), 1)))
         bases |= {n: BSpline(max(round(shrunk * count), LEAST)) for n, count in counts.items()}
         bases |= dict.fromkeys(years, SEASON_AND_TREND)
@@ -202,7 +202,7 @@ def _coordinates(data: Data, pooled: set[Hashable]) -> dict[str, xr.DataArray]:
             raise ValueError(
                 f"the Dataset holds no numeric variable, so there is nothing to fit; it has {list(data.variables)}"
             )
-    bounds = auxiliary(named) | {name for name in named if _BOUNDS.fullmatch(str(name))}
+    bounds = auxiliary(named) | {name for name in named if _NAMES_OF_BOUNDS.fullmatch(str(name))}
     candidates = [_axes(v, pooled, bounds) for v in variables]
     loaded = in_memory({name: c for by_name in candidates for name, c in by_name.items()})
     choices = [{n: loaded[n] for n in by_name if _varies(loaded[n])} for by_name in candidates]
@@ -275,7 +275,9 @@ def _basis(x: Floats, axis: Axis, extent: Extent) -> Basis:
     if _has_years(x, axis, extent):
         return SEASONS
     closed = axis.wrap is not None and extent == (0.0, axis.wrap)
-    count = different(x, LABELS_PER_FUNCTION * MOST_ALONG) // LABELS_PER_FUNCTION + (0 if closed else DEGREE)
+    count = different(x, LABELS_WITHOUT_PENALTY * MOST_ALONG) // LABELS_WITHOUT_PENALTY + (
+        0 if closed else DEGREE
+    )
     return BSpline(min(max(count, LEAST), MOST_ALONG))
 
 

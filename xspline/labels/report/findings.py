@@ -22,15 +22,10 @@ from xspline.solve.errors import warn
 from xspline.spaces import Union
 from xspline.sums import Tally
 
-# A fit without penalty is nearly singular where the data leave a direction of the field so much to the noise that the
-# error there is a third of the data's spread, and thirty times what it is elsewhere; or where rounding errors are near.
-# Measured: the condition is below 2 on any full grid; where stations warn, the field is somewhere off by more than the
-# spread of the data.
-WEAK, UNSURE, ROUNDING = 1e3, 0.1, 1e12  # conditions; share of the variance
-
-# Leverage beyond which a field follows its values, and counts below which that is worth a look.
-FOLLOWED, FEW = 0.9, 30
-WIDTH = 100  # of the text of a check
+#: The condition beyond which a fit without penalty may be nearly singular: in one direction errors are thirty times
+#: what they are elsewhere. Measured: it is below 2 on any full grid, and where stations exceed it the field is
+#: somewhere off by more than the spread of the data.
+WEAK = 1e3
 
 
 @dataclass(frozen=True)
@@ -75,7 +70,7 @@ class FitCheck:
             for f in own:
                 head = f"  {'look' if f.advice else 'fine':6}{f.subject:11}"
                 text = f"{head}{f.text}{f'; {f.advice}' if f.advice else ''}"
-                lines += textwrap.wrap(text, WIDTH, subsequent_indent=" " * len(head), break_long_words=False)
+                lines += textwrap.wrap(text, 100, subsequent_indent=" " * len(head), break_long_words=False)
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -167,7 +162,7 @@ def _fine(fit: Fit) -> Iterator[Finding]:
     leverage, _ = fit.fine.residuals(count.shape)
     share, noise = float(np.nanmean(leverage)), fit.noise()
     text = f"{share:.0%} of each value goes into the field at its place"
-    if share > FOLLOWED and np.nanmean(count) < FEW:
+    if share > 0.9 and np.nanmean(count) < 30:
         advice = "so few values hardly tell field and noise apart: take error bars as a guess"
         yield Finding("noise", text, advice)
     else:
@@ -236,8 +231,9 @@ def _condition(fit: Fit) -> Iterator[Finding]:
         return
     sums, c = fit.total, fit.condition
     variance = solution.rss / np.maximum(sums.count - fit.space.size, 1)
-    unsure = (c > WEAK) & (c * variance > UNSURE * spread_of(sums, fit.space))
-    weak = c[unsure | (c > ROUNDING)]
+    # The error of that direction is a third of the data's spread, or rounding errors are near.
+    unsure = (c > WEAK) & (c * variance > 0.1 * spread_of(sums, fit.space))
+    weak = c[unsure | (c > 1e12)]
     if weak.size:
         fits = "" if c.size == 1 else f" in {weak.size} of {c.size} fits"
         ratio = math.sqrt(weak.max())

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from xspline.labels.field_base import FieldBase
 
 LABELS = 201  # along a coordinate without labels of its own
-PARTS = (
-    16  # into which a dimension of independent fits is cut, so that few others than the chosen are computed
-)
 
 
 def plot(
@@ -68,7 +65,8 @@ def plot(
     _check_choice(
         variable.name, field.space, target, {dim: n for dim, n in sizes.items() if dim not in chosen}
     )
-    chunks = {dim: -(-sizes[dim] // PARTS) for dim in chosen} or None
+    # Dimensions of independent fits are cut into 16 parts, so that few fits beside the chosen ones are computed.
+    chunks = {dim: -(-sizes[dim] // 16) for dim in chosen} or None
 
     def drawn(evaluate: Any, **how: Any) -> xr.DataArray:
         values = evaluate(at, chunks=chunks, **where, **how, **labels)

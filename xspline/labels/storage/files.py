@@ -35,9 +35,11 @@ from xspline.execution import replacing
 #: stores them: the form of the Datasets that `to_dataset` returns.
 SCHEMA, WITHOUT_DIGEST = 3, 2
 ATTRIBUTE, DIGEST = "xspline", "xspline_digest"  # that hold the JSON, and the digest
-READS = 10  # of a file that another process replaces again and again meanwhile
-STRAY_SECONDS = 0.05  # longer than reads go on that failed beside another
-SWAP_SECONDS = 0.05  # longer than the name of a directory is missing while it is replaced
+#: How often a file is read that another process replaces again and again meanwhile.
+READS = 10
+#: A moment: longer than the name of a directory is missing while it is replaced, and than reads go on that failed
+#: beside another.
+MOMENT_SECONDS = 0.05
 _IN_PART = ("append_dim", "compute", "group", "region")
 _OF_A_PART = re.compile(r"part\d+__")
 _BROKEN = "the file was changed or damaged; write it again, or ask who wrote it for it again"
@@ -66,7 +68,7 @@ def read(path: Any, build: Callable[[xr.Dataset], T], **kwargs: Any) -> T:
             return _built(path, build, open_dataset(path, **kwargs))
         except Exception:
             if before is None and _is_local(path):
-                time.sleep(SWAP_SECONDS)
+                time.sleep(MOMENT_SECONDS)
             if not left or _identity(path) == before:
                 raise
 
@@ -114,7 +116,7 @@ def _forget(error: BaseException) -> None:
         cause: BaseException | None = error
         while cause is not None:
             cause.__traceback__, cause = None, cause.__context__
-        time.sleep(STRAY_SECONDS)
+        time.sleep(MOMENT_SECONDS)
     finally:
         logger.removeFilter(_is_no_stray)
 
