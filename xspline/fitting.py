@@ -34,6 +34,7 @@ from xspline.labels.read.observations import (
 from xspline.labels.read.parts import part_of
 from xspline.labels.read.sizes import SECONDS
 from xspline.labels.read.targets import target_chunks
+from xspline.labels.robust import reweighted, without_contradicted
 from xspline.labels.statistics import Data, Statistics
 from xspline.pde.recovery import bases_for
 from xspline.solve import as_penalty, penalises_roughness
@@ -58,6 +59,7 @@ def fit(
     require_complete: bool | None = None,
     seconds: float | None = None,
     fine: bool | None = None,
+    robust: bool = False,
     **bases: Any,
 ) -> Field[Data]:
     """Fit a smooth, differentiable field through gridded or scattered data, in one pass (paper, section 3.1).
@@ -121,6 +123,11 @@ def fit(
         observations and from means of those farther away (Stein, Chi and Welty 2004 for windows of data; Vecchia 1988
         for neighbours). None is True where there are neither bases nor a penalty nor holders, the coefficients are
         computed, and the data have at most five million values, else False. The values are loaded.
+    robust
+        Whether gross errors are kept from the field. Of a single field residuals beyond three standard deviations,
+        which their median size tells, count less, and beyond ten not at all, in up to ten passes over the data
+        (Huber 1981; Lange, Little and Taylor 1989). Beside a fine field observations that all of their neighbours
+        contradict are left out, in two passes or three. ``summary()`` counts those that are used.
 
     Returns
     -------
@@ -158,11 +165,26 @@ def fit(
     True
     """
     agreed, observed, windows = _walk(data, space, bases, weights, holder, seconds, penalty, compute, fine)
-    computed = _statistics(data, agreed, observed, holder, device, compute, checkpoint, require_complete)
-    field = Field.from_statistics(computed, penalty, solver, execution.present(device), warns=not windows)
-    if not windows:
+    if robust and not compute:
+        raise ValueError(
+            "a robust fit weighs residuals, which it has to compute: leave out compute=False, or robust=True"
+        )
+    # Residuals of data that are out of memory would take another pass: field.check(data) makes it.
+    in_memory = all(isinstance(o.data.variable._data, np.ndarray) for o in observed)
+    looks = compute and (windows > 0 or in_memory)
+
+    def solved(own: list[Observations], neighbours: bool = True) -> Field[Data]:
+        computed = _statistics(data, agreed, own, holder, device, compute, checkpoint, require_complete)
+        field = Field.from_statistics(computed, penalty, solver, execution.present(device), warns=not looks)
+        if windows and neighbours:
+            field = field._with_fine({o.name: fine_of(o, field.fits[o.name], windows) for o in own})
         return field
-    return field._with_fine({o.name: fine_of(o, field.fits[o.name], windows) for o in observed})
+
+    if robust:
+        field, observed = (without_contradicted if windows else reweighted)(solved, observed)
+    else:
+        field = solved(observed)
+    return field._looked_at({o.name: o for o in observed}) if looks else field
 
 
 def _walk(

@@ -88,6 +88,7 @@ class Fit:
     solution : the solve, of all terms; None while lazy, of draws, and of a fit that was read from a file.
     selected : for each coordinate of which one term was selected, that term's name.
     fine : the fine field that is added to all terms together; None of a single field.
+    residuals : what residuals say of the model, as plain data; empty where none were looked at.
     """
 
     statistics: Statistics[Any]
@@ -98,6 +99,7 @@ class Fit:
     solution: Solution | None = None
     selected: Mapping[str, str] = field(default_factory=dict)
     fine: Fine | None = None
+    residuals: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def space(self) -> Space:
