@@ -84,4 +84,6 @@ def run(args: argparse.Namespace) -> None:
         warnings.simplefilter("ignore", xs.FitWarning)
         table = [row for name in args.sets for row in rows(name, quick=args.quick)]
     header = ("set", "fit", "gross errors", "robust / clean", "plain / clean", "told")
-    measure.table(f"outliers: values that are wrong by {SPREADS:.0f} standard deviations of the data", header, table)
+    measure.table(
+        f"outliers: values that are wrong by {SPREADS:.0f} standard deviations of the data", header, table
+    )

@@ -67,6 +67,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "require_complete",
         "seconds",
         "fine",
+        "robust",
         "bases",
     ]
     assert list(inspect.signature(xs.statistics).parameters) == [

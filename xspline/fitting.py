@@ -34,7 +34,7 @@ from xspline.labels.read.observations import (
 from xspline.labels.read.parts import part_of
 from xspline.labels.read.sizes import SECONDS
 from xspline.labels.read.targets import target_chunks
-from xspline.labels.robust import reweighted, without_contradicted
+from xspline.labels.residuals.robust import reweighted, without_contradicted
 from xspline.labels.statistics import Data, Statistics
 from xspline.pde.recovery import bases_for
 from xspline.solve import as_penalty, penalises_roughness

@@ -76,7 +76,7 @@ def test_the_warning_of_a_gross_error_has_its_labels() -> None:
 def test_robust_fits_of_points_batches_datasets_and_dask_agree_with_clean_ones() -> None:
     rng = np.random.default_rng(3)
     x, y = rng.uniform(0, 6, (2, 800))
-    values = np.stack([np.sin(x) * np.cos(y), np.cos(x)]) + 0.05 * rng.standard_normal((2, 800))
+    values = np.stack([np.sin(x) * np.cos(y), np.cos(x + y)]) + 0.05 * rng.standard_normal((2, 800))
     coords = {"x": ("obs", x), "y": ("obs", y), "k": [0, 1]}
     clean = xr.DataArray(values, coords, ("k", "obs"), "u")
     wrong = spoilt(clean, 20)

@@ -8,9 +8,14 @@ from scipy.spatial import cKDTree
 from xspline.kriging.pyramid import Array, Index
 
 #: Nearest observations of each that it is compared with.
-AROUND = 8
+AROUND = 16
 #: Times the median size of a normal distribution that its standard deviation is.
 PER_MEDIAN = 1.4826
+
+
+def tree_of(scaled: Array) -> cKDTree:
+    """Return a tree of places [n, D] in units in which values change alike along each axis."""
+    return cKDTree(scaled)
 
 
 def apart(tree: cKDTree, values: Array, own: Index | None = None) -> Array:

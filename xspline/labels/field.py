@@ -17,9 +17,10 @@ from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
 from xspline.labels.read.coordinates import coordinate_of
 from xspline.labels.read.observations import Observations, checked_weights
-from xspline.labels.report import findings, residual_checks
+from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
 from xspline.labels.report.findings import FitCheck
+from xspline.labels.residuals.look import look
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files
 from xspline.labels.uncertainty import Requested
@@ -68,8 +69,7 @@ class Field(FieldBase[Data]):
     def _looked_at(self, observed: Mapping[str, Observations], *, warns: bool = True) -> Self:
         """Return this field with what a sample of its residuals says; warn of what is wrong."""
         fits = {
-            name: replace(fit, residuals=residual_checks.look(fit, observed.get(name)))
-            for name, fit in self._solved.items()
+            name: replace(fit, residuals=look(fit, observed.get(name))) for name, fit in self._solved.items()
         }
         if warns:
             findings.warn_of(fits)
@@ -93,6 +93,7 @@ class Field(FieldBase[Data]):
                 meta.get("choices", {}).get(name, {}),
                 selected=meta["selected"],
                 fine=_stored_fine(dataset, meta, name, k, statistics.space),
+                residuals=meta.get("residuals", {}).get(name, {}),
             )
         penalty = requested if isinstance(requested, str) else penalty_from_dict(requested)
         kind = Draws if meta.get("members") else cls

@@ -33,6 +33,8 @@ WEAK, UNSURE, ROUNDING = 1e3, 0.1, 1e12  # conditions; share of the variance
 FOLLOWED, FEW = 0.9, 30
 # Times the limit of what normal errors show from which the largest residual is worth a warning.
 CERTAIN = 2.0
+# Share of observations that are there twice from which it matters; ten times that is worth a warning.
+REPEATED = 0.01
 WIDTH = 100  # of the text of a check
 
 
@@ -305,15 +307,15 @@ def _errors(fit: Fit) -> Iterator[Finding]:
         yield Finding("errors", "residuals were not looked at; check(data) does, in a sample of the data")
         return
     yield from _gross(seen)
-    if seen["repeated"]:
+    if seen["repeated"] > REPEATED * seen["count"]:
         text = f"{seen['repeated']} observations have the coordinates and the value of another one"
         advice = (
             "records that are there twice make error bars too short: keep one of each, as "
             "data.to_dataframe().drop_duplicates() does"
         )
-        yield Finding("repeated", text, advice, warns=True)
-    if seen["alike"]:
-        along = ", ".join(f"{name} ({r:.2g})" for name, r in seen["alike"].items())
+        yield Finding("repeated", text, advice, warns=seen["repeated"] > 10 * REPEATED * seen["count"])
+    if seen["correlated"]:
+        along = ", ".join(f"{name} ({r:.2g})" for name, r in seen["correlated"].items())
         text = f"residuals of neighbours are correlated along {along}"
         advice = (
             "the functions cannot follow the field, or errors are correlated, and error bars are too short for either: "
@@ -321,7 +323,7 @@ def _errors(fit: Fit) -> Iterator[Finding]:
             "within years, holder='time.year' and stderr(method='jackknife')"
         )
         yield Finding("structure", text, advice)
-    if seen["uneven"] and not seen["far"] and not seen["alike"]:  # either makes parts differ
+    if seen["uneven"] and not seen["far"] and not seen["correlated"]:  # either makes parts differ
         along = ", ".join(f"{name} ({ratio:.2g} times)" for name, ratio in seen["uneven"].items())
         text = f"residuals are larger in some parts than in others along {along}"
         yield Finding("uneven", text, "say so by weights=, 1/σ² where σ is the error of each value")
@@ -336,7 +338,9 @@ def _gross(seen: Mapping[str, Any]) -> Iterator[Finding]:
             f"where {seen['limit']:.2g} is the most to expect; {seen['at']}"
         )
         advice = "look at them, and drop what is wrong, or fit(robust=True)"
-        yield Finding("outliers", text, advice, warns=seen["largest"] > CERTAIN * seen["limit"])
+        yield Finding(
+            "outliers", text, advice, warns=seen["matters"] and seen["largest"] > CERTAIN * seen["limit"]
+        )
     elif seen["tails"] > 0:
         text = (
             f"{seen['tails']:.2g} of residuals{of} are beyond 3 standard deviations, of normal errors .0027"
@@ -344,4 +348,6 @@ def _gross(seen: Mapping[str, Any]) -> Iterator[Finding]:
         advice = "errors have heavy tails, for which fit(robust=True) is nearer; intervals of 95 % are hardly touched"
         yield Finding("tails", text, advice)
     else:
-        yield Finding("errors", f"{seen['count']:,} residuals{of} are as those of normal errors")
+        yield Finding(
+            "errors", f"{seen['count']:,} values{of} are no farther from the field than normal errors are"
+        )

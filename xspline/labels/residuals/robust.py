@@ -9,17 +9,17 @@ from typing import Any, Protocol
 
 import numpy as np
 import xarray as xr
-from scipy.spatial import cKDTree
 
 from xspline.kriging.pyramid import metric_of
-from xspline.kriging.screening import apart
+from xspline.kriging.screening import apart, tree_of
 from xspline.labels import evaluation
 from xspline.labels.field import Field
 from xspline.labels.fine.residuals import places_of
 from xspline.labels.fit import Fit
 from xspline.labels.read.observations import Observations, is_lazily_indexed, storage_chunks
 from xspline.labels.read.targets import Target, target_chunks
-from xspline.labels.report.residual_checks import MEDIAN, Sample, boxes_of
+from xspline.labels.residuals.look import Sample, boxes_of
+from xspline.solve.residuals import FEWEST, MEDIAN
 from xspline.spaces import Space
 
 Array = np.ndarray
@@ -27,8 +27,6 @@ Array = np.ndarray
 WHOLE, NONE = 3.0, 10.0
 #: Passes over the data at most, and the relative change of the scale of residuals that ends them.
 PASSES, SETTLED = 10, 0.01
-#: Observations, at least, among which some may be suspicious.
-FEWEST = 10
 #: Times the usual distance from its neighbours from which an observation is suspicious.
 SUSPICIOUS = 5.0
 
@@ -146,7 +144,7 @@ def _suspicious(fit: Fit, observed: Observations) -> Array:
             if kept.size <= FEWEST:
                 break
             metric = metric_of(at[kept], values[kept], places.links, is_round=places.is_round)
-            far = apart(cKDTree(at[kept] / metric), values[kept]) > SUSPICIOUS
+            far = apart(tree_of(at[kept] / metric), values[kept]) > SUSPICIOUS
             if not far.any():
                 break
             own[kept[far]] = True
