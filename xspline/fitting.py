@@ -26,6 +26,7 @@ from xspline.labels.read.coordinates import coordinate_of, space_over
 from xspline.labels.read.observations import (
     Observations,
     check_data,
+    check_kind,
     check_lengths,
     checked_weights,
     fitted_variables,
@@ -199,6 +200,7 @@ def _walk(
     fine: bool | None,
 ) -> tuple[Space, list[Observations], int]:
     """Return what `_read` does, and the windows of the data that the choice of a fine field looks at; 0 without one."""
+    check_kind(data)
     bare = space is None and all(basis is None for basis in bases.values()) and penalty is None
     if fine:
         _check_fine(compute, holder)
@@ -344,6 +346,7 @@ def recover(
     if isinstance(data, FieldBase | Statistics):
         kind = type(data).__name__
         raise TypeError(f"xs.recover takes data, and this is {kind}: call its method, .recover({equation!r})")
+    check_kind(data)
     default = defaults.bases_for(data).bases
     names = dict.fromkeys([*default, *_durations(data, default, equation, dims)])
     trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in names}, penalty=0, compute=False)
@@ -448,6 +451,7 @@ def _read(
         )
     by_name = bases if isinstance(space, Space) else {**(space or {}), **bases}
     pooled = tuple(name for name, basis in by_name.items() if basis is None)
+    check_kind(data)
     check_lengths(data)
     if isinstance(data, xr.DataArray):
         check_data(data)

@@ -106,7 +106,7 @@ def test_robust_fits_of_weighted_data_keep_weights() -> None:
 
 
 def test_a_robust_fit_is_computed() -> None:
-    with pytest.raises(ValueError, match="robust fit weighs residuals.*leave out compute=False"):
+    with pytest.raises(ValueError, match=r"robust fit weighs residuals.*leave out compute=False"):
         series(noise()).spline.fit(x=20, robust=True, compute=False)
 
 

@@ -258,6 +258,10 @@ class Field(FieldBase[Data]):
         )
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
             raise ValueError(f"sample({n!r}): the number of draws is an integer, at least 1")
+        if n > uncertainty.MOST_DRAWS:
+            raise ValueError(
+                f"sample({n}): {uncertainty.MOST_DRAWS:,} draws are the most; take some at a time"
+            )
         solved = self._solved
         if any(SAMPLE in map(str, (*v.dims, *v.batch_dims)) for v in self.variables.values()):
             raise ValueError(

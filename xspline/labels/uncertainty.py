@@ -28,6 +28,7 @@ DRAWS = 200  # where a solver iterates: a relative error of 1/√(2·200) = 5 %
 NEAR_DRAWS = 40  # of what a system differs by from one that knows its inverse: 11 % where it does entirely
 DIRECT_DRAWS = 800  # where the inverse is known and draws cost little: 2.5 %
 FEWEST_DRAWS = 10  # of which a standard error may come: 22 %
+MOST_DRAWS = 100_000  # which leave a relative error of 0.2 %
 DRAWN = 2**22  # numbers that are drawn at a time, 32 MB,
 SIDE_BY_SIDE = 8  # or, where a solver iterates, so many draws, which it solves for side by side
 MAX_PAIRS = 2**31  # bytes of a covariance in pair form; beyond, draws of the coefficients stand for it
@@ -102,6 +103,11 @@ class Requested:
                 f"draws={self.draws!r}: a standard error needs an integer of at least {FEWEST_DRAWS} draws, which "
                 f"leave a relative error of {1 / math.sqrt(2 * FEWEST_DRAWS):.0%}; {DRAWS} leave "
                 f"{1 / math.sqrt(2 * DRAWS):.0%}"
+            )
+        if self.draws is not None and self.draws > MOST_DRAWS:
+            raise ValueError(
+                f"draws={self.draws}: {MOST_DRAWS:,} are the most, which leave a relative error of "
+                f"{1 / math.sqrt(2 * MOST_DRAWS):.1%}; method='exact' has none where the solver knows the inverse"
             )
         if not (_is_integer(self.seed) and self.seed >= 0):
             raise ValueError(f"seed={self.seed!r}: the seed of the draws is an integer, 0 or more")
