@@ -1,4 +1,4 @@
-"""Gross errors in real data: are they told, and what do they cost a robust fit?
+"""Gross errors in real data: whether they are told, and what they cost a robust fit.
 
 Some of the values that fits may see are moved by ten standard deviations of the data, up or down. `told` says whether
 `check()` of a plain fit names outliers; errors are those of withheld values, over those of the fit to clean data.

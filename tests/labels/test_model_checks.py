@@ -149,3 +149,21 @@ def test_data_out_of_memory_are_looked_at_when_they_are_passed() -> None:
     (findings,) = field.check().findings.values()
     assert any("not looked at" in finding.text for finding in findings)
     assert "outliers" in subjects(field, lazy) and "outliers" in subjects(field, data)
+
+
+@pytest.mark.parametrize("bases", KINDS, ids=["single", "bare"])
+def test_the_interval_of_a_new_observation_has_the_noise_of_its_weight(bases: Mapping[str, Any]) -> None:
+    """√(stderr² + sigma²/w), as the guide says; with weights 1/se² sigma is a number without units."""
+    rng = np.random.default_rng(0)
+    se = np.where(rng.random(X.size) < 0.5, 0.002, 0.02)
+    data = xr.DataArray(TRUTH + se * rng.standard_normal(X.size), {"x": X}, "x", "u", {"units": "m"})
+    weights = xr.DataArray(1 / se**2, {"x": X}, "x")
+    field = data.spline.fit(weights=weights, **bases)
+    sigma = field.summary().sigma
+    assert float(sigma) == pytest.approx(1.0, rel=0.15) and "units" not in sigma.attrs
+    assert data.spline.fit(**bases).summary().sigma.attrs["units"] == "m"
+    spread = np.sqrt(field.stderr() ** 2 + sigma**2 / weights)
+    new = TRUTH + se * rng.standard_normal((50, X.size))
+    covered = np.abs(new - field.predict().values) < 1.96 * spread.values
+    assert 0.93 < covered.mean() < 0.97
+    assert 0.92 < covered[:, se < 0.01].mean() < 0.98

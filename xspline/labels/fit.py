@@ -244,7 +244,8 @@ class Fit:
             }
         rows = {}
         for key, value in values.items():
-            units = {"units": variable.units} if key in ("rmse", "sigma") and variable.units else {}
+            in_units = key == "rmse" or (key == "sigma" and np.array_equal(sums.weight, sums.count))
+            units = {"units": variable.units} if in_units and variable.units else {}
             own = {"long_name": _LONG_NAMES[key], **units}
             dims = () if key == "coefficients" else variable.batch_dims
             rows[key] = xr.DataArray(np.asarray(value), dims=dims, attrs=own)

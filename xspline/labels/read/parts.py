@@ -86,9 +86,9 @@ def check_new(part: Part, known: Iterable[Part], may_repeat: bool) -> None:
             )
         if twice := sorted(part.digests & other.digests):
             raise ValueError(
-                f"parts {part.describe()} and {other.describe()} both count the part {twice[0][:12]}, which one "
-                "of them holds in a collapsed total; each holder counts once: merge the parts before they are collapsed, or "
-                "leave one of both out"
+                f"parts {part.describe()} and {other.describe()} both count the part {twice[0][:12]}, which one of "
+                "them holds in a collapsed total; each holder counts once: merge the parts before they are collapsed, "
+                "or leave one of both out"
             )
         if may_repeat or part.holder != other.holder or not (part.count and other.count):
             continue
