@@ -436,6 +436,12 @@ def _read(
 
     Bases that are left out are those of a `coarse` field, or of a single one, `smooth` or not.
     """
+    if isinstance(space, int | Basis) and not isinstance(space, bool):
+        others = "".join(f', "{name}": {basis!r}' for name, basis in bases.items())
+        raise TypeError(
+            f"space={space!r} is no Space: it is an argument, and a coordinate of that name goes into a mapping, "
+            f'fit({{"space": {space!r}{others}}})'
+        )
     if space is not None and any(basis is not None for basis in bases.values()):
         raise ValueError(
             f"bases given both as a mapping or Space ({space!r}) and as keywords ({', '.join(bases)}); "
@@ -488,7 +494,8 @@ def _read(
     observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
     # Where bases are defaults, what they do not span is batch.
     if space is None and not bases.keys() - set(pooled):
-        defaults.warn_of_batch(observed[0].data, observed[0].arrangement.batch)
+        own = given if isinstance(given, Mapping) else {}
+        defaults.warn_of_batch(observed[0].data, observed[0].arrangement.batch, own)
     return agreed, observed
 
 

@@ -44,6 +44,11 @@ CALLS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "an array": (lambda f: xs.recover(np.zeros((3, 3)), "u_t = D*u_xx"), TypeError, "not ndarray; name its"),
     "an array to plan": (lambda f: xs.plan(np.zeros(3), x=8), TypeError, "not ndarray"),
     "an argument of another function": (lambda f: xs.plan(DATA, x=8, robust=True), TypeError, "fit takes it"),
+    "a coordinate that has the name of an argument": (
+        lambda f: DATA.rename(x="space").spline.fit(space=8, t=4),
+        TypeError,
+        'goes into a mapping, fit({"space": 8, "t": 4',
+    ),
     "nearly an argument": (lambda f: DATA.spline.fit(x=8, robustt=True), TypeError, "did you mean robust="),
 }
 
@@ -53,6 +58,18 @@ def test_an_odd_call_is_refused_with_a_sentence(field: xs.Field, name: str) -> N
     call, kind, text = CALLS[name]
     with pytest.raises(kind, match=text.replace("{", r"\{").replace("(", r"\(")):
         call(field)
+
+
+def test_independent_fits_over_measured_labels_are_told() -> None:
+    """With the line that fits one field, which runs."""
+    x = np.linspace(0, 1, 30)
+    s = xr.DataArray(np.arange(5.0), dims="s", attrs={"units": "km"})
+    data = xr.DataArray(np.sin(6 * x)[:, None] + 0 * s.values, {"x": x, "s": s}, ("x", "s"), "u")
+    data = data + 0.1 * np.random.default_rng(0).standard_normal(data.shape)
+    with pytest.warns(xs.FitWarning, match="5 independent fits are made over 's'") as told:
+        data.spline.fit()
+    line = str(told[0].message).split("too: ")[1]
+    assert eval(f"data.spline.{line}", {"xs": xs, "data": data}).space.names == ("x", "s")
 
 
 def test_a_collapsed_total_and_one_of_its_parts_are_not_merged(field: xs.Field) -> None:
