@@ -26,6 +26,7 @@ NAMES = (
     "held_out",
     "contest",
     "coverage",
+    "outliers",
     "paper",
     "constants",
     "varying",

@@ -78,6 +78,7 @@ def test_signatures_are_those_of_the_contract() -> None:
         "missing_chunks",
         "seconds",
         "fine",
+        "robust",
         "bases",
     ]
     assert parameters(xs.statistics) == [

@@ -26,6 +26,7 @@ from xspline.labels.read.coordinates import coordinate_of, space_over
 from xspline.labels.read.observations import (
     Observations,
     check_data,
+    check_kind,
     check_lengths,
     checked_weights,
     fitted_variables,
@@ -34,6 +35,7 @@ from xspline.labels.read.observations import (
 from xspline.labels.read.parts import part_of
 from xspline.labels.read.sizes import SECONDS
 from xspline.labels.read.targets import target_chunks
+from xspline.labels.residuals.robust import reweighted, without_contradicted
 from xspline.labels.statistics import Data, Statistics
 from xspline.pde.recovery import bases_for
 from xspline.solve import as_penalty, penalises_roughness
@@ -58,6 +60,7 @@ def fit(
     missing_chunks: str = "warn",
     seconds: float | None = None,
     fine: bool | None = None,
+    robust: bool = False,
     **bases: Any,
 ) -> Field[Data]:
     """Fit a smooth, differentiable field through gridded or scattered data, in one pass (paper, section 3.1).
@@ -108,6 +111,9 @@ def fit(
         Whether a fine field is added: what the bases leave of the data, predicted from each place's neighbours. None is
         True where there are neither bases nor a penalty nor holders, the coefficients are computed, and the data have
         at most five million values.
+    robust
+        Whether gross errors are kept from the field: large residuals count less, in up to ten passes over the data, or,
+        beside a fine field, observations that all neighbours contradict are left out. ``summary()`` counts the rest.
 
     Returns
     -------
@@ -142,11 +148,26 @@ def fit(
     True
     """
     agreed, observed, windows = _walk(data, space, bases, weights, holder, seconds, penalty, compute, fine)
-    computed = _statistics(data, agreed, observed, holder, device, compute, checkpoint, missing_chunks)
-    field = Field.from_statistics(computed, penalty, solver, execution.present(device), warns=not windows)
-    if not windows:
+    if robust and not compute:
+        raise ValueError(
+            "a robust fit weighs residuals, which it has to compute: leave out compute=False, or robust=True"
+        )
+    # Residuals of data that are out of memory would take another pass: field.check(data) makes it.
+    in_memory = all(isinstance(o.data.variable._data, np.ndarray) for o in observed)
+    looks = compute and (windows > 0 or in_memory)
+
+    def solved(own: list[Observations], neighbours: bool = True) -> Field[Data]:
+        computed = _statistics(data, agreed, own, holder, device, compute, checkpoint, missing_chunks)
+        field = Field.from_statistics(computed, penalty, solver, execution.present(device), warns=not looks)
+        if windows and neighbours:
+            field = field._with_fine({o.name: fine_of(o, field.fits[o.name], windows) for o in own})
         return field
-    return field._with_fine({o.name: fine_of(o, field.fits[o.name], windows) for o in observed})
+
+    if robust:
+        field, observed = (without_contradicted if windows else reweighted)(solved, observed)
+    else:
+        field = solved(observed)
+    return field._looked_at({o.name: o for o in observed}) if looks else field
 
 
 def _walk(
@@ -161,6 +182,7 @@ def _walk(
     fine: bool | None,
 ) -> tuple[Space, list[Observations], int]:
     """Return what `_read` does, and the windows of the data that the choice of a fine field looks at; 0 without one."""
+    check_kind(data)
     bare = space is None and all(basis is None for basis in bases.values()) and penalty is None
     if fine:
         _check_fine(compute, holder)
@@ -306,6 +328,7 @@ def recover(
     if isinstance(data, FieldBase | Statistics):
         kind = type(data).__name__
         raise TypeError(f"xs.recover takes data, and this is {kind}: call its method, .recover({equation!r})")
+    check_kind(data)
     default = defaults.single_for(data).bases
     names = dict.fromkeys([*default, *_durations(data, default, equation, dims)])
     trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in names}, penalty=0, compute=False)
@@ -396,6 +419,12 @@ def _read(
 
     Bases that are left out are those of a `coarse` field, or of a single one, `smooth` or not.
     """
+    if isinstance(space, int | Basis) and not isinstance(space, bool):
+        rest = "".join(f', "{name}": {basis!r}' for name, basis in bases.items())
+        raise TypeError(
+            f"space={space!r} is no Space: it is an argument, and a coordinate of that name goes into a mapping, "
+            f'fit({{"space": {space!r}{rest}}})'
+        )
     if space is not None and any(basis is not None for basis in bases.values()):
         raise ValueError(
             f"bases given both as a mapping or Space ({space!r}) and as keywords ({', '.join(bases)}); "
@@ -411,6 +440,7 @@ def _read(
         )
     by_name = bases if isinstance(space, Space) else {**(space or {}), **bases}
     pooled = tuple(name for name, basis in by_name.items() if basis is None)
+    check_kind(data)
     check_lengths(data)
     if isinstance(data, xr.DataArray):
         check_data(data)
@@ -447,7 +477,8 @@ def _read(
     observed = [Observations(v, coordinates, pooled, checked_weights(weights, v), holders) for v in variables]
     # Where bases are defaults, what they do not span is batch.
     if space is None and not bases.keys() - set(pooled):
-        defaults.warn_of_batch(observed[0].data, observed[0].arrangement.batch)
+        own = given if isinstance(given, Mapping) else {}
+        defaults.warn_of_batch(observed[0].data, observed[0].arrangement.batch, own)
     return agreed, observed
 
 

@@ -76,6 +76,7 @@ def in_cells(f: Any, x: np.ndarray) -> np.ndarray:
     return inside
 
 
+@pytest.mark.filterwarnings("ignore:u. .* standard deviations away:xspline.FitWarning")
 def test_influence_looks_at_the_ends_of_the_domain() -> None:
     """Where leaving a part out changes the field the most."""
     x = np.linspace(0, 1, 60)

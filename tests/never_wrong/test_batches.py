@@ -116,6 +116,7 @@ def test_a_day_without_the_only_place_of_a_coefficient_is_not_determined() -> No
     np.testing.assert_allclose(field.predict()[0], values[0], atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:u. .* standard deviations away:xspline.FitWarning")
 def test_runs_that_lack_whole_blocks_are_each_the_fit_of_their_own_data() -> None:
     """Blocks that a run lacks are multiplicities of shared factors, by which systems are sorted, not by runs."""
     rng, n = np.random.default_rng(0), 70

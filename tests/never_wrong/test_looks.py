@@ -12,7 +12,18 @@ import xarray as xr
 import xspline as xs
 from tests.products import stderr_of
 
-SUBJECTS = ("smoothing", "bounds", "functions", "knots", "condition", "left out", "fits", "units", "residual")
+SUBJECTS = (
+    "smoothing",
+    "bounds",
+    "functions",
+    "knots",
+    "condition",
+    "left out",
+    "fits",
+    "units",
+    "residual",
+    "errors",
+)
 
 
 def data(noise: float = 0.1, members: int = 3) -> xr.DataArray:
@@ -61,7 +72,7 @@ def test_a_check_advises() -> None:
     with pytest.warns(xs.FitWarning, match="knots limit"):
         field = xr.DataArray(values, {"x": x}, "x", "u").spline.fit(x=xs.BSpline(10, domain=(0, 0.9)))
     concerns = {finding.subject: finding for finding in field.check().concerns["u"]}
-    assert set(concerns) == {"knots", "left out", "units"}
+    assert set(concerns) == {"knots", "left out", "structure", "units"}
     assert "x=20" in concerns["knots"].advice and "40 observations outside" in concerns["left out"].text
     assert "derivatives along x carry none" in concerns["units"].advice and "1 missing values" in repr(
         field.check()

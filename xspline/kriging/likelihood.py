@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
+from scipy import special, stats
 from scipy.linalg import lapack
 
 from xspline.kriging.model import STEP, Model
@@ -126,6 +126,26 @@ class Windows:
                 leverages.append((1 - noise * np.diag(lapack.dpotri(solved.root)[0]))[observed])
                 squares.append((window.counts * (noise * solved.alpha) ** 2)[observed])
         return float(np.mean(np.concatenate(leverages))), float(np.mean(np.concatenate(squares)))
+
+    def withheld(self, model: Model) -> list[Array]:
+        """Return for each window errors of its observations, each predicted from all others, over what is expected.
+
+        With P = K⁻¹ less what fitted functions explain, the error of a withheld observation is (P y)_i/P_ii and its
+        variance is s²/P_ii, where s² is the scale that the other observations have. Errors are quantiles of a normal
+        distribution in place of those of Student's t.
+        """
+        errors = []
+        for window, solved in self._each(model):
+            if solved is None:
+                errors.append(np.full(int((window.levels == 0).sum()), np.nan))
+                continue
+            inverse = np.diag(lapack.dpotri(solved.root)[0]) - np.sum(solved.explained**2, axis=1)
+            freedom = max(solved.freedom - 1, 1)
+            square = solved.alpha**2 / inverse
+            scale = np.maximum(solved.misfit - square, np.finfo(float).tiny) / freedom
+            normal = stats.norm.isf(stats.t.sf(np.sqrt(square / scale), freedom))
+            errors.append((np.sign(solved.alpha) * normal)[window.levels == 0])
+        return errors
 
     def _each(self, model: Model) -> Iterator[tuple[Window, _Solved | None]]:
         """Yield each window with its solution; None where its covariance is not positive definite to rounding."""

@@ -276,6 +276,20 @@ class Nearby:
         """Return the distance of places from the nearest observation, in widths of a cell of one observation."""
         return np.asarray(self.pyramid.trees[0].query(self.places(coordinates) / self.pyramid.metric)[0])
 
+    def withheld(self, own: Index) -> Array:
+        """Return errors of some observations, each predicted from all others, over their standard deviations."""
+        if self.is_dense:
+            likeliest_model = max(self.models, key=lambda weighted: weighted[0])[1]
+            return Windows(self.pyramid.spread, [self.window]).withheld(likeliest_model)[0][own]
+        p = self.pyramid
+        chosen, filled = p.neighbours(p.places[own], NEIGHBOURS, float(np.finfo(float).eps))
+        combined = self._combined(
+            chosen, filled, p.places[own, None], np.ones(1), np.arange(own.size + 1), with_variance=True
+        )
+        stretch = np.interp(np.log(np.maximum(combined.left, 1e-12)), *self.calibration)
+        noise = self.noise_share * combined.scale / p.counts[own]
+        return np.asarray((p.values[own] - combined.mean) / np.sqrt(combined.variance * stretch**2 + noise))
+
     def _calibrated(self) -> tuple[Array, Array]:
         """Return `calibration`, from observations that are predicted from others some distance away.
 

@@ -105,7 +105,7 @@ def differentiated(space: Space, dims: Iterable[str] | str | None) -> tuple[str,
                 f"every fitted coordinate ({', '.join(space.names)}) is a time; name them in dims="
             )
         return names
-    names = (dims,) if isinstance(dims, str) else tuple(dims)
+    names = (dims,) if isinstance(dims, str) else tuple(map(str, dims))
     for name in names:
         if name not in space.names:
             raise unknown_name(name, "fitted coordinate", space.names)

@@ -21,7 +21,7 @@ _EXTREME = 2.0**900  # of mean squares: values above 1e135 or below 1e-135, as r
 def unknown_name(name: str, kind: str, known: Iterable[Any], advice: str = "") -> ValueError:
     """Return the error for a name that does not exist, with the nearest one that does, and advice if there is some."""
     choices = list(dict.fromkeys(str(k) for k in known))
-    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(str(name), choices, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     return ValueError(f"no {kind} {name!r}{hint} Known: {', '.join(map(repr, choices)) or 'none'}{advice}")
 

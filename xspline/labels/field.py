@@ -15,9 +15,12 @@ from xspline.labels import evaluation, uncertainty
 from xspline.labels.field_base import SAMPLE, Draws, FieldBase
 from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
+from xspline.labels.read.coordinates import coordinate_of
+from xspline.labels.read.observations import Observations, checked_weights
 from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
 from xspline.labels.report.findings import FitCheck
+from xspline.labels.residuals.look import look
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files
 from xspline.labels.uncertainty import Requested
@@ -60,8 +63,15 @@ class Field(FieldBase[Data]):
 
     def _with_fine(self, fine: Mapping[str, Fine | None]) -> Self:
         """Return this field with a fine field beside the terms of each variable, as :func:`xspline.fit` makes it."""
-        fits = {name: replace(fit, fine=fine[name]) for name, fit in self.fits.items()}
-        findings.warn_of(fits)
+        return replace(self, fits={name: replace(fit, fine=fine[name]) for name, fit in self.fits.items()})
+
+    def _looked_at(self, observed: Mapping[str, Observations], *, warns: bool = True) -> Self:
+        """Return this field with what a sample of its residuals says; warn of what is wrong."""
+        fits = {
+            name: replace(fit, residuals=look(fit, observed.get(name))) for name, fit in self._solved.items()
+        }
+        if warns:
+            findings.warn_of(fits)
         return replace(self, fits=fits)
 
     @classmethod
@@ -80,6 +90,7 @@ class Field(FieldBase[Data]):
                 meta.get("choices", {}).get(name, {}),
                 selected=meta["selected"],
                 fine=_stored_fine(dataset, meta, name, k, statistics.space),
+                residuals=meta.get("residuals", {}).get(name, {}),
             )
         penalty = requested if isinstance(requested, str) else penalty_from_dict(requested)
         kind = Draws if meta.get("members") else cls
@@ -227,6 +238,10 @@ class Field(FieldBase[Data]):
         )
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
             raise ValueError(f"sample({n!r}): the number of draws is an integer, at least 1")
+        if n > uncertainty.MOST_DRAWS:
+            raise ValueError(
+                f"sample({n}): {uncertainty.MOST_DRAWS:,} draws are the most; take some at a time"
+            )
         solved = self._solved
         if any(SAMPLE in map(str, (*v.dims, *v.batch_dims)) for v in self.variables.values()):
             raise ValueError(
@@ -392,13 +407,27 @@ class Field(FieldBase[Data]):
         """The summary, computed once: exact degrees of freedom cost a pass over the factors."""
         return self._table({name: fit.summary() for name, fit in self._solved.items()})
 
-    def check(self) -> FitCheck:
+    def check(self, data: Data | None = None, *, weights: xr.DataArray | None = None) -> FitCheck:
         """Look at everything that may be wrong with the fit, and say what to do about it.
 
         As ``gam.check`` of R's mgcv does: how the smoothing was chosen, whether that converged and ended at a bound;
         how many functions of each coordinate are in use, which shows whether the knots limit the fit; how nearly
         singular the system is; which observations were left out; how many independent fits there are; units of
         coordinates; residuals. It computes the effective degrees of freedom and a few solves.
+
+        Of residuals a sample of 100,000 values at most is looked at, in boxes of neighbouring labels: how many are
+        farther from the field than errors can be, whether their tails are heavier than those of a normal distribution,
+        records that are there twice, what neighbours still share (structure that is left, or errors that are alike),
+        and whether they are larger in some parts than in others. Of a field with neighbours these are the errors of
+        some hundred observations, each predicted from all others. A fit of data in memory has looked at them already.
+
+        Parameters
+        ----------
+        data
+            The data that were fitted, or others with the same coordinates, whose residuals are looked at; of Dask
+            arrays and stores the sample alone is read. None: what the fit has seen, if its data were in memory.
+        weights
+            Of these data, as for the fit.
 
         Returns
         -------
@@ -418,7 +447,19 @@ class Field(FieldBase[Data]):
         >>> data.spline.fit(x=30).check().concerns
         {'u': ()}
         """
-        return FitCheck({name: tuple(findings.checked(fit)) for name, fit in self._solved.items()})
+        field = self if data is None else self._looked_at(self._observed(data, weights), warns=False)
+        return FitCheck({name: tuple(findings.checked(fit)) for name, fit in field._solved.items()})
+
+    def _observed(self, data: Data, weights: xr.DataArray | None) -> dict[str, Observations]:
+        """Return the observations of each fitted variable in some data."""
+        observed = {}
+        for name, variable in self.variables.items():
+            values = data if isinstance(data, xr.DataArray) else data[name]
+            coordinates = {n: coordinate_of(values, n, default_labels=True) for n in self.space.names}
+            spanned = {*variable.batch_dims, *(dim for c in coordinates.values() for dim in c.dims)}
+            pooled = tuple(dim for dim in values.dims if dim not in spanned)
+            observed[name] = Observations(values, coordinates, pooled, checked_weights(weights, values))
+        return observed
 
     def _table(self, by_variable: Mapping[str, xr.Dataset]) -> xr.Dataset:
         """Return the one Dataset, or those of a Dataset's variables along `variable`."""

@@ -442,6 +442,7 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
             "asked": penalty if isinstance(penalty, str) else penalty.to_dict(),
             "penalties": {name: fit.known_penalty.to_dict() for name, fit in self.fits.items()},
             "choices": {name: dict(fit.choice) for name, fit in self.fits.items() if fit.choice},
+            "residuals": {name: dict(fit.residuals) for name, fit in self.fits.items() if fit.residuals},
             "solver": self._request.solver,
             "selected": next(iter(self.fits.values())).selected,
             "members": self._members,

@@ -88,6 +88,7 @@ class Fit:
     solution : the solution for all terms; None while the fit is lazy, for draws, and for a fit from a file.
     selected : the name of the selected term for each coordinate of which one was selected.
     fine : the fine field that is added to all terms together; None for a single field.
+    residuals : what residuals say of the model, as plain data; empty where none were looked at.
     """
 
     statistics: Statistics[Any]
@@ -98,6 +99,7 @@ class Fit:
     solution: Solution | None = None
     selected: Mapping[str, str] = field(default_factory=dict)
     fine: Fine | None = None
+    residuals: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def space(self) -> Space:
@@ -250,7 +252,8 @@ class Fit:
             }
         rows = {}
         for key, value in values.items():
-            units = {"units": variable.units} if key in ("rmse", "sigma") and variable.units else {}
+            in_units = key == "rmse" or (key == "sigma" and np.array_equal(sums.weight, sums.count))
+            units = {"units": variable.units} if in_units and variable.units else {}
             own = {"long_name": _LONG_NAMES[key], **units}
             dims = () if key == "coefficients" else variable.batch_dims
             rows[key] = xr.DataArray(np.asarray(value), dims=dims, attrs=own)

@@ -186,7 +186,7 @@ class Statistics(files.Stored, Generic[Data]):
     def collapse(self, holder: str | None = None) -> Statistics[Data]:
         """Return the total as one part: smaller, but no holder can be removed any more."""
         sums = {name: self.total(name) for name in self.variables}
-        provenance = {"collapsed from": [part.digest for part in self.parts]}
+        provenance = {"collapsed from": sorted(set().union(*(part.digests for part in self.parts)))}
         total = Part.of(sums, holder or "+".join(sorted(self.holders)), provenance)
         return replace(self, parts=(total,), _collapsed=True)
 

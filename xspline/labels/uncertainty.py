@@ -28,6 +28,8 @@ METHODS = ("exact", "draws", "jackknife")
 #: a system differs by from one that knows its inverse (11 % of that), where the inverse is known and draws cost little
 #: (2.5 %), and at least (22 %).
 DRAWS, NEAR_DRAWS, DIRECT_DRAWS, FEWEST_DRAWS = 200, 40, 800, 10
+#: Draws at most, which leave a relative error of 0.2 %.
+MOST_DRAWS = 100_000
 #: Numbers that are drawn at a time: 32 MB.
 DRAWN = 2**22
 #: Draws that a solver which iterates solves for at a time, side by side.
@@ -105,6 +107,11 @@ class Requested:
                 f"draws={self.draws!r}: a standard error needs an integer of at least {FEWEST_DRAWS} draws, which "
                 f"leave a relative error of {1 / math.sqrt(2 * FEWEST_DRAWS):.0%}; {DRAWS} leave "
                 f"{1 / math.sqrt(2 * DRAWS):.0%}"
+            )
+        if self.draws is not None and self.draws > MOST_DRAWS:
+            raise ValueError(
+                f"draws={self.draws}: {MOST_DRAWS:,} are the most, which leave a relative error of "
+                f"{1 / math.sqrt(2 * MOST_DRAWS):.1%}; method='exact' has none where the solver knows the inverse"
             )
         if not (_is_integer(self.seed) and self.seed >= 0):
             raise ValueError(f"seed={self.seed!r}: the seed of the draws is an integer, 0 or more")

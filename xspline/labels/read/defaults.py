@@ -173,8 +173,10 @@ def _requested_term(term: Basis, axis: Axis, learned: bool) -> Basis:
     return replace(term, domain=None) if learned and unbound else term  # type: ignore[type-var]
 
 
-def warn_of_batch(data: xr.DataArray, batch: Iterable[Hashable]) -> None:
-    """Warn of dimensions that became independent fits although they are axes by the CF conventions.
+def warn_of_batch(data: xr.DataArray, batch: Iterable[Hashable], bases: Mapping[str, Basis]) -> None:
+    """Warn of dimensions that became independent fits although they look like coordinates of one field.
+
+    They are axes by the CF conventions, of which another coordinate was fitted, or have floats with units as labels.
 
     Only where nobody named the bases: there a second time axis, say, would be a fit for each of its labels in silence.
     """
@@ -186,6 +188,19 @@ def warn_of_batch(data: xr.DataArray, batch: Iterable[Hashable]) -> None:
                 f"labels do not vary: there are {data.sizes[dim]} independent fits over it. Name all coordinates to "
                 f"fit, as in fit({own[0].name}={LEAST}, ...), or select one label"
             )
+    measured = [
+        str(dim)
+        for dim in batch
+        if dim in data.coords and data[dim].dtype.kind == "f" and data[dim].attrs.get("units")
+    ]
+    measured = [dim for dim in measured if data.sizes[dim] >= LEAST and not cf_axis(data[dim])[0]]
+    if measured:
+        count, named = math.prod(data.sizes[dim] for dim in measured), " and ".join(map(repr, measured))
+        line = code({**bases, **dict.fromkeys(measured, Polynomial(0))})
+        warn(
+            f"{count} independent fits are made over {named}, whose names and attributes say no axis of latitude, "
+            f"longitude, height or time; to fit one field over them too: fit({line}, fine=True)"
+        )
 
 
 # ---- which coordinates

@@ -241,6 +241,21 @@ class Observations:
         )
 
 
+def check_kind(data: Any) -> None:
+    """Raise TypeError unless the data are an xarray object."""
+    if isinstance(data, xr.DataArray | xr.Dataset):
+        return
+    if hasattr(data, "to_xarray"):
+        advice = "rows become points by data.to_xarray(), and columns of coordinates by .set_coords(['lat', 'lon'])"
+    else:
+        advice = (
+            "name its dimensions and labels: xr.DataArray(values, {'lat': lat, 'lon': lon}, ('lat', 'lon'))"
+        )
+    raise TypeError(
+        f"the data have to be an xarray DataArray or Dataset, not {type(data).__name__}; {advice}"
+    )
+
+
 def check_lengths(data: xr.DataArray | xr.Dataset) -> None:
     """Raise ValueError where the length of a dimension is not known before it is computed."""
     if unknown := [str(dim) for dim, n in data.sizes.items() if not n >= 0]:
@@ -386,6 +401,8 @@ def holders_of(holder: Any, data: xr.DataArray | xr.Dataset) -> Holders | None:
     ValueError
         The labels do not fit the data, or some are missing.
     """
+    if isinstance(holder, str) and not holder:
+        raise ValueError("holder='' names nobody; pass a name, labels along a dimension, or leave it out")
     labels = _coordinate(holder, data) if isinstance(holder, str) else holder
     if labels is None:
         return None

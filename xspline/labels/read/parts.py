@@ -36,6 +36,11 @@ class Part:
         return f"{self.holder or 'unnamed'!r} ({self.digest[:12]})"
 
     @property
+    def digests(self) -> set[str]:
+        """Its digest, and those of the parts that were added up to it."""
+        return {self.digest, *self.provenance.get("collapsed from", ())}
+
+    @property
     def count(self) -> int:
         """Observations with positive weight, over all variables."""
         return sum(int(s.count.sum()) for s in self.sums.values())
@@ -78,6 +83,12 @@ def check_new(part: Part, known: Iterable[Part], may_repeat: bool) -> None:
             raise ValueError(
                 f"part {part.describe()} is there twice; each holder counts once. If two holders do have equal "
                 f"records, give them names: statistics(space, holder=...)"
+            )
+        if twice := sorted(part.digests & other.digests):
+            raise ValueError(
+                f"parts {part.describe()} and {other.describe()} both count the part {twice[0][:12]}, which one of "
+                "them holds in a collapsed total; each holder counts once: merge the parts before they are collapsed, "
+                "or leave one of both out"
             )
         if may_repeat or part.holder != other.holder or not (part.count and other.count):
             continue

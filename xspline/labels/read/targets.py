@@ -82,6 +82,9 @@ def resolve(
         A name is not fitted, a coordinate is neither given nor remembered, a label is a slice, or an object that has
         the coordinates under other names does not say which of them is meant.
     """
+    if not isinstance(extrapolate, bool | np.bool_):
+        raise TypeError(f"extrapolate={extrapolate!r} has to be True or False")
+    _check_chunks(chunks)
     at = _named(at, space)
     is_object = isinstance(at, xr.DataArray | xr.Dataset)
     given = at.variables if isinstance(at, xr.Dataset) else at.coords if is_object else at
@@ -128,6 +131,23 @@ def resolve(
         chunks = chunks and {dim: sizes for dim, sizes in chunks.items() if dim in dims}
     extra = at.coords.to_dataset() if is_object else xr.Dataset()
     return Target(labels, extra, chunks, bool(extrapolate), checked_mask(mask))
+
+
+def _check_chunks(chunks: Any) -> None:
+    """Raise ValueError unless these are chunk sizes that Dask reads: "auto", -1 for one chunk, or positive integers."""
+
+    def is_size(size: Any) -> bool:
+        is_whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
+        return size is None or size == "auto" or (is_whole and (size == -1 or size > 0))
+
+    sizes = list(chunks.values()) if isinstance(chunks, Mapping) else [chunks]
+    for own in sizes:
+        parts = own if isinstance(own, tuple | list) and isinstance(chunks, Mapping) and own else [own]
+        if not all(map(is_size, parts)):
+            raise ValueError(
+                f"chunks={chunks!r}: sizes are positive integers, -1 for one chunk or 'auto', for all dimensions or by "
+                "name, as in chunks={'time': 10}"
+            )
 
 
 def checked_mask(mask: Any) -> int | xr.DataArray | xr.Dataset | None:

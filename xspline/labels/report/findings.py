@@ -12,6 +12,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,10 @@ from xspline.sums import Tally
 #: what they are elsewhere. Measured: it is below 2 on any full grid, and where stations exceed it the field is
 #: somewhere off by more than the spread of the data.
 WEAK = 1e3
+#: Times the limit of what errors show from which the largest residual is worth a warning, so that tails are none.
+CERTAIN = 2.0
+#: Share of observations that are there twice from which it matters, about 1 % of the variance; ten times that warns.
+REPEATED = 0.01
 
 
 @dataclass(frozen=True)
@@ -88,9 +93,11 @@ def concerns(fit: Fit) -> list[Finding]:
     if fit.is_lazy:
         return []
     if fit.fine is not None:
-        return [finding for finding in [*_fine(fit), *_left_out(fit)] if finding.advice]
+        return [finding for finding in [*_fine(fit), *_left_out(fit), *_errors(fit)] if finding.advice]
     choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_knots(fit)]
-    return [finding for finding in [*choice, *_condition(fit), *_left_out(fit)] if finding.advice]
+    return [
+        finding for finding in [*choice, *_condition(fit), *_left_out(fit), *_errors(fit)] if finding.advice
+    ]
 
 
 def warn_of(fits: Mapping[str, Fit]) -> None:
@@ -104,12 +111,12 @@ def warn_of(fits: Mapping[str, Fit]) -> None:
 def checked(fit: Fit) -> list[Finding]:
     """Return all findings of a solved fit."""
     if fit.fine is not None:
-        return [*_fine(fit), *_left_out(fit), *_batch(fit), *_units(fit), *_residual(fit)]
+        return [*_fine(fit), *_left_out(fit), *_batch(fit), *_units(fit), *_residual(fit), *_errors(fit)]
     ratio = math.sqrt(max(float(np.nanmax(fit.condition, initial=0.0)), 1.0))
     even = f"in the least determined direction errors are {ratio:.3g} times those of even data"
     choice = [*_smoothing(fit), *_bounds(fit), *_gaps(fit), *_functions(fit), *_knots(fit)]
     system = list(_condition(fit)) or [Finding("condition", even)]
-    return [*choice, *system, *_left_out(fit), *_batch(fit), *_units(fit), *_residual(fit)]
+    return [*choice, *system, *_left_out(fit), *_batch(fit), *_units(fit), *_residual(fit), *_errors(fit)]
 
 
 # ---- one subject each
@@ -287,3 +294,56 @@ def _residual(fit: Fit) -> Iterator[Finding]:
     mean = "mean " if table.sigma.ndim else ""
     sigma = f"{mean}standard deviation {float(table.sigma.mean()):.3g} {units}".rstrip()
     yield Finding("residual", f"{sigma}, R² {float(table.r2.mean()):.3g}")
+
+
+def _errors(fit: Fit) -> Iterator[Finding]:
+    """What a sample of residuals says of the errors that were assumed: normal, independent, of one size."""
+    seen = fit.residuals
+    if not seen:
+        yield Finding("errors", "residuals were not looked at; check(data) does, in a sample of the data")
+        return
+    yield from _gross(seen)
+    if seen["repeated"] > REPEATED * seen["count"]:
+        text = f"{seen['repeated']} observations have the coordinates and the value of another one"
+        advice = (
+            "records that are there twice make error bars too short: keep one of each, as "
+            "data.to_dataframe().drop_duplicates() does"
+        )
+        yield Finding("repeated", text, advice, warns=seen["repeated"] > 10 * REPEATED * seen["count"])
+    if seen["correlated"]:
+        along = ", ".join(f"{name} ({r:.2g})" for name, r in seen["correlated"].items())
+        text = f"residuals of neighbours are correlated along {along}"
+        advice = (
+            "the functions cannot follow the field, or errors are correlated, and error bars are too short for either: "
+            "fit() without bases follows what neighbours share, or take more functions; for errors that are correlated "
+            "within years, holder='time.year' and stderr(method='jackknife')"
+        )
+        yield Finding("structure", text, advice)
+    if seen["uneven"] and not seen["far"] and not seen["correlated"]:  # either makes parts differ
+        along = ", ".join(f"{name} ({ratio:.2g} times)" for name, ratio in seen["uneven"].items())
+        text = f"residuals are larger in some parts than in others along {along}"
+        yield Finding("uneven", text, "say so by weights=, 1/σ² where σ is the error of each value")
+
+
+def _gross(seen: Mapping[str, Any]) -> Iterator[Finding]:
+    """Gross errors and heavy tails."""
+    of = "" if seen["is_whole"] else " in a sample"
+    if seen["far"]:
+        text = (
+            f"{seen['far']} of {seen['count']:,} values{of} are up to {seen['largest']:.3g} standard deviations away, "
+            f"where {seen['limit']:.2g} is the most to expect; {seen['at']}"
+        )
+        advice = "look at them, and drop what is wrong, or fit(robust=True)"
+        yield Finding(
+            "outliers", text, advice, warns=seen["matters"] and seen["largest"] > CERTAIN * seen["limit"]
+        )
+    elif seen["tails"] > 0:
+        text = (
+            f"{seen['tails']:.2g} of residuals{of} are beyond 3 standard deviations, of normal errors .0027"
+        )
+        advice = "errors have heavy tails, for which fit(robust=True) is nearer; intervals of 95 % are hardly touched"
+        yield Finding("tails", text, advice)
+    else:
+        yield Finding(
+            "errors", f"{seen['count']:,} values{of} are no farther from the field than normal errors are"
+        )

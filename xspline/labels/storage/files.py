@@ -61,6 +61,7 @@ def read(path: Any, build: Callable[[xr.Dataset], T], **kwargs: Any) -> T:
     ValueError
         The file is damaged, of another kind or of a later version.
     """
+    _check_path(path)
     left = READS
     while True:
         before, left = _identity(path), left - 1
@@ -123,6 +124,14 @@ def _forget(error: BaseException) -> None:
 
 def _is_no_stray(record: logging.LogRecord) -> bool:
     return "exception was never retrieved" not in record.getMessage()
+
+
+def _check_path(path: Any) -> None:
+    """Raise TypeError or ValueError where this is neither a path nor a store."""
+    if path is None or isinstance(path, bool | int | float):
+        raise TypeError(f"a path or a Zarr store is needed to open or to write, not {path!r}")
+    if isinstance(path, str) and not path:
+        raise ValueError("the path is empty; pass the name of a Zarr store or of a NetCDF file")
 
 
 def _is_local(path: Any) -> bool:
@@ -330,6 +339,7 @@ def _with_checksums(dataset: xr.Dataset, kwargs: Mapping[str, Any]) -> dict[Any,
 @contextmanager
 def _target(path: Any, kwargs: Mapping[str, Any], modes: tuple[str, ...]) -> Iterator[Any]:
     """Yield where to write: beside a path that is to be written as a whole, else what was given."""
+    _check_path(path)
     mode, local = kwargs.get("mode") or modes[-1], _is_local(path)
     taken = local and Path(path).exists() and mode == "w-"  # xarray says so
     if not local or taken or mode not in modes or any(name in kwargs for name in _IN_PART):

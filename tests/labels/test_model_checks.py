@@ -1,0 +1,169 @@
+"""What `check()` says of errors that are not as assumed, and fits that gross errors do not spoil."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+
+X = np.linspace(0, 10, 300)
+TRUTH = np.sin(X)
+
+
+def series(errors: np.ndarray) -> xr.DataArray:
+    return xr.DataArray(TRUTH + errors, {"x": ("x", X, {"units": "m"})}, "x", "u")
+
+
+def noise(seed: int = 0, sigma: float = 0.1, size: int = X.size) -> np.ndarray:
+    return sigma * np.random.default_rng(seed).standard_normal(size)
+
+
+def subjects(field: xs.Field, *data: Any) -> set[str]:
+    (concerns,) = field.check(*data).concerns.values()
+    return {finding.subject for finding in concerns}
+
+
+def rmse(field: xs.Field) -> float:
+    return float(np.sqrt(((field.predict(x=X) - TRUTH) ** 2).mean()))
+
+
+def spoilt(data: xr.DataArray, count: int, seed: int = 1) -> xr.DataArray:
+    """Some values moved by ten standard deviations of the data, all upwards."""
+    moved = data.copy(deep=True)
+    wrong = np.random.default_rng(seed).permutation(data.size)[:count]
+    moved.values.ravel()[wrong] += 10 * float(data.std())
+    return moved
+
+
+KINDS: list[Mapping[str, Any]] = [{"x": 20}, {}]
+
+
+@pytest.mark.parametrize("bases", KINDS, ids=["single", "bare"])
+@pytest.mark.parametrize("seed", range(4))
+def test_clean_data_raise_no_alarm(bases: Mapping[str, Any], seed: int) -> None:
+    assert subjects(series(noise(seed)).spline.fit(**bases)) == set()
+
+
+@pytest.mark.parametrize("bases", KINDS, ids=["single", "bare"])
+@pytest.mark.parametrize("count", [1, 3, 15])
+def test_gross_errors_are_told_and_cost_a_robust_fit_nothing(bases: Mapping[str, Any], count: int) -> None:
+    data = series(noise())
+    clean, wrong = data.spline.fit(**bases), spoilt(data, count)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", xs.FitWarning)
+        plain = wrong.spline.fit(**bases)
+    assert subjects(plain) & {"outliers", "tails"}
+    robust = wrong.spline.fit(robust=True, **bases)
+    assert rmse(robust) < 1.1 * rmse(clean) < rmse(plain)
+    assert int(robust.summary()["count"]) == data.size - count
+    np.testing.assert_allclose(robust.summary().sigma, clean.summary().sigma, rtol=0.1)
+
+
+def test_the_warning_of_a_gross_error_has_its_labels() -> None:
+    wrong = series(noise())
+    wrong[100] += 20
+    with pytest.warns(xs.FitWarning, match=r"1 of 300 values .* x=3\.34.*robust=True"):
+        wrong.spline.fit(x=20)
+
+
+def test_robust_fits_of_points_batches_datasets_and_dask_agree_with_clean_ones() -> None:
+    rng = np.random.default_rng(3)
+    x, y = rng.uniform(0, 6, (2, 800))
+    values = np.stack([np.sin(x) * np.cos(y), np.cos(x + y)]) + 0.05 * rng.standard_normal((2, 800))
+    coords = {"x": ("obs", x), "y": ("obs", y), "k": [0, 1]}
+    clean = xr.DataArray(values, coords, ("k", "obs"), "u")
+    wrong = spoilt(clean, 20)
+    sizes = {"x": 9, "y": 9}
+    expected = clean.spline.fit(sizes).predict(x=2.0, y=3.0)
+    for data in (wrong, wrong.chunk(obs=250)):
+        values = data.spline.fit(sizes, robust=True).predict(x=2.0, y=3.0)
+        np.testing.assert_allclose(values, expected, atol=0.02)
+    both = xr.Dataset({"u": wrong.isel(k=0, drop=True), "v": clean.isel(k=1, drop=True)})
+    field = both.spline.fit(sizes, robust=True)
+    np.testing.assert_allclose(field.predict(x=2.0, y=3.0).u, expected[0], atol=0.02)
+
+
+def test_robust_chunks_do_not_matter() -> None:
+    wrong = spoilt(series(noise()), 5)
+    whole = wrong.spline.fit(x=20, robust=True).predict()
+    parts = wrong.chunk(x=70).spline.fit(x=20, robust=True).predict()
+    np.testing.assert_allclose(parts, whole, rtol=0, atol=1e-9)
+
+
+def test_robust_fits_of_weighted_data_keep_weights() -> None:
+    weights = xr.DataArray(np.where(X < 5, 1.0, 4.0), {"x": X}, "x")
+    data = series(noise() / np.sqrt(weights.values))
+    field = spoilt(data, 5).spline.fit(x=20, weights=weights, robust=True)
+    clean = data.spline.fit(x=20, weights=weights)
+    np.testing.assert_allclose(field.predict(), clean.predict(), atol=0.03)
+
+
+def test_a_robust_fit_is_computed() -> None:
+    with pytest.raises(ValueError, match=r"robust fit weighs residuals.*leave out compute=False"):
+        series(noise()).spline.fit(x=20, robust=True, compute=False)
+
+
+def test_records_that_are_there_twice_are_told() -> None:
+    rng = np.random.default_rng(0)
+    lat, lon = rng.uniform(-20, 20, 1500), rng.uniform(150, 200, 1500)
+    coords = {"lat": ("obs", lat, {"units": "degrees_north"}), "lon": ("obs", lon, {"units": "degrees_east"})}
+    values = np.sin(lat / 8) * np.cos(lon / 9) + 0.1 * rng.standard_normal(1500)
+    data = xr.DataArray(values, coords, "obs", "u")
+    twice = xr.concat([data, data[:300]], "obs")
+    for bases in ({"lat": 12, "lon": 12}, {}):
+        with pytest.warns(xs.FitWarning, match="300 observations have the coordinates and the value"):
+            field = twice.spline.fit(**bases)
+        assert "repeated" in subjects(field)
+        assert "repeated" not in subjects(data.spline.fit(**bases))
+
+
+def test_structure_that_is_left_is_told() -> None:
+    x, y = np.linspace(0, 20, 200), np.linspace(0, 20, 200)
+    rng = np.random.default_rng(0)
+    wave = np.sin(1.2 * x)[:, None] * np.sin(1.1 * y) + 0.01 * rng.standard_normal((200, 200))
+    data = xr.DataArray(wave, {"x": x, "y": y}, ("x", "y"), "u")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", xs.FitWarning)
+        field = data.spline.fit(x=12, y=12)
+    findings = {finding.subject: finding for finding in field.check().concerns["u"]}
+    assert "along x" in findings["structure"].text and "y" in findings["structure"].text
+    assert "structure" not in subjects(data.spline.fit(x=60, y=60))
+
+
+def test_noise_that_differs_is_told() -> None:
+    errors = noise() * np.where(X < 5, 1.0, 4.0)
+    assert "uneven" in subjects(series(errors).spline.fit(x=20))
+
+
+def test_data_out_of_memory_are_looked_at_when_they_are_passed() -> None:
+    data = spoilt(series(noise()), 3)
+    lazy = data.copy(data=da.from_array(data.values, chunks=100))
+    field = lazy.spline.fit(x=20)
+    (findings,) = field.check().findings.values()
+    assert any("not looked at" in finding.text for finding in findings)
+    assert "outliers" in subjects(field, lazy) and "outliers" in subjects(field, data)
+
+
+@pytest.mark.parametrize("bases", KINDS, ids=["single", "bare"])
+def test_the_interval_of_a_new_observation_has_the_noise_of_its_weight(bases: Mapping[str, Any]) -> None:
+    """√(stderr² + sigma²/w), as the guide says; with weights 1/se² sigma is a number without units."""
+    rng = np.random.default_rng(0)
+    se = np.where(rng.random(X.size) < 0.5, 0.002, 0.02)
+    data = xr.DataArray(TRUTH + se * rng.standard_normal(X.size), {"x": X}, "x", "u", {"units": "m"})
+    weights = xr.DataArray(1 / se**2, {"x": X}, "x")
+    field = data.spline.fit(weights=weights, **bases)
+    sigma = field.summary().sigma
+    assert float(sigma) == pytest.approx(1.0, rel=0.15) and "units" not in sigma.attrs
+    assert data.spline.fit(**bases).summary().sigma.attrs["units"] == "m"
+    spread = np.sqrt(field.stderr() ** 2 + sigma**2 / weights)
+    new = TRUTH + se * rng.standard_normal((50, X.size))
+    covered = np.abs(new - field.predict().values) < 1.96 * spread.values
+    assert 0.93 < covered.mean() < 0.97
+    assert 0.92 < covered[:, se < 0.01].mean() < 0.98

@@ -1,0 +1,52 @@
+"""Observations that are far from their neighbours, found without a covariance, which gross errors would spoil."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from xspline.kriging.pyramid import Array, Index
+
+#: Nearest observations of each that it is compared with.
+AROUND = 16
+#: Times the median size of a normal distribution that its standard deviation is.
+PER_MEDIAN = 1.4826
+
+
+def tree_of(scaled: Array) -> cKDTree:
+    """Return a tree of places [n, D] in units in which values change alike along each axis."""
+    return cKDTree(scaled)
+
+
+def apart(tree: cKDTree, values: Array, own: Index | None = None) -> Array:
+    """Return how far observations are from the median of the nearest others, over what is usual.
+
+    Usual is the median of such distances over all that are looked at, or over the neighbours where that is larger, as
+    it is at fronts.
+
+    Parameters
+    ----------
+    tree : cKDTree
+        Of the places of all observations, in units in which values change alike along each axis.
+    values : ndarray, [n]
+    own : ndarray of int, [m]
+        Those that are looked at; None for all.
+
+    Returns
+    -------
+    ndarray, [m]
+        In standard deviations, as far as distances are normal.
+    """
+    own = np.arange(values.size) if own is None else own
+    size = min(AROUND + 1, values.size)
+    near = tree.query(tree.data[own], size)[1].reshape(own.size, size)
+    others = np.where(near == own[:, None], np.nan, values[near])
+    distance = np.full(values.size, np.nan)
+    distance[own] = np.abs(values[own] - np.nanmedian(others, axis=1))
+    usual = float(np.median(distance[own])) or float(np.quantile(distance[own], 0.9))
+    around = np.where(near == own[:, None], np.nan, distance[near])
+    known = np.isfinite(around).any(axis=1)
+    local = np.zeros(own.size)
+    local[known] = np.nanmedian(around[known], axis=1)
+    scale = PER_MEDIAN * np.maximum(usual, local)
+    return np.where(scale > 0, distance[own] / np.where(scale > 0, scale, 1.0), 0.0)

@@ -1,0 +1,1 @@
+"""What residuals of a fit tell of its model, and fits that gross errors do not spoil."""

@@ -1,0 +1,244 @@
+"""What residuals of a fit say of its model: gross errors, heavy tails, repeated records, structure, uneven noise.
+
+Residuals are looked at in a sample of the data, in units of what they should be. Those of a single field are divided by
+their median size; those of a field with neighbours are the errors of observations that are predicted from all others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from xspline.kriging.screening import apart
+from xspline.labels import evaluation
+from xspline.labels.errors import label_text
+from xspline.labels.fine.field import Fine
+from xspline.labels.fit import Fit
+from xspline.labels.read.coordinates import floats
+from xspline.labels.read.observations import Observations
+from xspline.labels.read.targets import Target
+from xspline.solve import residuals
+from xspline.solve.residuals import FEWEST, MEDIAN
+from xspline.spaces import Space
+
+Array = np.ndarray
+
+#: Values that are looked at, at most, in so many boxes of neighbouring labels.
+MOST, BOXES = 100_000, 8
+#: Observations of a field with neighbours that are predicted from the others: some at random, and the most suspicious.
+WITHHELD = 400
+
+
+def look(fit: Fit, observed: Observations | None) -> dict[str, Any]:
+    """Return what a sample of residuals says, as plain data; empty where there are too few.
+
+    Parameters
+    ----------
+    fit : a solved fit.
+    observed : its observations, of which those in the boxes of the sample are read; a field with neighbours has them.
+    """
+    if fit.fine is not None:
+        return _of_neighbours(fit.fine, fit.space)
+    if observed is None:
+        return {}
+    boxes = boxes_of(observed)
+    parts = [Sample.of(fit, observed, box) for box in boxes]
+    errors = [part.standardised() for part in parts]
+    u = np.concatenate([own[np.isfinite(own)] for own in errors])
+    if u.size < FEWEST:
+        return {}
+    columns = {
+        name: np.concatenate([p.along[name][np.isfinite(own)] for p, own in zip(parts, errors, strict=True)])
+        for name in fit.space.names
+    }
+    largest, at = max(part.farthest(own) for part, own in zip(parts, errors, strict=True))
+    return {
+        **residuals.tails(u, u, u.size),
+        "is_whole": len(boxes) == 1,
+        "at": at,
+        "matters": largest > float(np.std(np.concatenate([part.values for part in parts]))),
+        "repeated": sum(part.repeated() for part in parts),
+        "correlated": _correlated(parts, errors),
+        "uneven": residuals.unevenness(columns, u),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """The residuals in a box of labels.
+
+    Attributes
+    ----------
+    data : DataArray, the values of the box.
+    residual : ndarray, [...], in the order of the dimensions of the data; NaN of what is not fitted.
+    root : ndarray, [...], roots of the weights.
+    along : for each fitted coordinate its labels as floats, with the shape of the data.
+    used : ndarray of bool; observations that are fitted.
+    batch : dimensions of independent fits.
+    is_scattered : whether all coordinates share the other dimensions.
+    """
+
+    data: xr.DataArray
+    residual: Array
+    root: Array
+    along: Mapping[str, Array]
+    used: Array
+    batch: tuple[Hashable, ...]
+    is_scattered: bool
+
+    @classmethod
+    def of(cls, fit: Fit, observed: Observations, box: Mapping[Hashable, slice]) -> Sample:
+        """Read a box and compute what the field leaves of it."""
+
+        def within(x: xr.DataArray) -> xr.DataArray:
+            return x.isel({dim: s for dim, s in box.items() if dim in x.dims}).compute()
+
+        arrangement, space = observed.arrangement, fit.space
+        data = within(observed.data)
+        coordinates = {name: within(c) for name, c in observed.coordinates.items()}
+        target = Target(coordinates, xr.Dataset(), None, False, None)
+        values = evaluation.evaluate(fit, target, {}, None).isel({dim: box[dim] for dim in arrangement.batch})
+        values = values.drop_vars(values.coords)
+        bare = data.drop_vars(data.coords)
+        residual = (bare.astype(np.float64) - values).transpose(*data.dims)
+        used, root = np.isfinite(residual.values), np.ones(residual.shape)
+        if observed.weights is not None:
+            weights = within(observed.weights)
+            spread = (weights.drop_vars(weights.coords) * xr.ones_like(residual)).transpose(*data.dims)
+            used &= spread.values > 0
+            root = np.sqrt(np.maximum(spread.values, 0.0))
+        along = {}
+        for name, span in zip(arrangement.names, arrangement.spans, strict=True):
+            x = xr.Variable(span, np.asarray(floats(coordinates[name], name, space, span, data.sizes)))
+            along[name] = np.asarray(x.set_dims(dict(data.sizes)).transpose(*data.dims).values)
+        is_scattered = len(set(arrangement.spans)) == 1 and not arrangement.pooled
+        return cls(
+            data, np.where(used, residual.values, np.nan), root, along, used, arrangement.batch, is_scattered
+        )
+
+    @property
+    def values(self) -> Array:
+        """The values that are fitted, [n]."""
+        return np.asarray(self.data.values)[self.used].astype(np.float64)
+
+    @property
+    def points(self) -> Array:
+        """The coordinates of the observations that are fitted, [n, d]."""
+        return np.stack([x[self.used] for x in self.along.values()], axis=1)
+
+    def standardised(self) -> Array:
+        """Return residuals over their median size, each independent fit by its own; NaN where there are too few."""
+        axes = tuple(i for i, dim in enumerate(self.data.dims) if dim not in self.batch)
+        is_known = self.used.sum(axis=axes, keepdims=True) >= FEWEST
+        weighted = self.residual * self.root
+        sizes = np.where(is_known, np.where(self.used, np.abs(weighted), np.nan), 0.0)
+        median = np.nanmedian(sizes, axis=axes, keepdims=True) if sizes.size else sizes
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(is_known & (median > 0), weighted / median * MEDIAN, np.nan)
+
+    def repeated(self) -> int:
+        """Return how many records of points are there twice, those of one independent fit."""
+        if not self.is_scattered or not self.along:
+            return 0
+        first = tuple(0 if dim in self.batch else slice(None) for dim in self.data.dims)
+        used = self.used[first]
+        points = np.stack([x[first][used] for x in self.along.values()], axis=1)
+        return residuals.repeated(points, np.asarray(self.data.values)[first][used].astype(np.float64))
+
+    def farthest(self, u: Array) -> tuple[float, str]:
+        """Return the size of the residual of the largest |u|, and the value and the labels where it is."""
+        if not np.isfinite(u).any():
+            return 0.0, ""
+        where = np.unravel_index(int(np.nanargmax(np.abs(u))), u.shape)
+        return float(abs(self.residual[where])), _text_at(self.data, where)
+
+
+def _text_at(data: xr.DataArray, where: tuple[Any, ...]) -> str:
+    """Return a value with all its labels: ``5.01 at lat=12.5, lon=30.25``."""
+    value = data.isel(dict(zip(data.dims, (int(i) for i in where), strict=True)))
+    named = {name: c for name, c in value.coords.items() if c.ndim == 0}
+    labels = [f"{name}={label_text(c.values[()])}" for name, c in named.items()]
+    labels += [f"{dim}[{int(i)}]" for dim, i in zip(data.dims, where, strict=True) if dim not in named]
+    return f"{float(value):.4g} at {', '.join(labels[:4])}"
+
+
+def boxes_of(observed: Observations) -> list[dict[Hashable, slice]]:
+    """Return the boxes of labels whose residuals are looked at."""
+    return list(_boxes(dict(observed.data.sizes)))
+
+
+def _boxes(sizes: Mapping[Hashable, int]) -> Iterator[dict[Hashable, slice]]:
+    """Yield boxes of labels that hold at most so many values together: all labels, or some places at random."""
+    if math.prod(sizes.values()) <= MOST:
+        yield {dim: slice(0, n) for dim, n in sizes.items()}
+        return
+    lengths = dict(sizes)
+    while math.prod(lengths.values()) > MOST / BOXES:
+        longest = max(lengths, key=lambda dim: lengths[dim])
+        lengths[longest] = -(-lengths[longest] // 2)
+    rng = np.random.default_rng(0)
+    for _ in range(BOXES):
+        first = {dim: int(rng.integers(n - lengths[dim] + 1)) for dim, n in sizes.items()}
+        yield {dim: slice(i, i + lengths[dim]) for dim, i in first.items()}
+
+
+def _correlated(parts: list[Sample], errors: list[Array]) -> dict[str, float]:
+    """Return the correlation of residuals of neighbours along each dimension, or of nearest points, if it matters."""
+    pairs: dict[str, list[residuals.Pairs]] = {}
+    for part, own in zip(parts, errors, strict=True):
+        u = np.clip(own, -residuals.FAR, residuals.FAR)
+        fitted = [dim for dim in part.data.dims if dim not in part.batch]
+        if part.is_scattered and len(part.along) > 1:
+            known = np.isfinite(u)
+            points = np.stack([x[known] for x in part.along.values()], axis=1)
+            if not part.batch:
+                pairs.setdefault("nearest points", []).append(residuals.of_nearest(u[known], points))
+            continue
+        for dim in fitted:
+            pairs.setdefault(str(dim), []).append(residuals.along_axis(u, part.data.dims.index(dim)))
+    values = {name: residuals.correlation(own) for name, own in pairs.items()}
+    return {name: value for name, value in values.items() if value}
+
+
+def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
+    """Return what the errors of withheld observations say, over all members with neighbours."""
+    members = [member for member in fine.members if member is not None][:WITHHELD]
+    if not members:
+        return {}
+    each = max(WITHHELD // len(members), 1)
+    rng = np.random.default_rng(0)
+    usual, suspects, places, count = [], [], [], 0
+    for member in members:
+        values = member.pyramid.values[: member.pyramid.count]
+        own = rng.permutation(values.size)[:MOST]
+        count += own.size
+        furthest = own[np.argsort(-apart(member.pyramid.trees[0], values, own), kind="stable")[:each]]
+        suspects.append(member.withheld(furthest))
+        places.append(member.coordinates[furthest])
+        usual.append((member.coordinates[own[:each]], member.withheld(own[:each])))
+    largest = np.abs(np.concatenate(suspects))
+    u, at = np.concatenate([errors for _, errors in usual]), np.concatenate([x for x, _ in usual])
+    known = np.isfinite(u)
+    if known.sum() < FEWEST or not np.isfinite(largest).any():
+        return {}
+    worst = np.concatenate(places)[int(np.nanargmax(largest))]
+    labels = [
+        f"{name}={label_text(np.asarray(space.axis(name).to_label(np.array([x]))).ravel()[0])}"
+        for name, x in zip(space.names, worst, strict=True)
+    ]
+    return {
+        **residuals.tails(u[known], largest[np.isfinite(largest)], count),
+        "is_whole": count == sum(member.pyramid.count for member in members),
+        "at": f"that at {', '.join(labels)}",
+        "matters": True,
+        "repeated": sum(
+            residuals.repeated(m.coordinates, m.pyramid.values[: m.pyramid.count]) for m in members
+        ),
+        "correlated": {},
+        "uneven": residuals.unevenness(dict(zip(space.names, at[known].T, strict=True)), u[known]),
+    }

@@ -1,0 +1,182 @@
+"""Fits that gross errors do not spoil: weights from residuals, and observations that neighbours contradict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+import xarray as xr
+
+from xspline.kriging.pyramid import metric_of
+from xspline.kriging.screening import apart, tree_of
+from xspline.labels import evaluation
+from xspline.labels.field import Field
+from xspline.labels.fine.residuals import places_of
+from xspline.labels.fit import Fit
+from xspline.labels.read.observations import Observations, is_lazily_indexed, storage_chunks
+from xspline.labels.read.targets import Target, target_chunks
+from xspline.labels.residuals.look import Sample, boxes_of
+from xspline.solve.residuals import FEWEST, MEDIAN
+from xspline.spaces import Space
+
+Array = np.ndarray
+#: Standard deviations up to which a residual has its whole weight, and from which it has none.
+WHOLE, NONE = 3.0, 10.0
+#: Passes over the data at most, and the relative change of the scale of residuals that ends them.
+PASSES, SETTLED = 10, 0.01
+#: Times the usual distance from its neighbours from which an observation is suspicious.
+SUSPICIOUS = 5.0
+
+
+class Solver(Protocol):
+    """Fits the same functions to other observations, with neighbours or without."""
+
+    def __call__(self, own: list[Observations], neighbours: bool = True) -> Field[Any]:
+        """Return the field."""
+
+
+def reweighted(solved: Solver, observed: list[Observations]) -> tuple[Field[Any], list[Observations]]:
+    """Return a field of functions whose large residuals count less, and the weighted observations.
+
+    Residuals give weights, and weights a field, until the scale of residuals settles.
+    """
+    observed = [_readable(o) for o in observed]
+    weighted, before = observed, [np.nan] * len(observed)
+    for _ in range(PASSES):
+        field = solved(weighted)
+        scales = [_scale(o, field.fits[o.name]) for o in observed]
+        if all(np.all(abs(a - b) < SETTLED * a) for a, b in zip(scales, before, strict=True)):
+            break
+        weighted = [_weighted(o, field.fits[o.name], s) for o, s in zip(observed, scales, strict=True)]
+        before = scales
+    return field, weighted
+
+
+def without_contradicted(
+    solved: Solver, observed: list[Observations]
+) -> tuple[Field[Any], list[Observations]]:
+    """Return a field with neighbours and its observations, without those that all of their neighbours contradict.
+
+    Observations that are far from their neighbours are left out of a first fit, and come back where it agrees with
+    them.
+    """
+
+    def without(marks: list[Array]) -> list[Observations]:
+        pairs = zip(observed, marks, strict=True)
+        return [replace(o, data=o.data.where(xr.DataArray(~mark, dims=o.data.dims))) for o, mark in pairs]
+
+    coarse = solved(observed, neighbours=False)
+    marked = [_suspicious(coarse.fits[o.name], o) for o in observed]
+    field = solved(without(marked))
+    wrong = [_contradicted(field.fits[o.name], o, mark) for o, mark in zip(observed, marked, strict=True)]
+    if all(np.array_equal(a, b) for a, b in zip(wrong, marked, strict=True)):
+        return field, without(marked)
+    return solved(without(wrong)), without(wrong)
+
+
+def _readable(observed: Observations) -> Observations:
+    """Return the same observations as blocks where they are lazily indexed, so that weights go with each block."""
+    data = observed.data
+    if not is_lazily_indexed(data):
+        return observed
+    chunks = storage_chunks(data)
+    return replace(
+        observed, data=data.chunk("auto" if chunks is None else dict(zip(data.dims, chunks, strict=True)))
+    )
+
+
+def _scale(observed: Observations, fit: Fit) -> Any:
+    """Return the standard deviation of residuals of weight 1 from their median size, over the batch.
+
+    Without a batch, from the boxes that :func:`xspline.labels.report.residual_checks.look` looks at.
+    """
+    batch = observed.arrangement.batch
+    if batch:
+        residual, root = _residual(observed, fit)
+        return (
+            abs(residual * root).median([dim for dim in residual.dims if dim not in batch]).compute() / MEDIAN
+        )
+    parts = [Sample.of(fit, observed, box) for box in boxes_of(observed)]
+    size = np.concatenate([np.abs(part.residual * part.root)[part.used] for part in parts])
+    return float(np.median(size)) / MEDIAN if size.size else math.nan
+
+
+def _weighted(observed: Observations, fit: Fit, scale: Any) -> Observations:
+    """Return observations whose weights fall with the square of residuals beyond three standard deviations.
+
+    That is the weight which the tail of Student's t gives (Lange, Little and Taylor 1989); beyond ten there is none.
+    """
+    residual, _ = _residual(observed, fit)
+    given = 1.0 if observed.weights is None else observed.weights.drop_vars(observed.weights.coords)
+    u = abs(residual) * np.sqrt(given) / scale
+    robust = xr.where(u > NONE, 0.0, (WHOLE / u.clip(min=WHOLE)) ** 2).where(np.isfinite(u), 1.0)
+    weights = (given * robust).transpose(*observed.data.dims)
+    return replace(observed, weights=weights)
+
+
+def _residual(observed: Observations, fit: Fit) -> tuple[xr.DataArray, xr.DataArray]:
+    """Return what a field leaves of its observations, lazily where they are chunked, and the roots of their weights."""
+    data, weights = observed.data, observed.weights
+    target = Target(observed.coordinates, xr.Dataset(), target_chunks(data), False, None)
+    values = evaluation.evaluate(fit, target, {}, None)
+    residual = data.drop_vars(data.coords) - values.drop_vars(values.coords)
+    if weights is None:
+        return residual, xr.DataArray(1.0)
+    return residual, xr.DataArray(np.sqrt(weights.drop_vars(weights.coords)))
+
+
+# ---- fields with neighbours
+
+
+def _suspicious(fit: Fit, observed: Observations) -> Array:
+    """Return which observations, in the order of the data, are far from all of their neighbours."""
+    sample = Sample.of(replace(fit, fine=None), observed, {dim: slice(None) for dim in observed.data.dims})
+    marked = np.zeros(sample.used.shape, bool)
+    places = places_of(fit.space)
+    for where, points, values in _members(sample, fit.space, sample.used):
+        at, own = places(points), np.zeros(len(values), bool)
+        # Where wrong values are neighbours, some stand out only after others are gone.
+        for _ in range(PASSES):
+            kept = np.flatnonzero(~own)
+            if kept.size <= FEWEST:
+                break
+            metric = metric_of(at[kept], values[kept], places.links, is_round=places.is_round)
+            far = apart(tree_of(at[kept] / metric), values[kept]) > SUSPICIOUS
+            if not far.any():
+                break
+            own[kept[far]] = True
+        marked[where] = own
+    return marked
+
+
+def _contradicted(fit: Fit, observed: Observations, marked: Array) -> Array:
+    """Return which of some observations a field contradicts that was fitted without them."""
+    sample = Sample.of(replace(fit, fine=None), observed, {dim: slice(None) for dim in observed.data.dims})
+    wrong = np.zeros(marked.shape, bool)
+    members = iter(fit.fine.members if fit.fine is not None else ())
+    for where, points, values in _members(sample, fit.space, marked & sample.used):
+        member = next(members)
+        if member is None or not len(values):
+            continue
+        predicted = member.predict(points, {}, with_variance=True)
+        expected = np.sqrt(predicted.variance + member.noise / sample.root[where] ** 2)
+        wrong[where] = np.abs(values - predicted.mean) > SUSPICIOUS * expected
+    return wrong
+
+
+def _members(sample: Sample, space: Space, used: Array) -> Iterator[tuple[tuple[Array, ...], Array, Array]]:
+    """Yield for each member of the batch where its observations are, their coordinates [n, d], and residuals [n]."""
+    dims: tuple[Hashable, ...] = sample.data.dims
+    axes = [dims.index(dim) for dim in sample.batch]
+    shape = tuple(sample.data.shape[axis] for axis in axes)
+    number = np.zeros(used.shape, np.int64)
+    for axis, n in zip(axes, shape, strict=True):
+        along = np.arange(n).reshape([-1 if i == axis else 1 for i in range(len(dims))])
+        number = number * n + along
+    for k in range(math.prod(shape)):
+        where = np.nonzero(used & (number == k))
+        points = np.stack([sample.along[name][where] for name in space.names], axis=1)
+        yield where, points, sample.residual[where]

@@ -1,0 +1,156 @@
+"""Residuals against the errors that a fit assumes: their tails, their correlation, and whether they have one size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+from scipy.spatial import cKDTree
+
+Array = NDArray[np.float64]
+#: Residuals, at least, that say anything.
+FEWEST = 20
+#: The median of |u| of a normal distribution of variance 1.
+MEDIAN = float(stats.norm.ppf(0.75))
+#: The probability of a false alarm in one question to clean data.
+CHANCE = 2e-3
+#: Standard deviations from which a residual counts as far away.
+FAR = 3.0
+#: A correlation of neighbours, and a ratio of standard deviations, below which nobody needs to act.
+CORRELATED, UNEVEN = 0.1, 1.5
+#: Parts of the range of a coordinate whose residuals are compared.
+PARTS = 8
+
+
+class Pairs(NamedTuple):
+    """Residuals of neighbours: the sum of their products, the mean square, and the number of pairs."""
+
+    product: float
+    square: float
+    number: int
+
+
+def tails(u: Array, suspects: Array, count: int) -> dict[str, Any]:
+    """Return how residuals compare with a normal distribution.
+
+    Their tails are those of Student's t whose share beyond three standard deviations, which the median size tells, is
+    that of the residuals. Gross errors are those that even among so many of that distribution would not be seen.
+
+    Parameters
+    ----------
+    u : ndarray, [n]
+        A sample at random, in units of standard deviations.
+    suspects : ndarray, [m]
+        The largest of `count` residuals.
+
+    Returns
+    -------
+    dict
+        ``far``, how many are gross; ``tails``, the share beyond three standard deviations where that is too large, else
+        0; ``largest`` and the ``limit`` of what is to be expected; ``count``.
+    """
+    u, suspects = np.abs(u), np.abs(suspects)
+    # The median of few residuals is not sure: it has a standard error of 1.17/√n, which is allowed for twice.
+    sure = 1 + 2 * 1.17 / math.sqrt(u.size)
+    scale = max(float(np.median(u)) / MEDIAN, np.finfo(float).tiny)
+    beyond = int(np.sum(suspects > FAR * scale * sure))
+    is_heavy = beyond > stats.binom.isf(CHANCE, count, 2 * stats.norm.sf(FAR))
+    chance = CHANCE / (2 * count)
+    limit = _quantile(beyond / count, chance) if is_heavy else float(stats.norm.isf(chance))
+    return {
+        "far": int(np.sum(suspects > limit * scale * sure)),
+        "tails": beyond / count if is_heavy else 0.0,
+        "largest": float(suspects.max(initial=0.0)) / scale,
+        "limit": limit * sure,
+        "count": int(count),
+    }
+
+
+def _quantile(share: float, chance: float) -> float:
+    """Return what Student's t exceeds with a chance, in standard deviations as its median size tells them.
+
+    Its degrees of freedom are those with which a share of it is beyond three of these, and three at least: where tails
+    seem heavier, large errors are better called gross.
+    """
+
+    def unit(freedom: float) -> float:
+        return float(MEDIAN / stats.t.ppf(0.75, freedom))
+
+    def excess(freedom: float) -> float:
+        return 2 * float(stats.t.sf(FAR / unit(freedom), freedom)) - share
+
+    fewest, most = 3.0, 200.0
+    if excess(fewest) <= 0:
+        freedom = fewest
+    elif excess(most) >= 0:
+        freedom = most
+    else:
+        freedom = float(optimize.brentq(excess, fewest, most))
+    return unit(freedom) * float(stats.t.isf(chance, freedom))
+
+
+def correlation(pairs: list[Pairs]) -> float:
+    """Return the correlation of the residuals of neighbours; 0 where it is small, or may be chance."""
+    count = sum(own.number for own in pairs)
+    square = sum(own.square * own.number for own in pairs)
+    if square == 0:
+        return 0.0
+    value = sum(own.product for own in pairs) / square
+    return value if value > max(CORRELATED, stats.norm.isf(CHANCE / 4) / math.sqrt(count)) else 0.0
+
+
+def along_axis(u: Array, axis: int) -> Pairs:
+    """Return the pairs of neighbours along an axis of residuals, where NaN is missing."""
+    first, second = (np.take(u, range(i, u.shape[axis] - 1 + i), axis=axis) for i in (0, 1))
+    both = np.isfinite(first) & np.isfinite(second)
+    square = float(np.nansum(u**2)) / max(int(np.isfinite(u).sum()), 1)
+    return Pairs(float(np.sum(first[both] * second[both])), square, int(both.sum()))
+
+
+def of_nearest(u: Array, points: Array) -> Pairs:
+    """Return the pairs of points [n, d] and those nearest to them, in standard deviations along each axis."""
+    if u.size < FEWEST:
+        return Pairs(0.0, 0.0, 0)
+    scaled = points / np.maximum(points.std(axis=0), np.finfo(float).tiny)
+    distance, near = cKDTree(scaled).query(scaled, 2)
+    apart = distance[:, 1] > 0
+    return Pairs(float(np.sum((u * u[near[:, 1]])[apart])), float(np.mean(u**2)), int(apart.sum()))
+
+
+def unevenness(columns: Mapping[str, Array], u: Array) -> dict[str, float]:
+    """Return by coordinate how many times larger residuals are in one part of its range than in another.
+
+    Only where that is no chance, by an analysis of variance of their sizes (Levene 1960).
+    """
+    uneven = {}
+    size = np.minimum(np.abs(u), FAR)
+    for name, x in columns.items():
+        if size.size < PARTS * FEWEST or np.ptp(x) == 0:
+            continue
+        edges = np.unique(np.quantile(x, np.linspace(0, 1, PARTS + 1)[1:-1]))
+        part = np.searchsorted(edges, x, side="right")
+        groups = [group for k in np.unique(part) if (group := size[part == k]).size >= FEWEST]
+        if len(groups) < 2:
+            continue
+        medians = [float(np.median(group)) for group in groups]
+        ratio = max(medians) / max(min(medians), np.finfo(float).tiny)
+        if ratio > UNEVEN and float(stats.f_oneway(*groups).pvalue) < CHANCE / 100:
+            uneven[name] = ratio
+    return uneven
+
+
+def repeated(points: Array, values: Array) -> int:
+    """Return how many observations are records that are there twice, at equal points [n, d] with equal values.
+
+    Where most values at equal points differ, as those of repeated measurements do, equal ones are chance.
+    """
+    if values.size < 2:
+        return 0
+    order = np.lexsort((values, *points.T))
+    same_place = np.all(np.diff(points[order], axis=0) == 0, axis=1)
+    same = same_place & (np.diff(values[order]) == 0)
+    return int(same.sum()) if 2 * same.sum() > same_place.sum() else 0
