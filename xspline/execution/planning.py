@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,15 +23,15 @@ from xspline.execution.cuts import (
     steps_of,
     sums_bytes,
 )
-from xspline.execution.device.gpu import check_device, present, resources
+from xspline.execution.device.gpu import check_device, present, resources, to_host
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import Source, in_memory, is_reader
-from xspline.solve import times_of
+from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.solve.costs import COSTS
 from xspline.solve.select import Choice, candidates
-from xspline.spaces import Axis, Basis, Space
+from xspline.spaces import Space
 from xspline.sums import Factor, Gram, join_overlapping
-from xspline.sums.integrals import mass
+from xspline.sums.window import whole
 
 MASKS = ("none", "static", "any")
 
@@ -281,7 +280,7 @@ def _row(
     )
     systems = batch if any(varies and axes for axes, varies in structure) else 1
     try:
-        choice = choose(_gram_of((axes for axes, _ in structure if axes), space))
+        choice = choose(_expected_gram((axes for axes, _ in structure if axes), source, space))
         solver, reason = choice.name, choice.reason
         solver_bytes = choice.nbytes * systems + 8 * COSTS.result_vectors * space.size * batch
         seconds = summing_seconds(source) + choice.seconds(space.frame, systems, COSTS)
@@ -340,33 +339,30 @@ def components(mask: str, source: Source, space: Space) -> list[Component]:
     return sorted(component for component in factors if component[0] or component[1])
 
 
-def _gram_of(groups: Iterable[tuple[int, ...]], space: Space) -> Gram:
-    """Return a G with a factor over each group of coefficient axes, whose arrays hold no memory.
+def _expected_gram(groups: Iterable[tuple[int, ...]], source: Source, space: Space) -> Gram:
+    """Return G as far as labels tell: a factor over each group of coefficient axes.
 
-    That of time is filled, almost as of labels spread evenly: which solver takes a system depends on its numbers.
+    A factor of one coordinate is that of its labels, each observed once. Those of several coordinates have NaN for
+    numbers, in no memory: the choice of a solver needs their shapes alone.
     """
     factors: list[Factor] = []
     for key, axes in enumerate(groups, 2):
-        if len(axes) == 1 < len(space.names) and (name := space.names[axes[0]]) in times_of(space):
-            factors.append(replace(_almost_even(space.basis(name), space.axis(name)), axes=axes))
+        if len(axes) == 1:
+            factors.append(replace(_factor_of_labels(source, space, axes[0]), axes=axes))
             continue
         lengths, offsets = (tuple(t[k] for k in axes) for t in (space.shape, space.offsets))
-        ones = np.broadcast_to(np.float64(1), (*lengths, *offsets))
-        factors.append(_Unfilled(axes, tuple((0, n) for n in lengths), ones, key))
+        unknown = np.broadcast_to(np.float64(math.nan), (*lengths, *offsets))
+        factors.append(Factor(axes, whole(lengths), unknown, key))
     return Gram((tuple(factors),))
 
 
-@functools.lru_cache(maxsize=4)
-def _almost_even(basis: Basis, axis: Axis) -> Factor:
-    """Return the mass matrix of a coordinate, but for one entry, as no multiple of it splits a system by itself."""
-    even = mass(Space({"t": basis}, axes={"t": axis}), 0)
-    pairs = even.pairs.copy()
-    pairs[0, 0] *= 2.0
-    return replace(even, pairs=pairs)
-
-
-class _Unfilled(Factor):
-    """A factor of the right shape whose numbers are all one number in memory, and stay so."""
-
-    def full(self, frame: Any) -> _Unfilled:
-        return self
+def _factor_of_labels(source: Source, space: Space, axis: int) -> Factor:
+    """Return the factor of one coordinate with an observation at each label, or at even ones where these are not known."""
+    name, labels = space.names[axis], source.coordinates[axis]
+    own = Space({name: space.basis(name)}, axes={name: space.axis(name)})
+    if not in_memory(labels):
+        labels = np.linspace(*space.basis(name).integral_range(space.axis(name)), max(labels.shape))
+    labels = to_host(labels).ravel()
+    block = Block(np.ones(labels.size), (labels,))
+    (factor,) = accumulate(block, Layout((Group((0,), (0,)),)), own).gram.terms[0]
+    return factor.full(own.frame)

@@ -190,6 +190,8 @@ class Factor:
     def full(self, frame: Frame) -> Factor:
         """The same factor over all coefficients of its axes."""
         sizes = self.sizes(frame)
+        if self.window == whole(sizes):
+            return self
         return Factor(self.axes, whole(sizes), embed(self.pairs, self.window, sizes), self.key)
 
     def to_dense(self, frame: Frame) -> Array:
