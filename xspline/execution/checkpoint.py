@@ -1,7 +1,7 @@
 """Partial sums in files, so that an interrupted accumulation goes on where it stopped, with the same bits.
 
 One level of the tree of merges is kept: its sums are written by the tasks that compute them, some to a file. A file is
-named by a digest of all that its sums are computed from (`Identities`), and takes its name once it is complete. So a
+named by a digest of all that its sums are computed from (`identity_of`), and takes its name once it is complete. So a
 run takes just those files that are of its own data, space and blocks, and computes the rest; all merges above are
 computed again, in the same order. Workers write, as they write the chunks of a Zarr store: sums do not pass through the
 client, and those of a client that dies are kept. So the directory has to be one that all see. Any runs may share it:
@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 
 from xspline.execution.dask_api import BlockKeys, Graph, Task, TaskRef, add_task, new_name
-from xspline.execution.identity import Identities
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import retrying
 from xspline.solve.errors import warn
@@ -92,20 +91,19 @@ class Checkpoint:
                 "sums cannot be used; give another directory, or delete this one to start again"
             )
 
-    def add(self, graph: Graph, keys: BlockKeys, identities: Identities, label: str) -> BlockKeys:
-        """Add the tasks that keep the sums at `keys`, or take them from their files.
+    def add(self, graph: Graph, keys: BlockKeys, identity: str) -> BlockKeys:
+        """Add the tasks that keep the sums at `keys`, or take them from their files, and return their new keys.
 
-        Sums of which it cannot be told what they are computed from are not kept; a warning says so.
+        Parameters
+        ----------
+        graph : to which they are added.
+        keys : of the sums of one level of the tree.
+        identity : of what all of them are computed from, and how.
         """
-        out: BlockKeys = dict(keys)
-        reasons: list[str] = []
+        out: BlockKeys = {}
         for indices in batches(list(keys), self.limits):
-            try:
-                own = "".join(identities.of(keys[index]).digest for index in indices)
-            except Exception as error:  # an UnidentifiedError, or whatever objects in the graph raise
-                reasons.append(str(error))
-                continue
-            path = self.directory / f"{hashlib.sha256(own.encode()).hexdigest()[:40]}.npz"
+            own = hashlib.sha256(f"{identity} {indices}".encode()).hexdigest()
+            path = self.directory / f"{own[:40]}.npz"
             pauses = self.limits.retry_pauses
             if path.exists():
                 file = add_task(graph, "load", load, path, pauses)
@@ -116,13 +114,16 @@ class Checkpoint:
             for k, index in enumerate(indices):
                 out[index] = (name, *index)
                 graph[out[index]] = Task(out[index], operator.getitem, TaskRef(file), k)
-        if reasons:
-            warn(
-                f"the checkpoint {self.directory} keeps no sums of {label}, as nothing tells whether a later run "
-                f"has the same values: {reasons[0]}. They are read and computed in every run; to keep their sums, "
-                "write the values to a Zarr store or a NetCDF file first and open that"
-            )
         return out
+
+    def warn_not_kept(self, label: str, reason: Exception) -> None:
+        """Warn that nothing tells what the sums of a variable are computed from, and say what to do."""
+        warn(
+            f"the checkpoint {self.directory} keeps no sums of {label}, as nothing tells whether a later run has the "
+            f"same values: {reason}. They are computed in every run; to keep their sums, write the values to a Zarr "
+            "store or a NetCDF file first and open that, or keep the statistics of each part by itself, with "
+            "xs.statistics(part, space).to_zarr(path), and add them up with xs.merge"
+        )
 
 
 def batches(indices: Sequence[Any], limits: Limits = LIMITS) -> Iterator[Sequence[Any]]:

@@ -357,7 +357,7 @@ def _expected_gram(groups: Iterable[tuple[int, ...]], source: Source, space: Spa
 
 
 def _factor_of_labels(source: Source, space: Space, axis: int) -> Factor:
-    """Return the factor of one coordinate with an observation at each label, or at even ones where these are not known."""
+    """Return the factor of one coordinate with one observation at each label; at even labels where they are lazy."""
     name, labels = space.names[axis], source.coordinates[axis]
     own = Space({name: space.basis(name)}, axes={name: space.axis(name)})
     if not in_memory(labels):

@@ -49,7 +49,7 @@ from xspline.execution.dask_api import (
     new_name,
 )
 from xspline.execution.device.gpu import check_device, loader, on_gpu_workers, settle
-from xspline.execution.identity import Identities, Stamp, no_stamp
+from xspline.execution.identity import Stamp, UnidentifiedError, identity_of, no_stamp
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.planning import plan
 from xspline.execution.source import (
@@ -194,9 +194,8 @@ def _build(
         [array for source in prepared for _, array in source.auxiliary if is_dask(array)],
         limits.retry_pauses,
     )
-    identities = Identities(inputs.graph, stamp)
     return inputs.graph, [
-        _add_source(inputs, source, space, device, checkpoint, identities, limits) for source in prepared
+        _add_source(inputs, source, space, device, checkpoint, stamp, limits) for source in prepared
     ]
 
 
@@ -206,7 +205,7 @@ def _add_source(
     space: Space,
     device: str | None,
     checkpoint: Checkpoint | None,
-    identities: Identities,
+    stamp: Stamp,
     limits: Limits,
 ) -> RemainingKeys:
     """Add the tasks of one prepared source and return the keys of its Sums."""
@@ -231,7 +230,8 @@ def _add_source(
         cuts if stored else Cuts.of_chunks(source.values.chunks),
         read_of(source, cuts, device, limits),
     )
-    recipe = add_data(graph, "recipe", _Recipe(slim, space, cuts, read, blocks, device, limits))
+    whole_recipe = _Recipe(slim, space, cuts, read, blocks, device, limits)
+    recipe = add_data(graph, "recipe", whole_recipe)
     large = []  # of the arrays that come by the block: the keys of their blocks, by the index along their own axes
     for travels, (axes, array) in zip(whole, source.auxiliary, strict=True):
         own_cuts = Cuts(tuple(cuts.edges[a] for a in axes))
@@ -256,18 +256,36 @@ def _add_source(
             own = EmbeddedBlocks(members[index])
             refs += map(TaskRef, own.names)
             graph[key] = Task(key, _sum_blocks, TaskRef(recipe), index, own, *refs)
-    steps = steps_of(source, space, cuts, limits)
-    if checkpoint is None:
-        keys = _add_tree(graph, keys, steps, recipe)
-    else:
-        kept = kept_level(cuts.blocks, steps, limits)
-        keys = checkpoint.add(graph, _add_tree(graph, keys, steps[:kept], recipe), identities, source.label)
-        keys = _add_tree(graph, keys, steps[kept:], recipe)
+    keys = _add_merges(graph, keys, source, whole_recipe, recipe, checkpoint, stamp)
     # The blocks of batch members, the first batch axis outermost.
     batch = source.layout.batch_axes
     counts = tuple(1 + max(index[a] for index in keys) for a in batch)
     order = sorted(keys, key=lambda index: tuple(index[a] for a in batch))
     return RemainingKeys(tuple(keys[index] for index in order), counts)
+
+
+def _add_merges(
+    graph: Graph,
+    keys: BlockKeys,
+    source: Source,
+    how: _Recipe,
+    recipe: Key,
+    checkpoint: Checkpoint | None,
+    stamp: Stamp,
+) -> BlockKeys:
+    """Add the tree of merges of a source, and what keeps one level of it in a checkpoint; return the keys on top."""
+    steps = steps_of(source, how.space, how.cuts, how.limits)
+    if checkpoint is None:
+        return _add_tree(graph, keys, steps, recipe)
+    plain = (how.cuts.edges, how.blocks.edges, how.read, steps, how.device, repr(how.limits))
+    try:
+        identity = identity_of(source, stamp, how.space.to_json(), *plain)
+    except UnidentifiedError as error:
+        checkpoint.warn_not_kept(source.label, error)
+        return _add_tree(graph, keys, steps, recipe)
+    level = kept_level(how.cuts.blocks, steps, how.limits)
+    kept = checkpoint.add(graph, _add_tree(graph, keys, steps[:level], recipe), identity)
+    return _add_tree(graph, kept, steps[level:], recipe)
 
 
 def _add_tree(graph: Graph, keys: BlockKeys, steps: Sequence[Sequence[int]], recipe: Key) -> BlockKeys:
