@@ -104,10 +104,10 @@ def fit(
         from there, reads only the rest, and returns the same bits. Sums are named by what they are computed from:
         arrays in memory by their values, those in a Zarr store or a NetCDF file by name, size and times (or tags) of
         its files, with any selection, new chunks, cast or arithmetic of whole arrays. So calls with any data may share
-        a directory, and changed data are computed again. What a function of yours or a task of ``dask.delayed`` makes
-        could have changed in ways that nobody sees: nothing of it is kept, with a :class:`FitWarning`. Write such data
-        to a store first and fit that, or keep ``xs.statistics(part, space).to_zarr(path)`` of each part and add these up
-        with :func:`merge`. Nothing is removed: delete the directory when it is no longer needed.
+        a directory, and changed data are computed again. What a function of yours or ``dask.delayed`` makes could
+        have changed in ways that nobody sees: nothing of it is kept, with a :class:`FitWarning`. Write such data
+        to a store first and fit that, or keep ``xs.statistics(part, space).to_zarr(path)`` of each part and add these
+        up with :func:`merge`. Nothing is removed: delete the directory when it is no longer needed.
     require_complete
         True makes it an error when chunks of the data or weights were never written to their Zarr store, and so are
         read as its fill value. None warns of that (:class:`FitWarning`) unless the same ones lack at all times, as

@@ -26,8 +26,7 @@ class Limits:
     balance : largest box of a grid over that of the most even grid; within it fewer boxes are preferred. Chosen.
     read_bytes : read at once where storage chunks are smaller. "mean": 0.21 of the time of a mean for chunks of 0.2 MB.
     join_bytes : of small Dask blocks that are summed at once. "mean": 4.2 s before blocks were joined, 1.8 s since.
-    gpu_step_bytes : read, or blocks joined, for one step of a GPU, as its kernels take microseconds to start. For each
-        task the GPU holds two steps: what it sums and what arrives meanwhile; the host holds what it reads. Chosen.
+    gpu_step_bytes : read, or blocks joined, for one step of a GPU, as its kernels take microseconds to start. Chosen.
     whole_bytes : coordinates and weights up to this size travel whole, once to each worker; larger ones by the block.
         Chosen.
     fan_in : most partial sums merged by one task. Chosen.
@@ -51,10 +50,6 @@ class Limits:
         Measured by `tests/execution/test_planning.py`.
     workspace_copies : of its own sums that a block holds while it contracts: total, slab, transposed, result.
     decode_copies : of a block while it is read: as decoded, and as scaled and masked.
-    pinned_bytes : of one pinned buffer. Chosen: a copy takes several times what starting it does, and all buffers fit
-        in a cache.
-    pinned_buffers : of a process for each GPU; some are filled while others are on their way. Chosen.
-    transfer_threads : most threads that fill or empty them. One thread copies 10 GB/s, the bus of a GPU some 50.
     """
 
     regions: int = 48
@@ -85,15 +80,6 @@ class Limits:
     compiler_bytes: int = 240 * MB
     workspace_copies: int = 4
     decode_copies: int = 2
-
-    pinned_bytes: int = 2 * MB
-    pinned_buffers: int = 12
-    transfer_threads: int = 8
-
-    @property
-    def ring_bytes(self) -> int:
-        """Bytes of all pinned buffers of a process for one GPU."""
-        return self.pinned_buffers * self.pinned_bytes
 
     def leaves_for(self, count: int) -> int:
         """Return `count` leaves, at least `regions` and at most `leaves`."""

@@ -88,7 +88,7 @@ class Plan:
     chunks : largest block, region read at once, or the whole.
     tasks : of accumulation and merging; those of a chunked input that are not taken in come on top.
     fan_in : partial sums merged by one task, level by level.
-    compile_bytes : once per process, for the first block: compiled kernels, and the pinned buffers of a GPU.
+    compile_bytes : once per process, for the first block: compiled kernels.
     device : where blocks are processed.
     rows : costs by structure of the mask.
     code : the call that asks for these coefficients, if there is one.
@@ -227,7 +227,7 @@ def plan(
         read,
         0 if in_memory(source.values) else _tasks(cuts, steps),
         tuple(math.prod(step) for step in steps),
-        limits.compiler_bytes + (0 if device is None else limits.ring_bytes),
+        limits.compiler_bytes,
         device,
         tuple(_row(mask, sizes, steps, read, choose) for mask in MASKS),
     )

@@ -9,7 +9,6 @@ import itertools
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -48,7 +47,7 @@ from xspline.execution.dask_api import (
     needed,
     new_name,
 )
-from xspline.execution.device.gpu import check_device, loader, on_gpu_workers, settle
+from xspline.execution.device.gpu import check_device, on_gpu_workers, to_device
 from xspline.execution.identity import Stamp, UnidentifiedError, identity_of, no_stamp
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.planning import plan
@@ -407,14 +406,14 @@ def _sum_stepwise(
     batch, frame, limits = recipe.source.layout.batch_axes, recipe.space.frame, recipe.limits
     order = (*batch, *recipe.source.consumed)
 
-    def sums(box: Slices, axes: Sequence[int], values: Callable[[Slices], Any]) -> Any:
+    def sums(box: Slices, axes: Sequence[int]) -> Any:
         """Return the Sums of `box`, taken along the first of `axes`, each step along the others."""
         if not axes:
             return _sum_box(recipe, values(box), box, arrays, region)
         axis, *rest = axes
         parts: list[Any] = []
         for lo, hi in itertools.pairwise(bounds[axis]):
-            parts.append(sums((*box[:axis], slice(lo, hi), *box[axis + 1 :]), rest, values))
+            parts.append(sums((*box[:axis], slice(lo, hi), *box[axis + 1 :]), rest))
             if axis in batch:
                 continue
             total, *waiting = (part.nbytes for part in parts)
@@ -422,25 +421,7 @@ def _sum_stepwise(
                 parts = [_merged(recipe, *parts)]
         return _side_by_side(parts, batch.index(axis), frame) if axis in batch else _merged(recipe, *parts)
 
-    if recipe.device is None:
-        return sums(region, order, values)
-    load = loader(recipe.device)
-    steps = itertools.product(*(itertools.pairwise(bounds[axis]) for axis in order))
-    boxes = (tuple(slice(*ends) for _, ends in sorted(zip(order, step, strict=True))) for step in steps)
-
-    def moved(box: Slices) -> Any:
-        return load(values(box))
-
-    with ThreadPoolExecutor(1) as reader:  # reads and moves the next step while the GPU sums this one
-        waiting = [reader.submit(moved, box) for box in itertools.islice(boxes, 1)]
-
-        def ahead(_: Slices) -> Any:
-            """Return the values of the boxes in turn, each read while the one before is in use."""
-            current = waiting.pop().result()
-            waiting.extend(reader.submit(moved, box) for box in itertools.islice(boxes, 1))
-            return current
-
-        return sums(region, order, ahead)
+    return sums(region, order)
 
 
 def _sum_box(
@@ -475,18 +456,15 @@ def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> 
     shape = tuple(block.values.shape)
     if 0 in shape:
         return Sums.zero(space.frame, tuple(shape[a] for a in source.layout.batch_axes))
-    load, count = loader(device), math.prod(shape)
+    count = math.prod(shape)
     moved = replace(
         block,
-        values=load(block.values),
-        coordinates=tuple(
-            load(x) if x.size == count else x for x in block.coordinates
-        ),  # fewer: used on the host
-        weights=tuple((axes, load(w)) for axes, w in block.weights),
+        values=to_device(block.values, device),
+        # Coordinates that are fewer are used on the host.
+        coordinates=tuple(to_device(x, device) if x.size == count else x for x in block.coordinates),
+        weights=tuple((axes, to_device(w, device)) for axes, w in block.weights),
     )
-    sums = accumulate(moved, source.layout, space)
-    settle(device)  # before the arrays are let go
-    return sums
+    return accumulate(moved, source.layout, space)
 
 
 def _merged(recipe: _Recipe, *parts: Total) -> Total:
