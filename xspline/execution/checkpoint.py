@@ -34,7 +34,7 @@ from xspline.execution.source import retrying
 from xspline.solve.errors import warn
 from xspline.sums import HolderSums, Sums
 
-SCHEMA = 2
+CHECKPOINT_SCHEMA = 2
 DESCRIPTION = "description.json"
 
 
@@ -80,15 +80,18 @@ class Checkpoint:
         if not file.exists():
             self.directory.mkdir(parents=True, exist_ok=True)
             with replacing(file) as beside:
-                beside.write_text(json.dumps({"content": "checkpoint", "schema": SCHEMA}), encoding="utf-8")
+                beside.write_text(
+                    json.dumps({"content": "checkpoint", "schema": CHECKPOINT_SCHEMA}), encoding="utf-8"
+                )
         try:
             schema = json.loads(file.read_text(encoding="utf-8")).get("schema", 1)
         except (ValueError, AttributeError):
             schema = "unknown"
-        if schema != SCHEMA:
+        if schema != CHECKPOINT_SCHEMA:
             raise ValueError(
-                f"the checkpoint {self.directory} has schema version {schema} and this xspline writes {SCHEMA}, so its "
-                "sums cannot be used; give another directory, or delete this one to start again"
+                f"the checkpoint {self.directory} has schema version {schema} and this xspline writes "
+                f"{CHECKPOINT_SCHEMA}, so its sums cannot be used; give another directory, or delete this one to start "
+                "again"
             )
 
     def add(self, graph: Graph, keys: BlockKeys, identity: str) -> BlockKeys:
@@ -161,7 +164,7 @@ def save(path: Path, pauses: Sequence[float], *parts: Sums | HolderSums) -> tupl
             own.append({"code": code, "arrays": list(named), "meta": attributes, "digest": sums.digest()})
         meta.append({"shared": shared, "sums": own})
     text = np.frombuffer(
-        json.dumps({"schema": SCHEMA, "name": path.stem, "parts": meta}).encode(), dtype=np.uint8
+        json.dumps({"schema": CHECKPOINT_SCHEMA, "name": path.stem, "parts": meta}).encode(), dtype=np.uint8
     )
 
     def write() -> None:

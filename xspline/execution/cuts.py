@@ -22,10 +22,6 @@ from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader, nbytes
 from xspline.spaces import Features, Space
 
-FLOAT = 8
-"""Bytes of a number in sums."""
-
-
 # Boxes
 
 
@@ -258,28 +254,32 @@ def read_of(
 # Sizes of sums
 
 
-Component = tuple[tuple[int, ...], bool]
+FactorShape = tuple[tuple[int, ...], bool]
 """Coefficient axes of one factor of G, and whether it differs within the batch."""
 
 
-def inseparable(space: Space) -> list[Component]:
+def inseparable(space: Space) -> list[FactorShape]:
     """Return the one component of a mask that does not separate."""
     return [(tuple(range(len(space.shape))), True)]
 
 
-def gram_bytes(lengths: Mapping[int, int], space: Space, components: Sequence[Component], batch: int) -> int:
+def gram_bytes(
+    lengths: Mapping[int, int], space: Space, components: Sequence[FactorShape], batch: int
+) -> int:
     """Return the bytes of a product of factors on windows of these lengths, all offsets counted."""
     sizes = (
         math.prod(lengths[k] * space.offsets[k] for k in axes) * (batch if varies else 1)
         for axes, varies in components
     )
-    return FLOAT * sum(sizes)
+    return 8 * sum(sizes)  # of a float64
 
 
-def sums_bytes(lengths: Mapping[int, int], space: Space, components: Sequence[Component], batch: int) -> int:
+def sums_bytes(
+    lengths: Mapping[int, int], space: Space, components: Sequence[FactorShape], batch: int
+) -> int:
     """Return the bytes of Sums: G, the moment and five scalars for each batch member."""
     rest = batch * (math.prod(lengths.values()) + 5)
-    return gram_bytes(lengths, space, components, batch) + FLOAT * rest
+    return gram_bytes(lengths, space, components, batch) + 8 * rest
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,13 +342,13 @@ class Sizes:
             return max(1, min(holders.count, max(b - a for a, b in bounds)))
         return max(1, *(len(np.unique(codes[a:b])) for a, b in bounds))
 
-    def largest(self, factors: Sequence[int], components: Sequence[Component]) -> int:
+    def largest(self, factors: Sequence[int], components: Sequence[FactorShape]) -> int:
         """Return the bytes of the largest sum of `factors` blocks per data axis, of all holders in it."""
         lengths = {k: int(np.max(window, initial=0)) for k, window in self.windows(factors).items()}
         batch = math.prod(self.cuts.largest[a] for a in self.source.layout.batch_axes)
         return sums_bytes(lengths, self.space, components, batch) * self.most_holders(factors)
 
-    def total(self, factors: Sequence[int], components: Sequence[Component]) -> int:
+    def total(self, factors: Sequence[int], components: Sequence[FactorShape]) -> int:
         """Return the bytes of all sums of `factors` blocks per data axis."""
         layout, blocks, windows = self.source.layout, self.cuts.blocks, self.windows(factors)
         members = math.prod(self.source.shape[a] for a in layout.batch_axes)
@@ -373,7 +373,7 @@ class Sizes:
             ((), True, 5),
         ]
         numbers = sum(per * product(axes) * (members if varies else sets) for axes, varies, per in terms)
-        return FLOAT * numbers * self.most_holders(factors)
+        return 8 * numbers * self.most_holders(factors)
 
 
 def _ranges(lo: np.ndarray, hi: np.ndarray, starts: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

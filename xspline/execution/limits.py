@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MB = 2**20
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -53,22 +51,22 @@ class Limits:
     """
 
     regions: int = 48
-    region_bytes: int = 1024 * MB
-    group_bytes: int = 64 * MB
+    region_bytes: int = 1024 * 2**20
+    group_bytes: int = 64 * 2**20
     leaves: int = 1024
     balance: float = 1.15
 
-    read_bytes: int = 8 * MB
-    join_bytes: int = 2 * MB
-    gpu_step_bytes: int = 64 * MB
-    whole_bytes: int = MB
+    read_bytes: int = 8 * 2**20
+    join_bytes: int = 2 * 2**20
+    gpu_step_bytes: int = 64 * 2**20
+    whole_bytes: int = 2**20
 
     fan_in: int = 16
-    merge_bytes: int = 16 * MB
-    waiting_bytes: int = 4 * MB
+    merge_bytes: int = 16 * 2**20
+    waiting_bytes: int = 4 * 2**20
     root_ratio: float = 3
     root_sums: int = 4096
-    counted_bytes: int = MB
+    counted_bytes: int = 2**20
     sampled_ranges: int = 256
 
     checkpoint_sums: int = 16
@@ -76,8 +74,8 @@ class Limits:
     counted_chunks: int = 10_000
     retry_pauses: tuple[float, ...] = (0.1, 0.5)
 
-    kernel_bytes: int = 24 * MB
-    compiler_bytes: int = 240 * MB
+    kernel_bytes: int = 24 * 2**20
+    compiler_bytes: int = 240 * 2**20
     workspace_copies: int = 4
     decode_copies: int = 2
 

@@ -12,8 +12,8 @@ from dask.utils import format_bytes
 
 from xspline import notebook
 from xspline.execution.cuts import (
-    Component,
     Cuts,
+    FactorShape,
     Sizes,
     cuts_of,
     gram_bytes,
@@ -37,7 +37,7 @@ MASKS = ("none", "static", "any")
 
 
 @dataclass(frozen=True)
-class Row:
+class MaskCosts:
     """What one structure of the mask would cost.
 
     Attributes
@@ -107,7 +107,7 @@ class Plan:
     fan_in: tuple[int, ...]
     compile_bytes: int
     device: str | None
-    rows: tuple[Row, ...]
+    rows: tuple[MaskCosts, ...]
     code: str = ""
     fine_seconds: float = 0.0
     fine_bytes: int = 0
@@ -250,7 +250,7 @@ def _row(
     steps: Sequence[Sequence[int]],
     read: Sequence[int],
     choose: Callable[[Gram], Choice],
-) -> Row:
+) -> MaskCosts:
     """Return the costs with a mask of one structure, of data of which one task holds the shape `read`."""
     source, space, limits = sizes.source, sizes.space, sizes.limits
     structure = components(mask, source, space)
@@ -286,7 +286,7 @@ def _row(
         seconds = summing_seconds(source) + choice.seconds(space.frame, systems, COSTS)
     except ValueError as error:
         solver, reason, solver_bytes, seconds = "none", str(error), 0, math.nan
-    return Row(
+    return MaskCosts(
         mask,
         gram_bytes(lengths, space, structure, batch),
         sums_bytes(lengths, space, structure, batch) * holders,
@@ -309,7 +309,7 @@ def summing_seconds(source: Source) -> float:
     return math.prod(source.shape) / COSTS.values_per_second + sum(rows) / COSTS.rows_per_second
 
 
-def components(mask: str, source: Source, space: Space) -> list[Component]:
+def components(mask: str, source: Source, space: Space) -> list[FactorShape]:
     """Return the factors that G falls into: coefficient axes, and whether they differ within the batch.
 
     A static mask leaves one group apart, that of the time coordinate or else of the first axis of the data. Groups

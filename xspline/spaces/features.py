@@ -343,8 +343,6 @@ class Harmonics(TermFunctions):
 
 # --- global features
 
-_CHUNK = 1 << 15  # quadrature nodes at a time
-
 
 @dataclass(frozen=True, eq=False)
 class Global(PairFeatures):
@@ -447,7 +445,7 @@ class Global(PairFeatures):
         edges = np.unique(np.concatenate([term.panels(*self.span) for term in self.terms]))
         # Harmonics of several periods share their panels, so the nodes of one of them serve all.
         nodes, weights = legendre.leggauss(sum({type(term): term.nodes for term in self.terms}.values()))
-        step = max(_CHUNK // nodes.size, 1)
+        step = max((1 << 15) // nodes.size, 1)  # 32,768 nodes at a time
         for start in range(0, edges.size - 1, step):
             lo = edges[start : start + step + 1][:-1]
             half_length = np.diff(edges[start : start + step + 1]) / 2
