@@ -20,7 +20,7 @@ import numpy as np
 from xspline.execution.dask_api import InputGraph, check_arrays, new_name
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader, nbytes
-from xspline.spaces import Features, Space
+from xspline.spaces import Space
 
 # Boxes
 
@@ -327,7 +327,7 @@ class Sizes:
                 windows[k] = (
                     np.full([len(at) for at in starts], features.size)
                     if ranges is None
-                    else _lengths(features, *_ranges(*ranges, starts), self.limits.sampled_ranges)
+                    else features.count_touched(*_ranges(*ranges, starts))
                 )
         return windows
 
@@ -381,29 +381,6 @@ def _ranges(lo: np.ndarray, hi: np.ndarray, starts: Sequence[Sequence[int]]) -> 
     for axis, at in enumerate(starts):
         lo, hi = np.fmin.reduceat(lo, at, axis=axis), np.fmax.reduceat(hi, at, axis=axis)
     return lo, hi
-
-
-def _lengths(features: Features, lo: np.ndarray, hi: np.ndarray, sampled: int) -> np.ndarray:
-    """Return how many functions labels between each pair of `lo` and `hi` can touch; 0 where there are none.
-
-    On a circle, of more than `sampled` ranges, that of the widest for all of them.
-    """
-    known = np.isfinite(lo) & np.isfinite(hi)
-    if not features.local:
-        return np.where(known, features.size, 0)
-    if features.domain is None:
-        pairs = np.stack([lo.ravel(), hi.ravel()], axis=1)
-        if len(pairs) <= sampled:
-            return np.array([features.window(*pair)[1] for pair in pairs.tolist()], int).reshape(lo.shape)
-        widest = np.argsort(pairs[:, 0] - pairs[:, 1], kind="stable")[:sampled]
-        # A narrower range may straddle one more knot.
-        longest = 1 + max(features.window(*pair)[1] for pair in pairs[widest].tolist())
-        return np.full(lo.shape, min(features.size, longest))
-    inside = known & (hi >= features.domain[0]) & (lo <= features.domain[1])
-    first, last = (features.locate(np.clip(x[inside], *features.domain))[0] for x in (lo, hi))
-    lengths = np.zeros(lo.shape, dtype=np.int64)
-    lengths[inside] = features.first[last] - features.first[first] + features.width
-    return lengths
 
 
 # The tree of merges

@@ -36,7 +36,6 @@ class Limits:
     root_sums : most partial sums of that task. Chosen.
     counted_bytes : of holder codes in which the holders of each block are counted; of more codes there are taken to be
         as many as rows or holders. Chosen.
-    sampled_ranges : ranges on a circle whose windows are computed one by one; of more, the widest ones. Chosen.
     checkpoint_sums : the highest level of the tree with this many sums is kept in a checkpoint. Chosen.
     checkpoint_files : most files of one variable in a checkpoint. Chosen.
     counted_chunks : of a stored array whose names are listed in every fit, to count those that were never written.
@@ -67,7 +66,6 @@ class Limits:
     root_ratio: float = 3
     root_sums: int = 4096
     counted_bytes: int = 2**20
-    sampled_ranges: int = 256
 
     checkpoint_sums: int = 16
     checkpoint_files: int = 64

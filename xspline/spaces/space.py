@@ -272,7 +272,7 @@ class Space:
     def __hash__(self) -> int:
         return hash(self.digest)
 
-    # --- labels and windows
+    # --- labels
 
     def to_float(self, name: str, labels: Any) -> Floats:
         """Labels of one coordinate as float64; those of a longitude taken modulo 360 into the domain.
@@ -301,10 +301,6 @@ class Space:
         axis, basis = self._coordinate(name)
         labels = basis.on(axis).labels()
         return labels if isinstance(labels, list) else labels + axis.epoch
-
-    def window(self, ranges: Sequence[tuple[float, float]]) -> tuple[tuple[int, int], ...]:
-        """(start, length) per coordinate of the coefficients that the box of [lo, hi] ranges touches."""
-        return tuple(f.window(lo, hi) for f, (lo, hi) in zip(self.features, ranges, strict=True))
 
     def within(self, x: Floats, name: str, extrapolate: bool = False) -> Floats:
         """Floats of one coordinate, from `to_float`, with NaN outside the record, where a field has no values.
