@@ -15,6 +15,7 @@ import dask.array as da
 import dask.base
 import numpy as np
 
+from xspline.execution.dask_api import DataNode
 from xspline.execution.device.gpu import to_host
 from xspline.execution.source import Opaque, Source, is_dask
 
@@ -65,7 +66,7 @@ def _content(array: Any, stamp: Stamp) -> Any:
     if hasattr(array, "__cuda_array_interface__"):
         return to_host(array)
     if hasattr(array, "__dask_tokenize__"):
-        return array.__dask_tokenize__()
+        return _token(array)
     if type(array).__module__.startswith("distributed"):
         raise UnidentifiedError("they lie in the memory of a cluster already (persist)")
     raise UnidentifiedError(f"a {type(array).__name__} does not tell the version of what it reads")
@@ -87,10 +88,11 @@ def _content_of_graph(array: da.Array, stamp: Stamp) -> list[Any]:
             continue
         starts.append(name)
         for key, node in sorted(dict(layer).items(), key=lambda item: str(item[0])):
-            if callable(node):
+            value = node.value if isinstance(node, DataNode) else node
+            if callable(value):  # a task
                 raise _made_by(name)
             index = key[1:] if isinstance(key, tuple) else ()
-            content.append((index, _content(getattr(node, "value", node), stamp)))
+            content.append((index, _content(value, stamp)))
     if not starts:
         raise UnidentifiedError("their graph has no layers")
     # Names tell which array is moved where; those of arrays that are taken as they are may differ.

@@ -43,14 +43,14 @@ class MaskCosts:
     Attributes
     ----------
     mask : "none" (a full grid), "static" (gaps that do not change along one group) or "any".
-    gram_bytes : of the final G.
-    statistics_bytes : of the final Sums.
-    partial_bytes : of the Sums of one block, at most.
-    moved_bytes : of all partial sums that one task hands to another.
-    memory_bytes : projected peak per worker thread, above an idle worker whose kernels are compiled.
-    solver, reason, solver_bytes : of the solve, which runs where `fit` was called.
-    seconds : about how long the call takes one core: sums, the choice of the penalty and the solve, without reading and
-        compiling.
+    gram_bytes : bytes of the final G.
+    statistics_bytes : bytes of the final Sums.
+    partial_bytes : bytes of the largest Sums that one block can have.
+    moved_bytes : bytes of all partial sums that one task hands to another.
+    memory_bytes : projected peak of a worker thread, above an idle worker whose kernels are compiled.
+    solver, reason, solver_bytes : which solver is chosen, why, and its memory; it runs where `fit` was called.
+    seconds : about how long one core takes for the sums, the choice of the penalty and the solve; reading and compiling
+        come on top.
     """
 
     mask: str
@@ -80,19 +80,19 @@ class Plan:
     Attributes
     ----------
     label : the variable.
-    coefficients : number of them per coordinate.
-    shape, dtype : of the data.
+    coefficients : number of coefficients per coordinate.
+    shape, dtype : shape and type of the data.
     batch : number of independent fits.
-    holders : parts that the statistics will have.
+    holders : number of parts that the statistics will have.
     tier : "in memory", "Dask blocks" or "regions of a store".
-    chunks : largest block, region read at once, or the whole.
-    tasks : of accumulation and merging; those of a chunked input that are not taken in come on top.
-    fan_in : partial sums merged by one task, level by level.
-    compile_bytes : once per process, for the first block: compiled kernels.
+    chunks : shape of the largest block, of the region that is read at once, or of the whole.
+    tasks : number of tasks that sum and merge; tasks of a chunked input that stay by themselves come on top.
+    fan_in : number of partial sums that one task merges, level by level.
+    compile_bytes : memory that compiled kernels take, once per process.
     device : where blocks are processed.
-    rows : costs by structure of the mask.
+    rows : the costs for each structure that the mask may have.
     code : the call that asks for these coefficients, if there is one.
-    fine_seconds, fine_bytes : what a fine field takes beside, of one core and of memory where `fit` was called.
+    fine_seconds, fine_bytes : the time of one core, and the memory where `fit` was called, that a fine field adds.
     """
 
     label: str
