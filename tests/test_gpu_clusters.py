@@ -15,12 +15,11 @@ from distributed import Client, LocalCluster, Nanny
 
 import xspline as xs
 from tests.execution.cases import use_limits
-from tests.execution.test_device import Late, late
+from tests.execution.test_device import Moved, moved
 from tests.products import SEASONS, sst
 from xspline.execution import Limits
-from xspline.execution.device import transfer
 
-__all__ = ["late"]
+__all__ = ["moved"]
 
 BASES = {"lat": 6, "lon": xs.BSpline(8), "time": SEASONS}
 OPENED: dict[str, dict[str, Any]] = {"Dask chunks": {}, "regions": {"chunks": None}}
@@ -88,9 +87,9 @@ def test_workers_with_a_gpu(store: Path, expected: xs.Field, cluster: Callable[[
 
 @pytest.mark.parametrize("how", OPENED)
 def test_workers_that_declare_a_gpu(
-    store: Path, expected: xs.Field, late: Late, how: str, monkeypatch: pytest.MonkeyPatch
+    store: Path, expected: xs.Field, moved: Moved, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums and values by several threads at a time, over one ring."""
+    """Sums and values by several threads at a time."""
     in_small_steps(monkeypatch)
     cluster = LocalCluster(
         n_workers=2, threads_per_worker=2, processes=False, dashboard_address=None, resources={"GPU": 1}
@@ -98,7 +97,7 @@ def test_workers_that_declare_a_gpu(
     with client_of(cluster):
         field = opened(store, **OPENED[how]).spline.statistics(BASES, device="cuda").solve(0.1)
         values = field.predict(chunks={"time": 60}, device="cuda").compute()
-    assert len(late.moved) > 16
+    assert len(moved) > 16
     assert apart(field.coefficients, expected.coefficients) < 1e-10
     assert apart(values, expected.predict().compute()) < 1e-10
 
@@ -114,21 +113,6 @@ def test_dask_cuda_workers_receive_the_gpu_resource() -> None:
     with cluster:
         spec = cluster.new_spec
     assert issubclass(spec["cls"], Nanny) and spec["options"]["resources"] == {"GPU": 1}
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("how", OPENED)
-def test_steps_that_arrive_while_others_are_summed(
-    store: Path, expected: xs.Field, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Through a ring of buffers so small that each is used many times."""
-    in_small_steps(monkeypatch)
-    cuda = transfer.Cuda(pytest.importorskip("cupy"))
-    rings = {cuda.number: transfer.Ring(cuda, Limits(pinned_bytes=2**14))}
-    monkeypatch.setattr(transfer, "_RINGS", rings)
-    field = opened(store, **OPENED[how]).spline.fit(BASES, penalty=0.1, device="cuda")
-    assert apart(field.coefficients, expected.coefficients) < 1e-10
-    assert apart(field.predict(chunks=None, device="cuda"), expected.predict()) < 1e-10
 
 
 @pytest.mark.gpu

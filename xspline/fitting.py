@@ -95,12 +95,13 @@ def fit(
         False returns a Field whose coefficients are still lazy.
     checkpoint
         Directory for partial sums, on a path that all workers see. An interrupted call that is made again takes them
-        from there, reads only the rest, and returns the same bits. A sum is named by all that it is computed from:
-        coordinates, weights and data in memory by their values, those in a Zarr store or a NetCDF file by name, size
-        and times (or tags) of its files, functions mapped over blocks by their code and what they refer to, but not by
-        what they read themselves. So calls with any data may share a directory, and changed data are computed again.
-        Where a part cannot be told (a task of ``dask.delayed`` that reads files, say), nothing is kept, with a
-        :class:`FitWarning`. Nothing is removed: delete the directory when it is no longer needed.
+        from there, reads only the rest, and returns the same bits. Sums are named by what they are computed from:
+        arrays in memory by their values, those in a Zarr store or a NetCDF file by name, size and times (or tags) of
+        its files, with any selection, new chunks, cast or arithmetic of whole arrays. So calls with any data may share
+        a directory, and changed data are computed again. What a function of yours or ``dask.delayed`` makes could
+        have changed in ways that nobody sees: nothing of it is kept, with a :class:`FitWarning`. Write such data
+        to a store first and fit that, or keep ``xs.statistics(part, space).to_zarr(path)`` of each part and add these
+        up with :func:`merge`. Nothing is removed: delete the directory when it is no longer needed.
     missing_chunks
         What happens where chunks of the data or weights were never written to their Zarr store, and so are read as its
         fill value: "warn" (:class:`FitWarning`, unless the same ones are missing at all times, as over land), "raise",

@@ -15,7 +15,7 @@ from tests.kernels.cases import pairwise
 from tests.kernels.test_accumulate import check, part
 from tests.kernels.test_engines import assert_same, moved
 from xspline.kernels import Block, Group, Layout, accumulate
-from xspline.kernels.compiled import cells as loops
+from xspline.kernels.compiled import by_cell as loops
 from xspline.kernels.engines import ArrayApiEngine, CompiledEngine, Engine, choose_engine
 from xspline.kernels.points.cells import CellSizes
 from xspline.kernels.rows import function_values, locate

@@ -13,10 +13,9 @@ from tests.kernels.cases import MASKS, SPACE
 from tests.kernels.test_engines import assert_same
 from tests.kernels.test_sweep import SWEPT, built, walk
 from xspline.kernels import accumulate
-from xspline.kernels.device.cuda import HELD_SUMS, TILE_ROWS, CudaSweeper, Tiling
+from xspline.kernels.device.cuda import CudaSweeper, Tiling
 from xspline.kernels.passes import sums_of
 from xspline.kernels.sweep import CompiledSweeper, Sweep
-from xspline.kernels.walk import DEVICE_SLAB
 from xspline.sums import Sums
 
 pytestmark = pytest.mark.skipif(host_kernels.COMPILER is None, reason="needs a C++ compiler")
@@ -26,9 +25,7 @@ def sweeper(**sizes) -> CudaSweeper:
     return CudaSweeper(namespace, "cpu", host_kernels.compiled, **sizes)
 
 
-def swept(
-    name: str, mask: str, dtype: str, index: int | None = None, limit: int = DEVICE_SLAB, **sizes
-) -> Sums:
+def swept(name: str, mask: str, dtype: str, index: int | None = None, limit: int = 1 << 25, **sizes) -> Sums:
     """Sums by the kernels of a GPU."""
     block, layout = built(name, mask, dtype)
     walked = walk(block, layout, limit)
@@ -63,7 +60,7 @@ def test_more_tiles_than_a_launch_has_blocks() -> None:
 def test_tiles_of_a_long_axis_own_all_its_coefficients() -> None:
     block, layout = built("lat, lon, time", "random", "f4")
     rows = Sweep.of(walk(block, layout)).rows
-    tiling = Tiling.of(rows, 10, TILE_ROWS, HELD_SUMS)
+    tiling = Tiling.of(rows, 10, CudaSweeper.tile_rows, CudaSweeper.held_sums)
     assert rows.sorted.ends.size > 1
     np.testing.assert_array_equal(np.unique(tiling.owner), np.arange(rows.extent))
 

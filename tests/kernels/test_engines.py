@@ -20,7 +20,7 @@ from tests.kernels.cases import CASES, SPACE, Case, block, variants
 from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
 from xspline.kernels import Block, accumulate, evaluate
 from xspline.kernels.compiled import contraction
-from xspline.kernels.engines import SHORT_BOX, ArrayApiEngine
+from xspline.kernels.engines import ArrayApiEngine
 from xspline.sums import Sums
 
 
@@ -66,7 +66,10 @@ def test_sums_on_a_device_are_those_on_the_host(name: str, device: Device) -> No
 @pytest.mark.parametrize("name", ["grid", "one of each", "batch last"])
 def test_one_product_for_all_cells_or_one_for_each(name: str) -> None:
     built, layout = block(name, "random", "first axis")
-    engines = (ArrayApiEngine(namespace, "cpu", sweeps=False, short_box=short) for short in (0, SHORT_BOX))
+    engines = (
+        ArrayApiEngine(namespace, "cpu", sweeps=False, short_box=short)
+        for short in (0, ArrayApiEngine.short_box)
+    )
     assert_same(*(accumulate(built, layout, SPACE, engine=engine) for engine in engines))
 
 

@@ -299,15 +299,3 @@ def test_only_longitudes_wrap() -> None:
 
 def test_times_become_seconds() -> None:
     assert sst().to_float("time", ["1970-01-02"]).tolist() == [86400.0]
-
-
-# --- windows
-
-
-def test_windows_follow_the_order_of_the_coordinates() -> None:
-    space = sst()
-    assert space.window([(-30, -29), (350, 370), (0.0, 1e9)]) == ((0, 4), (22, 5), (0, 7))
-    assert space.window([(-90, 90), (0, 360), (0.0, 1e9)]) == ((0, 13), (0, 23), (0, 7))
-    assert space.window([(40, 50), (0, 1), (np.nan, np.nan)]) == ((0, 0), (0, 4), (0, 0))
-    with pytest.raises(ValueError, match="argument"):
-        space.window([(0, 1)])

@@ -12,8 +12,6 @@ from xspline.execution.device.gpu import has_gpu as has_gpu
 from xspline.execution.device.gpu import present as present
 from xspline.execution.device.gpu import resources as resources
 from xspline.execution.device.gpu import to_device as to_device
-from xspline.execution.evaluation import deferred as deferred
-from xspline.execution.evaluation import evaluate as evaluate
 from xspline.execution.identity import UnidentifiedError as UnidentifiedError
 from xspline.execution.limits import LIMITS as LIMITS
 from xspline.execution.limits import Limits as Limits
@@ -26,3 +24,5 @@ from xspline.execution.reduce import sums as sums
 from xspline.execution.source import HolderCodes as HolderCodes
 from xspline.execution.source import Reader as Reader
 from xspline.execution.source import Source as Source
+from xspline.execution.values import deferred as deferred
+from xspline.execution.values import evaluate as evaluate

@@ -1,7 +1,7 @@
 """Partial sums in files, so that an interrupted accumulation goes on where it stopped, with the same bits.
 
 One level of the tree of merges is kept: its sums are written by the tasks that compute them, some to a file. A file is
-named by a digest of all that its sums are computed from (`Identities`), and takes its name once it is complete. So a
+named by a digest of all that its sums are computed from (`identity_of`), and takes its name once it is complete. So a
 run takes just those files that are of its own data, space and blocks, and computes the rest; all merges above are
 computed again, in the same order. Workers write, as they write the chunks of a Zarr store: sums do not pass through the
 client, and those of a client that dies are kept. So the directory has to be one that all see. Any runs may share it:
@@ -29,13 +29,12 @@ from typing import Any
 import numpy as np
 
 from xspline.execution.dask_api import BlockKeys, Graph, Task, TaskRef, add_task, new_name
-from xspline.execution.identity import Identities
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import retrying
 from xspline.solve.errors import warn
 from xspline.sums import HolderSums, Sums
 
-SCHEMA = 2
+CHECKPOINT_SCHEMA = 2
 DESCRIPTION = "description.json"
 
 
@@ -81,31 +80,33 @@ class Checkpoint:
         if not file.exists():
             self.directory.mkdir(parents=True, exist_ok=True)
             with replacing(file) as beside:
-                beside.write_text(json.dumps({"content": "checkpoint", "schema": SCHEMA}), encoding="utf-8")
+                beside.write_text(
+                    json.dumps({"content": "checkpoint", "schema": CHECKPOINT_SCHEMA}), encoding="utf-8"
+                )
         try:
             schema = json.loads(file.read_text(encoding="utf-8")).get("schema", 1)
         except (ValueError, AttributeError):
             schema = "unknown"
-        if schema != SCHEMA:
+        if schema != CHECKPOINT_SCHEMA:
             raise ValueError(
-                f"the checkpoint {self.directory} has schema version {schema} and this xspline writes {SCHEMA}, so its "
-                "sums cannot be used; give another directory, or delete this one to start again"
+                f"the checkpoint {self.directory} has schema version {schema} and this xspline writes "
+                f"{CHECKPOINT_SCHEMA}, so its sums cannot be used; give another directory, or delete this one to start "
+                "again"
             )
 
-    def add(self, graph: Graph, keys: BlockKeys, identities: Identities, label: str) -> BlockKeys:
-        """Add the tasks that keep the sums at `keys`, or take them from their files.
+    def add(self, graph: Graph, keys: BlockKeys, identity: str) -> BlockKeys:
+        """Add the tasks that keep the sums at `keys`, or take them from their files, and return their new keys.
 
-        Sums of which it cannot be told what they are computed from are not kept; a warning says so.
+        Parameters
+        ----------
+        graph : to which they are added.
+        keys : of the sums of one level of the tree.
+        identity : of what all of them are computed from, and how.
         """
-        out: BlockKeys = dict(keys)
-        reasons: list[str] = []
+        out: BlockKeys = {}
         for indices in batches(list(keys), self.limits):
-            try:
-                own = "".join(identities.of(keys[index]).digest for index in indices)
-            except Exception as error:  # an UnidentifiedError, or whatever objects in the graph raise
-                reasons.append(str(error))
-                continue
-            path = self.directory / f"{hashlib.sha256(own.encode()).hexdigest()[:40]}.npz"
+            own = hashlib.sha256(f"{identity} {indices}".encode()).hexdigest()
+            path = self.directory / f"{own[:40]}.npz"
             pauses = self.limits.retry_pauses
             if path.exists():
                 file = add_task(graph, "load", load, path, pauses)
@@ -116,13 +117,16 @@ class Checkpoint:
             for k, index in enumerate(indices):
                 out[index] = (name, *index)
                 graph[out[index]] = Task(out[index], operator.getitem, TaskRef(file), k)
-        if reasons:
-            warn(
-                f"the checkpoint {self.directory} keeps no sums of {label}, as nothing tells whether a later run "
-                f"has the same values: {reasons[0]}. They are read and computed in every run; to keep their sums, "
-                "write the values to a Zarr store or a NetCDF file first and open that"
-            )
         return out
+
+    def warn_not_kept(self, label: str, reason: Exception) -> None:
+        """Warn that nothing tells what the sums of a variable are computed from, and say what to do."""
+        warn(
+            f"the checkpoint {self.directory} keeps no sums of {label}, as nothing tells whether a later run has the "
+            f"same values: {reason}. They are computed in every run; to keep their sums, write the values to a Zarr "
+            "store or a NetCDF file first and open that, or keep the statistics of each part by itself, with "
+            "xs.statistics(part, space).to_zarr(path), and add them up with xs.merge"
+        )
 
 
 def batches(indices: Sequence[Any], limits: Limits = LIMITS) -> Iterator[Sequence[Any]]:
@@ -160,7 +164,7 @@ def save(path: Path, pauses: Sequence[float], *parts: Sums | HolderSums) -> tupl
             own.append({"code": code, "arrays": list(named), "meta": attributes, "digest": sums.digest()})
         meta.append({"shared": shared, "sums": own})
     text = np.frombuffer(
-        json.dumps({"schema": SCHEMA, "name": path.stem, "parts": meta}).encode(), dtype=np.uint8
+        json.dumps({"schema": CHECKPOINT_SCHEMA, "name": path.stem, "parts": meta}).encode(), dtype=np.uint8
     )
 
     def write() -> None:

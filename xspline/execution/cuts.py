@@ -20,11 +20,7 @@ import numpy as np
 from xspline.execution.dask_api import InputGraph, check_arrays, new_name
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import Opaque, Source, in_memory, is_dask, is_reader, nbytes
-from xspline.spaces import Features, Space
-
-FLOAT = 8
-"""Bytes of a number in sums."""
-
+from xspline.spaces import Space
 
 # Boxes
 
@@ -258,28 +254,32 @@ def read_of(
 # Sizes of sums
 
 
-Component = tuple[tuple[int, ...], bool]
+FactorShape = tuple[tuple[int, ...], bool]
 """Coefficient axes of one factor of G, and whether it differs within the batch."""
 
 
-def inseparable(space: Space) -> list[Component]:
+def inseparable(space: Space) -> list[FactorShape]:
     """Return the one component of a mask that does not separate."""
     return [(tuple(range(len(space.shape))), True)]
 
 
-def gram_bytes(lengths: Mapping[int, int], space: Space, components: Sequence[Component], batch: int) -> int:
+def gram_bytes(
+    lengths: Mapping[int, int], space: Space, components: Sequence[FactorShape], batch: int
+) -> int:
     """Return the bytes of a product of factors on windows of these lengths, all offsets counted."""
     sizes = (
         math.prod(lengths[k] * space.offsets[k] for k in axes) * (batch if varies else 1)
         for axes, varies in components
     )
-    return FLOAT * sum(sizes)
+    return 8 * sum(sizes)  # of a float64
 
 
-def sums_bytes(lengths: Mapping[int, int], space: Space, components: Sequence[Component], batch: int) -> int:
+def sums_bytes(
+    lengths: Mapping[int, int], space: Space, components: Sequence[FactorShape], batch: int
+) -> int:
     """Return the bytes of Sums: G, the moment and five scalars for each batch member."""
     rest = batch * (math.prod(lengths.values()) + 5)
-    return gram_bytes(lengths, space, components, batch) + FLOAT * rest
+    return gram_bytes(lengths, space, components, batch) + 8 * rest
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,7 +327,7 @@ class Sizes:
                 windows[k] = (
                     np.full([len(at) for at in starts], features.size)
                     if ranges is None
-                    else _lengths(features, *_ranges(*ranges, starts), self.limits.sampled_ranges)
+                    else features.count_touched(*_ranges(*ranges, starts))
                 )
         return windows
 
@@ -342,13 +342,13 @@ class Sizes:
             return max(1, min(holders.count, max(b - a for a, b in bounds)))
         return max(1, *(len(np.unique(codes[a:b])) for a, b in bounds))
 
-    def largest(self, factors: Sequence[int], components: Sequence[Component]) -> int:
+    def largest(self, factors: Sequence[int], components: Sequence[FactorShape]) -> int:
         """Return the bytes of the largest sum of `factors` blocks per data axis, of all holders in it."""
         lengths = {k: int(np.max(window, initial=0)) for k, window in self.windows(factors).items()}
         batch = math.prod(self.cuts.largest[a] for a in self.source.layout.batch_axes)
         return sums_bytes(lengths, self.space, components, batch) * self.most_holders(factors)
 
-    def total(self, factors: Sequence[int], components: Sequence[Component]) -> int:
+    def total(self, factors: Sequence[int], components: Sequence[FactorShape]) -> int:
         """Return the bytes of all sums of `factors` blocks per data axis."""
         layout, blocks, windows = self.source.layout, self.cuts.blocks, self.windows(factors)
         members = math.prod(self.source.shape[a] for a in layout.batch_axes)
@@ -373,7 +373,7 @@ class Sizes:
             ((), True, 5),
         ]
         numbers = sum(per * product(axes) * (members if varies else sets) for axes, varies, per in terms)
-        return FLOAT * numbers * self.most_holders(factors)
+        return 8 * numbers * self.most_holders(factors)
 
 
 def _ranges(lo: np.ndarray, hi: np.ndarray, starts: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -381,29 +381,6 @@ def _ranges(lo: np.ndarray, hi: np.ndarray, starts: Sequence[Sequence[int]]) -> 
     for axis, at in enumerate(starts):
         lo, hi = np.fmin.reduceat(lo, at, axis=axis), np.fmax.reduceat(hi, at, axis=axis)
     return lo, hi
-
-
-def _lengths(features: Features, lo: np.ndarray, hi: np.ndarray, sampled: int) -> np.ndarray:
-    """Return how many functions labels between each pair of `lo` and `hi` can touch; 0 where there are none.
-
-    On a circle, of more than `sampled` ranges, that of the widest for all of them.
-    """
-    known = np.isfinite(lo) & np.isfinite(hi)
-    if not features.local:
-        return np.where(known, features.size, 0)
-    if features.domain is None:
-        pairs = np.stack([lo.ravel(), hi.ravel()], axis=1)
-        if len(pairs) <= sampled:
-            return np.array([features.window(*pair)[1] for pair in pairs.tolist()], int).reshape(lo.shape)
-        widest = np.argsort(pairs[:, 0] - pairs[:, 1], kind="stable")[:sampled]
-        # A narrower range may straddle one more knot.
-        longest = 1 + max(features.window(*pair)[1] for pair in pairs[widest].tolist())
-        return np.full(lo.shape, min(features.size, longest))
-    inside = known & (hi >= features.domain[0]) & (lo <= features.domain[1])
-    first, last = (features.locate(np.clip(x[inside], *features.domain))[0] for x in (lo, hi))
-    lengths = np.zeros(lo.shape, dtype=np.int64)
-    lengths[inside] = features.first[last] - features.first[first] + features.width
-    return lengths
 
 
 # The tree of merges

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,8 +12,8 @@ from dask.utils import format_bytes
 
 from xspline import notebook
 from xspline.execution.cuts import (
-    Component,
     Cuts,
+    FactorShape,
     Sizes,
     cuts_of,
     gram_bytes,
@@ -24,34 +23,34 @@ from xspline.execution.cuts import (
     steps_of,
     sums_bytes,
 )
-from xspline.execution.device.gpu import check_device, present, resources
+from xspline.execution.device.gpu import check_device, present, resources, to_host
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import Source, in_memory, is_reader
-from xspline.solve import times_of
+from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.solve.costs import COSTS
 from xspline.solve.select import Choice, candidates
-from xspline.spaces import Axis, Basis, Space
+from xspline.spaces import Space
 from xspline.sums import Factor, Gram, join_overlapping
-from xspline.sums.integrals import mass
+from xspline.sums.window import whole
 
 MASKS = ("none", "static", "any")
 
 
 @dataclass(frozen=True)
-class Row:
+class MaskCosts:
     """What one structure of the mask would cost.
 
     Attributes
     ----------
     mask : "none" (a full grid), "static" (gaps that do not change along one group) or "any".
-    gram_bytes : of the final G.
-    statistics_bytes : of the final Sums.
-    partial_bytes : of the Sums of one block, at most.
-    moved_bytes : of all partial sums that one task hands to another.
-    memory_bytes : projected peak per worker thread, above an idle worker whose kernels are compiled.
-    solver, reason, solver_bytes : of the solve, which runs where `fit` was called.
-    seconds : about how long the call takes one core: sums, the choice of the penalty and the solve, without reading and
-        compiling.
+    gram_bytes : bytes of the final G.
+    statistics_bytes : bytes of the final Sums.
+    partial_bytes : bytes of the largest Sums that one block can have.
+    moved_bytes : bytes of all partial sums that one task hands to another.
+    memory_bytes : projected peak of a worker thread, above an idle worker whose kernels are compiled.
+    solver, reason, solver_bytes : which solver is chosen, why, and its memory; it runs where `fit` was called.
+    seconds : about how long one core takes for the sums, the choice of the penalty and the solve; reading and compiling
+        come on top.
     """
 
     mask: str
@@ -81,19 +80,19 @@ class Plan:
     Attributes
     ----------
     label : the variable.
-    coefficients : number of them per coordinate.
-    shape, dtype : of the data.
+    coefficients : number of coefficients per coordinate.
+    shape, dtype : shape and type of the data.
     batch : number of independent fits.
-    holders : parts that the statistics will have.
+    holders : number of parts that the statistics will have.
     tier : "in memory", "Dask blocks" or "regions of a store".
-    chunks : largest block, region read at once, or the whole.
-    tasks : of accumulation and merging; those of a chunked input that are not taken in come on top.
-    fan_in : partial sums merged by one task, level by level.
-    compile_bytes : once per process, for the first block: compiled kernels, and the pinned buffers of a GPU.
+    chunks : shape of the largest block, of the region that is read at once, or of the whole.
+    tasks : number of tasks that sum and merge; tasks of a chunked input that stay by themselves come on top.
+    fan_in : number of partial sums that one task merges, level by level.
+    compile_bytes : memory that compiled kernels take, once per process.
     device : where blocks are processed.
-    rows : costs by structure of the mask.
+    rows : the costs for each structure that the mask may have.
     code : the call that asks for these coefficients, if there is one.
-    fine_seconds, fine_bytes : what a fine field takes beside, of one core and of memory where `fit` was called.
+    fine_seconds, fine_bytes : the time of one core, and the memory where `fit` was called, that a fine field adds.
     """
 
     label: str
@@ -108,7 +107,7 @@ class Plan:
     fan_in: tuple[int, ...]
     compile_bytes: int
     device: str | None
-    rows: tuple[Row, ...]
+    rows: tuple[MaskCosts, ...]
     code: str = ""
     fine_seconds: float = 0.0
     fine_bytes: int = 0
@@ -228,7 +227,7 @@ def plan(
         read,
         0 if in_memory(source.values) else _tasks(cuts, steps),
         tuple(math.prod(step) for step in steps),
-        limits.compiler_bytes + (0 if device is None else limits.ring_bytes),
+        limits.compiler_bytes,
         device,
         tuple(_row(mask, sizes, steps, read, choose) for mask in MASKS),
     )
@@ -251,7 +250,7 @@ def _row(
     steps: Sequence[Sequence[int]],
     read: Sequence[int],
     choose: Callable[[Gram], Choice],
-) -> Row:
+) -> MaskCosts:
     """Return the costs with a mask of one structure, of data of which one task holds the shape `read`."""
     source, space, limits = sizes.source, sizes.space, sizes.limits
     structure = components(mask, source, space)
@@ -281,13 +280,13 @@ def _row(
     )
     systems = batch if any(varies and axes for axes, varies in structure) else 1
     try:
-        choice = choose(_gram_of((axes for axes, _ in structure if axes), space))
+        choice = choose(_expected_gram((axes for axes, _ in structure if axes), source, space))
         solver, reason = choice.name, choice.reason
         solver_bytes = choice.nbytes * systems + 8 * COSTS.result_vectors * space.size * batch
         seconds = summing_seconds(source) + choice.seconds(space.frame, systems, COSTS)
     except ValueError as error:
         solver, reason, solver_bytes, seconds = "none", str(error), 0, math.nan
-    return Row(
+    return MaskCosts(
         mask,
         gram_bytes(lengths, space, structure, batch),
         sums_bytes(lengths, space, structure, batch) * holders,
@@ -310,7 +309,7 @@ def summing_seconds(source: Source) -> float:
     return math.prod(source.shape) / COSTS.values_per_second + sum(rows) / COSTS.rows_per_second
 
 
-def components(mask: str, source: Source, space: Space) -> list[Component]:
+def components(mask: str, source: Source, space: Space) -> list[FactorShape]:
     """Return the factors that G falls into: coefficient axes, and whether they differ within the batch.
 
     A static mask leaves one group apart, that of the time coordinate or else of the first axis of the data. Groups
@@ -340,33 +339,30 @@ def components(mask: str, source: Source, space: Space) -> list[Component]:
     return sorted(component for component in factors if component[0] or component[1])
 
 
-def _gram_of(groups: Iterable[tuple[int, ...]], space: Space) -> Gram:
-    """Return a G with a factor over each group of coefficient axes, whose arrays hold no memory.
+def _expected_gram(groups: Iterable[tuple[int, ...]], source: Source, space: Space) -> Gram:
+    """Return G as far as labels tell: a factor over each group of coefficient axes.
 
-    That of time is filled, almost as of labels spread evenly: which solver takes a system depends on its numbers.
+    A factor of one coordinate is that of its labels, each observed once. Those of several coordinates have NaN for
+    numbers, in no memory: the choice of a solver needs their shapes alone.
     """
     factors: list[Factor] = []
     for key, axes in enumerate(groups, 2):
-        if len(axes) == 1 < len(space.names) and (name := space.names[axes[0]]) in times_of(space):
-            factors.append(replace(_almost_even(space.basis(name), space.axis(name)), axes=axes))
+        if len(axes) == 1:
+            factors.append(replace(_factor_of_labels(source, space, axes[0]), axes=axes))
             continue
         lengths, offsets = (tuple(t[k] for k in axes) for t in (space.shape, space.offsets))
-        ones = np.broadcast_to(np.float64(1), (*lengths, *offsets))
-        factors.append(_Unfilled(axes, tuple((0, n) for n in lengths), ones, key))
+        unknown = np.broadcast_to(np.float64(math.nan), (*lengths, *offsets))
+        factors.append(Factor(axes, whole(lengths), unknown, key))
     return Gram((tuple(factors),))
 
 
-@functools.lru_cache(maxsize=4)
-def _almost_even(basis: Basis, axis: Axis) -> Factor:
-    """Return the mass matrix of a coordinate, but for one entry, as no multiple of it splits a system by itself."""
-    even = mass(Space({"t": basis}, axes={"t": axis}), 0)
-    pairs = even.pairs.copy()
-    pairs[0, 0] *= 2.0
-    return replace(even, pairs=pairs)
-
-
-class _Unfilled(Factor):
-    """A factor of the right shape whose numbers are all one number in memory, and stay so."""
-
-    def full(self, frame: Any) -> _Unfilled:
-        return self
+def _factor_of_labels(source: Source, space: Space, axis: int) -> Factor:
+    """Return the factor of one coordinate with one observation at each label; at even labels where they are lazy."""
+    name, labels = space.names[axis], source.coordinates[axis]
+    own = Space({name: space.basis(name)}, axes={name: space.axis(name)})
+    if not in_memory(labels):
+        labels = np.linspace(*space.basis(name).integral_range(space.axis(name)), max(labels.shape))
+    labels = to_host(labels).ravel()
+    block = Block(np.ones(labels.size), (labels,))
+    (factor,) = accumulate(block, Layout((Group((0,), (0,)),)), own).gram.terms[0]
+    return factor.full(own.frame)

@@ -9,7 +9,6 @@ import itertools
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -48,8 +47,8 @@ from xspline.execution.dask_api import (
     needed,
     new_name,
 )
-from xspline.execution.device.gpu import check_device, loader, on_gpu_workers, settle
-from xspline.execution.identity import Identities, Stamp, no_stamp
+from xspline.execution.device.gpu import check_device, on_gpu_workers, to_device
+from xspline.execution.identity import Stamp, UnidentifiedError, identity_of, no_stamp
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.planning import plan
 from xspline.execution.source import (
@@ -194,9 +193,8 @@ def _build(
         [array for source in prepared for _, array in source.auxiliary if is_dask(array)],
         limits.retry_pauses,
     )
-    identities = Identities(inputs.graph, stamp)
     return inputs.graph, [
-        _add_source(inputs, source, space, device, checkpoint, identities, limits) for source in prepared
+        _add_source(inputs, source, space, device, checkpoint, stamp, limits) for source in prepared
     ]
 
 
@@ -206,7 +204,7 @@ def _add_source(
     space: Space,
     device: str | None,
     checkpoint: Checkpoint | None,
-    identities: Identities,
+    stamp: Stamp,
     limits: Limits,
 ) -> RemainingKeys:
     """Add the tasks of one prepared source and return the keys of its Sums."""
@@ -231,7 +229,8 @@ def _add_source(
         cuts if stored else Cuts.of_chunks(source.values.chunks),
         read_of(source, cuts, device, limits),
     )
-    recipe = add_data(graph, "recipe", _Recipe(slim, space, cuts, read, blocks, device, limits))
+    whole_recipe = _Recipe(slim, space, cuts, read, blocks, device, limits)
+    recipe = add_data(graph, "recipe", whole_recipe)
     large = []  # of the arrays that come by the block: the keys of their blocks, by the index along their own axes
     for travels, (axes, array) in zip(whole, source.auxiliary, strict=True):
         own_cuts = Cuts(tuple(cuts.edges[a] for a in axes))
@@ -256,18 +255,36 @@ def _add_source(
             own = EmbeddedBlocks(members[index])
             refs += map(TaskRef, own.names)
             graph[key] = Task(key, _sum_blocks, TaskRef(recipe), index, own, *refs)
-    steps = steps_of(source, space, cuts, limits)
-    if checkpoint is None:
-        keys = _add_tree(graph, keys, steps, recipe)
-    else:
-        kept = kept_level(cuts.blocks, steps, limits)
-        keys = checkpoint.add(graph, _add_tree(graph, keys, steps[:kept], recipe), identities, source.label)
-        keys = _add_tree(graph, keys, steps[kept:], recipe)
+    keys = _add_merges(graph, keys, source, whole_recipe, recipe, checkpoint, stamp)
     # The blocks of batch members, the first batch axis outermost.
     batch = source.layout.batch_axes
     counts = tuple(1 + max(index[a] for index in keys) for a in batch)
     order = sorted(keys, key=lambda index: tuple(index[a] for a in batch))
     return RemainingKeys(tuple(keys[index] for index in order), counts)
+
+
+def _add_merges(
+    graph: Graph,
+    keys: BlockKeys,
+    source: Source,
+    how: _Recipe,
+    recipe: Key,
+    checkpoint: Checkpoint | None,
+    stamp: Stamp,
+) -> BlockKeys:
+    """Add the tree of merges of a source, and what keeps one level of it in a checkpoint; return the keys on top."""
+    steps = steps_of(source, how.space, how.cuts, how.limits)
+    if checkpoint is None:
+        return _add_tree(graph, keys, steps, recipe)
+    plain = (how.cuts.edges, how.blocks.edges, how.read, steps, how.device, repr(how.limits))
+    try:
+        identity = identity_of(source, stamp, how.space.to_json(), *plain)
+    except UnidentifiedError as error:
+        checkpoint.warn_not_kept(source.label, error)
+        return _add_tree(graph, keys, steps, recipe)
+    level = kept_level(how.cuts.blocks, steps, how.limits)
+    kept = checkpoint.add(graph, _add_tree(graph, keys, steps[:level], recipe), identity)
+    return _add_tree(graph, kept, steps[level:], recipe)
 
 
 def _add_tree(graph: Graph, keys: BlockKeys, steps: Sequence[Sequence[int]], recipe: Key) -> BlockKeys:
@@ -389,14 +406,14 @@ def _sum_stepwise(
     batch, frame, limits = recipe.source.layout.batch_axes, recipe.space.frame, recipe.limits
     order = (*batch, *recipe.source.consumed)
 
-    def sums(box: Slices, axes: Sequence[int], values: Callable[[Slices], Any]) -> Any:
+    def sums(box: Slices, axes: Sequence[int]) -> Any:
         """Return the Sums of `box`, taken along the first of `axes`, each step along the others."""
         if not axes:
             return _sum_box(recipe, values(box), box, arrays, region)
         axis, *rest = axes
         parts: list[Any] = []
         for lo, hi in itertools.pairwise(bounds[axis]):
-            parts.append(sums((*box[:axis], slice(lo, hi), *box[axis + 1 :]), rest, values))
+            parts.append(sums((*box[:axis], slice(lo, hi), *box[axis + 1 :]), rest))
             if axis in batch:
                 continue
             total, *waiting = (part.nbytes for part in parts)
@@ -404,25 +421,7 @@ def _sum_stepwise(
                 parts = [_merged(recipe, *parts)]
         return _side_by_side(parts, batch.index(axis), frame) if axis in batch else _merged(recipe, *parts)
 
-    if recipe.device is None:
-        return sums(region, order, values)
-    load = loader(recipe.device)
-    steps = itertools.product(*(itertools.pairwise(bounds[axis]) for axis in order))
-    boxes = (tuple(slice(*ends) for _, ends in sorted(zip(order, step, strict=True))) for step in steps)
-
-    def moved(box: Slices) -> Any:
-        return load(values(box))
-
-    with ThreadPoolExecutor(1) as reader:  # reads and moves the next step while the GPU sums this one
-        waiting = [reader.submit(moved, box) for box in itertools.islice(boxes, 1)]
-
-        def ahead(_: Slices) -> Any:
-            """Return the values of the boxes in turn, each read while the one before is in use."""
-            current = waiting.pop().result()
-            waiting.extend(reader.submit(moved, box) for box in itertools.islice(boxes, 1))
-            return current
-
-        return sums(region, order, ahead)
+    return sums(region, order)
 
 
 def _sum_box(
@@ -457,18 +456,15 @@ def _sums_of(block: Block, source: Source, space: Space, device: str | None) -> 
     shape = tuple(block.values.shape)
     if 0 in shape:
         return Sums.zero(space.frame, tuple(shape[a] for a in source.layout.batch_axes))
-    load, count = loader(device), math.prod(shape)
+    count = math.prod(shape)
     moved = replace(
         block,
-        values=load(block.values),
-        coordinates=tuple(
-            load(x) if x.size == count else x for x in block.coordinates
-        ),  # fewer: used on the host
-        weights=tuple((axes, load(w)) for axes, w in block.weights),
+        values=to_device(block.values, device),
+        # Coordinates that are fewer are used on the host.
+        coordinates=tuple(to_device(x, device) if x.size == count else x for x in block.coordinates),
+        weights=tuple((axes, to_device(w, device)) for axes, w in block.weights),
     )
-    sums = accumulate(moved, source.layout, space)
-    settle(device)  # before the arrays are let go
-    return sums
+    return accumulate(moved, source.layout, space)
 
 
 def _merged(recipe: _Recipe, *parts: Total) -> Total:

@@ -1,8 +1,8 @@
 """Kernels: from a block of data to its sums, and from coefficients to values. Arrays in, arrays out."""
 
+from xspline.kernels.block import Block as Block
+from xspline.kernels.block import Group as Group
+from xspline.kernels.block import Layout as Layout
 from xspline.kernels.evaluate import evaluate as evaluate
 from xspline.kernels.evaluate import evaluate_pairs as evaluate_pairs
-from xspline.kernels.layout import Block as Block
-from xspline.kernels.layout import Group as Group
-from xspline.kernels.layout import Layout as Layout
 from xspline.kernels.passes import accumulate as accumulate

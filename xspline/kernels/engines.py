@@ -18,16 +18,13 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.kernels.layout import Array, Floats, Integers
+from xspline.kernels.block import Array, Floats, Integers
 from xspline.kernels.points.cells import SIZES, Cells, CellSizes
 from xspline.kernels.points.tiles import Tiles
 from xspline.kernels.rows import ProductRows, Rows
 from xspline.spaces.features import Features
 
 PRODUCT_ENTRIES = 1 << 20  # of a table of products of values that are alive at a time: 8 MiB
-SHORT_BOX = 32  # times the values of a row: a box of no more entries is one product on a device
-LONE = 3  # times as long takes a value of an axis with nothing behind it: no vector instructions
-SWAP = 32  # loops run over what follows an axis: so many entries before it, and none behind, change places
 
 
 def choose_engine(array: Array, engine: str | Engine | None = None) -> Engine:
@@ -78,7 +75,8 @@ def expand(array: Array, rows: Sequence[Rows | None], engine: Engine, out: Array
     """
     active = {i: r for i, r in enumerate(rows) if r is not None and r.functions}
     lengths = [active[i].count if i in active else n for i, n in enumerate(array.shape)]
-    lone = {i: 1 if math.prod(lengths[i + 1 :]) > 1 else LONE for i in active}
+    # Without values behind its axis, for vector instructions, a value takes three times as long.
+    lone = {i: 1 if math.prod(lengths[i + 1 :]) > 1 else 3 for i in active}
     costs = tuple((i, r.extent, r.count, r.count * r.width * lone[i]) for i, r in active.items())
     order = cheapest_order(tuple(array.shape), costs)
     for step, axis in enumerate(order, 1):
@@ -123,7 +121,7 @@ class ArrayApiEngine:
     xp: Any
     device: Any
     sweeps: bool = False
-    short_box: int = SHORT_BOX
+    short_box: int = 32
     sizes: CellSizes = SIZES
     compiled: ClassVar[bool] = False
 
@@ -287,7 +285,7 @@ class CompiledEngine:
 
         flat, shape = _three(array, axis), (*array.shape[:axis], rows.count, *array.shape[axis + 1 :])
         before, _, after = flat.shape
-        swapped = after == 1 and before >= SWAP
+        swapped = after == 1 and before >= 32  # loops run over what follows an axis
         if swapped:
             flat, out = np.ascontiguousarray(flat.T), np.empty((1, rows.count, before))
         elif out is None or (len(rows.functions) > 1 and out.dtype != np.float64):

@@ -8,15 +8,11 @@ from typing import Any, TypedDict, Unpack
 import array_api_compat
 import numpy as np
 
+from xspline.kernels.block import Array, Floats, Layout, check_coordinates
 from xspline.kernels.engines import Engine, choose_engine, expand
-from xspline.kernels.layout import Array, Floats, Layout, check_coordinates
 from xspline.kernels.rows import CoefficientRange, Rows, build_rows, unrolled
 from xspline.kernels.walk import SLAB_ROWS, SlabAxis, SlabBox, slab_axes_of, slab_boxes, slab_entries
 from xspline.spaces import Space
-
-SLAB = (
-    1 << 20
-)  # entries of a slab, 8 MiB: results are written once, only what they come from waits in a cache
 
 
 class Options(TypedDict, total=False):
@@ -146,7 +142,8 @@ def _evaluate(
     array = xp.reshape(xp.astype(coefficients, xp.float64, copy=False), (*space.shape, *offsets, *batch))
     array = _unrolled(array, layout, slab_axes, space, pairs, xp)
     entries = slab_entries(coefficients)
-    limit = options.get("slab") or (entries if pairs else max(entries, SLAB))
+    # Values are written once, 8 MiB or more at a time: only what they come from waits in a cache.
+    limit = options.get("slab") or (entries if pairs else max(entries, 1 << 20))
     boxes = slab_boxes(shape, slab_axes, limit, options.get("slab_rows", SLAB_ROWS))
     extrapolate = options.get("extrapolate", False)
     _fill(out, array, coordinates, slab_axes, boxes, space, orders, engine, pairs, extrapolate)

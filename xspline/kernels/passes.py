@@ -16,9 +16,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.kernels.component import SumsByCell, SumsBySlab
-from xspline.kernels.engines import Engine, choose_engine
-from xspline.kernels.layout import (
+from xspline.kernels.block import (
     Array,
     Block,
     Floats,
@@ -29,6 +27,8 @@ from xspline.kernels.layout import (
     to_host,
     to_namespace,
 )
+from xspline.kernels.component import SumsByCell, SumsBySlab
+from xspline.kernels.engines import Engine, choose_engine
 from xspline.kernels.separation import BlockResult, Projections, factors_of, join, whole_factor
 from xspline.kernels.sweep import Sweep
 from xspline.kernels.walk import SLAB_ROWS, SlabBox, Walk, slab_entries
@@ -177,7 +177,7 @@ def _second_pass(walk: Walk, by_cell: SumsByCell | None) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Slab:
+class SlabValues:
     """Values of one slab and where they count; `weight` (None: ones) is zero where they do not."""
 
     values: Array
@@ -191,7 +191,7 @@ class Slab:
         return xp.astype(self.valid, xp.float64) if self.weight is None else self.weight
 
 
-def read(walk: Walk, box: SlabBox) -> tuple[Slab, Tally]:
+def read(walk: Walk, box: SlabBox) -> tuple[SlabValues, Tally]:
     """One slab, and the tally of what is left out of it, with the first places of an infinity and a bad weight."""
     xp, values = walk.xp, walk.values(box)
     size, known = math.prod(values.shape), xp.isfinite(values)
@@ -222,7 +222,7 @@ def read(walk: Walk, box: SlabBox) -> tuple[Slab, Tally]:
         weight = xp.where(valid, weight, xp.zeros_like(values))
         count = count_true(valid, xp)
     tally = Tally(size - present, outside, infinity, bad, unlabelled)
-    return Slab(values, valid, weight, count, count == size), tally
+    return SlabValues(values, valid, weight, count, count == size), tally
 
 
 def _first_place(walk: Walk, box: SlabBox, mask: Array) -> tuple[int, ...] | None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xspline.kernels.layout import Array, Bools, Floats, Integers
+from xspline.kernels.block import Array, Bools, Floats, Integers
 from xspline.spaces.bspline import LocalSpline
 from xspline.spaces.features import Features, Support
 from xspline.sums.window import union
@@ -32,7 +32,7 @@ def locate(
     if not (compiled and isinstance(features, LocalSpline)):
         return features.locate(x)
     from xspline.kernels.compiled import (
-        cells as loops,
+        by_cell as loops,
     )  # numba takes 0.3 s to import: not before it is needed
 
     cell, z, (lo, hi) = np.empty(x.size, dtype=np.int64), np.empty(x.size), features.ends
@@ -47,7 +47,7 @@ def function_values(features: Features, cell: Integers, z: Floats, order: int, c
     """Values [n, q] of the active functions, or of their derivatives: `Features.features`, or its compiled twin."""
     if not (compiled and isinstance(features, LocalSpline)):
         return features.features(cell, z, order)
-    from xspline.kernels.compiled import cells as loops
+    from xspline.kernels.compiled import by_cell as loops
 
     out = np.empty((cell.size, features.width))
     loops.series(cell, z, np.array(features.derivative_table(order), order="C"), out)

@@ -17,13 +17,11 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
+from xspline.kernels.block import Array, Bools, Floats, first_true, to_host, to_namespace
 from xspline.kernels.component import SumsByCell, SumsBySlab
-from xspline.kernels.layout import Array, Bools, Floats, first_true, to_host, to_namespace
 from xspline.kernels.walk import Component, SlabAxis, SlabBox, Walk
 from xspline.sums import Factor, Tally, digest_key, join_overlapping
 from xspline.sums.factor import KEY_MODULUS
-
-HASHED = 1 << 14  # entries hashed at a time: hashing copies what it is given
 
 
 class Separation(ABC):
@@ -211,7 +209,8 @@ def whole_factor(walk: Walk, pairs: Floats) -> Factor:
     """One factor over everything. Its key has none to agree with, so the result itself is hashed."""
     axes = tuple(range(len(walk.ranges)))
     window, flat = walk.window(axes), pairs.reshape(-1)
-    parts = [flat[first : first + HASHED] for first in range(0, flat.size, HASHED)]
+    # Hashing copies what it is given: some entries at a time.
+    parts = [flat[first : first + (1 << 14)] for first in range(0, flat.size, 1 << 14)]
     return Factor(axes, window, pairs, digest_key("whole", repr((axes, pairs.shape, window)), *parts))
 
 

@@ -15,18 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.kernels.block import Array, Bools, Floats, first_true, rounded, to_host
 from xspline.kernels.component import SumsByCell, SumsBySlab
 from xspline.kernels.device.cuda import CudaSweeper
-from xspline.kernels.layout import Array, Bools, Floats, first_true, rounded, to_host
 from xspline.kernels.rows import LineSums, Rows
 from xspline.kernels.separation import BlockResult, LineSeparation, factors_of
 from xspline.kernels.walk import SlabBox, Walk, slab_boxes
 from xspline.sums import Tally
-
-MIN_COLUMNS = 8  # values behind the axis of a sweep: with fewer, vector instructions are idle
-SEARCHED = 1 << 16  # values searched at a time for the first finite one
-SEARCHED_ON_DEVICE = 1 << 20  # the same on a device, where each step waits for an answer
-ENTRY_WORK = 20  # multiply-adds that an entry of the contracted lines costs afterwards
 
 
 class CompiledSweeper:
@@ -179,14 +174,15 @@ class Sweep:
         if walk.on_host:
             # In C order, and never a copy of all.
             flags: Any = ["external_loop", "buffered", "zerosize_ok"]
-            for values in np.nditer(walk.ordered, flags, order="C", buffersize=SEARCHED):
+            for values in np.nditer(walk.ordered, flags, order="C", buffersize=1 << 16):
                 finite = np.isfinite(values)
                 if finite.any():
                     return rounded(float(values[np.argmax(finite)]))
             return 0.0
         flat, size = xp.reshape(walk.ordered, (-1,)), math.prod(walk.shape)
-        for first in range(0, size, SEARCHED_ON_DEVICE):
-            finite = xp.isfinite(flat[first : min(first + SEARCHED_ON_DEVICE, size)])
+        step = 1 << 20  # each waits for an answer of the device
+        for first in range(0, size, step):
+            finite = xp.isfinite(flat[first : min(first + step, size)])
             if bool(xp.any(finite)):
                 return rounded(float(flat[first + first_true(finite, xp)[0]]))
         return 0.0
@@ -218,8 +214,10 @@ def _cheapest(walk: Walk) -> int | None:
     """The slab axis to sweep along: few functions, and few entries left for what comes after."""
     work = {}
     for i, axis in enumerate(walk.slab_axes):
-        behind = math.prod(walk.lengths[i + 1 :])
-        if axis.is_batch or len(axis.axes) != 1 or len(axis.coefficient_axes) != 1 or behind < MIN_COLUMNS:
+        few = (
+            math.prod(walk.lengths[i + 1 :]) < 8
+        )  # values behind the axis: vector instructions would be idle
+        if axis.is_batch or len(axis.axes) != 1 or len(axis.coefficient_axes) != 1 or few:
             continue
         if 0 < (rows := walk.lengths[i]) <= walk.rows_limit:
             (a,) = axis.coefficient_axes
@@ -227,5 +225,6 @@ def _cheapest(walk: Walk) -> int | None:
             if features.support.everywhere and not walk.on_host:  # its kernel moves from support to support
                 continue
             left = walk.ranges[a].extent * features.support.depth(pairs=True) / rows
-            work[i] = features.width * (features.width + 3) / 2 + ENTRY_WORK * left
+            # An entry of the contracted lines costs some 20 multiply-adds afterwards.
+            work[i] = features.width * (features.width + 3) / 2 + 20 * left
     return min(work, key=lambda i: (work[i], i)) if work else None

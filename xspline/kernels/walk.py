@@ -15,15 +15,13 @@ from typing import Any, TypeAlias
 import array_api_compat
 import numpy as np
 
+from xspline.kernels.block import Array, Block, Floats, Layout, native, to_host, to_namespace
 from xspline.kernels.engines import Engine
-from xspline.kernels.layout import Array, Block, Floats, Layout, native, to_host, to_namespace
 from xspline.kernels.points.cells import Cells, fits, labelled
 from xspline.kernels.points.tiles import Tiles
 from xspline.kernels.rows import CoefficientRange, Rows, build_rows, touched_cells
 from xspline.spaces import Space
 
-SLAB = 1 << 17  # entries of a slab: 1 MiB of float64, which caches hold
-DEVICE_SLAB = 1 << 25  # on a device a slab pays for its launches: 256 MiB
 SLAB_ROWS = 1 << 15  # rows of one group in a slab: bounds the tables of features
 
 Component: TypeAlias = frozenset[int]
@@ -31,8 +29,8 @@ Component: TypeAlias = frozenset[int]
 
 
 def slab_entries(array: Array) -> int:
-    """Entries of a slab of this array."""
-    return SLAB if isinstance(array, np.ndarray) else DEVICE_SLAB
+    """Entries of a slab of this array: 1 MiB, which caches hold; on a device, where launches cost more, 256 MiB."""
+    return 1 << 17 if isinstance(array, np.ndarray) else 1 << 25
 
 
 @dataclass(frozen=True)

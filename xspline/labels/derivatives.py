@@ -25,7 +25,7 @@ from xspline.labels.read.coordinates import units_of
 from xspline.labels.read.targets import Target
 from xspline.labels.uncertainty import DRAWN, Covariance
 from xspline.spaces import Polynomial, Space, Union
-from xspline.spaces.units import are_one, converted, degrees_in
+from xspline.spaces.conversions import are_one, converted, degrees_in
 
 #: Mean radius of the Earth in metres (IUGG R1).
 EARTH_RADIUS = 6_371_008.8

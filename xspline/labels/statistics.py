@@ -16,7 +16,7 @@ from xspline.labels.read.observations import Variable
 from xspline.labels.read.parts import Part, check_new, checked_part
 from xspline.labels.storage import files, layout
 from xspline.spaces import Space
-from xspline.spaces.units import are_one
+from xspline.spaces.conversions import are_one
 from xspline.sums import Sums, Tally
 
 if TYPE_CHECKING:

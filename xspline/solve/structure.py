@@ -77,9 +77,10 @@ _expected: WeakKeyDictionary[Gram, dict[int, tuple[Product | None, float]]] = We
 def _independent(gram: Gram, frame: Frame, axis: int) -> tuple[Product | None, float]:
     """The product, and what nearly all functions along the axis see in common."""
     axes = range(len(frame.sizes))
-    hollow = any(f.axes and not any(f.pairs.strides) for term in gram.terms for f in term)  # of a plan
+    # A plan has NaN for the numbers of factors that labels do not determine.
+    unknown = any(np.isnan(f.pairs[(0,) * f.pairs.ndim]) for term in gram.terms for f in term if f.axes)
     large = 8 * math.prod((*frame.sizes, *frame.offsets)) > MULTIPLIED_OUT
-    if gram.batch_ndim or hollow or large or not all(e.any() for e in frame.constant):
+    if gram.batch_ndim or unknown or large or not all(e.any() for e in frame.constant):
         return None, 0.0
     pairs = gram.one_factor(frame).pairs.reshape(*frame.sizes, *frame.offsets)
     # [K, O] of each axis: what sums the pairs of functions up to those of the constant.

@@ -16,10 +16,6 @@ from xspline.spaces.instants import STANDARD, Array, Floats
 
 KINDS = ("number", "time", "timedelta")
 ROLES = {"lat": "latitude", "lon": "longitude"} | {role: role for role in ("latitude", "longitude", "time")}
-FULL_CIRCLE = 360.0
-# Times are told apart this finely, as a share of a period and of 1/64 of a domain, or they get an epoch of their own:
-# in 2024 that is where a domain is shorter than 4.5 hours, or a period than 4 minutes.
-FINE, PARTS = 2.0**-30, 64
 
 
 @dataclass(frozen=True)
@@ -73,7 +69,8 @@ class Axis:
         largest = max(abs(lo), abs(hi))
         if self.kind != "time" or self.epoch or not math.isfinite(largest):
             return self
-        fine = np.spacing(largest) <= FINE * min((hi - lo) / PARTS, period)
+        # In 2024 times get an epoch where a domain is shorter than 4.5 hours, or a period than 4 minutes.
+        fine = np.spacing(largest) <= 2.0**-30 * min((hi - lo) / 64, period)
         return self if fine else replace(self, epoch=math.floor(lo))
 
     def to_float(self, labels: Any) -> Floats:
@@ -197,7 +194,7 @@ class Axis:
             return cls("time", role="time")
         if label is None or _is_number(label):
             role = ROLES.get(str(name).lower(), "")
-            return cls(wrap=FULL_CIRCLE if role == "longitude" else None, role=role)
+            return cls(wrap=360.0 if role == "longitude" else None, role=role)
         raise TypeError(
             f"{text or label!r} is not a coordinate label; "
             "pass numbers, datetime64, cftime dates, timedelta64 or ISO strings"

@@ -20,8 +20,6 @@ from xspline.spaces.instants import Array, plain_text
 Domain: TypeAlias = tuple[Any, Any]
 Extent: TypeAlias = tuple[float, float]
 
-# Functions of one coordinate: 80 MB for each array over them. A typing error asks for more.
-MOST = 10_000_000
 # Below this singular value the joint design has lost ten digits: the terms are taken for dependent.
 DEPENDENT = 1e-10
 
@@ -92,9 +90,10 @@ class Basis:
         """
         with coordinate_in_errors(name):
             bound = self._bind(axis, extent)
-            if bound.count > MOST:
+            most = 10_000_000  # 80 MB for each array over them: a typing error asks for more
+            if bound.count > most:
                 raise ValueError(
-                    f"{bound.count:.6g} functions along one coordinate, and {MOST:,} is the most; use fewer of them "
+                    f"{bound.count:.6g} functions along one coordinate, and {most:,} is the most; use fewer of them "
                     "(a larger spacing), or a shorter domain"
                 )
             bound.on(axis)

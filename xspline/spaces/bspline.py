@@ -277,22 +277,16 @@ class LocalSpline(PairFeatures):
     def sample(self) -> Floats:
         return self.labels() if self.domain is None else np.clip(self.labels(), *self.domain)
 
-    def window(self, lo: float, hi: float) -> tuple[int, int]:
+    def count_touched(self, lo: Floats, hi: Floats) -> Integers:
         left, right = self.ends
-        if np.isnan(lo) or np.isnan(hi):
-            return 0, 0
         if self.periodic:
-            (a, b), _ = self.locate(np.array([lo, hi]))
-            wraps_within_a_cell = b == a and self.clean(np.array(hi)) < self.clean(np.array(lo))
-            if hi - lo >= right - left or wraps_within_a_cell:
-                return 0, self.size
-            length = int(self.first[b] - self.first[a]) % self.size + self.width
-            return (int(self.first[a]), length) if length < self.size else (0, self.size)
-        lo, hi = self.clean(np.array([max(lo, left), min(hi, right)]))
-        if not lo <= hi:
-            return 0, 0
-        start, stop = self.first[self.locate(np.array([lo, hi]))[0]]
-        return int(start), int(stop - start) + self.width
+            first, last = self.locate(lo)[0], self.locate(hi)[0]
+            around = (hi - lo >= right - left) | ((first == last) & (self.clean(hi) < self.clean(lo)))
+            count = np.minimum((self.first[last] - self.first[first]) % self.size + self.width, self.size)
+            return np.where(np.isnan(lo) | np.isnan(hi), 0, np.where(around, self.size, count))
+        first, last = (self.locate(np.clip(x, left, right))[0] for x in (lo, hi))
+        count = self.first[last] - self.first[first] + self.width
+        return np.where((hi >= left) & (lo <= right), count, 0)  # NaN compares as false
 
 
 @dataclass(frozen=True, eq=False)

@@ -156,8 +156,8 @@ class Features(Protocol):
         """Positions where functions show: Greville points [K] moved into the domain, or many even ones [> K]."""
         ...
 
-    def window(self, lo: float, hi: float) -> tuple[int, int]:
-        """(start, length) of the functions that [lo, hi] touches; (0, 0) if it lies outside the domain."""
+    def count_touched(self, lo: Floats, hi: Floats) -> Integers:
+        """How many functions each of the ranges [lo, hi] touches; 0 outside the domain, and where an end is NaN."""
         ...
 
 
@@ -343,8 +343,6 @@ class Harmonics(TermFunctions):
 
 # --- global features
 
-_CHUNK = 1 << 15  # quadrature nodes at a time
-
 
 @dataclass(frozen=True, eq=False)
 class Global(PairFeatures):
@@ -447,7 +445,7 @@ class Global(PairFeatures):
         edges = np.unique(np.concatenate([term.panels(*self.span) for term in self.terms]))
         # Harmonics of several periods share their panels, so the nodes of one of them serve all.
         nodes, weights = legendre.leggauss(sum({type(term): term.nodes for term in self.terms}.values()))
-        step = max(_CHUNK // nodes.size, 1)
+        step = max((1 << 15) // nodes.size, 1)  # 32,768 nodes at a time
         for start in range(0, edges.size - 1, step):
             lo = edges[start : start + step + 1][:-1]
             half_length = np.diff(edges[start : start + step + 1]) / 2
@@ -465,6 +463,6 @@ class Global(PairFeatures):
             return np.append(weyl(*self.span, 2 * self.size + 64), self.span[1])
         return self.points if self.domain is None else np.clip(self.points, *self.domain)
 
-    def window(self, lo: float, hi: float) -> tuple[int, int]:
-        outside = self.domain is not None and not (hi >= self.domain[0] and lo <= self.domain[1])
-        return (0, 0) if outside or np.isnan(lo) or np.isnan(hi) else (0, self.size)
+    def count_touched(self, lo: Floats, hi: Floats) -> Integers:
+        least, most = self.domain or (-np.inf, np.inf)
+        return np.where((hi >= least) & (lo <= most), self.size, 0)  # NaN compares as false

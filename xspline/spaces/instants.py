@@ -198,8 +198,6 @@ def seconds_of_duration(value: Any, calendar: str | None) -> float:
 
 # int64 nanoseconds end in 2262; one second is left for the rounding.
 _NANOSECOND_RANGE = float(2**63 // 10**9 - 1)
-# Above this a float64 of seconds no longer tells nanoseconds apart, and microseconds are what was meant.
-_NANOSECOND_EXACT = 2.0**22
 
 
 def labels_of_seconds(x: Floats, kind: str, calendar: str | None, epoch: int = 0) -> Array:
@@ -227,7 +225,8 @@ def labels_of_seconds(x: Floats, kind: str, calendar: str | None, epoch: int = 0
     if known.size and np.max(np.abs(known + epoch)) > _NANOSECOND_RANGE:
         count, dtype = _count(x, 10**6) + epoch * 10**6, f"{letter}8[us]"
     else:
-        coarse = np.abs(np.nan_to_num(x)) >= _NANOSECOND_EXACT
+        # Above this a float64 of seconds no longer tells nanoseconds apart, and microseconds are what was meant.
+        coarse = np.abs(np.nan_to_num(x)) >= 2.0**22
         count = np.where(coarse, _count(x, 10**6) * 1000, _count(np.where(coarse, 0.0, x), 10**9))
         count = count + epoch * 10**9
         dtype = f"{letter}8[ns]"

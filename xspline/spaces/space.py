@@ -14,17 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline import notebook
-from xspline.spaces import units
 from xspline.spaces.axis import Axis
 from xspline.spaces.bases import BSpline, Fourier, Polynomial, as_basis
 from xspline.spaces.basis import Basis, Extent, Union, coordinate_in_errors, range_of, stored
 from xspline.spaces.bspline import LocalSpline
+from xspline.spaces.conversions import degrees_in
 from xspline.spaces.features import Features, Floats, Global, Integers, frozen
 
 Bools: TypeAlias = NDArray[np.bool_]
 
-SCHEMA = 1
-COARSE = 1e-6  # of a period: an error of the phase that is seen
+SPACE_SCHEMA = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +139,7 @@ class Space:
             other = axes.get(name)
             if other is not None and other.kind == axis.kind:
                 its = other.units
-                if axis.role in ("latitude", "longitude") and units.degrees_in(its) not in (None, 1):
+                if axis.role in ("latitude", "longitude") and degrees_in(its) not in (None, 1):
                     its = "degrees"
                 role = axis.role or other.role
                 axis = replace(axis, units=axis.units or its, role=role, wrap=axis.wrap or other.wrap)
@@ -225,7 +224,7 @@ class Space:
         axes = [
             {"name": name, "axis": axis.to_dict(), "basis": basis.to_dict()} for name, (axis, basis) in items
         ]
-        return _canonical({"schema": SCHEMA, "axes": axes, "from_data": self.from_data})
+        return _canonical({"schema": SPACE_SCHEMA, "axes": axes, "from_data": self.from_data})
 
     @staticmethod
     @lru_cache(maxsize=64)
@@ -254,10 +253,10 @@ class Space:
         True
         """
         data = json.loads(text)
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        if not isinstance(data, dict) or data.get("schema") != SPACE_SCHEMA:
             schema = data.get("schema") if isinstance(data, dict) else None
             raise ValueError(
-                f"the text is no space of schema {SCHEMA} (it says {schema!r}); a newer xspline may read it"
+                f"the text is no space of schema {SPACE_SCHEMA} (it says {schema!r}); a newer xspline may read it"
             )
         items = {item["name"]: item for item in data["axes"]}
         bases: dict[str, Basis | int] = {name: Basis.from_dict(item["basis"]) for name, item in items.items()}
@@ -273,7 +272,7 @@ class Space:
     def __hash__(self) -> int:
         return hash(self.digest)
 
-    # --- labels and windows
+    # --- labels
 
     def to_float(self, name: str, labels: Any) -> Floats:
         """Labels of one coordinate as float64; those of a longitude taken modulo 360 into the domain.
@@ -302,10 +301,6 @@ class Space:
         axis, basis = self._coordinate(name)
         labels = basis.on(axis).labels()
         return labels if isinstance(labels, list) else labels + axis.epoch
-
-    def window(self, ranges: Sequence[tuple[float, float]]) -> tuple[tuple[int, int], ...]:
-        """(start, length) per coordinate of the coefficients that the box of [lo, hi] ranges touches."""
-        return tuple(f.window(lo, hi) for f, (lo, hi) in zip(self.features, ranges, strict=True))
 
     def within(self, x: Floats, name: str, extrapolate: bool = False) -> Floats:
         """Floats of one coordinate, from `to_float`, with NaN outside the record, where a field has no values.
@@ -449,7 +444,7 @@ def check_resolution(axis: Axis, basis: Basis, x: Floats) -> None:
     period = _shortest_period(axis, basis) if axis.kind == "time" else math.inf
     if period < 60 and x.size:  # within longer ones, float64 tells times of thousands of years apart
         step = float(np.spacing(np.max(np.abs(np.nan_to_num(x)))))
-        if step > COARSE * period:
+        if step > 1e-6 * period:  # an error of the phase that is seen
             raise ValueError(
                 f"seconds since {axis.text(0.0)} tell these times apart by {step:.2g} s, too coarse for the period of "
                 f"{period:.3g} s; give the basis a domain near them, as in Fourier(2, period=..., domain=(start, end))"

@@ -29,7 +29,6 @@ from xspline.spaces import Frame
 from xspline.sums.window import Array, Window, embed, lengths, whole
 
 KEY_MODULUS = 1 << 128
-OUTER_SLAB = 1 << 16  # numbers of vectors whose products are added up at once, half a MB
 
 
 def digest_key(*parts: bytes | str | NDArray[Any]) -> int:
@@ -190,6 +189,8 @@ class Factor:
     def full(self, frame: Frame) -> Factor:
         """The same factor over all coefficients of its axes."""
         sizes = self.sizes(frame)
+        if self.window == whole(sizes):
+            return self
         return Factor(self.axes, whole(sizes), embed(self.pairs, self.window, sizes), self.key)
 
     def to_dense(self, frame: Frame) -> Array:
@@ -312,7 +313,7 @@ def outer_pairs(vectors: Array, frame: Frame) -> Array:
         x = np.concatenate([x, behind if periodic else np.zeros_like(behind)], axis=axis)
     x = np.ascontiguousarray(x)
     out = np.empty((*frame.sizes, *frame.offsets, *x.shape[count:-1]))
-    step = max(1, OUTER_SLAB * frame.sizes[0] // max(x.size, 1))
+    step = max(1, (frame.sizes[0] << 16) // max(x.size, 1))  # products of half a MB at once
     partners = {axis: _partners(frame, axis) for axis, m in enumerate(frame.everywhere) if m}
 
     @functools.lru_cache(maxsize=1 << len(partners))

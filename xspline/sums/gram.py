@@ -19,8 +19,6 @@ from xspline.sums.factor import KEY_MODULUS, Factor, multiply_factors, outer
 from xspline.sums.terms import Axes, Term, concatenate_terms, image_of, ordered, term_window, tidy
 from xspline.sums.window import Array, Window, add_into, lengths, take, whole
 
-SLAB = 1 << 17  # numbers of vectors that a quadratic form takes at once
-
 
 @dataclass(frozen=True, eq=False)
 class Gram:
@@ -144,7 +142,7 @@ class Gram:
             add_into(out, whole(sizes), part, window, sizes)
         return out
 
-    def form(self, v: Array, frame: Frame, slab: int = SLAB) -> Array:
+    def form(self, v: Array, frame: Frame, slab: int = 1 << 17) -> Array:
         """Quadratic form vᵀGv of vectors [K.., b..], with as many batch axes as the Gram: [b..].
 
         A large batch is taken a slice at a time, about `slab` numbers, since a product takes several arrays as large

@@ -3,7 +3,7 @@
 PYTHONPATH=tests/cupy_on_numpy python -m pytest -m gpu
 
 Arrays are those of `tests.duck`, which refuse what CuPy refuses; kernels are compiled for the host. It shows that
-calls and numbers are right, nothing of the order in time (`tests.late` does) and nothing of speed.
+calls and numbers are right, nothing of the order in time and nothing of speed.
 """
 
 from __future__ import annotations
@@ -38,9 +38,6 @@ class Pointer:
 
     def copy_from_host_async(self, host: int, nbytes: int, stream: Any = None) -> None:
         ctypes.memmove(self.ptr, host, nbytes)
-
-    def copy_to_host_async(self, host: int, nbytes: int, stream: Any = None) -> None:
-        ctypes.memmove(host, self.ptr, nbytes)
 
 
 class ndarray(duck.Duck):
@@ -86,10 +83,6 @@ def array(value: Any, dtype: Any = None, **kwargs: Any) -> ndarray:
 
 def asnumpy(value: Any) -> np.ndarray:
     return value.get() if isinstance(value, ndarray) else np.asarray(value)
-
-
-def ascontiguousarray(value: ndarray) -> ndarray:
-    return ndarray(np.ascontiguousarray(value._array))
 
 
 def _fill(module: types.ModuleType, source: types.ModuleType) -> None:

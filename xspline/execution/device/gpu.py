@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from xspline.execution.dask_api import workers_of
-from xspline.execution.device.transfer import ring
 from xspline.kernels.device.cuda import Kernel, load_kernel
 from xspline.solve import Resources
 
@@ -40,26 +38,7 @@ def to_device(array: Any, device: str | None) -> Any:
     """Return `array` itself for None, a CuPy array on the current GPU for "cuda"."""
     if device is None:
         return array
-    cupy = _cupy()
-    return cupy.asarray(array) if _on_gpu(array) else ring(cupy).put(_plain(array))
-
-
-def loader(device: str | None) -> Callable[[Any], Any]:
-    """Return a function that moves arrays to the GPU of this thread, from any thread and while the GPU computes.
-
-    Call `settle` before you let go of such an array. For None arrays stay where they are.
-    """
-    if device is None:
-        return lambda array: array
-    cupy = _cupy()
-    load = ring(cupy).load
-    return lambda array: cupy.asarray(array) if _on_gpu(array) else load(_plain(array))
-
-
-def settle(device: str | None) -> None:
-    """Wait until the GPU has done all that this thread started there."""
-    if device is not None:
-        ring(_cupy()).settle()
+    return _cupy().asarray(array if _on_gpu(array) else _plain(array))
 
 
 def _on_gpu(array: Any) -> bool:
@@ -67,11 +46,11 @@ def _on_gpu(array: Any) -> bool:
 
 
 def _plain(array: Any) -> np.ndarray:
-    """Return an array that a GPU can hold: masked entries, which it knows nothing of, are NaN."""
+    """Return an array that a GPU can hold: in native byte order and C order, masked entries, unknown there, as NaN."""
     if isinstance(array, np.ma.MaskedArray):
         kind = array.dtype if array.dtype.kind == "f" else np.float64
-        return np.ma.filled(array.astype(kind), np.nan)
-    return np.asarray(array)
+        array = np.ma.filled(array.astype(kind), np.nan)
+    return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
 
 
 class Gpu:
@@ -161,8 +140,6 @@ def present(device: str | None) -> str | None:
 
 def to_host(array: Any) -> Any:
     """Return a NumPy array: `array` itself, or the host copy of a CuPy array."""
-    if _on_gpu(array):
-        return ring(_cupy()).get(array)
     return array.get() if hasattr(array, "get") else array
 
 

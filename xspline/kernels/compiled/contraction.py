@@ -12,16 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.kernels.layout import Floats, Integers
+from xspline.kernels.block import Floats, Integers
 from xspline.kernels.rows import LineSums, ProductRows, SortedRows
 from xspline.spaces.jit import compiled, internal
 
 Values = NDArray[Any]  # float32 or float64, missing: NaN
 Four = tuple[Values, Values, Values, Values]
 
-FOUR = 4  # rows, or functions, at a time: as many loads for one store
 COLUMNS = 256  # values at a time: the sums of a cell, 8 KiB for four functions, stay in the cache
-LINE_VALUES = 512  # values of a line that wait in the cache (4 KiB) for further functions
 
 # Sums over rows of one coefficient axis: four rows of a cell at a time, all sums of the cell in the cache
 
@@ -87,10 +85,10 @@ def scatter(array: Floats, start: Integers, places: Integers, values: Floats, ou
             while i < rows:
                 first = start[i]
                 _clear(total, places.size, columns)
-                while i + FOUR <= rows and start[i + 1] == start[i + 2] == start[i + 3] == first == start[i]:
+                while i + 4 <= rows and start[i + 1] == start[i + 2] == start[i + 3] == first == start[i]:
                     a, b, c, d = array[p, i, s], array[p, i + 1, s], array[p, i + 2, s], array[p, i + 3, s]
                     _add_four(a, b, c, d, values[i:], total)
-                    i += FOUR
+                    i += 4
                 while i < rows and start[i] == first:
                     _add_one(array[p, i, s], values[i], total)
                     i += 1
@@ -161,7 +159,7 @@ def sweep(x: Values, column: int, rows: SortedRows, reference: float, moment: bo
     power, count, digest = out.power, out.count, out.digest
     order, start, values, words = rows.order, rows.start, rows.values, rows.words
     (before, after), width = power.shape, rows.places.size
-    total, e = np.empty(width * COLUMNS), np.empty(FOUR * COLUMNS)
+    total, e = np.empty(width * COLUMNS), np.empty(4 * COLUMNS)
     e0, e1, e2, e3 = e[:COLUMNS], e[COLUMNS : 2 * COLUMNS], e[2 * COLUMNS : 3 * COLUMNS], e[3 * COLUMNS :]
     for p in range(before):
         for left in range(0, after, COLUMNS):
@@ -172,7 +170,7 @@ def sweep(x: Values, column: int, rows: SortedRows, reference: float, moment: bo
             for end in rows.ends:
                 first = start[i]
                 _clear(total, width, columns)
-                while i + FOUR <= end:
+                while i + 4 <= end:
                     j0, j1, j2, j3 = order[i], order[i + 1], order[i + 2], order[i + 3]
                     four = x[p, j0, there], x[p, j1, there], x[p, j2, there], x[p, j3, there]
                     if moment:
@@ -180,7 +178,7 @@ def sweep(x: Values, column: int, rows: SortedRows, reference: float, moment: bo
                     else:
                         _known(four, e)
                     _add_four(e0[:columns], e1[:columns], e2[:columns], e3[:columns], values[i:], total)
-                    i += FOUR
+                    i += 4
                 while i < end:
                     a, line = x[p, order[i], there], e[:columns]
                     if moment:
@@ -237,7 +235,7 @@ def gather(array: Floats, start: Integers, places: Integers, values: Floats, out
     is filled, copied or cast on the way.
     """
     before, rows, after = out.shape
-    scratch = np.empty(LINE_VALUES)
+    scratch = np.empty(512)  # values of a line that wait in the cache (4 KiB) for further functions
     if after > 1:
         for p in range(before):
             for i in range(rows):
@@ -350,7 +348,7 @@ def gather_products(array: Floats, known: ProductRows, pairs: bool, out: Floats)
     inner = last * (last + 1) // 2 if pairs else last
     outer = places.size // inner
     f, v, products = np.empty(outer), np.empty(most * (most + 1) // 2), np.empty(places.size)
-    scratch = np.empty(LINE_VALUES)
+    scratch = np.empty(512)  # values of a line that wait in the cache (4 KiB) for further functions
     lines = array.reshape(before, -1)
     neighbours = inner == 4 and places[3] == places[0] + 3  # of a union those active everywhere lie apart
     for i in range(rows):

@@ -12,19 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.kernels.layout import Array, Floats, Integers
+from xspline.kernels.block import Array, Floats, Integers
 from xspline.kernels.rows import LineSums, Rows
 
 THREADS = 128  # of a block
-WANTED_THREADS = 1 << 18  # keep a GPU busy
-TILE_ROWS = 64, 1024  # rows of a tile, at least and at most
-HELD_SUMS = 28  # sums of one line that a thread holds where it may choose: pairs of seven functions
-LINES_OF_THREAD = (
-    (8, 4),
-    (16, 2),
-)  # with so few sums, a thread takes so many lines: rows are loaded once for all
-DEPTH = 4  # rows that a thread loads before it uses the first of them
-GRID = 65_535  # blocks along the second and third axis of a launch
 TYPES = {"float32": "float", "float64": "double"}
 
 Kernel: TypeAlias = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]
@@ -59,17 +50,17 @@ class CudaSweeper:
     tile_rows : tuple of int
         Rows of a tile, at least and at most.
     held_sums : int
-        Sums of one line that a thread holds where it may choose.
+        Sums of one line that a thread holds where it may choose: pairs of seven functions.
     grid : int
-        Blocks along the second axis of a launch.
+        Blocks along the second axis of a launch; CUDA allows no more.
     """
 
     xp: Any
     device: Any
     load: Callable[[str, str, tuple[str, ...]], Kernel] = load_kernel
-    tile_rows: tuple[int, int] = TILE_ROWS
-    held_sums: int = HELD_SUMS
-    grid: int = GRID
+    tile_rows: tuple[int, int] = (64, 1024)
+    held_sums: int = 28
+    grid: int = 65_535
 
     def per_line(self, rows: Rows) -> int:
         tiles = math.ceil(rows.count / self.tile_rows[1])  # shorter ones are for few lines
@@ -156,10 +147,11 @@ class Tiling:
         groups = 1 if local else -(-columns // held_sums)
         width = -(-columns // groups)
         padded = groups * width - columns
-        abreast = next((n for most, n in LINES_OF_THREAD if width <= most), 1)
+        # With few sums a thread takes several lines, so that rows are loaded once for all of them.
+        abreast = 4 if width <= 8 else 2 if width <= 16 else 1
         offsets = functions if rows.pairs and local else 1
 
-        length = rows.count * -(-lines // abreast) // WANTED_THREADS
+        length = rows.count * -(-lines // abreast) >> 18  # 2¹⁸ threads keep a GPU busy
         length = min(max(length, tile_rows[0]), tile_rows[1])
         tiles = np.append(np.arange(length, rows.count, length), rows.count)  # rows up to the end of each
         runs = np.union1d(known.ends, tiles)  # rows up to the end of each run of one cell in one tile
@@ -188,7 +180,7 @@ class Tiling:
             "OFFSETS": offsets,
             "WIDTH": width,
             "LINES": abreast,
-            "DEPTH": DEPTH,
+            "DEPTH": 4,  # rows that a thread loads before it uses the first of them
         }
         options = tuple(f"-D{name}={number}" for name, number in numbers.items())
         values = np.pad(known.values, ((0, 0), (0, padded)))

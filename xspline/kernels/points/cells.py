@@ -18,17 +18,13 @@ import numpy as np
 from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
-from xspline.kernels.layout import Array, Bools, Floats, Integers
+from xspline.kernels.block import Array, Bools, Floats, Integers
 from xspline.kernels.rows import CoefficientRange, locate
 from xspline.spaces.bspline import Arrow
 from xspline.spaces.features import Features
 
 if TYPE_CHECKING:
-    from xspline.kernels.compiled.cells import FoldPlan
-
-LOCATED_ROWS = 1 << 14  # rows located at a time: their cells and coordinates take 256 KiB
-WIDEST = 1 << 11  # products of columns in a row, so that a tile of rows stays in the cache
-FOUR, EIGHT = 4, 8  # columns are padded to multiples of these, for vector instructions
+    from xspline.kernels.compiled.by_cell import FoldPlan
 
 
 @dataclass(frozen=True)
@@ -173,7 +169,7 @@ def _union_columns(features: Arrow, cell: Integers, z: Floats, out: Floats | Non
 def fits(features: Sequence[Features]) -> bool:
     """Several axes, and a row of products of columns that a cache holds."""
     widths = [columns_of(f).size for f in features]
-    return len(widths) > 1 and math.prod(widths[:-1]) <= WIDEST and math.prod(widths) <= 32 * WIDEST
+    return len(widths) > 1 and math.prod(widths[:-1]) <= 1 << 11 and math.prod(widths) <= 1 << 16
 
 
 def labelled(coordinates: Sequence[Floats], span: tuple[int, int]) -> Bools:
@@ -256,7 +252,7 @@ class Cells(ByCell):
     @staticmethod
     def sort(features: Sequence[Features], coordinates: Sequence[Floats], sizes: CellSizes) -> Cells | None:
         """Cells of a group whose features fit; None where rows are too few to gain from them."""
-        from xspline.kernels.compiled import cells as loops
+        from xspline.kernels.compiled import by_cell as loops
 
         count = coordinates[0].size
         if not 0 < count < 1 << 31:
@@ -266,8 +262,9 @@ class Cells(ByCell):
         if math.prod(box) > sizes.cells_per_row * count:
             return None
         keys, ends = np.empty(count, dtype=np.int32), np.zeros(math.prod(box), dtype=np.int64)
-        for first in range(0, count, LOCATED_ROWS):
-            part = np.zeros(min(LOCATED_ROWS, count - first), dtype=np.int64)
+        at_once = 1 << 14  # rows: their cells and coordinates take 256 KiB
+        for first in range(0, count, at_once):
+            part = np.zeros(min(at_once, count - first), dtype=np.int64)
             for f, x, start, length in zip(features, coordinates, low, box, strict=True):
                 cell, _ = locate(f, x[first : first + part.size], compiled=True)
                 loops.ravel_cells(cell, start, length, part)
@@ -309,7 +306,7 @@ class CellTotals:
     """
 
     def __init__(self, cells: Cells, ranges: Sequence[CoefficientRange], moments: int, pairs: int) -> None:
-        from xspline.kernels.compiled.cells import CellPlan, ColumnPlan
+        from xspline.kernels.compiled.by_cell import CellPlan, ColumnPlan
 
         self.cells = cells
         self.extents = tuple(span.extent for span in ranges)
@@ -330,7 +327,7 @@ class CellTotals:
         lines = [c.lines for c in cells.columns]
         size = np.array([c.size for c in columns], dtype=np.int64)
         padded = size.copy()
-        padded[-1] += -size[-1] % EIGHT
+        padded[-1] += -size[-1] % 8  # to a multiple of 8, for vector instructions
         first = np.cumsum([0, *lines[:-1]])[::-1].copy()
         self._columns = ColumnPlan(size, padded, first, np.array([not c.of_position for c in columns]))
         narrow = padded.copy()  # a row of products begins with those that functions need along the first axes
@@ -342,7 +339,7 @@ class CellTotals:
 
     def add(self, first: int, rows: Integers, weights: Floats, errors: Floats) -> None:
         """Add sorted rows from the `first` on: weights and weighted errors are [members, rows]."""
-        from xspline.kernels.compiled.cells import add_cells
+        from xspline.kernels.compiled.by_cell import add_cells
 
         if self._scratch.size < self._lines * rows.size:
             self._scratch = np.empty(self._lines * rows.size)
@@ -373,12 +370,12 @@ def _fold(
     pairs: bool,
 ) -> FoldPlan:
     """How sums of columns become functions or pairs; axes in the order of the loops."""
-    from xspline.kernels.compiled.cells import RUN_CELLS, FoldPlan
+    from xspline.kernels.compiled.by_cell import RUN_CELLS, FoldPlan
 
     offsets = [f.support.depth(pairs) for f in features]
     many, inner = math.prod(offsets), _steps(offsets[::-1])[::-1]
     index = [f.support.index(pairs) for f in features]
-    padded = [np.pad(table, ((0, 0), (0, -table.shape[1] % FOUR), (0, 0))) for table in tables]
+    padded = [np.pad(table, ((0, 0), (0, -table.shape[1] % 4), (0, 0))) for table in tables]
     sizes = [table.size for table in padded]
     run = np.arange(RUN_CELLS + features[0].support.near)[:, None]
     places = np.zeros(1, dtype=np.int64)

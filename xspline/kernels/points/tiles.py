@@ -16,13 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.kernels.layout import Array, Floats, Integers, to_host
+from xspline.kernels.block import Array, Floats, Integers, to_host
 from xspline.kernels.points.cells import ByCell, CellSizes, cell_range, columns_of, given_columns
 from xspline.kernels.rows import CoefficientRange
 from xspline.spaces.bspline import LocalSpline
 from xspline.spaces.features import Features
-
-SUMS_KEPT = 1 << 28  # entries of the sums of all cells: 2 GiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +83,8 @@ class Tiles(ByCell):
         borders = xp.arange(math.prod(box) + 1, dtype=xp.int64, device=device)
         ends = to_host(xp.searchsorted(xp.take(keys, order), borders)).astype(np.int64)
         occupied = np.flatnonzero(np.diff(ends))
-        if not occupied.size or occupied.size * math.prod(columns_of(f).size for f in features) > SUMS_KEPT:
+        sums = occupied.size * math.prod(columns_of(f).size for f in features)
+        if not 0 < sums <= 1 << 28:  # 2 GiB
             return None
         cells = np.stack(np.unravel_index(occupied, box), axis=1) + np.array(low)
         order, ends = order[int(ends[0]) :], ends[occupied + 1] - ends[0]
@@ -135,7 +134,7 @@ class TileTotals:
         """Add sorted rows from the `first` on: weights and weighted errors are [members, rows]."""
         tiles, xp = self.tiles, self.tiles.xp
         count = int(rows.shape[0])
-        tiling = _Tiling.of(first, count, tiles.ends, tiles.sizes.tile_rows)
+        tiling = _CellTiling.of(first, count, tiles.ends, tiles.sizes.tile_rows)
         step = xp.arange(tiling.length, dtype=xp.int64, device=tiles.device)
         at = tiles.put(tiling.starts[:, None]) + step[None, :]
         # The last rows of a cell fill their tile up with rows of others, of weight zero.
@@ -245,7 +244,7 @@ def _legendre(z: Array, size: int, xp: Any) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _Tiling:
+class _CellTiling:
     """How a slab of sorted rows is cut into tiles, the first of all cells before the second of any.
 
     Attributes
@@ -270,7 +269,7 @@ class _Tiling:
     length: int
 
     @staticmethod
-    def of(first: int, count: int, ends: Integers, lengths: tuple[int, int]) -> _Tiling:
+    def of(first: int, count: int, ends: Integers, lengths: tuple[int, int]) -> _CellTiling:
         low = int(np.searchsorted(ends, first, side="right"))
         high = int(np.searchsorted(ends, first + count, side="left")) + 1
         stops = np.minimum(ends[low:high] - first, count)
@@ -282,7 +281,7 @@ class _Tiling:
         counts = tuple(int(np.count_nonzero(tiles > number)) for number in range(int(tiles.max())))
         begin = np.concatenate([starts[rank[:n]] + number * length for number, n in enumerate(counts)])
         end = np.concatenate([stops[rank[:n]] for n in counts])
-        return _Tiling(slice(low, high), np.argsort(rank), counts, begin, end, length)
+        return _CellTiling(slice(low, high), np.argsort(rank), counts, begin, end, length)
 
     def merged(self, sums: Array, xp: Any) -> Array:
         """Sums of cells from those of their tiles, one tile of each cell at a time."""

@@ -19,7 +19,7 @@ from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import Observations
 from xspline.labels.read.targets import Target
 from xspline.spaces import Space
-from xspline.spaces.units import degrees_in
+from xspline.spaces.conversions import degrees_in
 
 Array = np.ndarray
 #: Observations that differ, of a member with a fine field.

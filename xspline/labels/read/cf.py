@@ -11,8 +11,8 @@ import numpy as np
 import xarray as xr
 
 from xspline.labels.read.coordinates import units_of
-from xspline.spaces import Axis, units
-from xspline.spaces.axis import FULL_CIRCLE
+from xspline.spaces import Axis
+from xspline.spaces.conversions import converted, degrees_in
 
 _LATITUDE_UNITS = {"degrees_north", "degree_north", "degrees_N", "degree_N", "degreesN", "degreeN"}
 _LONGITUDE_UNITS = {"degrees_east", "degree_east", "degrees_E", "degree_E", "degreesE", "degreeE"}
@@ -44,7 +44,7 @@ def role_of(coordinate: xr.DataArray) -> str:
         return "latitude"
     if given in _LONGITUDE_UNITS:
         return "longitude"
-    return Axis.infer(str(coordinate.name), 0.0).role if units.degrees_in(given) else ""
+    return Axis.infer(str(coordinate.name), 0.0).role if degrees_in(given) else ""
 
 
 def cf_axis(coordinate: xr.DataArray) -> tuple[str, int]:
@@ -100,8 +100,8 @@ def axis_of(coordinate: xr.DataArray) -> Axis:
     if axis.kind != "number":
         return axis
     role, given = role_of(coordinate), units_of(coordinate)
-    is_circle = role == "longitude" and units.degrees_in(given)
-    wrap = abs(units.converted(FULL_CIRCLE, "degree", given)) if is_circle else None
+    is_circle = role == "longitude" and degrees_in(given)
+    wrap = abs(converted(360.0, "degree", given)) if is_circle else None
     return Axis(units=given, wrap=wrap, role=role)
 
 

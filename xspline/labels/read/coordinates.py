@@ -15,8 +15,8 @@ from xspline.labels.errors import unknown_name
 from xspline.solve.errors import warn
 from xspline.spaces import Axis, Basis, Space
 from xspline.spaces.basis import coordinate_in_errors
+from xspline.spaces.conversions import are_one, converted
 from xspline.spaces.space import near_labels
-from xspline.spaces.units import are_one, converted
 from xspline.sums import Tally
 
 

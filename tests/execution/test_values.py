@@ -26,15 +26,14 @@ from tests.execution.cases import (
     values,
 )
 from tests.execution.memory import peak_of
-from tests.execution.test_device import late
-from tests.late import Late
+from tests.execution.test_device import Moved, moved
 from xspline.execution import compute, deferred, evaluate, lazy_sums
 from xspline.execution.dask_api import Task
 from xspline.kernels import Group, Layout, evaluate_pairs
 from xspline.spaces import BSpline, Space
 from xspline.sums import Sums
 
-__all__ = ["late"]
+__all__ = ["moved"]
 
 SPACE = space()
 COEFFICIENTS = np.random.default_rng(0).normal(size=SPACE.shape)
@@ -106,13 +105,13 @@ def test_members_of_pairs_are_cut_with_their_block(extent: int) -> None:
     np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
 
 
-def test_pairs_move_to_the_device_inside_their_task(late: Late) -> None:
+def test_pairs_move_to_the_device_inside_their_task(moved: Moved) -> None:
     given = (pairs_of(), positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE)
     lazy = evaluate(*given, pairs=True, chunks=(10, 14, 12), device="cuda")
-    assert not late.moved
+    assert not moved
     expected = evaluate(*given, pairs=True)
     np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
-    assert late.moved == [pairs_of().shape] * 3
+    assert moved == [pairs_of().shape] * 3
 
 
 def test_forms_on_an_unknown_device_are_refused() -> None:

@@ -10,10 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.kernels.layout import Floats, Integers
+from xspline.kernels.block import Floats, Integers
 from xspline.spaces.jit import compiled, internal
 
-NEAR = 1e-6  # in cells: closer to a knot than this, rounding may have put a position into the wrong cell
 RUN_CELLS = 16  # cells whose sums wait for each other: they stay in the cache
 TILE_ROWS = 64  # rows whose products of columns are alive at a time; a multiple of eight
 
@@ -57,7 +56,8 @@ def locate(
             z[i] = turns
         for i in range(x.size):
             part = z[i] - cell[i]
-            if not NEAR < part < 1.0 - NEAR and cell[i] >= 0:  # rounding decides nothing: the knots do
+            # Closer to a knot than 1e-6 of a cell, rounding may have chosen the wrong cell: the knots decide.
+            if not 1e-6 < part < 1.0 - 1e-6 and cell[i] >= 0:
                 y = _wrapped(x[i], lo, hi) if periodic else min(max(x[i], lo), hi)
                 cell[i] -= y < edges[cell[i]]
                 cell[i] += cell[i] < last and y >= edges[cell[i] + 1]

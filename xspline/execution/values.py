@@ -64,7 +64,7 @@ def evaluate(
         known = {a: c for axes, x in chunked for a, c in zip(axes, x.chunks, strict=True)}
         chunks = tuple(known.get(a, (n,)) for a, n in enumerate(shape))
     cuts = Cuts.of_chunks(normalize_chunks(chunks, shape, dtype=float))
-    request = Request(layout, space, orders, pairs, extrapolate, cuts, device)
+    request = EvaluationRequest(layout, space, orders, pairs, extrapolate, cuts, device)
     if lazy:
         check_arrays()
         return _lazy_values(coefficients, coordinates, request, limits)
@@ -91,7 +91,7 @@ def deferred(function: Callable[..., np.ndarray], parts: Sequence[Any], shape: t
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class EvaluationRequest:
     """What every task of one evaluation needs beside the coefficients.
 
     Attributes
@@ -111,7 +111,9 @@ class Request:
     coordinates: tuple[Any, ...] = ()
 
 
-def _lazy_values(coefficients: Any, coordinates: Sequence[Any], request: Request, limits: Limits) -> da.Array:
+def _lazy_values(
+    coefficients: Any, coordinates: Sequence[Any], request: EvaluationRequest, limits: Limits
+) -> da.Array:
     """Return the Dask array; on each worker its tasks share one copy of request and coefficients."""
     chunks = request.cuts.chunks
     axes_of = axes_of_coordinates(request.layout)
@@ -158,7 +160,7 @@ def _spread(array: da.Array, axes: tuple[int, ...], ndim: int) -> da.Array:
 def _block(
     template: np.ndarray,
     *arrays: np.ndarray,
-    request: Request,
+    request: EvaluationRequest,
     coefficients: np.ndarray,
     block_id: tuple[int, ...] = (),
 ) -> np.ndarray:
@@ -180,7 +182,7 @@ def _block(
 
 
 def _values(
-    coefficients: Any, coordinates: Sequence[Any], request: Request, shape: tuple[int, ...]
+    coefficients: Any, coordinates: Sequence[Any], request: EvaluationRequest, shape: tuple[int, ...]
 ) -> np.ndarray:
     if 0 in shape:
         return np.empty(shape)
