@@ -95,7 +95,7 @@ def fit(
         a band over two or three coordinates would be wide), "dense", or "iterative" (iterations with multigrid). None
         chooses the cheapest that the structure of the data and the penalty allows; :func:`plan` shows which.
     device
-        "cuda" moves each block to a GPU inside its own task; iterations and large dense systems of the solve run there
+        "cuda" moves each block to a GPU inside its own task; large dense systems of the solve are factorised there
         too where this process has one.
     compute
         False returns a Field whose coefficients are still lazy.

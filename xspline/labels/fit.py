@@ -332,7 +332,7 @@ def solve_variables(
     statistics : computed ones.
     penalties : for each variable a penalty, or the name of a criterion.
     solver : name of a solver, or None.
-    device : where iterations and large dense systems are solved: None (the host) or "cuda".
+    device : where large dense systems are solved: None (the host) or "cuda".
     """
     space, resources = statistics.space, execution.resources(device)
     fits: dict[str, Fit] = {}

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from xspline.solve.errors import ConvergenceError
@@ -50,15 +49,15 @@ def conjugate_gradients(
     ------
     ConvergenceError
     """
-    xp, norm = array_namespace(rhs), norm_of(rhs)
-    norm = xp.where(norm == 0, xp.ones_like(norm), norm)
-    x, r, count, worst = xp.zeros_like(rhs), rhs, 0, 1.0
+    norm = norm_of(rhs)
+    norm[norm == 0] = 1.0
+    x, r, count, worst = np.zeros_like(rhs), rhs, 0, 1.0
     for _ in range(RESTARTS):
         last = worst
         step, iterations = descend(matvec, precondition, r, tolerance * norm, most - count)
         x, count = x + step, count + iterations
         r = rhs - matvec(x)
-        worst = float(xp.max(norm_of(r) / norm))
+        worst = float(np.max(norm_of(r) / norm))
         if worst <= tolerance:
             return x, count, worst
         if not worst < last / 2 or count >= most:
@@ -82,11 +81,10 @@ def descend(
 
     Ends too where the best residuals have not been halved for `STALLED` iterations.
     """
-    xp = array_namespace(r)
-    x, p, r, before = xp.zeros_like(r), xp.zeros_like(r), xp.asarray(r, copy=True), xp.zeros_like(goal)
+    x, p, r, before = np.zeros_like(r), np.zeros_like(r), r.copy(), np.zeros_like(goal)
     least, improved_at = np.inf, 0
     for count in range(most + 1):
-        distance = float(xp.max(norm_of(r) - goal))
+        distance = float(np.max(norm_of(r) - goal))
         if distance <= 0 or count == most or count - improved_at == STALLED:
             break
         if distance < least / 2:
@@ -106,9 +104,7 @@ def descend(
 
 def _ratio(a: Array, b: Array) -> Array:
     """a / b, 0 where b is 0."""
-    xp, zero = array_namespace(a), b == 0
-    quotient: Array = xp.where(zero, xp.zeros_like(a), a / xp.where(zero, xp.ones_like(b), b))
-    return quotient
+    return np.divide(a, b, out=np.zeros_like(a), where=b != 0)
 
 
 def times(a: Array, x: Array) -> Array:
@@ -117,21 +113,17 @@ def times(a: Array, x: Array) -> Array:
 
 
 def _lifted(a: Array, x: Array) -> Array:
-    out: Array = array_namespace(a).reshape(a, (-1, *(1,) * (x.ndim - 1)))
-    return out
+    return a.reshape(-1, *(1,) * (x.ndim - 1))
 
 
 def dot(a: Array, b: Array) -> Array:
     """Products of the rows, summed in a fixed order, without BLAS."""
-    xp = array_namespace(a)
-    out: Array = xp.sum(xp.reshape(a * b, (a.shape[0], -1)), axis=1)
-    return out
+    return np.asarray(np.sum((a * b).reshape(len(a), -1), axis=1))
 
 
 def norm_of(a: Array) -> Array:
     """Norms of the rows."""
-    out: Array = array_namespace(a).sqrt(dot(a, a))
-    return out
+    return np.sqrt(dot(a, a))
 
 
 def probes(sizes: Sequence[int]) -> Array:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,6 @@ from xspline.solve.costs import COSTS, CostModel
 
 MAX_THREADS = 16
 DeviceArray = Any  # of the array namespace of a GPU
-Kernel: TypeAlias = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]
-"""Called with the numbers of blocks and of threads along each axis, and the arguments."""
 
 
 class Gpu(Protocol):
@@ -53,10 +51,6 @@ class Gpu(Protocol):
         """L with L Lᵀ = A, [P, P]; zeros above the diagonal. LinAlgError where A is not positive definite."""
         ...
 
-    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Kernel:
-        """A kernel from its source in CUDA C++."""
-        ...
-
     def triangular(self, root: DeviceArray, rhs: DeviceArray, transposed: bool) -> DeviceArray:
         """L⁻¹ or, transposed, L⁻ᵀ times [P, m]."""
         ...
@@ -73,8 +67,8 @@ class Resources:
     memory : float
         Bytes of memory on the host.
     gpu : Gpu, optional
-        Device of the iterative solver, and of dense systems that fit there and are worth the transfer; all others,
-        which are small or have structure, stay on the host.
+        Device of dense systems that fit there and are worth the transfer; all others, which are small or have
+        structure, stay on the host.
     costs : CostModel
         What solvers cost here.
     """

@@ -281,7 +281,7 @@ def _system(
     if name == ITERATIVE:
         from xspline.solve.multigrid.solver import Iterative  # imports numba
 
-        return Iterative(gram, penalty, space, most=most, gpu=resources.gpu)
+        return Iterative(gram, penalty, space, most=most)
     if name == NEARLY_SEPARABLE and (nearly := nearly_split(gram, penalty, frame)) is not None:
         expected, parts, axis = nearly
         modes = Separable(parts, frame, room, resources)

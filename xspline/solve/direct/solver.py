@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.device.dense import DeviceCholesky
 from xspline.solve.direct.band import band, narrowest, stripes
 from xspline.solve.direct.cholesky import Array, BandCholesky, BatchCholesky, Cholesky, DenseCholesky
+from xspline.solve.direct.device import DeviceCholesky
 from xspline.solve.direct.dissection import Tree, cost_of, tree_of
 from xspline.solve.direct.fronts import DissectionCholesky
 from xspline.solve.parallel import Resources, on_cores, ranges, run, single_threaded_blas
