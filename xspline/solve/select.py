@@ -82,11 +82,8 @@ class Choice:
         """Operations of a step of a search: of a factorisation and an inverse."""
         return self.operations + (self.inverse or 2 * self.operations)
 
-    def seconds(self, frame: Frame, systems: int, costs: CostModel, *, known: bool = False) -> float:
-        """About how long one core takes to solve so many systems, and first to choose λ where that is searched for.
-
-        From strengths that a search in a coarser space has found, where they are `known`.
-        """
+    def seconds(self, frame: Frame, systems: int, costs: CostModel) -> float:
+        """About how long one core takes to solve so many systems, and first to choose λ where that is searched for."""
         size, factorising = math.prod(frame.sizes), systems * self.operations / costs.flops_per_second
         if not self.searched:
             pairs = systems * size * math.prod(frame.offsets)
@@ -100,9 +97,7 @@ class Choice:
         step = systems * self.searching / costs.flops_per_second
         # Large problems start where coarser ones end, which takes half of the steps.
         large = self.operations >= costs.coarse_start_flops
-        steps = costs.search_steps * self.searches / (2 if large or known else 1)
-        if known and large:
-            steps = costs.known_steps * (1 if self.operations >= costs.max_exact_reml_flops else 2)
+        steps = costs.search_steps * self.searches / (2 if large else 1)
         return steps * (costs.step_seconds + step + columns)
 
 

@@ -28,8 +28,6 @@ def family_for(
     space: Space,
     solver: str | None = None,
     resources: Resources | None = None,
-    *,
-    modes: bool = True,
 ) -> Family:
     """The family that a penalty is chosen from.
 
@@ -44,8 +42,6 @@ def family_for(
     space : Space
     solver, resources
         See `candidates`.
-    modes : bool
-        Whether "reml" may choose among `SpaceTime` penalties.
     """
     method, resources = criterion_of(requested) or "", resources or Resources.here()
     names = smoothed(space, method)
@@ -68,7 +64,7 @@ def family_for(
         Roughness(dict.fromkeys(names, 1.0), requested.order).strengths(space)  # has these derivatives
         return SingleOrder(space, names, requested.order)
     single = SingleOrder(space, names, min(ORDER, *spline_degrees(space).values()))
-    if requested == "reml" and modes and with_events(space):
+    if requested == "reml" and with_events(space):
         by_modes = _by_modes(gram, single, solver, resources)
         if by_modes is not None:
             return by_modes
