@@ -21,9 +21,8 @@ from xspline.solve import (
     solve,
 )
 from xspline.solve.costs import COSTS
-from xspline.solve.direct.device import DeviceCholesky, assembled
+from xspline.solve.direct.device import DeviceCholesky, assembled, gpu_room
 from xspline.solve.direct.solver import Direct
-from xspline.solve.select import gpu_room
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Gram
 

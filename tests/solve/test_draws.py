@@ -11,10 +11,10 @@ from tests.solve.test_iterative import roughness
 from xspline.solve import Ridge, Roughness, factorise, system
 from xspline.solve.errors import ConvergenceError
 from xspline.solve.kronecker.pcg import FastDiagonal, KroneckerSum
+from xspline.solve.kronecker.product import product_of
 from xspline.solve.kronecker.roots import data_root
 from xspline.solve.krylov import square_root
 from xspline.solve.multigrid.solver import Iterative
-from xspline.solve.structure import product_of
 from xspline.solve.system import IterativeSystem
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Gram

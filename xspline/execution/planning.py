@@ -27,9 +27,9 @@ from xspline.execution.cuts import (
 from xspline.execution.device.gpu import check_device, present, resources
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import Source, in_memory, is_reader
-from xspline.solve import times_of
+from xspline.solve import Choice, times_of
 from xspline.solve.costs import COSTS
-from xspline.solve.select import Choice, candidates
+from xspline.solve.select import candidates
 from xspline.spaces import Axis, Basis, Space
 from xspline.sums import Factor, Gram, join_overlapping
 from xspline.sums.integrals import mass

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.solve.errors import ConvergenceError
-from xspline.solve.smoothing.progress import tell
+from xspline.solve.progress import tell
 
 Array = NDArray[np.float64]
 LinearMap = Callable[[Array], Array]

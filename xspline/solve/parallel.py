@@ -78,6 +78,10 @@ class Resources:
     gpu: Gpu | None = None
     costs: CostModel = COSTS
 
+    def bytes_kept(self, again: bool) -> float:
+        """Bytes of factorisations that are kept: much where they are used again and again; the rest is made again."""
+        return self.memory / 4 if again else self.costs.kept_bytes
+
     @staticmethod
     def here() -> Resources:
         """The cores of this process and the memory of this machine, infinite where it does not say; no GPU."""

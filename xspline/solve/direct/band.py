@@ -263,3 +263,8 @@ def _rows_and_columns(
             rows, columns = (np.ix_(*side) for side in zip(*ends, strict=True))
             places.append((place, rows, columns))
     return tuple(places)
+
+
+def band_operations(ordering: Ordering) -> float:
+    """Operations of the Cholesky factorisation of a band."""
+    return float(ordering.size) * (ordering.bandwidth + 1) ** 2

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from xspline.solve.direct.band import Index, Ordering, gather_entries
 from xspline.solve.direct.cholesky import Cholesky, Which, unit_scale
-from xspline.solve.parallel import DeviceArray, Gpu
+from xspline.solve.parallel import DeviceArray, Gpu, Resources
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
@@ -76,6 +76,15 @@ class DeviceCholesky(Cholesky):
 
     def _back(self, x: DeviceArray) -> HostArray:
         return np.asarray(self.gpu.get(x) / self.scale[:, None])
+
+
+def gpu_room(resources: Resources, size: int) -> float:
+    """Bytes of the GPU for the factorisations that one dense solver keeps; less than one of them where none fits."""
+    costs = resources.costs
+    if resources.gpu is None or size > costs.max_gpu_coefficients:
+        return 0.0
+    room = costs.gpu_memory_share * resources.gpu.memory - 8.0 * costs.dense_matrices * size**2
+    return room / costs.searched_solvers
 
 
 def assembled(

@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.solve.batch import distinct, systems_between
 from xspline.solve.costs import CostModel
 from xspline.solve.direct.band import narrowest
-from xspline.solve.structure import distinct, systems_between
 from xspline.spaces import Frame
 from xspline.sums import Gram
 from xspline.sums.factor import orientations

@@ -20,6 +20,7 @@ from scipy import linalg
 from xspline.solve.costs import COSTS
 from xspline.solve.direct.cholesky import Array, tolerance
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
+from xspline.solve.kronecker.product import Product, dense_of
 from xspline.solve.krylov import (
     MAX_ITERATIONS,
     PROBE_TOLERANCE,
@@ -33,7 +34,6 @@ from xspline.solve.krylov import (
     times,
 )
 from xspline.solve.parallel import ranges, run, single_threaded_blas
-from xspline.solve.structure import Product, dense_of
 from xspline.solve.system import PerturbedSystem
 from xspline.spaces import Frame
 from xspline.sums import Factor, Gram

@@ -9,8 +9,8 @@ from scipy import linalg
 
 from xspline.solve.direct.cholesky import Array, unit_scale
 from xspline.solve.kronecker.pcg import apply_kronecker
+from xspline.solve.kronecker.product import dense_of
 from xspline.solve.krylov import LinearMap, square_root
-from xspline.solve.structure import dense_of
 from xspline.spaces import Space
 from xspline.sums.integrals import integral
 

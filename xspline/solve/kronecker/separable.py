@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
+from xspline.solve.direct.dissection import dissects
 from xspline.solve.direct.solver import Direct
+from xspline.solve.kronecker.product import AxisGroup, Split, alone, dense_of, subframe, within
 from xspline.solve.kronecker.spectral import Eigen, eigen, eigenvalues, pencil, rotate
 from xspline.solve.parallel import Resources
-from xspline.solve.select import dissects
-from xspline.solve.structure import AxisGroup, Split, alone, dense_of, subframe, within
 from xspline.solve.system import DirectSystem
 from xspline.spaces import Frame
 from xspline.sums import Factor, Gram, digest_key
@@ -90,7 +90,7 @@ class Separable(DirectSystem):
         if self.beside.terms:
             gram, penalty = _multiplied([(self.main, multiples), *self._weighted(multiples.ndim)]), Gram(())
         resources = self.resources or Resources.here()
-        cut = dissects(self.own, resources)
+        cut = dissects(self.own, resources.costs)
         return Direct(gram, penalty, self.own, dissection=cut, room=self.room, resources=resources)
 
     def _weighted(self, ndim: int) -> list[tuple[Gram, Array]]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from xspline.solve.direct.cholesky import Array, tolerance, unit_scale
-from xspline.solve.structure import Product, balanced, dense_of, subframe
+from xspline.solve.kronecker.product import Product, balanced, dense_of, subframe
 from xspline.solve.system import DirectSystem, columns_of
 from xspline.spaces import Frame
 from xspline.sums import Gram, outer_pairs

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.solve.batch import distinct, systems_between
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.kronecker.pcg import KroneckerSum
 from xspline.solve.kronecker.roots import data_root
@@ -28,7 +29,6 @@ from xspline.solve.krylov import (
 from xspline.solve.multigrid.operator import Operator
 from xspline.solve.multigrid.spaces import FourAxes
 from xspline.solve.multigrid.vcycle import COARSEST, Multigrid
-from xspline.solve.structure import distinct, systems_between
 from xspline.solve.system import PerturbedSystem
 from xspline.sums import Gram
 

@@ -13,20 +13,20 @@ import numpy as np
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import ConvergenceError, SingularSystemError, nothing_determined, warn
 from xspline.solve.families.base import Bounds
+from xspline.solve.families.modes import SpaceTimes
 from xspline.solve.families.orders import SingleOrder, several_orders, smoothed
-from xspline.solve.families.space_time import SpaceTimes
 from xspline.solve.multigrid.spaces import coarser
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
-from xspline.solve.penalty import Penalty, Roughness, criterion_of, spline_degrees
-from xspline.solve.select import NEARLY_SEPARABLE, Choice
+from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of, spline_degrees
+from xspline.solve.progress import Progress
+from xspline.solve.select import NEARLY_SEPARABLE
 from xspline.solve.smoothing.criteria import Gcv, Holders, Logarithm, Mask, NearReml, OfFit, Reml, Score
 from xspline.solve.smoothing.family import ORDER, family_for, solver_for
 from xspline.solve.smoothing.fit import Model, PenalisedFit, centred, observed_parts
 from xspline.solve.smoothing.newton import NEAR, RISE, State, minimise
 from xspline.solve.smoothing.probes import Estimated
-from xspline.solve.smoothing.progress import Progress
 from xspline.solve.smoothing.resolution import Resolution, gap_error, resolution
-from xspline.solve.system import Factorisation
+from xspline.solve.system import Choice, Factorisation
 from xspline.spaces import Space
 from xspline.sums import Sums, leave_one_out
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
-from xspline.solve.smoothing.determinant import Determinant, products
+from xspline.solve.families.determinant import Determinant, products
 from xspline.solve.smoothing.fit import ROUNDING, SMALLEST, Model, NearFit, PenalisedFit, diagonal
 from xspline.solve.smoothing.newton import Point
 from xspline.sums import Sums

@@ -5,16 +5,18 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
+from xspline.solve.batch import distinct
 from xspline.solve.errors import TooLargeError
 from xspline.solve.families.base import Family
+from xspline.solve.families.modes import SpaceTimes, space_times
 from xspline.solve.families.orders import SeveralOrders, SingleOrder, several_orders, smoothed
-from xspline.solve.families.sobolev import Sobolev
-from xspline.solve.families.space_time import SpaceTimes, space_times
-from xspline.solve.kronecker.space_time import SpaceTime
+from xspline.solve.kronecker.product import VERY_NEARLY, nearly_split
 from xspline.solve.parallel import Resources
-from xspline.solve.penalty import Penalty, Roughness, criterion_of, spline_degrees
-from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE, Choice, candidates
-from xspline.solve.structure import VERY_NEARLY, distinct, nearly_split
+from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of, spline_degrees
+from xspline.solve.penalties.sobolev import Sobolev
+from xspline.solve.penalties.space_time import SpaceTime
+from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE, candidates
+from xspline.solve.system import Choice
 from xspline.spaces import Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events

@@ -21,8 +21,8 @@ import numpy as np
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.families.base import Family
+from xspline.solve.families.determinant import Factorised, products
 from xspline.solve.parallel import Resources
-from xspline.solve.smoothing.determinant import Factorised, products
 from xspline.solve.solution import factorise
 from xspline.solve.system import Factorisation
 from xspline.spaces import Space

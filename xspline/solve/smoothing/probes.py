@@ -16,10 +16,10 @@ from functools import cached_property
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
+from xspline.solve.families.determinant import axis_spectrum, products
 from xspline.solve.families.orders import SingleOrder
 from xspline.solve.kronecker.pcg import apply_kronecker
 from xspline.solve.smoothing.criteria import Mask, Reml
-from xspline.solve.smoothing.determinant import axis_spectrum, products
 from xspline.solve.smoothing.fit import PenalisedFit
 from xspline.solve.smoothing.newton import LONGEST
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
-from xspline.solve.penalty import spline_degrees
+from xspline.solve.families.determinant import axis_spectrum
+from xspline.solve.penalties.roughness import spline_degrees
 from xspline.solve.smoothing.criteria import OfFit, Score
-from xspline.solve.smoothing.determinant import axis_spectrum
 from xspline.solve.smoothing.fit import SMALLEST, Model, PenalisedFit
 from xspline.spaces import Space
 from xspline.spaces.bspline import LocalSpline

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from xspline.solve.penalty import (
+from xspline.solve.penalties.roughness import (
     AUTOMATIC,
     Penalty,
     check_names,

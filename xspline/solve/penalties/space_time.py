@@ -15,14 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from xspline.solve.families.sobolev import Sobolev
-from xspline.solve.penalty import (
+from xspline.solve.kronecker.product import expected, product_of
+from xspline.solve.penalties.roughness import (
     Penalty,
     Roughness,
     penalty_code,
     still_to_be_chosen,
 )
-from xspline.solve.structure import expected, product_of
+from xspline.solve.penalties.sobolev import Sobolev
 from xspline.spaces import Space
 from xspline.sums import Factor, Gram
 from xspline.sums.integrals import integral

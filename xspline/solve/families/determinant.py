@@ -26,10 +26,10 @@ import numpy as np
 from scipy import linalg
 
 from xspline.solve.direct.cholesky import Array
+from xspline.solve.kronecker.product import dense_of
 from xspline.solve.parallel import Resources
-from xspline.solve.penalty import Penalty
+from xspline.solve.penalties.roughness import Penalty
 from xspline.solve.solution import factorise
-from xspline.solve.structure import dense_of
 from xspline.solve.system import Factorisation
 from xspline.spaces import Arrow, Features, Frame, Global, Space
 from xspline.sums import Factor, Gram, digest_key
