@@ -42,13 +42,10 @@ class CostModel:
         Vectors of P numbers that a direct spectral solve holds. Counted in the code.
     iterative_vectors : int
         Vectors of P numbers that conjugate gradients and products hold, about. Counted in the code.
-    front_slowdown : float
-        Time of a flop in the small matrices of nested dissection over that of one in large blocks. Measured with
-        `front_flops` over 180 x 360 and 360 x 720 cubic splines, where they take 0.65 and 5 seconds on one core.
     front_flops : float
-        Flops in the time that each of these matrices takes besides, some 0.06 ms, for calls and for entries that are
-        moved. Measured against bands, as the next two (16 x 32 to 150 x 250 and 8 x 8 x 8 to 20 x 20 x 20 cubic
-        splines).
+        Flops in the time that each small matrix of nested dissection takes beside its own, some 0.06 ms, for calls and
+        for entries that are moved. Measured against bands, as the next two (16 x 32 to 150 x 250 and 8 x 8 x 8 to
+        20 x 20 x 20 cubic splines).
     front_inverse, band_inverse : float
         Time of the entries of the inverse over that of the factorisation, by fronts (1.4 to 1.8) and of a band (2.9 to
         5.2).
@@ -97,8 +94,6 @@ class CostModel:
     values_per_second, rows_per_second : float
         Values of a grid that one core sums in a second (measured: 0.9e8 to 4e8), and rows of a coordinate that it
         locates, one for each point (0.8e7 to 1.3e7).
-    serial_product_flops : float
-        Flops of a matrix along one axis of a grid that are not worth a second thread. Estimate.
     coarse_start_flops : float
         Flops of a factorisation, some tenths of a second, from which problems with fewer knots give the start of a
         search for the smoothing. Chosen.
@@ -135,7 +130,6 @@ class CostModel:
     max_gpu_coefficients: int = 46_340
     spectral_vectors: int = 9
     iterative_vectors: int = 18
-    front_slowdown: float = 1.0
     front_flops: float = 1.2e6
     front_inverse: float = 1.6
     band_inverse: float = 4.0
@@ -162,7 +156,6 @@ class CostModel:
     estimated_solves: float = 14.0
     values_per_second: float = 1.5e8
     rows_per_second: float = 1e7
-    serial_product_flops: float = 1e7
     coarse_start_flops: float = 1e9
     close_search_flops: float = 1e10
     coarse_share: float = 0.25

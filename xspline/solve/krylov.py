@@ -22,12 +22,9 @@ TOLERANCE = 1e-10  # of the residual, relative to the right-hand side
 MAX_ITERATIONS = 400
 RESTARTS = 3  # runs, each of which refines the solution of the last one
 STALLED = 50  # iterations without a residual of half the size, after which a run ends
-PROBES = (4, 16)  # fewest and most: their estimates scatter like 1 / √(probes · P)
 PROBE_TOLERANCE = 1e-6  # relative residual of the systems that are solved for probes
-FULLY_PROBED = 12_500  # coefficients up to which there are most probes: log λ scatters by some 0.003 there
-SEED = 20240229
-ROOT_TOLERANCE = 3e-4  # relative change of a root over `ROOT_CHECK` steps that ends them: some 20 to 60 steps
-ROOT_CHECK = 4  # these steps; a root is looked at twice as often
+PROBED = 200_000  # numbers of all probes: estimates scatter like 1 / √(probes · P), log λ by some 0.003
+ROOT_TOLERANCE = 3e-4  # relative change of a root over four steps that ends them: some 20 to 60 steps
 ROOT_STEPS = 160  # most steps of a root
 
 
@@ -128,9 +125,8 @@ def norm_of(a: Array) -> Array:
 
 def probes(sizes: Sequence[int]) -> Array:
     """±1 at random, always the same: [count, K..], fewer of long vectors, which need fewer."""
-    fewest, most = PROBES
-    count = int(np.clip(most * FULLY_PROBED // math.prod(sizes), fewest, most))
-    bits = np.random.default_rng(SEED).integers(0, 2, size=(count, *sizes), dtype=np.int8)
+    count = int(np.clip(PROBED // math.prod(sizes), 4, 16))
+    bits = np.random.default_rng(20240229).integers(0, 2, size=(count, *sizes), dtype=np.int8)
     return np.asarray(bits * 2.0 - 1.0, dtype=np.float64)
 
 
@@ -171,7 +167,7 @@ def _power(rest: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Ar
         q = w + rest(v) - times(beta, before)
         alpha = dot(v, q)
         diagonal.append(alpha)
-        if step % (ROOT_CHECK // 2) == 0:
+        if step % 2 == 0:
             before_last, last = last, column
             column = _power_column(np.array(diagonal).T, np.array(beside).T, power)
             change = column.copy()

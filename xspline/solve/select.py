@@ -41,10 +41,6 @@ SOLVERS = {
 }
 """The names of the solvers, with what each is for."""
 
-LEVELS = (
-    8 / 7
-)  # work on all levels of multigrid over that on the finest: each has an eighth of the coefficients
-
 
 def candidates(
     gram: Gram,
@@ -333,10 +329,11 @@ class _Structure:
             f"{self.general_reason}; a bandwidth of {self.ordering.bandwidth} over {size} coefficients would "
             "take longer than iterations"
         )
-        nbytes = int(LEVELS * systems * (4 * numbers + 8 * pairs)) + 8 * (
+        # All levels have 8/7 of the work of the finest: each has an eighth of the coefficients.
+        nbytes = int(8 / 7 * systems * (4 * numbers + 8 * pairs)) + 8 * (
             3 * pairs + costs.probing_vectors * size
         )
-        operations *= costs.flop_penalty * LEVELS * systems
+        operations *= costs.flop_penalty * 8 / 7 * systems
         return Choice(ITERATIVE, reason, nbytes, operations, exact=False)
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from xspline.spaces import Frame
 
 HostArray: TypeAlias = NDArray[np.float64]
-MATRIX_ENTRIES = 1 << 24  # assembled at a time: 128 MiB, and some temporary arrays as large
 
 
 class DeviceCholesky(Cholesky):
@@ -88,11 +87,11 @@ def gpu_room(resources: Resources, size: int) -> float:
 
 
 def assembled(
-    pairs: HostArray, scale: HostArray, frame: Frame, gpu: Gpu, max_entries: int = MATRIX_ENTRIES
+    pairs: HostArray, scale: HostArray, frame: Frame, gpu: Gpu, max_entries: int = 1 << 24
 ) -> DeviceArray:
     """The matrix of a pair array with its rows and columns divided by a scale, [P, P] on the GPU.
 
-    Some rows at a time, of no more than `max_entries` entries.
+    Some rows at a time, of no more than `max_entries` entries: 128 MiB, and some temporary arrays as large.
     """
     xp, size, count = gpu.xp, len(scale), len(frame.sizes)
     flat, columns = gpu.put(np.ascontiguousarray(pairs).reshape(-1)), gpu.put(scale)

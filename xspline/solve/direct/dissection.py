@@ -411,7 +411,7 @@ def _small(index: Index) -> Index:
 def dissection_operations(frame: Frame, costs: CostModel) -> float:
     """Operations of the Cholesky factorisation by nested dissection, and those in the time of its many calls."""
     cost = cost_of(frame)
-    return costs.front_slowdown * cost.operations + costs.front_flops * cost.fronts
+    return cost.operations + costs.front_flops * cost.fronts
 
 
 def dissects(frame: Frame, costs: CostModel) -> bool:

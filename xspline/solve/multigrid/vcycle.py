@@ -29,7 +29,7 @@ from xspline.solve.multigrid.spaces import (
     prolongation,
     sparse_along,
 )
-from xspline.solve.parallel import ranges, run, single_threaded_blas
+from xspline.solve.parallel import WORTH_THREADS, ranges, run, single_threaded_blas
 from xspline.spaces import Frame
 
 Array: TypeAlias = NDArray[np.float64]
@@ -37,11 +37,6 @@ Array: TypeAlias = NDArray[np.float64]
 COARSEST = 3000  # coefficients of a system that needs no coarser one
 WEAK = 1.0 / 12.0  # strength of an axis, relative to the strongest, below which it is not coarsened yet
 BETAS = (1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000)  # optimal for four steps
-LANCZOS_STEPS = 12  # of the estimate of the largest eigenvalue
-MARGIN = 1.05  # over that estimate, which is from below
-SERIAL_TRANSFER = (
-    1 << 16
-)  # numbers of a change of level, up to which threads cost more than they save (estimate)
 
 
 def axis_map(matrix: sparse.csr_array, offsets: int, out_offsets: int) -> compiled.SparseMap:
@@ -62,7 +57,7 @@ def along(matrix: compiled.SparseMap, array: Array, axis: int, offset_axis: int 
     def piece(a: int, b: int) -> None:
         compiled.combine(source, matrix, out, a, b)
 
-    run(piece, [ranges(matrix.size)], split=out.size > SERIAL_TRANSFER)
+    run(piece, [ranges(matrix.size)], split=out.size > WORTH_THREADS)
     shape[axis] = matrix.size
     if offset_axis is not None:
         shape[offset_axis] = matrix.offsets
@@ -118,7 +113,7 @@ class Level:
         changes = enumerate(zip(axes, coarse, strict=True))
         self.transfers = [AxisTransfer.of(j, fine, c) for j, (fine, c) in changes if c is not fine]
         self.matrix, self.smoother = Operator(pairs, axes), Schwarz(pairs, axes)
-        self.bound = MARGIN * self._largest_eigenvalue()
+        self.bound = 1.05 * self._largest_eigenvalue()  # the estimate is from below
 
     @property
     def nbytes(self) -> int:
@@ -168,7 +163,7 @@ class Level:
         r = np.random.default_rng(0).standard_normal((1, *self.matrix.sizes))
         p, before, alpha, beta = np.zeros_like(r), 1.0, 1.0, 0.0
         diagonal, off_diagonal = [], []
-        for step in range(LANCZOS_STEPS):
+        for step in range(12):
             z = self.smoother.apply(r)
             now = float(np.sum(r * z))
             if now <= 0:

@@ -39,7 +39,6 @@ LOWEST_START = np.log(1e-4)  # of its usual start: the lowest strength that a co
 # What all strengths, or those along one coordinate, are lowered by for another start, in log λ. Measured: with −5 GCV
 # misses the lowest minimum of a rough field under two gaps, with −7 and −10 none of 29.
 SOFTER = -7.0
-RAISED = 1.0  # in log λ: a step by which all strengths are raised for gaps
 ROUNDS = 2  # of looks at what traces are off by where G is nearly a product, and searches on from there
 
 
@@ -288,7 +287,7 @@ class Problem:
         alone = gap_error(self.model, minimum.point)
         if not alone.undetermined:
             return minimum, 0.0
-        likely, upper, along = self._likely(), self.bounds.upper, RAISED * self.model.family.overall
+        likely, upper, along = self._likely(), self.bounds.upper, self.model.family.overall
         point = minimum.point if likely is None else self.scores(likely)
         error = gap_error(self.model, point)
         while (point.rho < upper).any():

@@ -23,7 +23,6 @@ from xspline.solve.smoothing.newton import Point
 from xspline.sums import Sums
 
 Mask = NDArray[np.bool_]
-DRAWN = 1.0  # how much of a log-likelihood gradients from draws may be wrong by, over the steps that matter
 VAGUE = 10.0  # variance of a normal prior of log λ, a factor of 24: where the likelihood is flat it alone bounds λ
 
 
@@ -300,8 +299,8 @@ class Gcv(OfFit, Logarithm):
 
     @property
     def noise(self) -> float:
-        """Rounding errors of the value; where gradients come from draws, how far they are from those of the value."""
-        return super().noise + (0.0 if self.fit.exact else DRAWN)
+        """Rounding errors of the value; where gradients come from draws, these may be wrong by 1 over a step."""
+        return super().noise + (0.0 if self.fit.exact else 1.0)
 
     @cached_property
     def value(self) -> float:

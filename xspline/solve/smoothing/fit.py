@@ -22,6 +22,7 @@ import numpy as np
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.families.base import Family
 from xspline.solve.families.determinant import Factorised, products
+from xspline.solve.krylov import PROBE_TOLERANCE
 from xspline.solve.parallel import Resources
 from xspline.solve.solution import factorise
 from xspline.solve.system import Factorisation
@@ -29,7 +30,6 @@ from xspline.spaces import Space
 from xspline.sums import Gram, Sums
 
 SMALLEST = 1e-290  # a residual sum of squares that may be divided by
-SEARCHED = 1e-6  # relative residual of c while smoothing is searched for: scores are off by its square
 ROUNDING = 2e-15  # of the power of the data: what a residual sum of squares loses
 
 
@@ -188,7 +188,7 @@ class NearFit(PenalisedFit):
     """
 
     exact_solver = False
-    tolerance = SEARCHED
+    tolerance = PROBE_TOLERANCE  # scores are off by its square
 
     @property
     def traced(self) -> Factorisation:

@@ -24,12 +24,10 @@ LONGEST = 5.0  # the longest step along an eigenvector of the Hessian, in log λ
 NEAR = 5e-5  # the step that ends a search, in log λ
 STEPS = 50  # the most that a search takes
 HALVINGS = 10  # how often a step is halved at most
-SHORT = 0.5  # in log λ: a step over which a Hessian changes little
-SLOPE_AT_END = 0.5  # of the slope at the start of a step: the most that it may have uphill at its end
 # In units of the log-likelihood:
-GAIN = 1e-10  # what a step has to promise twice of
-RISE = 1e-5  # what the score may rise by over a step
-LEVEL = 1e-5  # a slope on a bound that counts as none
+RISE = (
+    1e-5  # what the score may rise by over a step, and its slope, for log λ, on a bound that counts as none
+)
 LOST = 1e-3  # what may be left to gain where no step gains anything
 TAIL = 0.3  # what is left to gain where the score is looked at on the bound
 DOUBT = (
@@ -99,7 +97,7 @@ class State(Generic[P]):
         """Coordinates on a bound, beyond which the score falls or is flat."""
         g = self.point.gradient
         low, high = self.rho <= self.lower, self.rho >= self.upper
-        return np.asarray((low & (g > -LEVEL)) | (high & (g < LEVEL)))
+        return np.asarray((low & (g > -RISE)) | (high & (g < RISE)))
 
 
 def minimise(
@@ -136,7 +134,7 @@ def minimise(
         moved = state.rho - before.rho
         # After a whole step downhill: twice as far the next time.
         state = replace(state, stride=2 * downhill if np.allclose(moved, step) else 0.0)
-        if np.max(np.abs(moved)) <= SHORT:
+        if np.max(np.abs(moved)) <= 0.5:  # over so short a step a Hessian changes little
             step = _newton_step(state, hessian)[0]
             if _ends(state.point, step, near):  # which spares the Hessian there
                 return replace(state, converged=True)
@@ -153,7 +151,7 @@ def minimise(
 
 def _ends(point: Point, step: Array, near: float) -> bool:
     """Whether a step is not worth taking."""
-    return bool(np.max(np.abs(step)) < near) or _gain(point, step) < GAIN + DOUBT * point.noise
+    return bool(np.max(np.abs(step)) < near) or _gain(point, step) < 1e-5 * RISE + DOUBT * point.noise
 
 
 def _gain(point: Point, step: Array) -> float:
@@ -235,5 +233,5 @@ def _is_better(state: State[P], trial: State[P]) -> bool:
     if other is point:
         return False
     if point.value is None or other.value is None:
-        return bool(other.gradient @ moved <= SLOPE_AT_END * abs(point.gradient @ moved))
+        return bool(other.gradient @ moved <= abs(point.gradient @ moved) / 2)
     return other.value <= point.value + (RISE + point.noise)

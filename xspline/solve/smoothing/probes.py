@@ -23,7 +23,6 @@ from xspline.solve.smoothing.criteria import Mask, Reml
 from xspline.solve.smoothing.fit import PenalisedFit
 from xspline.solve.smoothing.newton import LONGEST
 
-HESSIAN_SHARE = 8  # one probe of so many gives the Hessian, which only steers
 HESSIAN_TOLERANCE = 1e-3  # relative residual of its solves
 
 
@@ -79,7 +78,7 @@ class ProbedFit(PenalisedFit):
     @cached_property
     def hessian_traces(self) -> tuple[Array, Array, Array]:
         """t_j, u_ij, both from the same probes; what REML does not need is not computed."""
-        count = max(1, self.probed[0].shape[-1] // HESSIAN_SHARE)
+        count = max(1, self.probed[0].shape[-1] // 8)  # the Hessian only steers
         a, _, b = (x[..., :count] for x in self.probed)
         right, left = self.apply_penalties(a), self.apply_penalties(b)
         u = products(left, self.apply_inverse(right)).mean(axis=-1)

@@ -24,15 +24,17 @@ from xspline.sums import observed_cells
 
 NEGLIGIBLE = 1e-4  # share of the variance: residuals of a hundredth of the spread are too small to matter
 TINY = 1e-12  # share of Σ w y²: residuals below a millionth of the values are rounding
-# The knots, not the smoothing, decide how fine the field is, where more than this share of functions is in use, the
-# finest quarter of them holds so many times the power of noise and such a share of the variance of residuals, and there
-# are observations for more of them. Measured on waves and random walks: the power is below 3 where more knots change
-# nothing. Of many observations all functions stand out from the noise; then the share tells what anyone would see.
-CROWDED, FINEST, ABOVE_NOISE, SEEN, ROOM = 0.8, 4, 10.0, 0.01, 2.0
-# Where nearly all functions are in use and the finest have this power, finer knots may still gain. Of 96 fits to
-# simulated spectra with gaps this names 13, whose 95 % intervals cover 30 to 84 %, and misses 13 of less than 80 %,
-# perhaps as what the knots cut off is as good as noise there.
-FULL, ABOUT_NOISE = 0.95, 2.0
+
+# The knots, not the smoothing, decide how fine a field is if all of this is so, and there are two observations for each
+# function. Measured on waves and random walks.
+CROWDED = 0.8  # share of the functions that are in use
+ABOVE_NOISE = 10.0  # power of the finest quarter of them, over noise; below 3 where more knots change nothing
+SEEN = 0.01  # what that quarter contributes to the variance of residuals, as a share
+
+# Finer knots may still gain if all of this is so. Of 96 fits to simulated spectra with gaps it names 13, whose 95 %
+# intervals cover 30 to 84 %, and misses 13 of less than 80 %.
+FULL = 0.95  # share of the functions that are in use
+ABOUT_NOISE = 2.0  # power of the finest quarter, over noise
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,9 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
         j = space.names.index(name)
         size = space.shape[j]
         functions[name] = size * edf / max(edf + t, 1e-300)
-        finest = np.take(power, np.argsort(spectra[j].values)[-max(size // FINEST, 1) :], axis=j)
+        finest = np.take(power, np.argsort(spectra[j].values)[-max(size // 4, 1) :], axis=j)
         share, height = functions[name] / size, finest.mean()
-        if visible and finest.sum() > SEEN * left.mean() and n.mean() > ROOM * space.size:
+        if visible and finest.sum() > SEEN * left.mean() and n.mean() > 2 * space.size:
             if share > CROWDED and height > ABOVE_NOISE:
                 limited.append(name)
             elif share > FULL and height > ABOUT_NOISE:
