@@ -1,4 +1,4 @@
-"""What solvers cost, as far as one is weighed against another: every constant with its unit and where it comes from."""
+"""The cost model by which a solver is chosen: flops and bytes, each constant with its unit and where it comes from."""
 
 from __future__ import annotations
 

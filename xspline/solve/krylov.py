@@ -1,4 +1,6 @@
-"""Krylov methods for symmetric positive definite systems, several right-hand sides [m, ..] side by side.
+"""Krylov methods: conjugate gradients, probes for traces, and the Lanczos process for square roots.
+
+Systems are symmetric and positive definite; several right-hand sides [m, ..] are solved for side by side.
 
 Conjugate gradients (Hestenes and Stiefel 1952) for solutions, fixed random probes for traces (Hutchinson 1990), the
 Lanczos process for square roots (Druskin and Knizhnerman 1989).

@@ -1,4 +1,6 @@
-"""What a solve may use, and work that is split so that no two pieces write to one place.
+"""Resources of a solve (cores, memory, GPU), threads whose results do not depend on their number, and those of BLAS.
+
+Work is split so that no two pieces write to one place.
 
 What is added where, and in which order, depends on the split alone, and BLAS takes one thread wherever the room calls
 it: the same bits on any number of threads, and whatever else runs in the process.

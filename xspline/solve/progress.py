@@ -1,4 +1,4 @@
-"""How work gets on: a line on a terminal or in a notebook if it takes long; of a search a record of each step."""
+"""Progress of long work: a status line on a terminal or in a notebook, and a log record of each step of a search."""
 
 from __future__ import annotations
 

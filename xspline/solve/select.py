@@ -1,4 +1,4 @@
-"""Which solver a system gets: chosen by the structure of G and Λ alone, with a sentence that says why."""
+"""The choice of a solver, by the structure of G and Λ alone, with a sentence that gives the reason."""
 
 from __future__ import annotations
 

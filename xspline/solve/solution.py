@@ -1,4 +1,4 @@
-"""The one solve: (G + Λ) c = h, centred about the reference of the sums."""
+"""The solve of the normal equations (G + Λ) c = h, and condition numbers; centred about the reference of the sums."""
 
 from __future__ import annotations
 

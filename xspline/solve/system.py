@@ -1,4 +1,4 @@
-"""What every solver implements: a factorised system G + Λ and the questions that can be put to it.
+"""The interface of all solvers: a factorised system G + Λ, its solves, traces, draws and inverse.
 
 A `DirectSystem` knows the inverse, an `IterativeSystem` estimates traces from random probes. A `Factorisation` sits on
 top of either: it knows which batch members are determined, and says what iterations cannot answer.

@@ -1,4 +1,4 @@
-"""Nested dissection of a tensor grid of coefficients: an order of elimination that leaves a direct solver little work.
+"""Nested dissection: the elimination tree of a tensor grid of coefficients, which leaves a direct solver little work.
 
 A coefficient meets those at most O − 1 away along each axis, so a slab of that thickness separates a box of them in
 two that do not meet (George 1973). Eliminated last, it is one small dense matrix; so are the slabs of the two halves,

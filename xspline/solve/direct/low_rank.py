@@ -1,4 +1,4 @@
-"""Systems that differ from a factorised one in few observations: its answers, corrected.
+"""Low-rank updates of a factorisation (Woodbury) answer for systems that differ from it in few observations.
 
 A_k = A + V diag(s) Vᵀ (see `near`). With Y the vectors for which YᵀAY = 1 and Yᵀ(A_k − A)Y = diag(m), and N = AY,
 

@@ -1,4 +1,7 @@
-"""Direct solver for any Gram and penalty: all multiplied out into a band, a dense matrix, or the fronts of a tree."""
+"""Direct solver for any Gram and penalty: Cholesky factorisations of all distinct systems of a batch.
+
+Each system is multiplied out into a band, a dense matrix, or the fronts of an elimination tree.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The family of `SpaceTime` penalties: orders and a metric in space, roughness and mass of what happens in time.
+"""The family of `SpaceTime` penalties, and their log-determinant mode by mode of time.
+
+It has strengths of the orders of derivatives and a metric in space, and of roughness and mass of events in time.
 
 log|Λ|₊ comes mode by mode of time: with Tᵀ G_t T = diag(γ) and Tᵀ Λ_t T = diag(r) it is that of γ_k/n Λ_x + r_k M_x,
 summed, less 2 P_x log|T|. The m modes of season and trend, where r is 0, leave constants in space free; there one entry

@@ -1,4 +1,4 @@
-"""Families of one kind of roughness: one order of the derivatives, or several in a metric."""
+"""Families of roughness penalties by the order of derivatives: one order, or several in a metric of coordinates."""
 
 from __future__ import annotations
 

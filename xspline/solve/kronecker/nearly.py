@@ -1,6 +1,6 @@
-"""Iterative solver for a G that is nearly a product: a grid with a few gaps that change from time to time.
+"""Conjugate gradients with a Kronecker product as preconditioner: for a grid with a few gaps that change in time.
 
-With E the product that the marginals of G make (`structure.expected`), M = E + Λ falls into one system in space for
+With E the product that the marginals of G make (`product.expected`), M = E + Λ falls into one system in space for
 each mode of time (`Separable`), and M⁻¹(G + Λ) is near the identity: conjugate gradients take a few steps where single
 values are missing, some dozens where whole blocks are. Whatever M is off by, solutions are those of G + Λ.
 

@@ -1,4 +1,6 @@
-"""Iterative solver for a product of single-axis factors and a penalty of such products: a full grid with roughness.
+"""Conjugate gradients preconditioned by fast diagonalisation: for a full grid with a roughness penalty.
+
+G is a product of single-axis factors, and the penalty a sum of such products.
 
 No vectors diagonalise G_j, M_j and R_j of an axis at once, but those of the pencil (R_j, G_j + τR_j) leave little of
 M_j beside its diagonal where observations are dense (fast diagonalisation: Lynch, Rice and Thomas 1964; Sangalli and

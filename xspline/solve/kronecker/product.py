@@ -1,4 +1,4 @@
-"""What a Gram looks like to a solver: one product or many, shared over the batch or not, ridge or not."""
+"""Kronecker structure of G and Λ: whether G is one product of factors, and which factors the penalty shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Square roots of the matrix of the data: what random right-hand sides of covariance G are made with."""
+"""Square roots of G by the Lanczos process, which give random right-hand sides of covariance G."""
 
 from __future__ import annotations
 

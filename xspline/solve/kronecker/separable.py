@@ -1,4 +1,6 @@
-"""Direct solver for one product of factors, some of which the penalty does not tell apart: a static mask on a grid.
+"""Direct solver by eigenvectors of some factors of a Kronecker product: for a static mask on a grid.
+
+These are factors on whose coordinates all terms of the penalty agree.
 
 With T_jᵀ M_j T_j = I and T_jᵀ F_j T_j = diag(γ_j) for factors F_j of G and the matrices M_j that stand in their place
 in every term of the penalty (the identity for a ridge, the mass matrix for a roughness of other coordinates), each

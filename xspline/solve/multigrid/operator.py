@@ -1,4 +1,4 @@
-"""The product of a symmetric pair array with vectors, about as fast as the pair array can be read."""
+"""The matrix-vector product of a symmetric pair array, about as fast as the pair array can be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Additive overlapping Schwarz: the inverses of the system on small subdomains of coefficients, added up.
+"""The smoother of multigrid, additive overlapping Schwarz: inverses on small subdomains of coefficients, added up.
 
     B r = S Σ_i R_iᵀ (R_i S A S R_iᵀ)⁻¹ R_i S r
 

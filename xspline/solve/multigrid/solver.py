@@ -1,4 +1,4 @@
-"""Iterative solver for any Gram and penalty: conjugate gradients with a multigrid V-cycle.
+"""Conjugate gradients with a multigrid V-cycle as preconditioner: for any Gram and penalty.
 
 Memory and time grow like P: the pair array and the inverses of the subdomains of `schwarz`, about twice as large, and
 some ten to forty iterations of eight products with each. What needs the inverse itself is estimated from fixed random

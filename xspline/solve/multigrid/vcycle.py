@@ -1,4 +1,4 @@
-"""A multigrid V-cycle for G + Λ: nested spline spaces, Galerkin systems, Schwarz smoothing.
+"""The preconditioner of multigrid, a V-cycle for G + Λ: nested spline spaces, Galerkin systems, Schwarz smoothing.
 
 Every second breakpoint of an axis is removed from level to level; the system of a level is Pᵀ A P, which takes the
 gaps between the observations along. Where the penalty is much stronger along some axes than along others, only those

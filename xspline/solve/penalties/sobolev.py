@@ -1,4 +1,4 @@
-"""The penalty of several orders with all mixed derivatives, in one metric of the coordinates."""
+"""The Sobolev penalty: roughness of several orders with all mixed derivatives, in one metric of the coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of smoothing: one strength of roughness for each B-spline coordinate, from the sums alone."""
+"""The choice of smoothing strengths by REML, GCV or prediction of holders, from the sums alone."""
 
 from __future__ import annotations
 

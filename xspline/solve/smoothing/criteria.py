@@ -1,7 +1,7 @@
-"""What the strengths of smoothing are chosen by: scores of ρ = log λ with their gradients and Hessians.
+"""Criteria of smoothing: REML, GCV and the prediction of holders, with gradients and Hessians by ρ = log λ.
 
-All come from the sums. The gradient of REML is exact; its Hessian, and the gradient of GCV, need u (see `fit`),
-which is exact up to some thousand coefficients. The score by holders needs no traces.
+All of them are computed from the sums. The gradient of REML is exact; its Hessian, and the gradient of GCV, need u (see
+`fit`), which is exact up to some thousand coefficients. The score by holders needs no traces.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which family a penalty is chosen from, and which solver searches it."""
+"""The family of penalties that a criterion chooses from, and the solver that its search uses."""
 
 from __future__ import annotations
 

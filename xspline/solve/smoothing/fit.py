@@ -1,4 +1,4 @@
-"""One penalised fit and its derivatives by ρ_j = log λ_j, from the sums: what every score of smoothing is made of.
+"""One penalised fit and its derivatives by ρ_j = log λ_j, from the sums; every criterion is made of these.
 
 With A = G + Λ, c = A⁻¹h and x_j = A⁻¹λ_jS_jc = −∂c/∂ρ_j,
 

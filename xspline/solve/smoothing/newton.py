@@ -1,4 +1,4 @@
-"""Minimum of a smooth score over a box by Newton's method, with few evaluations: each costs a factorisation.
+"""Newton's method for the minimum of a smooth score over a box, with few evaluations: each costs a factorisation.
 
 The Hessian's eigenvalues are taken by their magnitude, steps are at most `LONGEST` and are halved while the score
 rises or does not exist. Where the score falls towards a limit, as C exp(−|ρ|) does, Newton's steps have length 1 for

@@ -1,4 +1,4 @@
-"""The choice of smoothing on top of iterations: REML by its gradient alone, whose traces come from fixed random probes.
+"""REML on top of an iterative solver: its gradient alone, with traces from fixed random probes (Hutchinson).
 
 With E[w aᵀ] = I for probes of an iterative solver and b = A⁻¹w, t_j = tr(A⁻¹λ_jS_j) is the mean of bᵀλ_jS_ja, and
 u_ij = tr(A⁻¹λ_iS_iA⁻¹λ_jS_j) that of (λ_iS_ib)ᵀA⁻¹(λ_jS_ja). The probes are the same at all strengths, so the gradient

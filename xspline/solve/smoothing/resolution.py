@@ -1,4 +1,4 @@
-"""What a choice of smoothing says of a space: whether it is fine enough for the data, and determined in their gaps.
+"""Checks of a choice of smoothing: whether the knots are fine enough, and whether gaps in the data are determined.
 
 Criteria that score predictions at observations say nothing of knot cells without any. There the expected squared error
 is the field's own variance σ̂²φᵀA⁻¹φ (Wahba 1983), which grows without bound as λ → 0. A choice for which its integral
