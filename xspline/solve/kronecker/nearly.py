@@ -4,8 +4,8 @@ With E the product that the marginals of G make (`product.expected`), M = E + Λ
 each mode of time (`Separable`), and M⁻¹(G + Λ) is near the identity: conjugate gradients take a few steps where single
 values are missing, some dozens where whole blocks are. Whatever M is off by, solutions are those of G + Λ.
 
-Traces are those of M and what a few probes add; draws are x = (M⁻¹A)^-½ x₀ for draws x₀ of covariance M⁻¹, which
-differ where G does, so that variances are those of M and the mean of x² − x₀².
+Degrees of freedom are those of M and what a few probes add. Draws are x = (M⁻¹A)^-½ x₀ for draws x₀ of covariance M⁻¹,
+which differ where G does, so that variances are those of M and the mean of x² − x₀².
 """
 
 from __future__ import annotations

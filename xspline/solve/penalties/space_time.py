@@ -39,7 +39,7 @@ class SpaceTime(Penalty):
     It takes statistics that are a product of space and time: gaps (land, ice) that are the same at all times, or none.
     Then each mode of time has a system in space of its own, which makes some hundred thousand coefficients a matter of
     seconds, with exact REML and error bars. Where gaps change a little, iterations start from there: coefficients are
-    as exact, REML and error bars are so but for what a few probes and draws tell of the gaps.
+    as exact, REML takes the traces of the product, and error bars hold what a few draws tell of the gaps.
 
     Parameters
     ----------

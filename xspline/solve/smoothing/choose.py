@@ -31,15 +31,12 @@ from xspline.spaces import Space
 from xspline.sums import Sums, leave_one_out
 
 # Steps in log λ that end a search. Errors of the choice are of the order of their squares.
-COARSELY = 0.3  # of a coarser problem, which gives a start
-CLOSE = 0.02  # of a large problem
+CLOSE = 0.02  # of a large problem, and of coarser ones, which give a start
 ESTIMATED = 0.005  # of estimates, which scatter more
 
-LOWEST_START = np.log(1e-4)  # of its usual start: the lowest strength that a coarser problem hands on
 # What all strengths, or those along one coordinate, are lowered by for another start, in log λ. Measured: with −5 GCV
 # misses the lowest minimum of a rough field under two gaps, with −7 and −10 none of 29.
 SOFTER = -7.0
-ROUNDS = 2  # of looks at what traces are off by where G is nearly a product, and searches on from there
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,11 +209,9 @@ class Problem:
         gives the start of the next one.
         """
         first, *finer = reversed(self.levels())
-        state = first.lowest_minimum(self.near if first is self else COARSELY)
+        state = first.lowest_minimum(self.near if first is self else CLOSE)
         for level in finer:
-            # What coarse knots do not tell apart finer ones may; from a bound a search is slow to come back.
-            start = np.maximum(state.rho, level.bounds.start + LOWEST_START)
-            state = level.search(start, self.near if level is self else COARSELY)
+            state = level.search(state.rho, self.near if level is self else CLOSE)
         return state
 
     def levels(self) -> list[Problem]:
@@ -267,13 +262,7 @@ class Problem:
         if excess > 0:  # of a start from a problem with other bounds
             start = start - excess * family.overall
         with on_cores(self.model.resources.cores), score.progress:
-            state = minimise(score, start, bounds.lower, bounds.upper, near)
-            for _ in range(ROUNDS):
-                if not isinstance(state.point, NearReml) or state.point.step_of_off <= near:
-                    break
-                score.slope = state.point.off
-                state = minimise(score, state.rho, bounds.lower, bounds.upper, near)
-        return state
+            return minimise(score, start, bounds.lower, bounds.upper, near)
 
     def determined(self, minimum: State[Score]) -> tuple[State[Score], float]:
         """Return the minimum, or strengths that determine gaps in the data too, and `Smoothing.gap_error`.
@@ -308,14 +297,14 @@ class Problem:
             return likely
         return None
 
-    def score(self, rho: Array, included: Mask | None = None, slope: Array | None = None) -> Score:
-        """Return the score at ρ, of the batch members that counted elsewhere; `slope` is that of `NearReml`."""
+    def score(self, rho: Array, included: Mask | None = None) -> Score:
+        """Return the score at ρ, of the batch members that counted elsewhere."""
         if (self.model.family.design @ rho > self.bounds.most).any():
             raise SingularSystemError("at these strengths rounding errors of the penalty reach the constant")
         if not self.choice.exact:
             own = replace(self.model, solver=self.choice.name)
             if self.choice.name == NEARLY_SEPARABLE:
-                return NearReml(own, rho, included, slope)
+                return NearReml(own, rho, included)
             return Estimated(own, rho, included)
         if self.method == "holders":
             return Holders(self.model, self._without_each, rho, included)
@@ -348,7 +337,7 @@ class Problem:
                 if trial.estimated or trial.operations > costs.coarse_start_flops:
                     break
                 with suppress(SingularSystemError):
-                    point = trial.search(trial.bounds.start, COARSELY).point
+                    point = trial.search(trial.bounds.start, CLOSE).point
                     if isinstance(point, Reml) and point.included.all():
                         scores[order] = point.comparable
             problem = problem.coarser()
@@ -406,12 +395,11 @@ class _Scores:
     def __init__(self, problem: Problem) -> None:
         self.problem, self.progress = problem, Progress(problem.model.family.parameters)
         self.factorisations = 0
-        self.slope: Array | None = None  # of `NearReml`
         self._included: Mask | None = None
 
     def __call__(self, rho: Array) -> Score:
         self.factorisations += max(len(self.problem.parts), 1)
-        point = self.problem.score(rho, self._included, self.slope)
+        point = self.problem.score(rho, self._included)
         self._included = point.included
         self.progress.step(self.problem.method, rho, point.value)
         return point

@@ -202,50 +202,14 @@ class Reml(OfFit):
 
 
 class NearReml(Reml):
-    """REML where G is nearly a product: that of `NearFit`, and a line for what its traces are off by.
+    """REML where G is nearly a product: log|A| and traces are those of the product, see `NearFit`."""
 
-    Parameters
-    ----------
-    model : Model
-    rho : ndarray, [J]
-    included : ndarray of bool, [b..], optional
-    slope : ndarray, [J], optional
-        What traces, and so the gradient, are off by where they were last looked at; 0 before that.
-    """
-
-    fit: NearFit
     fit_type = NearFit
-
-    def __init__(
-        self, model: Model, rho: Array, included: Mask | None = None, slope: Array | None = None
-    ) -> None:
-        super().__init__(model, rho, included)
-        self.slope = np.zeros(len(rho)) if slope is None else slope
-
-    @cached_property
-    def value(self) -> float:
-        """V of the product, and the line."""
-        return float(super().value or 0.0) + float(self.slope @ self.rho)
-
-    @cached_property
-    def gradient(self) -> Array:
-        """Its gradient."""
-        return np.asarray(super().gradient + self.slope)
 
     @property
     def score(self) -> tuple[float, Array]:
-        """NaN, as the line makes V no likelihood of the data, and the gradient."""
+        """NaN, as V of the product is no likelihood of the data, and the gradient."""
         return math.nan, self.gradient
-
-    @cached_property
-    def off(self) -> Array:
-        """What the gradient of the product is off by at ρ, from a few probes, [J]."""
-        return np.asarray(self.design.T @ self.fit.traces_off) / 2
-
-    @property
-    def step_of_off(self) -> float:
-        """How far, in log λ, the minimum is from where it would be with the line that belongs here."""
-        return float(np.max(np.abs(np.linalg.lstsq(self.hessian, self.off - self.slope, rcond=None)[0])))
 
 
 class Logarithm(Score):

@@ -197,12 +197,6 @@ class NearFit(PenalisedFit):
             raise TypeError(f"the {self.solving.choice.name} solver has no product near to it")
         return near
 
-    @cached_property
-    def traces_off(self) -> Array:
-        """t_j less those of the product, from a few probes: (b − a)ᵀλ_jS_ja on average, [T]."""
-        a, _, b = self.solving.probes()
-        return np.asarray(np.einsum("pm,pjm->j", self.flat(b - a), self.apply_penalties(a)) / a.shape[-1])
-
 
 def diagonal(v: Array) -> Array:
     """[T, b..] to [T, T, b..]."""
