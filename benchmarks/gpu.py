@@ -27,12 +27,10 @@ from benchmarks.solve import with_gaps
 from xspline import execution
 from xspline.execution import Source, sums
 from xspline.kernels import Block, Group, Layout, accumulate, evaluate
-from xspline.solve.device.dense import DeviceCholesky
 from xspline.solve.direct.band import narrowest
 from xspline.solve.direct.cholesky import DenseCholesky
+from xspline.solve.direct.device import DeviceCholesky
 from xspline.solve.direct.solver import Direct
-from xspline.solve.multigrid.solver import Iterative
-from xspline.solve.multigrid.vcycle import BETAS
 from xspline.sums import Gram
 
 GRID = Layout(tuple(Group((axis,), (axis,)) for axis in range(3)))
@@ -42,7 +40,6 @@ SCALE = {False: (11, 10), True: (1, 1)}  # times 60 x 160 pixels over 494 months
 AGAIN = {False: 12, True: 2}  # times as long: Python's share of the time goes down
 OBSERVATIONS = {False: 100_000_000, True: 50_000}
 TARGET = {False: (240, 512, 512), True: (24, 64, 64)}
-COEFFICIENTS = {False: 58, True: 15}  # along each of three coordinates of a solve
 PER_OBSERVATION = {3: 7 * 49 + 64}  # multiplications of cubics in three coordinates: pairs and moment
 
 
@@ -278,39 +275,6 @@ def values(bench: Bench) -> Iterator[tuple[object, ...]]:
             yield name, np.prod(shape) / took / 1e6, took, floor, took / floor, host / took, error
 
 
-def solves(bench: Bench) -> Iterator[tuple[object, ...]]:
-    """Gaps of any shape, roughness of 1e-4: set-up and solve, on all cores of the host and on the GPU.
-
-    The floor is what the iterations read of the GPU's memory; the rest is the set-up, and launches.
-    """
-    case = with_gaps((COEFFICIENTS[bench.quick],) * 3)
-    penalty, moment = case.roughness(1e-4).gram(case.space), case.moment
-    found, took = [], []
-
-    def solved(gpu: Any) -> Iterative:
-        system = Iterative(case.sums.gram, penalty, case.space, gpu=gpu)
-        found.append(system.solve(moment))
-        return system
-
-    solved(bench.gpu)  # compiles
-    for gpu in (None, bench.gpu):
-        start = time.perf_counter()
-        system = solved(gpu)
-        took.append(time.perf_counter() - start)
-    floor = system.iterations * _read_by_a_cycle(system) / bench.bandwidth
-    error = float(np.abs(found[2] - found[1]).max() / np.abs(found[1]).max())
-    yield (
-        f"P = {case.space.size:,}", system.iterations, *took, floor, took[1] / floor, took[0] / took[1], error
-    )  # fmt: skip
-
-
-def _read_by_a_cycle(system: Iterative) -> int:
-    """Bytes: each step of both smoothings reads the roots of all subdomains twice, and each product the matrix once."""
-    levels = system.systems[0].levels
-    steps = 2 * len(BETAS)
-    return sum(2 * steps * level.smoother.nbytes + (steps + 1) * level.matrix.nbytes for level in levels)
-
-
 DENSE = {False: 20, True: 8}  # coefficients along each of three coordinates of a dense solve
 
 
@@ -367,16 +331,5 @@ def run(args: argparse.Namespace) -> None:
     header = ("what", "million/s", "s", "floor, s", "over the floor", "speed over a core", "apart")
     for section in (gridded, streamed, scattered, values):  # printed before the next runs out of time
         measure.table(f"gpu: {section.__name__}", header, list(section(bench)))
-    header = (
-        "clouds, roughness",
-        "iterations",
-        "host s",
-        "GPU s",
-        "floor s",
-        "over it",
-        "host / GPU",
-        "apart",
-    )
-    measure.table("gpu: conjugate gradients, set-up and solve", header, list(solves(bench)))
     header = ("clouds, roughness", "band s", "LAPACK s", "GPU s", "floor s", "over it", "ratio", "apart")
     measure.table("gpu: dense systems", header, list(dense(bench)))

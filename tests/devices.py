@@ -9,7 +9,6 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from tests import host_kernels
 from xspline.execution.device import gpu as execution
 
 
@@ -30,16 +29,11 @@ class Device(Protocol):
 
     def cholesky(self, matrix: Any) -> Any: ...
 
-    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Any: ...
-
     def triangular(self, root: Any, rhs: Any, transposed: bool) -> Any: ...
 
 
 class StandIn:
-    """A second device of array-api-strict: `np.asarray` refuses its arrays, and so does an array of the first.
-
-    Kernels are compiled by the host's compiler; a test that needs one is skipped where there is none.
-    """
+    """A second device of array-api-strict: `np.asarray` refuses its arrays, and so does an array of the first."""
 
     xp, device, memory = array_api_strict, array_api_strict.Device("device1"), 80e9
 
@@ -57,14 +51,6 @@ class StandIn:
     def triangular(self, root: Any, rhs: Any, transposed: bool) -> Any:
         matrix = array_api_strict.matrix_transpose(root) if transposed else root
         return array_api_strict.linalg.solve(matrix, rhs)
-
-    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Any:
-        if host_kernels.COMPILER is None:
-            pytest.skip("needs a C++ compiler")
-        launch = host_kernels.compiled(source, name, options)
-        return lambda blocks, threads, arguments: launch(
-            blocks, threads, [getattr(argument, "_array", argument) for argument in arguments]
-        )
 
 
 class Gpu(execution.Gpu):

@@ -127,15 +127,6 @@ def test_blocks_moved_to_the_gpu_by_their_tasks_give_the_fit_of_the_host(name: s
         np.testing.assert_allclose(there, here, rtol=0, atol=1e-9 * float(np.abs(here).max()))
 
 
-@pytest.mark.gpu
-def test_iterations_on_a_gpu() -> None:
-    statistics = clouds().spline.statistics({**PLACE, "time": SEASON})
-    field, moved = (
-        statistics.solve(xs.Roughness(1e-3), solver="iterative", device=device) for device in (None, "cuda")
-    )
-    assert apart(moved, field) < 1e-7
-
-
 @pytest.fixture
 def near(monkeypatch: pytest.MonkeyPatch) -> None:
     """The GPU is so near that small dense systems are worth the transfer too."""

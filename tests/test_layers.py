@@ -29,6 +29,19 @@ ORDER = (
 )
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 
+# Folders and files of `solve` in the same way; those of one tuple may import each other, in no circle.
+ORDER_IN_SOLVE = (
+    ("smoothing",),
+    ("families",),
+    ("solution", "select"),
+    ("penalties",),
+    ("multigrid",),
+    ("kronecker",),
+    ("direct",),
+    ("batch", "costs", "errors", "krylov", "parallel", "progress", "system"),
+)
+RANK_IN_SOLVE = {part: rank for rank, parts in enumerate(ORDER_IN_SOLVE) for part in parts}
+
 # Third parties that a room may import; cupy also only inside a function, numba only where loops are compiled.
 ALLOWED = {
     "accessor": {"numpy", "xarray"},
@@ -118,6 +131,20 @@ def test_imports_point_one_way() -> None:
                 wrong.append(f"{place(path, node)} {imported}: import from the room that defines it")
             elif there != here and RANK[there] <= RANK[here] and not late(module, imported):
                 wrong.append(f"{place(path, node)} {here} imports {imported}")
+    assert not wrong
+
+
+def test_imports_in_solve_point_one_way() -> None:
+    """Between its folders; imports inside functions and for type checkers count too."""
+    parts = {module: module.split(".")[2] for module in MODULES if module.startswith("xspline.solve.")}
+    assert set(parts.values()) == set(RANK_IN_SOLVE)
+    wrong = []
+    for module, here in parts.items():
+        for imported in modules_imported(module):
+            there = parts.get(imported, here)
+            if RANK_IN_SOLVE[there] < RANK_IN_SOLVE[here]:
+                wrong.append(f"{module} imports {imported}")
+            assert imported != "xspline.solve", f"{module} imports the whole room"
     assert not wrong
 
 

@@ -90,7 +90,7 @@ def fit(
         "spectral", "separable", "nearly_separable", "banded", "dissection", "dense" or "iterative". None takes the
         cheapest that the structure of the data and the penalty allows; :func:`plan` shows which.
     device
-        "cuda" computes sums, iterations and large dense systems on a GPU where there is one.
+        "cuda" computes sums, and factorises large dense systems, on a GPU where there is one.
     compute
         False returns a Field whose coefficients are still lazy.
     checkpoint

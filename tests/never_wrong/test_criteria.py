@@ -193,7 +193,7 @@ def test_a_long_search_shows_a_line_on_a_terminal_and_wipes_it() -> None:
     pty = pytest.importorskip("pty")  # not on Windows
     code = (
         "import numpy as np, xarray as xr, xspline as xs\n"
-        "from xspline.solve.smoothing import progress\n"
+        "from xspline.solve import progress\n"
         "progress.PATIENCE_S = 0.0\n"
         "x = np.linspace(0, 1, 50)\n"
         "noise = np.random.default_rng(0).standard_normal(50)\n"

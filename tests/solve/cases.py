@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from xspline.solve import Penalty, Resources
 from xspline.solve.costs import CostModel
-from xspline.solve.select import Choice, candidates
+from xspline.solve.select import candidates
+from xspline.solve.system import Choice
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Frame, Polynomial, Space
 from xspline.sums import Factor, Gram, Sums, digest_key
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xspline.solve import Penalty, Ridge, condition, condition_bound, factorise
-from xspline.solve.structure import distinct, leaders_of
+from xspline.solve.batch import distinct, leaders_of
 from xspline.sums import Factor, Gram
 
 from .cases import close, gaps, on, space_of

@@ -8,7 +8,7 @@ from scipy import linalg
 
 from tests import reference_reml as reference
 from xspline.solve import Roughness
-from xspline.solve.smoothing.determinant import axis_spectrum, spectrum
+from xspline.solve.families.determinant import axis_spectrum, spectrum
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space, Union
 
 from .cases import BASES, space_of

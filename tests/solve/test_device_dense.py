@@ -21,9 +21,8 @@ from xspline.solve import (
     solve,
 )
 from xspline.solve.costs import COSTS
-from xspline.solve.device.dense import DeviceCholesky, assembled
+from xspline.solve.direct.device import DeviceCholesky, assembled, gpu_room
 from xspline.solve.direct.solver import Direct
-from xspline.solve.select import gpu_room
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Gram
 
@@ -245,16 +244,3 @@ def test_the_smoothing_is_that_of_the_host(method: str, kinds: Any, batch: Any, 
     np.testing.assert_allclose(strengths, expected, rtol=1e-6)
     assert ours.score == pytest.approx(host.score, rel=1e-10)
     assert ours.factorisation.choice.on_gpu and not host.factorisation.choice.on_gpu
-
-
-def test_smoothing_by_iterations_runs_there_too(device: Device) -> None:
-    case, gram = case_with_gaps(("cubic", "circle", "linear"))
-    ours, host = (
-        choose(
-            case.sums(gram), case.space, Roughness("reml", order=1), solver="iterative", resources=near(gpu)
-        )
-        for gpu in (device, None)
-    )
-    assert ours.factorisation.system.gpu is device
-    strengths, expected = (list(choice.penalty.strengths(case.space).values()) for choice in (ours, host))
-    np.testing.assert_allclose(np.log(strengths), np.log(expected), atol=0.02)

@@ -108,7 +108,6 @@ def test_iterations_choose_where_factorisations_take_long() -> None:
         iterative_handicap_flops=-1e12,
         coarse_start_flops=1e5,
         max_exact_reml_flops=1e6,
-        max_coarse_flops=1e7,
     )
     ours = choose(sums, space, Roughness("reml"), resources=costly)
     exact = choose(sums, space, Roughness("reml"), solver="banded")

@@ -17,9 +17,9 @@ from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.solve import Penalty, Roughness, Sobolev, choose, solve
 from xspline.solve.families.base import Family
 from xspline.solve.families.orders import SeveralOrders, SingleOrder, several_orders, smoothed
+from xspline.solve.kronecker.product import dense_of
 from xspline.solve.smoothing.criteria import Gcv, Holders, Reml
 from xspline.solve.smoothing.fit import Model, centred
-from xspline.solve.structure import dense_of
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Gram, Sums
 from xspline.sums.integrals import integral

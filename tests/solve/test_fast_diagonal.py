@@ -25,9 +25,9 @@ from tests.solve.cases import (
 from xspline.solve import ConvergenceError, Penalty, Ridge, Roughness, factorise, solve
 from xspline.solve.direct.solver import Direct
 from xspline.solve.kronecker.pcg import FastDiagonal, KroneckerSum, apply_along
+from xspline.solve.kronecker.product import product_of
 from xspline.solve.parallel import on_cores
 from xspline.solve.select import candidates
-from xspline.solve.structure import product_of
 from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Factor, Gram, Sums
 

@@ -21,7 +21,7 @@ from xspline.solve.multigrid.operator import Operator
 from xspline.solve.multigrid.schwarz import Schwarz, subdomain_indices
 from xspline.solve.multigrid.solver import Iterative
 from xspline.solve.multigrid.spaces import AxisLevel, FourAxes, pair_projection, prolongation
-from xspline.solve.multigrid.vcycle import HOST, Level, Multigrid, coarsened
+from xspline.solve.multigrid.vcycle import Level, Multigrid, along, axis_map, coarsened
 from xspline.solve.parallel import on_cores
 from xspline.spaces import Arrow, Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.spaces.bspline import LocalSpline
@@ -159,9 +159,8 @@ def test_pairs_of_a_galerkin_projection(name: str) -> None:
     fine, coarse = nested(name)
     rng = np.random.default_rng(0)
     factor = Factor((0,), ((0, fine.size),), rng.normal(size=(fine.size, fine.offsets)), 1)
-    backend = HOST
     projection = pair_projection(prolongation(fine, coarse), fine, coarse)
-    ours = backend.along(backend.axis_map(projection, fine.offsets, coarse.offsets), factor.pairs, 0, 1)
+    ours = along(axis_map(projection, fine.offsets, coarse.offsets), factor.pairs, 0, 1)
     space = Space({"x": AXES[name]}, axes={"x": Axis()})
     matrix = prolongation(fine, coarse).toarray()
     expected = matrix.T @ factor.to_dense(space.frame) @ matrix
@@ -203,7 +202,7 @@ def test_levels_are_galerkin_projections(count: int) -> None:
     four = FourAxes.of(space)
     pairs, axes = four.pairs(sums.gram.one_factor(space.frame).pairs), four.axes
     coarse = coarsened(axes, ())
-    level = Level(pairs, axes, coarse, HOST)
+    level = Level(pairs, axes, coarse)
     sizes = tuple(axis.size for axis in coarse)
     prolong, fine = dense(level.prolong, sizes), dense(level.matrix.matvec, level.matrix.sizes)
     ours = dense(Operator(level.project(pairs), coarse).matvec, sizes)

@@ -8,8 +8,8 @@ import pytest
 from tests import scatter
 from xspline.solve import ConvergenceError, Roughness, Sobolev, SpaceTime, choose, factorise, solve
 from xspline.solve.kronecker.nearly import NearlySeparable, Products
-from xspline.solve.kronecker.space_time import observed_times
-from xspline.solve.structure import expected, nearly_product
+from xspline.solve.kronecker.product import expected, nearly_product
+from xspline.solve.penalties.space_time import observed_times
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Gram, Sums
 

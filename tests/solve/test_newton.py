@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from xspline.solve.errors import SingularSystemError
-from xspline.solve.smoothing.newton import UNTIL, State, Until, minimise
+from xspline.solve.smoothing.newton import State, minimise
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ Score = Callable[[np.ndarray], Known]
 
 
 def minimum_of(
-    score: Score, start: list[float], low: float = -30.0, high: float = 30.0, until: Until = UNTIL
+    score: Score, start: list[float], low: float = -30.0, high: float = 30.0
 ) -> tuple[State[Known], int]:
     """The minimum, and how often the score was evaluated."""
     places = []
@@ -34,7 +34,7 @@ def minimum_of(
         return score(rho)
 
     count = len(start)
-    minimum = minimise(counted, np.array(start), np.full(count, low), np.full(count, high), until)
+    minimum = minimise(counted, np.array(start), np.full(count, low), np.full(count, high))
     return minimum, len(places)
 
 
@@ -176,32 +176,3 @@ def test_gradients_alone_find_the_minimum() -> None:
 
     minimum, _ = minimum_of(steep, [2.0])
     assert minimum.converged and abs(minimum.rho[0]) < 1e-4
-
-
-def grows(rho: np.ndarray) -> Known:
-    """e^ρ − 100 ρ, lowest at log 100."""
-    y = float(np.exp(rho[0]))
-    return Known(y - 100 * float(rho[0]), np.array([y - 100]), np.array([[y]]))
-
-
-def test_steps_upwards_do_not_overshoot_where_the_score_grows_as_the_strength_does() -> None:
-    whole, evaluations = minimum_of(grows, [3.5])
-    short, fewer = minimum_of(grows, [3.5], until=Until(grows=True))
-    assert whole.rho == pytest.approx(np.log([100]), abs=1e-4) == short.rho
-    assert fewer == 2 < evaluations  # log(1 + step) is exact here
-
-
-def test_a_search_of_few_steps_says_whether_it_is_there() -> None:
-    near, far = (minimum_of(grows, [start], until=Until(grows=True, steps=1)) for start in (3.5, 12.0))
-    assert near[0].converged and near[1] == 2
-    assert not far[0].converged and far[1] == 2
-
-
-def test_what_promises_little_is_not_worth_a_step() -> None:
-    minimum, evaluations = minimum_of(grows, [4.5], until=Until(enough=1.0))
-    assert minimum.converged and evaluations == 1 and minimum.rho == [4.5]
-
-
-def test_the_last_step_unseen_is_no_longer_than_what_ends_a_search() -> None:
-    flat = minimum_of(grows, [-20.0], until=Until(1.0, enough=1e6, unseen=True))[0]
-    assert flat.rho == pytest.approx([-19.0])

@@ -11,8 +11,8 @@ import pytest
 import xarray as xr
 
 import xspline as xs
-from xspline.solve.smoothing import progress
-from xspline.solve.smoothing.progress import StatusLine, tell
+from xspline.solve import progress
+from xspline.solve.progress import StatusLine, tell
 
 
 class Terminal(io.StringIO):

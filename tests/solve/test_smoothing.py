@@ -13,7 +13,7 @@ from tests import reference_reml as reference
 from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.solve import Roughness, choose, solve
 from xspline.solve.families.orders import SingleOrder
-from xspline.solve.penalty import spline_degrees
+from xspline.solve.penalties.roughness import spline_degrees
 from xspline.solve.smoothing.criteria import Gcv, Reml, Score
 from xspline.solve.smoothing.fit import Model, centred
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space

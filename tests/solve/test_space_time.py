@@ -24,7 +24,7 @@ from xspline.solve import (
     solve,
 )
 from xspline.solve.families.base import Family
-from xspline.solve.families.space_time import SpaceTimes
+from xspline.solve.families.modes import SpaceTimes
 from xspline.solve.kronecker.separable import Separable
 from xspline.solve.smoothing.criteria import Reml
 from xspline.solve.smoothing.family import choice_for, family_for

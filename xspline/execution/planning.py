@@ -27,8 +27,9 @@ from xspline.execution.device.gpu import check_device, present, resources, to_ho
 from xspline.execution.limits import LIMITS, Limits
 from xspline.execution.source import Source, in_memory, is_reader
 from xspline.kernels import Block, Group, Layout, accumulate
+from xspline.solve import Choice
 from xspline.solve.costs import COSTS
-from xspline.solve.select import Choice, candidates
+from xspline.solve.select import candidates
 from xspline.spaces import Space
 from xspline.sums import Factor, Gram, join_overlapping
 from xspline.sums.window import whole

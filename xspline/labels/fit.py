@@ -343,7 +343,7 @@ def solve_variables(
     statistics : statistics in memory.
     penalties : a penalty, or the name of a criterion, for each variable.
     solver : the name of a solver; None chooses one by structure.
-    device : where iterations and large dense systems are solved: None (the host) or "cuda".
+    device : where large dense systems are solved: None (the host) or "cuda".
     """
     space, resources = statistics.space, execution.resources(device)
     fits: dict[str, Fit] = {}

@@ -211,8 +211,8 @@ class Statistics(files.Stored, Generic[Data]):
         solver
             Name of a solver; None chooses one by structure.
         device
-            "cuda" runs iterations, and dense systems that are worth the way, on a GPU; all others, which are small or
-            have structure, stay on the host.
+            "cuda" factorises dense systems that are worth the way on a GPU; all others stay on the host: those that are
+            small, have structure, or are solved by iterations.
 
         Returns
         -------

@@ -18,7 +18,7 @@ from xspline.labels.fine.field import rows_of
 from xspline.labels.fit import Fit, selection
 from xspline.solve import ConvergenceError, Factorisation, Penalty, SingularSystemError, TooLargeError, solve
 from xspline.solve import strength_derivatives as derivatives_by_log_strength
-from xspline.solve.smoothing.progress import counted
+from xspline.solve.progress import counted
 from xspline.sums import Gram, leave_one_out, masked_pairs, observed_cells, outer_pairs
 
 Array = NDArray[np.float64]

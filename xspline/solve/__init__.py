@@ -4,21 +4,21 @@ from xspline.solve.errors import ConvergenceError as ConvergenceError
 from xspline.solve.errors import FitWarning as FitWarning
 from xspline.solve.errors import SingularSystemError as SingularSystemError
 from xspline.solve.errors import TooLargeError as TooLargeError
-from xspline.solve.families.sobolev import Sobolev as Sobolev
-from xspline.solve.families.space_time import times_of as times_of
-from xspline.solve.kronecker.space_time import SpaceTime as SpaceTime
+from xspline.solve.families.modes import times_of as times_of
+from xspline.solve.kronecker.product import nearly_product as nearly_product
 from xspline.solve.parallel import Resources as Resources
-from xspline.solve.penalty import Penalty as Penalty
-from xspline.solve.penalty import PenaltySum as PenaltySum
-from xspline.solve.penalty import Ridge as Ridge
-from xspline.solve.penalty import Roughness as Roughness
-from xspline.solve.penalty import as_penalty as as_penalty
-from xspline.solve.penalty import criterion_of as criterion_of
-from xspline.solve.penalty import penalises_roughness as penalises_roughness
-from xspline.solve.penalty import penalty_code as penalty_code
-from xspline.solve.penalty import rounded as rounded
+from xspline.solve.penalties.roughness import Penalty as Penalty
+from xspline.solve.penalties.roughness import PenaltySum as PenaltySum
+from xspline.solve.penalties.roughness import Ridge as Ridge
+from xspline.solve.penalties.roughness import Roughness as Roughness
+from xspline.solve.penalties.roughness import as_penalty as as_penalty
+from xspline.solve.penalties.roughness import criterion_of as criterion_of
+from xspline.solve.penalties.roughness import penalises_roughness as penalises_roughness
+from xspline.solve.penalties.roughness import penalty_code as penalty_code
+from xspline.solve.penalties.roughness import rounded as rounded
+from xspline.solve.penalties.sobolev import Sobolev as Sobolev
+from xspline.solve.penalties.space_time import SpaceTime as SpaceTime
 from xspline.solve.select import SOLVERS as SOLVERS
-from xspline.solve.select import Choice as Choice
 from xspline.solve.smoothing.choose import Smoothing as Smoothing
 from xspline.solve.smoothing.choose import choose as choose
 from xspline.solve.smoothing.family import choice_for as choice_for
@@ -29,7 +29,7 @@ from xspline.solve.solution import factorise as factorise
 from xspline.solve.solution import interval_factor as interval_factor
 from xspline.solve.solution import solve as solve
 from xspline.solve.solution import strength_derivatives as strength_derivatives
-from xspline.solve.structure import nearly_product as nearly_product
+from xspline.solve.system import Choice as Choice
 from xspline.solve.system import Factorisation as Factorisation
 
 penalty_from_dict = Penalty.from_dict

@@ -1,4 +1,4 @@
-"""What solvers cost, as far as one is weighed against another: every constant with its unit and where it comes from."""
+"""The cost model by which a solver is chosen: flops and bytes, each constant with its unit and where it comes from."""
 
 from __future__ import annotations
 
@@ -42,13 +42,10 @@ class CostModel:
         Vectors of P numbers that a direct spectral solve holds. Counted in the code.
     iterative_vectors : int
         Vectors of P numbers that conjugate gradients and products hold, about. Counted in the code.
-    front_slowdown : float
-        Time of a flop in the small matrices of nested dissection over that of one in large blocks. Measured with
-        `front_flops` over 180 x 360 and 360 x 720 cubic splines, where they take 0.65 and 5 seconds on one core.
     front_flops : float
-        Flops in the time that each of these matrices takes besides, some 0.06 ms, for calls and for entries that are
-        moved. Measured against bands, as the next two (16 x 32 to 150 x 250 and 8 x 8 x 8 to 20 x 20 x 20 cubic
-        splines).
+        Flops in the time that each small matrix of nested dissection takes beside its own, some 0.06 ms, for calls and
+        for entries that are moved. Measured against bands, as the next two (16 x 32 to 150 x 250 and 8 x 8 x 8 to
+        20 x 20 x 20 cubic splines).
     front_inverse, band_inverse : float
         Time of the entries of the inverse over that of the factorisation, by fronts (1.4 to 1.8) and of a band (2.9 to
         5.2).
@@ -89,21 +86,14 @@ class CostModel:
         memory. Measured: choices by REML with bands, P = 50 to 11,008 (Xeon, 2.5 GHz); so are the next three.
     pairs_per_second : float
         Entries of G that a solve with λ given multiplies out, brings into a band and takes residuals with: 3e6 to 8e6.
-    step_seconds, search_steps, known_steps : float
-        What a step of a search takes whatever the size, and how many it takes: 4 to 7; 1 or 2 from strengths that
-        were found in a coarser space, until `enough`, where each takes seconds, and twice that below.
-    enough : float
-        Of the observations: where a step of a search of a large problem from such strengths promises less of a
-        log-likelihood, twice that share of the variance that is left, it is not taken. Measured: errors of the field
-        at withheld values up to 1 % larger than by a full search, on three products.
+    step_seconds, search_steps : float
+        What a step of a search takes whatever the size, and how many it takes: 4 to 7.
     estimated_solves : float
         Solves whose time an estimated search takes. Measured (`python -m benchmarks smoothing`): 13.5 at P = 10,648,
         14.4 at 195,112.
     values_per_second, rows_per_second : float
         Values of a grid that one core sums in a second (measured: 0.9e8 to 4e8), and rows of a coordinate that it
         locates, one for each point (0.8e7 to 1.3e7).
-    serial_product_flops : float
-        Flops of a matrix along one axis of a grid that are not worth a second thread. Estimate.
     coarse_start_flops : float
         Flops of a factorisation, some tenths of a second, from which problems with fewer knots give the start of a
         search for the smoothing. Chosen.
@@ -113,15 +103,12 @@ class CostModel:
     coarse_share : float
         Share of the flops of a factorisation up to which one with fewer knots may give the start; those beyond save
         less than they cost. Chosen.
-    lattice_flops : float
-        Flops, about a second, that looking at a score here and there may take before a search for its minimum. Chosen.
+    several_starts_flops : float
+        Flops of a factorisation, about a second, up to which searches begin at several places. Chosen.
     max_exact_reml_flops : float
         Flops of a factorisation, some seconds, from which iterations estimate REML where that is faster. Measured: over
         29 x 29 x 23 cubic splines, 5e10 flops, a search takes 19 CPU seconds either way; over 30 x 70 x 23, 2e11 flops,
         71 to 77, and 47 by iterations.
-    max_coarse_flops : float
-        Flops of an exact factorisation with fewer knots, a second, that may still give the start of an estimated
-        search. Chosen.
     exact_reml_entries, exact_gcv_entries : int
         P² times the number of systems up to which traces of products of inverses, which take P solves a system, are
         exact: for REML, whose Hessian alone needs them, and for GCV, whose gradient does. Chosen.
@@ -143,7 +130,6 @@ class CostModel:
     max_gpu_coefficients: int = 46_340
     spectral_vectors: int = 9
     iterative_vectors: int = 18
-    front_slowdown: float = 1.0
     front_flops: float = 1.2e6
     front_inverse: float = 1.6
     band_inverse: float = 4.0
@@ -167,18 +153,14 @@ class CostModel:
     pairs_per_second: float = 4.5e6
     step_seconds: float = 0.006
     search_steps: int = 6
-    known_steps: float = 1.5
-    enough: float = 5e-3
     estimated_solves: float = 14.0
     values_per_second: float = 1.5e8
     rows_per_second: float = 1e7
-    serial_product_flops: float = 1e7
     coarse_start_flops: float = 1e9
     close_search_flops: float = 1e10
     coarse_share: float = 0.25
-    lattice_flops: float = 2e10
+    several_starts_flops: float = 2e10
     max_exact_reml_flops: float = 3e10
-    max_coarse_flops: float = 3e10
     exact_reml_entries: int = 150**2
     exact_gcv_entries: int = 1500**2
     most_draws: int = 32

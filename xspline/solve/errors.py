@@ -1,4 +1,4 @@
-"""The error of a system that has no unique solution, in terms of the user's coordinates."""
+"""Errors and warnings of solves, and the message of a singular system in terms of the user's coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Krylov methods for symmetric positive definite systems, several right-hand sides [m, ..] side by side.
+"""Krylov methods: conjugate gradients, probes for traces, and the Lanczos process for square roots.
+
+Systems are symmetric and positive definite; several right-hand sides [m, ..] are solved for side by side.
 
 Conjugate gradients (Hestenes and Stiefel 1952) for solutions, fixed random probes for traces (Hutchinson 1990), the
 Lanczos process for square roots (Druskin and Knizhnerman 1989).
@@ -10,11 +12,10 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from xspline.solve.errors import ConvergenceError
-from xspline.solve.smoothing.progress import tell
+from xspline.solve.progress import tell
 
 Array = NDArray[np.float64]
 LinearMap = Callable[[Array], Array]
@@ -22,13 +23,11 @@ LinearMap = Callable[[Array], Array]
 TOLERANCE = 1e-10  # of the residual, relative to the right-hand side
 MAX_ITERATIONS = 400
 RESTARTS = 3  # runs, each of which refines the solution of the last one
+SEED = 20240229  # of the probes
 STALLED = 50  # iterations without a residual of half the size, after which a run ends
-PROBES = (4, 16)  # fewest and most: their estimates scatter like 1 / √(probes · P)
 PROBE_TOLERANCE = 1e-6  # relative residual of the systems that are solved for probes
-FULLY_PROBED = 12_500  # coefficients up to which there are most probes: log λ scatters by some 0.003 there
-SEED = 20240229
-ROOT_TOLERANCE = 3e-4  # relative change of a root over `ROOT_CHECK` steps that ends them: some 20 to 60 steps
-ROOT_CHECK = 4  # these steps; a root is looked at twice as often
+PROBED = 200_000  # numbers of all probes: estimates scatter like 1 / √(probes · P), log λ by some 0.003
+ROOT_TOLERANCE = 3e-4  # relative change of a root over four steps that ends them: some 20 to 60 steps
 ROOT_STEPS = 160  # most steps of a root
 
 
@@ -50,15 +49,15 @@ def conjugate_gradients(
     ------
     ConvergenceError
     """
-    xp, norm = array_namespace(rhs), norm_of(rhs)
-    norm = xp.where(norm == 0, xp.ones_like(norm), norm)
-    x, r, count, worst = xp.zeros_like(rhs), rhs, 0, 1.0
+    norm = norm_of(rhs)
+    norm[norm == 0] = 1.0
+    x, r, count, worst = np.zeros_like(rhs), rhs, 0, 1.0
     for _ in range(RESTARTS):
         last = worst
         step, iterations = descend(matvec, precondition, r, tolerance * norm, most - count)
         x, count = x + step, count + iterations
         r = rhs - matvec(x)
-        worst = float(xp.max(norm_of(r) / norm))
+        worst = float(np.max(norm_of(r) / norm))
         if worst <= tolerance:
             return x, count, worst
         if not worst < last / 2 or count >= most:
@@ -82,11 +81,10 @@ def descend(
 
     Ends too where the best residuals have not been halved for `STALLED` iterations.
     """
-    xp = array_namespace(r)
-    x, p, r, before = xp.zeros_like(r), xp.zeros_like(r), xp.asarray(r, copy=True), xp.zeros_like(goal)
+    x, p, r, before = np.zeros_like(r), np.zeros_like(r), r.copy(), np.zeros_like(goal)
     least, improved_at = np.inf, 0
     for count in range(most + 1):
-        distance = float(xp.max(norm_of(r) - goal))
+        distance = float(np.max(norm_of(r) - goal))
         if distance <= 0 or count == most or count - improved_at == STALLED:
             break
         if distance < least / 2:
@@ -106,9 +104,7 @@ def descend(
 
 def _ratio(a: Array, b: Array) -> Array:
     """a / b, 0 where b is 0."""
-    xp, zero = array_namespace(a), b == 0
-    quotient: Array = xp.where(zero, xp.zeros_like(a), a / xp.where(zero, xp.ones_like(b), b))
-    return quotient
+    return np.divide(a, b, out=np.zeros_like(a), where=b != 0)
 
 
 def times(a: Array, x: Array) -> Array:
@@ -117,27 +113,22 @@ def times(a: Array, x: Array) -> Array:
 
 
 def _lifted(a: Array, x: Array) -> Array:
-    out: Array = array_namespace(a).reshape(a, (-1, *(1,) * (x.ndim - 1)))
-    return out
+    return a.reshape(-1, *(1,) * (x.ndim - 1))
 
 
 def dot(a: Array, b: Array) -> Array:
     """Products of the rows, summed in a fixed order, without BLAS."""
-    xp = array_namespace(a)
-    out: Array = xp.sum(xp.reshape(a * b, (a.shape[0], -1)), axis=1)
-    return out
+    return np.asarray(np.sum((a * b).reshape(len(a), -1), axis=1))
 
 
 def norm_of(a: Array) -> Array:
     """Norms of the rows."""
-    out: Array = array_namespace(a).sqrt(dot(a, a))
-    return out
+    return np.sqrt(dot(a, a))
 
 
 def probes(sizes: Sequence[int]) -> Array:
     """±1 at random, always the same: [count, K..], fewer of long vectors, which need fewer."""
-    fewest, most = PROBES
-    count = int(np.clip(most * FULLY_PROBED // math.prod(sizes), fewest, most))
+    count = int(np.clip(PROBED // math.prod(sizes), 4, 16))
     bits = np.random.default_rng(SEED).integers(0, 2, size=(count, *sizes), dtype=np.int8)
     return np.asarray(bits * 2.0 - 1.0, dtype=np.float64)
 
@@ -179,7 +170,7 @@ def _power(rest: LinearMap, near_solve: LinearMap, near_matvec: LinearMap, x: Ar
         q = w + rest(v) - times(beta, before)
         alpha = dot(v, q)
         diagonal.append(alpha)
-        if step % (ROOT_CHECK // 2) == 0:
+        if step % 2 == 0:
             before_last, last = last, column
             column = _power_column(np.array(diagonal).T, np.array(beside).T, power)
             change = column.copy()

@@ -1,4 +1,6 @@
-"""What a solve may use, and work that is split so that no two pieces write to one place.
+"""Resources of a solve (cores, memory, GPU), threads whose results do not depend on their number, and those of BLAS.
+
+Work is split so that no two pieces write to one place.
 
 What is added where, and in which order, depends on the split alone, and BLAS takes one thread wherever the room calls
 it: the same bits on any number of threads, and whatever else runs in the process.
@@ -16,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +27,8 @@ from threadpoolctl import LibController, ThreadpoolController
 from xspline.solve.costs import COSTS, CostModel
 
 MAX_THREADS = 16
+WORTH_THREADS = 1 << 19  # numbers that loops work on, from which threads save more than they cost. Estimate
 DeviceArray = Any  # of the array namespace of a GPU
-Kernel: TypeAlias = Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]
-"""Called with the numbers of blocks and of threads along each axis, and the arguments."""
 
 
 class Gpu(Protocol):
@@ -53,10 +54,6 @@ class Gpu(Protocol):
         """L with L Lᵀ = A, [P, P]; zeros above the diagonal. LinAlgError where A is not positive definite."""
         ...
 
-    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Kernel:
-        """A kernel from its source in CUDA C++."""
-        ...
-
     def triangular(self, root: DeviceArray, rhs: DeviceArray, transposed: bool) -> DeviceArray:
         """L⁻¹ or, transposed, L⁻ᵀ times [P, m]."""
         ...
@@ -73,8 +70,8 @@ class Resources:
     memory : float
         Bytes of memory on the host.
     gpu : Gpu, optional
-        Device of the iterative solver, and of dense systems that fit there and are worth the transfer; all others,
-        which are small or have structure, stay on the host.
+        Device of dense systems that fit there and are worth the transfer; all others, which are small or have
+        structure, stay on the host.
     costs : CostModel
         What solvers cost here.
     """
@@ -83,6 +80,10 @@ class Resources:
     memory: float
     gpu: Gpu | None = None
     costs: CostModel = COSTS
+
+    def bytes_kept(self, again: bool) -> float:
+        """Bytes of factorisations that are kept: much where they are used again and again; the rest is made again."""
+        return self.memory / 4 if again else self.costs.kept_bytes
 
     @staticmethod
     def here() -> Resources:

@@ -1,4 +1,4 @@
-"""Which solver a system gets: chosen by the structure of G and Λ alone, with a sentence that says why."""
+"""The choice of a solver, by the structure of G and Λ alone, with a sentence that gives the reason."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from xspline.solve.costs import GIB, CostModel
-from xspline.solve.direct.band import Ordering, narrowest
+from xspline.solve.batch import distinct
+from xspline.solve.costs import GIB
+from xspline.solve.direct.band import Ordering, band_operations, narrowest
 from xspline.solve.direct.cholesky import PANEL
-from xspline.solve.direct.dissection import cost_of
+from xspline.solve.direct.device import gpu_room
+from xspline.solve.direct.dissection import cost_of, dissection_operations, dissects
 from xspline.solve.direct.near import Near, near
+from xspline.solve.direct.solver import side_by_side
 from xspline.solve.errors import TooLargeError
+from xspline.solve.kronecker.product import Product, nearly_split, product_of, ridge_of, split, subframe
 from xspline.solve.multigrid.schwarz import inverse_costs
 from xspline.solve.multigrid.spaces import MAX_AXES
 from xspline.solve.parallel import Resources
-from xspline.solve.structure import Product, distinct, nearly_split, product_of, ridge_of, split, subframe
+from xspline.solve.system import Choice
 from xspline.spaces import Frame
 from xspline.sums import Gram
 
@@ -36,74 +40,6 @@ SOLVERS = {
     "draws",
 }
 """The names of the solvers, with what each is for."""
-
-LEVELS = (
-    8 / 7
-)  # work on all levels of multigrid over that on the finest: each has an eighth of the coefficients
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A solver, the reason for it, and what its factorisation costs: bytes and operations (estimates).
-
-    Parameters
-    ----------
-    name, reason : str
-    nbytes : int
-    operations : float
-        Of what is factorised on a GPU those that the host does in the time.
-    exact : bool
-        Whether it knows the inverse; others iterate, estimate traces and have draws for error bars.
-    on_gpu : bool
-        Whether it factorises on a GPU; then `nbytes` are those that the host needs to say why it is singular.
-    searched : bool
-        Whether λ is searched for; then `nbytes` are those of the search, `operations` those of one factorisation.
-    memory_refusal : str
-        Why there is no memory for an exact solver in its place; empty where memory did not decide.
-    inverse : float
-        Operations of the entries of the inverse, in the time that they take; 0 where it is twice `operations`.
-    searches : float
-        How many times the usual steps a search takes: those of a family with more parameters take more.
-    """
-
-    name: str
-    reason: str
-    nbytes: int
-    operations: float
-    exact: bool = True
-    on_gpu: bool = False
-    searched: bool = False
-    memory_refusal: str = ""
-    inverse: float = 0.0
-    searches: float = 1.0
-
-    @property
-    def searching(self) -> float:
-        """Operations of a step of a search: of a factorisation and an inverse."""
-        return self.operations + (self.inverse or 2 * self.operations)
-
-    def seconds(self, frame: Frame, systems: int, costs: CostModel, *, known: bool = False) -> float:
-        """About how long one core takes to solve so many systems, and first to choose λ where that is searched for.
-
-        From strengths that a search in a coarser space has found, where they are `known`.
-        """
-        size, factorising = math.prod(frame.sizes), systems * self.operations / costs.flops_per_second
-        if not self.searched:
-            pairs = systems * size * math.prod(frame.offsets)
-            return costs.step_seconds + pairs / costs.pairs_per_second + factorising
-        if not self.exact:
-            return costs.estimated_solves * factorising
-        # A factor of a band has √(P · operations) entries; a column takes four operations with each of them.
-        entries = systems * math.sqrt(size * self.operations)
-        # Of each draw there are three: itself, what a solve makes of it, and what it is multiplied by before.
-        columns = 4.0 * 3 * costs.draws(size) * entries / costs.column_flops_per_second
-        step = systems * self.searching / costs.flops_per_second
-        # Large problems start where coarser ones end, which takes half of the steps.
-        large = self.operations >= costs.coarse_start_flops
-        steps = costs.search_steps * self.searches / (2 if large or known else 1)
-        if known and large:
-            steps = costs.known_steps * (1 if self.operations >= costs.max_exact_reml_flops else 2)
-        return steps * (costs.step_seconds + step + columns)
 
 
 def candidates(
@@ -144,7 +80,7 @@ def candidates(
             f"unknown solver {solver!r}: choose one of {', '.join(SOLVERS)}, or None for the best"
         )
     resources = resources or Resources.here()
-    costs, kept = resources.costs, bytes_kept(resources, exact)
+    costs, kept = resources.costs, resources.bytes_kept(exact)
     # Whoever needs the inverse searches for the smoothing, and holds the solvers of several strengths at a time.
     held = costs.searched_solvers if exact else 1
     structure = _Structure(gram, product_of(gram, frame), penalty, frame, kept, held, resources)
@@ -308,7 +244,7 @@ class _Structure:
         ordering = narrowest(subframe(frame, parts.axes))
         others = [math.prod(frame.sizes[axis] for axis in group.axes) for group in parts.others]
         systems = math.prod(others) * self.systems if self.penalty.terms else 1
-        cut = dissects(ordering.frame, self.resources)
+        cut = dissects(ordering.frame, self.resources.costs)
         noun = "system" if cut else "banded system"
         kind = "by nested dissection" if cut else f"bandwidth {ordering.bandwidth}"
         reason = (
@@ -317,7 +253,7 @@ class _Structure:
             "factors"
         )
         costs = self.resources.costs
-        each = _dissection_operations(ordering.frame, costs) if cut else _band_operations(ordering)
+        each = dissection_operations(ordering.frame, costs) if cut else band_operations(ordering)
         own = self.dissection_bytes(systems, ordering.frame) if cut else self.band_bytes(systems, ordering)
         operations = _eigen_operations(others) + systems * each
         nbytes = 8 * 2 * sum(k * k for k in others) + own
@@ -344,7 +280,7 @@ class _Structure:
         reason = f"{self.general_reason}; bandwidth {ordering.bandwidth} of {ordering.size} coefficients"
         systems, columns = self.factorised
         nbytes = self.band_bytes(systems, ordering) + self.held * 8 * columns * ordering.size
-        operations = systems * _band_operations(ordering)
+        operations = systems * band_operations(ordering)
         operations += 4.0 * columns * ordering.size * (ordering.bandwidth + 1)
         inverse = self.resources.costs.band_inverse * operations
         return Choice("banded", reason, nbytes, operations, inverse=inverse)
@@ -353,7 +289,7 @@ class _Structure:
         frame, fronts = self.frame, cost_of(self.frame).fronts
         cut = f"nested dissection of {self.ordering.size} coefficients takes {fronts} small matrices"
         systems, columns = self.factorised
-        operations = systems * _dissection_operations(frame, self.resources.costs)
+        operations = systems * dissection_operations(frame, self.resources.costs)
         operations += 4.0 * columns * cost_of(frame).numbers
         nbytes = self.dissection_bytes(systems, frame) + self.held * 8 * columns * self.ordering.size
         inverse = self.resources.costs.front_inverse * operations
@@ -393,52 +329,16 @@ class _Structure:
             f"{self.general_reason}; a bandwidth of {self.ordering.bandwidth} over {size} coefficients would "
             "take longer than iterations"
         )
-        nbytes = int(LEVELS * systems * (4 * numbers + 8 * pairs)) + 8 * (
+        # All levels have 8/7 of the work of the finest: each has an eighth of the coefficients.
+        nbytes = int(8 / 7 * systems * (4 * numbers + 8 * pairs)) + 8 * (
             3 * pairs + costs.probing_vectors * size
         )
-        operations *= costs.flop_penalty * LEVELS * systems
+        operations *= costs.flop_penalty * 8 / 7 * systems
         return Choice(ITERATIVE, reason, nbytes, operations, exact=False)
 
 
 def _eigen_operations(sizes: Sequence[int]) -> float:
     return 10.0 * sum(k**3 for k in sizes)
-
-
-def _band_operations(ordering: Ordering) -> float:
-    return float(ordering.size) * (ordering.bandwidth + 1) ** 2
-
-
-def _dissection_operations(frame: Frame, costs: CostModel) -> float:
-    cost = cost_of(frame)
-    return costs.front_slowdown * cost.operations + costs.front_flops * cost.fronts
-
-
-def dissects(frame: Frame, resources: Resources) -> bool:
-    """Whether a system over a frame is factorised by nested dissection, not as a band."""
-    return _dissection_operations(frame, resources.costs) < _band_operations(narrowest(frame))
-
-
-def side_by_side(systems: int, ordering: Ordering, resources: Resources) -> int:
-    """How many bands are factorised at the same time: as many as there are cores, as far as memory is set aside."""
-    costs = resources.costs
-    if systems * _band_operations(ordering) < costs.threaded_flops:
-        return 1
-    fitting = int(costs.parallel_bytes // (8 * ordering.size * (ordering.bandwidth + 1)))
-    return min(resources.cores, systems, max(1, fitting))
-
-
-def bytes_kept(resources: Resources, again: bool) -> float:
-    """Bytes of factorisations that are kept: much where they are used again and again; the rest is made again."""
-    return resources.memory / 4 if again else resources.costs.kept_bytes
-
-
-def gpu_room(resources: Resources, size: int) -> float:
-    """Bytes of the GPU for the factorisations that one dense solver keeps; less than one of them where none fits."""
-    costs = resources.costs
-    if resources.gpu is None or size > costs.max_gpu_coefficients:
-        return 0.0
-    room = costs.gpu_memory_share * resources.gpu.memory - 8.0 * costs.dense_matrices * size**2
-    return room / costs.searched_solvers
 
 
 # --- errors

@@ -1,4 +1,4 @@
-"""The one solve: (G + Λ) c = h, centred about the reference of the sums."""
+"""The solve of the normal equations (G + Λ) c = h, and condition numbers; centred about the reference of the sums."""
 
 from __future__ import annotations
 
@@ -12,33 +12,29 @@ from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
 from xspline.solve.direct.cholesky import Array
+from xspline.solve.direct.device import gpu_room
 from xspline.solve.direct.low_rank import LowRank
 from xspline.solve.direct.near import near
 from xspline.solve.direct.solver import Direct
 from xspline.solve.errors import ConvergenceError, nothing_determined
 from xspline.solve.kronecker.nearly import NearlySeparable
 from xspline.solve.kronecker.pcg import FastDiagonal
+from xspline.solve.kronecker.product import nearly_split, product_of, ridge_of, split
 from xspline.solve.kronecker.separable import Separable
 from xspline.solve.kronecker.spectral import Spectral
 from xspline.solve.krylov import MAX_ITERATIONS
 from xspline.solve.parallel import Resources, on_cores, single_threaded_blas
-from xspline.solve.penalty import Penalty
+from xspline.solve.penalties.roughness import Penalty
+from xspline.solve.progress import StatusLine
 from xspline.solve.select import (
     ITERATIVE,
     NEARLY_SEPARABLE,
-    Choice,
-    bytes_kept,
     candidates,
-    gpu_room,
 )
-from xspline.solve.smoothing.progress import StatusLine
-from xspline.solve.structure import nearly_split, product_of, ridge_of, split
-from xspline.solve.system import DRAW_TOLERANCE, Factorisation, System
+from xspline.solve.system import DRAW_TOLERANCE, Choice, Factorisation, System
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
 from xspline.sums.integrals import mass
-
-INVERSE_ITERATIONS = 2  # that find a smallest eigenvalue. Measured: within a factor of 2, mostly of 1.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +197,7 @@ def condition(sums: Sums, space: Space, factorisation: Factorisation) -> Array:
     masses = Gram((tuple(mass(space, j) for j in axes),))
     x = np.random.default_rng(0).standard_normal((*space.shape, *factorisation.determined.shape))
     image, size = masses.matvec(x, frame), np.ones(())
-    for _ in range(INVERSE_ITERATIONS):
+    for _ in range(2):  # measured: within a factor of 2, mostly of 1.1
         x = factorisation.solve(image / np.sqrt(np.sum(x * image, axis=axes)))
         image = masses.matvec(x, frame)
         size = np.sqrt(np.sum(x * image, axis=axes))
@@ -277,11 +273,11 @@ def _system(
     choice: Choice, gram: Gram, penalty: Gram, space: Space, exact: bool, resources: Resources, most: int
 ) -> System:
     """The solver of a choice; an iterative one gives up after `most` iterations."""
-    name, frame, room = choice.name, space.frame, bytes_kept(resources, exact)
+    name, frame, room = choice.name, space.frame, resources.bytes_kept(exact)
     if name == ITERATIVE:
         from xspline.solve.multigrid.solver import Iterative  # imports numba
 
-        return Iterative(gram, penalty, space, most=most, gpu=resources.gpu)
+        return Iterative(gram, penalty, space, most=most)
     if name == NEARLY_SEPARABLE and (nearly := nearly_split(gram, penalty, frame)) is not None:
         expected, parts, axis = nearly
         modes = Separable(parts, frame, room, resources)

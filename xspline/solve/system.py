@@ -1,4 +1,4 @@
-"""What every solver implements: a factorised system G + Λ and the questions that can be put to it.
+"""The interface of all solvers: a factorised system G + Λ, its solves, traces, draws and inverse.
 
 A `DirectSystem` knows the inverse, an `IterativeSystem` estimates traces from random probes. A `Factorisation` sits on
 top of either: it knows which batch members are determined, and says what iterations cannot answer.
@@ -15,9 +15,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.solve.costs import CostModel
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.parallel import single_threaded_blas
-from xspline.solve.select import Choice
 from xspline.spaces import Frame
 from xspline.sums import Gram
 
@@ -31,6 +31,65 @@ DRAW_TOLERANCE = (
     2e-3  # relative residual of solves for draws, which makes error bars wrong by 0.1 % on average
 )
 MAX_BIAS = 0.05  # of the mean variance of draws: half of what 200 of them scatter
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A solver, the reason for it, and what its factorisation costs: bytes and operations (estimates).
+
+    Parameters
+    ----------
+    name, reason : str
+    nbytes : int
+    operations : float
+        Of what is factorised on a GPU those that the host does in the time.
+    exact : bool
+        Whether it knows the inverse; others iterate, estimate traces and have draws for error bars.
+    on_gpu : bool
+        Whether it factorises on a GPU; then `nbytes` are those that the host needs to say why it is singular.
+    searched : bool
+        Whether λ is searched for; then `nbytes` are those of the search, `operations` those of one factorisation.
+    memory_refusal : str
+        Why there is no memory for an exact solver in its place; empty where memory did not decide.
+    inverse : float
+        Operations of the entries of the inverse, in the time that they take; 0 where it is twice `operations`.
+    searches : float
+        How many times the usual steps a search takes: those of a family with more parameters take more.
+    """
+
+    name: str
+    reason: str
+    nbytes: int
+    operations: float
+    exact: bool = True
+    on_gpu: bool = False
+    searched: bool = False
+    memory_refusal: str = ""
+    inverse: float = 0.0
+    searches: float = 1.0
+
+    @property
+    def searching(self) -> float:
+        """Operations of a step of a search: of a factorisation and an inverse."""
+        return self.operations + (self.inverse or 2 * self.operations)
+
+    def seconds(self, frame: Frame, systems: int, costs: CostModel) -> float:
+        """About how long one core takes to solve so many systems, and first to choose λ where that is searched for."""
+        size, factorising = math.prod(frame.sizes), systems * self.operations / costs.flops_per_second
+        if not self.searched:
+            pairs = systems * size * math.prod(frame.offsets)
+            return costs.step_seconds + pairs / costs.pairs_per_second + factorising
+        if not self.exact:
+            return costs.estimated_solves * factorising
+        # A factor of a band has √(P · operations) entries; a column takes four operations with each of them.
+        entries = systems * math.sqrt(size * self.operations)
+        # Of each draw there are three: itself, what a solve makes of it, and what it is multiplied by before.
+        columns = 4.0 * 3 * costs.draws(size) * entries / costs.column_flops_per_second
+        step = systems * self.searching / costs.flops_per_second
+        # Large problems start where coarser ones end, which takes half of the steps.
+        large = self.operations >= costs.coarse_start_flops
+        steps = costs.search_steps * self.searches / (2 if large else 1)
+        return steps * (costs.step_seconds + step + columns)
 
 
 def columns_of(

@@ -10,7 +10,6 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from xspline.execution.dask_api import workers_of
-from xspline.kernels.device.cuda import Kernel, load_kernel
 from xspline.solve import Resources
 
 DEVICES = (None, "cuda")
@@ -80,10 +79,6 @@ class Gpu:
     def memory(self) -> float:
         """Bytes of memory of the GPU, whoever uses them."""
         return float(self._cupy.cuda.Device().mem_info[1])
-
-    def kernel(self, source: str, name: str, options: tuple[str, ...]) -> Kernel:
-        """Return a kernel from its source in CUDA C++."""
-        return load_kernel(source, name, options)
 
     def cholesky(self, matrix: Any) -> Any:
         """Return L with L Lᵀ the matrix; `numpy.linalg.LinAlgError` where there is none, which CuPy does not check."""

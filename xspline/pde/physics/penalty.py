@@ -29,9 +29,9 @@ from xspline.pde.symbols import Names, Value, arguments_code, checked_known
 from xspline.solve import Choice, Factorisation, Penalty, Roughness, Solution
 from xspline.solve.errors import nothing_determined, warn
 from xspline.solve.parallel import single_threaded_blas
-from xspline.solve.penalty import spline_degrees
+from xspline.solve.penalties.roughness import spline_degrees
+from xspline.solve.progress import StatusLine
 from xspline.solve.smoothing.fit import centred
-from xspline.solve.smoothing.progress import StatusLine
 from xspline.spaces import Space
 from xspline.sums import Gram
 

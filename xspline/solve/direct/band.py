@@ -1,4 +1,4 @@
-"""Band storage: the order of the coefficients that makes the band narrow, and pair arrays as bands and back.
+"""Band matrices: the order of the coefficients that makes the bandwidth small, and pair arrays as bands and back.
 
 A system over tensor-product features couples a coefficient with those that are at most O_j − 1 away along
 each axis j. In C order the matrix then has the half-bandwidth u = Σ_j (O_j − 1) stride_j, least with the
@@ -263,3 +263,8 @@ def _rows_and_columns(
             rows, columns = (np.ix_(*side) for side in zip(*ends, strict=True))
             places.append((place, rows, columns))
     return tuple(places)
+
+
+def band_operations(ordering: Ordering) -> float:
+    """Operations of the Cholesky factorisation of a band."""
+    return float(ordering.size) * (ordering.bandwidth + 1) ** 2

@@ -1,4 +1,4 @@
-"""Cholesky factorisations of symmetric positive definite matrices: one, banded or dense, or many small bands at once.
+"""Cholesky factorisations: of a band, of a dense matrix, and of many small bands at once; selected inverses of bands.
 
 Every matrix is scaled to a unit diagonal first. Its pivots are then the shares of each diagonal entry that
 the earlier coefficients do not explain, whatever the units of the data and of the weights, and a matrix is

@@ -1,4 +1,4 @@
-"""Nested dissection of a tensor grid of coefficients: an order of elimination that leaves a direct solver little work.
+"""Nested dissection: the elimination tree of a tensor grid of coefficients, which leaves a direct solver little work.
 
 A coefficient meets those at most O − 1 away along each axis, so a slab of that thickness separates a box of them in
 two that do not meet (George 1973). Eliminated last, it is one small dense matrix; so are the slabs of the two halves,
@@ -26,6 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from xspline.solve.costs import CostModel
+from xspline.solve.direct.band import band_operations, narrowest
 from xspline.spaces import Frame
 from xspline.sums.factor import orientations
 
@@ -404,3 +406,14 @@ def _pairs(frame: Frame, number: Index) -> Iterator[tuple[Index, Index, Index]]:
 def _small(index: Index) -> Index:
     """As 32 bits, where they do."""
     return index.astype(np.int32) if index.max(initial=0) < 2**31 else index
+
+
+def dissection_operations(frame: Frame, costs: CostModel) -> float:
+    """Operations of the Cholesky factorisation by nested dissection, and those in the time of its many calls."""
+    cost = cost_of(frame)
+    return cost.operations + costs.front_flops * cost.fronts
+
+
+def dissects(frame: Frame, costs: CostModel) -> bool:
+    """Whether a system over a frame is factorised by nested dissection, not as a band."""
+    return dissection_operations(frame, costs) < band_operations(narrowest(frame))

@@ -1,4 +1,6 @@
-"""The Cholesky factorisation by nested dissection: a dense matrix for each node of the tree, children before parents.
+"""Multifrontal Cholesky factorisation by nested dissection, with solves and the selected inverse.
+
+There is a dense matrix, a front, for each node of the elimination tree; children are eliminated before parents.
 
 With the front [[F_pp, ·], [F_bp, F_bb]] of a node, p its pivots and b its boundary, F_pp = L_pp L_ppᵀ and
 L_bp = F_bp L_pp⁻ᵀ give columns of L, and F_bb − L_bp L_bpᵀ is what the parent adds to its front (Duff and Reid 1983).

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, cython_blas, cython_lapack, lapack
 
 Array = NDArray[np.float64]
-ITEM = 8  # bytes of a number
 _KINDS: dict[str, Any] = {
     "c": ctypes.c_char_p,
     "i": ctypes.POINTER(ctypes.c_int),
@@ -72,7 +71,7 @@ def downdate(matrix: Array, columns: Array) -> None:
 
 def _leading(matrix: Array) -> int:
     """The distance of its columns, in numbers."""
-    return max(matrix.strides[1] // ITEM, len(matrix), 1)
+    return max(matrix.strides[1] // matrix.itemsize, len(matrix), 1)
 
 
 def _info(call: Callable[..., None], *arguments: Any) -> int:

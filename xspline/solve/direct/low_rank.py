@@ -1,4 +1,4 @@
-"""Systems that differ from a factorised one in few observations: its answers, corrected.
+"""Low-rank updates of a factorisation (Woodbury) answer for systems that differ from it in few observations.
 
 A_k = A + V diag(s) Vᵀ (see `near`). With Y the vectors for which YᵀAY = 1 and Yᵀ(A_k − A)Y = diag(m), and N = AY,
 
@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.solve.batch import taken
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.cholesky import tolerance as least_pivot
 from xspline.solve.direct.near import Change, Near
 from xspline.solve.direct.solver import Direct
-from xspline.solve.structure import taken
 from xspline.solve.system import columns_of
 from xspline.spaces import Frame
 from xspline.sums import Gram, outer_pairs

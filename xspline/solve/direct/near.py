@@ -1,4 +1,4 @@
-"""Systems of a batch that differ from another one by few observations: G_k = G_0 + V diag(±1) Vᵀ with few columns.
+"""Low-rank differences between the systems of a batch: G_k = G_0 + V diag(±1) Vᵀ with few columns.
 
 An observation adds wφφᵀ: masks that differ in one place differ in a matrix of rank 1, which is zero but for the
 features at that place. The systems with the most observations lead, so that it is mostly these that are determined.
@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from xspline.solve.batch import distinct, systems_between
 from xspline.solve.costs import CostModel
 from xspline.solve.direct.band import narrowest
-from xspline.solve.structure import distinct, systems_between
 from xspline.spaces import Frame
 from xspline.sums import Gram
 from xspline.sums.factor import orientations

@@ -1,4 +1,7 @@
-"""Direct solver for any Gram and penalty: all multiplied out into a band, a dense matrix, or the fronts of a tree."""
+"""Direct solver for any Gram and penalty: Cholesky factorisations of all distinct systems of a batch.
+
+Each system is multiplied out into a band, a dense matrix, or the fronts of an elimination tree.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,13 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.device.dense import DeviceCholesky
-from xspline.solve.direct.band import band, narrowest, stripes
+from xspline.solve.batch import distinct, systems_between
+from xspline.solve.direct.band import Ordering, band, band_operations, narrowest, stripes
 from xspline.solve.direct.cholesky import Array, BandCholesky, BatchCholesky, Cholesky, DenseCholesky
+from xspline.solve.direct.device import DeviceCholesky
 from xspline.solve.direct.dissection import Tree, cost_of, tree_of
 from xspline.solve.direct.fronts import DissectionCholesky
 from xspline.solve.parallel import Resources, on_cores, ranges, run, single_threaded_blas
-from xspline.solve.select import side_by_side
-from xspline.solve.structure import distinct, systems_between
 from xspline.solve.system import DirectSystem, columns_of
 from xspline.spaces import Frame
 from xspline.sums import Factor, Gram
@@ -57,6 +59,15 @@ class Slab:
     verdict: Verdict | None = None
     factors: Factors | None = None
     inverse: Array | None = None
+
+
+def side_by_side(systems: int, ordering: Ordering, resources: Resources) -> int:
+    """How many bands are factorised at the same time: as many as there are cores, as far as memory is set aside."""
+    costs = resources.costs
+    if systems * band_operations(ordering) < costs.threaded_flops:
+        return 1
+    fitting = int(costs.parallel_bytes // (8 * ordering.size * (ordering.bandwidth + 1)))
+    return min(resources.cores, systems, max(1, fitting))
 
 
 class Direct(DirectSystem):

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array, tolerance
+from xspline.solve.families.determinant import Determinant, axis_spectrum
 from xspline.solve.parallel import Resources
-from xspline.solve.penalty import Penalty
-from xspline.solve.smoothing.determinant import Determinant, axis_spectrum
+from xspline.solve.penalties.roughness import Penalty
 from xspline.spaces import Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events

@@ -1,4 +1,4 @@
-"""Families of one kind of roughness: one order of the derivatives, or several in a metric."""
+"""Families of roughness penalties by the order of derivatives: one order, or several in a metric of coordinates."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ import numpy as np
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.families.base import BEYOND, WEAKEST, Bounds, Family
-from xspline.solve.families.sobolev import Sobolev, multi_indices
-from xspline.solve.parallel import Resources
-from xspline.solve.penalty import AUTOMATIC, Penalty, Roughness, spline_degrees
-from xspline.solve.smoothing.determinant import (
+from xspline.solve.families.determinant import (
     Determinant,
     Known,
     Pinned,
@@ -22,6 +19,9 @@ from xspline.solve.smoothing.determinant import (
     nullity,
     spectrum,
 )
+from xspline.solve.parallel import Resources
+from xspline.solve.penalties.roughness import AUTOMATIC, Penalty, Roughness, spline_degrees
+from xspline.solve.penalties.sobolev import Sobolev, multi_indices
 from xspline.spaces import Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events

@@ -1,4 +1,4 @@
-"""The compiled products of a pair array with vectors, which iterations of `NearlySeparable` wait for."""
+"""Compiled matrix-vector products of a pair array, in which iterations of `NearlySeparable` spend their time."""
 
 from __future__ import annotations
 

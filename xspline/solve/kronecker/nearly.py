@@ -1,11 +1,11 @@
-"""Iterative solver for a G that is nearly a product: a grid with a few gaps that change from time to time.
+"""Conjugate gradients with a Kronecker product as preconditioner: for a grid with a few gaps that change in time.
 
-With E the product that the marginals of G make (`structure.expected`), M = E + Λ falls into one system in space for
+With E the product that the marginals of G make (`product.expected`), M = E + Λ falls into one system in space for
 each mode of time (`Separable`), and M⁻¹(G + Λ) is near the identity: conjugate gradients take a few steps where single
 values are missing, some dozens where whole blocks are. Whatever M is off by, solutions are those of G + Λ.
 
-Traces are those of M and what a few probes add; draws are x = (M⁻¹A)^-½ x₀ for draws x₀ of covariance M⁻¹, which
-differ where G does, so that variances are those of M and the mean of x² − x₀².
+Degrees of freedom are those of M and what a few probes add. Draws are x = (M⁻¹A)^-½ x₀ for draws x₀ of covariance M⁻¹,
+which differ where G does, so that variances are those of M and the mean of x² − x₀².
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.kronecker.pcg import KroneckerSum
-from xspline.solve.kronecker.roots import BASIS, STEPS
+from xspline.solve.kronecker.roots import AT_ONCE
 from xspline.solve.kronecker.separable import Separable
 from xspline.solve.krylov import TOLERANCE, conjugate_gradients, inverse_root, probes
 from xspline.solve.system import CoupledDraw, Draw, IterativeSystem
@@ -28,7 +28,7 @@ from xspline.spaces import Frame
 from xspline.sums import Gram
 from xspline.sums.factor import orientations
 
-PROBED = 1e-2  # relative residual of what probes of the two systems differ by, which is little
+ROUGHLY = 1e-2  # relative residual of what probes of the two systems differ by, which is little
 
 _products: WeakKeyDictionary[Gram, Products] = WeakKeyDictionary()
 
@@ -163,7 +163,7 @@ class NearlySeparable(IterativeSystem):
         def draw(extents: tuple[int, ...]) -> tuple[Array, Array]:
             near = self.near.apply_inverse_sqrt(rng.standard_normal((*self.frame.sizes, *extents)))
             rows = np.ascontiguousarray(np.moveaxis(near.reshape(*self.frame.sizes, -1), -1, 0))
-            step = min(self.at_once, math.ceil(BASIS / (STEPS * rows[0].size)))
+            step = min(self.at_once, math.ceil(AT_ONCE / rows[0].size))
             parts = [inverse_root(*maps, rows[i : i + step]) for i in range(0, len(rows), step)]
             return np.moveaxis(np.concatenate(parts), 0, -1).reshape(near.shape), near
 
@@ -175,7 +175,7 @@ class NearlySeparable(IterativeSystem):
         rows = np.moveaxis(a, -1, 0)
         w = self._near_matvec(rows)
         rest = np.moveaxis(w - self._matvec(rows), 0, -1)
-        return a, np.moveaxis(w, 0, -1), a + self.solve(rest, PROBED)
+        return a, np.moveaxis(w, 0, -1), a + self.solve(rest, ROUGHLY)
 
     def edf_samples(self) -> Sequence[Array]:
         """Those of M less bᵀΛa − aᵀΛa, [probes]."""

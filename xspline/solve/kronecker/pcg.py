@@ -1,4 +1,6 @@
-"""Iterative solver for a product of single-axis factors and a penalty of such products: a full grid with roughness.
+"""Conjugate gradients preconditioned by fast diagonalisation: for a full grid with a roughness penalty.
+
+G is a product of single-axis factors, and the penalty a sum of such products.
 
 No vectors diagonalise G_j, M_j and R_j of an axis at once, but those of the pencil (R_j, G_j + τR_j) leave little of
 M_j beside its diagonal where observations are dense (fast diagonalisation: Lynch, Rice and Thomas 1964; Sangalli and
@@ -17,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from xspline.solve.costs import COSTS
 from xspline.solve.direct.cholesky import Array, tolerance
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
+from xspline.solve.kronecker.product import Product, dense_of
 from xspline.solve.krylov import (
     MAX_ITERATIONS,
     PROBE_TOLERANCE,
@@ -32,17 +34,15 @@ from xspline.solve.krylov import (
     stalled,
     times,
 )
-from xspline.solve.parallel import ranges, run, single_threaded_blas
-from xspline.solve.structure import Product, dense_of
+from xspline.solve.parallel import WORTH_THREADS, ranges, run, single_threaded_blas
 from xspline.solve.system import PerturbedSystem
 from xspline.spaces import Frame
 from xspline.sums import Factor, Gram
 
 Term = tuple[float, tuple[int, ...]]
+ROUNDING = 1e-14  # relative difference of matrices that count as equal
 RELATIVE = 1e-10  # τ of the pencil over tr G_j / tr R_j: makes it definite where an axis has gaps
-CLOSER = 0.3  # the share of the requested residual at which a run in the other coordinates ends
 AT_ONCE = 2**23  # numbers of all right-hand sides that are solved for side by side
-SAME = 1e-14  # relative difference of matrices that count as equal
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class KroneckerSum:
                 matrix = dense_of((factor.full(frame),), factor.axes, frame)
                 scales.append(float(np.trace(matrix)))
                 matrix = matrix / scales[-1]
-                same = (np.abs(matrix - other).max() <= SAME * np.abs(other).max() for other in known)
+                same = (np.abs(matrix - other).max() <= ROUNDING * np.abs(other).max() for other in known)
                 indices.append(next((i for i, is_same in enumerate(same) if is_same), len(known)))
                 if indices[-1] == len(known):
                     known.append(matrix)
@@ -138,10 +138,10 @@ def apply_kronecker(matrices: Sequence[Array], x: Array) -> Array:
     return x
 
 
-def apply_along(matrix: Array, x: Array, axis: int, serial: float = COSTS.serial_product_flops) -> Array:
+def apply_along(matrix: Array, x: Array, axis: int, serial: int = WORTH_THREADS) -> Array:
     """A matrix [K', K], or a diagonal [K], times one axis of x; the same slabs on any number of threads.
 
-    Up to `serial` operations take one thread.
+    Up to `serial` numbers take one thread.
     """
     if matrix.ndim == 1:
         return np.asarray(x * matrix.reshape(-1, *(1,) * (x.ndim - axis - 1)))
@@ -158,7 +158,7 @@ def apply_along(matrix: Array, x: Array, axis: int, serial: float = COSTS.serial
             np.matmul(matrix, source[:, :, a:b], out=out[:, :, a:b])
 
     with single_threaded_blas():
-        run(piece, [ranges(max(before, after))], split=2.0 * x.size * len(matrix) > serial)
+        run(piece, [ranges(max(before, after))], split=x.size > serial)
     return out.reshape(*x.shape[:axis], len(matrix), *x.shape[axis + 1 :])
 
 
@@ -244,7 +244,8 @@ class FastDiagonal(PerturbedSystem):
         for _ in range(RESTARTS):
             last = float(worst.max())
             rotated = apply_kronecker(transposed, r)
-            goal = CLOSER * np.minimum(tolerance / worst, 1.0) * norm_of(rotated)
+            # The residual in these coordinates is not quite that of the coefficients.
+            goal = 0.3 * np.minimum(tolerance / worst, 1.0) * norm_of(rotated)
             step, iterations = descend(*self._steps(v), rotated, goal, self.most - count)
             x, count = x + apply_kronecker(self.rotations, step), count + iterations
             r = rows - times(v, self.data.matvec(x)) - self.penalty.matvec(x)

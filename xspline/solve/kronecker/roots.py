@@ -1,4 +1,4 @@
-"""Square roots of the matrix of the data: what random right-hand sides of covariance G are made with."""
+"""Square roots of G by the Lanczos process, which give random right-hand sides of covariance G."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from scipy import linalg
 
 from xspline.solve.direct.cholesky import Array, unit_scale
 from xspline.solve.kronecker.pcg import apply_kronecker
+from xspline.solve.kronecker.product import dense_of
 from xspline.solve.krylov import LinearMap, square_root
-from xspline.solve.structure import dense_of
 from xspline.spaces import Space
 from xspline.sums.integrals import integral
 
-BASIS = 2**26  # numbers that the Lanczos process is expected to keep, 512 MB
-STEPS = 40  # of it that are expected
+AT_ONCE = 2**26 // 40  # numbers of vectors that the Lanczos process takes at once: 512 MB in some 40 steps
 
 
 def data_root(matvec: LinearMap, diagonal: Array, space: Space) -> LinearMap:
@@ -42,7 +41,7 @@ def data_root(matvec: LinearMap, diagonal: Array, space: Space) -> LinearMap:
         return apply_kronecker(inverses, inverse * matvec(inverse * apply_kronecker(transposed, v)))
 
     def root(z: Array) -> Array:
-        step = max(1, BASIS // (STEPS * math.prod(space.shape)))
+        step = max(1, AT_ONCE // math.prod(space.shape))
         parts = [square_root(scaled, z[i : i + step]) for i in range(0, len(z), step)]
         return scale * apply_kronecker(lower, np.concatenate(parts))
 

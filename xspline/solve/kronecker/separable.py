@@ -1,4 +1,6 @@
-"""Direct solver for one product of factors, some of which the penalty does not tell apart: a static mask on a grid.
+"""Direct solver by eigenvectors of some factors of a Kronecker product: for a static mask on a grid.
+
+These are factors on whose coordinates all terms of the penalty agree.
 
 With T_jᵀ M_j T_j = I and T_jᵀ F_j T_j = diag(γ_j) for factors F_j of G and the matrices M_j that stand in their place
 in every term of the penalty (the identity for a ridge, the mass matrix for a roughness of other coordinates), each
@@ -19,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
+from xspline.solve.direct.dissection import dissects
 from xspline.solve.direct.solver import Direct
+from xspline.solve.kronecker.product import AxisGroup, Split, alone, dense_of, subframe, within
 from xspline.solve.kronecker.spectral import Eigen, eigen, eigenvalues, pencil, rotate
 from xspline.solve.parallel import Resources
-from xspline.solve.select import dissects
-from xspline.solve.structure import AxisGroup, Split, alone, dense_of, subframe, within
 from xspline.solve.system import DirectSystem
 from xspline.spaces import Frame
 from xspline.sums import Factor, Gram, digest_key
@@ -90,7 +92,7 @@ class Separable(DirectSystem):
         if self.beside.terms:
             gram, penalty = _multiplied([(self.main, multiples), *self._weighted(multiples.ndim)]), Gram(())
         resources = self.resources or Resources.here()
-        cut = dissects(self.own, resources)
+        cut = dissects(self.own, resources.costs)
         return Direct(gram, penalty, self.own, dissection=cut, room=self.room, resources=resources)
 
     def _weighted(self, ndim: int) -> list[tuple[Gram, Array]]:

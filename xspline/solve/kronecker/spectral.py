@@ -1,4 +1,4 @@
-"""Direct solver for a product of single-axis factors with a ridge: their eigenvectors decouple it.
+"""Direct solver by the eigenvectors of each axis: for a full grid with a ridge or no penalty.
 
 With T_jᵀ F_j T_j = diag(μ_j) for each axis, (v ⊗F_j + λ I)⁻¹ = (⊗T_j) diag(1 / (v Πμ_j + λ)) (⊗T_j)ᵀ (Lynch,
 Rice and Thomas 1964): Σ K_j³ operations once, and 4 P Σ K_j for each right-hand side.
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from xspline.solve.direct.cholesky import Array, tolerance, unit_scale
-from xspline.solve.structure import Product, balanced, dense_of, subframe
+from xspline.solve.kronecker.product import Product, balanced, dense_of, subframe
 from xspline.solve.system import DirectSystem, columns_of
 from xspline.spaces import Frame
 from xspline.sums import Gram, outer_pairs

@@ -1,4 +1,4 @@
-"""The product of a symmetric pair array with vectors, about as fast as the pair array can be read."""
+"""The matrix-vector product of a symmetric pair array, about as fast as the pair array can be read."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from xspline.solve.multigrid import compiled
 from xspline.solve.multigrid.spaces import AxisLevel
-from xspline.solve.parallel import ranges, rounds_of, run
+from xspline.solve.parallel import WORTH_THREADS, ranges, rounds_of, run
 from xspline.sums import orientations
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-SERIAL_MULTIPLICATIONS = 1 << 20  # of a product, up to which threads cost more than they save (estimate)
 
 
 class Operator:
@@ -44,7 +43,7 @@ class Operator:
         def piece(a: int, b: int) -> None:
             compiled.pack(flat, rows[a:b], kinds[a:b], self.wraps, self.bands[a:b])
 
-        self.split = len(self.links.target) * self.sizes[3] * self.width > SERIAL_MULTIPLICATIONS
+        self.split = len(self.links.target) * self.sizes[3] * self.width > WORTH_THREADS
         run(piece, [ranges(len(rows))], split=self.split)
         # Ranges of blocks: slabs of the first axis, in rounds whose slabs write to different rows.
         size, tail = axes[0].size, axes[0].offsets - 1

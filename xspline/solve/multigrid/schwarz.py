@@ -1,4 +1,4 @@
-"""Additive overlapping Schwarz: the inverses of the system on small subdomains of coefficients, added up.
+"""The smoother of multigrid, additive overlapping Schwarz: inverses on small subdomains of coefficients, added up.
 
     B r = S Σ_i R_iᵀ (R_i S A S R_iᵀ)⁻¹ R_i S r
 
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.solve.multigrid.spaces import pair_places
-from xspline.solve.parallel import rounds_of, run
+from xspline.solve.parallel import WORTH_THREADS, rounds_of, run
 
 if TYPE_CHECKING:
     from xspline.solve.multigrid.spaces import AxisLevel
@@ -33,7 +33,6 @@ FourArrays: TypeAlias = tuple[Integers, Integers, Integers, Integers]  # one of 
 MAX_SUBDOMAIN = 700  # coefficients
 MIN_WIDTH = 3  # coefficients along a local axis
 MIN_PIVOT = 1e-12  # relative to the diagonal, up to which a coefficient is left out of a subdomain
-SERIAL_NUMBERS = 1 << 19  # of all inverses, up to which threads cost more than they save (estimate)
 
 
 class Schwarz:
@@ -54,7 +53,7 @@ class Schwarz:
         self.scale = 1.0 / np.sqrt(pairs[..., 0, 0, 0, 0].ravel())
         n = math.prod(indices.shape[1] for indices in self.indices)
         self.inverse = np.empty((*(len(i) for i in self.indices), n * (n + 1) // 2), np.float32)
-        self.split = self.inverse.size > SERIAL_NUMBERS
+        self.split = self.inverse.size > WORTH_THREADS
         # Subdomains of one round, numbered along the first axis, have no coefficient in common.
         self.rounds = [[(i, i + 1) for i in numbers] for numbers in rounds_of(self.indices[0].tolist())]
         places, flat = subdomain_pairs(self.indices, axes, pairs.shape), pairs.reshape(-1)

@@ -1,4 +1,4 @@
-"""Iterative solver for any Gram and penalty: conjugate gradients with a multigrid V-cycle.
+"""Conjugate gradients with a multigrid V-cycle as preconditioner: for any Gram and penalty.
 
 Memory and time grow like P: the pair array and the inverses of the subdomains of `schwarz`, about twice as large, and
 some ten to forty iterations of eight products with each. What needs the inverse itself is estimated from fixed random
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.device.multigrid import DeviceBackend
+from xspline.solve.batch import distinct, systems_between
 from xspline.solve.errors import NEEDS_DIRECT, ConvergenceError
 from xspline.solve.kronecker.pcg import KroneckerSum
 from xspline.solve.kronecker.roots import data_root
@@ -26,15 +26,13 @@ from xspline.solve.krylov import (
     conjugate_gradients,
     probes,
 )
+from xspline.solve.multigrid.operator import Operator
 from xspline.solve.multigrid.spaces import FourAxes
-from xspline.solve.multigrid.vcycle import COARSEST, HOST, Multigrid
-from xspline.solve.structure import distinct, systems_between
+from xspline.solve.multigrid.vcycle import COARSEST, Multigrid
 from xspline.solve.system import PerturbedSystem
 from xspline.sums import Gram
 
 if TYPE_CHECKING:
-    from xspline.solve.multigrid.vcycle import Backend
-    from xspline.solve.parallel import Gpu
     from xspline.spaces import Space
 
 Array = NDArray[np.float64]
@@ -55,8 +53,6 @@ class Iterative(PerturbedSystem):
         Coefficients that are solved for directly.
     most : int
         Iterations.
-    gpu : Gpu, optional
-        GPU on which systems are set up and solved; None: the host.
 
     Raises
     ------
@@ -75,25 +71,26 @@ class Iterative(PerturbedSystem):
         tolerance: float = TOLERANCE,
         coarsest: int = COARSEST,
         most: int = MAX_ITERATIONS,
-        gpu: Gpu | None = None,
     ) -> None:
-        self.gpu = gpu
         self.space, self.frame, self.tolerance, self.most = space, space.frame, tolerance, most
         self.four = FourAxes.of(space)
         self.gram, self.index = distinct(gram)
         self.penalty = penalty
-        backend = HOST if gpu is None else DeviceBackend(gpu)
         count = int(self.index.max(initial=0)) + 1
-        self.systems = [self._system(i, coarsest, backend) for i in range(count)]
+        self.systems = [self._system(i, coarsest) for i in range(count)]
 
-    def _system(self, i: int, coarsest: int, backend: Backend) -> Multigrid | None:
+    def _system(self, i: int, coarsest: int) -> Multigrid | None:
         """The levels of one system; None without observations or if a coefficient has nothing that determines it."""
         data, penalty = systems_between(self.gram, i, i + 1), self.penalty
         observed = data.diagonal(self.frame)
         if not observed.any() or not (observed[..., 0] + penalty.diagonal(self.frame) > 0).all():
             return None
-        pairs = backend.pairs(data, self.penalty, self.frame, self.four)
-        return Multigrid(pairs, self.four.axes, self.four.terms(self.penalty, self.frame), coarsest, backend)
+        total = Gram((*data.terms, *penalty.with_batch_axes(1).terms), 1)
+        return Multigrid(self._pairs(total), self.four.axes, self.four.terms(penalty, self.frame), coarsest)
+
+    def _pairs(self, gram: Gram) -> Array:
+        """Pair array [K.., O..] over four axes of a Gram with one batch axis of extent 1."""
+        return self.four.pairs(gram.one_factor(self.frame).pairs[..., 0])
 
     @cached_property
     def determined(self) -> NDArray[np.bool_]:
@@ -144,23 +141,21 @@ class Iterative(PerturbedSystem):
     def _data_root(self, i: int) -> LinearMap:
         """z ↦ G^½ z of one system, vectors [m, K..]."""
         data, four = systems_between(self.gram, i, i + 1), self.four
-        backend = HOST if self.gpu is None else DeviceBackend(self.gpu)
-        matrix = backend.matrix(backend.pairs(data, Gram(()), self.frame, four), four.axes)
+        matrix = Operator(self._pairs(data), four.axes)
 
         def matvec(rows: Array) -> Array:
-            image = backend.get(matrix.matvec(backend.put(four.into(np.moveaxis(rows, 0, -1)))))
+            image = matrix.matvec(four.into(np.moveaxis(rows, 0, -1)))
             return np.moveaxis(four.back(image), -1, 0)
 
         return data_root(matvec, data.diagonal(self.frame)[..., 0], self.space)
 
     def _solve_on_four_axes(self, system: Multigrid, rows: Array, tolerance: float) -> Array:
         """A⁻¹ rows, [m, K..]."""
-        rhs = system.backend.put(rows)
         x, iterations, residual = conjugate_gradients(
-            system.matrix.matvec, system.cycle, rhs, tolerance, self.most
+            system.matrix.matvec, system.cycle, rows, tolerance, self.most
         )
         self._record(iterations, residual)
-        return system.backend.get(x)
+        return x
 
     # --- estimates
 

@@ -1,4 +1,4 @@
-"""Nested spline spaces: every second breakpoint of an axis removed, and the matrices of that change.
+"""Nested spline spaces by knot removal: the prolongation from every second breakpoint to all, and Galerkin sums.
 
 A coarse B-spline is a combination of fine ones, the columns of the prolongation P. Its coefficients are values of
 the blossom (polar form) of the coarse spline at the fine knots (Ramshaw 1989; the Oslo algorithm of Cohen, Lyche and

@@ -1,21 +1,17 @@
-"""A multigrid V-cycle for G + Λ: nested spline spaces, Galerkin systems, Schwarz smoothing.
+"""The preconditioner of multigrid, a V-cycle for G + Λ: nested spline spaces, Galerkin systems, Schwarz smoothing.
 
 Every second breakpoint of an axis is removed from level to level; the system of a level is Pᵀ A P, which takes the
 gaps between the observations along. Where the penalty is much stronger along some axes than along others, only those
 are coarsened until the strengths meet. The smoother is a Chebyshev polynomial of the fourth kind in B A, B the
 additive Schwarz operator, which needs no more of the spectrum than its upper end (Lottes 2023).
-
-The algorithm is written once. What it does to arrays is a `Backend`: compiled loops on the host, fewer and larger
-kernels on a GPU (`xspline.solve.device.multigrid`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,146 +24,44 @@ from xspline.solve.multigrid.operator import Operator
 from xspline.solve.multigrid.schwarz import Schwarz
 from xspline.solve.multigrid.spaces import (
     AxisLevel,
-    FourAxes,
     PenaltyTerms,
     pair_projection,
     prolongation,
     sparse_along,
 )
-from xspline.solve.parallel import ranges, run, single_threaded_blas
+from xspline.solve.parallel import WORTH_THREADS, ranges, run, single_threaded_blas
 from xspline.spaces import Frame
-from xspline.sums import Gram
 
-Array = Any  # of the backend
-HostArray: TypeAlias = NDArray[np.float64]
-Solve: TypeAlias = Callable[[Array], Array]  # r ↦ A⁻¹ r, [m, K..]
+Array: TypeAlias = NDArray[np.float64]
 
 COARSEST = 3000  # coefficients of a system that needs no coarser one
 WEAK = 1.0 / 12.0  # strength of an axis, relative to the strongest, below which it is not coarsened yet
 BETAS = (1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000)  # optimal for four steps
-LANCZOS_STEPS = 12  # of the estimate of the largest eigenvalue
-MARGIN = 1.05  # over that estimate, which is from below
-SERIAL_TRANSFER = (
-    1 << 16
-)  # numbers of a change of level, up to which threads cost more than they save (estimate)
 
 
-class Matrix(Protocol):
-    """The symmetric matrix of a level."""
-
-    @property
-    def sizes(self) -> tuple[int, ...]: ...
-
-    @property
-    def nbytes(self) -> int: ...
-
-    def matvec(self, x: Array) -> Array:
-        """A x, [m, K..]."""
-        ...
-
-    def inverse_root_diagonal(self) -> HostArray:
-        """Inverse square roots of the diagonal, [K..], on the host."""
-        ...
+def axis_map(matrix: sparse.csr_array, offsets: int, out_offsets: int) -> compiled.SparseMap:
+    """A matrix as indices and weights for a compiled loop; its rows and columns count the offsets fastest."""
+    coefficient, offset = np.divmod(matrix.indices.astype(np.int64), offsets)
+    start, size = matrix.indptr.astype(np.int64), matrix.shape[0] // out_offsets
+    return compiled.SparseMap(start, coefficient, offset, matrix.data, size, out_offsets)
 
 
-class Smoother(Protocol):
-    """The additive Schwarz operator of a level."""
+def along(matrix: compiled.SparseMap, array: Array, axis: int, offset_axis: int | None = None) -> Array:
+    """Apply a map to an axis of an array, or to an axis of coefficients and that of their offsets as one."""
+    shape = list(array.shape)
+    last = axis if offset_axis is None else offset_axis
+    between, after = math.prod(shape[axis + 1 : last]), math.prod(shape[last + 1 :])
+    source = array.reshape(-1, shape[axis], between, 1 if offset_axis is None else shape[last], after)
+    out = np.zeros((len(source), matrix.size, between, matrix.offsets, after))
 
-    @property
-    def nbytes(self) -> int: ...
+    def piece(a: int, b: int) -> None:
+        compiled.combine(source, matrix, out, a, b)
 
-    def apply(self, r: Array) -> Array:
-        """B r, [m, K..]."""
-        ...
-
-
-class Backend(Protocol):
-    """Where the levels are, and what is done to their arrays there."""
-
-    @property
-    def xp(self) -> Any:
-        """The array namespace."""
-        ...
-
-    def put(self, array: HostArray) -> Array:
-        """A host array where the levels are."""
-        ...
-
-    def get(self, array: Array) -> HostArray:
-        """An array of the levels on the host."""
-        ...
-
-    def pairs(self, data: Gram, penalty: Gram, frame: Frame, four: FourAxes) -> Array:
-        """Pair array [K.., O..] of G + Λ over four axes, contiguous; G has one batch axis of extent 1, Λ none."""
-        ...
-
-    def matrix(self, pairs: Array, axes: Sequence[AxisLevel]) -> Matrix: ...
-
-    def smoother(self, pairs: Array, axes: Sequence[AxisLevel]) -> Smoother: ...
-
-    def axis_map(self, matrix: sparse.csr_array, offsets: int, out_offsets: int) -> Any:
-        """A matrix that `along` takes; its rows and columns count the offsets fastest."""
-        ...
-
-    def along(self, axis_map: Any, array: Array, axis: int, offset_axis: int | None = None) -> Array:
-        """Apply a map to an axis of an array, or to an axis of coefficients and that of their offsets as one."""
-        ...
-
-    def coarsest(self, solve: Solve, sizes: Sequence[int]) -> Solve:
-        """A solve of the coarsest level where the levels are, from one on the host."""
-        ...
-
-
-class HostBackend:
-    """Arrays of NumPy, and compiled loops over them."""
-
-    xp: Any = np
-    matrix, smoother = Operator, Schwarz
-
-    def put(self, array: HostArray) -> HostArray:
-        """The array itself."""
-        return array
-
-    def get(self, array: HostArray) -> HostArray:
-        """The array itself."""
-        return array
-
-    def pairs(self, data: Gram, penalty: Gram, frame: Frame, four: FourAxes) -> HostArray:
-        """Pair array of G + Λ over four axes."""
-        total = Gram((*data.terms, *penalty.with_batch_axes(1).terms), 1)
-        return four.pairs(total.one_factor(frame).pairs[..., 0])
-
-    def axis_map(self, matrix: sparse.csr_array, offsets: int, out_offsets: int) -> compiled.SparseMap:
-        """Indices and weights for a compiled loop."""
-        coefficient, offset = np.divmod(matrix.indices.astype(np.int64), offsets)
-        start, size = matrix.indptr.astype(np.int64), matrix.shape[0] // out_offsets
-        return compiled.SparseMap(start, coefficient, offset, matrix.data, size, out_offsets)
-
-    def along(
-        self, axis_map: compiled.SparseMap, array: HostArray, axis: int, offset_axis: int | None = None
-    ) -> HostArray:
-        """Apply a map to an axis of an array, or to an axis of coefficients and that of their offsets as one."""
-        shape = list(array.shape)
-        last = axis if offset_axis is None else offset_axis
-        between, after = math.prod(shape[axis + 1 : last]), math.prod(shape[last + 1 :])
-        source = array.reshape(-1, shape[axis], between, 1 if offset_axis is None else shape[last], after)
-        out = np.zeros((len(source), axis_map.size, between, axis_map.offsets, after))
-
-        def piece(a: int, b: int) -> None:
-            compiled.combine(source, axis_map, out, a, b)
-
-        run(piece, [ranges(axis_map.size)], split=out.size > SERIAL_TRANSFER)
-        shape[axis] = axis_map.size
-        if offset_axis is not None:
-            shape[offset_axis] = axis_map.offsets
-        return out.reshape(shape)
-
-    def coarsest(self, solve: Solve, sizes: Sequence[int]) -> Solve:
-        """The Cholesky factorisation itself."""
-        return solve
-
-
-HOST = HostBackend()
+    run(piece, [ranges(matrix.size)], split=out.size > WORTH_THREADS)
+    shape[axis] = matrix.size
+    if offset_axis is not None:
+        shape[offset_axis] = matrix.offsets
+    return out.reshape(shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,28 +72,28 @@ class AxisTransfer:
     ----------
     axis : int
         Which of the four.
-    prolong, restrict, project : object
-        P, Pᵀ and M ↦ Pᵀ M P on pairs, as `Backend.along` takes them.
+    prolong, restrict, project : SparseMap
+        P, Pᵀ and M ↦ Pᵀ M P on pairs, as `along` takes them.
     projection : csr_array, [K_c O_c, K O]
-        The last one on the host.
+        The last one as a matrix.
     """
 
     axis: int
-    prolong: Any
-    restrict: Any
-    project: Any
+    prolong: compiled.SparseMap
+    restrict: compiled.SparseMap
+    project: compiled.SparseMap
     projection: sparse.csr_array
 
     @staticmethod
-    def of(axis: int, fine: AxisLevel, coarse: AxisLevel, backend: Backend) -> AxisTransfer:
+    def of(axis: int, fine: AxisLevel, coarse: AxisLevel) -> AxisTransfer:
         """Between two nested axes."""
         matrix = prolongation(fine, coarse)
         projection = pair_projection(matrix, fine, coarse)
         return AxisTransfer(
             axis,
-            backend.axis_map(matrix, 1, 1),
-            backend.axis_map(matrix.T.tocsr(), 1, 1),
-            backend.axis_map(projection, fine.offsets, coarse.offsets),
+            axis_map(matrix, 1, 1),
+            axis_map(matrix.T.tocsr(), 1, 1),
+            axis_map(projection, fine.offsets, coarse.offsets),
             projection,
         )
 
@@ -210,20 +104,16 @@ class Level:
     Parameters
     ----------
     pairs : array, [K.., O..]
-        Over four axes, contiguous, where the backend has them.
+        Over four axes, contiguous.
     axes, coarse : sequence of AxisLevel
         The axes of this level and of the next.
-    backend : Backend
     """
 
-    def __init__(
-        self, pairs: Array, axes: Sequence[AxisLevel], coarse: Sequence[AxisLevel], backend: Backend
-    ) -> None:
+    def __init__(self, pairs: Array, axes: Sequence[AxisLevel], coarse: Sequence[AxisLevel]) -> None:
         changes = enumerate(zip(axes, coarse, strict=True))
-        self.backend = backend
-        self.transfers = [AxisTransfer.of(j, fine, c, backend) for j, (fine, c) in changes if c is not fine]
-        self.matrix, self.smoother = backend.matrix(pairs, axes), backend.smoother(pairs, axes)
-        self.bound = MARGIN * self._largest_eigenvalue()
+        self.transfers = [AxisTransfer.of(j, fine, c) for j, (fine, c) in changes if c is not fine]
+        self.matrix, self.smoother = Operator(pairs, axes), Schwarz(pairs, axes)
+        self.bound = 1.05 * self._largest_eigenvalue()  # the estimate is from below
 
     @property
     def nbytes(self) -> int:
@@ -233,11 +123,11 @@ class Level:
     def project(self, pairs: Array) -> Array:
         """Pairs of Pᵀ A P from those of A."""
         for transfer in self.transfers:
-            pairs = self.backend.along(transfer.project, pairs, transfer.axis, transfer.axis + 4)
+            pairs = along(transfer.project, pairs, transfer.axis, transfer.axis + 4)
         return pairs
 
     def project_terms(self, terms: PenaltyTerms) -> PenaltyTerms:
-        """The penalty of the coarse level, on the host."""
+        """The penalty of the coarse level."""
         projections = {transfer.axis: transfer.projection for transfer in self.transfers}
         return [
             [sparse_along(projections[j], f, 0, 1) if j in projections else f for j, f in enumerate(term)]
@@ -247,18 +137,18 @@ class Level:
     def restrict(self, r: Array) -> Array:
         """Pᵀ r, [m, K..]."""
         for transfer in self.transfers:
-            r = self.backend.along(transfer.restrict, r, transfer.axis + 1)
+            r = along(transfer.restrict, r, transfer.axis + 1)
         return r
 
     def prolong(self, x: Array) -> Array:
         """P x, [m, K..]."""
         for transfer in self.transfers:
-            x = self.backend.along(transfer.prolong, x, transfer.axis + 1)
+            x = along(transfer.prolong, x, transfer.axis + 1)
         return x
 
     def smooth(self, r: Array) -> Array:
         """The correction x of the residual r of four steps: a polynomial in B A, symmetric in the product of A."""
-        x = self.backend.xp.zeros_like(r)
+        x = np.zeros_like(r)
         d = x
         for k, beta in enumerate(BETAS, start=1):
             share = (8 * k - 4) / ((2 * k + 1) * self.bound)
@@ -270,20 +160,19 @@ class Level:
 
     def _largest_eigenvalue(self) -> float:
         """The largest eigenvalue of B A, by the Lanczos process in conjugate gradients from a fixed random start."""
-        xp = self.backend.xp
-        r = self.backend.put(np.random.default_rng(0).standard_normal((1, *self.matrix.sizes)))
-        p, before, alpha, beta = xp.zeros_like(r), 1.0, 1.0, 0.0
+        r = np.random.default_rng(0).standard_normal((1, *self.matrix.sizes))
+        p, before, alpha, beta = np.zeros_like(r), 1.0, 1.0, 0.0
         diagonal, off_diagonal = [], []
-        for step in range(LANCZOS_STEPS):
+        for step in range(12):
             z = self.smoother.apply(r)
-            now = float(xp.sum(r * z))
+            now = float(np.sum(r * z))
             if now <= 0:
                 break
             ratio = now / before if step else 0.0
             p = z + ratio * p
             q = self.matrix.matvec(p)
             beta, previous = ratio, alpha
-            alpha = now / float(xp.sum(p * q))
+            alpha = now / float(np.sum(p * q))
             diagonal.append(1.0 / alpha + beta / previous)
             off_diagonal.append(math.sqrt(beta) / previous)
             r, before = r - alpha * q, now
@@ -297,14 +186,12 @@ class Multigrid:
     Parameters
     ----------
     pairs : array, [K.., O..]
-        Of A, over four axes, contiguous, with a positive diagonal, where the backend has them.
+        Of A, over four axes, contiguous, with a positive diagonal.
     axes : sequence of AxisLevel
     terms : sequence of sequences of ndarray [K, O]
         Terms of the penalty, products over the axes; empty where they are not known.
     coarsest : int
         Coefficients that are solved for directly.
-    backend : Backend
-        Default: the host.
     """
 
     def __init__(
@@ -313,24 +200,22 @@ class Multigrid:
         axes: Sequence[AxisLevel],
         terms: PenaltyTerms = (),
         coarsest: int = COARSEST,
-        backend: Backend = HOST,
     ) -> None:
-        self.backend = backend
         self.levels: list[Level] = []
         self.sizes = [tuple(axis.size for axis in axes)]
         while math.prod(self.sizes[-1]) > coarsest:
             coarse = coarsened(axes, terms)
             if coarse == list(axes):
                 break
-            level = Level(pairs, axes, coarse, backend)
+            level = Level(pairs, axes, coarse)
             pairs, terms, axes = level.project(pairs), level.project_terms(terms), coarse
             self.levels.append(level)
             self.sizes.append(tuple(axis.size for axis in axes))
         offsets, periodic = zip(*((axis.offsets, axis.periodic) for axis in axes), strict=True)
         self.ordering = narrowest(Frame(self.sizes[-1], offsets, periodic, ()))
         with single_threaded_blas():  # the same bits on any number of threads
-            self.base = BandCholesky(band(backend.get(pairs)[..., None], self.ordering)[..., 0])
-        self.matrix = self.levels[0].matrix if self.levels else backend.matrix(pairs, axes)
+            self.base = BandCholesky(band(pairs[..., None], self.ordering)[..., 0])
+        self.matrix = self.levels[0].matrix if self.levels else Operator(pairs, axes)
 
     @property
     def nbytes(self) -> int:
@@ -347,18 +232,14 @@ class Multigrid:
     def cycle(self, r: Array, number: int = 0) -> Array:
         """One V-cycle from a level on: a symmetric approximation of A⁻¹ r, [m, K..]."""
         if number == len(self.levels):
-            return self._coarsest(r)
+            return self._direct(r)
         level = self.levels[number]
         x = level.smooth(r)
         rest = level.restrict(r - level.matrix.matvec(x))
         x = x + level.prolong(self.cycle(rest, number + 1))
         return x + level.smooth(r - level.matrix.matvec(x))
 
-    @cached_property
-    def _coarsest(self) -> Solve:
-        return self.backend.coarsest(self._direct, self.sizes[-1])
-
-    def _direct(self, r: HostArray) -> HostArray:
+    def _direct(self, r: Array) -> Array:
         with single_threaded_blas():
             x = self.base.solve(self.ordering.flatten(np.moveaxis(r, 0, -1)))
         return np.ascontiguousarray(np.moveaxis(self.ordering.unflatten(x), -1, 0))
@@ -371,7 +252,7 @@ def coarsened(axes: Sequence[AxisLevel], terms: PenaltyTerms) -> list[AxisLevel]
     the others.
     """
 
-    def energy(pairs: HostArray, axis: AxisLevel, alternating: bool) -> float:
+    def energy(pairs: Array, axis: AxisLevel, alternating: bool) -> float:
         if axis.knots is None:
             return float(np.sum(pairs[:, 0]))
         sign = -1.0 if alternating else 1.0

@@ -1,7 +1,7 @@
-"""What the strengths of smoothing are chosen by: scores of ρ = log λ with their gradients and Hessians.
+"""Criteria of smoothing: REML, GCV and the prediction of holders, with gradients and Hessians by ρ = log λ.
 
-All come from the sums. The gradient of REML is exact; its Hessian, and the gradient of GCV, need u (see `fit`),
-which is exact up to some thousand coefficients. The score by holders needs no traces.
+All of them are computed from the sums. The gradient of REML is exact; its Hessian, and the gradient of GCV, need u (see
+`fit`), which is exact up to some thousand coefficients. The score by holders needs no traces.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
-from xspline.solve.smoothing.determinant import Determinant, products
+from xspline.solve.families.determinant import Determinant, products
 from xspline.solve.smoothing.fit import ROUNDING, SMALLEST, Model, NearFit, PenalisedFit, diagonal
 from xspline.solve.smoothing.newton import Point
 from xspline.sums import Sums
 
 Mask = NDArray[np.bool_]
-DRAWN = 1.0  # how much of a log-likelihood gradients from draws may be wrong by, over the steps that matter
 VAGUE = 10.0  # variance of a normal prior of log λ, a factor of 24: where the likelihood is flat it alone bounds λ
 
 
@@ -203,50 +202,14 @@ class Reml(OfFit):
 
 
 class NearReml(Reml):
-    """REML where G is nearly a product: that of `NearFit`, and a line for what its traces are off by.
+    """REML where G is nearly a product: log|A| and traces are those of the product, see `NearFit`."""
 
-    Parameters
-    ----------
-    model : Model
-    rho : ndarray, [J]
-    included : ndarray of bool, [b..], optional
-    slope : ndarray, [J], optional
-        What traces, and so the gradient, are off by where they were last looked at; 0 before that.
-    """
-
-    fit: NearFit
     fit_type = NearFit
-
-    def __init__(
-        self, model: Model, rho: Array, included: Mask | None = None, slope: Array | None = None
-    ) -> None:
-        super().__init__(model, rho, included)
-        self.slope = np.zeros(len(rho)) if slope is None else slope
-
-    @cached_property
-    def value(self) -> float:
-        """V of the product, and the line."""
-        return float(super().value or 0.0) + float(self.slope @ self.rho)
-
-    @cached_property
-    def gradient(self) -> Array:
-        """Its gradient."""
-        return np.asarray(super().gradient + self.slope)
 
     @property
     def score(self) -> tuple[float, Array]:
-        """NaN, as the line makes V no likelihood of the data, and the gradient."""
+        """NaN, as V of the product is no likelihood of the data, and the gradient."""
         return math.nan, self.gradient
-
-    @cached_property
-    def off(self) -> Array:
-        """What the gradient of the product is off by at ρ, from a few probes, [J]."""
-        return np.asarray(self.design.T @ self.fit.traces_off) / 2
-
-    @property
-    def step_of_off(self) -> float:
-        """How far, in log λ, the minimum is from where it would be with the line that belongs here."""
-        return float(np.max(np.abs(np.linalg.lstsq(self.hessian, self.off - self.slope, rcond=None)[0])))
 
 
 class Logarithm(Score):
@@ -300,8 +263,8 @@ class Gcv(OfFit, Logarithm):
 
     @property
     def noise(self) -> float:
-        """Rounding errors of the value; where gradients come from draws, how far they are from those of the value."""
-        return super().noise + (0.0 if self.fit.exact else DRAWN)
+        """Rounding errors of the value; where gradients come from draws, these may be wrong by 1 over a step."""
+        return super().noise + (0.0 if self.fit.exact else 1.0)
 
     @cached_property
     def value(self) -> float:

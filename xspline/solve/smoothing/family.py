@@ -1,20 +1,22 @@
-"""Which family a penalty is chosen from, and which solver searches it."""
+"""The family of penalties that a criterion chooses from, and the solver that its search uses."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
 
+from xspline.solve.batch import distinct
 from xspline.solve.errors import TooLargeError
 from xspline.solve.families.base import Family
+from xspline.solve.families.modes import SpaceTimes, space_times
 from xspline.solve.families.orders import SeveralOrders, SingleOrder, several_orders, smoothed
-from xspline.solve.families.sobolev import Sobolev
-from xspline.solve.families.space_time import SpaceTimes, space_times
-from xspline.solve.kronecker.space_time import SpaceTime
+from xspline.solve.kronecker.product import VERY_NEARLY, nearly_split
 from xspline.solve.parallel import Resources
-from xspline.solve.penalty import Penalty, Roughness, criterion_of, spline_degrees
-from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE, Choice, candidates
-from xspline.solve.structure import VERY_NEARLY, distinct, nearly_split
+from xspline.solve.penalties.roughness import Penalty, Roughness, criterion_of, spline_degrees
+from xspline.solve.penalties.sobolev import Sobolev
+from xspline.solve.penalties.space_time import SpaceTime
+from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE, candidates
+from xspline.solve.system import Choice
 from xspline.spaces import Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events
@@ -28,8 +30,6 @@ def family_for(
     space: Space,
     solver: str | None = None,
     resources: Resources | None = None,
-    *,
-    modes: bool = True,
 ) -> Family:
     """The family that a penalty is chosen from.
 
@@ -44,8 +44,6 @@ def family_for(
     space : Space
     solver, resources
         See `candidates`.
-    modes : bool
-        Whether "reml" may choose among `SpaceTime` penalties.
     """
     method, resources = criterion_of(requested) or "", resources or Resources.here()
     names = smoothed(space, method)
@@ -68,7 +66,7 @@ def family_for(
         Roughness(dict.fromkeys(names, 1.0), requested.order).strengths(space)  # has these derivatives
         return SingleOrder(space, names, requested.order)
     single = SingleOrder(space, names, min(ORDER, *spline_degrees(space).values()))
-    if requested == "reml" and modes and with_events(space):
+    if requested == "reml" and with_events(space):
         by_modes = _by_modes(gram, single, solver, resources)
         if by_modes is not None:
             return by_modes

@@ -1,4 +1,4 @@
-"""One penalised fit and its derivatives by ρ_j = log λ_j, from the sums: what every score of smoothing is made of.
+"""One penalised fit and its derivatives by ρ_j = log λ_j, from the sums; every criterion is made of these.
 
 With A = G + Λ, c = A⁻¹h and x_j = A⁻¹λ_jS_jc = −∂c/∂ρ_j,
 
@@ -21,15 +21,15 @@ import numpy as np
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.families.base import Family
+from xspline.solve.families.determinant import Factorised, products
+from xspline.solve.krylov import PROBE_TOLERANCE
 from xspline.solve.parallel import Resources
-from xspline.solve.smoothing.determinant import Factorised, products
 from xspline.solve.solution import factorise
 from xspline.solve.system import Factorisation
 from xspline.spaces import Space
 from xspline.sums import Gram, Sums
 
 SMALLEST = 1e-290  # a residual sum of squares that may be divided by
-SEARCHED = 1e-6  # relative residual of c while smoothing is searched for: scores are off by its square
 ROUNDING = 2e-15  # of the power of the data: what a residual sum of squares loses
 
 
@@ -188,7 +188,7 @@ class NearFit(PenalisedFit):
     """
 
     exact_solver = False
-    tolerance = SEARCHED
+    tolerance = PROBE_TOLERANCE  # scores are off by its square
 
     @property
     def traced(self) -> Factorisation:
@@ -196,12 +196,6 @@ class NearFit(PenalisedFit):
         if near is None:
             raise TypeError(f"the {self.solving.choice.name} solver has no product near to it")
         return near
-
-    @cached_property
-    def traces_off(self) -> Array:
-        """t_j less those of the product, from a few probes: (b − a)ᵀλ_jS_ja on average, [T]."""
-        a, _, b = self.solving.probes()
-        return np.asarray(np.einsum("pm,pjm->j", self.flat(b - a), self.apply_penalties(a)) / a.shape[-1])
 
 
 def diagonal(v: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Minimum of a smooth score over a box by Newton's method, with few evaluations: each costs a factorisation.
+"""Newton's method for the minimum of a smooth score over a box, with few evaluations: each costs a factorisation.
 
 The Hessian's eigenvalues are taken by their magnitude, steps are at most `LONGEST` and are halved while the score
 rises or does not exist. Where the score falls towards a limit, as C exp(−|ρ|) does, Newton's steps have length 1 for
@@ -9,12 +9,10 @@ Scores are in the units of a log-likelihood: a difference of 1 matters, one of 1
 
 from __future__ import annotations
 
-import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,48 +20,19 @@ from numpy.typing import NDArray
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
 
-LONGEST = 5.0  # a step along an eigenvector of the Hessian
-NEAR = 5e-5  # a step that ends the search
-GAIN = 1e-10  # and one that promises no more than half of this,
-DOUBT = 0.01  # or than this share of the rounding errors: gradients are more exact than the score
-SLACK = 1e-5  # what the score may rise by over a step
-OVERSHOT = 0.5  # of the slope at the start of a step is the most that it may have uphill at its end
-LEVEL = 1e-5  # a slope on a bound that counts as none
-STEPS = 50
-HALVINGS = 10
-SOME = 4  # times what is enough: what a search of few steps may leave
-NEXT = 3  # of these, whose scores should be those of the start
+LONGEST = 5.0  # the longest step along an eigenvector of the Hessian, in log λ
+NEAR = 5e-5  # the step that ends a search, in log λ
+STEPS = 50  # the most that a search takes
+HALVINGS = 10  # how often a step is halved at most
+# In units of the log-likelihood:
+RISE = (
+    1e-5  # what the score may rise by over a step, and its slope, for log λ, on a bound that counts as none
+)
 LOST = 1e-3  # what may be left to gain where no step gains anything
-SHORT = 0.5  # a step over which a Hessian changes little
-MAX_MINIMA = 3  # places of a lattice from which searches start
 TAIL = 0.3  # what is left to gain where the score is looked at on the bound
-
-
-class Until(NamedTuple):
-    """What ends a search, and how far it goes at a time.
-
-    Parameters
-    ----------
-    near : float
-        A step this short ends it,
-    enough : float
-        and one that promises no more.
-    grows : bool
-        Whether the score grows upwards as e^ρ does, so that Newton's steps s upwards overshoot: log(1 + s) does not.
-    steps : int
-        The most that it takes, and how often one is halved at most.
-    unseen : bool
-        Whether it goes the last step, as far as `near`, without another look: of use to those who go on from there.
-    """
-
-    near: float = NEAR
-    enough: float = 0.0
-    grows: bool = False
-    steps: int = STEPS
-    unseen: bool = False
-
-
-UNTIL = Until()
+DOUBT = (
+    0.01  # share of the rounding errors: a step that promises less is not taken, as gradients are more exact
+)
 
 
 class Point(Protocol):
@@ -128,7 +97,7 @@ class State(Generic[P]):
         """Coordinates on a bound, beyond which the score falls or is flat."""
         g = self.point.gradient
         low, high = self.rho <= self.lower, self.rho >= self.upper
-        return np.asarray((low & (g > -LEVEL)) | (high & (g < LEVEL)))
+        return np.asarray((low & (g > -RISE)) | (high & (g < RISE)))
 
 
 def minimise(
@@ -136,7 +105,7 @@ def minimise(
     start: Array,
     lower: Array,
     upper: Array,
-    until: Until = UNTIL,
+    near: float = NEAR,
 ) -> State[P]:
     """The minimum of a score within bounds.
 
@@ -147,35 +116,28 @@ def minimise(
     start : ndarray, [J]
         There has to be a score.
     lower, upper : ndarray, [J]
-    until : Until
+    near : float
+        The step that ends the search.
     """
-
-    def ended(state: State[P], step: Array) -> State[P]:
-        short = min(1.0, until.near / max(float(np.max(np.abs(step))), until.near))
-        rho = np.clip(state.rho + short * step, state.lower, state.upper) if until.unseen else state.rho
-        return replace(state, rho=rho, converged=True)
-
     rho = np.clip(start, lower, upper)
     state = State(rho, score(rho), lower, upper, np.zeros(len(rho), dtype=bool))
     hessian, correction = state.point.hessian, np.zeros((len(rho), len(rho)))
-    for _ in range(until.steps):
-        step, downhill = _newton_step(state, hessian, until)
-        if _ends(state.point, step, until):
-            return ended(state, step)
+    for _ in range(STEPS):
+        step, downhill = _newton_step(state, hessian)
+        if _ends(state.point, step, near):
+            return replace(state, converged=True)
         before = state  # first: while a score is computed the point before this one is not held
-        state = _advanced(score, before, step, hessian, min(HALVINGS, until.steps))
-        if state.point is before.point and until.steps < STEPS:
-            break
+        state = _advanced(score, before, step, hessian)
         if state.point is before.point:  # what is left is rounding, or gradients that are not the score's
             lost = max(LOST + state.point.noise, state.rounding)
             return replace(state, converged=_gain(state.point, step) < lost)
         moved = state.rho - before.rho
         # After a whole step downhill: twice as far the next time.
         state = replace(state, stride=2 * downhill if np.allclose(moved, step) else 0.0)
-        if np.max(np.abs(moved)) <= SHORT:
-            step = _newton_step(state, hessian, until)[0]
-            if _ends(state.point, step, until):  # which spares the Hessian there
-                return ended(state, step)
+        if np.max(np.abs(moved)) <= 0.5:  # over so short a step a Hessian changes little
+            step = _newton_step(state, hessian)[0]
+            if _ends(state.point, step, near):  # which spares the Hessian there
+                return replace(state, converged=True)
             # The mean of two Hessians is made to agree with the gradients at both, by the least change (Powell 1970).
             # Hessians may come from random draws; then it is this that makes the last steps short.
             length, after = moved @ moved, state.point
@@ -184,30 +146,12 @@ def minimise(
             correction = correction + (np.outer(wrong, moved) + np.outer(moved, wrong))
             correction = correction - (wrong @ moved) / length * np.outer(moved, moved)
         hessian = state.point.hessian + correction
-    enough = until._replace(enough=SOME * until.enough)
-    step = _newton_step(state, state.point.hessian, until)[0]
-    return replace(state, converged=_ends(state.point, step, enough))
+    return state
 
 
-def lowest_places(score: Callable[[Array], P], lower: Array, upper: Array, side: int) -> Iterator[Array]:
-    """The lowest minima among the places of a lattice within bounds, so many along each coordinate, lowest first."""
-    places, values = np.linspace(lower, upper, side), np.full((side,) * len(lower), np.inf)
-    for index in np.ndindex(values.shape):
-        with suppress(SingularSystemError):
-            value = score(places[index, range(len(lower))]).value
-            values[index] = np.inf if value is None else value
-    padded, is_low = np.pad(values, 1, constant_values=np.inf), np.isfinite(values)
-    for axis, step in itertools.product(range(values.ndim), (-1, 1)):
-        is_low &= values <= np.roll(padded, step, axis)[(slice(1, -1),) * values.ndim]
-    low = np.argwhere(is_low)
-    for index in low[np.argsort(values[is_low])][:MAX_MINIMA]:
-        yield places[index, range(len(lower))]
-
-
-def _ends(point: Point, step: Array, until: Until) -> bool:
+def _ends(point: Point, step: Array, near: float) -> bool:
     """Whether a step is not worth taking."""
-    short = bool(np.max(np.abs(step)) < until.near)
-    return short or _gain(point, step) < max(2 * until.enough, GAIN) + DOUBT * point.noise
+    return bool(np.max(np.abs(step)) < near) or _gain(point, step) < 1e-5 * RISE + DOUBT * point.noise
 
 
 def _gain(point: Point, step: Array) -> float:
@@ -215,7 +159,7 @@ def _gain(point: Point, step: Array) -> float:
     return abs(float(point.gradient @ step))
 
 
-def _newton_step(state: State[P], hessian: Array, until: Until) -> tuple[Array, float]:
+def _newton_step(state: State[P], hessian: Array) -> tuple[Array, float]:
     """Newton's step of the coordinates that are free, and its length where the score curves downwards.
 
     Where it would cross a bound it ends there, and the others go where the score is lowest given that.
@@ -236,12 +180,10 @@ def _newton_step(state: State[P], hessian: Array, until: Until) -> tuple[Array, 
             break
         step[beyond] = np.clip(step, nearest, farthest)[beyond]
         free &= ~beyond
-    return np.log1p(np.maximum(step, 0.0)) + np.minimum(step, 0.0) if until.grows else step, downhill
+    return step, downhill
 
 
-def _advanced(
-    score: Callable[[Array], P], state: State[P], step: Array, hessian: Array, halvings: int
-) -> State[P]:
+def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian: Array) -> State[P]:
     """The search at a place where the score is lower: the bounds along tails, else a part of the step.
 
     Where there is none the point stays; bounds may have drawn closer.
@@ -257,14 +199,14 @@ def _advanced(
         if _is_better(state, trial) and trial.at_bound[tail].all():
             return replace(trial, tried=state.tried)
     apart = []
-    for halving in range(halvings):
+    for halving in range(HALVINGS):
         trial = _tried(score, state, state.rho + step * 0.5**halving)
         if _is_better(state, trial):
             return trial
         if state.point.value is not None and trial.point.value is not None:
             apart.append(abs(trial.point.value - state.point.value))
         state = replace(state, lower=trial.lower, upper=trial.upper)
-    return replace(state, rounding=max(apart[-NEXT:], default=0.0))
+    return replace(state, rounding=max(apart[-3:], default=0.0))
 
 
 def _tried(score: Callable[[Array], P], state: State[P], rho: Array) -> State[P]:
@@ -291,5 +233,5 @@ def _is_better(state: State[P], trial: State[P]) -> bool:
     if other is point:
         return False
     if point.value is None or other.value is None:
-        return bool(other.gradient @ moved <= OVERSHOT * abs(point.gradient @ moved))
-    return other.value <= point.value + (SLACK + point.noise)
+        return bool(other.gradient @ moved <= abs(point.gradient @ moved) / 2)
+    return other.value <= point.value + (RISE + point.noise)

@@ -1,4 +1,4 @@
-"""The choice of smoothing on top of iterations: REML by its gradient alone, whose traces come from fixed random probes.
+"""REML on top of an iterative solver: its gradient alone, with traces from fixed random probes (Hutchinson).
 
 With E[w aᵀ] = I for probes of an iterative solver and b = A⁻¹w, t_j = tr(A⁻¹λ_jS_j) is the mean of bᵀλ_jS_ja, and
 u_ij = tr(A⁻¹λ_iS_iA⁻¹λ_jS_j) that of (λ_iS_ib)ᵀA⁻¹(λ_jS_ja). The probes are the same at all strengths, so the gradient
@@ -16,14 +16,13 @@ from functools import cached_property
 import numpy as np
 
 from xspline.solve.direct.cholesky import Array
+from xspline.solve.families.determinant import axis_spectrum, products
 from xspline.solve.families.orders import SingleOrder
 from xspline.solve.kronecker.pcg import apply_kronecker
 from xspline.solve.smoothing.criteria import Mask, Reml
-from xspline.solve.smoothing.determinant import axis_spectrum, products
 from xspline.solve.smoothing.fit import PenalisedFit
 from xspline.solve.smoothing.newton import LONGEST
 
-HESSIAN_SHARE = 8  # one probe of so many gives the Hessian, which only steers
 HESSIAN_TOLERANCE = 1e-3  # relative residual of its solves
 
 
@@ -79,7 +78,7 @@ class ProbedFit(PenalisedFit):
     @cached_property
     def hessian_traces(self) -> tuple[Array, Array, Array]:
         """t_j, u_ij, both from the same probes; what REML does not need is not computed."""
-        count = max(1, self.probed[0].shape[-1] // HESSIAN_SHARE)
+        count = max(1, self.probed[0].shape[-1] // 8)  # the Hessian only steers
         a, _, b = (x[..., :count] for x in self.probed)
         right, left = self.apply_penalties(a), self.apply_penalties(b)
         u = products(left, self.apply_inverse(right)).mean(axis=-1)

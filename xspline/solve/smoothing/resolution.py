@@ -1,46 +1,40 @@
-"""What a choice of smoothing says of a space: whether it is fine enough for the data, and determined in their gaps.
+"""Checks of a choice of smoothing: whether the knots are fine enough, and whether gaps in the data are determined.
 
 Criteria that score predictions at observations say nothing of knot cells without any. There the expected squared error
-is the field's own variance σ̂²φᵀA⁻¹φ (Wahba 1983), which grows without bound as λ → 0. With f the share of the domain
-that such gaps take, V the squared error of a prediction by the criterion, and all in the units of the data squared,
-
-    expected squared error of a prediction over the domain  =  (1 − f) V + f σ̂² + ∫_gaps σ̂²φᵀA⁻¹φ dξ
-
-A choice whose last term exceeds the variance of the data is worse than their mean.
+is the field's own variance σ̂²φᵀA⁻¹φ (Wahba 1983), which grows without bound as λ → 0. A choice for which its integral
+over such gaps exceeds the variance of the data is worse than their mean.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize
 
 from xspline.solve.direct.cholesky import Array
-from xspline.solve.errors import SingularSystemError
-from xspline.solve.penalty import spline_degrees
-from xspline.solve.smoothing.criteria import Gcv, Logarithm, Score
-from xspline.solve.smoothing.determinant import axis_spectrum
+from xspline.solve.families.determinant import axis_spectrum
+from xspline.solve.penalties.roughness import spline_degrees
+from xspline.solve.smoothing.criteria import OfFit, Score
 from xspline.solve.smoothing.fit import SMALLEST, Model, PenalisedFit
 from xspline.spaces import Space
 from xspline.spaces.bspline import LocalSpline
 from xspline.sums import observed_cells
 
 NEGLIGIBLE = 1e-4  # share of the variance: residuals of a hundredth of the spread are too small to matter
-RAISED = 1e-3  # in log λ: how well the factor is known by which strengths are raised for gaps
 TINY = 1e-12  # share of Σ w y²: residuals below a millionth of the values are rounding
-# The knots, not the smoothing, decide how fine the field is, where more than this share of functions is in use, the
-# finest quarter of them holds so many times the power of noise and such a share of the variance of residuals, and there
-# are observations for more of them. Measured on waves and random walks: the power is below 3 where more knots change
-# nothing. Of many observations all functions stand out from the noise; then the share tells what anyone would see.
-CROWDED, FINEST, ABOVE_NOISE, SEEN, ROOM = 0.8, 4, 10.0, 0.01, 2.0
-# Where nearly all functions are in use and the finest have this power, finer knots may still gain. Of 96 fits to
-# simulated spectra with gaps this names 13, whose 95 % intervals cover 30 to 84 %, and misses 13 of less than 80 %,
-# perhaps as what the knots cut off is as good as noise there.
-FULL, ABOUT_NOISE = 0.95, 2.0
+
+# The knots, not the smoothing, decide how fine a field is if all of this is so, and there are two observations for each
+# function. Measured on waves and random walks.
+CROWDED = 0.8  # share of the functions that are in use
+ABOVE_NOISE = 10.0  # power of the finest quarter of them, over noise; below 3 where more knots change nothing
+SEEN = 0.01  # what that quarter contributes to the variance of residuals, as a share
+
+# Finer knots may still gain if all of this is so. Of 96 fits to simulated spectra with gaps it names 13, whose 95 %
+# intervals cover 30 to 84 %, and misses 13 of less than 80 %.
+FULL = 0.95  # share of the functions that are in use
+ABOUT_NOISE = 2.0  # power of the finest quarter, over noise
 
 
 @dataclass(frozen=True)
@@ -98,9 +92,9 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
         j = space.names.index(name)
         size = space.shape[j]
         functions[name] = size * edf / max(edf + t, 1e-300)
-        finest = np.take(power, np.argsort(spectra[j].values)[-max(size // FINEST, 1) :], axis=j)
+        finest = np.take(power, np.argsort(spectra[j].values)[-max(size // 4, 1) :], axis=j)
         share, height = functions[name] / size, finest.mean()
-        if visible and finest.sum() > SEEN * left.mean() and n.mean() > ROOM * space.size:
+        if visible and finest.sum() > SEEN * left.mean() and n.mean() > 2 * space.size:
             if share > CROWDED and height > ABOVE_NOISE:
                 limited.append(name)
             elif share > FULL and height > ABOUT_NOISE:
@@ -110,88 +104,44 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
 
 @dataclass(frozen=True)
 class GapError:
-    """Expected squared errors, the mean over the batch members that count.
+    """What is not known of a field where there are no observations, the mean over the batch members that count.
 
     Parameters
     ----------
-    domain : float
-        Of a prediction, over the domain.
     gaps : float
-        What the variance of the field in gaps contributes to it,
+        The integral of the variance of the field over the gaps, over the size of the domain.
     share : float
-        Of the domain, that is in gaps.
+        Share of the domain that is in gaps.
     spread : float
         The variance of the data.
+    noise : float
+        The variance of residuals.
     """
 
-    domain: float
     gaps: float
     share: float
     spread: float
+    noise: float
 
     @property
     def undetermined(self) -> bool:
         """Whether the mean of the data is the better field."""
         return self.gaps > self.spread
 
+    @property
+    def expected(self) -> float:
+        """The expected squared difference from observations in the gaps, times the share of these."""
+        return self.noise * self.share + self.gaps
 
-def raised_for_gaps(
-    model: Model,
-    point: Logarithm,
-    score: Callable[[Array], Score],
-    likely: Callable[[], Array | None],
-    upper: Array,
-) -> tuple[Logarithm, float]:
-    """The score at strengths that determine the field in gaps too.
-
-    That is where it was, unless the mean of the data is a better field. Then the relative strengths are those of REML,
-    whose prior says what fields to expect where nothing is seen, and all are raised by the factor at which the expected
-    squared error over the domain is least.
-
-    Parameters
-    ----------
-    model : Model
-    point : Logarithm
-        The lowest score of predictions at observations.
-    score : callable
-        The same score at another ρ.
-    likely : callable
-        ρ that REML would choose; None where that is not known: then the relative strengths stay as they were.
-    upper : ndarray, [J]
-        Bounds of ρ.
-
-    Returns
-    -------
-    point : Logarithm
-    error : float
-        0, or the standard error in the gaps over the spread of the data that there would have been.
-    """
-    before = gap_error(model, point)
-    if not before.undetermined:
-        return point, 0.0
-    known, along = likely(), model.family.overall
-    origin = point.rho if known is None else known
-    points: dict[float, Logarithm] = {}
-
-    def expected(logarithm: float) -> float:
-        try:
-            there = score(np.minimum(origin + logarithm * along, upper))
-        except SingularSystemError:  # stronger than float64 carries
-            return math.inf
-        if not isinstance(there, Logarithm):
-            raise TypeError("gaps are weighed against scores of predictions")
-        points[logarithm] = there
-        return gap_error(model, there).domain
-
-    grows = along > 0.5
-    most = float(np.max((upper - origin)[grows] / along[grows]))
-    best = optimize.minimize_scalar(expected, bounds=(0.0, most), options={"xatol": RAISED})
-    return points[float(best.x)], math.sqrt(before.gaps / before.share / before.spread)
+    @property
+    def over_spread(self) -> float:
+        """The standard error in the gaps over the standard deviation of the data."""
+        return math.sqrt(self.gaps / self.share / self.spread)
 
 
-def gap_error(model: Model, point: Logarithm) -> GapError:
-    """Of a fit to all the data of a model at the strengths of a score, which of holders is an error already."""
-    fit = point.fit if isinstance(point, Gcv) else PenalisedFit(model, point.rho)
+def gap_error(model: Model, point: Score) -> GapError:
+    """Of a fit to all the data of a model at the strengths of a score: ∫ σ̂²φᵀA⁻¹φ over knot cells without data."""
+    fit = point.fit if isinstance(point, OfFit) else PenalisedFit(model, point.rho)
     space, sums, included = model.space, model.sums, point.included
     inside = [slice(1, None, 2) if isinstance(f, LocalSpline) else slice(None) for f in space.features]
     gap = ~observed_cells(sums.gram, space)[tuple(inside)]
@@ -202,26 +152,17 @@ def gap_error(model: Model, point: Logarithm) -> GapError:
     width = functools.reduce(np.multiply.outer, widths)
     axes = tuple(range(width.ndim))
     gap = np.where(gap, width.reshape(width.shape + (1,) * (gap.ndim - width.ndim)), 0.0)
-    own = np.sum(gap * cell_variances(fit.factorisation.inverse_pairs(), space), axis=axes)
-    share, own, n, weight, rss, power, mean, edf = (
-        np.broadcast_to(v, included.shape)[included]
-        for v in (
-            gap.sum(axis=axes),
-            own,
-            sums.count,
-            sums.weight,
-            fit.rss,
-            sums.power,
-            sums.reference,
-            _edf(fit),
-        )
+    variances = np.sum(gap * cell_variances(fit.factorisation.inverse_pairs(), space), axis=axes)
+    edf = fit.size - fit.traces.sum(axis=0)
+    noise = fit.rss / np.maximum(sums.count - edf, 1.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spread = sums.power / sums.weight + TINY * sums.reference**2
+        variance = noise * sums.count / sums.weight
+    values = (
+        np.broadcast_to(x, included.shape)[included]
+        for x in (noise * variances, gap.sum(axis=axes), spread, variance)
     )
-    variance = rss / np.maximum(n - edf, 1.0)
-    error = math.exp(2 / point.observations * (point.value or 0.0))
-    errors = error / share.size * n / weight if isinstance(point, Gcv) else error
-    expected = (1 - share) * errors + share * variance * n / weight + variance * own
-    means = (float(np.mean(x)) for x in (expected, variance * own, share, power / weight + TINY * mean**2))
-    return GapError(*means)
+    return GapError(*(float(np.mean(x)) for x in values))
 
 
 def cell_variances(pairs: Array, space: Space) -> Array:
@@ -245,8 +186,3 @@ def cell_variances(pairs: Array, space: Space) -> Array:
         # Where the axis of offsets was there is none now: those of the next axis come first again.
         pairs = np.moveaxis(np.asarray(value), 0, axis)
     return pairs
-
-
-def _edf(fit: PenalisedFit) -> Array:
-    """P − Σ_j t_j, [b..]."""
-    return np.asarray(fit.size - fit.traces.sum(axis=0))

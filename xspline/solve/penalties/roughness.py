@@ -1,4 +1,4 @@
-"""Penalties: what is added to the normal equations, described once and turned into numbers by any Space."""
+"""Penalties: ridge, roughness (integrated squared derivatives) and sums of them, as matrices on any Space."""
 
 from __future__ import annotations
 

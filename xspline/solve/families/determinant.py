@@ -1,4 +1,4 @@
-"""log|Λ|₊ of a penalty, the product of its eigenvalues that are not 0, and traces of inverses.
+"""The log-determinant log|Λ|₊ of a penalty for REML, over its eigenvalues that are not 0, and traces of inverses.
 
 For Λ = Σ_j λ_j S_j with S_j = R_j ⊗ masses of the others, T_jᵀ M_j T_j = I and T_jᵀ R_j T_j = diag(r_j) on every axis,
 T = ⊗T_j diagonalises all S_j at once (`Spectrum`):
@@ -26,10 +26,10 @@ import numpy as np
 from scipy import linalg
 
 from xspline.solve.direct.cholesky import Array
+from xspline.solve.kronecker.product import dense_of
 from xspline.solve.parallel import Resources
-from xspline.solve.penalty import Penalty
+from xspline.solve.penalties.roughness import Penalty
 from xspline.solve.solution import factorise
-from xspline.solve.structure import dense_of
 from xspline.solve.system import Factorisation
 from xspline.spaces import Arrow, Features, Frame, Global, Space
 from xspline.sums import Factor, Gram, digest_key

@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 
 from xspline.solve.direct.band import Index, Ordering, gather_entries
 from xspline.solve.direct.cholesky import Cholesky, Which, unit_scale
-from xspline.solve.multigrid.spaces import AxisLevel, pair_places
-from xspline.solve.parallel import DeviceArray, Gpu
+from xspline.solve.parallel import DeviceArray, Gpu, Resources
 
 if TYPE_CHECKING:
     from xspline.spaces import Frame
 
 HostArray: TypeAlias = NDArray[np.float64]
-MATRIX_ENTRIES = 1 << 24  # assembled at a time: 128 MiB, and some temporary arrays as large
 
 
 class DeviceCholesky(Cholesky):
@@ -79,22 +77,26 @@ class DeviceCholesky(Cholesky):
         return np.asarray(self.gpu.get(x) / self.scale[:, None])
 
 
+def gpu_room(resources: Resources, size: int) -> float:
+    """Bytes of the GPU for the factorisations that one dense solver keeps; less than one of them where none fits."""
+    costs = resources.costs
+    if resources.gpu is None or size > costs.max_gpu_coefficients:
+        return 0.0
+    room = costs.gpu_memory_share * resources.gpu.memory - 8.0 * costs.dense_matrices * size**2
+    return room / costs.searched_solvers
+
+
 def assembled(
-    pairs: HostArray, scale: HostArray, frame: Frame, gpu: Gpu, max_entries: int = MATRIX_ENTRIES
+    pairs: HostArray, scale: HostArray, frame: Frame, gpu: Gpu, max_entries: int = 1 << 24
 ) -> DeviceArray:
     """The matrix of a pair array with its rows and columns divided by a scale, [P, P] on the GPU.
 
-    Some rows at a time, of no more than `max_entries` entries.
+    Some rows at a time, of no more than `max_entries` entries: 128 MiB, and some temporary arrays as large.
     """
     xp, size, count = gpu.xp, len(scale), len(frame.sizes)
     flat, columns = gpu.put(np.ascontiguousarray(pairs).reshape(-1)), gpu.put(scale)
     strides = [math.prod(pairs.shape[axis + 1 :]) for axis in range(2 * count)]
-    axes = map(AxisLevel, frame.sizes, frame.offsets, frame.periodic)
-    # Of each axis where in the pair array the pair of two coefficients lies: [K, K].
-    tables = [
-        pair_places(np.arange(axis.size)[None], axis, stride, offset_stride)[0]
-        for axis, stride, offset_stride in zip(axes, strides[:count], strides[count:], strict=True)
-    ]
+    tables = [_pair_table(frame, axis, strides[axis], strides[count + axis]) for axis in range(count)]
     out = xp.empty((size, size), dtype=xp.float64, device=flat.device)
     step = max(1, max_entries // size)
     for low in range(0, size, step):
@@ -104,18 +106,29 @@ def assembled(
             gpu.put(table[k].reshape(-1, *np.where(np.arange(count) == j, len(table), 1)))
             for j, (table, k) in enumerate(zip(tables, np.unravel_index(rows, frame.sizes), strict=True))
         ]
-        block = xp.reshape(entries_at(flat, places, xp), (len(rows), size))
+        block = xp.reshape(_entries_at(flat, places, xp), (len(rows), size))
         out[low : low + len(rows), :] = block / columns / gpu.put(scale[rows, None])
     return out
 
 
-def entries_at(flat: DeviceArray, places: Sequence[DeviceArray], xp: Any) -> DeviceArray:
-    """Entries of a flat array at sums of places, 0 where one of these is negative: flat."""
-    at, exists = (xp.reshape(x, (-1,)) for x in summed_places(places, xp))
+def _pair_table(frame: Frame, axis: int, stride: int, offset_stride: int) -> NDArray[np.int64]:
+    """Where along one axis of a flat pair array the pair of any two coefficients lies, [K, K]; −1 where it has none."""
+    size, offsets = frame.sizes[axis], frame.offsets[axis]
+    first, second = np.indices((size, size))
+    ahead, behind = second - first, first - second
+    if frame.periodic[axis]:
+        ahead, behind = ahead % size, behind % size
+    forward = (ahead >= 0) & (ahead < offsets)
+    backward = (behind >= 0) & (behind < offsets)
+    place = np.where(
+        forward, first * stride + ahead * offset_stride, second * stride + behind * offset_stride
+    )
+    return np.where(forward | backward, place, -1)
+
+
+def _entries_at(flat: DeviceArray, places: Sequence[DeviceArray], xp: Any) -> DeviceArray:
+    """Entries of a flat array at sums of places, which broadcast; 0 where one of these is negative."""
+    exists = xp.reshape(functools.reduce(xp.logical_and, [place >= 0 for place in places]), (-1,))
+    at = xp.reshape(sum(places), (-1,))
     values = xp.take(flat, xp.where(exists, at, xp.zeros_like(at)))
     return xp.where(exists, values, xp.zeros_like(values))
-
-
-def summed_places(places: Sequence[DeviceArray], xp: Any) -> tuple[DeviceArray, DeviceArray]:
-    """Sums of places, which broadcast, and whether none of them is negative."""
-    return sum(places), functools.reduce(xp.logical_and, [place >= 0 for place in places])

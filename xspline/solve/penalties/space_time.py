@@ -15,14 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from xspline.solve.families.sobolev import Sobolev
-from xspline.solve.penalty import (
+from xspline.solve.kronecker.product import expected, product_of
+from xspline.solve.penalties.roughness import (
     Penalty,
     Roughness,
     penalty_code,
     still_to_be_chosen,
 )
-from xspline.solve.structure import expected, product_of
+from xspline.solve.penalties.sobolev import Sobolev
 from xspline.spaces import Space
 from xspline.sums import Factor, Gram
 from xspline.sums.integrals import integral
@@ -39,7 +39,7 @@ class SpaceTime(Penalty):
     It takes statistics that are a product of space and time: gaps (land, ice) that are the same at all times, or none.
     Then each mode of time has a system in space of its own, which makes some hundred thousand coefficients a matter of
     seconds, with exact REML and error bars. Where gaps change a little, iterations start from there: coefficients are
-    as exact, REML and error bars are so but for what a few probes and draws tell of the gaps.
+    as exact, REML takes the traces of the product, and error bars hold what a few draws tell of the gaps.
 
     Parameters
     ----------

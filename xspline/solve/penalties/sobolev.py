@@ -1,4 +1,4 @@
-"""The penalty of several orders with all mixed derivatives, in one metric of the coordinates."""
+"""The Sobolev penalty: roughness of several orders with all mixed derivatives, in one metric of the coordinates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from xspline.solve.penalty import (
+from xspline.solve.penalties.roughness import (
     AUTOMATIC,
     Penalty,
     check_names,

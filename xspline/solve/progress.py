@@ -1,4 +1,4 @@
-"""How work gets on: a line on a terminal or in a notebook if it takes long; of a search a record of each step."""
+"""Progress of long work: a status line on a terminal or in a notebook, and a log record of each step of a search."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
-
-from xspline.solve.direct.cholesky import Array
+from numpy.typing import NDArray
 
 LOGGER = logging.getLogger("xspline")
 PATIENCE_S = 2.0  # seconds that work may take before a line says how far it is
@@ -146,7 +145,7 @@ class Progress(StatusLine):
         super().__init__("choosing the smoothing")
         self.names, self.steps = names, 0
 
-    def step(self, method: str, rho: Array, score: float | None) -> None:
+    def step(self, method: str, rho: NDArray[np.float64], score: float | None) -> None:
         """One more evaluation of a criterion, at λ = exp(ρ); iterations know no score."""
         self.steps += 1
         strengths = ", ".join(f"{n}={x:.3g}" for n, x in zip(self.names, np.exp(rho).tolist(), strict=True))

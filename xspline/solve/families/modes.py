@@ -1,4 +1,6 @@
-"""The family of `SpaceTime` penalties: orders and a metric in space, roughness and mass of what happens in time.
+"""The family of `SpaceTime` penalties, and their log-determinant mode by mode of time.
+
+It has strengths of the orders of derivatives and a metric in space, and of roughness and mass of events in time.
 
 log|Λ|₊ comes mode by mode of time: with Tᵀ G_t T = diag(γ) and Tᵀ Λ_t T = diag(r) it is that of γ_k/n Λ_x + r_k M_x,
 summed, less 2 P_x log|T|. The m modes of season and trend, where r is 0, leave constants in space free; there one entry
@@ -17,16 +19,9 @@ import numpy as np
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
 from xspline.solve.families.base import BEYOND, WEAKEST, Bounds, Family
+from xspline.solve.families.determinant import Factorised, axis_spectrum
 from xspline.solve.families.orders import bounds_of_orders, design_of_orders, several_orders
-from xspline.solve.families.sobolev import Sobolev, multi_indices
-from xspline.solve.kronecker.separable import Separable
-from xspline.solve.kronecker.space_time import SpaceTime, observed_times, without
-from xspline.solve.kronecker.spectral import Eigen
-from xspline.solve.parallel import Resources
-from xspline.solve.penalty import Penalty, Roughness, spline_degrees
-from xspline.solve.select import Choice, bytes_kept
-from xspline.solve.smoothing.determinant import Factorised, axis_spectrum
-from xspline.solve.structure import (
+from xspline.solve.kronecker.product import (
     AxisGroup,
     Product,
     Split,
@@ -36,7 +31,13 @@ from xspline.solve.structure import (
     product_of,
     split,
 )
-from xspline.solve.system import Factorisation
+from xspline.solve.kronecker.separable import Separable
+from xspline.solve.kronecker.spectral import Eigen
+from xspline.solve.parallel import Resources
+from xspline.solve.penalties.roughness import Penalty, Roughness, spline_degrees
+from xspline.solve.penalties.sobolev import Sobolev, multi_indices
+from xspline.solve.penalties.space_time import SpaceTime, observed_times, without
+from xspline.solve.system import Choice, Factorisation
 from xspline.spaces import Frame, Space
 from xspline.sums import Factor, Gram, digest_key
 from xspline.sums.integrals import with_events
@@ -225,7 +226,7 @@ class _PinnedModes(Separable):
         self, split: Split, frame: Frame, null: int, place: tuple[int, ...], resources: Resources
     ) -> None:
         self.null, self.place, self.pin = null, place, 1.0
-        super().__init__(split, frame, bytes_kept(resources, True), resources)
+        super().__init__(split, frame, resources.bytes_kept(True), resources)
 
     def _eigen(self, block: AxisGroup, pair: bool) -> Eigen:
         own = super()._eigen(block, pair)

@@ -1,0 +1,118 @@
+"""Batches of systems: which members have the same matrix, so that it is factorised once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xspline.sums import Factor, Gram
+
+FEW = 16  # numbers of a batch member that is factorised sooner than compared with others: a trend and annual cycle
+COMPARED = 1 << 17  # numbers of batch members that are compared at a time, to stay in a cache
+
+
+def distinct(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
+    """The different systems of a Gram, along one flat batch axis; members with the same numbers are one system.
+
+    A search for the smoothing asks again for every λ, so the answer is kept as long as the Gram.
+
+    Returns
+    -------
+    systems : Gram with one batch axis, of extent 1 where shared
+    index : ndarray of int, [b..]
+        System of each batch position.
+    """
+    if gram not in _distinct:
+        _distinct[gram] = _different(gram)
+    return _distinct[gram]
+
+
+_distinct: WeakKeyDictionary[Gram, tuple[Gram, NDArray[np.int64]]] = WeakKeyDictionary()
+
+
+def _different(gram: Gram) -> tuple[Gram, NDArray[np.int64]]:
+    batch = gram.batch
+    spanning = [f for term in gram.terms for f in term if f.axes]
+    chosen: NDArray[np.int64] | slice
+    if any(math.prod(f.batch) != 1 for f in spanning):
+        if sum(math.prod(f.pairs.shape[: 2 * len(f.axes)]) for f in spanning) <= FEW:
+            return taken(gram, slice(None)), np.arange(math.prod(batch)).reshape(batch)
+        leaders = leaders_of(_hashes(_rows(gram), math.prod(batch)), _rows(gram))
+        leads = leaders == np.arange(len(leaders))
+        index = (np.cumsum(leads) - 1)[leaders]
+        chosen = slice(None) if leads.all() else np.flatnonzero(leads)
+    else:
+        v = [np.broadcast_to(f.pairs, batch).ravel() for term in gram.terms for f in term if not f.axes]
+        stacked = np.array(v or [np.ones(math.prod(batch))])
+        alike = stacked[0] if len(stacked) == 1 else stacked  # sorting numbers is faster than columns
+        _, chosen, index = np.unique(alike, axis=-1, return_index=True, return_inverse=True)
+    return taken(gram, chosen), index.reshape(batch)
+
+
+def _rows(gram: Gram) -> Iterator[NDArray[np.uint64]]:
+    """The bits of all numbers that may tell batch members apart, [rows, members], some rows at a time."""
+    count = math.prod(gram.batch)
+    step = max(COMPARED // count, 1)
+    for factor in (factor for term in gram.terms for factor in term if math.prod(factor.batch) != 1):
+        flat = np.broadcast_to(factor.pairs, (*factor.pairs.shape[: 2 * len(factor.axes)], *gram.batch))
+        flat = flat.reshape(-1, count)
+        for first in range(0, len(flat), step):
+            yield np.ascontiguousarray(flat[first : first + step], dtype=np.float64).view(np.uint64)
+
+
+def _hashes(rows: Iterable[NDArray[np.uint64]], count: int) -> NDArray[np.uint64]:
+    """A number for each batch member that tells most of those apart that differ: all are hashed at a time."""
+    random, shift = np.random.default_rng(0), np.uint64(32)
+    hashes = np.zeros(count, dtype=np.uint64)
+    for bits in rows:
+        odd = random.integers(2**64, size=(len(bits), 1), dtype=np.uint64) | np.uint64(1)
+        mixed = (bits ^ (bits >> shift)) * odd
+        hashes += (mixed ^ (mixed >> shift)).sum(axis=0, dtype=np.uint64)
+    return hashes
+
+
+def leaders_of(hashes: NDArray[np.uint64], rows: Iterable[NDArray[np.uint64]]) -> NDArray[np.int64]:
+    """For each column of a matrix the first one with the same numbers, [members].
+
+    A column is compared with the first one of its hash alone: where the two differ, it stands for itself.
+
+    Parameters
+    ----------
+    hashes : ndarray, [members]
+        Equal where columns are.
+    rows : iterable
+        The matrix, [some rows, members] at a time.
+    """
+    order = np.argsort(hashes)
+    starts = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order[:1]]))
+    leaders = np.empty(len(order), dtype=np.int64)
+    leaders[order] = np.repeat(np.minimum.reduceat(order, starts), np.diff(starts, append=len(order)))
+    followers = np.flatnonzero(leaders != np.arange(len(leaders)))
+    differ = np.zeros(len(followers), dtype=bool)
+    for bits in rows if len(followers) else ():
+        differ |= (bits[:, followers] != bits[:, leaders[followers]]).any(axis=0)
+    leaders[followers[differ]] = followers[differ]
+    return leaders
+
+
+def systems_between(gram: Gram, start: int, stop: int) -> Gram:
+    """Systems `start` to `stop` of a Gram with one batch axis."""
+    return taken(gram, slice(start, stop))
+
+
+def taken(gram: Gram, chosen: NDArray[np.int64] | slice) -> Gram:
+    """Some batch members of a Gram, along one flat batch axis."""
+    return Gram(tuple(tuple(_take(f, gram.batch, chosen) for f in term) for term in gram.terms), 1)
+
+
+def _take(factor: Factor, batch: tuple[int, ...], chosen: NDArray[np.int64] | slice) -> Factor:
+    own = factor.pairs.shape[: 2 * len(factor.axes)]
+    if math.prod(factor.batch) == 1:
+        return replace(factor, pairs=factor.pairs.reshape(*own, 1))
+    flat = np.broadcast_to(factor.pairs, own + batch).reshape(*own, -1)
+    return replace(factor, pairs=flat[..., chosen])
