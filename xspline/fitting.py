@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
+from xspline.labels.checks.robust import reweighted, without_contradicted
 from xspline.labels.errors import (
     check_arguments,
     read_errors_name_labels,
@@ -35,7 +36,6 @@ from xspline.labels.read.observations import (
 from xspline.labels.read.parts import part_of
 from xspline.labels.read.sizes import SECONDS
 from xspline.labels.read.targets import target_chunks
-from xspline.labels.residuals.robust import reweighted, without_contradicted
 from xspline.labels.statistics import Data, Statistics
 from xspline.pde.recovery import bases_for
 from xspline.solve import as_penalty, penalises_roughness

@@ -12,6 +12,7 @@ import xarray as xr
 
 from xspline import execution
 from xspline.labels import evaluation, uncertainty
+from xspline.labels.checks.look import look
 from xspline.labels.field_base import SAMPLE, Draws, FieldBase
 from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
@@ -20,7 +21,6 @@ from xspline.labels.read.observations import Observations, checked_weights
 from xspline.labels.report import findings
 from xspline.labels.report import plot as pictures
 from xspline.labels.report.findings import FitCheck
-from xspline.labels.residuals.look import look
 from xspline.labels.statistics import Data, Statistics
 from xspline.labels.storage import files
 from xspline.labels.uncertainty import Requested

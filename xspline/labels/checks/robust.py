@@ -11,15 +11,15 @@ import numpy as np
 import xarray as xr
 
 from xspline.kriging.pyramid import metric_of
-from xspline.kriging.screening import apart, tree_of
 from xspline.labels import evaluation
+from xspline.labels.checks.look import Sample, boxes_of
 from xspline.labels.field import Field
 from xspline.labels.fine.residuals import places_of
 from xspline.labels.fit import Fit
 from xspline.labels.read.observations import Observations, is_lazily_indexed, storage_chunks
 from xspline.labels.read.targets import Target, target_chunks
-from xspline.labels.residuals.look import Sample, boxes_of
-from xspline.solve.residuals import FEWEST, MEDIAN
+from xspline.residuals.assumptions import FEWEST, MEDIAN
+from xspline.residuals.screening import apart, tree_of
 from xspline.spaces import Space
 
 Array = np.ndarray
@@ -91,7 +91,7 @@ def _readable(observed: Observations) -> Observations:
 def _scale(observed: Observations, fit: Fit) -> Any:
     """Return the standard deviation of residuals of weight 1 from their median size, over the batch.
 
-    Without a batch, from the boxes that :func:`xspline.labels.report.residual_checks.look` looks at.
+    Without a batch, from the boxes that :func:`xspline.labels.checks.look.look` looks at.
     """
     batch = observed.arrangement.batch
     if batch:

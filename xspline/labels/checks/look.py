@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from xspline.kriging.screening import apart
 from xspline.labels import evaluation
 from xspline.labels.errors import label_text
 from xspline.labels.fine.field import Fine
@@ -22,8 +21,9 @@ from xspline.labels.fit import Fit
 from xspline.labels.read.coordinates import floats
 from xspline.labels.read.observations import Observations
 from xspline.labels.read.targets import Target
-from xspline.solve import residuals
-from xspline.solve.residuals import FEWEST, MEDIAN
+from xspline.residuals import assumptions
+from xspline.residuals.assumptions import FEWEST, MEDIAN
+from xspline.residuals.screening import apart
 from xspline.spaces import Space
 
 Array = np.ndarray
@@ -58,13 +58,13 @@ def look(fit: Fit, observed: Observations | None) -> dict[str, Any]:
     }
     largest, at = max(part.farthest(own) for part, own in zip(parts, errors, strict=True))
     return {
-        **residuals.tails(u, u, u.size),
+        **assumptions.tails(u, u, u.size),
         "is_whole": len(boxes) == 1,
         "at": at,
         "matters": largest > float(np.std(np.concatenate([part.values for part in parts]))),
         "repeated": sum(part.repeated() for part in parts),
         "correlated": _correlated(parts, errors),
-        "uneven": residuals.unevenness(columns, u),
+        "uneven": assumptions.unevenness(columns, u),
     }
 
 
@@ -148,7 +148,7 @@ class Sample:
         first = tuple(0 if dim in self.batch else slice(None) for dim in self.data.dims)
         used = self.used[first]
         points = np.stack([x[first][used] for x in self.along.values()], axis=1)
-        return residuals.repeated(points, np.asarray(self.data.values)[first][used].astype(np.float64))
+        return assumptions.repeated(points, np.asarray(self.data.values)[first][used].astype(np.float64))
 
     def farthest(self, u: Array) -> tuple[float, str]:
         """Return the size of the residual of the largest |u|, and the value and the labels where it is."""
@@ -189,19 +189,19 @@ def _boxes(sizes: Mapping[Hashable, int]) -> Iterator[dict[Hashable, slice]]:
 
 def _correlated(parts: list[Sample], errors: list[Array]) -> dict[str, float]:
     """Return the correlation of residuals of neighbours along each dimension, or of nearest points, if it matters."""
-    pairs: dict[str, list[residuals.Pairs]] = {}
+    pairs: dict[str, list[assumptions.Pairs]] = {}
     for part, own in zip(parts, errors, strict=True):
-        u = np.clip(own, -residuals.FAR, residuals.FAR)
+        u = np.clip(own, -assumptions.FAR, assumptions.FAR)
         fitted = [dim for dim in part.data.dims if dim not in part.batch]
         if part.is_scattered and len(part.along) > 1:
             known = np.isfinite(u)
             points = np.stack([x[known] for x in part.along.values()], axis=1)
             if not part.batch:
-                pairs.setdefault("nearest points", []).append(residuals.of_nearest(u[known], points))
+                pairs.setdefault("nearest points", []).append(assumptions.of_nearest(u[known], points))
             continue
         for dim in fitted:
-            pairs.setdefault(str(dim), []).append(residuals.along_axis(u, part.data.dims.index(dim)))
-    values = {name: residuals.correlation(own) for name, own in pairs.items()}
+            pairs.setdefault(str(dim), []).append(assumptions.along_axis(u, part.data.dims.index(dim)))
+    values = {name: assumptions.correlation(own) for name, own in pairs.items()}
     return {name: value for name, value in values.items() if value}
 
 
@@ -232,13 +232,13 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         for name, x in zip(space.names, worst, strict=True)
     ]
     return {
-        **residuals.tails(u[known], largest[np.isfinite(largest)], count),
+        **assumptions.tails(u[known], largest[np.isfinite(largest)], count),
         "is_whole": count == sum(member.pyramid.count for member in members),
         "at": f"that at {', '.join(labels)}",
         "matters": True,
         "repeated": sum(
-            residuals.repeated(m.coordinates, m.pyramid.values[: m.pyramid.count]) for m in members
+            assumptions.repeated(m.coordinates, m.pyramid.values[: m.pyramid.count]) for m in members
         ),
         "correlated": {},
-        "uneven": residuals.unevenness(dict(zip(space.names, at[known].T, strict=True)), u[known]),
+        "uneven": assumptions.unevenness(dict(zip(space.names, at[known].T, strict=True)), u[known]),
     }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from xspline.kriging.pyramid import Array, Index
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 
 #: Nearest observations of each that it is compared with.
 AROUND = 16

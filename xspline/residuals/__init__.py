@@ -1,0 +1,1 @@
+"""What residuals tell of errors: arrays only."""
