@@ -13,6 +13,8 @@ from xspline import synthetic as synthetic
 from xspline.execution import ClusterLostError as ClusterLostError
 from xspline.execution import Plan as Plan
 from xspline.execution import WorkerMemoryError as WorkerMemoryError
+from xspline.fitting import constrain as constrain
+from xspline.fitting import discover as discover
 from xspline.fitting import fit as fit
 from xspline.fitting import plan as plan
 from xspline.fitting import recover as recover

@@ -111,6 +111,13 @@ def discover(
         raise ValueError("this field is still lazy (compute=False); call .compute() first")
     given = checked_known(known)
     names = Names.of(field, dims, given)
+    return _discover(field, candidates_of(names, response, terms, order, power), names, given)
+
+
+def candidates_of(
+    names: Names, response: str, terms: Sequence[str] | None, order: int | None, power: int | None
+) -> Candidates:
+    """Return the candidates that :func:`discover` is asked for, in one equation."""
     if terms is not None and not (order is None and power is None):
         raise ValueError(
             "order= and power= are of the default candidates; leave them out, or leave out terms="
@@ -118,7 +125,7 @@ def discover(
     if not isinstance(response, str):
         raise TypeError(f"the response has to be text, such as 'u_t', not {type(response).__name__}")
     listed = terms if terms is not None else default_terms(response, names, order, power)
-    return _discover(field, library(response.strip(), listed, names), names, given)
+    return library(response.strip(), listed, names)
 
 
 @single_threaded_blas()
