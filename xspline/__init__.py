@@ -32,7 +32,7 @@ from xspline.labels.statistics import merge as merge
 from xspline.labels.statistics import open_statistics as open_statistics
 from xspline.pde.physics.constrained import ConstrainedField as ConstrainedField
 from xspline.pde.physics.constrained import EquationField as EquationField
-from xspline.pde.physics.penalty import Physics as Physics
+from xspline.pde.physics.equation_penalty import Physics as Physics
 from xspline.solve import ConvergenceError as ConvergenceError
 from xspline.solve import FitWarning as FitWarning
 from xspline.solve import Penalty as Penalty

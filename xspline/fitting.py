@@ -36,9 +36,9 @@ from xspline.labels.read.sizes import SECONDS
 from xspline.labels.read.targets import target_chunks
 from xspline.labels.statistics import Data, Statistics
 from xspline.pde.discovery.discover import candidates_of
-from xspline.pde.equation import Equation
 from xspline.pde.recovery import bases_for, equations_of
-from xspline.pde.symbols import Names, checked_known
+from xspline.pde.text.equation import Equation
+from xspline.pde.text.symbols import Names, checked_known
 from xspline.solve import as_penalty, penalises_roughness
 from xspline.solve.errors import warn
 from xspline.spaces import Basis, BSpline, Space, as_basis

@@ -11,11 +11,11 @@ import xspline as xs
 from benchmarks.constants.bound import TURN, burgers
 from tests import scatter
 from tests.pde import cases
-from xspline.pde.equation import parse
 from xspline.pde.profile.constraint import Constraints
-from xspline.pde.profile.system import Order
+from xspline.pde.profile.normal_equations import BandOrder
 from xspline.pde.recovery import PROPOSED_BAND, bases_for, equations_of
-from xspline.pde.symbols import Names
+from xspline.pde.text.equation import parse
+from xspline.pde.text.symbols import Names
 
 
 def hidden(size: float, seed: int) -> xr.Dataset:
@@ -105,7 +105,7 @@ def problem_size(data: xr.DataArray, bases: dict[str, xs.BSpline]) -> int:
     """Bytes of the normal equations of diffusion in a space."""
     field = data.spline.fit(bases, penalty=0, compute=False)
     equation = parse("u_t = D*(u_xx + u_yy)", Names.of(field, None, ()))
-    return Order.of(Constraints.of(field.space, [equation])).nbytes
+    return BandOrder.of(Constraints.of(field.space, [equation])).nbytes
 
 
 def test_a_degree_that_is_too_low_warns_with_the_line_to_write() -> None:

@@ -12,19 +12,18 @@ import xarray as xr
 
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
-from xspline.pde.equation import Equation, parse
-from xspline.pde.over_points import over_points
+from xspline.pde.over_domain import over_domain
 from xspline.pde.physics.constrained import ConstrainedField, constrained
+from xspline.pde.points.over_points import over_points
 from xspline.pde.profile.axes import Unsuitable
-from xspline.pde.profile.over_domain import ENOUGH, over_domain
-from xspline.pde.results import LONG_NAMES, highest_orders
-from xspline.pde.symbols import Fitted, Names, arguments_code, checked_known
+from xspline.pde.results import ENOUGH, LONG_NAMES, highest_orders
+from xspline.pde.text.equation import Equation, parse
+from xspline.pde.text.symbols import Fitted, Names, arguments_code, checked_known
 from xspline.solve import TooLargeError
 from xspline.spaces import Basis, BSpline, Space
 
 METHODS = ("profile", "weak", "pointwise", "differences")
 PROPOSED_BAND = 2e8  # bytes of the normal equations of a space that nobody chose: a step takes some 5 s
-LEAST_CELLS = 4
 
 
 def recover(
@@ -235,9 +234,9 @@ def bases_for(space: Space, cells: Mapping[str, int], equations: Sequence[Equati
     variables = len({value.variable for e in equations for value in e.values})
     orders = {name: highest_orders(equations).get(name, 0) for name in space.names}
     degrees = {name: max(order + ENOUGH, 3) for name, order in orders.items()}
-    factor = 1.0
+    factor, fewest = 1.0, 4
     while True:
-        own = {n: max(2 * round(cells[n] * factor / 2), LEAST_CELLS) for n in space.names}
+        own = {n: max(2 * round(cells[n] * factor / 2), fewest) for n in space.names}
         sizes = {
             n: max(k, degrees[n] + 1) if goes_round else k + degrees[n]
             for (n, k), goes_round in zip(own.items(), space.frame.periodic, strict=True)
@@ -247,7 +246,7 @@ def bases_for(space: Space, cells: Mapping[str, int], equations: Sequence[Equati
             min(2 * degrees[n] - orders[n] + 1, sizes[n]) * (1 + goes_round) * size // sizes[n]
             for n, goes_round in zip(space.names, space.frame.periodic, strict=True)
         ]
-        if 8 * size * min(widths) <= PROPOSED_BAND or max(own.values()) == LEAST_CELLS:
+        if 8 * size * min(widths) <= PROPOSED_BAND or max(own.values()) == fewest:
             return {n: BSpline(sizes[n], degrees[n]) for n in space.names}
         factor *= 0.95
 
