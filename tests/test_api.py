@@ -17,7 +17,7 @@ from tests.products import SEASONS, sst
 from xspline.accessor import SplineAccessor
 from xspline.solve import SOLVERS
 
-NAMES = ["fit", "statistics", "plan", "space", "recover"]
+NAMES = ["fit", "statistics", "plan", "space", "recover", "constrain", "discover"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -62,21 +62,17 @@ ALLOWED = {
 # Decorators of compiled functions, and functions that are only called from compiled ones of their file.
 COMPILED = {"xspline.spaces.jit", "xspline.kriging.compiled"}
 
-# Imports that close a circle and stay inside a function, two at most: (module, what it imports) and the reason.
+# Imports that close a circle and stay inside a function, one at most: (module, what it imports) and the reason.
 LATE = {
     (
         "xspline.labels.statistics",
         "xspline.labels.field",
     ): "statistics.solve() gives a Field, which holds statistics",
-    (
-        "xspline.labels.evaluation",
-        "xspline.pde",
-    ): "field.recover() and discover() stand where users look; pde evaluates fields",
 }
 
 
 def late(module: str, imported: str) -> bool:
-    """Whether an import is one of the two that the list above allows."""
+    """Whether an import is one that the list above allows."""
     return any(module == m and f"{imported}.".startswith(f"{i}.") for m, i in LATE)
 
 
@@ -162,8 +158,8 @@ def test_no_circle_of_imports() -> None:
     assert not edges, "\n\n".join("\n".join(edges) for edges in edges)
 
 
-def test_late_imports_are_two_at_most_and_inside_functions() -> None:
-    assert len(LATE) <= 2
+def test_late_imports_are_one_at_most_and_inside_functions() -> None:
+    assert len(LATE) <= 1
     for module, imported in LATE:
         assert module in MODULES, f"{module} has moved"
         top = tree_of(MODULES[module]).body

@@ -9,7 +9,7 @@ from __future__ import annotations
 from xspline import accessor as _accessor
 from xspline import synthetic
 from xspline.execution import ClusterLostError, Plan, WorkerMemoryError
-from xspline.fitting import fit, plan, recover, space, statistics
+from xspline.fitting import constrain, discover, fit, plan, recover, space, statistics
 from xspline.labels.derivatives import EARTH_RADIUS
 from xspline.labels.field import Field, open_field
 from xspline.labels.field_base import Draws
@@ -17,7 +17,7 @@ from xspline.labels.merging import merge_models
 from xspline.labels.report.findings import FitCheck
 from xspline.labels.statistics import Statistics, merge, open_statistics
 from xspline.pde.physics.constrained import ConstrainedField, EquationField
-from xspline.pde.physics.penalty import Physics
+from xspline.pde.physics.equation_penalty import Physics
 from xspline.solve import (
     ConvergenceError,
     FitWarning,
@@ -60,6 +60,8 @@ __all__ = [
     "Statistics",
     "TooLargeError",
     "WorkerMemoryError",
+    "constrain",
+    "discover",
     "fit",
     "merge",
     "merge_models",

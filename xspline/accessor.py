@@ -40,6 +40,8 @@ class SplineAccessor:
     space = _method(fitting.space)
     plan = _method(fitting.plan)
     recover = _method(fitting.recover)
+    constrain = _method(fitting.constrain)
+    discover = _method(fitting.discover)
 
 
 def register() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,10 @@ from xspline.labels.read.parts import part_of
 from xspline.labels.read.sizes import SECONDS
 from xspline.labels.read.targets import target_chunks
 from xspline.labels.statistics import Data, Statistics
-from xspline.pde.recovery import bases_for
+from xspline.pde.discovery.discover import candidates_of
+from xspline.pde.recovery import bases_for, equations_of
+from xspline.pde.text.equation import Equation
+from xspline.pde.text.symbols import Names, checked_known
 from xspline.solve import as_penalty, penalises_roughness
 from xspline.solve.errors import warn
 from xspline.spaces import Basis, BSpline, Space, as_basis
@@ -326,24 +329,159 @@ def recover(
     >>> found.estimate.round(4).item(), found.space
     (0.1, 'fit({"x": xs.BSpline(28, degree=4), "t": xs.BSpline(21)})')
     """
+    _check_is_data(data, "recover", equation)
+
+    def read(trial: Field[Data]) -> Sequence[Equation]:
+        return equations_of(trial, equation, known=known, vary=vary, dims=dims)
+
+    field, line = _fit_for(data, read, str(equation), dims, weights, holder)
+    constants = field.recover(equation, known=known, vary=vary, dims=dims, method=method)
+    return constants.assign_attrs(space=line)
+
+
+def constrain(
+    data: Data,
+    equation: str | Sequence[str],
+    *,
+    known: Mapping[str, Any] | None = None,
+    vary: Mapping[str, Any] | None = None,
+    dims: Mapping[str, str] | None = None,
+    weights: xr.DataArray | None = None,
+    holder: Any = None,
+) -> Field[Data]:
+    """Fit the field that obeys an equation and is nearest to data, in a space that suits both.
+
+    The space is that of :func:`recover`. For another one write ``fit(data, x=..., t=...).constrain(equation)``.
+
+    Parameters
+    ----------
+    data, weights, holder
+        As for :func:`fit`.
+    equation, known, vary, dims
+        As for :meth:`Field.constrain`; all constants may be known.
+
+    Returns
+    -------
+    Field
+        As of :meth:`Field.constrain`: a ``ConstrainedField``, whose ``constants`` are those of :func:`recover`.
+
+    Raises
+    ------
+    ValueError
+        As :func:`fit` and :meth:`Field.constrain` do.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, xspline as xs
+    >>> x, t = np.linspace(0, 1, 40), np.linspace(0, 1, 30)
+    >>> u = np.exp(-0.1 * np.pi**2 * t)[:, None] * np.sin(np.pi * x)
+    >>> noisy = u + np.random.default_rng(0).normal(0, 0.05, u.shape)
+    >>> field = xs.constrain(xr.DataArray(noisy, {"t": t, "x": x}, name="u"), "u_t = D * u_xx")
+    >>> field.constants.estimate.round(2).item()
+    0.1
+    """
+    _check_is_data(data, "constrain", equation)
+
+    def read(trial: Field[Data]) -> Sequence[Equation]:
+        return equations_of(trial, equation, known=known, vary=vary, dims=dims)
+
+    field, _ = _fit_for(data, read, str(equation), dims, weights, holder)
+    return field.constrain(equation, known=known, vary=vary, dims=dims)
+
+
+def discover(
+    data: Data,
+    response: str,
+    *,
+    terms: Sequence[str] | None = None,
+    order: int | None = None,
+    power: int | None = None,
+    known: Mapping[str, Any] | None = None,
+    dims: Mapping[str, str] | None = None,
+    weights: xr.DataArray | None = None,
+    holder: Any = None,
+) -> xr.Dataset:
+    """Find which terms the equation of data has, among candidates, in a space that suits both.
+
+    The space is that of :func:`recover` for the equation that has all candidates. For another one write
+    ``fit(data, x=..., t=...).discover(response)``.
+
+    Parameters
+    ----------
+    data, weights, holder
+        As for :func:`fit`.
+    response, terms, order, power, known, dims
+        As for :meth:`Field.discover`.
+
+    Returns
+    -------
+    Dataset
+        As of :meth:`Field.discover`; the attribute ``space`` is the line of code of the field.
+
+    Raises
+    ------
+    ValueError
+        As :func:`fit` and :meth:`Field.discover` do.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, xspline as xs
+    >>> x, t = np.linspace(0, 6, 40), np.linspace(0, 2, 30)
+    >>> u = sum(np.exp(-0.1 * k**2 * t)[:, None] * np.sin(k * x + k) for k in (1, 2, 3))
+    >>> u += 0.01 * np.random.default_rng(0).standard_normal(u.shape)
+    >>> models = xs.discover(xr.DataArray(u, {"t": t, "x": x}, name="u"), "u_t", order=2, power=2)
+    >>> models.attrs["recover"]
+    'u_t = k1*u_xx'
+    """
+    _check_is_data(data, "discover", response)
+
+    def read(trial: Field[Data]) -> Sequence[Equation]:
+        names = Names.of(trial, dims, checked_known(known))
+        return [candidates_of(names, response, terms, order, power).equation]
+
+    letters = " ".join([str(response), *map(str, terms or ())])
+    field, line = _fit_for(data, read, letters, dims, weights, holder)
+    models = field.discover(response, terms=terms, order=order, power=power, known=known, dims=dims)
+    return models.assign_attrs(space=line)
+
+
+def _check_is_data(data: Any, name: str, equation: Any) -> None:
+    """Raise TypeError where a function of data is called with what has a method of the same name."""
     if isinstance(data, FieldBase | Statistics):
         kind = type(data).__name__
-        raise TypeError(f"xs.recover takes data, and this is {kind}: call its method, .recover({equation!r})")
+        raise TypeError(f"xs.{name} takes data, and this is {kind}: call its method, .{name}({equation!r})")
     check_kind(data)
+
+
+def _fit_for(
+    data: Data,
+    read: Callable[[Field[Data]], Sequence[Equation]],
+    text: str,
+    dims: Mapping[str, str] | None,
+    weights: xr.DataArray | None,
+    holder: Any,
+) -> tuple[Field[Data], str]:
+    """Return a field in a space that suits equations, and the line of code that asks for it.
+
+    Parameters
+    ----------
+    data, weights, holder : as for :func:`fit`.
+    read : returns the equations with the meaning that their names have in a field.
+    text : the equations, in which letters of durations are looked up.
+    dims : the coordinate of each letter.
+    """
     default = defaults.single_for(data).bases
-    names = dict.fromkeys([*default, *_durations(data, default, equation, dims)])
+    names = dict.fromkeys([*default, *_durations(data, default, text, dims)])
     trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in names}, penalty=0, compute=False)
     # Season and trend are no test functions: such times get as many cells as their labels support.
     given = {n: b.size for n, b in default.items() if isinstance(b, BSpline) and b.size}
     cells = {n: given.get(n, data[n].size // 2) for n in names}
-    bases = bases_for(trial, cells, equation, known=known, vary=vary, dims=dims)
-    field = fit(data, bases, weights=weights, holder=holder)
-    constants = field.recover(equation, known=known, vary=vary, dims=dims, method=method)
-    return constants.assign_attrs(space=f"fit({defaults.code(bases)})")
+    bases = bases_for(trial.space, cells, read(trial))
+    return fit(data, bases, weights=weights, holder=holder), f"fit({defaults.code(bases)})"
 
 
 def _durations(
-    data: Data, default: Iterable[str], equation: str | Sequence[str], dims: Mapping[str, str] | None
+    data: Data, default: Iterable[str], equation: str, dims: Mapping[str, str] | None
 ) -> list[str]:
     """Return the dimensions of durations whose letter the equation has: beside other coordinates they are batch.
 
@@ -353,7 +491,7 @@ def _durations(
     names = [str(n) for n, c in data.coords.items() if c.dtype.kind == "m" and c.dims == (n,)]
     letters = {n: n if len(n) == 1 else "" if timed else "t" for n in names}
     letters |= {name: re.escape(letter) for letter, name in (dims or {}).items() if name in names}
-    return [n for n, a in letters.items() if a and re.search(rf"_\w*{a}|\b{a}\b", str(equation))]
+    return [n for n, a in letters.items() if a and re.search(rf"_\w*{a}|\b{a}\b", equation)]
 
 
 def plan(

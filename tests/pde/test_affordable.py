@@ -11,11 +11,11 @@ import xspline as xs
 from benchmarks.constants.bound import TURN, burgers
 from tests import scatter
 from tests.pde import cases
-from xspline.pde.equation import parse
 from xspline.pde.profile.constraint import Constraints
-from xspline.pde.profile.system import Order
-from xspline.pde.recovery import PROPOSED_BAND, bases_for
-from xspline.pde.symbols import Names
+from xspline.pde.profile.normal_equations import BandOrder
+from xspline.pde.recovery import PROPOSED_BAND, bases_for, equations_of
+from xspline.pde.text.equation import parse
+from xspline.pde.text.symbols import Names
 
 
 def hidden(size: float, seed: int) -> xr.Dataset:
@@ -64,18 +64,48 @@ def test_a_space_that_nobody_chose_has_a_band_within_its_budget() -> None:
     axes = {"t": np.linspace(0, 1, 90), "y": np.linspace(0, 1, 80), "x": np.linspace(0, 1, 70)}
     data = xr.DataArray(da.zeros((90, 80, 70)), axes, tuple(axes), "u")
     trial = data.spline.fit({n: xs.BSpline(12, 11) for n in axes}, penalty=0, compute=False)
-    bases = bases_for(trial, {"t": 45, "y": 40, "x": 35}, "u_t = D*(u_xx + u_yy)")
+    cells = {"t": 45, "y": 40, "x": 35}
+    bases = bases_for(trial.space, cells, equations_of(trial, "u_t = D*(u_xx + u_yy)"))
     constraints = problem_size(data, bases)
     assert 0.5 * PROPOSED_BAND < constraints <= PROPOSED_BAND
     assert {n: b.degree for n, b in bases.items()} == {"t": 3, "y": 4, "x": 4}
     assert all((b.size - b.degree) % 2 == 0 for b in bases.values())
 
 
+def test_the_field_that_obeys_an_equation_needs_no_bases() -> None:
+    data = cases.sampled(cases.diffusion, cases.grid(40, 30))
+    noisy = data + 0.05 * np.random.default_rng(0).standard_normal(data.shape)
+    obeying = xs.constrain(noisy.rename("u"), "u_t = D*u_xx")
+    assert float(np.sqrt(((obeying.predict(data) - data) ** 2).mean())) < 0.02
+    xr.testing.assert_allclose(obeying.constants.estimate, xs.recover(noisy, "u_t = D*u_xx").estimate)
+    again = eval(obeying.code(), {"fit": noisy.rename("u").spline.fit, "xs": xs})
+    xr.testing.assert_allclose(again.predict(data), obeying.predict(data))
+    known = noisy.spline.constrain("u_t = k*u_xx", known={"k": 0.05})
+    assert known.constants.sizes["parameter"] == 0
+
+
+def test_the_terms_of_an_equation_need_no_bases() -> None:
+    data = cases.sampled(cases.burgers_on_a_circle)
+    noisy = data + 0.001 * np.random.default_rng(0).standard_normal(data.shape)
+    models = noisy.rename("u").spline.discover("u_t", order=2, power=1)
+    assert models.attrs["recover"] == "u_t = k1*u*u_x + k2*u_xx"
+    assert "xs.BSpline(" in models.space and models.space.startswith("fit(")
+    listed = xs.discover(noisy, "u_t", terms=["S", "u_xx", "u*u_x"], known={"S": lambda x: np.cos(x)})
+    assert listed.attrs["recover"] == "u_t = k1*u_xx + k2*u*u_x"
+
+
+def test_functions_of_data_name_the_method_of_a_field() -> None:
+    field = cases.plane().spline.fit(x=6, t=6, penalty=0)
+    for call, name in ((xs.constrain, "constrain"), (xs.discover, "discover")):
+        with pytest.raises(TypeError, match=rf"xs.{name} takes data, and this is Field: call its method"):
+            call(field, "u_t")
+
+
 def problem_size(data: xr.DataArray, bases: dict[str, xs.BSpline]) -> int:
     """Bytes of the normal equations of diffusion in a space."""
     field = data.spline.fit(bases, penalty=0, compute=False)
     equation = parse("u_t = D*(u_xx + u_yy)", Names.of(field, None, ()))
-    return Order.of(Constraints.of(field.space, [equation])).nbytes
+    return BandOrder.of(Constraints.of(field.space, [equation])).nbytes
 
 
 def test_a_degree_that_is_too_low_warns_with_the_line_to_write() -> None:

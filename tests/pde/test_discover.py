@@ -16,8 +16,8 @@ from tests.pde import cases
 from xspline.pde.discovery import subsets
 from xspline.pde.discovery.candidates import default_terms, library
 from xspline.pde.discovery.models import CLEARLY, Library
-from xspline.pde.profile import over_domain
-from xspline.pde.symbols import Names
+from xspline.pde.profile.problem import problem_of
+from xspline.pde.text.symbols import Names
 
 BASES = {"x": xs.BSpline(16, 5), "t": xs.BSpline(8, 5)}
 
@@ -221,7 +221,7 @@ def test_a_search_does_not_start_from_what_the_weak_form_rules_out() -> None:
     field = xs.fit(data, {"x": xs.BSpline(20, 5), "t": xs.BSpline(12, 5)})
     names = Names.of(field, None, ())
     whole = library("u_t", ["u", "u_x", "u_xx", "u*u_x"], names)
-    models = Library(over_domain.problem_of(field, [whole.equation], names, {}, ["u"]))
+    models = Library(problem_of(field, [whole.equation], names, {}, ["u"]))
     one, two = (1,), (1, 2)
     assert models.weak_rms(one) > CLEARLY * models.weak_rms(two)
     starts = models.weak_starts()

@@ -10,9 +10,9 @@ import xarray as xr
 
 import xspline as xs
 from tests.pde.cases import plane
-from xspline.pde import expression
-from xspline.pde.equation import Equation, parse
-from xspline.pde.symbols import Coordinate, Known, Names, Value
+from xspline.pde.text import expression
+from xspline.pde.text.equation import Equation, parse
+from xspline.pde.text.symbols import CoordinateSymbol, KnownSymbol, Names, Value
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +79,16 @@ def test_names_are_values_coordinates_or_known(field: xs.Field, globe: xs.Field)
     orders = (("x", 1), ("t", 1)) if field.space.names == ("x", "t") else (("t", 1), ("x", 1))
     assert found == {
         "u_xt": Value("u", orders),
-        "t": Coordinate("t"),
-        "x": Coordinate("x"),
-        "S": Known("S"),
+        "t": CoordinateSymbol("t"),
+        "x": CoordinateSymbol("x"),
+        "S": KnownSymbol("S"),
         "u": Value("u"),
     }
     found = read("sst_t + v*sst_yy + lat = D*u_xx + y", globe, "v").symbols
     assert found["sst_t"] == Value("sst", (("time", 1),)) and found["sst_yy"] == Value("sst", (("lat", 2),))
-    assert found["u_xx"] == Value("sst", (("lon", 2),)) and found["y"] == found["lat"] == Coordinate("lat")
+    assert found["u_xx"] == Value("sst", (("lon", 2),)) and found["y"] == found["lat"] == CoordinateSymbol(
+        "lat"
+    )
 
 
 def test_dims_go_before_the_usual_letters(globe: xs.Field) -> None:
@@ -97,7 +99,7 @@ def test_dims_go_before_the_usual_letters(globe: xs.Field) -> None:
 
 def test_a_known_called_u_leaves_the_field_its_own_name(globe: xs.Field) -> None:
     found = read("sst_t + u*sst_x = D*sst_xx", globe, "u").symbols
-    assert found["u"] == Known("u") and found["sst_x"] == Value("sst", (("lon", 1),))
+    assert found["u"] == KnownSymbol("u") and found["sst_x"] == Value("sst", (("lon", 1),))
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import xarray as xr
 import xspline as xs
 from tests import scatter
 from tests.pde import cases
-from xspline.pde.equation import parse
-from xspline.pde.physics import penalty as physics
-from xspline.pde.physics.prior import Prior
-from xspline.pde.symbols import Names
+from xspline.pde.physics import equation_penalty as physics
+from xspline.pde.physics.prior import EquationPrior
+from xspline.pde.text.equation import parse
+from xspline.pde.text.symbols import Names
 from xspline.solve import TooLargeError
 
 BASES = {"x": xs.BSpline(10, 5), "t": xs.BSpline(8, 4)}
@@ -45,7 +45,7 @@ def equation(strength: Any = "reml", text: str = DIFFUSION, **known: Any) -> xs.
     return xs.Physics(text, strength, known or {"D": 0.05})
 
 
-def prior_of(penalty: xs.Physics, own: xs.Statistics) -> Prior:
+def prior_of(penalty: xs.Physics, own: xs.Statistics) -> EquationPrior:
     read = parse(penalty.equation, Names.of(own, None, penalty.known or {}), with_parameters=False)
     return physics._prior(penalty, read, own, "u")
 
@@ -53,7 +53,7 @@ def prior_of(penalty: xs.Physics, own: xs.Statistics) -> Prior:
 class Dense:
     """G, h and J of a prior as matrices, J from residuals of unit vectors."""
 
-    def __init__(self, prior: Prior) -> None:
+    def __init__(self, prior: EquationPrior) -> None:
         size = prior.data.order.size
         self.prior, units = prior, np.eye(size)
         self.offset = prior.residual(np.zeros(size)).ravel()
@@ -77,7 +77,7 @@ class Dense:
         return matrix, np.linalg.solve(matrix, right)
 
     def score(self, rough: Any, strength: float) -> float:
-        """−2 log of the restricted likelihood from eigenvalues."""
+        """Minus the log of the restricted likelihood from eigenvalues."""
         matrix, row = self.solve(rough, strength)
         values = np.linalg.eigvalsh(matrix - self.gram)
         held = values > 1e-12 * values.max()
@@ -85,7 +85,7 @@ class Dense:
         costs = [x * whole @ term @ whole for x, term in zip(rough, self.terms, strict=True)]
         total = self.prior.data.rss(row) + strength * residual @ residual + sum(costs)
         left = self.prior.data.count - (~held).sum()
-        return float(left * np.log(total) + np.linalg.slogdet(matrix)[1] - np.log(values[held]).sum())
+        return float(left * np.log(total) + np.linalg.slogdet(matrix)[1] - np.log(values[held]).sum()) / 2
 
 
 # ---- the normal equations -------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_the_restricted_likelihood_is_what_dense_algebra_says(rough: Any, text: 
     score, h = prior.score(places[1]), 1e-2
     for i, e in enumerate(np.eye(terms + 1)):
         slope = (prior.score(places[1] + h * e).value - prior.score(places[1] - h * e).value) / (2 * h)
-        assert score.paid[i] - score.due[i] == pytest.approx(slope, rel=1e-3, abs=1e-3)
+        assert score.gradient[i] == pytest.approx(slope, rel=1e-3, abs=1e-3)
 
 
 def test_the_chosen_strengths_have_the_largest_likelihood() -> None:
@@ -221,8 +221,8 @@ def test_the_chosen_strengths_have_the_largest_likelihood() -> None:
     best = prior.score(logs).value
     for i, e in enumerate(np.eye(3)):
         others = min(prior.score(logs + 0.7 * e).value, prior.score(logs - 0.7 * e).value)
-        assert others > best - 0.3  # along t the likelihood is flat
-        assert i == 1 or others > best + 0.2
+        assert others > best - 0.15  # along t the likelihood is flat
+        assert i == 1 or others > best + 0.1
 
 
 def test_where_data_show_no_departure_the_equation_holds_exactly() -> None:
@@ -349,7 +349,7 @@ def test_what_data_cannot_have_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     corner = scattered().where((scattered().x > 2) & (scattered().x < 2.5))
     with pytest.raises(xs.SingularSystemError, match="pass a larger penalty"):
         corner.spline.fit(space(), penalty=equation(1.0))
-    monkeypatch.setattr("xspline.pde.profile.estimate.LARGEST_BAND", 1e3)
+    monkeypatch.setattr("xspline.pde.profile.problem.LARGEST_BAND", 1e3)
     with pytest.raises(TooLargeError, match="use fewer functions"):
         statistics().solve(equation(1.0))
 

@@ -8,9 +8,10 @@ import scipy.stats
 import xarray as xr
 
 from tests import scatter
-from xspline.pde import pointwise
-from xspline.pde.points import stencil
-from xspline.pde.units import Mismatch, Unit
+from xspline.pde.points import least_squares as pointwise
+from xspline.pde.points.evaluation_points import stencil
+from xspline.pde.results import root
+from xspline.pde.text.unit_powers import Mismatch, Unit
 
 
 def solved(y: np.ndarray, columns: list[np.ndarray]) -> pointwise.Estimate:
@@ -72,11 +73,11 @@ def test_the_stabiliser_is_the_paper_s_for_terms_of_its_size(size: float, stabil
 
 def test_odd_roots_keep_their_sign_and_even_ones_need_a_positive_power() -> None:
     values = np.array([8.0, -8.0])
-    np.testing.assert_allclose(pointwise.root(values, 3), [2, -2])
-    np.testing.assert_allclose(pointwise.root(values, -1), [0.125, -0.125])
-    np.testing.assert_allclose(pointwise.root(values, -3), [0.5, -0.5])
-    np.testing.assert_allclose(pointwise.root(values * 2, 2), [4, np.nan])
-    np.testing.assert_allclose(pointwise.root(values, 0.5), [64, np.nan])
+    np.testing.assert_allclose(root(values, 3), [2, -2])
+    np.testing.assert_allclose(root(values, -1), [0.125, -0.125])
+    np.testing.assert_allclose(root(values, -3), [0.5, -0.5])
+    np.testing.assert_allclose(root(values * 2, 2), [4, np.nan])
+    np.testing.assert_allclose(root(values, 0.5), [64, np.nan])
 
 
 def test_stencils_are_central_differences() -> None:

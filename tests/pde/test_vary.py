@@ -13,8 +13,8 @@ import xspline as xs
 from benchmarks import varying
 from tests import scatter
 from tests.pde import cases
-from xspline.pde.equation import Equation, parse
-from xspline.pde.symbols import Names
+from xspline.pde.text.equation import Equation, parse
+from xspline.pde.text.symbols import Names
 
 BASES = {"x": xs.BSpline(26, 5), "t": xs.BSpline(12, 5)}
 

@@ -226,13 +226,6 @@ def attributes(units: str, long_name: str, previous: str, what: str) -> dict[str
     return {key: value for key, value in full.items() if value}
 
 
-def equations() -> Any:
-    """Return what knows equations, late: everything else of it is built on fields."""
-    from xspline import pde
-
-    return pde
-
-
 def history(previous: str, what: str) -> str:
     """Return a CF history with one line more, the newest first."""
     from xspline import __version__

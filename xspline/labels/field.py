@@ -11,9 +11,9 @@ import numpy as np
 import xarray as xr
 
 from xspline import execution
-from xspline.labels import evaluation, uncertainty
+from xspline.labels import uncertainty
 from xspline.labels.checks.look import look
-from xspline.labels.field_base import SAMPLE, Draws, FieldBase
+from xspline.labels.field_base import SAMPLE, Draws, Equations, FieldBase
 from xspline.labels.fine.field import Fine
 from xspline.labels.fit import Fit, Request, SolvedApart, lazy_fits, solve_variables
 from xspline.labels.read.coordinates import coordinate_of
@@ -338,8 +338,12 @@ class Field(FieldBase[Data]):
         >>> float((obeying.stderr() / field.stderr()).mean().round(1))
         0.4
         """
-        self._check_single("constrain", "write fit(..., fine=False).constrain(...)")
-        return evaluation.equations().constrain(self, equation, known=known, vary=vary, dims=dims)
+        self._check_single(
+            "constrain", f"write xs.constrain(data, {equation!r}), or fit(..., fine=False).constrain(...)"
+        )
+        constrain = Equations.registered[0].constrain
+        constrained: Field[Data] = constrain(self, equation, known=known, vary=vary, dims=dims)
+        return constrained
 
     def discover(
         self,
@@ -375,9 +379,11 @@ class Field(FieldBase[Data]):
         >>> field.discover("u_t", order=2, power=2).attrs["recover"]
         'u_t = k1*u_xx'
         """
-        self._check_single("discover", "write fit(..., fine=False).discover(...)")
-        room = evaluation.equations()
-        return room.discover(self, response, terms=terms, order=order, power=power, known=known, dims=dims)
+        self._check_single(
+            "discover", f"write xs.discover(data, {response!r}), or fit(..., fine=False).discover(...)"
+        )
+        discover = Equations.registered[0].discover
+        return discover(self, response, terms=terms, order=order, power=power, known=known, dims=dims)
 
     def cross_validate(self) -> xr.Dataset:
         """Return how well the fit without each part (holder) predicts it; from the statistics alone.

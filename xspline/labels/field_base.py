@@ -24,6 +24,30 @@ SAMPLE = "sample"  # the dimension of draws
 _NOT_OF_DRAWS = "stderr summary check cross_validate sample solution plot discover".split()
 
 
+@dataclass(frozen=True)
+class Equations:
+    """The functions behind the methods that take an equation, of the room that knows equations.
+
+    That room is built on fields, so that fields cannot import it: it registers its functions here.
+
+    Attributes
+    ----------
+    recover : estimates the constants of an equation that a field obeys.
+    constrain : returns the field that obeys an equation.
+    discover : finds the terms of an equation.
+    """
+
+    recover: Callable[..., xr.Dataset]
+    constrain: Callable[..., Any]
+    discover: Callable[..., xr.Dataset]
+
+    registered: ClassVar[list[Equations]] = []
+
+    def register(self) -> None:
+        """Let the methods of fields call these functions."""
+        self.registered[:] = [self]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class FieldBase(FieldText, files.Stored, Generic[Data]):
     """A function u = φᵀc of labelled coordinates, or several along a dimension: what fields and draws of them share.
@@ -429,8 +453,9 @@ class FieldBase(FieldText, files.Stored, Generic[Data]):
         self._check_single(
             "recover", f"write xs.recover(data, {equation!r}), or fit(..., fine=False).recover(...)"
         )
-        room = evaluation.equations()
-        return room.recover(self, equation, known=known, vary=vary, dims=dims, method=method, at=at)
+        return Equations.registered[0].recover(
+            self, equation, known=known, vary=vary, dims=dims, method=method, at=at
+        )
 
     def to_dataset(self) -> xr.Dataset:
         """Return coefficients, statistics and definitions as arrays and one JSON attribute (in files: and a digest)."""

@@ -12,19 +12,18 @@ import xarray as xr
 
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
-from xspline.pde.equation import Equation, parse
-from xspline.pde.over_points import over_points
+from xspline.pde.over_domain import over_domain
 from xspline.pde.physics.constrained import ConstrainedField, constrained
+from xspline.pde.points.over_points import over_points
 from xspline.pde.profile.axes import Unsuitable
-from xspline.pde.profile.over_domain import ENOUGH, over_domain
-from xspline.pde.results import LONG_NAMES, highest_orders
-from xspline.pde.symbols import Names, arguments_code, checked_known
+from xspline.pde.results import ENOUGH, LONG_NAMES, highest_orders
+from xspline.pde.text.equation import Equation, parse
+from xspline.pde.text.symbols import Fitted, Names, arguments_code, checked_known
 from xspline.solve import TooLargeError
-from xspline.spaces import Basis, BSpline
+from xspline.spaces import Basis, BSpline, Space
 
 METHODS = ("profile", "weak", "pointwise", "differences")
 PROPOSED_BAND = 2e8  # bytes of the normal equations of a space that nobody chose: a step takes some 5 s
-LEAST_CELLS = 4
 
 
 def recover(
@@ -205,38 +204,39 @@ def constrain(
     return constrained(_fitted(field), _parsed(equation, names, with_parameters=False), names, given, call)
 
 
-def bases_for(
-    trial: Field[Any],
-    cells: Mapping[str, int],
+def equations_of(
+    field: Fitted,
     equation: str | Sequence[str],
     *,
     known: Mapping[str, Any] | None = None,
     vary: Mapping[str, Any] | None = None,
     dims: Mapping[str, str] | None = None,
-) -> dict[str, Basis]:
-    """Return B-splines in which the constants of an equation can be found.
+) -> tuple[Equation, ...]:
+    """Return equations with the meaning that their names have in a field; parameters are as for :func:`recover`."""
+    return _parsed(equation, Names.of(field, dims, checked_known(known), vary), with_parameters=False)
 
-    Of two degrees more than the highest derivative along each coordinate, at least 3; with so many cells as are asked
-    for, or fewer, by one factor, where the normal equations would be a band of more than 200 MB. Cells are even in
-    number, so that every second knot can be left out.
+
+def bases_for(space: Space, cells: Mapping[str, int], equations: Sequence[Equation]) -> dict[str, Basis]:
+    """Return B-splines in which the constants of equations can be found.
+
+    Each has two degrees more than the highest derivative along its coordinate, at least 3, and as many cells as are
+    requested. Where the normal equations would be a band of more than 200 MB, all coordinates have fewer cells by one
+    factor. The number of cells is even, so that every second knot can be left out.
 
     Parameters
     ----------
-    trial : Field
-        Of the same data, with any B-splines of a high degree; may be lazy.
+    space : Space
+        The coordinates of the data; its bases do not matter.
     cells : mapping of str to int
         Knot cells that the labels of each coordinate support.
-    equation, known, vary, dims
-        As for :func:`recover`.
+    equations : sequence of Equation
     """
-    names, space = Names.of(trial, dims, checked_known(known), vary), trial.space
-    parsed = _parsed(equation, names, with_parameters=False)
-    variables = len({value.variable for e in parsed for value in e.values})
-    orders = {name: highest_orders(parsed).get(name, 0) for name in space.names}
+    variables = len({value.variable for e in equations for value in e.values})
+    orders = {name: highest_orders(equations).get(name, 0) for name in space.names}
     degrees = {name: max(order + ENOUGH, 3) for name, order in orders.items()}
-    factor = 1.0
+    factor, fewest = 1.0, 4
     while True:
-        own = {n: max(2 * round(cells[n] * factor / 2), LEAST_CELLS) for n in space.names}
+        own = {n: max(2 * round(cells[n] * factor / 2), fewest) for n in space.names}
         sizes = {
             n: max(k, degrees[n] + 1) if goes_round else k + degrees[n]
             for (n, k), goes_round in zip(own.items(), space.frame.periodic, strict=True)
@@ -246,7 +246,7 @@ def bases_for(
             min(2 * degrees[n] - orders[n] + 1, sizes[n]) * (1 + goes_round) * size // sizes[n]
             for n, goes_round in zip(space.names, space.frame.periodic, strict=True)
         ]
-        if 8 * size * min(widths) <= PROPOSED_BAND or max(own.values()) == LEAST_CELLS:
+        if 8 * size * min(widths) <= PROPOSED_BAND or max(own.values()) == fewest:
             return {n: BSpline(sizes[n], degrees[n]) for n in space.names}
         factor *= 0.95
 

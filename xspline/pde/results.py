@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from xspline.pde import units
-from xspline.pde.equation import Equation, Power
-from xspline.pde.pointwise import Floats, root
-from xspline.pde.symbols import Coordinate, Fitted, Known, Shape, Value, Varying
+from xspline.pde.text import unit_powers
+from xspline.pde.text.equation import Equation, Power
+from xspline.pde.text.symbols import CoordinateSymbol, Fitted, KnownSymbol, Shape, Value, Varying
 
 LONG_NAMES = {
     "estimate": "least-squares estimate",
@@ -34,32 +33,33 @@ LONG_NAMES = {
     "converged": "whether the search converged",
 }
 
-LABELS = {
-    1: 101,
-    2: 41,
-}  # along each coordinate, at which a constant that varies is given; fewer of more coordinates
-FEWEST_LABELS = 11
-ROUGH = 0.25  # relative error from which the field is no longer close to linear in a constant
+LEVEL = 0.95  # probability of intervals
+ENOUGH = 2  # by how much the degree of a B-spline should exceed the order of a derivative
+ROUGH = 0.25  # of a constant: an error, or change, from which the field is no longer close to linear in it
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
-def units_of_names(equation: Equation, known: Mapping[str, Any], field: Fitted) -> dict[str, units.Unit]:
+def units_of_names(
+    equation: Equation, known: Mapping[str, Any], field: Fitted
+) -> dict[str, unit_powers.Unit]:
     """Return the unit of each name in the equation, from attributes."""
-    of_axes = {name: units.Unit.parse(field.space.axis(name).units, name) for name in field.space.names}
+    of_axes = {name: unit_powers.Unit.parse(field.space.axis(name).units, name) for name in field.space.names}
     by_name = {}
     for name, symbol in equation.symbols.items():
         match symbol:
             case Value(variable=variable, orders=orders):
-                unit = units.Unit.parse(field.variables[variable].units, variable)
+                unit = unit_powers.Unit.parse(field.variables[variable].units, variable)
                 for coordinate, order in orders:
                     unit = unit / of_axes[coordinate].to(order)
-            case Coordinate(name=coordinate):
+            case CoordinateSymbol(name=coordinate):
                 unit = of_axes[coordinate]
             case Shape(varying=varying, orders=shape_orders):
-                unit = units.Unit()
+                unit = unit_powers.Unit()
                 for coordinate, order in zip(varying.coordinates, shape_orders, strict=True):
                     unit = unit / of_axes[coordinate].to(order)
-            case Known(name=given):
-                unit = units.Unit.parse(str(getattr(known[given], "attrs", {}).get("units", "")), given)
+            case KnownSymbol(name=given):
+                unit = unit_powers.Unit.parse(str(getattr(known[given], "attrs", {}).get("units", "")), given)
         by_name[name] = unit
     return by_name
 
@@ -119,7 +119,7 @@ def varying_variables(
     factor : half the width of the interval in standard errors, [b..].
     unit : of the constant; empty if it is not known.
     """
-    count = LABELS.get(len(varying.ends), FEWEST_LABELS)
+    count = {1: 101, 2: 41}.get(len(varying.ends), 11)  # labels along each coordinate
     nodes = [np.linspace(lo, hi, count) for lo, hi in varying.ends]
     designs = [f.design(x) for f, x in zip(varying.features, nodes, strict=True)]
     both = np.ones((1, 1))
@@ -151,6 +151,14 @@ def varying_variables(
         "field tells little of it, or it is near zero; fewer functions in vary= are surer"
     )
     return variables, coords, remark if share > 0 else ""
+
+
+def root(value: Floats, exponent: float) -> Floats:
+    """Return the parameter whose power is `value`: of an odd power with its sign, of others NaN below zero."""
+    with np.errstate(all="ignore"):
+        if exponent % 2 == 1:
+            return np.sign(value) * np.abs(value) ** (1 / exponent)
+        return np.where(value >= 0, np.abs(value) ** (1 / exponent), np.nan)
 
 
 def not_real(powers: Sequence[Power], raw: Floats) -> list[str]:

@@ -18,14 +18,12 @@ import xarray as xr
 from xspline.synthetic.truth import Array, Truth, Wave
 
 Modes = Mapping[tuple[int, int], complex]
-TURN = 2 * np.pi
 
 # sin x sin y + 0.3 cos 2x cos y: a product is half the sum of the modes of x + y and x − y.
 SMOOTH: Modes = {(1, -1): 0.5, (1, 1): -0.5, (2, -1): 0.15, (2, 1): 0.15}
 SOURCE: Modes = {(0, 0): 0.3, (1, 0): 0.2, (0, 2): -0.1j}  # 0.3 + 0.2 cos x + 0.1 sin 2y (paper, section 4.4)
 SINES = {1: -1j, 2: -0.5j}  # sin x + 0.5 sin 2x
-STABLE = 2.7  # |rate| · step at which the fourth-order Runge-Kutta method still damps
-ROUNDING = 1e-15
+STABLE = 2.7  # |rate| · step, up to which the fourth-order Runge-Kutta method damps
 
 
 #: One term Re A exp(i k·x) exp(rate t): its wavenumber k, A and rate.
@@ -53,7 +51,7 @@ class Linear(Truth):
 
     @property
     def domain(self) -> dict[str, tuple[float, float]]:
-        return {"x": (0.0, TURN), "y": (0.0, TURN), "t": (0.0, self.duration)}
+        return {"x": (0.0, 2 * np.pi), "y": (0.0, 2 * np.pi), "t": (0.0, self.duration)}
 
     def waves(self, t: Array, order: int) -> Iterator[Wave]:
         for wavenumber, amplitude, rate in self.modes:
@@ -181,7 +179,7 @@ class Burgers(Truth):
 
     @property
     def domain(self) -> dict[str, tuple[float, float]]:
-        return {"x": (0.0, TURN), "t": (0.0, self.duration)}
+        return {"x": (0.0, 2 * np.pi), "t": (0.0, self.duration)}
 
     @property
     def steps(self) -> int:
@@ -198,7 +196,7 @@ class Burgers(Truth):
         # Of the values and of the slopes at both ends of the step.
         weights = w * w * (1 + 2 * z), z * z * (1 + 2 * w), step * z * w * w, -step * z * z * w
         # Modes below rounding are left out: high derivatives would show nothing but them.
-        for k in np.flatnonzero(largest > ROUNDING * largest.max()):
+        for k in np.flatnonzero(largest > 4 * np.finfo(np.float64).eps * largest.max()):
             ends = values[cell, k], values[cell + 1, k], derivatives[cell, k], derivatives[cell + 1, k]
             yield (int(k),), sum(w * v for w, v in zip(weights, ends, strict=True)) * (2 if k else 1)
 

@@ -7,25 +7,26 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from xspline.pde.equation import Equation, parse
-from xspline.pde.expression import FUNCTIONS
-from xspline.pde.symbols import Names, Value
+from xspline.pde.text.equation import Equation, parse
+from xspline.pde.text.expression import FUNCTIONS
+from xspline.pde.text.symbols import Names, Value
 
-ORDER, POWER = 3, 3  # of the default candidates: the highest derivative, and power of the field before it
+HIGHEST = 3  # derivative of the default candidates, and power of the field before it: KdV needs u_xxx
 
 
 def default_terms(response: str, names: Names, order: int | None, power: int | None) -> list[str]:
-    """Return u^a ∂ᵏu for a up to `power` and k up to `order`, derivatives of the response's own kind left out.
+    """Return u^a ∂ᵏu for a up to `power` and k up to `order`.
 
-    Derivatives go along the coordinates that the response has none of; and along its own, of lower order: `u_t` is a
-    candidate where the response is `u_tt`.
+    Derivatives go along the coordinates that the response is no derivative along. Along its own coordinate there are
+    derivatives of lower order: `u_t` is a candidate where the response is `u_tt`.
 
     Raises
     ------
     ValueError
-        The response is no single derivative, some coordinate has no letter, or a number is no whole one.
+        The response is not one derivative, some coordinate has no letter, or a number is not whole.
     """
-    order, power = _whole("order", order, ORDER), _whole("power", power, POWER)
+    order = _whole("order", order)
+    power = _whole("power", power)
     stem, _, suffix = response.strip().rpartition("_")
     meaning = names.meaning(response.strip()) if stem in names.stems else None
     if not isinstance(meaning, Value) or len(meaning.orders) != 1:
@@ -54,7 +55,7 @@ def default_terms(response: str, names: Names, order: int | None, power: int | N
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """An equation that has all candidate terms, each with a constant of its own.
+    """An equation that has all candidate terms, each of them with a constant.
 
     Parameters
     ----------
@@ -68,8 +69,9 @@ class Candidates:
     equation: Equation
 
     def narrowed(self, subset: Sequence[int]) -> Equation:
-        """Return the equation of some of the terms, whose constants are numbered anew, and of the names they need."""
-        powers, factors = list(self.equation.terms), list(self.equation.terms.values())
+        """Return the equation of some of the terms, with constants numbered anew and the names that it needs."""
+        powers = list(self.equation.terms)
+        factors = list(self.equation.terms.values())
         terms = {power: factors[i] for power, i in zip(powers, subset, strict=False)}
         sides = (self.equation.response, *terms.values())
         used = {node.id for side in sides for node in ast.walk(side) if isinstance(node, ast.Name)}
@@ -77,7 +79,7 @@ class Candidates:
         return replace(self.equation, text=self.recovering(subset), terms=terms, symbols=symbols)
 
     def recovering(self, subset: Sequence[int]) -> str:
-        """Return the text by which ``recover`` finds the constants of some terms."""
+        """Return the equation as text, from which ``recover`` finds the constants of some terms."""
         texts = [self.terms[i] for i in subset]
         both = zip(self.equation.terms, texts, strict=False)
         parts = [str(power) if text == "1" else f"{power}*{_factor(text)}" for power, text in both]
@@ -167,9 +169,10 @@ def _factor(term: str) -> str:
     return f"({term})" if is_sum else term
 
 
-def _whole(what: str, value: int | None, default: int) -> int:
+def _whole(what: str, value: int | None) -> int:
+    """Return a whole number; the default where it is not given."""
     if value is None:
-        return default
+        return HIGHEST
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{what}={value!r} has to be a whole number, 0 or more")
     return value

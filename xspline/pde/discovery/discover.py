@@ -13,21 +13,21 @@ import xarray as xr
 from xspline.labels import evaluation
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
-from xspline.pde import units
 from xspline.pde.discovery.candidates import Candidates, default_terms, library
-from xspline.pde.discovery.models import Library, Model, explore
-from xspline.pde.equation import Equation
+from xspline.pde.discovery.models import FittedModel, Library, explore
+from xspline.pde.discovery.subsets import CLEAR
 from xspline.pde.profile.axes import Array
-from xspline.pde.profile.estimate import Problem, adequacy_of, inadequate, profile
-from xspline.pde.profile.over_domain import ENOUGH, problem_of
-from xspline.pde.results import of_the_space, units_of_names
-from xspline.pde.symbols import Names, checked_known
+from xspline.pde.profile.estimate import adequacy_of, inadequate, profile
+from xspline.pde.profile.problem import EquationProblem, problem_of
+from xspline.pde.results import ENOUGH, of_the_space, units_of_names
+from xspline.pde.text import unit_powers
+from xspline.pde.text.equation import Equation
+from xspline.pde.text.symbols import Names, checked_known
 from xspline.solve import TooLargeError
 from xspline.solve.parallel import single_threaded_blas
 
-SHOWN = 5  # models
-AS_GOOD = 2.0  # of BIC: models this near to the best are as good
-CLEAR = 10.0  # of BIC: what an equation is better by than none (Kass and Raftery 1995: very strong)
+SHOWN = 5  # models in a result
+AS_GOOD = 2.0  # of BIC above the best: such models are as good (Kass and Raftery 1995: not worth a mention)
 LONG_NAMES = {
     "coefficient": "constant of each term, 0 where the model does not have it",
     "stderr": "standard error of the constant",
@@ -111,6 +111,13 @@ def discover(
         raise ValueError("this field is still lazy (compute=False); call .compute() first")
     given = checked_known(known)
     names = Names.of(field, dims, given)
+    return _discover(field, candidates_of(names, response, terms, order, power), names, given)
+
+
+def candidates_of(
+    names: Names, response: str, terms: Sequence[str] | None, order: int | None, power: int | None
+) -> Candidates:
+    """Return the candidates that :func:`discover` is asked for, in one equation."""
     if terms is not None and not (order is None and power is None):
         raise ValueError(
             "order= and power= are of the default candidates; leave them out, or leave out terms="
@@ -118,7 +125,7 @@ def discover(
     if not isinstance(response, str):
         raise TypeError(f"the response has to be text, such as 'u_t', not {type(response).__name__}")
     listed = terms if terms is not None else default_terms(response, names, order, power)
-    return _discover(field, library(response.strip(), listed, names), names, given)
+    return library(response.strip(), listed, names)
 
 
 @single_threaded_blas()
@@ -133,7 +140,7 @@ def _discover(
                 "a term of this field was selected, so that it is no fit of the data; ask the whole field"
             )
 
-    def problem(equation: Equation) -> Problem:
+    def problem(equation: Equation) -> EquationProblem:
         variables = list(dict.fromkeys(value.variable for value in equation.values))
         return problem_of(field, [equation], names, given, variables, ())
 
@@ -146,17 +153,22 @@ def _discover(
     return _dataset(field, candidates, given, rows, models)
 
 
-def _rows(models: Library, candidates: Candidates, problem: Callable[[Equation], Problem]) -> list[Row]:
-    """Return the models to show, without those that have a term which rounding or what the knots leave may be.
+def _rows(
+    models: Library, candidates: Candidates, problem: Callable[[Equation], EquationProblem]
+) -> list[ShownModel]:
+    """Return the models to show, without models that have a term which may be rounding or an error of the knots.
 
-    Of one that would be as good as the best the set without that term is fitted.
+    Where such a model would be as good as the best, the set without the term is fitted.
     """
     ranked = models.ranked()
-    queue, good, rows = [model for model in ranked if math.isfinite(model.bic)], list[Model](), list[Row]()
+    queue = [model for model in ranked if math.isfinite(model.bic)]
+    good: list[FittedModel] = []
+    rows: list[ShownModel] = []
     while queue and len(rows) < SHOWN:
         model = queue.pop(0)
         as_good = all(_as_good(models, better, model) for better in good)
-        row, ratio = _row(models, model, candidates, problem, as_good), models.distinct(model)
+        row = _row(models, model, candidates, problem, as_good)
+        ratio = models.distinct(model)
         if as_good:
             ratio = np.fmin(ratio, np.abs(row.value) / row.stderr)
         if (ratio < 1).any():
@@ -171,22 +183,24 @@ def _rows(models: Library, candidates: Candidates, problem: Callable[[Equation],
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class ShownModel:
     """A model as it is shown.
 
     Parameters
     ----------
-    model : Model
+    model : FittedModel
     as_good : bool
-        As the best and all others that are, which the data do not tell from it.
+        Whether the data do not tell the model from the best one, nor from others that are as good.
     value, stderr : ndarray, [terms of the model]
+        Constants and their standard errors.
     sigma, adequacy, probability : float
     adequate : bool
+        Whether a field that obeys the equation fits the data as well as noise allows.
     remarks : tuple of str
         Sentences without a full stop.
     """
 
-    model: Model
+    model: FittedModel
     as_good: bool
     value: Array
     stderr: Array
@@ -197,11 +211,11 @@ class Row:
     remarks: tuple[str, ...] = ()
 
 
-def _as_good(models: Library, better: Model, other: Model) -> bool:
-    """Return whether data do not tell another model from a better one.
+def _as_good(models: Library, better: FittedModel, other: FittedModel) -> bool:
+    """Return whether a model is as good as a better one, so that data do not tell which of both holds.
 
     Where neither has all terms of the other, initial and boundary values take different parts of the noise. The sums of
-    squares of two models that both hold then differ by 0 ± 2√f σ², f the degrees of freedom of these values.
+    squares of two models that both hold then differ by 0 ± 2√f σ², with f the degrees of freedom of these values.
     """
     delta = other.bic - better.bic
     nested = set(better.subset) <= set(other.subset) or set(other.subset) <= set(better.subset)
@@ -211,11 +225,11 @@ def _as_good(models: Library, better: Model, other: Model) -> bool:
 
 def _row(
     models: Library,
-    model: Model,
+    model: FittedModel,
     candidates: Candidates,
-    problem: Callable[[Equation], Problem],
+    problem: Callable[[Equation], EquationProblem],
     as_good: bool,
-) -> Row:
+) -> ShownModel:
     """Return a model with its errors; by the search of ``recover`` where it is as good as the best."""
     if as_good and model.subset and math.isfinite(model.bic):
         own = replace(problem(candidates.narrowed(model.subset)), coefficients=model.coefficients)
@@ -224,13 +238,14 @@ def _row(
             doubts = inadequate(own.search, whole.result.rss, whole.adequacy, whole.probability, 0.0)
             stderr = np.sqrt(np.diag(whole.covariance))
             ratio = whole.adequacy, whole.probability
-            return Row(
+            return ShownModel(
                 model, as_good, whole.value, stderr, whole.sigma, *ratio, not any(doubts), whole.remarks
             )
-    search, result = models.search(model.subset), model.result
+    search = models.search(model.subset)
+    result = model.result
     ratio = adequacy_of(search, result.rss)
     left = search.data.count - search.freedom
-    return Row(
+    return ShownModel(
         model,
         as_good,
         result.state.tau,
@@ -242,10 +257,16 @@ def _row(
 
 
 def _dataset(
-    field: Field[Any], candidates: Candidates, given: Mapping[str, Any], rows: Sequence[Row], models: Library
+    field: Field[Any],
+    candidates: Candidates,
+    given: Mapping[str, Any],
+    rows: Sequence[ShownModel],
+    models: Library,
 ) -> xr.Dataset:
     shape = (len(rows), models.size)
-    value, stderr, included = np.zeros(shape), np.full(shape, np.nan), np.zeros(shape, bool)
+    value = np.zeros(shape)
+    stderr = np.full(shape, np.nan)
+    included = np.zeros(shape, bool)
     for i, row in enumerate(rows):
         own = list(row.model.subset)
         value[i, own], stderr[i, own], included[i, own] = row.value, row.stderr, True
@@ -266,7 +287,7 @@ def _dataset(
         },
     }
     equation = candidates.equation
-    derived, remarks = units.of_parameters(equation, units_of_names(equation, given, field))
+    derived, remarks = unit_powers.of_parameters(equation, units_of_names(equation, given, field))
     written = [candidates.written(row.model.subset, row.value.tolist()) for row in rows]
     doubt = _doubt(rows, models, candidates.response)
     checks = [
@@ -293,9 +314,10 @@ def _dataset(
     return xr.Dataset(described, coords, attrs)
 
 
-def _doubt(rows: Sequence[Row], models: Library, response: str) -> str:
+def _doubt(rows: Sequence[ShownModel], models: Library, response: str) -> str:
     """Return why no equation is claimed, in a sentence without a full stop; empty where the first one is."""
-    best, none = rows[0].model, models.models[()]
+    best = rows[0].model
+    none = models.models[()]
     if not best.subset:
         return f"no equation is claimed: no set of candidates is better than {response} = 0"
     if not math.isfinite(best.bic):
@@ -316,7 +338,7 @@ def _doubt(rows: Sequence[Row], models: Library, response: str) -> str:
     return ""
 
 
-def _alike(rows: Sequence[Row], written: Sequence[str]) -> list[str]:
+def _alike(rows: Sequence[ShownModel], written: Sequence[str]) -> list[str]:
     """Return which models are as good as the best."""
     others = [text for row, text in zip(rows[1:], written[1:], strict=True) if row.as_good]
     return [f"the data do not tell it from {', nor from '.join(others)}"] if others else []

@@ -1,7 +1,7 @@
 """The search for terms: models fitted exactly, and the sum of squares of all others linearised about them.
 
-A model is a set of terms, with the field that obeys its equation and is nearest to the data. All models are held by the
-test functions of the whole library, so that their sums of squares compare.
+A model is a set of terms, with the field that obeys its equation and is nearest to the data. All models obey their
+equations against the test functions of the whole library, so that their sums of squares compare.
 """
 
 from __future__ import annotations
@@ -13,33 +13,28 @@ from functools import cached_property
 
 import numpy as np
 
-from xspline.pde.discovery.subsets import Parabola, Subset, size_cost
+from xspline.pde.discovery.subsets import CLEAR, Parabola, Subset, size_cost
 from xspline.pde.profile.axes import Array
-from xspline.pde.profile.estimate import NEGLIGIBLE, Problem, found_from
-from xspline.pde.profile.search import STRENGTH, Result, Search, State
+from xspline.pde.profile.estimate import NEGLIGIBLE, SIGNIFICANT, found_from
+from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares, SearchResult
+from xspline.pde.profile.problem import EquationProblem
 
-STARTS = (
-    4  # terms: the best sets of the weak form of up to so many are fitted, and the best of them is the start
+SEVERAL = 4  # sets that are fitted at a time, and terms of the largest set that a search starts from
+HASTY = 12  # factorisations of a set that is hardly the best, and rounds of linearisation at most
+ALIKE = 0.99  # cosine of two terms of the fitted field, from which either may stand for the other
+CLEARLY = (
+    10.0  # residual of the weak form over the least one, from which a set is no start: searches there wander
 )
-ROUNDS = 12  # linearisations at most
-MOST = 4  # sets that are fitted after each linearisation at most, of which those further from the best than
-NEAR = 6.0  # of the criterion get only
-FEW = 12  # steps
-TOLD = 3.0  # standard errors of data whose noise is negligible: a constant within them is rounding
-OTHERS = 3  # sets that the weak form hardly tells from the best, whose residual there is below
-ALIKE = 0.99  # cosine of two terms of the fitted field, from which one may stand for the other
-HARDLY = 2.0  # times that of the best
-CLEARLY = 10.0  # times the least residual of the weak form, from which a set is no start: searches from there wander
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class FittedModel:
     """One set of terms, fitted.
 
     Parameters
     ----------
     subset : Subset
-    result : Result
+    result : SearchResult
     coefficients : mapping of str to ndarray, [K..]
         Of the field that obeys the equation, by variable.
     bic : float
@@ -47,41 +42,42 @@ class Model:
     """
 
     subset: Subset
-    result: Result
+    result: SearchResult
     coefficients: Mapping[str, Array]
     bic: float
 
 
 @dataclass(frozen=True, eq=False)
 class Library:
-    """All candidate terms of one equation.
+    """All candidate terms of one equation, and the models that were fitted.
 
     Parameters
     ----------
-    problem : Problem
-        Of the equation that has all of them.
+    problem : EquationProblem
+        Of the equation that has all terms.
+    models : dict of Subset to FittedModel
     """
 
-    problem: Problem
-    models: dict[Subset, Model] = field(default_factory=dict)
+    problem: EquationProblem
+    models: dict[Subset, FittedModel] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
-        """Number of candidates."""
+        """The number of candidates."""
         return len(self.problem.parameters)
 
     @property
     def count(self) -> int:
-        """Number of observations."""
+        """The number of observations."""
         return self.problem.search.data.count
 
     @property
     def floor(self) -> float:
-        """What is added to each sum of squares: what data without noise show is the error of the space."""
+        """What is added to each sum of squares: in data without noise a smaller one is the error of the space."""
         return NEGLIGIBLE**2 * self.problem.search.data.power
 
-    def search(self, subset: Subset) -> Search:
-        """Return the search for the constants of some terms, the tests being those of all."""
+    def search(self, subset: Subset) -> ConstrainedLeastSquares:
+        """Return the search for the constants of some terms, with the test functions of all terms."""
         whole = self.problem.search
         powers = tuple(self.problem.parameters[i] for i in subset)
         (constraint,) = whole.constraints.each
@@ -90,36 +86,68 @@ class Library:
         return replace(whole, constraints=replace(whole.constraints, parameters=powers, each=(own,)))
 
     def fit(
-        self, subset: Subset, coefficients: Mapping[str, Array], theta: Array, steps: int | None = None
-    ) -> Model:
-        """Return a model; from what is known already where it was fitted before.
+        self, subset: Subset, coefficients: Mapping[str, Array], theta: Array, *, hasty: bool = False
+    ) -> FittedModel:
+        """Return a model; a set that was fitted before is not fitted again.
 
         Parameters
         ----------
         subset : Subset
         coefficients : mapping of str to ndarray, [K..]
-            Where to start.
+            Where the search starts.
         theta : ndarray, [k]
-            Constants of all candidates, likewise.
-        steps : int, optional
-            At most, without a second try.
+            Constants of all candidates, at which it starts.
+        hasty : bool
+            Whether the search is given up after a few steps.
         """
         known = self.models.get(subset)
-        hasty = known is not None and math.isinf(known.bic) and known.result.steps <= FEW
-        if known is None or (hasty and steps is None):
-            search = self.search(subset)
-            tau = theta[list(subset)]
-            if steps is None:
-                result = found_from(search, coefficients, tau)
-            else:
-                nothing = tuple(np.zeros(constraint.shape) for constraint in search.constraints.each)
-                start = State(search.data.centred(coefficients), tau, nothing)
-                result = search.run(start, STRENGTH, steps, hard=True)
-            rss = max(result.rss, 0.0) + self.floor
-            bic = self.count * math.log(rss / self.count) + size_cost(len(subset), self.size, self.count)
-            own = search.data.with_reference(result.state.row)
-            self.models[subset] = Model(subset, result, own, bic if result.converged else math.inf)
+        given_up = known is not None and math.isinf(known.bic) and known.result.steps <= HASTY
+        if known is not None and not (given_up and not hasty):
+            return known
+        search = self.search(subset)
+        tau = theta[list(subset)]
+        if hasty:
+            result = search.run(search.start(coefficients, tau), HASTY)
+        else:
+            result = found_from(search, coefficients, tau)
+        rss = max(result.rss, 0.0) + self.floor
+        bic = self.count * math.log(rss / self.count) + size_cost(len(subset), self.size, self.count)
+        own = search.data.with_reference(result.state.row)
+        self.models[subset] = FittedModel(subset, result, own, bic if result.converged else math.inf)
         return self.models[subset]
+
+    def ranked(self) -> list[FittedModel]:
+        """Return all models that were fitted, best first."""
+        return sorted(self.models.values(), key=lambda m: (m.bic, len(m.subset), m.subset))
+
+    def theta(self, model: FittedModel) -> Array:
+        """Return the constants of all candidates in a model, with zeros for terms that it has not."""
+        theta = np.zeros(self.size)
+        theta[list(model.subset)] = model.result.state.tau
+        return theta
+
+    def distinct(self, model: FittedModel) -> Array:
+        """Return how many times `SIGNIFICANT` errors each constant is, were noise negligible, [k].
+
+        A constant below 1 is rounding.
+        """
+        errors = self.search(model.subset).stderr(model.result.step, self.floor)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(np.abs(model.result.state.tau) / (SIGNIFICANT * errors))
+
+    def linearised(self, model: FittedModel) -> Parabola | None:
+        """Return the sum of squares of all sets, linearised about a model; None where it is not finite."""
+        result = model.result
+        whole = self.problem.search
+        theta = self.theta(model)
+        step = whole.step(replace(result.state, tau=theta), 0.0, result.step.strengths)
+        if not (np.isfinite(step.tau).all() and (np.diag(step.information) > 0).all()):
+            return None
+        left = max(self.count - self.search(model.subset).freedom, 1)
+        variance = (max(result.rss, 0.0) + self.floor) / left
+        return Parabola(theta + step.tau, step.information, variance, self.count)
+
+    # --- the weak form
 
     @cached_property
     def _weak(self) -> tuple[Array, Array, Parabola]:
@@ -143,41 +171,46 @@ class Library:
                 raise ValueError(f"the candidate of {term} is {what}; leave it out")
         scaled = rows / sizes[:, None]
         theta = np.linalg.lstsq(scaled.T, target, rcond=None)[0]
-        # Errors are correlated: it tells which set of a size is best, but not which size.
+        # Errors of these tests are correlated, so that the sums compare sets of one size, and not sizes.
         return rows, target, Parabola(theta, scaled @ scaled.T, float(target @ target), len(target))
 
     def weak_constants(self, subset: Subset) -> Array:
-        """Return the constants of all candidates by the weak form of some, zero of the others."""
+        """Return the constants of all candidates by the weak form of some terms, with zeros for the others."""
         rows, target, _ = self._weak
         theta = np.zeros(self.size)
         theta[list(subset)] = np.linalg.lstsq(rows[list(subset)].T, target, rcond=None)[0]
         return theta
 
     def weak_rms(self, subset: Subset) -> float:
-        """Return the residual of some terms by the weak form, no less than what data without noise show."""
+        """Return the residual of some terms by the weak form, at least what data without noise show."""
         rows, target, _ = self._weak
         missed = np.linalg.norm(target - self.weak_constants(subset) @ rows)
         return float(max(missed, NEGLIGIBLE * np.linalg.norm(target)))
 
     def weak_starts(self) -> list[Subset]:
-        """Return the best set of each small size by the weak form, but those that it tells from the best of these."""
-        best = {subset: self.weak_rms(subset) for subset in self._weak[2].best_by_size(STARTS)}
+        """Return the best set of each small size by the weak form, without sets that are clearly worse than others."""
+        best = {subset: self.weak_rms(subset) for subset in self._weak[2].best_by_size(SEVERAL)}
         return [subset for subset, rms in best.items() if rms <= CLEARLY * min(best.values())]
 
-    def alternatives(self, model: Model) -> list[Subset]:
-        """Return sets that neither hold a model's nor are held, and that the weak form hardly tells from it.
+    def alternatives(self, model: FittedModel) -> list[Subset]:
+        """Return sets that the weak form hardly tells from a model, and sets with a term that is nearly the same.
 
-        Without those that hold another of them; and sets with a term in place of one that is nearly the same.
+        Of the former the residual is at most twice that of the model.
+
+        Sets that hold all terms of the model or of a set that is listed already, and sets that the model holds, are
+        left out.
         """
-        best, own = self.weak_rms(model.subset), set(model.subset)
-        near = swapped = self._swapped(model.subset)
+        best = self.weak_rms(model.subset)
+        own = set(model.subset)
+        swapped = self._swapped(model.subset)
+        near = list(swapped)
         for size in range(1, len(own) + 2):
-            # Of the next size, those with one term more than the model come first.
-            for subset in self._weak[2].best_of_size(size, self.size + OTHERS):
+            # Of the next size, sets with one term more than the model come first.
+            for subset in self._weak[2].best_of_size(size, self.size + SEVERAL):
                 apart = not (own <= set(subset) or any(set(least) <= set(subset) for least in near))
-                if apart and not set(subset) <= own and self.weak_rms(subset) < HARDLY * best:
-                    near = [*near, subset]
-        return near[: len(swapped) + OTHERS]
+                if apart and not set(subset) <= own and self.weak_rms(subset) < 2 * best:
+                    near.append(subset)
+        return near[: len(swapped) + SEVERAL]
 
     def _swapped(self, subset: Subset) -> list[Subset]:
         """Return sets with one term in place of another that is nearly a multiple of it in the fitted field."""
@@ -185,51 +218,23 @@ class Library:
         unit = rows / np.linalg.norm(rows, axis=1)[:, None]
         alike = np.abs(unit @ unit.T)
         pairs = [(alike[i, j], i, j) for i in subset for j in range(self.size) if j not in subset]
-        nearest = sorted((pair for pair in pairs if pair[0] > ALIKE), reverse=True)[:OTHERS]
+        nearest = sorted((pair for pair in pairs if pair[0] > ALIKE), reverse=True)[:SEVERAL]
         return [tuple(sorted({*subset, j} - {i})) for _, i, j in nearest]
-
-    def linearised(self, model: Model) -> Parabola | None:
-        """Return the sum of squares of all sets, linearised about a model; None where it is not finite."""
-        result, whole = model.result, self.problem.search
-        theta = self.theta(model)
-        state = replace(result.state, tau=theta)
-        step = whole.step(state, 0.0, result.step.strengths)
-        if not (np.isfinite(step.tau).all() and (np.diag(step.information) > 0).all()):
-            return None
-        left = max(self.count - self.search(model.subset).freedom, 1)
-        variance = (max(result.rss, 0.0) + self.floor) / left
-        return Parabola(theta + step.tau, step.information, variance, self.count)
-
-    def theta(self, model: Model) -> Array:
-        """Return the constants of all candidates in a model, zero where it has none."""
-        theta = np.zeros(self.size)
-        theta[list(model.subset)] = model.result.state.tau
-        return theta
-
-    def distinct(self, model: Model) -> Array:
-        """Return how many times `TOLD` errors each constant is, were noise negligible; below 1 it is rounding, [k]."""
-        errors = self.search(model.subset).stderr(model.result.step, self.floor)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(np.abs(model.result.state.tau) / (TOLD * errors))
-
-    def ranked(self) -> list[Model]:
-        """Return all models that were fitted, best first."""
-        return sorted(self.models.values(), key=lambda m: (m.bic, len(m.subset), m.subset))
 
 
 def explore(library: Library) -> None:
-    """Fit the sets of terms that are worth it.
+    """Fit the sets of terms that may be the best.
 
-    From the weak form to the best set of the linearised sums of squares, until it stands; then all that are near it,
-    and those that are not, but that the weak form hardly tells from it.
+    The first sets come from the weak form. The best set of the linearised sums of squares is fitted next, until it
+    stands; then all sets near it, and sets that the weak form hardly tells from it.
     """
     coefficients = library.problem.coefficients
     library.fit((), coefficients, np.zeros(library.size))
     for subset in library.weak_starts():
-        library.fit(subset, coefficients, library.weak_constants(subset), FEW)
+        library.fit(subset, coefficients, library.weak_constants(subset), hasty=True)
     model = library.ranked()[0]
     done: set[Subset] = set()
-    for _ in range(ROUNDS):
+    for _ in range(HASTY):
         if model.subset in done:
             model = library.ranked()[0]
             if model.subset in done:
@@ -238,16 +243,16 @@ def explore(library: Library) -> None:
         parabola = library.linearised(model)
         if parabola is None:
             continue
-        ranked = parabola.ranked(MOST)
-        if ranked[0][1] != model.subset:
-            other = library.fit(ranked[0][1], model.coefficients, library.theta(model))
+        (lowest, best), *others = parabola.ranked(SEVERAL)
+        if best != model.subset:
+            other = library.fit(best, model.coefficients, library.theta(model))
             if math.isfinite(other.bic) and other.subset not in done:
                 model = other
                 continue
-        # The set stands: what is near it is fitted, in case the parabola is none.
-        for cost, subset in ranked[1:]:
-            steps = None if cost - ranked[0][0] < NEAR else FEW
-            library.fit(subset, model.coefficients, library.theta(model), steps)
+        # The set stands. The sets near it are fitted too, in case the sum of squares is no parabola.
+        for cost, subset in others:
+            hasty = cost - lowest >= CLEAR
+            library.fit(subset, model.coefficients, library.theta(model), hasty=hasty)
         for subset in library.alternatives(model):
-            library.fit(subset, coefficients, library.weak_constants(subset), FEW)
+            library.fit(subset, coefficients, library.weak_constants(subset), hasty=True)
         model = library.ranked()[0]

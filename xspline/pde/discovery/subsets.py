@@ -8,20 +8,21 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from xspline.pde.profile.axes import Array, Integers
+from xspline.pde.profile.axes import ROUNDING, Array, Integers
 
 Subset = tuple[int, ...]  # numbers of terms, in rising order
 
-LARGEST_SWEEP = 60_000  # sets that are all looked at; beyond, backward elimination and swaps
-COLLINEAR = 1e-13  # added to a unit diagonal: terms closer than rounding are one
-ROUNDING = 4.0  # times the most negative eigenvalue of information: smaller ones are rounding as well
+LARGEST_SWEEP = (
+    60_000  # sets of terms, some 0.2 s: of more, a search by elimination and swaps looks at a part
+)
+CLEAR = 10.0  # of BIC: very strong evidence (Kass and Raftery 1995), from which an equation is claimed
 
 
 def size_cost(terms: int, candidates: int, count: int) -> float:
-    """Return what a criterion adds for a number of terms: extended BIC (Chen and Chen 2008).
+    """Return what the extended BIC adds for a number of terms (Chen and Chen 2008).
 
-    |A| log n + 2 log C(k, |A|), where n is the number of observations and k that of candidates, so that all sizes of
-    sets up to half of the candidates are as probable before the data, and larger ones no more.
+    That is |A| log n + 2 log C(k, |A|), where n is the number of observations and k that of candidates. All sizes of
+    sets up to half of the candidates are then equally probable before the data; larger sets are no more probable.
     """
     terms_or_half = min(terms, candidates // 2)
     number = (
@@ -33,24 +34,25 @@ def size_cost(terms: int, candidates: int, count: int) -> float:
 
 
 class Parabola:
-    """The sum of squares about its minimum: (θ − θ*)ᵀ S (θ − θ*) / σ², terms that are left out having θ = 0.
+    """A sum of squares about its minimum, (θ − θ*)ᵀ S (θ − θ*) / σ². Terms that are left out have θ = 0.
 
     Parameters
     ----------
     theta : ndarray, [k]
-        θ*.
+        The minimum, θ*.
     information : ndarray, [k, k]
-        S, positive.
+        The information, S, which is positive.
     variance : float
-        σ².
+        The variance of an observation of weight 1, σ².
     count : int
-        Observations.
+        The number of observations.
     """
 
     def __init__(self, theta: Array, information: Array, variance: float, count: int) -> None:
         scale = np.sqrt(np.diag(information))
         values, vectors = np.linalg.eigh(information / np.outer(scale, scale))
-        told = np.where(values > -ROUNDING * values[0], values, 0.0) + COLLINEAR
+        # As rounding makes the lowest eigenvalue negative, it makes others positive that are not much larger.
+        told = np.where(values > -4 * values[0], values, 0.0) + 10 * ROUNDING
         self.matrix = (vectors * told) @ vectors.T
         scaled = theta * scale
         self.right = self.matrix @ scaled
@@ -59,7 +61,7 @@ class Parabola:
 
     @property
     def candidates(self) -> int:
-        """Number of terms, k."""
+        """The number of terms, k."""
         return len(self.right)
 
     def costs(self, subsets: Integers) -> Array:
@@ -75,9 +77,10 @@ class Parabola:
         return float(self.costs(np.array([sorted(subset)], dtype=np.int64))[0])
 
     def ranked(self, most: int) -> list[tuple[float, Subset]]:
-        """Return the best sets with their costs, best first: of all small ones, and of a search among larger ones."""
+        """Return the best sets with their costs, best first, from all small sets and a search among larger ones."""
         costs: dict[Subset, float] = {}
-        total, size = 0, 0
+        total = 0
+        size = 0
         while size <= self.candidates and (total := total + math.comb(self.candidates, size)) < LARGEST_SWEEP:
             subsets = self._of_size(size)
             own = self.costs(subsets)
@@ -89,14 +92,14 @@ class Parabola:
         return sorted((cost, subset) for subset, cost in costs.items())[:most]
 
     def best_of_size(self, size: int, most: int) -> list[Subset]:
-        """Return the best sets of one size; none where there are too many to look at."""
+        """Return the best sets of one size; none where there are more sets than can be looked at."""
         if math.comb(self.candidates, size) > LARGEST_SWEEP:
             return []
         subsets = self._of_size(size)
         return [tuple(subsets[i].tolist()) for i in np.argsort(self.costs(subsets), kind="stable")[:most]]
 
     def best_by_size(self, largest: int) -> list[Subset]:
-        """Return the best set of each size from one up, of all sets or of those that extend the one before."""
+        """Return the best set of each size from one up: of all sets, or of sets that extend the one before."""
         best: list[Subset] = []
         for size in range(1, min(largest, self.candidates) + 1):
             if not best or math.comb(self.candidates, size) <= LARGEST_SWEEP:
@@ -112,7 +115,7 @@ class Parabola:
         return np.fromiter(flat, np.int64).reshape(math.comb(self.candidates, size), size)
 
     def _searched(self) -> dict[Subset, float]:
-        """Backward elimination, then single changes and swaps until none helps."""
+        """Return the sets that backward elimination meets, and then single changes and swaps until none helps."""
         current = frozenset(range(self.candidates))
         costs = {current: self.cost(current)}
         while current:

@@ -16,13 +16,14 @@ from xspline.labels.fit import Fit, Request
 from xspline.labels.report.findings import Finding, FitCheck
 from xspline.labels.statistics import Data, Statistics  # noqa: F401 (inherited hints are read here)
 from xspline.labels.uncertainty import Covariance, Requested
-from xspline.pde.equation import Equation
+from xspline.pde.over_domain import dataset_of
 from xspline.pde.profile.axes import Array, Unsuitable
 from xspline.pde.profile.estimate import profile
-from xspline.pde.profile.over_domain import dataset_of, problem_of
-from xspline.pde.profile.search import Data as SearchData
-from xspline.pde.profile.search import Step
-from xspline.pde.symbols import Names
+from xspline.pde.profile.gauss_newton import GaussNewtonStep
+from xspline.pde.profile.problem import problem_of
+from xspline.pde.profile.scaled_sums import ScaledSums
+from xspline.pde.text.equation import Equation
+from xspline.pde.text.symbols import Names
 from xspline.solve import Choice, Factorisation, Ridge, Solution
 from xspline.solve.direct.cholesky import BandCholesky
 from xspline.solve.errors import warn
@@ -183,7 +184,7 @@ class ConstrainedSystem(DirectSystem):
 
     Parameters
     ----------
-    data : SearchData
+    data : ScaledSums
     step : Step
         Whose factor is that of G + Λ.
     variable : int
@@ -192,8 +193,8 @@ class ConstrainedSystem(DirectSystem):
         δ/σ along each coordinate.
     """
 
-    data: SearchData
-    step: Step
+    data: ScaledSums
+    step: GaussNewtonStep
     variable: int
     unresolved: Array | None = None
 

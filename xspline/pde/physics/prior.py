@@ -1,7 +1,8 @@
 """Fits under a linear equation and a roughness, as bands: solves, and strengths by restricted likelihood.
 
-The penalty is Λ = R + λ JᵀJ / N, with J the derivative of the equation's residual on its test functions, and N such
-that a residual of one everywhere costs λ. JᵀJ is not symmetric axis by axis: see `profile.system`.
+The penalty is Λ = R + λ JᵀJ / N. J is the derivative of the equation's residual on its test functions, and N is such
+that a residual of one everywhere costs λ. JᵀJ is not symmetric axis by axis, so that it is a band and no pair array:
+see `profile.normal_equations`.
 """
 
 from __future__ import annotations
@@ -15,46 +16,84 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import qr
 
-from xspline.pde.profile.axes import Array, Integers
+from xspline.pde.profile.axes import ROUNDING, Array, Integers
 from xspline.pde.profile.constraint import Constraint, Constraints
-from xspline.pde.profile.search import SATISFIED, STRENGTH, WEAKER, WEAKEST, Data
-from xspline.pde.profile.system import Rows, band_of
+from xspline.pde.profile.gauss_newton import SATISFIED, STEPS, STRENGTHS
+from xspline.pde.profile.normal_equations import TINY, Jacobian, band_of
+from xspline.pde.profile.scaled_sums import ScaledSums
 from xspline.solve.direct.cholesky import BandCholesky
+from xspline.solve.errors import SingularSystemError
+from xspline.solve.smoothing.newton import minimise
 from xspline.sums import Gram
 
-# Strengths in units of `even`. Beyond a thousand times the data's weight on the diagonal a field obeys the equation but
-# for rounding errors of log|Λ|₊, which the score would show: 0.02 there, 0.5 at a hundred times that.
+# Strengths are in units of `even`, at which a part of the penalty weighs as much as the data on the diagonal.
+# At 1e3 a field obeys the equation but for rounding errors of log|Λ|₊: 0.02 of the score, and 0.5 at 1e5.
 STRONGEST = 1e3
-WEAKEST_PRIOR, ROUGHEST, SMOOTHEST = 1e-7, 1e-9, 1e6
-RATIO = 1e5  # of the equation over the roughness: at most what log|Λ|₊ is computed at, where rounding changes it by 0.1
-START, STARTS = 1e-2, (1e-3, STRONGEST)  # of roughness, and of the equation
-STEPS, MEMORY = 40, 4  # of a search, and how many before tell where the next one goes
-FARTHEST, CLOSE = 5.0, 0.05  # logarithms of strengths: at a time, and to a bound
-SETTLED = 1e-3  # of twice the log-likelihood: what a step gains that ends a search
-SHIFT = 1e-10  # of the diagonal of Λ, to find what it leaves free
-FREE = 1e-11  # of a matrix Λ of unit diagonal: directions of less are free; rounding leaves them 1e-15
-AT_ONCE = 32  # directions that are tried for being free, at first
-MULTIPLIERS = 20  # steps at most: each leaves 1e-3 or so of the residual
+SMOOTHEST = 1e6  # the strongest roughness: a field is a polynomial there
+WEAKEST = 1e-9  # of roughness and equation: neither is seen there
+STARTS = (
+    (1e-2, 1e-3),
+    (1e-2, STRONGEST),
+)  # of roughness and equation: the field hardly knows it, or obeys it
+RATIO = 1e5  # weight of the equation over the roughness up to which log|Λ|₊ is computed: rounding changes it by 0.1
 
 
-class Score(NamedTuple):
-    """−2 log of a restricted likelihood, and its gradient by the logarithms of strengths as `paid` − `due`.
+@dataclass(frozen=True)
+class RestrictedScore:
+    """Minus the logarithm of a restricted likelihood, up to a constant, as a function of logarithms of strengths.
 
-    `paid` is what each costs in units of σ², `due` the degrees of freedom that it takes of the field.
+    Parameters
+    ----------
+    value : float
+        Infinite where the system is not determined.
+    cost : ndarray
+        What each part of the penalty costs, in units of σ².
+    freedom : ndarray
+        The degrees of freedom that each part takes from the field.
     """
 
     value: float
-    paid: Array
-    due: Array
+    cost: Array
+    freedom: Array
 
     @property
-    def step(self) -> Array:
-        """Of the logarithms."""
-        return np.asarray(np.log(np.maximum(self.due, 1e-9)) - np.log(np.maximum(self.paid, 1e-9)))
+    def gradient(self) -> Array:
+        """Where it vanishes each part costs what it takes."""
+        return (self.cost - self.freedom) / 2
+
+    @property
+    def hessian(self) -> Array:
+        """The logarithmic mean of both, with which a step of Newton's multiplies each strength by freedom / cost.
+
+        Such a step makes the gradient zero while the traces stand (Wood and Fasiolo 2017).
+        """
+        cost = np.maximum(self.cost, TINY)
+        freedom = np.maximum(self.freedom, TINY)
+        apart = np.log(cost / freedom)
+        same = np.abs(apart) < 1e-6
+        mean = np.where(same, cost, (cost - freedom) / np.where(same, 1.0, apart))
+        return np.diag(mean) / 2
+
+    @property
+    def noise(self) -> float:
+        """Rounding errors of the value where the equation is strongest; elsewhere they are smaller."""
+        return 0.02
 
 
-class Search(NamedTuple):
-    """Strengths, half the score, how many were computed, whether they settled, and the bound each is at: −1, 0 or 1."""
+class ChosenStrengths(NamedTuple):
+    """Where a search for strengths ended.
+
+    Parameters
+    ----------
+    strengths : ndarray
+        Of the terms, and of the equation.
+    score : float
+    evaluations : int
+        How many scores were computed.
+    settled : bool
+    sides : ndarray of int
+        The bound that each strength is at: −1, 0 or 1.
+    """
 
     strengths: Array
     score: float
@@ -64,7 +103,7 @@ class Search(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Prior:
+class EquationPrior:
     """Least squares of data, a quadratic roughness and the squared residual of a linear equation.
 
     Parameters
@@ -79,7 +118,7 @@ class Prior:
         Roughnesses of strength one, whose strengths are searched for; constants cost nothing.
     """
 
-    data: Data
+    data: ScaledSums
     constraints: Constraints
     given: Gram
     terms: Sequence[Gram]
@@ -114,8 +153,9 @@ class Prior:
     def squares(self) -> Array:
         """JᵀJ/N as a band."""
         order = self.data.order
-        entries, band = self.equation.by_coefficient(self._linear, np.zeros(0)), np.zeros_like(self.observed)
-        Rows(self.equation, order).add_squares(band, entries, 1 / self.norm)
+        entries = self.equation.by_coefficient(self._linear, np.zeros(0))
+        band = np.zeros_like(self.observed)
+        Jacobian(self.equation, order).add_squares(band, entries, 1 / self.norm)
         return band
 
     def pulled(self, residual: Array) -> Array:
@@ -161,32 +201,28 @@ class Prior:
         """Λ as a band."""
         return self._given + sum(x * band for x, band in zip(strengths, self.bands, strict=True))
 
-    def factor(self, strengths: Array) -> BandCholesky:
-        """Of G + Λ."""
-        return BandCholesky(self.observed + self.matrix(strengths))
-
     def solve(self, strengths: Array) -> tuple[BandCholesky, Array]:
-        """The factor, and centred coefficients."""
-        factor = self.factor(strengths)
+        """Return the factor of G + Λ, and centred coefficients."""
+        factor = BandCholesky(self.observed + self.matrix(strengths))
         return factor, factor.solve((self.rhs + strengths[-1] * self.target)[:, None])[:, 0]
 
     def obeying(self, strengths: Array) -> tuple[BandCholesky, Array]:
-        """The same of the field that obeys the equation, by multipliers; its strength changes their speed alone."""
-        weight = STRENGTH
-        while True:
-            own = np.array([*strengths[:-1], weight * self.even[-1]])
-            factor, row = self.solve(own)
-            if factor.determined or weight * WEAKER < WEAKEST:
+        """The factor and the field that obeys the equation, by multipliers; its strength changes their speed alone."""
+        for weight in STRENGTHS:
+            own = weight * float(self.even[-1])
+            factor, row = self.solve(np.array([*strengths[:-1], own]))
+            if factor.determined:
                 break
-            weight *= WEAKER
-        multipliers, floor = np.zeros(()), 1e-14 * self.data.power
-        for _ in range(MULTIPLIERS):
+        multipliers = np.zeros(())
+        for _ in range(STEPS):
             residual = self.residual(row)
-            if own[-1] * float(np.sum(residual**2)) < SATISFIED * max(self.data.rss(row), floor):
+            if own * float(np.sum(residual**2)) < SATISFIED * max(
+                self.data.rss(row), ROUNDING * self.data.power
+            ):
                 break
             multipliers = multipliers + residual
             pull = self.target - self.pulled(multipliers)
-            row = factor.solve((self.rhs + own[-1] * pull)[:, None])[:, 0]
+            row = factor.solve((self.rhs + own * pull)[:, None])[:, 0]
         return factor, row
 
     # --- the likelihood
@@ -218,18 +254,20 @@ class Prior:
         for r in range(band.shape[1]):
             scaled[: len(band) - r, r] /= scale[r:]
         shifted = scaled.copy()
-        shifted[:, 0] += SHIFT
-        factor, count = BandCholesky(shifted), AT_ONCE
+        shifted[:, 0] += TINY
+        factor = BandCholesky(shifted)
+        count = 32
+        # Inverse iteration of a block of vectors, which is four times as wide each time that all of them are free.
         while True:
-            some = np.random.default_rng(0).standard_normal((len(band), min(count, len(band))))
+            block = np.random.default_rng(0).standard_normal((len(band), min(count, len(band))))
             for _ in range(3):
-                some = np.linalg.qr(factor.solve(some))[0]
-            values, vectors = np.linalg.eigh(some.T @ _times(scaled, some))
-            free = values < FREE
+                block = np.linalg.qr(factor.solve(block))[0]
+            values, vectors = np.linalg.eigh(block.T @ _times(scaled, block))
+            free = values < TINY  # rounding leaves 1e-15
             if not free.all() or count >= len(band):
                 break
             count *= 4
-        directions = (some @ vectors[:, free]) / scale[:, None]
+        directions = (block @ vectors[:, free]) / scale[:, None]
         return np.asarray(qr(directions.T, mode="r", pivoting=True)[1][: directions.shape[1]], np.int64)
 
     def _beside_given(self) -> Array:
@@ -242,12 +280,14 @@ class Prior:
         Where the equation outweighs the roughness by more than `RATIO`, rounding would decide: tr(Λ⁺R) falls towards
         the directions that the equation leaves free, its excess as 1/λ, and log|Λ|₊ grows by the rest.
         """
-        held, size = math.prod(self.equation.shape), self.data.order.size
+        held = math.prod(self.equation.shape)
+        size = self.data.order.size
         weight = sum(float(part[:, 0].sum()) for part in rough) / float(self.observed[:, 0].sum())
         capped = np.append(strengths[:-1], min(strengths[-1], RATIO * weight * self.even[-1]))
         factor = BandCholesky(_pinned(self.matrix(capped), self.pins))
         traces = _traces(factor, [_pinned(part, self.pins, 0.0) for part in rough])
-        total, share = float(traces.sum()), capped[-1] / strengths[-1]
+        total = float(traces.sum())
+        share = capped[-1] / strengths[-1]
         excess = max(total - (size - len(self.pins) - held), 0.0)
         logdet = factor.logdet - held * math.log(share) - excess * (1 - share)
         left = total - excess * (1 - share)
@@ -258,18 +298,22 @@ class Prior:
         """The largest strength of the equation that a search looks at."""
         return STRONGEST * float(self.even[-1])
 
-    def score(self, logs: Array) -> Score:
-        """−2 log of the restricted likelihood up to a constant, and what makes it fall.
+    def score(self, logs: Array) -> RestrictedScore:
+        """Half of (n − M) log D + log|G + Λ| − log|Λ|₊, with its gradient.
 
-        (n − M) log D + log|G + Λ| − log|Λ|₊, with D the penalised sum of squares and M the dimension of what Λ leaves
-        free. Infinite where a system is not determined.
+        D is the penalised sum of squares, and M the dimension of what Λ leaves free.
         """
-        strengths, size = np.exp(logs), self.data.order.size
+        strengths = np.exp(logs)
+        size = self.data.order.size
         factor, row = self.solve(strengths)
         held = math.prod(self.equation.shape)
-        free, log_prior, by_prior = size - held, held * float(logs[-1]), np.array([float(held)])
+        free = size - held
+        log_prior = held * float(logs[-1])
+        by_prior = np.array([float(held)])
         costs = strengths * self.costs(row)
-        penalised = max(self.data.rss(row), 1e-14 * self.data.power) + self._cost_of_given(row) + costs.sum()
+        penalised = (
+            max(self.data.rss(row), ROUNDING * self.data.power) + self._cost_of_given(row) + costs.sum()
+        )
         parts = [x * band for x, band in zip(strengths, self.bands, strict=True)][:-1]
         given = [self._given] if self.given.terms else []
         by_system = _traces(factor, [*parts, *given, self.observed])
@@ -283,55 +327,46 @@ class Prior:
         left = self.data.count - free
         value = left * math.log(penalised) + factor.logdet - log_prior
         usable = factor.determined and math.isfinite(value)
-        return Score(value if usable else math.inf, left * costs / penalised, by_prior - by_system)
+        return RestrictedScore(
+            value / 2 if usable else math.inf, left * costs / penalised, by_prior - by_system
+        )
 
-    def search(self, fixed: float | None = None, near: Sequence[Array] = ()) -> Search:
-        """Strengths of the largest likelihood; that of the equation is `fixed` where it is given.
+    def search(self, fixed: float | None = None, near: Sequence[Array] = ()) -> ChosenStrengths:
+        """Return the strengths of the largest likelihood; that of the equation is `fixed` where it is given.
 
-        There may be several maxima: one where the field obeys the equation, one where that is worth little. So there
-        are several starts, and those that are `near`; and the bound where it obeys is looked at for itself, as a climb
-        from there may leave it before the roughness suits it.
+        There may be several maxima, one where the field obeys the equation and one where the equation counts little.
+        Searches start near both, and from strengths that are passed as `near`.
         """
-        ends = np.log([(ROUGHEST, SMOOTHEST)] * len(self.terms) + [(WEAKEST_PRIOR, STRONGEST)])
+        ends = np.log([(WEAKEST, SMOOTHEST)] * len(self.terms) + [(WEAKEST, STRONGEST)])
         lower, upper = (ends + np.log(self.even)[:, None]).T
         if fixed is not None:
             lower[-1] = upper[-1] = math.log(fixed)
-        starts = np.log(self.even) + np.log([(*[START] * len(self.terms), x) for x in STARTS])
+        starts = np.log(self.even) + np.log([(*[rough] * len(self.terms), own) for rough, own in STARTS])
         starts = np.unique(np.clip([*starts, *map(np.log, near)], lower, upper), axis=0)
-        results = [self._climb(start, lower, upper) for start in starts]
-        if fixed is None:
-            obeying = np.append(np.log(results[-1].strengths[:-1]), upper[-1])
-            results.append(self._climb(obeying, np.append(lower[:-1], upper[-1]), upper))
+        results = [self._search_from(start, lower, upper) for start in starts]
         best = min(results, key=lambda result: result.score)
-        logs = np.log(best.strengths)
-        sides = (logs > upper - CLOSE) * 1 - (logs < lower + CLOSE) * 1
-        return best._replace(evaluations=sum(result.evaluations for result in results), sides=sides)
+        return best._replace(evaluations=sum(result.evaluations for result in results))
 
-    def _climb(self, logs: Array, lower: Array, upper: Array) -> Search:
-        """The maximum near a start.
+    def _search_from(self, start: Array, lower: Array, upper: Array) -> ChosenStrengths:
+        """Return the maximum near a start; its score is infinite where there is none at the start."""
+        evaluations = 0
 
-        Each step multiplies strengths by what makes the gradient zero while the traces stand (Wood and Fasiolo 2017):
-        it needs no values of the score, which differ by rounding errors where an equation is strong.
-        """
-        places: list[Array] = []
-        steps: list[Array] = []
-        for count in range(1, STEPS + 1):
-            score = self.score(logs)
-            step = np.clip(logs + np.clip(score.step, -FARTHEST, FARTHEST), lower, upper) - logs
-            settled = bool(np.sum(np.abs((score.due - score.paid) * step)) < SETTLED)
-            if settled or not math.isfinite(score.value):
-                break
-            if steps and np.linalg.norm(step) > 2 * np.linalg.norm(steps[-1]):
-                places, steps = [], []
-            places, steps = [*places[-MEMORY:], logs], [*steps[-MEMORY:], step]
-            # Anderson's acceleration: the steps so far tell where they would end.
-            if len(steps) > 1:
-                changes = np.diff(steps, axis=0).T
-                share = np.linalg.lstsq(changes, step, rcond=1e-6)[0]
-                step = step - (np.diff(places, axis=0).T + changes) @ share
-            if count < STEPS:
-                logs = np.clip(logs + np.clip(step, -FARTHEST, FARTHEST), lower, upper)
-        return Search(np.exp(logs), float(score.value) / 2, count, settled, np.zeros(len(logs), np.int64))
+        def score(logs: Array) -> RestrictedScore:
+            nonlocal evaluations
+            evaluations += 1
+            own = self.score(logs)
+            if not math.isfinite(own.value):
+                raise SingularSystemError("the system is not determined at these strengths")
+            return own
+
+        try:
+            state = minimise(score, start, lower, upper, enough=1e-4)
+        except SingularSystemError:
+            return ChosenStrengths(
+                np.exp(start), math.inf, evaluations, False, np.zeros(len(start), np.int64)
+            )
+        sides = (state.rho >= upper) * 1 - (state.rho <= lower) * 1
+        return ChosenStrengths(np.exp(state.rho), state.point.value, evaluations, state.converged, sides)
 
 
 def _pinned(band: Array, pins: Integers, diagonal: float = 1.0) -> Array:
@@ -356,7 +391,8 @@ def _times(band: Array, columns: Array) -> Array:
     """A symmetric matrix, of which `band` has the entries (j + r, j), times columns [P, n]."""
     out = band[:, :1] * columns
     for r in range(1, band.shape[1]):
-        below, size = band[: len(band) - r, r, None], len(band) - r
+        below = band[: len(band) - r, r, None]
+        size = len(band) - r
         out[r:] += below * columns[:size]
         out[:size] += below * columns[r:]
     return np.asarray(out)

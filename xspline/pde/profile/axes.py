@@ -1,9 +1,9 @@
-"""One coordinate of an equation: Gauss nodes, the functions of the field there, and the functions that test it.
+"""One coordinate of an equation: nodes of quadrature, the functions of the field there, and test functions.
 
-The residual of an equation is projected on splines of degree p − m on the same knots, m the highest derivative along
-the coordinate. There are K − m of them, so that what stays free is what initial and boundary values decide, and data
-have to. On a circle nothing is free: K tests, of degree p − 2, because tests of the other parity leave the fastest
-wave that K functions hold untouched.
+The residual of an equation is projected on splines of degree p − m on the same knots, with m the highest derivative
+along the coordinate. There are K − m such splines, so that as many directions stay free as initial and boundary values
+decide; data have to tell these. On a circle no direction is free, and there are K tests of degree p − 2: tests of the
+other parity would leave the fastest wave that K functions hold untouched.
 """
 
 from __future__ import annotations
@@ -22,29 +22,25 @@ from xspline.spaces.features import Harmonics, Legendre
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-ROUNDING = 1e-14  # of the largest value of a function: smaller ones are zero
-NODES_OF_A_WAVE = 4  # for each function of a Fourier series: its products with two others are exact
-SMOOTHER, CELLS_OF_A_TEST, FEWEST_TESTS = (
-    4,
-    3,
-    3,
-)  # degrees above m, knot cells of an interval, tests at least
+ROUNDING = 1e-14  # of the largest value, or of the sum of squares of the data: smaller numbers are zero
+SMOOTHER = 4  # degrees that smooth tests have above the order of a derivative
+CELLS = 3  # knot cells that an interval of a smooth test spans, and how many such tests there are at least
 
 
 class Unsuitable(ValueError):
-    """An equation, basis or something known that cannot be held on the whole domain."""
+    """An equation cannot be held on the whole domain, because of itself, a basis, or a known function."""
 
 
 @dataclass(frozen=True, eq=False)
-class Coordinate:
-    """Where an equation is held against the field along one coordinate.
+class ProjectedCoordinate:
+    """One coordinate of a field, with the nodes at which an equation is integrated against test functions.
 
     Parameters
     ----------
     features : Features
         The functions of the field.
     nodes, weights : ndarray, [n]
-        Quadrature over the domain, or over one period.
+        Of quadrature over the domain, or over one period.
     """
 
     features: Features
@@ -52,7 +48,7 @@ class Coordinate:
     weights: Array
 
     @staticmethod
-    def of(space: Space, axis: int) -> Coordinate:
+    def of(space: Space, axis: int) -> ProjectedCoordinate:
         """Return the coordinate of a space.
 
         Raises
@@ -63,20 +59,22 @@ class Coordinate:
         features = space.features[axis]
         if (spline := _spline(features)) is not None:
             p = spline.degree
-            # Exact for a test, a function and the derivative of another: u u_x.
+            # The quadrature is exact for a test, a function and the derivative of another one, as in u u_x.
             z, w = legendre.leggauss((3 * p + 2) // 2)
             half = np.diff(spline.edges)[:, None] / 2
-            return Coordinate(
+            return ProjectedCoordinate(
                 features, (spline.edges[:-1, None] + half * (1 + z)).ravel(), (half * w).ravel()
             )
         match features:
             case Global(terms=(Harmonics(period=period),)):
-                n = NODES_OF_A_WAVE * features.size
+                n = 4 * features.size  # exact for a product of three functions
                 start = features.span[0]
-                return Coordinate(features, start + period * np.arange(n) / n, np.full(n, period / n))
+                return ProjectedCoordinate(
+                    features, start + period * np.arange(n) / n, np.full(n, period / n)
+                )
             case Global(terms=(Legendre(lo=lo, hi=hi, degree=p),)):
                 z, w = legendre.leggauss((3 * p + 2) // 2 + 1)
-                return Coordinate(features, lo + (hi - lo) / 2 * (1 + z), (hi - lo) / 2 * w)
+                return ProjectedCoordinate(features, lo + (hi - lo) / 2 * (1 + z), (hi - lo) / 2 * w)
         name = space.names[axis]
         raise Unsuitable(
             f"{name!r} has the union {space.basis(name)!r}, whose functions are no test functions of an equation; fit "
@@ -85,7 +83,7 @@ class Coordinate:
 
     @property
     def period(self) -> float:
-        """Of functions that go round; 0 of others."""
+        """The period of functions that go round; 0 of others."""
         if (spline := _spline(self.features)) is not None:
             return spline.ends[1] - spline.ends[0] if spline.periodic else 0.0
         match self.features:
@@ -95,7 +93,7 @@ class Coordinate:
 
     @property
     def harmonics(self) -> int:
-        """Of a Fourier series; 0 of other functions."""
+        """The number of harmonics of a Fourier series; 0 of other functions."""
         match self.features:
             case Global(terms=(Harmonics(harmonics=harmonics),)):
                 return harmonics
@@ -106,38 +104,39 @@ class Coordinate:
         return {}
 
     def values(self, order: int) -> Array:
-        """The functions, or derivatives of them, at the nodes: [n, K]."""
+        """Return the functions, or derivatives of them, at the nodes: [n, K]."""
         if order not in self._values:
             values = self.features.design(self.nodes, order)
             self._values[order] = np.where(np.abs(values) < ROUNDING * np.abs(values).max(), 0.0, values)
         return self._values[order]
 
     def nearest(self, refining: Array) -> Array:
-        """Return the matrix to coefficients of the coarse function nearest to one of these, in the mean of squares.
+        """Return the matrix that gives the coefficients of the nearest coarse function, in the mean of squares.
 
-        Not nearest in coefficients: of high degrees these are large where their functions are small.
+        The nearest coefficients would be wrong: of high degrees they are large where their functions are small.
 
         Parameters
         ----------
         refining : ndarray, [K, coarse]
-            From coefficients of coarse functions to those of the same ones here.
+            Matrix from coefficients of coarse functions to coefficients of the same functions here.
         """
         values = np.sqrt(self.weights)[:, None] * self.values(0)
         return np.asarray(np.linalg.lstsq(values @ refining, values, rcond=None)[0])
 
     def tests(self, order: int) -> Array:
-        """Test functions for derivatives of up to `order`, of unit norm, times the weights: [I, n]."""
+        """Return test functions for derivatives of up to `order`, of unit norm, times the weights: [I, n]."""
         return self._weighted(self._tests(order))
 
     def smooth_tests(self, order: int) -> Array:
-        """Fewer and smoother ones, which vanish with their derivatives at the ends: [I, n].
+        """Return fewer and smoother test functions, which vanish with their derivatives at the ends: [I, n].
 
-        Splines of degree m + 4 on a third of the cells: finer ones would see the noise of derivatives.
+        They are splines of degree m + 4 on a third of the cells. Finer ones would see the noise of derivatives.
         """
         if (spline := _spline(self.features)) is None:
             return self.tests(order)
-        q, edges = order + SMOOTHER, spline.edges
-        cells = max(spline.cells // CELLS_OF_A_TEST, q + FEWEST_TESTS)
+        q = order + SMOOTHER
+        edges = spline.edges
+        cells = max(spline.cells // CELLS, q + CELLS)
         places = np.linspace(0, spline.cells, cells + 1)
         breaks = np.interp(places, np.arange(spline.cells + 1), edges)
         if spline.periodic:
@@ -153,7 +152,8 @@ class Coordinate:
 
     def _tests(self, order: int) -> Array:
         if (spline := _spline(self.features)) is not None:
-            p, cells = spline.degree, spline.cells
+            p = spline.degree
+            cells = spline.cells
             if spline.periodic:
                 q = p if order == 0 else max(p - 2, p % 2)
                 knots = periodic_knots(spline.edges, q)
@@ -177,15 +177,15 @@ class Pairs:
     ----------
     coordinate : Coordinate
     tests : ndarray, [I, n]
-        Test functions at its nodes, times the weights.
+        Test functions at the nodes, times the weights.
     """
 
-    coordinate: Coordinate
+    coordinate: ProjectedCoordinate
     tests: Array
 
     @cached_property
     def places(self) -> tuple[Integers, Integers]:
-        """Test and function of each pair, sorted by the former."""
+        """The test and the function of each pair, sorted by tests."""
         tests = sparse.csr_array(self.tests != 0).astype(np.float64)
         functions = sparse.csr_array(self.coordinate.values(0) != 0).astype(np.float64)
         first, second = (tests @ functions).toarray().nonzero()
@@ -196,11 +196,14 @@ class Pairs:
         return {}
 
     def weights(self, order: int) -> sparse.csr_array:
-        """What a value at a node adds to the integral of test times derivative of function: [pairs, n]."""
+        """Return what a value at a node adds to the integral of a test times a derivative: [pairs, n]."""
         if order not in self._weights:
             first, second = self.places
-            values, starts = self.coordinate.values(order), np.searchsorted(first, range(len(self.tests) + 1))
-            rows, columns, entries = [], [], []
+            values = self.coordinate.values(order)
+            starts = np.searchsorted(first, range(len(self.tests) + 1))
+            rows = []
+            columns = []
+            entries = []
             for i, test in enumerate(self.tests):
                 own = second[starts[i] : starts[i + 1]]
                 support = np.flatnonzero(test)
@@ -216,12 +219,12 @@ class Pairs:
         return self._weights[order]
 
     def integrals(self, order: int) -> Array:
-        """Integrals of test times derivative of function, [pairs]."""
+        """Return the integrals of each test times a derivative of its function, [pairs]."""
         return np.asarray(self.weights(order).sum(axis=1)).ravel()
 
 
 def _spline(features: Features) -> LocalSpline | None:
-    """Return the B-spline of features that are one and nothing else."""
+    """Return the B-spline of features that consist of one; None of other features."""
     match features:
         case LocalSpline():
             return features

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from xspline.pde import expression
-from xspline.pde.equation import Equation, Power
-from xspline.pde.profile.axes import Array, Coordinate, Pairs
-from xspline.pde.symbols import Coordinate as CoordinateSymbol
-from xspline.pde.symbols import Shape, Value
+from xspline.pde.profile.axes import Array, Pairs, ProjectedCoordinate
+from xspline.pde.text import expression
+from xspline.pde.text.equation import Equation, Power
+from xspline.pde.text.symbols import CoordinateSymbol, Shape, Value
 from xspline.solve.multigrid.spaces import sparse_along
 from xspline.spaces import Space
 
@@ -27,33 +26,33 @@ class Constraint:
     ----------
     equation : Equation
     parameters : tuple of Power
-        Of all equations: τ_k is the power of a parameter in which it enters.
+        The parameters of all equations; τ_k is the power in which a parameter enters.
     names : tuple of str
-        The coordinates, in Space order.
+        The names of the coordinates, in Space order.
     coordinates : tuple of Coordinate
     known : mapping of str to number or ndarray
-        What is known at the nodes, by name; names that stand for a coordinate too.
+        Values at the nodes of what is known and of coordinates, by name.
     smooth : bool
-        Whether the test functions are the few smooth ones of a weak form.
+        Whether the test functions are those of a weak form, which are few and smooth.
     """
 
     equation: Equation
     parameters: tuple[Power, ...]
     names: tuple[str, ...]
-    coordinates: tuple[Coordinate, ...]
+    coordinates: tuple[ProjectedCoordinate, ...]
     known: Mapping[str, Any]
     smooth: bool = False
 
     @cached_property
     def pairs(self) -> tuple[Pairs, ...]:
-        """Test functions and functions of the field along each coordinate."""
+        """The test functions and the functions of the field along each coordinate."""
         highest = [max(dict(value.orders).get(n, 0) for value in self.equation.values) for n in self.names]
         both = list(zip(self.coordinates, highest, strict=True))
         return tuple(Pairs(c, c.smooth_tests(m) if self.smooth else c.tests(m)) for c, m in both)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Numbers of test functions."""
+        """The number of test functions along each coordinate."""
         return tuple(len(pairs.tests) for pairs in self.pairs)
 
     @cached_property
@@ -63,7 +62,7 @@ class Constraint:
 
     @cached_property
     def _by_value(self) -> dict[str, tuple[Any, list[Any]]]:
-        """Derivatives of the response and of each term by each value of the field."""
+        """The derivatives of the response and of each term by each value of the field."""
         terms = [self.equation.terms.get(power) for power in self.parameters]
         return {
             name: (
@@ -74,12 +73,12 @@ class Constraint:
         }
 
     def orders(self, value: Value) -> tuple[int, ...]:
-        """Order of a derivative along each coordinate."""
+        """Return the order of a derivative along each coordinate."""
         by_name = dict(value.orders)
         return tuple(by_name.get(name, 0) for name in self.names)
 
     def environment(self, coefficients: Mapping[str, Array]) -> dict[str, Any]:
-        """What each name of the equation is at the nodes."""
+        """Return what each name of the equation is at the nodes."""
         values = dict(self.known)
         for name, value in self.fields.items():
             array = coefficients[value.variable]
@@ -89,7 +88,7 @@ class Constraint:
         return values
 
     def project(self, values: Any) -> Array:
-        """Integrals with all test functions of values at the nodes, [I..]."""
+        """Return the integrals of values at the nodes with all test functions, [I..]."""
         nodes = tuple(c.nodes.size for c in self.coordinates)
         out = np.broadcast_to(np.asarray(values, np.float64), nodes)
         for axis, pairs in enumerate(self.pairs):
@@ -97,17 +96,17 @@ class Constraint:
         return out
 
     def residual(self, coefficients: Mapping[str, Array], tau: Array) -> Array:
-        """Residuals r, [I..]."""
+        """Return the residuals r, [I..]."""
         return self.residual_of(self.environment(coefficients), tau)
 
     def residual_of(self, values: Mapping[str, Any], tau: Array) -> Array:
-        """Residuals r, [I..], of what the names are at the nodes."""
+        """Return the residuals r, [I..], from what the names are at the nodes."""
         return self.project(
             self._combined(self.equation.response, list(self.equation.terms.items()), tau, values)
         )
 
     def by_parameter(self, values: Mapping[str, Any]) -> Array:
-        """∂r/∂τ, [k, I..]."""
+        """Return ∂r/∂τ, [k, I..]."""
         rows = np.zeros((len(self.parameters), *self.shape))
         for k, power in enumerate(self.parameters):
             if power in self.equation.terms:
@@ -115,7 +114,7 @@ class Constraint:
         return rows
 
     def pulled_back(self, values: Mapping[str, Any], tau: Array, rows: Array) -> dict[str, Array]:
-        """Rows of numbers [I..] times ∂r/∂c, by variable: [K..]."""
+        """Return rows of numbers [I..] times ∂r/∂c, by variable: [K..]."""
         at_nodes = rows
         for axis, pairs in enumerate(self.pairs):
             at_nodes = _along(pairs.tests.T, at_nodes, axis)
@@ -128,13 +127,13 @@ class Constraint:
         return out
 
     def _factor(self, name: str, tau: Array, values: Mapping[str, Any]) -> Any:
-        """Derivative of the equation by a value of the field, at the nodes; a number where it is one."""
+        """Return the derivative of the equation by a value of the field, as a number or at the nodes."""
         response, terms = self._by_value[name]
         known = [(p, term) for p, term in zip(self.parameters, terms, strict=True) if term is not None]
         return self._combined(response, known, tau, values)
 
     def by_coefficient(self, values: Mapping[str, Any], tau: Array) -> dict[str, Array]:
-        """∂r/∂c by variable, for the pairs of test and function that meet: [pairs..]."""
+        """Return ∂r/∂c by variable, for the pairs of test and function that meet: [pairs..]."""
         out: dict[str, Array] = {}
         for name, value in self.fields.items():
             factor = self._factor(name, tau, values)
@@ -152,7 +151,7 @@ class Constraint:
         return total
 
     def _integrals(self, factor: Any, orders: tuple[int, ...]) -> Array:
-        """Integrals of test times factor times derivative of function."""
+        """Return the integrals of each test times a factor times a derivative of its function."""
         if np.size(factor) == 1:
             vectors = [pairs.integrals(order) for pairs, order in zip(self.pairs, orders, strict=True)]
             return np.asarray(float(np.ravel(factor)[0]) * math.prod(np.ix_(*vectors)))
@@ -170,7 +169,7 @@ class Constraints:
     ----------
     space : Space
     variables : tuple of str
-        Whose coefficients are unknown.
+        The variables whose coefficients are unknown.
     parameters : tuple of Power
     each : tuple of Constraint
     """
@@ -184,15 +183,17 @@ class Constraints:
     def of(
         space: Space,
         equations: Sequence[Equation],
-        known_at: Callable[[Space, Sequence[Coordinate]], Mapping[str, Any]] = lambda space, coordinates: {},
+        known_at: Callable[
+            [Space, Sequence[ProjectedCoordinate]], Mapping[str, Any]
+        ] = lambda space, coordinates: {},
     ) -> Constraints:
         """Return the constraints of equations; `known_at` gives what is known at the nodes, by name."""
-        coordinates = tuple(Coordinate.of(space, axis) for axis in range(len(space.names)))
+        coordinates = tuple(ProjectedCoordinate.of(space, axis) for axis in range(len(space.names)))
         at_nodes: dict[str, Any] = dict(known_at(space, coordinates))
         parameters = tuple(dict.fromkeys(power for equation in equations for power in equation.terms))
 
         def along(name: str, function: Callable[[Array], Any]) -> Any:
-            """A function of the nodes of one coordinate."""
+            """Return a function of the nodes of one coordinate, with an axis for each coordinate."""
             axis = space.names.index(name)
             shape = [1] * len(coordinates)
             shape[axis] = -1
@@ -218,16 +219,16 @@ class Constraints:
 
     @property
     def count(self) -> int:
-        """Number of constraints."""
+        """The number of constraints."""
         return sum(math.prod(constraint.shape) for constraint in self.each)
 
     @property
     def size(self) -> int:
-        """Number of coefficients."""
+        """The number of coefficients."""
         return len(self.variables) * self.space.size
 
     def residuals(self, coefficients: Mapping[str, Array], tau: Array) -> list[Array]:
-        """Residuals of each equation."""
+        """Return the residuals of each equation."""
         return [constraint.residual(coefficients, tau) for constraint in self.each]
 
 
@@ -237,5 +238,5 @@ def _evaluate(node: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _along(matrix: Array, array: Array, axis: int) -> Array:
-    """A matrix times one axis of an array."""
+    """Return a matrix times one axis of an array."""
     return np.moveaxis(np.tensordot(matrix, array, axes=(1, axis)), 0, axis)

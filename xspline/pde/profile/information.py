@@ -1,4 +1,4 @@
-"""What data tell of constants: which they tell together only, and intervals of those that noise nearly hides."""
+"""What data tell of constants: those that they only tell together, and intervals where noise hides the field."""
 
 from __future__ import annotations
 
@@ -10,27 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from xspline.pde.equation import Power
-from xspline.pde.pointwise import LEVEL
 from xspline.pde.profile.axes import Array
-from xspline.pde.profile.search import STEPS, STRENGTH, Result, Search
-from xspline.pde.profile.system import UNTOLD, directions
-from xspline.pde.results import ROUGH
+from xspline.pde.profile.gauss_newton import CLOSE, FEW, ConstrainedLeastSquares, SearchResult
+from xspline.pde.profile.normal_equations import PART, TINY, directions
+from xspline.pde.results import LEVEL, ROUGH
+from xspline.pde.text.equation import Power
 
-HIDDEN = 0.05  # of the information on a constant: that noise in the field adds, from which it is not trusted
-PAIRS_OF_DRAWS = 2  # of the field, that tell what noise adds
-ENDS = 14  # fits that an end of an interval may take
-CLOSE_TO_END = 0.02  # of Student's t: then the end is found
-WIDEST = 30.0  # standard errors, from which on there is none
-NOISE_TELLS = 0.5  # of the information of a combination of constants: it is noise, its errors are too small
-TIED = (
-    1.0  # standard errors that a constant moves along with another, from which it is told together with that
-)
-ALIKE = 0.5  # smallest eigenvalue of information of unit diagonal, above which terms are unlike
-PART_OF_DIRECTION = 0.3  # of the largest constant of a combination: smaller ones do not belong to it
+HIDDEN = 0.05  # of the information on a constant: a larger share that noise in the field adds makes errors too small
+WIDEST = 30.0  # standard errors: an interval that has no end so far out has none
 
 
-def unsettled(search: Search, result: Result) -> Iterator[str]:
+def unsettled(search: ConstrainedLeastSquares, result: SearchResult) -> Iterator[str]:
     """Yield why there is no estimate to speak of."""
     if search.data.count <= search.freedom:
         yield (
@@ -42,10 +32,10 @@ def unsettled(search: Search, result: Result) -> Iterator[str]:
     if np.isinf(stderr).any():
         yield _apart(search, np.isinf(stderr))
         return
-    ratio, direction = noise_told(search, result)
-    own = np.abs(direction) > PART_OF_DIRECTION * np.abs(direction).max(initial=0.0)
-    # Where the field tells a constant that varies less, its own errors say so.
-    if ratio > NOISE_TELLS and len({p.constant for p in _powers(search, own)}) > 1:
+    share, direction = noise_told(search, result)
+    own = np.abs(direction) > PART * np.linalg.norm(direction)
+    # Where the field tells less of a constant that varies, its own errors say so.
+    if share > 0.5 and len({p.constant for p in _powers(search, own)}) > 1:
         yield _apart(search, own)
     elif not (result.converged and np.isfinite(stderr).all()):
         yield (
@@ -54,11 +44,11 @@ def unsettled(search: Search, result: Result) -> Iterator[str]:
         )
 
 
-def _powers(search: Search, own: NDArray[np.bool_]) -> list[Power]:
+def _powers(search: ConstrainedLeastSquares, own: NDArray[np.bool_]) -> list[Power]:
     return [p for p, mine in zip(search.constraints.parameters, own, strict=True) if mine]
 
 
-def _apart(search: Search, untold: NDArray[np.bool_]) -> str:
+def _apart(search: ConstrainedLeastSquares, untold: NDArray[np.bool_]) -> str:
     """Return which constants the data tell together only."""
     names = list(
         dict.fromkeys(str(p) if "[" not in p.parameter else p.constant for p in _powers(search, untold))
@@ -72,51 +62,69 @@ def _apart(search: Search, untold: NDArray[np.bool_]) -> str:
     )
 
 
-def noise_told(search: Search, result: Result) -> tuple[float, Array]:
-    """Return how much of what tells a combination of constants is noise of the field at most, and the combination.
+def noise_told(search: ConstrainedLeastSquares, result: SearchResult) -> tuple[float, Array]:
+    """Return the largest share of noise in what tells a combination of constants, and the combination.
 
-    Terms of a field with errors differ where those of the true field are the same. The information is that of the
-    field's terms; the part of it that one draw of the field's errors would give is compared with all of it. The
-    combination is in units of what data tell of each constant. Constants whose terms are unlike are not looked at.
+    Terms of a field with errors differ where those of the true field are the same. All information comes from the
+    field's terms; the part of it that one draw of the field's errors would give is compared with the whole. The
+    combination is in units of what data tell of each constant. Constants whose terms are unlike, with no eigenvalue
+    below a half, are told apart by any field, and so are left out.
     """
-    step, data = result.step, search.data
+    step = result.step
     count = len(step.tau)
     if count < 2:
         return 0.0, np.zeros(count)
     if not (np.isfinite(step.information).all() and (np.diag(step.information) > 0).all()):
         return 0.0, np.zeros(count)
     values, vectors, scale = directions(step.information)
-    if values[0] > ALIKE or values[0] <= UNTOLD:
+    if values[0] > 0.5 or values[0] <= TINY:
         return 0.0, np.zeros(count)
-    sigma = math.sqrt(max(result.rss, 0.0) / (data.count - search.freedom))
-    draw = np.random.default_rng(0).standard_normal((data.order.size, 1))
-    errors = sigma * step.factor.apply_inverse_sqrt(draw)[:, 0]
-    noise = search.information(step, errors, alone=True)
+    noise = search.information(step, search.draws(result, 1)[:, 0], alone=True)
     root = vectors / np.sqrt(values)
     shares, combinations = np.linalg.eigh(root.T @ (noise / np.outer(scale, scale)) @ root)
     return float(shares[-1]), root @ combinations[:, -1]
 
 
-def reaches(search: Search, result: Result, covariance: Array) -> tuple[Array, Array, list[str]]:
-    """Return how many standard errors an interval reaches to both sides, and remarks on those that are not even.
+def noise_added(search: ConstrainedLeastSquares, result: SearchResult) -> Array:
+    """Return how much noise in the field adds to the information on each constant, over that information, [k].
 
-    Where noise hides part of the field, what is noise in it counts as information on a constant, and errors that are
-    read off at the estimate are too small. At a constant's true value the field that obeys the equation there and the
-    residuals are independent, so that the Gauss-Newton step which would leave that value, in its own standard errors,
-    has the t distribution (exactly where the equation is linear in the field: Kleibergen 2002). An interval holds the
-    values from which this step is not improbable, each a fit with the constant held.
+    It is the mean over two pairs of fields about the constrained one, as far from it as their covariance says.
+    """
+    data = search.data
+    step = result.step
+    apart = search.draws(result, 2)
+    # Draws are held to the equations by their strength alone; what the equations do not allow is taken out of them.
+    images = np.stack([data.image(y) for y in apart.T], axis=1) + search.ridge * apart
+    apart = step.factor.solve(images)
+    seen = [np.diag(search.information(step, x)) for y in apart.T for x in (y, -y)]
+    own = np.diag(search.information(step, np.zeros(data.order.size)))
+    return np.asarray(np.mean(seen, axis=0) / own - 1.0)
+
+
+def reaches(
+    search: ConstrainedLeastSquares, result: SearchResult, covariance: Array
+) -> tuple[Array, Array, list[str]]:
+    """Return how many standard errors an interval reaches to both sides, and remarks on intervals that are not even.
+
+    Where noise hides part of the field, the noise in it counts as information on a constant, and errors that are read
+    off at the estimate are too small. At a constant's true value the field that obeys the equation there and the
+    residuals are independent. The Gauss-Newton step which would leave that value, in its own standard errors, then has
+    the t distribution, exactly so where the equation is linear in the field (Kleibergen 2002). An interval holds the
+    values from which this step is probable, each by a fit with the constant held.
     """
     left = search.data.count - search.freedom
     factor = float(stdtrit(max(left, 1), (1 + LEVEL) / 2))
-    below, above = (np.full(len(result.state.tau), factor) for _ in range(2))
-    errors, remarks = np.sqrt(np.diag(covariance)), list[str]()
+    below = np.full(len(result.state.tau), factor)
+    above = below.copy()
+    errors = np.sqrt(np.diag(covariance))
+    remarks = list[str]()
     withheld = np.zeros(len(errors), dtype=bool)
     if not np.isfinite(errors).all() or not errors.size:
         return below, above, []
     # Of a constant that varies there are many, each a number that tells little by itself.
     single = np.array([p.constant == p.parameter for p in search.constraints.parameters])
     rough = errors > ROUGH * np.abs(result.state.tau)
-    doubtful = single & (rough | (search.hidden(result, PAIRS_OF_DRAWS) > HIDDEN)) if single.any() else single
+    doubtful = single & (rough | (noise_added(search, result) > HIDDEN)) if single.any() else single
     for k in np.flatnonzero(doubtful).tolist():
         name = search.constraints.parameters[k]
         ends = [_end(search, result, k, side * errors[k], factor) for side in (-1, 1)]
@@ -124,8 +132,8 @@ def reaches(search: Search, result: Result, covariance: Array) -> tuple[Array, A
         open_ends = [w for w, end in (("below", below[k]), ("above", above[k])) if not np.isfinite(end)]
         if open_ends:
             below[k] = above[k] = np.nan
-            # What is told of constants together only is open in each of them.
-            tied = np.maximum(*(moved for _, moved in ends)) > TIED * errors
+            # A constant that moves by more than its error along with this one is only told together with it.
+            tied = np.maximum(*(moved for _, moved in ends)) > errors
             open_too = [str(search.constraints.parameters[j]) for j in np.flatnonzero(tied) if j != k]
             withheld[tied] = True
             others = ", ".join(open_too)
@@ -143,23 +151,29 @@ def reaches(search: Search, result: Result, covariance: Array) -> tuple[Array, A
     return below, above, remarks
 
 
-def _end(search: Search, result: Result, constant: int, unit: float, target: float) -> tuple[float, Array]:
-    """Return after how many units from the estimate the step back is `target` standard errors; NaN if nowhere.
+def _end(
+    search: ConstrainedLeastSquares, result: SearchResult, constant: int, unit: float, target: float
+) -> tuple[float, Array]:
+    """Return after how many units from the estimate the step back is `target` standard errors, by false position.
 
-    And the farthest that each constant moved meanwhile.
+    It is NaN where there is no such place. The second value is how far each constant moved meanwhile.
     """
-    state, moved = result.state, np.zeros(len(result.state.tau))
-    inside, outside, at = (0.0, 0.0), (math.nan, math.nan), target
-    for _ in range(ENDS):
+    state = result.state
+    moved = np.zeros(len(result.state.tau))
+    at = target
+    inside = (0.0, 0.0)
+    outside = (math.nan, math.nan)
+    for _ in range(2 * FEW):
         tau = state.tau.copy()
         tau[constant] = result.state.tau[constant] + at * unit
-        there = replace(search, held=(constant,)).run(replace(state, tau=tau), STRENGTH, STEPS, hard=True)
+        there = replace(search, held=(constant,)).run(replace(state, tau=tau))
         if not there.converged:
             return math.nan, moved
         moved = np.maximum(moved, np.abs(there.state.tau - result.state.tau))
         error = math.copysign(float(search.stderr(there.step, result.rss)[constant]), unit)
-        seen, state = -there.step.wish[constant] / error, there.state
-        if abs(seen - target) < CLOSE_TO_END:
+        seen = -there.step.wish[constant] / error
+        state = there.state
+        if abs(seen - target) < 2 * CLOSE:
             return at, moved
         if seen < target:
             inside = (at, float(seen))

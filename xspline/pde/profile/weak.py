@@ -1,8 +1,8 @@
 """The weak form: constants by one least squares of a fitted field's residual on smooth test functions.
 
-In closed form, and without a factorisation beyond that of the fit: the start of the search, its check, and what is
-left where the search does not converge. Errors by the delta method: the estimate is a function of the coefficients,
-whose covariance is σ²(G + Λ)⁻¹.
+It has a closed form and takes no factorisation beyond that of the fit. A search starts there, is compared with it, and
+leaves it as the answer where it does not converge. Errors follow by the delta method: the estimate is a function of the
+coefficients, whose covariance is σ²(G + Λ)⁻¹.
 """
 
 from __future__ import annotations
@@ -21,10 +21,16 @@ from xspline.pde.profile.constraint import Constraint, Constraints
 
 @dataclass(frozen=True, eq=False)
 class WeakEstimate:
-    """Constants of a weak form, as the powers in which they enter: value [k], covariance [k, k], NaN if undetermined.
+    """Constants of a weak form, as the powers in which they enter.
 
-    `probability` is that of residuals as large as these, of some random combinations, where the equation holds for the
-    field up to its errors; NaN where it was not asked for.
+    Parameters
+    ----------
+    value : ndarray, [k]
+    covariance : ndarray, [k, k]
+        NaN where the constants are not determined.
+    probability : float
+        Of residuals as large as these, in some random combinations, if the field obeys the equation up to its errors.
+        NaN where it was not requested.
     """
 
     value: Array
@@ -38,7 +44,7 @@ def weak_estimate(
     apply_covariance: Callable[[str, Array], Array],
     combinations: int = 0,
 ) -> WeakEstimate:
-    """Return least squares over smooth tests.
+    """Return the constants of least squares over smooth tests.
 
     Parameters
     ----------
@@ -48,7 +54,7 @@ def weak_estimate(
     apply_covariance : callable
         The product of a variable's covariance and coefficients [K..].
     combinations : int
-        Random combinations of the residuals that are held against their errors; each takes a solve.
+        How many random combinations of the residuals are compared with their errors; each takes a solve.
 
     Raises
     ------
@@ -59,7 +65,8 @@ def weak_estimate(
     if not count:
         return WeakEstimate(np.zeros(0), np.zeros((0, 0)))
     parts: list[tuple[Constraint, dict[str, Any], float]] = []  # with the size of each equation's response
-    targets, columns = [], []
+    targets: list[Array] = []
+    columns: list[Array] = []
     for constraint in constraints.each:
         smooth = replace(constraint, smooth=True)
         values = smooth.environment(coefficients)
@@ -68,7 +75,8 @@ def weak_estimate(
         parts.append((smooth, values, scale))
         targets.append(response / scale)
         columns.append(-smooth.by_parameter(values).reshape(count, -1) / scale)
-    target, matrix = np.concatenate(targets), np.concatenate(columns, axis=1)
+    target = np.concatenate(targets)
+    matrix = np.concatenate(columns, axis=1)
     sizes = np.sqrt(np.sum(matrix**2, axis=1))
     if not (np.isfinite(matrix).all() and np.isfinite(target).all()):
         raise ValueError(
@@ -85,7 +93,8 @@ def weak_estimate(
     value = inverse @ target
     left_over = max(min(combinations, target.size - count), 0)
     z = np.random.default_rng(0).standard_normal((left_over, target.size))
-    rows = np.concatenate([inverse, z - (z @ matrix.T) @ inverse])  # of the constants, and of what they leave
+    # Rows of the constants, and of combinations of the residuals that they leave.
+    rows = np.concatenate([inverse, z - (z @ matrix.T) @ inverse])
     answers = [_answer(parts, value, row) for row in rows]
     covariance = np.zeros((len(rows), len(rows)))
     for name in constraints.variables:
@@ -93,7 +102,8 @@ def weak_estimate(
         covariance += [[float(np.sum(a[name] * image)) for image in images] for a in answers]
     probability = math.nan
     if len(z) > 0:
-        left, own = rows[count:] @ target, covariance[count:, count:]
+        left = rows[count:] @ target
+        own = covariance[count:, count:]
         square = float(left @ np.linalg.pinv(own, hermitian=True) @ left)
         probability = float(chdtrc(len(left), square))
     told = np.linalg.matrix_rank(scaled, tol=1e-12 * np.linalg.norm(scaled, 2)) == count
@@ -105,7 +115,7 @@ def weak_estimate(
 def _answer(
     parts: Sequence[tuple[Constraint, dict[str, Any], float]], value: Array, row: Array
 ) -> dict[str, Array]:
-    """Return, up to its sign, the derivative by coefficients of a constant that is `row` times all residuals."""
+    """Return, up to its sign, the derivative by coefficients of a constant which is `row` times all residuals."""
     total: dict[str, Array] = {}
     start = 0
     for constraint, values, scale in parts:

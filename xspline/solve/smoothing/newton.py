@@ -106,6 +106,7 @@ def minimise(
     lower: Array,
     upper: Array,
     near: float = NEAR,
+    enough: float = 1e-5 * RISE,
 ) -> State[P]:
     """The minimum of a score within bounds.
 
@@ -118,13 +119,15 @@ def minimise(
     lower, upper : ndarray, [J]
     near : float
         The step that ends the search.
+    enough : float
+        A step that promises less, in units of the log-likelihood, ends it too.
     """
     rho = np.clip(start, lower, upper)
     state = State(rho, score(rho), lower, upper, np.zeros(len(rho), dtype=bool))
     hessian, correction = state.point.hessian, np.zeros((len(rho), len(rho)))
     for _ in range(STEPS):
         step, downhill = _newton_step(state, hessian)
-        if _ends(state.point, step, near):
+        if _ends(state.point, step, near, enough):
             return replace(state, converged=True)
         before = state  # first: while a score is computed the point before this one is not held
         state = _advanced(score, before, step, hessian)
@@ -136,7 +139,7 @@ def minimise(
         state = replace(state, stride=2 * downhill if np.allclose(moved, step) else 0.0)
         if np.max(np.abs(moved)) <= 0.5:  # over so short a step a Hessian changes little
             step = _newton_step(state, hessian)[0]
-            if _ends(state.point, step, near):  # which spares the Hessian there
+            if _ends(state.point, step, near, enough):  # which spares the Hessian there
                 return replace(state, converged=True)
             # The mean of two Hessians is made to agree with the gradients at both, by the least change (Powell 1970).
             # Hessians may come from random draws; then it is this that makes the last steps short.
@@ -149,9 +152,9 @@ def minimise(
     return state
 
 
-def _ends(point: Point, step: Array, near: float) -> bool:
+def _ends(point: Point, step: Array, near: float, enough: float) -> bool:
     """Whether a step is not worth taking."""
-    return bool(np.max(np.abs(step)) < near) or _gain(point, step) < 1e-5 * RISE + DOUBT * point.noise
+    return bool(np.max(np.abs(step)) < near) or _gain(point, step) < enough + DOUBT * point.noise
 
 
 def _gain(point: Point, step: Array) -> float:

@@ -19,7 +19,7 @@ from xspline.labels.derivatives import checked_orders
 from xspline.labels.errors import unknown_name
 from xspline.labels.field_base import FieldBase
 from xspline.labels.statistics import Statistics
-from xspline.pde.expression import FUNCTIONS
+from xspline.pde.text.expression import FUNCTIONS
 from xspline.spaces import Axis, Basis, BSpline, Features, Space, as_basis
 
 #: Letters that mean a coordinate by its role, where no coordinate has that letter for a name.
@@ -35,14 +35,14 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Coordinate:
+class CoordinateSymbol:
     """Labels of a fitted coordinate as numbers: its own, or seconds for times."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownSymbol:
     """What the caller passed in ``known=``."""
 
     name: str
@@ -98,7 +98,7 @@ class Shape:
         return total
 
 
-Symbol = Value | Coordinate | Known | Shape
+Symbol = Value | CoordinateSymbol | KnownSymbol | Shape
 
 #: What has variables and a space, before or after a fit.
 Fitted: TypeAlias = FieldBase[Any] | Statistics[Any]
@@ -240,7 +240,7 @@ class Names:
             It looks like a derivative and is none, or cannot be a parameter.
         """
         if name in self.known:
-            return Known(name)
+            return KnownSymbol(name)
         if name in self.stems:
             return Value(self.stems[name])
         stem, _, suffix = name.rpartition("_")
@@ -258,9 +258,9 @@ class Names:
             counted = collections.Counter(self.letters[letter] for letter in suffix)
             return Value(self.stems[stem], tuple(checked_orders(self.space, dict(counted), {}).items()))
         if name in self.letters:
-            return Coordinate(self.letters[name])
+            return CoordinateSymbol(self.letters[name])
         if name in self.space.names:
-            return Coordinate(name)
+            return CoordinateSymbol(name)
         # A parameter, unless its name says that something else was meant.
         fitted = ", ".join(dict.fromkeys(self.stems))
         if stem in self.known and suffix:
@@ -349,11 +349,11 @@ class Names:
                 more = tuple(o + (c == coordinate) for c, o in zip(varying.coordinates, orders, strict=True))
                 longer = f"{name}{letter}" if any(orders) else f"{name}_{letter}"
                 return longer, Shape(varying, index, more)
-            case Known(name=given) if given not in self.numbers:
+            case KnownSymbol(name=given) if given not in self.numbers:
                 longer = f"{given}{letter}" if "_" in given else f"{given}_{letter}"
                 if longer not in self.known:
                     raise ValueError(
                         f"needs the derivative {longer} of the known {given!r}; pass known={{{longer!r}: ...}} too"
                     )
-                return longer, Known(longer)
+                return longer, KnownSymbol(longer)
         return None

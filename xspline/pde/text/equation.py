@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from xspline.labels.errors import unknown_name
-from xspline.pde import expression
-from xspline.pde.expression import FUNCTIONS, OPERATORS
-from xspline.pde.symbols import Coordinate, Known, Names, Shape, Symbol, Value, Varying
+from xspline.pde.text import expression
+from xspline.pde.text.expression import FUNCTIONS, OPERATORS
+from xspline.pde.text.symbols import CoordinateSymbol, KnownSymbol, Names, Shape, Symbol, Value, Varying
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def parse(text: str, names: Names, *, with_parameters: bool = True) -> Equation:
             f"the equation {text!r} holds nothing of the field, whose values and derivatives are "
             f"{', '.join(names.stems)}, {stems}"
         )
-    used = {symbol.name for symbol in reader.symbols.values() if isinstance(symbol, Known)}
+    used = {symbol.name for symbol in reader.symbols.values() if isinstance(symbol, KnownSymbol)}
     if unused := sorted(names.known - used):
         raise ValueError(f"{', '.join(unused)} in known= does not appear in the equation {text!r}")
     if unused := sorted(set(names.vary) - set(reader.varying)):
@@ -242,7 +242,7 @@ class _Reader:
             if symbol is None or outer is None:
                 continue
             term = outer
-            if not isinstance(symbol, Coordinate):
+            if not isinstance(symbol, CoordinateSymbol):
                 try:
                     inner = self.names.derivative(name, symbol, letter)
                 except ValueError as error:

@@ -12,10 +12,9 @@ import xarray as xr
 
 from xspline.labels import evaluation
 from xspline.labels.field_base import FieldBase
-from xspline.pde import expression, pointwise, units
-from xspline.pde.equation import Equation, Power
-from xspline.pde.points import Differences, Points, at_points
-from xspline.pde.pointwise import Estimate
+from xspline.pde.points import least_squares
+from xspline.pde.points.evaluation_points import Differences, Points, at_points
+from xspline.pde.points.least_squares import Estimate
 from xspline.pde.results import (
     LONG_NAMES,
     not_real,
@@ -24,14 +23,14 @@ from xspline.pde.results import (
     varying_variables,
     with_roots,
 )
-from xspline.pde.symbols import Coordinate, Known, Names, Shape, Value
+from xspline.pde.text import expression, unit_powers
+from xspline.pde.text.equation import Equation, Power
+from xspline.pde.text.symbols import CoordinateSymbol, KnownSymbol, Names, Shape, Value
 
 ASSUMPTIONS = (
     "stderr and the 95 % interval assume independent residuals and terms without error; neighbouring points of a "
     "smooth field are neither, so the true uncertainty is larger"
 )
-_NEARLY_SINGULAR = 1e8
-_UNEXPLAINED = 0.5
 
 
 def over_points(
@@ -58,11 +57,11 @@ def over_points(
         match symbol:
             case Value():
                 values[name] = points.value(symbol)
-            case Coordinate():
+            case CoordinateSymbol():
                 values[name] = points.coordinate(symbol.name)
             case Shape():
                 values[name] = symbol.value(points.along)
-            case Known():
+            case KnownSymbol():
                 values[name] = at_points(name, given[symbol.name], points, names.letters)
     used = dict.fromkeys(value.variable for value in parsed.values)
     batch = tuple(dict.fromkeys(dim for name in used for dim in field.variables[name].batch_dims))
@@ -70,8 +69,8 @@ def over_points(
         response = expression.evaluate(parsed.response, values)
         terms = [expression.evaluate(factor, values) for factor in parsed.terms.values()]
         everywhere = sum(values[name] for name, symbol in parsed.symbols.items() if isinstance(symbol, Value))
-    estimate = pointwise.least_squares(response, terms, list(points.sizes), batch, everywhere)
-    derived, remarks = units.of_parameters(parsed, units_of_names(parsed, given, field))
+    estimate = least_squares.least_squares(response, terms, list(points.sizes), batch, everywhere)
+    derived, remarks = unit_powers.of_parameters(parsed, units_of_names(parsed, given, field))
     recovery = Recovery(
         parsed, method, points, estimate, batch, derived, tuple(filter(None, [*remarks, remark]))
     )
@@ -192,12 +191,12 @@ def _checks(recovery: Recovery) -> list[str]:
         remarks.append(
             f"{undetermined.sum()} of {undetermined.size} batch members do not determine the parameters"
         )
-    if (worst := float(estimate.condition.max())) > _NEARLY_SINGULAR:
+    if (worst := float(estimate.condition.max())) > 1 / least_squares.STABILISER:
         remarks.append(
             f"the terms of {', '.join(map(str, recovery.powers))} are nearly proportional to each other (condition "
             f"number {worst:.2g}), so their estimates cannot be told apart"
         )
-    if (relative := float(np.nanmax(estimate.relative_rms, initial=0.0))) > _UNEXPLAINED:
+    if (relative := float(np.nanmax(estimate.relative_rms, initial=0.0))) > 0.5:
         remarks.append(f"the residual is {relative:.0%} of the terms without a parameter (root mean square)")
     remarks += of_the_space([recovery.equation], recovery.points.field, 3)
     if recovery.method == "differences":

@@ -17,7 +17,7 @@ from xspline.labels.field_base import FieldBase
 from xspline.labels.read import targets
 from xspline.labels.read.coordinates import in_units_of
 from xspline.labels.read.observations import is_lazily_indexed
-from xspline.pde.symbols import Value
+from xspline.pde.text.symbols import Value
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,25 +15,13 @@ FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
 }
 #: What derivatives of these may call too.
 FUNCTIONS_AND_SIGN: Mapping[str, Callable[[Any], Any]] = {**FUNCTIONS, "sign": np.sign}
-LARGEST_PRODUCT = 4  # powers of arrays up to this are products, which are ten times as fast
-
-
-def power(base: Any, exponent: Any) -> Any:
-    """Return a power; of arrays by small whole numbers as a product."""
-    if not (isinstance(base, np.ndarray) and np.ndim(exponent) == 0):
-        return operator.pow(base, exponent)
-    if exponent not in range(2, LARGEST_PRODUCT + 1):
-        return operator.pow(base, exponent)
-    square = base * base
-    return {2: lambda: square, 3: lambda: square * base, 4: lambda: square * square}[int(exponent)]()
-
 
 OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
-    ast.Pow: power,
+    ast.Pow: operator.pow,
 }
 
 

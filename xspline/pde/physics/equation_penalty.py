@@ -10,22 +10,24 @@ from numbers import Real
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+from scipy.special import chdtri
 
 from xspline.labels.fit import Fit, Request, SolvedApart
 from xspline.labels.report import findings
 from xspline.labels.statistics import Statistics
-from xspline.pde import expression, units
-from xspline.pde.equation import Equation, parse
+from xspline.pde.known import at_nodes
 from xspline.pde.physics.constrained import ConstrainedSystem, EquationField
-from xspline.pde.physics.prior import Prior
+from xspline.pde.physics.prior import EquationPrior
 from xspline.pde.profile.axes import Array
 from xspline.pde.profile.constraint import Constraints
-from xspline.pde.profile.estimate import IMPROBABLE, NEGLIGIBLE, SLIGHT, adequacy_of, order_of
-from xspline.pde.profile.known import at_nodes
-from xspline.pde.profile.over_domain import ENOUGH
-from xspline.pde.profile.search import Data, Search, State, Step
-from xspline.pde.results import of_the_space, units_of_names
-from xspline.pde.symbols import Names, Value, arguments_code, checked_known
+from xspline.pde.profile.estimate import IMPROBABLE, NEGLIGIBLE, SLIGHT, adequacy_of
+from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares, GaussNewtonStep, Unknowns
+from xspline.pde.profile.problem import order_of
+from xspline.pde.profile.scaled_sums import ScaledSums
+from xspline.pde.results import ENOUGH, of_the_space, units_of_names
+from xspline.pde.text import expression, unit_powers
+from xspline.pde.text.equation import Equation, parse
+from xspline.pde.text.symbols import Names, Value, arguments_code, checked_known
 from xspline.solve import Choice, Factorisation, Penalty, Roughness, Solution
 from xspline.solve.errors import nothing_determined, warn
 from xspline.solve.parallel import single_threaded_blas
@@ -36,7 +38,6 @@ from xspline.spaces import Space
 from xspline.sums import Gram
 
 REML, HARD = "reml", "hard"
-GAIN = 10.8  # in twice the log-likelihood: of one strength more, of a probability of 1e-3
 BANDS = 8  # that a search holds at a time: G, JᵀJ, roughness along two coordinates, their sum, its factor and inverse
 
 
@@ -238,8 +239,8 @@ class _Outcome(NamedTuple):
     `penalty` has the strengths that were chosen; `remark` and `doubt` are what there is to say, or nothing.
     """
 
-    prior: Prior
-    step: Step
+    prior: EquationPrior
+    step: GaussNewtonStep
     coefficients: Array
     rss: Array
     penalty: Physics
@@ -270,8 +271,8 @@ def _solved(physics: Physics, equation: Equation, statistics: Statistics[Any], n
         if not (doubt and physics.strength == HARD)
         else np.asarray(np.nan)
     )
-    nothing, none, at = np.zeros((0, 0)), np.zeros((len(row), 0)), State(row, np.zeros(0), ())
-    step = Step(row, at.tau, at.tau, nothing, (), (), factor, none, none, factor.determined, at)
+    nothing, none, at = np.zeros((0, 0)), np.zeros((len(row), 0)), Unknowns(row, np.zeros(0), ())
+    step = GaussNewtonStep(row, at.tau, at.tau, nothing, (), (), factor, none, none, at)
     return _Outcome(prior, step, data.with_reference(row)[name], rss, penalty, choice, remark, doubt)
 
 
@@ -282,7 +283,7 @@ def _terms(order: int, space: Space) -> list[Gram]:
     return [Gram((term,)) for term in unit]
 
 
-def _prior(physics: Physics, equation: Equation, statistics: Statistics[Any], name: str) -> Prior:
+def _prior(physics: Physics, equation: Equation, statistics: Statistics[Any], name: str) -> EquationPrior:
     """Return the fit's matrices."""
     space = statistics.space
     names = Names.of(statistics, physics.dims, physics.known or {})
@@ -293,17 +294,17 @@ def _prior(physics: Physics, equation: Equation, statistics: Statistics[Any], na
 
     sums = centred(statistics.total(name), space)
     constraints = Constraints.of(space, (equation,), known_at)
-    data = Data(order_of(constraints, bands=BANDS), {name: sums}, {name: 1.0}, {name: 1.0})
+    data = ScaledSums(order_of(constraints, bands=BANDS), {name: sums}, {name: 1.0}, {name: 1.0})
     beside, given, terms = physics.beside, Gram(()), []
     if isinstance(beside, Roughness) and beside.criterion:
         terms = _terms(beside.order, space)
     elif beside is not None:
         given = beside.bound(sums.gram, space).gram(space)
-    return Prior(data, constraints, given, terms)
+    return EquationPrior(data, constraints, given, terms)
 
 
 def _searched(
-    prior: Prior, physics: Physics, fixed: float, space: Space
+    prior: EquationPrior, physics: Physics, fixed: float, space: Space
 ) -> tuple[Array, Physics, dict[str, Any], str, str]:
     """Return the strengths of the largest restricted likelihood, the penalty with them, and what there is to say."""
     chosen = prior.search(None if physics.strength == REML else fixed)
@@ -331,13 +332,13 @@ def _searched(
     return chosen.strengths, replace(physics, strength=own, beside=beside), choice, remark, doubt
 
 
-def _inadequate(prior: Prior, space: Space) -> str:
+def _inadequate(prior: EquationPrior, space: Space) -> str:
     """Return that a field which obeys the equation misses the data by more than noise; empty where none says so.
 
     By the F ratio against the free fit; where data do not determine that, by the likelihood of a smooth field that may
     depart from the equation.
     """
-    search = Search(prior.data, prior.constraints)
+    search = ConstrainedLeastSquares(prior.data, prior.constraints)
     free = search.data.free
     if free is not None:
         alone = replace(prior, given=Gram(()), terms=())
@@ -355,7 +356,8 @@ def _inadequate(prior: Prior, space: Space) -> str:
         free_to_depart = smooth.search()
         obeying = smooth.search(prior.strongest, [free_to_depart.strengths])
         gain = 2 * (obeying.score - free_to_depart.score)
-        told, doubtful = f"twice the gain in log-likelihood of one that need not is {gain:.3g}", gain > GAIN
+        told = f"twice the gain in log-likelihood of one that need not is {gain:.3g}"
+        doubtful = gain > chdtri(1, IMPROBABLE)  # for one strength more
     if not doubtful:
         return ""
     return (
@@ -382,6 +384,6 @@ def _is_linear(equation: Equation) -> bool:
 def _warn_of(equation: Equation, known: Mapping[str, Any], statistics: Statistics[Any]) -> None:
     """Warn of degrees that are too low, of metres that are degrees, and of units that do not fit together."""
     remarks = of_the_space((equation,), statistics, ENOUGH)
-    remarks += units.of_parameters(equation, units_of_names(equation, known, statistics))[1]
+    remarks += unit_powers.of_parameters(equation, units_of_names(equation, known, statistics))[1]
     for remark in remarks:
         warn(f"Physics({equation.text!r}): {remark}")

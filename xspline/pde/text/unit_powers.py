@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from xspline.pde import expression
-from xspline.pde.equation import Equation
+from xspline.pde.text import expression
+from xspline.pde.text.equation import Equation
 
 _FACTOR = re.compile(r"\s*[.·*]?\s*(/?)\s*([A-Za-zµ°%_]+)(?:(?:\^|\*\*)?([+-]?\d+))?")
 _DEGREES = re.compile(r"degrees?(_?(north|south|east|west|[NSEW]))?")

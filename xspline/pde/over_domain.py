@@ -13,14 +13,12 @@ from scipy.special import stdtrit
 
 from xspline.labels import evaluation
 from xspline.labels.field import Field
-from xspline.labels.read.observations import Variable
-from xspline.pde import units
-from xspline.pde.equation import Equation, Power
-from xspline.pde.pointwise import LEVEL
-from xspline.pde.profile.axes import Array, Coordinate, Unsuitable
-from xspline.pde.profile.estimate import IMPROBABLE, Problem, Profile, profile
-from xspline.pde.profile.known import at_nodes
+from xspline.pde.profile.axes import Array, Unsuitable
+from xspline.pde.profile.estimate import IMPROBABLE, Profile, profile
+from xspline.pde.profile.problem import EquationProblem, member, problem_of
 from xspline.pde.results import (
+    ENOUGH,
+    LEVEL,
     LONG_NAMES,
     ROUGH,
     low_degrees,
@@ -30,13 +28,12 @@ from xspline.pde.results import (
     varying_variables,
     with_roots,
 )
-from xspline.pde.symbols import Names
-from xspline.solve import solve
+from xspline.pde.text import unit_powers
+from xspline.pde.text.equation import Equation, Power
+from xspline.pde.text.symbols import Names
 from xspline.solve.errors import warn
 from xspline.solve.parallel import single_threaded_blas
 from xspline.solve.smoothing.fit import centred
-from xspline.spaces import Space
-from xspline.sums import Factor, Gram, Sums
 
 ASSUMPTIONS = {
     "profile": "stderr and the 95 % interval assume independent errors of the observations, with variances in "
@@ -44,7 +41,7 @@ ASSUMPTIONS = {
     "weak": "stderr and the 95 % interval assume independent errors of the observations and are those of the fitted "
     "field, to first order, and what every second knot changes; the smoothing is taken as known and without bias",
 }
-COMBINATIONS = 16  # of the residuals of a weak form that are held against their errors
+COMBINATIONS = 16  # of the residuals of a weak form that are compared with their errors: each takes a solve
 _INADEQUATE = (
     "errors are withheld: the fitted field misses the equation by more than its errors (probability {:.1g}); a term "
     "or a source is missing, or the field is too smooth: use more knots, or a higher degree, where it changes fast"
@@ -53,7 +50,6 @@ _UNTOLD = (
     "errors are withheld: the smooth test functions of this space do not tell the constants apart; use more knots, or "
     "leave out terms"
 )
-ENOUGH = 2  # by how much the degree of a B-spline should exceed the order of a derivative
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,104 +129,7 @@ def _check_powers(equations: Sequence[Equation]) -> None:
             )
 
 
-def problem_of(
-    field: Field[Any],
-    equations: Sequence[Equation],
-    names: Names,
-    given: Mapping[str, Any],
-    variables: Sequence[str],
-    index: tuple[int, ...] = (),
-) -> Problem:
-    """Return the problem of one member of a batch; raises as `over_domain` does."""
-    space, solutions = field.space, field.solution
-    sums, coefficients, sigma, solved, centres = {}, {}, {}, {}, {}
-    for name in variables:
-        fit, own = field.fits[name], solutions[name]
-        total = centred(fit.total, space)
-        centres[name], sums[name] = total.reference, member(total, index)
-        if not index and not float(sums[name].power) > 0:
-            raise ValueError(
-                f"all values of {name!r} are the same, which tells nothing of an equation; look at the data"
-            )
-        if index:
-            own = solve(sums[name], space, fit.known_penalty)
-        solved[name], coefficients[name] = own, fit.coefficients[(..., *index)]
-        left = float(sums[name].count) - float(own.factorisation.edf())
-        sigma[name] = math.sqrt(max(float(own.rss), 0.0) / left) if left > 0 else math.nan
-    first = field.variables[variables[0]]
-    known = {name: _of_member(name, value, first, index) for name, value in given.items()}
-
-    def known_at(space: Space, coordinates: Sequence[Coordinate]) -> dict[str, Any]:
-        try:
-            return {n: at_nodes(n, value, space, coordinates, names.letters) for n, value in known.items()}
-        except ValueError as error:
-            raise Unsuitable(str(error)) from error
-
-    def apply_inverse(name: str, image: Array) -> Array:
-        return solved[name].factorisation.solve(image)
-
-    penalties = {name: field.fits[name].known_penalty for name in variables}
-    held = field.statistics.parts if len(field.statistics.parts) > 1 else ()
-    parts = [
-        {n: member(part.sums[n].recentred(centres[n], space.frame), index) for n in variables}
-        for part in held
-    ]
-    return Problem(
-        space, sums, coefficients, sigma, penalties, parts, apply_inverse, tuple(equations), known_at
-    )
-
-
-def _of_member(name: str, value: Any, variable: Variable, index: tuple[int, ...]) -> Any:
-    """Return what is known of one member of a batch; the number itself where it is no array any more."""
-    if not isinstance(value, xr.DataArray):
-        return value
-    own, coords = value, variable.batch.coords
-    for dim, i, size in zip(variable.batch_dims, index, variable.batch_shape, strict=True):
-        if dim not in value.dims:
-            continue
-        if dim in value.coords and dim in coords:
-            label = coords[dim].values[i]
-            if label not in value[dim].values:
-                raise Unsuitable(f"known {name!r} has no value at {dim}={label}")
-            own = own.sel({dim: label})
-        elif value.sizes[dim] == size:
-            own = own.isel({dim: i})
-        else:
-            raise Unsuitable(
-                f"known {name!r} has {value.sizes[dim]} entries along {dim!r}, but the fit has {size}"
-            )
-    return float(own) if own.ndim == 0 and own.dtype.kind in "iuf" else own
-
-
-def member(sums: Sums, index: tuple[int, ...]) -> Sums:
-    """Return the sums of one member of a batch, without batch axes."""
-    if not index:
-        return sums
-    gram, axes = sums.gram, len(sums.window)
-    for axis, i in enumerate(index):
-        gram = gram.batch_slice(axis, slice(i, i + 1))
-    terms = tuple(
-        tuple(
-            Factor(f.axes, f.window, f.pairs.reshape(f.pairs.shape[: 2 * len(f.axes)]), f.key) for f in term
-        )
-        for term in gram.terms
-    )
-
-    def own(array: Any) -> Any:
-        places = tuple(
-            0 if extent == 1 else i for extent, i in zip(array.shape[-len(index) :], index, strict=True)
-        )
-        return array[(..., *places)]
-
-    per_member = {
-        name: own(getattr(sums, name)) for name in ("moment", "power", "weight", "count", "reference")
-    }
-    if per_member["moment"].ndim != axes:
-        raise ValueError(f"a moment of {per_member['moment'].ndim} axes is left of a batch over {axes}")
-    return Sums(sums.window, Gram(terms), **per_member)
-
-
-def _estimates(problem: Problem, method: str) -> Estimates:
+def _estimates(problem: EquationProblem, method: str) -> Estimates:
     """Return the constants of one member."""
     if method == "weak":
         weak = problem.weak(COMBINATIONS)
@@ -250,7 +149,7 @@ def dataset_of(
     field: Field[Any],
     equations: Sequence[Equation],
     given: Mapping[str, Any],
-    problem: Problem,
+    problem: EquationProblem,
     outcome: Profile,
 ) -> xr.Dataset:
     """Return the Dataset of ``recover`` of a profile of fits without batch dimensions."""
@@ -259,7 +158,7 @@ def dataset_of(
     )
 
 
-def _of_profile(problem: Problem, outcome: Profile) -> Estimates:
+def _of_profile(problem: EquationProblem, outcome: Profile) -> Estimates:
     weak = outcome.weak
     left = max(problem.search.data.count - outcome.freedom, 1)
     factor = float(stdtrit(left, (1 + LEVEL) / 2))
@@ -353,7 +252,7 @@ def _checks(members: Sequence[Estimates], powers: Sequence[Power], raw: Array) -
 def _diagnosis(
     members: Sequence[Estimates], stacked: Any, slopes: Array, batch: tuple[Hashable, ...]
 ) -> dict[str, Any]:
-    """Return what tells whether the errors can be believed, as variables."""
+    """Return the variables that tell whether the errors can be believed."""
     profiles = [m.profile for m in members]
 
     def each(name: str) -> Array:
@@ -397,11 +296,11 @@ def _slopes(powers: Sequence[Power], raw: Array, estimate: Array) -> Array:
 def _units(
     equations: Sequence[Equation], given: Mapping[str, Any], field: Field[Any]
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the units of each parameter, from the first equation that tells them, and what does not fit together."""
+    """Return the units of each parameter, from the first equation that tells them, and remarks on units that differ."""
     derived: dict[str, str] = {}
     remarks: list[str] = []
     for equation in equations:
-        own, said = units.of_parameters(equation, units_of_names(equation, given, field))
+        own, said = unit_powers.of_parameters(equation, units_of_names(equation, given, field))
         derived |= {name: unit for name, unit in own.items() if unit and not derived.get(name)}
         remarks += said
     return derived, remarks

@@ -10,11 +10,10 @@ import numpy as np
 import xarray as xr
 from scipy.special import stdtrit
 
+from xspline.pde.results import LEVEL, Floats
+
 #: Added to the diagonal of the normal equations (paper, section 3.3), but never more than this times the entry itself.
 STABILISER = 1e-8
-LEVEL = 0.95
-
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +105,3 @@ def least_squares(
     singular = lowest <= highest * np.finfo(float).eps
     condition = np.where(singular, np.inf, highest / np.where(singular, 1.0, lowest))
     return Estimate(value, covariance, factor, rms, relative_rms, condition, count, squares)
-
-
-def root(value: Floats, exponent: float) -> Floats:
-    """Return the parameter whose power is `value`: of an odd power with its sign, of others NaN below zero."""
-    with np.errstate(all="ignore"):
-        if exponent % 2 == 1:
-            return np.sign(value) * np.abs(value) ** (1 / exponent)
-        return np.where(value >= 0, np.abs(value) ** (1 / exponent), np.nan)

@@ -11,16 +11,20 @@ from scipy.interpolate import make_interp_spline
 
 from xspline.labels.field_base import FieldBase
 from xspline.labels.read.coordinates import in_units_of
-from xspline.pde.points import arguments_of, values_of
-from xspline.pde.profile.axes import Array, Coordinate
+from xspline.pde.points.evaluation_points import arguments_of, values_of
+from xspline.pde.profile.axes import Array, ProjectedCoordinate
 from xspline.spaces import Space
 from xspline.spaces.features import Harmonics
 
-DEGREE = 5  # of the splines through the values of an array
+DEGREE = 5  # of the splines through the values of an array, as of a field with second derivatives
 
 
 def at_nodes(
-    name: str, value: Any, space: Space, coordinates: Sequence[Coordinate], letters: Mapping[str, str]
+    name: str,
+    value: Any,
+    space: Space,
+    coordinates: Sequence[ProjectedCoordinate],
+    letters: Mapping[str, str],
 ) -> Any:
     """Return the values of something known, which broadcast to the nodes of all coordinates.
 
@@ -56,7 +60,7 @@ def _called(
     name: str,
     function: Callable[..., Any],
     space: Space,
-    coordinates: Sequence[Coordinate],
+    coordinates: Sequence[ProjectedCoordinate],
     letters: Mapping[str, str],
 ) -> Array:
     arguments = {}
@@ -68,7 +72,9 @@ def _called(
     return values_of(name, function, arguments)
 
 
-def _interpolated(name: str, array: xr.DataArray, space: Space, coordinates: Sequence[Coordinate]) -> Array:
+def _interpolated(
+    name: str, array: xr.DataArray, space: Space, coordinates: Sequence[ProjectedCoordinate]
+) -> Array:
     if array.dtype.kind not in "iufb":
         raise TypeError(f"known {name!r} has dtype {array.dtype}, which is not a real number")
     for dim in array.dims:
@@ -92,8 +98,10 @@ def _interpolated(name: str, array: xr.DataArray, space: Space, coordinates: Seq
     return _spread(labelled, space)
 
 
-def _along_labels(name: str, dim: str, x: Array, values: Array, axis: int, coordinate: Coordinate) -> Array:
-    """Values at the nodes of one coordinate from those at labels x."""
+def _along_labels(
+    name: str, dim: str, x: Array, values: Array, axis: int, coordinate: ProjectedCoordinate
+) -> Array:
+    """Return values at the nodes of one coordinate from values at labels x."""
     if x.size < 2 or not np.isfinite(x).all():
         raise ValueError(
             f"known {name!r} has {x.size} labels along {dim!r}, and there is nothing between them"
@@ -126,7 +134,7 @@ def _along_labels(name: str, dim: str, x: Array, values: Array, axis: int, coord
 
 
 def _spread(array: xr.DataArray, space: Space) -> Array:
-    """The values with an axis for each coordinate, of length one where they do not depend on it."""
+    """Return values with an axis for each coordinate, which has one entry where they do not depend on it."""
     present = [name for name in space.names if name in array.dims]
     values = array.transpose(*present).values
     shape = [array.sizes[name] if name in present else 1 for name in space.names]

@@ -1,7 +1,7 @@
 """The normal equations G + λJᵀJ as a band: blocks of one coordinate outermost, dense inside, factorised by LAPACK.
 
-J, the derivative of the residuals, couples functions up to p + q apart, q the degree of the tests, and is not
-symmetric coordinate by coordinate, so that pair arrays do not hold JᵀJ.
+J is the derivative of the residuals by the coefficients. JᵀJ couples functions up to p + q apart, q being the degree of
+the tests, and is not symmetric coordinate by coordinate, so that pair arrays do not hold it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,14 @@ from xspline.solve.direct.band import folded
 from xspline.spaces import Frame
 from xspline.sums import Gram, orientations
 
-ADDING, CALL = (
-    60,
-    1e6,
-)  # operations of a product that adding a number to the band, and a call, take the time of
-SLAB = 5e7  # bytes of derivatives that are multiplied out at a time
-UNTOLD = 1e-10  # of the information of a constant beside others: less is rounding
+TINY = 1e-10  # of a diagonal of ones: what is added to one that may be singular, and eigenvalues that tell nothing
+PART = 0.2  # of a unit vector: the component from which a constant belongs to a direction
+TOGETHER = 4  # tests that are multiplied at a time: fewer leave more numbers to add, more have more zeros
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
-    """Coefficients of several variables in one row: outermost coordinate, the next one, variable, other coordinates.
+class BandOrder:
+    """Coefficients of several variables in one row: outermost coordinate, next coordinate, variable, other ones.
 
     Parameters
     ----------
@@ -40,7 +37,7 @@ class Order:
     axes : tuple of int
         Coordinates from the outermost to the innermost.
     position : ndarray of int, [K]
-        Where each function of the outermost coordinate comes; folded on a circle.
+        The place of each function of the outermost coordinate; on a circle they are folded.
     reach : int
         How many functions of the outermost coordinate a band spans.
     """
@@ -52,16 +49,16 @@ class Order:
     reach: int
 
     @staticmethod
-    def of(constraints: Constraints) -> Order:
+    def of(constraints: Constraints) -> BandOrder:
         """Return the order in which the band is narrowest, and then that of fewest functions to a test."""
         frame = constraints.space.frame
         met = [
             max(float(np.bincount(c.pairs[axis].places[0]).max()) for c in constraints.each) / size
             for axis, size in enumerate(frame.sizes)
         ]
-        best: Order | None = None
+        best: BandOrder | None = None
         for axis, size in enumerate(frame.sizes):
-            order = Order.along(frame, constraints.variables, axis)
+            order = BandOrder.along(frame, constraints.variables, axis)
             reach = order.reach
             for constraint in constraints.each:
                 first, second = constraint.pairs[axis].places
@@ -78,41 +75,44 @@ class Order:
         return best
 
     @staticmethod
-    def along(frame: Frame, variables: tuple[str, ...], axis: int) -> Order:
+    def along(frame: Frame, variables: tuple[str, ...], axis: int) -> BandOrder:
         """Return the order with a coordinate outermost in which pairs of functions of the field are a band."""
-        size, folds = frame.sizes[axis], frame.periodic[axis]
+        size = frame.sizes[axis]
+        folds = frame.periodic[axis]
         position = folded(size) if folds else np.arange(size)
         axes = (axis, *(a for a in range(len(frame.sizes)) if a != axis))
-        return Order(frame, variables, axes, position, min(frame.offsets[axis] * (2 if folds else 1), size))
+        return BandOrder(
+            frame, variables, axes, position, min(frame.offsets[axis] * (2 if folds else 1), size)
+        )
 
     @property
     def inner(self) -> int:
-        """Coefficients for each function of the outermost coordinate."""
+        """The number of coefficients for each function of the outermost coordinate."""
         return self.size // self.frame.sizes[self.axes[0]]
 
     @property
     def size(self) -> int:
-        """P."""
+        """The number of coefficients, P."""
         return len(self.variables) * math.prod(self.frame.sizes)
 
     @property
     def width(self) -> int:
-        """Rows of the band, the diagonal among them."""
+        """The number of rows of the band, the diagonal among them."""
         return self.reach * self.inner
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a band."""
+        """The bytes of a band."""
         return 8 * self.size * self.width
 
     @property
     def work(self) -> int:
-        """Operations of a factorisation."""
+        """The operations of a factorisation."""
         return self.size * self.width**2
 
     @cached_property
     def index(self) -> Integers:
-        """Place of each coefficient in the row, [variables, K..]."""
+        """The place of each coefficient in the row, [variables, K..]."""
         _, *others = (self.frame.sizes[axis] for axis in self.axes)
         inside = np.arange(self.inner).reshape(*others[:1], len(self.variables), *others[1:])
         base = self.position.reshape(-1, *(1 for _ in others)) * self.inner
@@ -120,22 +120,24 @@ class Order:
         return np.stack([np.transpose(array, np.argsort(self.axes)) for array in own])
 
     def flatten(self, by_variable: Mapping[str, Array]) -> Array:
-        """Coefficients [K..] of each variable as one row."""
+        """Return coefficients [K..] of each variable as one row."""
         out = np.empty(self.size)
         for v, name in enumerate(self.variables):
             out[self.index[v]] = by_variable[name]
         return out
 
     def unflatten(self, row: Array) -> dict[str, Array]:
-        """Inverse of `flatten`."""
+        """Return the inverse of `flatten`."""
         return {name: row[self.index[v]] for v, name in enumerate(self.variables)}
 
 
-def band_of(grams: Sequence[Gram], order: Order) -> Array:
-    """The matrices of some variables as a band [P, u + 1]: entry (j, r) is that of the coefficients (j + r, j)."""
-    frame, out = order.frame, np.zeros((order.size, order.width))
+def band_of(grams: Sequence[Gram], order: BandOrder) -> Array:
+    """Return the matrices of some variables as a band [P, u + 1]; entry (j, r) belongs to coefficients j + r and j."""
+    frame = order.frame
+    out = np.zeros((order.size, order.width))
     for v, gram in enumerate(grams):
-        pairs, index = gram.one_factor(frame).pairs, order.index[v]
+        pairs = gram.one_factor(frame).pairs
+        index = order.index[v]
         for offset in np.ndindex(*frame.offsets):
             members = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]
             values = pairs[tuple(span for span, _ in members) + offset]
@@ -152,29 +154,30 @@ def band_of(grams: Sequence[Gram], order: Order) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class Jacobian:
     """The derivative J of one equation's residuals, a matrix for each pair of functions along the outermost coordinate.
 
-    Only pairs that meet are kept, and along the next coordinate a few tests are taken at a time, which meet few of its
-    functions: what is multiplied is nearly full.
+    Only pairs that meet are kept. Along the next coordinate a few tests are taken at a time, which meet few of its
+    functions, so that the matrices that are multiplied have few zeros.
     """
 
     constraint: Constraint
-    order: Order
+    order: BandOrder
 
     def _places(self, axis: int) -> tuple[Integers, Integers]:
         return self.constraint.pairs[axis].places
 
     @cached_property
     def _blocks(self) -> tuple[Integers, list[tuple[int, int, Any, Any]]]:
-        """Pairs along the outermost coordinate by function; and which functions share tests.
+        """The order of pairs along the outermost coordinate by function, and the functions that share tests.
 
-        Of those the places, lower one first, and where among the pairs are those of the tests that both meet.
+        Of two that do: both places, the lower one first, and where among the pairs their common tests are.
         """
         test, function = self._places(self.order.axes[0])
         place = self.order.position[function]
         by_place = np.lexsort((test, place))
-        test, place = test[by_place], place[by_place]
+        test = test[by_place]
+        place = place[by_place]
         starts = np.searchsorted(place, np.arange(place.max() + 2))
         own = [np.arange(*ends) for ends in itertools.pairwise(starts.tolist())]
         blocks = []
@@ -187,50 +190,38 @@ class Rows:
 
     @cached_property
     def _groups(self) -> list[tuple[slice, Integers, Integers, Integers]]:
-        """Of tests of the second coordinate taken together: their pairs, test and function of each, all functions."""
+        """Groups of tests of the second coordinate: their pairs, test and function of each pair, all functions."""
         second = self.order.axes[1:2]
         test, function = self._places(second[0]) if second else (np.zeros(1, np.int64), np.zeros(1, np.int64))
-        tests, beside = int(test.max()) + 1, self._rest[2] * len(self.order.variables)
+        tests = int(test.max()) + 1
         starts = np.searchsorted(test, np.arange(tests + 1))
-        outer = self._places(self.order.axes[0])[0]
-        # Tests, roughly, that two functions share.
-        shared = outer.size / max(len(self._blocks[1]), 1) * self.order.reach / 2
-
-        def grouped(size: int) -> list[tuple[slice, Integers, Integers, Integers]]:
-            ends = [*range(0, tests, size), tests]
-            spans = [slice(*starts[[a, b]].tolist()) for a, b in itertools.pairwise(ends)]
-            return [(s, test[s] - test[s][0], function[s], np.unique(function[s])) for s in spans]
-
-        def work(groups: list[tuple[slice, Integers, Integers, Integers]]) -> float:
-            total = 0.0
-            for _, own, _, functions in groups:
-                high, wide = (int(own[-1]) + 1) * self._rest[1], functions.size * beside
-                held = 8 * outer.size * high * wide
-                total += wide**2 * (high * shared + ADDING) + CALL
-                total += math.inf if held > SLAB and groups is not finest else 0.0
-            return total
-
-        finest = grouped(1)
-        choices = [finest, *(grouped(2**i) for i in range(1, tests.bit_length() + 1))]
-        return min(choices, key=work)
+        ends = [*range(0, tests, TOGETHER), tests]
+        spans = [slice(*starts[[a, b]].tolist()) for a, b in itertools.pairwise(ends)]
+        return [(s, test[s] - test[s][0], function[s], np.unique(function[s])) for s in spans]
 
     @cached_property
     def _rest(self) -> tuple[tuple[Integers, Integers], int, int]:
-        """Pairs along all other coordinates together, and their numbers of tests and functions."""
-        rows, columns, tests, functions = np.zeros(1, np.int64), np.zeros(1, np.int64), 1, 1
+        """The pairs along all other coordinates together, and their numbers of tests and functions."""
+        rows = np.zeros(1, np.int64)
+        columns = np.zeros(1, np.int64)
+        tests = 1
+        functions = 1
         for axis in self.order.axes[2:]:
             test, function = self._places(axis)
             own = len(self.constraint.pairs[axis].tests), self.order.frame.sizes[axis]
             rows = (rows[:, None] * own[0] + test).ravel()
             columns = (columns[:, None] * own[1] + function).ravel()
-            tests, functions = tests * own[0], functions * own[1]
+            tests = tests * own[0]
+            functions = functions * own[1]
         return (rows, columns), tests, functions
 
     def add_squares(self, band: Array, entries: Mapping[str, Array], factor: float) -> None:
-        """Add factor · JᵀJ to a band [P, u + 1], in place, the lower triangle alone."""
+        """Add factor · JᵀJ to a band [P, u + 1] in place; the band holds the lower triangle."""
         (row, column), tests, functions = self._rest
         order, (by_place, blocks) = self.order, self._blocks
-        inner, beside, step = order.inner, functions * len(order.variables), band.shape[1] - 1
+        inner = order.inner
+        beside = functions * len(order.variables)
+        step = band.shape[1] - 1
         moved = {
             order.variables.index(name): np.transpose(e, order.axes).reshape(by_place.size, -1, row.size)
             for name, e in entries.items()
@@ -253,7 +244,8 @@ class Rows:
                 square = parts[first].reshape(-1, width).T @ parts[second].reshape(-1, width)
                 square = np.triu(square) if low == high else square
                 for (left, columns), (below, rows) in itertools.product(runs, runs):
-                    j, i = low * inner + left, high * inner + below
+                    j = low * inner + left
+                    i = high * inner + below
                     if i < j:
                         continue
                     part = square[columns, rows]
@@ -270,7 +262,7 @@ def _span(places: Integers) -> Any:
 def directions(matrix: Array) -> tuple[Array, Array, Array]:
     """Return eigenvalues and eigenvectors [k, k] of information of unit diagonal, and the scale that makes it so.
 
-    A direction of an eigenvalue below `UNTOLD` is one that nothing tells of but rounding.
+    Of a direction with an eigenvalue below `TINY` only rounding tells.
     """
     scale = np.sqrt(np.diag(matrix))
     values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
@@ -278,9 +270,12 @@ def directions(matrix: Array) -> tuple[Array, Array, Array]:
 
 
 def solve_information(matrix: Array, right: Array) -> Array:
-    """Solve a small symmetric system in the directions that it tells; NaN where a diagonal entry is not positive."""
+    """Return the solution of a small symmetric system in the directions that it determines.
+
+    It is NaN where a diagonal entry is not positive.
+    """
     if not (np.isfinite(matrix).all() and (np.diag(matrix) > 0).all()):
         return np.full(right.shape, np.nan)
     values, vectors, scale = directions(matrix)
-    inverse = np.where(values > UNTOLD, 1 / np.where(values > UNTOLD, values, 1.0), 0.0)
+    inverse = np.where(values > TINY, 1 / np.where(values > TINY, values, 1.0), 0.0)
     return np.asarray(((vectors * inverse) @ (vectors.T @ (right.T / scale).T)).T / scale).T

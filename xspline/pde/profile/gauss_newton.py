@@ -1,0 +1,436 @@
+"""Least squares under equations with constants: method of multipliers, Gauss-Newton, Schur complement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xspline.pde.profile.axes import ROUNDING, Array
+from xspline.pde.profile.constraint import Constraint, Constraints
+from xspline.pde.profile.normal_equations import (
+    PART,
+    TINY,
+    Jacobian,
+    directions,
+    solve_information,
+)
+from xspline.pde.profile.scaled_sums import ScaledSums
+from xspline.solve.direct.cholesky import BandCholesky
+
+# λ tr JᵀJ over tr G, and what takes its place where rounding leaves no factorisation. Multipliers make the equations
+# hold at any strength; at 1e4 errors of constants are 4 % too large with splines of degree 7.
+STRENGTHS = (1e6, 1e4, 1e2)
+STEPS = 40  # factorisations of a search; most take 3 to 6
+FEW = 8  # steps: with one factorisation, and shortened ones in a row after which a search is given up
+CLOSE = 0.01  # standard errors: a full step of the constants that ends a search, as no reader would see the next one
+NEAR = 0.3  # standard errors: a full step from which on its factorisation serves further steps
+SATISFIED = 1e-3  # λ|r|² over the residual sum of squares, at which the equations hold
+
+
+@dataclass(frozen=True, eq=False)
+class Unknowns:
+    """What a search looks for.
+
+    Parameters
+    ----------
+    row : ndarray, [P]
+        Centred coefficients, in the units of `ScaledSums`.
+    tau : ndarray, [k]
+        Constants, as the powers in which they enter.
+    multipliers : tuple of ndarray, [I..]
+        The multipliers d of each equation, over λ.
+    """
+
+    row: Array
+    tau: Array
+    multipliers: tuple[Array, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class GaussNewtonStep:
+    """A step of Gauss and Newton, with the matrices that it comes from.
+
+    Parameters
+    ----------
+    row, tau : ndarray
+        The change of the unknowns.
+    wish : ndarray, [k]
+        The change of τ if no constant were held.
+    information : ndarray, [k, k]
+        Schur complement: the inverse covariance of τ times σ².
+    strengths : tuple of float
+        λ of each equation.
+    residuals : tuple of ndarray, [I..]
+        r + d of each equation, before the step.
+    factor : BandCholesky
+        Of G + λJᵀJ.
+    coupling : ndarray, [P, k]
+        Between coefficients and constants.
+    response : ndarray, [P, k]
+        How coefficients answer to constants, −∂c/∂τ.
+    at : Unknowns
+        Where the equations were linearised.
+    """
+
+    row: Array
+    tau: Array
+    wish: Array
+    information: Array
+    strengths: tuple[float, ...]
+    residuals: tuple[Array, ...]
+    factor: BandCholesky
+    coupling: Array
+    response: Array
+    at: Unknowns
+
+
+@dataclass(frozen=True, eq=False)
+class SearchResult:
+    """Where a search ended.
+
+    Parameters
+    ----------
+    state : Unknowns
+    step : GaussNewtonStep
+        The last one.
+    rss : float
+    converged : bool
+    steps : int
+        Factorisations.
+    """
+
+    state: Unknowns
+    step: GaussNewtonStep
+    rss: float
+    converged: bool
+    steps: int
+
+
+class _Linearised(NamedTuple):
+    """One equation at some unknowns: what its names are at the nodes, r + d, and ∂r/∂τ."""
+
+    constraint: Constraint
+    values: Mapping[str, Any]
+    pulled: Array
+    by_parameter: Array
+
+
+@dataclass(frozen=True, eq=False)
+class ConstrainedLeastSquares:
+    """Least squares of data under equations, and the search for its minimum.
+
+    Parameters
+    ----------
+    data : ScaledSums
+    constraints : Constraints
+    ridge : float
+        What is added to the diagonal of G.
+    held : tuple of int
+        Constants that stay where the search starts.
+    close : float
+        A search ends at a full step of the constants below this many standard errors, when the equations hold as
+        closely.
+    """
+
+    data: ScaledSums
+    constraints: Constraints
+    ridge: float = 0.0
+    held: tuple[int, ...] = ()
+    close: float = CLOSE
+
+    @cached_property
+    def _jacobians(self) -> list[Jacobian]:
+        return [Jacobian(constraint, self.data.order) for constraint in self.constraints.each]
+
+    @property
+    def freedom(self) -> int:
+        """Directions that the equations leave to initial and boundary values, and the constants."""
+        return self.constraints.size - self.constraints.count + len(self.constraints.parameters)
+
+    def start(self, coefficients: Mapping[str, Array], tau: Array) -> Unknowns:
+        """Return unknowns from coefficients of a fit and constants, without multipliers."""
+        multipliers = tuple(np.zeros(constraint.shape) for constraint in self.constraints.each)
+        return Unknowns(self.data.centred(coefficients), tau, multipliers)
+
+    # --- one step
+
+    def _linearised(self, state: Unknowns) -> list[_Linearised]:
+        coefficients = self.data.with_reference(state.row)
+        parts = []
+        for constraint, multiplier in zip(self.constraints.each, state.multipliers, strict=True):
+            values = constraint.environment(coefficients)
+            pulled = constraint.residual_of(values, state.tau) + multiplier
+            parts.append(_Linearised(constraint, values, pulled, constraint.by_parameter(values)))
+        return parts
+
+    def _slopes(
+        self, parts: Sequence[_Linearised], strengths: Sequence[float], state: Unknowns
+    ) -> tuple[Array, Array]:
+        """Return minus half the slope of the objective, by coefficients and by constants."""
+        by_row = self.data.gradient(state.row) - self.ridge * state.row
+        by_tau = np.zeros(len(state.tau))
+        for part, strength in zip(parts, strengths, strict=True):
+            rows = strength * part.pulled
+            by_row -= self._pulled_back(part.constraint, part.values, state.tau, rows)
+            by_tau -= part.by_parameter.reshape(len(by_tau), rows.size) @ rows.ravel()
+        return by_row, by_tau
+
+    def step(self, state: Unknowns, strength: float, strengths: tuple[float, ...] | None) -> GaussNewtonStep:
+        """Return a step in coefficients and constants: it takes one factorisation and k + 1 right-hand sides.
+
+        Where the `strengths` of the equations are not given, they follow from `strength` by the traces.
+        """
+        data = self.data
+        count = len(state.tau)
+        band = data.band()
+        total = float(band[:, 0].sum())
+        band[:, 0] += self.ridge
+        coupling = np.zeros((data.order.size, count))
+        information = np.zeros((count, count))
+        parts = self._linearised(state)
+        chosen = list[float]()
+        for e, (jacobian, part) in enumerate(zip(self._jacobians, parts, strict=True)):
+            slopes = part.constraint.by_coefficient(part.values, state.tau)
+            entries = {n: x * data.scale[n] for n, x in slopes.items()}
+            trace = sum(float(np.sum(x**2)) for x in entries.values())
+            factor = strengths[e] if strengths else strength * total / max(trace, 1e-300)
+            chosen.append(factor)
+            jacobian.add_squares(band, entries, factor)
+            told, coupled = self._by_constants(part, part.by_parameter, state.tau, factor)
+            information += told
+            coupling += coupled
+        by_row, by_tau = self._slopes(parts, chosen, state)
+        system = BandCholesky(band)
+        solved = system.solve(np.column_stack([by_row, coupling]))
+        answer = solved[:, 0]
+        response = solved[:, 1:]
+        schur = information - coupling.T @ response
+        schur = (schur + schur.T) / 2
+        wish, change = self._moves(schur, by_tau - coupling.T @ answer)
+        row = answer - response @ change
+        residuals = tuple(part.pulled for part in parts)
+        return GaussNewtonStep(
+            row, change, wish, schur, tuple(chosen), residuals, system, coupling, response, state
+        )
+
+    def _step_again(self, state: Unknowns, step: GaussNewtonStep) -> GaussNewtonStep:
+        """Return a step with the matrices of one before, from the residuals and slopes of now."""
+        parts = self._linearised(state)
+        by_row, by_tau = self._slopes(parts, step.strengths, state)
+        answer = step.factor.solve(by_row[:, None])[:, 0]
+        wish, change = self._moves(step.information, by_tau - step.coupling.T @ answer)
+        row = answer - step.response @ change
+        return replace(step, row=row, tau=change, wish=wish, residuals=tuple(part.pulled for part in parts))
+
+    def _by_constants(
+        self, part: _Linearised, terms: Array, tau: Array, strength: float
+    ) -> tuple[Array, Array]:
+        """Return λ TᵀT and λ JᵀT, with T the derivatives of the residuals by the constants, [k, I..]."""
+        flat = terms.reshape(len(tau), part.pulled.size)
+        coupling = np.zeros((self.data.order.size, len(tau)))
+        for k in (k for k, slope in enumerate(terms) if slope.any()):
+            coupling[:, k] = self._pulled_back(part.constraint, part.values, tau, strength * terms[k])
+        return strength * (flat @ flat.T), coupling
+
+    def _pulled_back(
+        self, constraint: Constraint, values: Mapping[str, Any], tau: Array, rows: Array
+    ) -> Array:
+        """Return rows of numbers [I..] times ∂r/∂c, as a row."""
+        order = self.data.order
+        scale = self.data.scale
+        pulled = constraint.pulled_back(values, tau, rows)
+        none = {n: np.zeros(order.frame.sizes) for n in order.variables}
+        return order.flatten(none | {n: scale[n] * x for n, x in pulled.items()})
+
+    def _moves(self, schur: Array, score: Array) -> tuple[Array, Array]:
+        """Return what all constants would move by, and what they do where some are held."""
+        wish = solve_information(schur, score)
+        if not self.held:
+            return wish, wish
+        change = np.zeros(len(score))
+        free = np.setdiff1d(np.arange(len(score)), self.held)
+        change[free] = solve_information(schur[np.ix_(free, free)], score[free])
+        return wish, change
+
+    # --- the search
+
+    def run(
+        self, state: Unknowns, steps: int = STEPS, strength: float = STRENGTHS[0], least: int = 2
+    ) -> SearchResult:
+        """Search from some unknowns.
+
+        Parameters
+        ----------
+        state : Unknowns
+        steps : int
+            Factorisations at most.
+        strength : float
+            λ tr JᵀJ over tr G. Multipliers make the equations hold at full strength alone.
+        least : int
+            Factorisations after which the last one serves for steps that are small anyway.
+        """
+        data = self.data
+        strengths = None
+        hard = strength == STRENGTHS[0]
+        rss = data.rss(state.row)
+        step = None
+        short = 0
+        for count in range(1, steps + 1):
+            step = None  # so that two factors are never held at once
+            step = self.step(state, strength, strengths)
+            strengths = step.strengths
+            finite = np.isfinite(step.row).all() and np.isfinite(step.tau).all()
+            later, own, length, residuals = self._along(state, step, rss) if finite else (state, rss, 0.0, [])
+            # Of a factor at rounding, a step that has to be shortened is rounding.
+            at_rounding = length < 1 and not step.factor.determined and strength > STRENGTHS[-1]
+            if not finite or at_rounding:
+                weaker = [x for x in STRENGTHS if x < strength]
+                if not weaker:
+                    return SearchResult(state, step, rss, False, count)
+                share = weaker[0] / strength
+                strength = weaker[0]
+                strengths = tuple(x * share for x in strengths)
+                state = replace(state, multipliers=tuple(d / share for d in state.multipliers))
+                continue
+            state = later
+            rss = own
+            if hard:
+                state = _with_multipliers(state, residuals)
+            short = short + 1 if length < 1 else 0
+            if hard and short == FEW:
+                return SearchResult(state, step, rss, False, count)
+            left = self._remaining(state, step, step, rss, residuals, hard=hard)
+            if count >= least and length == 1 and left < 1:
+                return SearchResult(state, step, rss, True, count)
+            near = np.abs(step.tau) <= NEAR * self.stderr(step, rss) + 1e-10 * np.abs(state.tau)
+            if hard and count >= least and length == 1 and near.all():
+                state, rss, done = self._further(state, step, rss, left)
+                if done:
+                    return SearchResult(state, step, rss, True, count)
+        if step is None:
+            raise ValueError("a search takes at least one step")
+        return SearchResult(state, step, rss, False, steps)
+
+    def _further(
+        self, state: Unknowns, step: GaussNewtonStep, rss: float, left: float
+    ) -> tuple[Unknowns, float, bool]:
+        """Take steps with a factorisation that is there, each of one solve, as long as what is left halves."""
+        for _ in range(FEW):
+            further = self._step_again(state, step)
+            later, own, length, residuals = self._along(state, further, rss)
+            now = self._remaining(later, further, step, own, residuals, hard=True)
+            if length < 1 or not now < max(left / 2, 1.0):
+                break
+            state = _with_multipliers(later, residuals)
+            rss = own
+            left = now
+            if left < 1:
+                return state, rss, True
+        return state, rss, False
+
+    def _remaining(
+        self,
+        state: Unknowns,
+        step: GaussNewtonStep,
+        factorised: GaussNewtonStep,
+        rss: float,
+        residuals: list[Array],
+        *,
+        hard: bool,
+    ) -> float:
+        """Return how far a search is from its end after a step; below 1 it may end.
+
+        Errors are those of the last step that was `factorised`.
+        """
+        scale = CLOSE * self.stderr(factorised, rss) + 1e-10 * np.abs(state.tau)
+        moved = float(np.max(np.abs(step.tau) / scale, initial=0.0))
+        squared = sum(x * float(np.sum(r**2)) for x, r in zip(step.strengths, residuals, strict=True))
+        missed = math.sqrt(squared / (SATISFIED * max(rss, ROUNDING * self.data.power))) if hard else 0.0
+        return max(moved, missed) * CLOSE / self.close
+
+    def _along(
+        self, state: Unknowns, step: GaussNewtonStep, rss: float
+    ) -> tuple[Unknowns, float, float, list[Array]]:
+        """Halve a step until the objective falls, ten times at most: new unknowns, their rss, length, residuals."""
+        data = self.data
+        slope = float(step.row @ data.gradient(state.row))
+        curve = float(step.row @ data.image(step.row))
+        before = self._objective(rss, state.row, step.residuals, step.strengths)
+        for length in 0.5 ** np.arange(11):
+            row = state.row + length * step.row
+            tau = state.tau + length * step.tau
+            residuals = self.constraints.residuals(data.with_reference(row), tau)
+            # Along a line the sum of squares is a parabola.
+            later = rss - 2 * length * slope + length**2 * curve
+            pulled = [r + d for r, d in zip(residuals, state.multipliers, strict=True)]
+            after = self._objective(later, row, pulled, step.strengths)
+            if after <= before * (1 + 1e-12) + ROUNDING * data.power:
+                break
+        return replace(state, row=row, tau=tau), max(data.rss(row), 0.0), float(length), residuals
+
+    def _objective(
+        self, rss: float, row: Array, residuals: Sequence[Array], strengths: Sequence[float]
+    ) -> float:
+        """Return the sum of squares of data, ridge and λ|r + d|², with r + d as `residuals`."""
+        penalties = (x * float(np.sum(r**2)) for x, r in zip(strengths, residuals, strict=True))
+        return rss + self.ridge * float(row @ row) + sum(penalties)
+
+    # --- errors
+
+    def covariance(self, step: GaussNewtonStep, rss: float) -> Array:
+        """Return σ² over the profile information.
+
+        It is NaN where no observation is left to estimate σ from, and infinite for constants that data do not tell
+        apart.
+        """
+        left = self.data.count - self.freedom
+        variance = max(rss, ROUNDING * self.data.power) / left if left > 0 else math.nan
+        covariance = variance * solve_information(step.information, np.eye(len(step.tau)))
+        if np.isfinite(covariance).all():
+            values, vectors, _ = directions(step.information)
+            untold = (np.abs(vectors[:, values <= TINY]) > PART).any(axis=1)
+            np.fill_diagonal(covariance, np.where(untold, np.inf, np.diag(covariance)))
+        return covariance
+
+    def stderr(self, step: GaussNewtonStep, rss: float) -> Array:
+        """Return standard errors of τ from the profile information."""
+        return np.sqrt(np.maximum(np.diag(self.covariance(step, rss)), 0.0))
+
+    def sigma(self, rss: float) -> float:
+        """Return the standard deviation of an observation of weight 1; NaN where no observation is left for it."""
+        left = self.data.count - self.freedom
+        return math.sqrt(max(rss, 0.0) / left) if left > 0 else math.nan
+
+    def draws(self, result: SearchResult, count: int) -> Array:
+        """Return errors of the field that are as large as its covariance says, [P, draws]."""
+        draws = np.random.default_rng(0).standard_normal((self.data.order.size, count))
+        return np.asarray(self.sigma(result.rss) * result.step.factor.apply_inverse_sqrt(draws))
+
+    def information(self, step: GaussNewtonStep, errors: Array, *, alone: bool = False) -> Array:
+        """Return what the terms of the field with some errors tell of the constants, where a step was linearised.
+
+        With `alone` it is what the change of the terms by these errors tells.
+        """
+        order = self.data.order
+        tau = step.at.tau
+        there = self.data.with_reference(step.at.row + errors)
+        told = np.zeros((len(tau), len(tau)))
+        coupling = np.zeros((order.size, len(tau)))
+        for part, strength in zip(self._linearised(step.at), step.strengths, strict=True):
+            terms = part.constraint.by_parameter(part.constraint.environment(there))
+            terms = terms - part.by_parameter if alone else terms
+            own, coupled = self._by_constants(part, terms, tau, strength)
+            told += own
+            coupling += coupled
+        return told - coupling.T @ step.factor.solve(coupling)
+
+
+def _with_multipliers(state: Unknowns, residuals: list[Array]) -> Unknowns:
+    """Return the unknowns with their multipliers brought up to date."""
+    both = zip(state.multipliers, residuals, strict=True)
+    return replace(state, multipliers=tuple(d + r for d, r in both))

@@ -1,0 +1,1 @@
+"""Equations as text: names, syntax trees, terms, units."""
