@@ -322,7 +322,7 @@ class Fourier(Basis):
 class Polynomial(Basis):
     """Legendre polynomials in 2 (t - lo) / (hi - lo) - 1.
 
-    Observations outside the domain count, but a field has values there only with ``extrapolate=True``.
+    Observations outside the domain are left out, and a field has values there only with ``extrapolate=True``.
 
     Parameters
     ----------

@@ -284,6 +284,14 @@ class Legendre(TermFunctions):
     def nodes(self) -> int:
         return self.degree + 1
 
+    @property
+    def domain(self) -> tuple[float, float] | None:
+        return self.lo, self.hi
+
+    def clean(self, x: Floats) -> Floats:
+        inside = (x >= np.nextafter(self.lo, -np.inf)) & (x <= np.nextafter(self.hi, np.inf))
+        return np.where(inside, x, np.nan)
+
     def values(self, x: Floats, order: int) -> Floats:
         if order > self.degree:
             return np.zeros((x.size, len(self.names)))
