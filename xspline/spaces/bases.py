@@ -38,6 +38,14 @@ def as_basis(value: Any) -> Basis:
     raise TypeError(f"expected a basis or an integer (the size of a cubic B-spline), got {value!r}{kind}")
 
 
+def _longer(basis: Basis, axis: Axis, low: float, high: float) -> Basis:
+    """A bound basis with a domain that holds [low, high] too."""
+    if basis.domain is None:
+        return basis
+    lo, hi = range_of(axis, basis.domain)
+    return basis.with_domain((stored(axis, min(lo, low)), stored(axis, max(hi, high))))
+
+
 @dataclass(frozen=True, repr=False)
 class BSpline(Basis):
     """B-splines of one degree.
@@ -154,6 +162,19 @@ class BSpline(Basis):
             intervals = max(math.ceil(ratio * (1 - 1e-12)), 1)
             size = intervals if period is not None else intervals + self.degree
         return replace(self, size=size, spacing=None, domain=domain, period=length)
+
+    def extended(self, axis: Axis, low: float, high: float) -> Basis:
+        """Further cells of the same length at the ends, in whole numbers."""
+        if self.period is not None:
+            return self
+        if self.knots is not None or self.size is None or self.domain is None:
+            raise ValueError(f"the knots of {self!r} were given; write more of them into a new space")
+        lo, hi = range_of(axis, self.domain)
+        cell = (hi - lo) / (self.size - self.degree)
+        before = max(math.ceil((lo - low) / cell * (1 - 1e-12)), 0)
+        after = max(math.ceil((high - hi) / cell * (1 - 1e-12)), 0)
+        domain = stored(axis, lo - before * cell), stored(axis, hi + after * cell)
+        return replace(self, size=self.size + before + after, domain=domain)
 
     def _bound_knots(self, axis: Axis, period: float | None) -> tuple[tuple[float | str, ...], Domain]:
         """Knots and domain in bound form, checked."""
@@ -294,6 +315,10 @@ class Fourier(Basis):
         is_number = isinstance(self.period, int | float)
         return float(self.period) if is_number else seconds_of_duration(self.period, None)
 
+    def extended(self, axis: Axis, low: float, high: float) -> Basis:
+        """The same: its functions repeat by themselves."""
+        return self if self.domain is None else _longer(self, axis, low, high)
+
     def _bind(self, axis: Axis, extent: Extent | None) -> Fourier:
         period = stored_duration(axis, axis.duration(self.period, "period"))
         # An epoch follows from a domain.
@@ -352,6 +377,10 @@ class Polynomial(Basis):
     @property
     def count(self) -> int:
         return self.degree + 1
+
+    def extended(self, axis: Axis, low: float, high: float) -> Basis:
+        """Polynomials of the same degree on the longer domain."""
+        return _longer(self, axis, low, high)
 
     def _bind(self, axis: Axis, extent: Extent | None) -> Polynomial:
         return replace(self, domain=bound_domain(self, axis, extent))

@@ -142,6 +142,19 @@ class Basis:
         """The same basis on another domain."""
         return replace(self, domain=domain)  # type: ignore[type-var]
 
+    def extended(self, axis: Axis, low: float, high: float) -> Basis:
+        """The bound basis on a domain that holds [low, high] too, whose functions span all of these.
+
+        Raises
+        ------
+        ValueError
+            The functions of a longer domain would be others.
+        """
+        raise ValueError(
+            f"{self!r} cannot be extended: its functions in a longer domain are others; begin anew, in a space of that "
+            "domain"
+        )
+
     # As data and as code.
 
     def to_dict(self) -> dict[str, Any]:
@@ -260,6 +273,11 @@ class Union(Basis):
             raise ValueError(f"the terms of a union share one domain; got {shown}")
         common = next(iter(ranges), extent)
         return Union(tuple(term._bind(axis, common) for term in self.terms))
+
+    def extended(self, axis: Axis, low: float, high: float) -> Basis:
+        if any(not term.has_separate_constant for term in self.terms):  # a B-spline, whose constant others share
+            return super().extended(axis, low, high)
+        return Union(tuple(term.extended(axis, low, high) for term in self.terms))
 
     def with_domain(self, domain: Domain) -> Union:
         return Union(tuple(t.with_domain(domain) if t.spans or t.needs_extent else t for t in self.terms))

@@ -305,6 +305,17 @@ class Legendre(TermFunctions):
     def panels(self, lo: float, hi: float) -> Floats:
         return np.array([lo, hi])
 
+    def in_terms_of(self, other: Legendre) -> Floats:
+        """[k, k] A, where these polynomials are A times those of another domain.
+
+        With s' = a s + b between the scaled coordinates P_i(s') is a combination of P_0(s), …, P_i(s).
+        """
+        nodes, weights = legendre.leggauss(self.degree + 1)
+        x = other.lo + (nodes + 1) / 2 * (other.hi - other.lo)
+        there = legendre.legvander(2 * (x - self.lo) / (self.hi - self.lo) - 1, self.degree)
+        here = legendre.legvander(nodes, self.degree) * (np.arange(self.degree + 1) + 0.5)
+        return np.asarray((there * weights[:, None]).T @ here)
+
 
 @dataclass(frozen=True, eq=False)
 class Harmonics(TermFunctions):

@@ -147,6 +147,42 @@ class Space:
         bases: dict[str, Basis | int] = {name: basis for name, (_, basis) in self.axes.items()}
         return Space(bases, axes=described, from_data=self.from_data)
 
+    def extend(self, **ranges: Any) -> Space:
+        """Return the space whose domains hold further labels too, in which all functions of this one lie.
+
+        Statistics of this space become those of the longer one by :meth:`Statistics.extend`, exactly, so that the sums
+        of next month are added to those of last year.
+
+        Parameters
+        ----------
+        **ranges
+            By coordinate: a label or several that its domain is to hold. Polynomials get a longer domain, B-splines
+            with knots at equal distances further cells; Fourier series and circles stay.
+
+        Raises
+        ------
+        ValueError
+            A coordinate is not of this space, or its functions in a longer domain would be others: knots were given
+            one by one, or it is a sum with a B-spline.
+
+        Examples
+        --------
+        >>> from xspline import BSpline, Fourier, Polynomial, Space
+        >>> time = Fourier(1, "year") + Polynomial(1, domain=("2000", "2010"))
+        >>> space = Space({"x": BSpline(13, domain=(0, 10)), "time": time})
+        >>> space.extend(x=12.5, time="2011-02").basis("x")
+        BSpline(16, domain=(0.0, 13.0))
+        """
+        bases: dict[str, Basis | int] = {name: basis for name, (_, basis) in self.axes.items()}
+        for name, labels in ranges.items():
+            axis, basis = self._coordinate(name)
+            with coordinate_in_errors(name):
+                x = axis.to_float(np.atleast_1d(np.asarray(labels)))
+                if not (x.size and np.isfinite(x).all()):
+                    raise ValueError(f"extend takes labels, none of them missing or infinite, not {labels!r}")
+                bases[name] = basis.extended(axis, float(x.min()), float(x.max()))
+        return Space(bases, axes={name: axis for name, (axis, _) in self.axes.items()})
+
     # --- shape
 
     @cached_property
