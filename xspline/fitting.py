@@ -558,28 +558,10 @@ def _read(
 
     Bases that are left out are those of a `coarse` field, or of a single one, `smooth` or not.
     """
-    if isinstance(space, int | Basis) and not isinstance(space, bool):
-        rest = "".join(f', "{name}": {basis!r}' for name, basis in bases.items())
-        raise TypeError(
-            f"space={space!r} is no Space: it is an argument, and a coordinate of that name goes into a mapping, "
-            f'fit({{"space": {space!r}{rest}}})'
-        )
-    if space is not None and any(basis is not None for basis in bases.values()):
-        raise ValueError(
-            f"bases given both as a mapping or Space ({space!r}) and as keywords ({', '.join(bases)}); "
-            f"use one form (with a Space, only NAME=None, which pools a dimension, may be added)"
-        )
-    if space is not None and not isinstance(space, Space | Mapping):
-        raise TypeError(
-            f"space has to be a Space or a mapping of coordinate names to bases, not {type(space).__name__}"
-        )
-    if isinstance(space, Mapping) and not space:
-        raise ValueError(
-            "the mapping of bases is empty; leave it out, or name what to fit: fit(lat=13, lon=23)"
-        )
+    check_kind(data)
+    _check_space(data, space, bases)
     by_name = bases if isinstance(space, Space) else {**(space or {}), **bases}
     pooled = tuple(name for name, basis in by_name.items() if basis is None)
-    check_kind(data)
     check_lengths(data)
     if isinstance(data, xr.DataArray):
         check_data(data)
@@ -619,6 +601,29 @@ def _read(
         own = given if isinstance(given, Mapping) else {}
         defaults.warn_of_batch(observed[0].data, observed[0].arrangement.batch, own)
     return agreed, observed
+
+
+def _check_space(data: xr.DataArray | xr.Dataset, space: Any, bases: Mapping[str, Any]) -> None:
+    """Raise TypeError or ValueError unless a Space, or a mapping of bases, and keywords go together."""
+    if isinstance(space, int | Basis) and (bases or "space" in data.coords):
+        rest = "".join(f', "{name}": {basis!r}' for name, basis in bases.items())
+        raise TypeError(
+            f"space={space!r} is no Space: it is an argument, and a coordinate of that name goes into a mapping, "
+            f'fit({{"space": {space!r}{rest}}})'
+        )
+    if space is not None and any(basis is not None for basis in bases.values()):
+        raise ValueError(
+            f"bases given both as a mapping or Space ({space!r}) and as keywords ({', '.join(bases)}); "
+            f"use one form (with a Space, only NAME=None, which pools a dimension, may be added)"
+        )
+    if space is not None and not isinstance(space, Space | Mapping):
+        raise TypeError(
+            f"space has to be a Space or a mapping of coordinate names to bases, not {type(space).__name__}"
+        )
+    if isinstance(space, Mapping) and not space:
+        raise ValueError(
+            "the mapping of bases is empty; leave it out, or name what to fit: fit(lat=13, lon=23)"
+        )
 
 
 def _bases(by_name: Mapping[Any, Any]) -> dict[str, Basis]:

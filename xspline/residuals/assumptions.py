@@ -115,7 +115,8 @@ def of_nearest(u: Array, points: Array) -> Pairs:
     """Return the pairs of points [n, d] and those nearest to them, in standard deviations along each axis."""
     if u.size < FEWEST:
         return Pairs(0.0, 0.0, 0)
-    scaled = points / np.maximum(points.std(axis=0), np.finfo(float).tiny)
+    spread = points.std(axis=0)
+    scaled = points / np.where(spread > 0, spread, 1.0)
     distance, near = cKDTree(scaled).query(scaled, 2)
     apart = distance[:, 1] > 0
     return Pairs(float(np.sum((u * u[near[:, 1]])[apart])), float(np.mean(u**2)), int(apart.sum()))

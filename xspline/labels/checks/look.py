@@ -61,7 +61,7 @@ def look(fit: Fit, observed: Observations | None) -> dict[str, Any]:
         **assumptions.tails(u, u, u.size),
         "is_whole": len(boxes) == 1,
         "at": at,
-        "matters": largest > float(np.std(np.concatenate([part.values for part in parts]))),
+        "matters": largest > 3 * float(np.std(np.concatenate([part.values for part in parts]))),
         "repeated": sum(part.repeated() for part in parts),
         "correlated": _correlated(parts, errors),
         "uneven": assumptions.unevenness(columns, u),
@@ -138,7 +138,7 @@ class Sample:
         weighted = self.residual * self.root
         sizes = np.where(is_known, np.where(self.used, np.abs(weighted), np.nan), 0.0)
         median = np.nanmedian(sizes, axis=axes, keepdims=True) if sizes.size else sizes
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return np.where(is_known & (median > 0), weighted / median * MEDIAN, np.nan)
 
     def repeated(self) -> int:
@@ -161,7 +161,8 @@ class Sample:
 def _text_at(data: xr.DataArray, where: tuple[Any, ...]) -> str:
     """Return a value with all its labels: ``5.01 at lat=12.5, lon=30.25``."""
     value = data.isel(dict(zip(data.dims, (int(i) for i in where), strict=True)))
-    named = {name: c for name, c in value.coords.items() if c.ndim == 0}
+    fitted = [c for c in data.coords if data[c].ndim]
+    named = {name: value[name] for name in fitted}
     labels = [f"{name}={label_text(c.values[()])}" for name, c in named.items()]
     labels += [f"{dim}[{int(i)}]" for dim, i in zip(data.dims, where, strict=True) if dim not in named]
     return f"{float(value):.4g} at {', '.join(labels[:4])}"
