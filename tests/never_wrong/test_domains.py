@@ -44,6 +44,68 @@ def test_next_months_are_refused_where_that_is_asked_for(name: str) -> None:
         late.require_inside()
 
 
+EXTENDED = {
+    "season and trend": xs.Fourier(2, "year") + xs.Polynomial(2),
+    "trend": xs.Polynomial(3),
+    "splines": xs.BSpline(10),
+    "a circle": xs.BSpline(8, period="year"),
+    "waves": xs.Fourier(3, "year"),
+}
+
+
+@pytest.mark.parametrize("name", EXTENDED)
+@pytest.mark.parametrize("mask", ["none", "points"])
+def test_the_sums_of_next_months_are_added(name: str, mask: str) -> None:
+    """Sums that moved into the longer domain are those of the same data there, with gaps and a second coordinate."""
+    lat = np.linspace(-10, 10, 9)
+    data = DATA * xr.DataArray(np.cos(lat / 9), {"lat": lat}, "lat") + 1.0
+    data = data.rename("u")
+    if mask == "points":
+        data = data.where(xr.DataArray(np.random.default_rng(0).random(data.shape) < 0.8, dims=data.dims))
+    space = data[:36].spline.space(time=EXTENDED[name], lat=6)
+    early = data[:36].spline.statistics(space, holder="early").extend(time=data.time[-1], lat=[-12.0])
+    assert early.space.digest != space.digest
+    late = data[36:].spline.statistics(early.space, holder="late")
+    both = early + late
+    whole = data.spline.statistics(early.space)
+    a, b = both.total("u"), whole.total("u")
+    scale = float(np.abs(b.moment).max())
+    np.testing.assert_allclose(
+        a.full_moment(both.space.frame),
+        b.recentred(a.reference, both.space.frame).full_moment(both.space.frame),
+        atol=1e-11 * scale,
+    )
+    c = np.random.default_rng(1).standard_normal(both.space.shape)
+    frame = both.space.frame
+    expected = b.gram.matvec(c, frame)
+    np.testing.assert_allclose(a.gram.matvec(c, frame), expected, atol=1e-11 * float(np.abs(expected).max()))
+    fitted, at_once = both.solve(1e-3), whole.solve(1e-3)
+    np.testing.assert_allclose(fitted.predict(data), at_once.predict(data), rtol=1e-8)
+
+
+def test_the_field_of_extended_sums_is_the_same_where_it_was() -> None:
+    """Without a penalty, which depends on the domain."""
+    space = DATA[:36].spline.space(time=xs.Fourier(2, "year") + xs.Polynomial(1))
+    statistics = DATA[:36].spline.statistics(space)
+    before, after = statistics.solve(0), statistics.extend(time="2010-01-01").solve(0)
+    np.testing.assert_allclose(after.predict(DATA[:36]), before.predict(DATA[:36]), rtol=1e-10)
+    assert bool(np.isfinite(after.predict(time="2009-06-01")))
+
+
+@pytest.mark.parametrize(
+    ("bases", "ranges", "text"),
+    [
+        ({"time": BASES["season, trend and splines"]}, {"time": "2030-01-01"}, "begin anew"),
+        ({"time": xs.BSpline(10)}, {"lat": 3.0}, "lat"),
+        ({"time": xs.BSpline(10)}, {"time": np.datetime64("NaT")}, "missing or infinite"),
+    ],
+)
+def test_what_cannot_be_extended_is_refused(bases: dict, ranges: dict, text: str) -> None:
+    space = DATA.spline.space(bases)
+    with pytest.raises((ValueError, KeyError), match=text):
+        space.extend(**ranges)
+
+
 def test_points_beyond_a_trend_are_left_out() -> None:
     """Of coordinates that share a dimension too."""
     rng = np.random.default_rng(0)

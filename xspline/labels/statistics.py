@@ -18,6 +18,7 @@ from xspline.labels.storage import files, layout
 from xspline.spaces import Space
 from xspline.spaces.conversions import are_one
 from xspline.sums import Sums, Tally
+from xspline.sums.extension import moved, moves_between
 
 if TYPE_CHECKING:
     from xspline.labels.field import Field
@@ -189,6 +190,43 @@ class Statistics(files.Stored, Generic[Data]):
         provenance = {"collapsed from": sorted(set().union(*(part.digests for part in self.parts)))}
         total = Part.of(sums, holder or "+".join(sorted(self.holders)), provenance)
         return replace(self, parts=(total,), _collapsed=True)
+
+    def extend(self, **ranges: Any) -> Statistics[Data]:
+        """Return the same sums in the space of longer domains that :meth:`Space.extend` gives, exactly.
+
+        To these the sums of further labels are added, of data that nobody has to read again. Observations that were
+        left out, as they were outside the domain, stay so.
+
+        Parameters
+        ----------
+        **ranges
+            As for :meth:`Space.extend`.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`Space.extend` does; the sums are still to be computed.
+
+        Examples
+        --------
+        >>> import numpy as np, xarray as xr, xspline as xs
+        >>> x = np.linspace(0, 10, 200)
+        >>> data = xr.DataArray(np.sin(x), {"x": x}, "x", "u")
+        >>> first = xs.statistics(data[:150], x=xs.BSpline(12), holder="first")
+        >>> longer = first.extend(x=10)
+        >>> second = xs.statistics(data[150:], longer.space, holder="second")
+        >>> (longer + second).count
+        200
+        """
+        if self.is_lazy:
+            raise ValueError("these statistics are still to be computed; call .compute() on them first")
+        space = self.space.extend(**ranges)
+        moves = moves_between(self.space, space)
+        parts = []
+        for part in self.parts:
+            sums = {name: moved(own, moves) for name, own in part.sums.items()}
+            parts.append(Part.of(sums, part.holder, {**part.provenance, "extended from": part.digest}))
+        return replace(self, space=space, parts=tuple(parts))
 
     def __getitem__(self, name: str) -> Statistics[xr.DataArray]:
         """Return the statistics of one variable of a Dataset."""
