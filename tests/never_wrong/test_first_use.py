@@ -97,10 +97,10 @@ def test_a_damaged_cache_is_a_warning(grid: First, tmp_path: Path, damage: str) 
         copy.parent.mkdir(exist_ok=True, parents=True)
         data = file.read_bytes()
         hit = file.suffix == ".nbi" if damage == "truncated index" else file.suffix == ".nbc"
-        (other,) = grid.cache.rglob("cells.series*.nbc")
+        (other,) = grid.cache.rglob("by_cell.series*.nbc")
         changes = {"empty": b"", "garbage": b"garbage" * 99, "other code": other.read_bytes()}
         changed = changes.get(damage, data[: len(data) // 2])
-        copy.write_bytes(changed if hit and file.name.startswith("cells.locate") else data)
+        copy.write_bytes(changed if hit and file.name.startswith("by_cell.locate") else data)
     again, _ = first_fit("grid", tmp_path)
     assert again["digest"] == grid.result["digest"]
     ((category, message, filename),) = again["warnings"]
