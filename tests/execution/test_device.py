@@ -23,7 +23,6 @@ from tests.execution.cases import (
     PLANE,
     SHAPE,
     Array,
-    Endless,
     Flaky,
     assert_same,
     chunked,
@@ -46,14 +45,10 @@ from xspline.execution import (
     sums,
     to_device,
 )
-from xspline.execution.cuts import cuts_of, read_of
 from xspline.execution.device.gpu import on_gpu_workers
 from xspline.execution.source import is_dask
-from xspline.kernels import Group, Layout
 
 STEPS = limits(8000, gpu_step_bytes=8000)
-
-PLANES = Layout((Group((0,), (0,)), Group((1,), (1,))))
 
 SPACE = space()
 
@@ -72,11 +67,6 @@ def test_unknown_devices_are_refused_everywhere(device: str) -> None:
     for call in calls:
         with pytest.raises(ValueError, match=r"device='.*' is not known; leave it out .* or pass 'cuda'"):
             call()
-
-
-def test_without_a_device_arrays_stay_where_they_are() -> None:
-    x = np.ones(3)
-    assert to_device(x, None) is x
 
 
 def test_without_cupy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,13 +218,6 @@ def test_a_read_that_fails_on_its_way_to_a_gpu_is_named(moved: Moved, tmp_path: 
     with pytest.raises(PermissionError, match="failed") as caught:
         sums([source], SPACE, device="cuda")
     assert any("while reading sst[0:30, 0:14, 0:12]" in note for note in caught.value.__notes__)
-
-
-def test_small_reads_are_joined_further_for_a_gpu() -> None:
-    source = grid(Endless((4000, 100, 120), (1, 100, 120)))
-    assert [read_of(source, cuts_of(source), d)[0] for d in (None, "cuda")] == [174, 200]
-    blocks = Source(da.ones((40_000, 12_000), chunks=(1, 12_000)), positions((40_000, 12_000)), (), PLANES)
-    assert [read_of(blocks, cuts_of(blocks), d)[0] for d in (None, "cuda")] == [21, 699]
 
 
 @pytest.mark.parametrize("declared", [True, False])

@@ -19,7 +19,6 @@ from tests.devices import Device, StandIn
 from tests.kernels.cases import CASES, SPACE, Case, block, variants
 from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
 from xspline.kernels import Block, accumulate, evaluate
-from xspline.kernels.compiled import contraction
 from xspline.kernels.engines import ArrayApiEngine
 from xspline.sums import Sums
 
@@ -150,13 +149,3 @@ for name in ("one of each", "scalar place", "time × stations", "all scalar"):
         [sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_one_specialisation_per_kernel() -> None:
-    for name in ("grid", "observations", "batch last"):
-        for dtype in ("f8", ">f4", "i2"):
-            built, layout = block(name, dtype=dtype)
-            accumulate(replace(built, values=np.asfortranarray(built.values)), layout, SPACE)
-    if hasattr(contraction.scatter, "signatures"):
-        assert len(contraction.scatter.signatures) == 1
-        assert len(contraction.scatter_products.signatures) == 1

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.devices import Device
-from tests.kernels.cases import FLOATS, LAT, LON, MASKS, SPACE, TIME, block, grid, masked
+from tests.kernels.cases import FLOATS, LAT, LON, MASKS, SPACE, TIME, grid, masked
 from tests.kernels.test_engines import assert_same, moved
 from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.kernels.compiled import contraction
@@ -90,20 +90,6 @@ def test_any_type_of_values_in_any_order_of_memory(dtype: str) -> None:
         assert len(contraction.sweep.signatures) <= 2  # float32 and float64
 
 
-def test_blocks_that_are_not_swept() -> None:
-    data, layout = built("time, lat, lon", "random")
-    lat, lon, t = data.coordinates
-    others = [
-        replace(data, weights=(((1,), np.ones(lat.size)),)),
-        replace(data, coordinates=(lat + 20.0, lon, t)),
-        replace(data, coordinates=(lat, np.where(lon > 300, np.nan, lon), t)),
-        replace(data, values=np.ma.masked_invalid(data.values)),
-    ]
-    assert all(Sweep.of(walk(other, layout)) is None for other in others)
-    for name in ("observations", "all scalar", "one of each", "stations × time"):
-        assert Sweep.of(walk(*block(name))) is None
-
-
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e200])
 def test_infinities_and_overflow_are_left_to_the_slabs(value: float) -> None:
     data, layout = built("time, lat, lon", "random")
@@ -112,13 +98,6 @@ def test_infinities_and_overflow_are_left_to_the_slabs(value: float) -> None:
     with np.errstate(over="ignore"):
         tally = accumulate(data, layout, SPACE).tally
     assert tally.infinity == ((2, 3, 4) if np.isinf(value) else None)
-
-
-def test_reference_is_the_first_finite_value_of_the_data() -> None:
-    data, layout = built("lat, lon, time", dtype="f4")
-    data.values[0, :3] = np.nan
-    assert accumulate(data, layout, SPACE).reference == data.values[0, 3, 0]
-    assert accumulate(replace(data, reference=3.0), layout, SPACE).reference == 3.0
 
 
 @settings(max_examples=60)

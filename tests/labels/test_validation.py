@@ -183,21 +183,6 @@ def test_variables_of_a_dataset_have_scores_each(product: xr.DataArray) -> None:
         xr.testing.assert_allclose(scores.sel(variable=name).drop_vars("variable"), alone, rtol=1e-9)
 
 
-def test_scores_are_labelled(product: xr.DataArray) -> None:
-    scores = product.spline.fit(BASES, penalty=0.1, holder="time.year").cross_validate()
-    assert list(scores.holder.values) == ["2000", "2001", "2002"]
-    assert scores.attrs["penalty"] == "Ridge(0.1)"
-    assert scores.influence.units == "degC" and "units" not in scores["count"].attrs
-    assert all("long_name" in v.attrs for v in scores.data_vars.values())
-
-
-def test_an_empty_part_changes_nothing(product: xr.DataArray) -> None:
-    data = product.where(product.time.dt.year != 2001)
-    scores = data.spline.fit(BASES, penalty=0.1, holder="time.year").cross_validate()
-    empty = scores.sel(holder="2001")
-    assert empty["count"] == 0 and np.isnan(empty.rmse) and empty.influence < 1e-10
-
-
 def test_influence_leaves_out_places_without_observations(product: xr.DataArray) -> None:
     """There the field is what a weak penalty makes of it."""
     bases = {"lat": 12, "lon": 20, "time": SEASONS}
@@ -265,14 +250,6 @@ def test_a_lazy_field_is_computed_first(product: xr.DataArray) -> None:
 # The jackknife
 
 
-def test_replicates_are_those_of_refits(product: xr.DataArray) -> None:
-    field = product.spline.fit(BASES, penalty=0.1, holder="time.year")
-    left = np.stack([refit.fits["sst"].coefficients for refit in refits(field)], axis=3)
-    np.testing.assert_allclose(leave_out_fits(field)["sst"], left, rtol=1e-9, atol=1e-9)
-    expected = np.sqrt(2 / 3) * (left - left.mean(axis=3, keepdims=True))
-    np.testing.assert_allclose(jackknife_replicates(field, "sst"), expected, atol=1e-9)
-
-
 def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
     """One observation a part: the variance of the mean is s²/n (Efron 1982, section 3.1)."""
     rng = np.random.default_rng(0)
@@ -293,15 +270,6 @@ def test_parts_without_observations_of_a_member_do_not_count_in_it(product: xr.D
     assert replicates.shape == (4, 3, 2)
     np.testing.assert_array_equal(replicates[:, 0, 1], 0.0)
     np.testing.assert_allclose(replicates[:, 1:, 1], expected, atol=1e-9)
-
-
-def test_a_member_that_some_part_cannot_leave_has_no_replicates(product: xr.DataArray) -> None:
-    single = product.isel(lat=8, lon=20)
-    both = xr.concat([single, single.where(single.time.dt.year == 2000)], "member").transpose(
-        "time", "member"
-    )
-    replicates = jackknife_replicates(both.spline.fit(time=SEASONS, penalty=1e-3, holder="time.year"), "sst")
-    assert np.isfinite(replicates[..., 0]).all() and np.isnan(replicates[:, 0, 1]).all()
 
 
 def test_a_selection_has_its_own_replicates_and_influence(product: xr.DataArray) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,6 @@ import xarray as xr
 
 import xspline as xs
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*(lambda of|functions along)"
 )  # of ends of the range, of few knots
@@ -186,30 +183,3 @@ def test_a_search_records_its_steps(caplog: pytest.LogCaptureFixture) -> None:
     steps = [record.getMessage() for record in caplog.records if record.name == "xspline"]
     assert len(steps) >= 3 and all("reml step" in step and "lambda order 1=" in step for step in steps)
     assert "score" in steps[-1]
-
-
-@pytest.mark.slow
-def test_a_long_search_shows_a_line_on_a_terminal_and_wipes_it() -> None:
-    pty = pytest.importorskip("pty")  # not on Windows
-    code = (
-        "import numpy as np, xarray as xr, xspline as xs\n"
-        "from xspline.solve import progress\n"
-        "progress.PATIENCE_S = 0.0\n"
-        "x = np.linspace(0, 1, 50)\n"
-        "noise = np.random.default_rng(0).standard_normal(50)\n"
-        "xs.fit(xr.DataArray(np.sin(6 * x) + 0.1 * noise, {'x': x}, 'x', 'v'), x=8)\n"
-    )
-    leader, follower = pty.openpty()
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
-    command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(
-        command, stderr=follower, stdout=subprocess.PIPE, env=environment, timeout=240, check=True
-    )
-    os.close(follower)
-    shown = os.read(leader, 100_000).decode()
-    os.close(leader)
-    assert "choosing the smoothing by reml, step 1: lambda order 1=" in shown and "score" in shown
-    assert shown.endswith("\r") and not shown.rsplit("\r", 2)[1].strip()
-    assert not done.stdout
-    quiet = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=True)
-    assert not quiet.stderr

@@ -17,7 +17,6 @@ from xspline.solve.krylov import square_root
 from xspline.solve.multigrid.solver import Iterative
 from xspline.solve.system import IterativeSystem
 from xspline.spaces import Axis, BSpline, Space
-from xspline.sums import Gram
 
 
 def plane(*sizes: int) -> Space:
@@ -139,17 +138,6 @@ def test_draws_have_the_inverse_as_covariance(structure: str) -> None:
         )
 
 
-def test_draws_of_a_direct_solver_are_those_of_its_root() -> None:
-    space = space_of("cubic", "linear")
-    _, gram = gaps(space, np.random.default_rng(0))
-    found = factorise(gram, Ridge(0.1).gram(space), space, "banded")
-    z = np.random.default_rng(3).standard_normal((*space.shape, 5))
-    np.testing.assert_array_equal(found.draws(np.random.default_rng(3))((5,)), found.apply_inverse_sqrt(z))
-    assert (
-        found.knows_inverse and not factorise(gram, Ridge(0.1).gram(space), space, "iterative").knows_inverse
-    )
-
-
 def test_members_that_are_not_determined_have_no_draws() -> None:
     space = space_of("cubic", "linear")
     case, _ = gaps(space, np.random.default_rng(1), (3,))
@@ -160,12 +148,3 @@ def test_members_that_are_not_determined_have_no_draws() -> None:
         draws = factorise(gram, Ridge(0.1).gram(space), space, solver).draws(np.random.default_rng(0))((4, 3))
         missing = np.isnan(draws).reshape(-1, 3)
         assert missing[:, 1].all() and not missing[:, [0, 2]].any()
-
-
-def test_draws_without_a_penalty() -> None:
-    space = plane(9, 8)
-    case = Case(space, (np.linspace(0, 1, 30),) * 2, np.zeros((30, 30)), np.ones((30, 30)))
-    gram = Gram(case.general().terms)
-    draws = factorise(gram, Gram(()), space, "iterative").draws(np.random.default_rng(0))((400,))
-    white = np.linalg.cholesky(case.dense).T @ draws.reshape(space.size, 400)
-    assert np.mean(white**2) == pytest.approx(1, abs=scatter.FIVE * scatter.of_trace(space.size, 400))

@@ -18,9 +18,9 @@ from xspline.solve import Penalty, Roughness, Sobolev, choose, solve
 from xspline.solve.families.base import Family
 from xspline.solve.families.orders import SeveralOrders, SingleOrder, several_orders, smoothed
 from xspline.solve.kronecker.product import dense_of
-from xspline.solve.smoothing.criteria import Gcv, Holders, Reml
+from xspline.solve.smoothing.criteria import Gcv, Reml
 from xspline.solve.smoothing.fit import Model, centred
-from xspline.spaces import Axis, BSpline, Space
+from xspline.spaces import BSpline, Space
 from xspline.sums import Gram, Sums
 from xspline.sums.integrals import integral
 
@@ -101,21 +101,6 @@ def test_scores_are_those_of_dense_matrices(name: str, batch: tuple[int, ...]) -
     np.testing.assert_allclose(np.diff(ours), np.diff(dense), rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_one_order_of_several_is_that_order_alone(name: str) -> None:
-    kinds, structure = CASES[name]
-    case, gram = noisy_wave(kinds, structure)
-    single = SingleOrder(case.space, smoothed(case.space, "reml"), 1)
-    rho = at(single)
-    metric = rho[1:] - rho[0]
-    several = family_of(case.space, (1,))
-    values = [
-        Reml(model_of(case, gram, family), x).value
-        for family, x in ((single, rho), (several, np.array([rho[0], *metric])))
-    ]
-    assert np.isclose(*values, rtol=1e-10)
-
-
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name == "box" else name for name in CASES]
 )
@@ -174,19 +159,6 @@ def test_the_choice_is_the_minimum(seed: int) -> None:
     for _ in range(40):
         rho = np.array([rng.uniform(-16, 8), rng.uniform(-16, 8), rng.uniform(-6, 6)])
         assert dense_reml(case, family, rho) > chosen.score - 1e-4
-
-
-def test_derivatives_by_holders() -> None:
-    case, gram = noisy_wave(("cubic", "circle"), grid)
-    family = family_of(case.space)
-    half, whole = case.sums(gram), case.sums(gram)
-    model = model_of(case, gram, family)
-    pairs = [(model, half), (model, whole)]
-    rho, step = at(family), 1e-5
-    point = Holders(model, pairs, rho)
-    for j, e in enumerate(np.eye(len(rho)) * step):
-        slope = (Holders(model, pairs, rho + e).value - Holders(model, pairs, rho - e).value) / (2 * step)
-        assert np.isclose(point.gradient[j], slope, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -259,20 +231,6 @@ ON_A_LINE = sums_on_a_line()
 def test_what_makes_no_penalty_says_why(make: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()  # type: ignore[operator]
-
-
-def test_a_spline_that_falls_apart_at_a_knot_has_one_order() -> None:
-    """Its null space are not the constants alone."""
-    space = Space({"a": BSpline(degree=2, knots=[0, 0, 0, 0.3, 0.3, 0.3, 1, 1, 1])}, axes={"a": Axis()})
-    assert several_orders(space, ("a",)) is None
-    straight = Space({"a": BSpline(6, degree=1, domain=(0, 1))}, axes={"a": Axis()})
-    assert several_orders(straight, ("a",)) is None
-
-
-def test_where_exact_scores_cost_too_much_there_is_one_order() -> None:
-    case, gram = noisy_wave(("cubic", "circle"), gaps)
-    chosen = choose(case.sums(gram), case.space, "reml", resources=on(max_exact_reml_flops=1.0))
-    assert isinstance(chosen.penalty, Roughness)
 
 
 @pytest.mark.parametrize("noise", [1e-9, pytest.param(0.1, marks=pytest.mark.slow)])

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sums.cases import frame_of, frames, random_gram
+from tests.sums.cases import frames, random_gram
 from xspline.solve import Factorisation, Penalty, Ridge, Roughness, factorise
 from xspline.solve.direct.band import band, gather, gather_entries, narrowest
 from xspline.solve.direct.cholesky import BandCholesky, scale_band
 from xspline.spaces import Axis, BSpline, Frame, Space
-from xspline.sums import Gram, outer_pairs
+from xspline.sums import Gram
 
 from .cases import (
     Case,
@@ -54,38 +54,6 @@ def test_gathering_is_the_adjoint_of_a_band(frame: Frame, rng: np.random.Generat
     assert pairs.shape == (*frame.sizes, *frame.offsets, members)
     found = np.tensordot(stored.ravel(), pairs.reshape(-1, members), 1)
     assert close(found, expected, 1e-11)
-
-
-@given(frame=frames(), rng=rngs)
-def test_gathering_from_a_band_and_a_dense_matrix(frame: Frame, rng: np.random.Generator) -> None:
-    """Both are the pair form of a low-rank matrix, wherever the band holds all entries that pairs read."""
-    vectors = rng.normal(size=(*frame.sizes, 2))
-    expected = outer_pairs(vectors, frame)
-    flat = vectors.reshape(-1, 2)
-    assert close(pairs_of(flat @ flat.T, frame), expected, 1e-12)
-    ordering = narrowest(frame)
-    moved = ordering.flatten(vectors)
-    matrix = moved @ moved.T
-    stored = np.zeros((ordering.size, ordering.bandwidth + 1, 1))
-    for r in range(ordering.bandwidth + 1):
-        stored[: ordering.size - r, r, 0] = np.diagonal(matrix, -r)
-    assert close(gather(stored[:, ordering.rows], ordering)[..., 0], expected, 1e-12)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7])
-@pytest.mark.parametrize("degree", [0, 1, 2, 3])
-def test_circles_as_short_as_their_offsets(size: int, degree: int) -> None:
-    """Where 2 p ≥ K a pair is stored twice, and both contributions are read."""
-    if degree >= size:
-        return
-    frame, rng = frame_of(("circle", size, degree), ("local", 3, 1)), np.random.default_rng(size)
-    ordering, gram = narrowest(frame), random_gram(rng, frame, terms=1)
-    stored = gram.one_factor(frame).pairs
-    own = band(stored[..., None], ordering)
-    other = random_band(rng, *own.shape[:2], 1)
-    twice = np.where(np.arange(own.shape[1]) > 0, 2.0, 1.0)[:, None]
-    pairs = gather(other[:, ordering.rows], ordering)
-    assert close(np.sum(stored * pairs[..., 0]), np.sum(own * other * twice), 1e-11)
 
 
 STRUCTURES = {"grid": grid, "static": static, "gaps": gaps}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,22 +84,6 @@ def test_draws_have_the_covariance(kinds: tuple[str, ...]) -> None:
     assert close(np.einsum("pmb,qmb->bpq", x, x), inverse, 1e-10)
 
 
-def test_dense_systems_are_corrected_too() -> None:
-    case, gram = nearly_equal(("cubic", "cubic"), 3)
-    penalty = Roughness(1e-3).gram(case.space)
-    found, expected = (
-        factorise(gram, penalty, case.space, "dense", resources=resources(r)) for r in (True, False)
-    )
-    assert close(found.inverse_pairs(), expected.inverse_pairs(), 1e-10)
-
-
-def test_only_leaders_are_factorised() -> None:
-    case, gram = nearly_equal(("cubic", "cubic"), 4, taken=0)
-    found = factorise(gram, Ridge(1e-3).gram(case.space), case.space, resources=resources(True))
-    assert len(found.system.slabs) == 1
-    assert "1 are factorised" in found.choice.reason
-
-
 def lonely(kinds: tuple[str, ...]) -> tuple[Case, Gram]:
     """As many observations as coefficients; all members but the first lack one of them."""
     space = space_of(*kinds)
@@ -134,36 +117,3 @@ def test_a_nearly_lost_member_is_factorised_on_its_own() -> None:
     rhs = np.random.default_rng(0).normal(size=(*case.space.shape, 1))
     np.testing.assert_array_equal(found.determined, expected.determined)
     np.testing.assert_array_equal(found.solve(rhs), expected.solve(rhs))
-
-
-def test_equal_members_are_one_system() -> None:
-    case, gram = nearly_equal(("cubic", "linear"), 6)
-    order = [0, 3, 0, 3, 3, 0]
-    members = replace(case, y=case.y[..., order], w=case.w[..., order])
-    found = factorise(members.general(), Ridge(1e-3).gram(case.space), case.space, resources=resources(False))
-    assert len(found.system.slabs) == 2
-    expected = factorise(gram, Ridge(1e-3).gram(case.space), case.space, resources=resources(False))
-    rhs = np.ones((*case.space.shape, 1))
-    np.testing.assert_array_equal(found.solve(rhs), expected.solve(rhs)[..., order])
-
-
-def test_masks_that_differ_much_are_factorised_each() -> None:
-    rng, space = np.random.default_rng(7), space_of("cubic", "cubic")
-    xs = coordinates_of(space, rng)
-    w = (rng.random((*map(len, xs), 4)) < 0.6).astype(float)
-    gram = Case(space, xs, rng.normal(size=w.shape), w).general()
-    found = factorise(gram, Ridge(1e-3).gram(space), space, resources=resources(True))
-    assert len(found.system.slabs) == 4
-
-
-def test_members_that_differ_by_rounding_share_a_factorisation() -> None:
-    """Sums of the same blocks in another order: nothing differs, and nothing is factorised for it."""
-    case, gram = nearly_equal(("cubic", "cubic"), 1)
-    factor = gram.one_factor(case.space.frame)
-    pairs = factor.pairs[..., :1] * (1 + 2.3e-16 * np.array([0, 3, 5, 7]))
-    same = Gram(((replace(factor, pairs=pairs),),), 1)
-    matrix = Ridge(1e-3).gram(case.space)
-    found = factorise(same, matrix, case.space, "banded", exact=True, resources=resources(True))
-    alone = factorise(same, matrix, case.space, "banded", exact=True, resources=resources(False))
-    assert len(found.system.slabs) == 1 and len(found.system.corrections) == 3
-    assert close(found.logdet(), alone.logdet(), 1e-12)

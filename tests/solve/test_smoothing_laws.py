@@ -15,7 +15,6 @@ from xspline.solve import Roughness, SingularSystemError, choose, solve
 from xspline.solve.families.orders import SingleOrder
 from xspline.solve.smoothing import choose as smoothing
 from xspline.solve.smoothing.choose import Problem
-from xspline.solve.smoothing.criteria import Reml
 from xspline.solve.smoothing.fit import Model, centred
 from xspline.spaces import Axis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
@@ -26,7 +25,6 @@ from .test_smoothing import (
     METHODS,
     PLANE,
     derivatives,
-    model_of,
     noisy_wave,
     rows_of,
     scattered,
@@ -101,21 +99,6 @@ def test_a_coordinate_that_is_straight_is_at_its_upper_bound() -> None:
 
 
 # --- batches
-
-
-def test_scores_of_members_add() -> None:
-    case, gram = noisy_wave(("cubic", "season"), gaps, (3,))
-    rho = np.array([-2.0])
-    together = Reml(model_of(case, gram), rho)
-    apart = [Reml(model_of(*member(case, b)), rho) for b in range(3)]
-    assert np.isclose(together.value, sum(score.value for score in apart), rtol=1e-10)
-    np.testing.assert_allclose(together.gradient, sum(score.gradient for score in apart), rtol=1e-9)
-    np.testing.assert_allclose(together.hessian, sum(score.hessian for score in apart), rtol=1e-9)
-
-
-def member(case: Case, b: int) -> Any:
-    alone = Case(case.space, case.coordinates, case.y[..., b], case.w[..., b])
-    return alone, alone.general()
 
 
 @pytest.mark.parametrize("method", METHODS)

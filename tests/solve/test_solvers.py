@@ -8,11 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from xspline.solve import SOLVERS, Penalty, Ridge, Roughness, factorise, solve
-from xspline.solve.direct.cholesky import BandCholesky
 from xspline.solve.direct.lapack import divide, downdate, pbtrf, potrf
 from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE
 from xspline.spaces import Space
-from xspline.sums import Gram, Sums
+from xspline.sums import Gram
 
 from .cases import (
     Case,
@@ -167,12 +166,6 @@ def test_members_with_gaps_of_their_own(kinds: tuple[str, ...], solver: str, bat
     check(case, gram, Ridge(0.01) + Roughness({"a": 0.1}, order=1), solver)
 
 
-def test_large_members_with_gaps_of_their_own() -> None:
-    space = space_of("cubic", "season", "linear")
-    case, gram = gaps(space, np.random.default_rng(3), (33,))
-    check(case, gram, Ridge(0.1), None)
-
-
 @given(rng=rngs, structure=st.sampled_from(sorted(STRUCTURES)), solver=st.sampled_from([None, *EXACT]))
 def test_the_reference_does_not_matter(rng: np.random.Generator, structure: str, solver: str | None) -> None:
     space = space_of("linear", "circle", "season")
@@ -198,17 +191,6 @@ def test_one_factorisation_serves_many_moments() -> None:
         np.testing.assert_array_equal(shared.coefficients, alone.coefficients)
 
 
-def test_zero_sums_add_nothing() -> None:
-    space, rng = space_of("cubic", "linear"), np.random.default_rng(5)
-    case, gram = static(space, rng)
-    merged = Sums.merge([Sums.zero(space.frame), case.sums(gram)], space.frame)
-    np.testing.assert_allclose(
-        solve(merged, space, Ridge(0.1)).coefficients,
-        solve(case.sums(gram), space, Ridge(0.1)).coefficients,
-        rtol=1e-10,
-    )
-
-
 def test_a_separable_solve_that_keeps_nothing() -> None:
     space = space_of("linear", "circle", "season")
     case, gram = static(space, np.random.default_rng(6))
@@ -220,20 +202,6 @@ def test_a_separable_solve_that_keeps_nothing() -> None:
         ours, theirs = (getattr(s.factorisation, answer)() for s in (again, kept))
         np.testing.assert_array_equal(ours, theirs)
     check(case, gram, Ridge(0.1), "separable")
-
-
-def test_a_solve_makes_each_factor_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    places, factor = [], BandCholesky.of_stripes
-    monkeypatch.setattr(
-        BandCholesky,
-        "of_stripes",
-        staticmethod(lambda *a: places.append(a[2].__array_interface__["data"][0]) or factor(*a)),
-    )
-    space = space_of("linear", "circle", "season")
-    case, gram = static(space, np.random.default_rng(6))
-    solution = solve(case.sums(gram), space, Ridge(0.1), "separable", resources=on(kept_bytes=0.0))
-    assert solution.determined and len(places) == solution.factorisation.system.systems.count > 1
-    assert len(set(places)) == 1  # all in one place
 
 
 @pytest.mark.parametrize("kept", [0.0, 2000.0, 2.0**28])

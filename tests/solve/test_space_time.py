@@ -18,7 +18,6 @@ from xspline.solve import (
     Sobolev,
     SpaceTime,
     choose,
-    factorise,
     penalty_code,
     rounded,
     solve,
@@ -141,18 +140,6 @@ def test_scores_are_those_of_dense_matrices(name: str, batch: tuple[int, ...]) -
         dense.append(dense_reml(case, family, rho))
     np.testing.assert_allclose(ours, dense, rtol=1e-8)
     np.testing.assert_allclose(np.diff(ours), np.diff(dense), rtol=1e-7, atol=1e-7)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_log_determinant_is_that_of_the_dense_penalty(name: str) -> None:
-    case, gram = case_of(name)
-    family = family_of(gram, case.space)
-    for seed in range(3):
-        rho = rho_of(family, seed)
-        values = linalg.eigvalsh(sum(matrices(family, rho)))
-        assert np.sum(values < 1e-11 * values[-1]) <= family.null or with_events(case.space)
-        ours = family.log_determinant(rho, on())
-        np.testing.assert_allclose(ours.value, np.sum(np.log(values[family.null :])), rtol=1e-8)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -308,14 +295,6 @@ def test_what_is_missing_is_named() -> None:
         SpaceTime(Sobolev({1: 1.0}))
     with pytest.raises(ValueError, match="the roughness of one coordinate, here of all B-splines"):
         SpaceTime(Sobolev({1: 1.0}), Roughness(1.0))
-
-
-def test_other_penalties_do_not_split_so() -> None:
-    """Roughness of all coordinates integrates over the domain of time."""
-    case, gram = case_of("plane with land, events")
-    matrix = Roughness({"a": 1.0, "b": 1.0, "t": 1.0}).gram(case.space)
-    with pytest.raises(ValueError, match="but the penalty is on all of them"):
-        factorise(gram, matrix, case.space, "separable")
 
 
 def test_members_that_differ_by_a_multiplicity_are_solved() -> None:

@@ -16,8 +16,6 @@ import xspline as xs
 from tests.spaces.cases import splines
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 
-LON = Axis(wrap=360.0, role="longitude")
-
 
 def sst() -> Space:
     season = Fourier(2, period="365.2425D") + Polynomial(2, domain=("1982", "2020"))
@@ -213,15 +211,6 @@ def test_difference_of_learned_domains_says_how_to_agree(
     assert code is not None and eval(code[1], {"xs": xs}) == Space({"x": agreed})
 
 
-def test_difference_in_kind_proposes_the_one_with_the_wider_domain() -> None:
-    short = Space({"x": BSpline(8), "y": 4}, extents={"x": (0, 5), "y": (0, 1)})
-    long = Space({"x": Polynomial(2), "y": 4}, extents={"x": (4, 99), "y": (0, 1)})
-    agreed = Space({"x": Polynomial(2, domain=(0, 99)), "y": BSpline(4, domain=(0, 1))})
-    for message in (short.difference(long), long.difference(short)):
-        assert "the domain of x was taken from the data" in message
-        assert message.endswith(f"with space = {agreed.code()}")
-
-
 @pytest.mark.parametrize(
     "theirs", [Fourier(1, 3.0), BSpline(8, 2), BSpline(knots=[0, 1, 2], period=2)], ids=repr
 )
@@ -288,14 +277,3 @@ def test_labels_inside_stay_bit_for_bit() -> None:
     missing = space.to_float("lon", [np.nan, np.inf])
     assert np.isnan(missing[0]) and np.isinf(missing[1])
     assert space.to_float("lon", 200.0).shape == ()
-
-
-def test_only_longitudes_wrap() -> None:
-    assert Space({"x": BSpline(9, domain=(0, 90))}).to_float("x", [400.0]).tolist() == [400.0]
-    assert Space({"lon": Fourier(2, 360.0)}).to_float("lon", [400.0, -10.0]).tolist() == [400.0, -10.0]
-    named = Space({"x": BSpline(9, domain=(0, 90))}, axes={"x": LON})
-    assert named.to_float("x", [400.0, 361.0]).tolist() == [40.0, 1.0]
-
-
-def test_times_become_seconds() -> None:
-    assert sst().to_float("time", ["1970-01-02"]).tolist() == [86400.0]
