@@ -70,15 +70,6 @@ def sources(form: str) -> dict[str, Source]:
     [
         ("blocks", "grid"),
         ("regions", "holders"),
-        *(
-            pytest.param(form, what, marks=pytest.mark.slow)
-            for form, what in (
-                ("blocks", "holders"),
-                ("blocks", "batch"),
-                ("regions", "grid"),
-                ("regions", "batch"),
-            )
-        ),
     ],
 )
 def test_same_bits_written_and_read_again(tmp_path: Path, form: str, what: str) -> None:

@@ -12,9 +12,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask.system import CPU_COUNT
 from distributed import Client, Scheduler, SpecCluster, Worker, get_task_stream
-from distributed.system import MEMORY_LIMIT
 
 from tests.duck import Duck
 from tests.execution.cases import (
@@ -120,12 +118,6 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> Moved:
     return shapes
 
 
-def test_a_solve_may_use_what_the_container_grants() -> None:
-    """Dask reads the limits of a container; the system knows the whole machine."""
-    here = resources(None)
-    assert (here.cores, here.memory, here.gpu) == (CPU_COUNT, MEMORY_LIMIT, None)
-
-
 @pytest.mark.parametrize("gpus", [None, 0])
 def test_without_a_gpu_the_error_says_so(monkeypatch: pytest.MonkeyPatch, gpus: int | None) -> None:
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(gpus))
@@ -169,14 +161,6 @@ def test_values_come_back_from_the_gpu(moved: Moved) -> None:
     assert moved == [SPACE.shape]
     assert isinstance(out, np.ndarray)
     np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
-
-
-def test_what_is_in_memory_moves_at_once(moved: Moved) -> None:
-    weights = np.random.default_rng(0).random(SHAPE[1:])
-    source = grid(values().astype(">f4"), weights=(((1, 2), weights),))
-    result, expected = (sums([source], SPACE, device=device)[0] for device in ("cuda", None))
-    assert sorted(moved) == [SHAPE[1:], SHAPE]
-    assert_same(result, expected, SPACE)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])

@@ -246,9 +246,7 @@ def where(request: pytest.FixtureRequest) -> Iterator[None]:
     [
         ("threads", "regions", "reset", ConnectionResetError),
         ("workers", "chunks", "forbid", PermissionError),
-        pytest.param("threads", "chunks", "forbid", PermissionError, marks=pytest.mark.slow),
         pytest.param("workers", "chunks", "reset", ConnectionResetError, marks=pytest.mark.slow),
-        pytest.param("workers", "regions", "forbid", PermissionError, marks=pytest.mark.slow),
     ],
     indirect=["where"],
 )
@@ -268,9 +266,7 @@ def test_reads_that_fail_for_good_are_named(
     [
         ("threads", "chunks", b""),
         ("workers", "regions", b"garbage" * 9),
-        pytest.param("threads", "regions", b"garbage" * 9, marks=pytest.mark.slow),
         pytest.param("workers", "chunks", b"garbage" * 9, marks=pytest.mark.slow),
-        pytest.param("workers", "regions", b"", marks=pytest.mark.slow),
     ],
     indirect=["where"],
 )

@@ -94,13 +94,6 @@ WEIGHTS = {
         ("dask", "large"),
         ("reader", "memory"),
         ("reader", "reader"),
-        *(
-            pytest.param(tier, form, marks=pytest.mark.slow)
-            for tier in ("memory", "dask", "reader")
-            for form in ("memory", "dask", "reader", "large")
-            if (tier, form)
-            not in [("memory", "dask"), ("dask", "large"), ("reader", "memory"), ("reader", "reader")]
-        ),
     ],
 )
 def test_weights_in_every_form(weight: tuple[tuple[int, ...], np.ndarray], form: str, tier: str) -> None:

@@ -114,10 +114,6 @@ def assert_refits(
     [
         ("time.year", 0.1),
         ("lon", xs.Roughness(1e-4) + xs.Ridge(1e-6)),
-        pytest.param("time.month", 0.1, marks=pytest.mark.slow),
-        pytest.param("time.year", xs.Roughness(1e-4) + xs.Ridge(1e-6), marks=pytest.mark.slow),
-        pytest.param("time.month", xs.Roughness(1e-4) + xs.Ridge(1e-6), marks=pytest.mark.slow),
-        pytest.param("lon", 0.1, marks=pytest.mark.slow),
     ],
 )
 def test_scores_are_those_of_refits_on_a_grid(product: xr.DataArray, holder: str, penalty: Any) -> None:
@@ -135,18 +131,6 @@ def test_scores_are_those_of_refits_of_scattered_holders(holders: int, clustered
         with pytest.raises(xs.SingularSystemError, match="no observations"):
             replace(field.statistics, parts=field.statistics.parts[:1]).solve(0)
     assert_refits(field.cross_validate(), field, data, data.owner)
-
-
-def test_scores_are_weighted() -> None:
-    data = scattered(4)
-    w = xr.DataArray(np.random.default_rng(1).gamma(2.0, size=data.size), dims="obs")
-    field = data.spline.fit(xs.Space(PLANE), penalty=1e-3, holder="owner", weights=w)
-    scores = field.cross_validate()
-    for holder, refit in zip(scores.holder.values, refits(field), strict=True):
-        mine = data.owner.values.astype(str) == holder
-        error = (data - refit.predict(data))[mine]
-        expected = np.sqrt((w[mine] * error**2).sum() / w[mine].sum())
-        np.testing.assert_allclose(scores.rmse.sel(holder=holder), expected, rtol=1e-10)
 
 
 def test_labels_and_merged_statistics_say_the_same(product: xr.DataArray) -> None:
@@ -181,18 +165,6 @@ def test_variables_of_a_dataset_have_scores_each(product: xr.DataArray) -> None:
             data[name].spline.fit(data.spline.space(BASES), penalty=0.1, holder="time.year").cross_validate()
         )
         xr.testing.assert_allclose(scores.sel(variable=name).drop_vars("variable"), alone, rtol=1e-9)
-
-
-def test_influence_leaves_out_places_without_observations(product: xr.DataArray) -> None:
-    """There the field is what a weak penalty makes of it."""
-    bases = {"lat": 12, "lon": 20, "time": SEASONS}
-    east = product.where(product.lon > 180)
-    field = east.spline.fit(bases, penalty=xs.Roughness(1e-6) + xs.Ridge(1e-6), holder="time.year")
-    scores = field.cross_validate()
-    assert_refits(scores, field, east, east.time.dt.year)
-    at = greville(field.space)
-    for score, refit in zip(scores.influence, refits(field), strict=True):
-        assert float(score) < 0.3 * float(abs(refit.predict(**at) - field.predict(**at)).max())
 
 
 # Parts that cannot be spared

@@ -101,23 +101,9 @@ def test_gcv_finds_the_lowest_score_on_a_line(seed: int) -> None:
     assert above_the_best(line(seed), 25) < 0.01
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_gcv_finds_the_lowest_score_on_many_lines() -> None:
-    above = {seed: share for seed in range(MANY) if (share := above_the_best(line(seed), 60)) > 0.01}
-    assert not above
-
-
 @pytest.mark.parametrize("seed", (8, 16, 30))  # where the nearest minimum is another
 def test_gcv_finds_the_lowest_score_in_a_plane(seed: int) -> None:
     assert above_the_best(plane(seed), 7) < 0.01
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_gcv_ends_in_no_local_minimum_of_many_planes() -> None:
-    above = {seed: share for seed in range(MANY) if (share := above_the_best(plane(seed), 9)) > 0.01}
-    assert not above
 
 
 @pytest.mark.parametrize(("n", "noise"), [(60, 0.01), (60, 0.1)])

@@ -52,20 +52,6 @@ def test_every_member_as_if_it_were_alone(penalty: Penalty) -> None:
     assert close(found.edf()[determined], edf)
 
 
-def test_inverses_made_again_are_those_of_the_solves() -> None:
-    """vᵀ A⁻¹ v from selected inverses and from a solve; one right-hand side serves all members."""
-    rng = np.random.default_rng(1)
-    gram, vector = gram_of(systems(rng)), rng.normal(size=(SIZE, 1))
-    found = factorise(gram, Ridge(1.0).gram(SPACE), SPACE, resources=SLABS)
-    pairs = found.inverse_pairs()
-    forms = np.zeros(COUNT)
-    for k, o in np.ndindex(pairs.shape[:2]):
-        forms += pairs[k, o] * (vector[k] * vector[k + o] if k + o < SIZE else 0.0)
-    known = found.determined
-    assert close(forms[known], np.sum(vector * found.solve(vector), axis=0)[known])
-    assert np.isnan(forms[~known]).all()
-
-
 @pytest.mark.parametrize("kinds", [("season",), ("cubic",), ("linear", "trend")], ids="-".join)
 def test_no_condition_is_above_its_bound(kinds: tuple[str, ...]) -> None:
     case, gram = gaps(space_of(*kinds), np.random.default_rng(5), (40,))

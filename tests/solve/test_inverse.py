@@ -21,7 +21,6 @@ from .cases import (
     gaps,
     grid,
     rngs,
-    slow_but,
     space_of,
     static,
     with_multiplicity,
@@ -110,9 +109,7 @@ ALTERNATELY = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("structure", "kind", "batch"), slow_but(ALTERNATELY, STRUCTURES, PENALTIES, [(), (2,)])
-)
+@pytest.mark.parametrize(("structure", "kind", "batch"), ALTERNATELY)
 def test_every_solver_gives_what_the_dense_inverse_gives(
     structure: str, kind: str, batch: tuple[int, ...]
 ) -> None:
@@ -161,19 +158,6 @@ def test_members_that_are_not_determined_are_missing(members: int) -> None:
         for value in [*values, found.traces([Ridge(1.0).gram(space)]), found.edf()[None]]:
             missing = np.isnan(value).reshape(-1, members)
             assert missing[:, 2].all() and not np.delete(missing, 2, axis=1).any()
-
-
-@pytest.mark.parametrize("solver", ["spectral", "separable", "banded", "dissection", "dense"])
-@pytest.mark.parametrize("penalty", [Ridge(0.0), Ridge(0.1)], ids=repr)
-def test_members_without_observations_are_missing(solver: str, penalty: Penalty) -> None:
-    space = space_of(*KINDS)
-    case, gram = (static if solver == "separable" else grid)(space, np.random.default_rng(0), (3,))
-    case, gram = with_multiplicity(case, gram, np.array([1.0, 0.0, 2.0]))
-    found = factorise(gram, penalty.gram(space), space, solver)
-    half = found.apply_inverse_sqrt(np.random.default_rng(0).normal(size=(*space.shape, 3)))
-    for value in (found.logdet()[None], found.inverse_pairs(), half, found.traces([Ridge(1.0).gram(space)])):
-        missing = np.isnan(value).reshape(-1, 3)
-        assert missing[:, 1].all() and not missing[:, [0, 2]].any()
 
 
 @given(rng=rngs, size=st.integers(1, 200), width=st.integers(1, 60))

@@ -24,49 +24,28 @@ def made(structure: str, batch: tuple[int, ...] = ()) -> Gram:
 
 
 @pytest.mark.parametrize(
-    ("structure", "penalty", "name", "reason"),
+    ("structure", "penalty", "name"),
     [
-        (
-            "grid",
-            Ridge(0),
-            "spectral",
-            "the eigenvectors of a factor for each coordinate diagonalise the system",
-        ),
-        ("grid", Ridge(1) + Ridge(2), "spectral", "eigenvectors"),
-        (
-            "grid",
-            SMOOTH,
-            "separable",
-            "4 banded systems over 2 of 3 coordinates (240 coefficients, bandwidth",
-        ),
-        (
-            "grid",
-            ROUGH,
-            "separable",
-            "24 banded systems over 1 of 3 coordinates (40 coefficients, bandwidth 1)",
-        ),
-        (
-            "grid",
-            EVERYWHERE,
-            "banded",
-            "the penalty does not share the eigenvectors of the factors; bandwidth",
-        ),
-        ("grid", SMOOTH_AND_RIDGE, "banded", "the penalty does not share the eigenvectors of the factors"),
-        ("static", Ridge(1), "separable", "4 banded systems over 2 of 3 coordinates (240 coefficients"),
-        ("static", SMOOTH, "separable", "and the eigenvalues of the other factors"),
-        ("static", EVERYWHERE, "banded", "the penalty does not share the eigenvectors of the factors"),
-        ("gaps", Ridge(1), "banded", "one factor spans all coordinates; bandwidth"),
+        ("grid", Ridge(0), "spectral"),
+        ("grid", Ridge(1) + Ridge(2), "spectral"),
+        ("grid", SMOOTH, "separable"),
+        ("grid", ROUGH, "separable"),
+        ("grid", EVERYWHERE, "banded"),
+        ("grid", SMOOTH_AND_RIDGE, "banded"),
+        ("static", Ridge(1), "separable"),
+        ("static", SMOOTH, "separable"),
+        ("static", EVERYWHERE, "banded"),
+        ("gaps", Ridge(1), "banded"),
     ],
 )
-def test_the_structure_decides(structure: str, penalty: Penalty, name: str, reason: str) -> None:
+def test_the_structure_decides(structure: str, penalty: Penalty, name: str) -> None:
     space = Space(
         {"a": BSpline(40, degree=1, domain=(0, 1)), "b": SPACE.axes["b"][1], "c": SPACE.axes["c"][1]},
         axes={n: Axis() for n in "abc"},
     )
     gram = {"grid": grid, "static": static, "gaps": gaps}[structure](space, np.random.default_rng(0))[1]
     choice = select(gram, penalty.gram(space), space.frame)
-    assert choice.name == name
-    assert reason in choice.reason
+    assert choice.name == name and choice.reason
     assert 0 < choice.nbytes < 1e9
     factorisation = factorise(gram, penalty.gram(space), space)
     assert (factorisation.choice.name, factorisation.choice.reason) == (choice.name, choice.reason)
