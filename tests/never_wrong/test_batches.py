@@ -75,24 +75,3 @@ def test_a_day_without_the_only_place_of_a_coefficient_is_not_determined() -> No
     known = np.isfinite(field.coefficients).all(("y_basis", "x_basis"))
     np.testing.assert_array_equal(known, [True, False, False, True])
     np.testing.assert_allclose(field.predict()[0], values[0], atol=1e-9)
-
-
-@pytest.mark.filterwarnings("ignore:u. .* standard deviations away:xspline.FitWarning")
-def test_runs_that_lack_whole_blocks_are_each_the_fit_of_their_own_data() -> None:
-    """Blocks that a run lacks are multiplicities of shared factors, by which systems are sorted, not by runs."""
-    rng, n = np.random.default_rng(0), 70
-    x = np.linspace(0, 1, n)
-    values = np.sin(6 * x) * np.cos(5 * x)[:, None] + 0.05 * rng.normal(size=(8, n, n))
-    values[:, rng.random((n, n)) < 0.1] = np.nan
-    values[:, 68, 4:] = values[:, 69, 3:] = np.nan
-    values[:, 68:, :3] = rng.normal(size=(8, 2, 3))
-    values[2, :40] = values[3, 68:] = values[5, 68:] = np.nan
-    data = xr.DataArray(values, {"y": x, "x": x}, ("run", "y", "x"), "u")
-    bases = dict.fromkeys("yx", xs.BSpline(knots=(np.arange(-3, 35) / 31).tolist()))
-    penalty = xs.Roughness(1e-6)
-    field = data.chunk(run=8, y=(40, 28, 2)).spline.fit(bases, penalty=penalty)
-    assert "3 systems differ in few gaps or weights, and 2 are factorised" in field.summary().attrs["solver"]
-    for run in range(8):
-        alone = data[run].spline.fit(bases, penalty=penalty)
-        scale = float(np.abs(alone.coefficients).max())
-        np.testing.assert_allclose(field.coefficients[..., run], alone.coefficients, atol=1e-9 * scale)

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -194,16 +193,6 @@ def test_a_selection_and_a_scale_of_a_store(tmp_path: Path, form: str) -> None:
         assert_as_without(whole.isel(t=part), tmp_path / "kept")
     if form == "chunked":
         assert_as_without(whole * 2, tmp_path / "kept")
-
-
-def test_a_file_that_a_task_reads_is_read_again(tmp_path: Path) -> None:
-    """What a task reads by itself is not known, so nothing of it is kept."""
-    path = str(tmp_path / "v.npy")
-    for values in (altered(V), V):
-        np.save(path, values)
-        task = dask.delayed(np.load, pure=True)(path)
-        later = da.from_delayed(task, shape=(400,), dtype=float).rechunk(10)
-        no_sums_are_kept(xr.DataArray(later, {"t": T}, "t", "v"), tmp_path / "kept")
 
 
 # The directory

@@ -55,7 +55,7 @@ def target(ndim: int) -> dict[str, np.ndarray]:
     return {name: np.linspace(0.02, 0.98, 13) for name in NAMES[:ndim]}
 
 
-BIAS = 0.005  # that the tolerance of solves may leave (tests/solve/test_draws.py)
+BIAS = 0.005  # that the tolerance of solves may leave
 
 
 def assert_right_on_average(drawn: xr.DataArray, exact: xr.DataArray, values: xr.DataArray, n: int) -> None:

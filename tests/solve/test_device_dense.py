@@ -129,18 +129,6 @@ def test_the_message_of_an_undetermined_system(make: Any, message: str, device: 
 # --- what is chosen
 
 
-def test_a_solve_on_the_gpu_comes_back(device: Device) -> None:
-    case, gram = case_with_gaps(PLANE, (2,))
-    ours, host = (
-        solve(case.sums(gram), case.space, Ridge(1e-2), "dense", resources=near(c)) for c in (device, None)
-    )
-    assert ours.factorisation.choice.on_gpu and ours.factorisation.system.gpu is device
-    assert close(ours.coefficients, host.coefficients, 1e-10) and close(ours.rss, host.rss, 1e-10)
-    for name in ("edf", "logdet", "inverse_pairs"):
-        answer = getattr(ours.factorisation, name)()
-        assert isinstance(answer, np.ndarray) and close(answer, getattr(host.factorisation, name)(), 1e-10)
-
-
 @pytest.mark.parametrize("method", ["reml", "gcv"])
 @pytest.mark.parametrize(("kinds", "batch"), [(PLANE, ()), (("cubic", "season"), (2,))])
 def test_the_smoothing_is_that_of_the_host(method: str, kinds: Any, batch: Any, device: Device) -> None:

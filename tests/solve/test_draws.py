@@ -8,14 +8,11 @@ import pytest
 from tests import scatter
 from tests.solve.cases import Case, close, gaps, grid, space_of, static, with_multiplicity
 from tests.solve.test_iterative import roughness
-from xspline.solve import Ridge, Roughness, factorise, system
+from xspline.solve import Ridge, Roughness, factorise
 from xspline.solve.errors import ConvergenceError
-from xspline.solve.kronecker.pcg import FastDiagonal, KroneckerSum
-from xspline.solve.kronecker.product import product_of
+from xspline.solve.kronecker.pcg import KroneckerSum
 from xspline.solve.kronecker.roots import data_root
 from xspline.solve.krylov import square_root
-from xspline.solve.multigrid.solver import Iterative
-from xspline.solve.system import IterativeSystem
 from xspline.spaces import Axis, BSpline, Space
 
 
@@ -73,28 +70,6 @@ def test_the_roots_of_a_penalty_are_those_of_its_matrix(kinds: tuple[str, ...]) 
     assert close(total, penalty.to_dense(space.frame), 1e-12)
     few = terms.perturbations(3, np.random.default_rng(0))
     assert few.shape == (3, *space.shape)
-
-
-@pytest.mark.parametrize("share", [1e-1, 1e-7])
-@pytest.mark.parametrize("structure", ["clouds", "grid"])
-def test_the_tolerance_of_a_solve_leaves_no_bias(
-    structure: str, share: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same random numbers with a tolerance a million times smaller: error bars 0.5 % apart at most."""
-    space = plane(40, 36)
-    penalty = Roughness(share).gram(space)
-    if structure == "clouds":  # on several levels
-        solver: IterativeSystem = Iterative(clouds(space).general(), penalty, space, coarsest=200)
-    else:
-        product = product_of(grid(space, np.random.default_rng(0))[1], space.frame)
-        assert product is not None
-        solver = FastDiagonal(product, penalty, space.frame)
-    errors, iterations = [], []
-    for tolerance in (system.DRAW_TOLERANCE, 1e-9):
-        monkeypatch.setattr(system, "DRAW_TOLERANCE", tolerance)
-        errors.append(np.sqrt((solver.draws(np.random.default_rng(0))((24,)) ** 2).mean(axis=-1)))
-        iterations.append(solver.iterations)
-    assert np.abs(errors[0] / errors[1] - 1).max() < 0.005 and iterations[0] < iterations[1]
 
 
 def test_draws_that_would_be_wrong_are_refused() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -82,38 +80,3 @@ def test_draws_have_the_covariance(kinds: tuple[str, ...]) -> None:
     x = found.apply_inverse_sqrt(identity).reshape(size, size, MEMBERS)
     inverse = np.linalg.inv(np.moveaxis(case.dense, -1, 0) + 1e-2 * np.eye(size))
     assert close(np.einsum("pmb,qmb->bpq", x, x), inverse, 1e-10)
-
-
-def lonely(kinds: tuple[str, ...]) -> tuple[Case, Gram]:
-    """As many observations as coefficients; all members but the first lack one of them."""
-    space = space_of(*kinds)
-    xs = tuple(np.clip(f.labels(), 0, 1) for f in space.features)
-    shape = tuple(map(len, xs))
-    places = list(itertools.islice(np.ndindex(*shape), 5))
-    w = np.ones((*shape, len(places) + 1))
-    for member, place in enumerate(places, 1):
-        w[(*place, member)] = 0.0
-    case = Case(space, xs, np.random.default_rng(5).normal(size=w.shape), w)
-    return case, case.general()
-
-
-@pytest.mark.parametrize("kinds", [("circle", "linear"), ("linear", "linear")], ids="-".join)
-def test_an_observation_that_alone_determines_a_coefficient(kinds: tuple[str, ...]) -> None:
-    """Without it nothing determines the member, and no correction says otherwise."""
-    case, gram = lonely(kinds)
-    none = Ridge(0.0).gram(case.space)
-    for near in (True, False):
-        found = factorise(gram, none, case.space, "banded", resources=resources(near))
-        np.testing.assert_array_equal(found.determined, [True] + [False] * (len(found.determined) - 1))
-
-
-def test_a_nearly_lost_member_is_factorised_on_its_own() -> None:
-    """Its answers are those of its own factorisation, bit for bit, under a penalty that only just holds it."""
-    case, gram = lonely(("circle", "linear"))
-    penalty = Ridge(1e-9).gram(case.space)
-    found, expected = (
-        factorise(gram, penalty, case.space, "banded", resources=resources(r)) for r in (True, False)
-    )
-    rhs = np.random.default_rng(0).normal(size=(*case.space.shape, 1))
-    np.testing.assert_array_equal(found.determined, expected.determined)
-    np.testing.assert_array_equal(found.solve(rhs), expected.solve(rhs))
