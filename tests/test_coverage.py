@@ -24,7 +24,7 @@ def within(each: list[float], bounds: tuple[float, float]) -> bool:
 
 
 @pytest.mark.parametrize("name", older.INDEPENDENT)
-@pytest.mark.parametrize("replicates", [6, INDEPENDENT])
+@pytest.mark.parametrize("replicates", [3, INDEPENDENT])
 def test_independent_errors_are_covered(name: str, replicates: int) -> None:
     covered = older.independent(name, replicates)
     print(f"{name}, {replicates} replicates: { {what: np.mean(own) for what, own in covered.items()} }")

@@ -220,7 +220,8 @@ def test_same_bits_when_nannies_restart_workers(store: Path, traps: Traps, clien
     assert fits == [expected]
 
 
-@pytest.mark.parametrize("form", ["chunks", pytest.param("regions", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
 def test_same_bits_when_reads_fail_in_passing(store: Path, traps: Traps, client: Client, form: str) -> None:
     expected = undisturbed(store, form)
     for key in (FIRST, MIDDLE, LAST):

@@ -84,11 +84,11 @@ def goes_by_cells(built: Block, layout: Layout, space: Space, engine: Engine | N
     return Walk(built, layout, space, choose_engine(built.values, engine), 10**6).cells(0) is not None
 
 
-@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", SPACES)
-def test_every_kind_of_basis(name: str, weighted: bool, device: Device) -> None:
+def test_every_kind_of_basis(name: str, device: Device) -> None:
+    """Every second one with weights."""
     built, layout = observations(SPACES[name])
-    if weighted:
+    if list(SPACES).index(name) % 2:
         rng = np.random.default_rng(1)
         weight = np.where(rng.random(800) < 0.1, 0.0, rng.uniform(0.5, 2.0, 800))
         built = replace(built, weights=(((0,), weight),))

@@ -20,7 +20,7 @@ def coefficients_for(case: Case, rng: np.random.Generator) -> np.ndarray:
     return rng.normal(size=(*SPACE.shape, *batch))
 
 
-@pytest.mark.parametrize("orders", [(0, 0, 0), (1, 0, 0), (0, 2, 1), (3, 3, 2)])
+@pytest.mark.parametrize("orders", [(0, 0, 0), (0, 2, 1), (3, 3, 2)])
 @pytest.mark.parametrize("name", EVALUABLE)
 def test_every_layout_and_order(name: str, orders: tuple[int, ...]) -> None:
     case, rng = EVALUABLE[name], np.random.default_rng(0)

@@ -74,7 +74,7 @@ def forms(
     return out.reshape((*phi.shape[:-1], *z.shape[2:])).transpose(np.argsort([*others, *layout.batch_axes]))
 
 
-@pytest.mark.parametrize("orders", [(0, 0, 0), (1, 0, 2), (0, 2, 1)])
+@pytest.mark.parametrize("orders", [(0, 0, 0), (0, 2, 1)])
 @pytest.mark.parametrize("name", EVALUABLE)
 def test_every_layout_and_order(name: str, orders: tuple[int, ...]) -> None:
     case, rng = EVALUABLE[name], np.random.default_rng(0)

@@ -73,7 +73,7 @@ def above_the_best(statistics: xs.Statistics, side: int) -> float:
 MANY = int(os.environ.get("XSPLINE_SEEDS", "20"))  # of sweeps; some ten minutes with 200
 
 # All but the last once ended at both bounds, with two to twelve times the error of REML's choice.
-SEEDS = (6, 77, 0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (81, 126)))
+SEEDS = (6, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (77, 0, 81, 126)))
 
 
 def holders_against_reml(seed: int) -> float:
@@ -135,7 +135,11 @@ def rough_with_gaps(seed: int) -> tuple[xr.DataArray, xr.DataArray]:
 
 @pytest.mark.parametrize(
     ("criterion", "penalty"),
-    [("gcv", "gcv"), ("holders", "holders"), ("gcv", xs.Sobolev((1, 2), criterion="gcv"))],
+    [
+        ("gcv", "gcv"),
+        ("holders", "holders"),
+        pytest.param("gcv", xs.Sobolev((1, 2), criterion="gcv"), marks=pytest.mark.slow),
+    ],
 )
 def test_gaps_do_not_blow_up(criterion: str, penalty: str | xs.Penalty) -> None:
     """They were off by 33 times the spread of the data (GCV) and by five times that (holders)."""

@@ -163,6 +163,7 @@ def test_members_of_a_batch_have_draws_of_their_own(solver: str) -> None:
     np.testing.assert_array_equal(np.isnan(drawn), np.isnan(known))
 
 
+@pytest.mark.slow
 def test_a_field_whose_strengths_iterations_chose_has_error_bars() -> None:
     values = data(SMALL[3])
     bases = dict(zip(NAMES, SMALL[3], strict=False))

@@ -129,8 +129,9 @@ def test_the_message_of_an_undetermined_system(make: Any, message: str, device: 
 # --- what is chosen
 
 
-@pytest.mark.parametrize("method", ["reml", "gcv"])
-@pytest.mark.parametrize(("kinds", "batch"), [(PLANE, ()), (("cubic", "season"), (2,))])
+@pytest.mark.parametrize(
+    ("method", "kinds", "batch"), [("reml", PLANE, ()), ("gcv", ("cubic", "season"), (2,))]
+)
 def test_the_smoothing_is_that_of_the_host(method: str, kinds: Any, batch: Any, device: Device) -> None:
     case, gram = case_with_gaps(kinds, batch)
     sums = case.sums(gram)

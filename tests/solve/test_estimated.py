@@ -70,6 +70,7 @@ def test_gradient_and_hessian_are_those_of_reml() -> None:
     assert np.abs((ours.hessian - exact.hessian) / scale / scale[:, None]).max() < 0.15
 
 
+@pytest.mark.slow
 def test_a_strength_that_makes_no_difference_has_the_score_of_the_exact_choice() -> None:
     """A field that is linear along one coordinate: whatever large strength is chosen, the score is as good."""
     space = cube(9, 10, 8)

@@ -20,7 +20,7 @@ from xspline.solve.krylov import conjugate_gradients
 from xspline.solve.multigrid.operator import Operator
 from xspline.solve.multigrid.solver import Iterative
 from xspline.solve.multigrid.spaces import AxisLevel, FourAxes
-from xspline.solve.multigrid.vcycle import Level, Multigrid, coarsened
+from xspline.solve.multigrid.vcycle import Multigrid
 from xspline.solve.parallel import on_cores
 from xspline.spaces import Arrow, Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Gram, Sums
@@ -139,23 +139,6 @@ def test_products_are_those_of_the_gram(space: Space, rng: np.random.Generator, 
     ours = four.back(operator.matvec(four.into(v)))
     expected = gram.matvec(v, space.frame)
     assert np.abs(ours - expected).max() <= 1e-13 * np.abs(expected).max()
-
-
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow), 3])
-def test_levels_are_galerkin_projections(count: int) -> None:
-    bases = dict(list({"t": AXES["odd"], "x": AXES["odd circle"], "u": AXES["uneven"]}.items())[:count])
-    space = Space(bases, axes={name: Axis() for name in bases})
-    sums = field(space, np.random.default_rng(0), missing=0.1, per=4)
-    four = FourAxes.of(space)
-    pairs, axes = four.pairs(sums.gram.one_factor(space.frame).pairs), four.axes
-    coarse = coarsened(axes, ())
-    level = Level(pairs, axes, coarse)
-    sizes = tuple(axis.size for axis in coarse)
-    prolong, fine = dense(level.prolong, sizes), dense(level.matrix.matvec, level.matrix.sizes)
-    ours = dense(Operator(level.project(pairs), coarse).matvec, sizes)
-    expected = prolong.T @ fine @ prolong
-    assert np.abs(ours - expected).max() < 1e-13 * np.abs(expected).max()
-    assert np.abs(dense(level.restrict, level.matrix.sizes) - prolong.T).max() < 1e-15
 
 
 @pytest.mark.parametrize("share", [pytest.param(1e-2, marks=pytest.mark.slow), 1e-6])

@@ -117,6 +117,7 @@ def test_strengths_are_those_of_exact_reml(kind: str, block: bool) -> None:
     assert abs(solution.coefficients - other.coefficients).max() < 0.03 * scale
 
 
+@pytest.mark.slow
 def test_data_far_from_a_product_are_fitted_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Places observed one after the other are no product; where iterations give up, "reml" takes another kind."""
     case, _ = case_of("in cells")
