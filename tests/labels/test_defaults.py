@@ -340,17 +340,6 @@ def test_chunked_labels_are_computed_once_and_values_never() -> None:
 # ---- the code that asks for it --------------------------------------------------------------------------------------
 
 
-def test_code_of_bases_and_of_the_space_they_give() -> None:
-    for data in (sst(months=30), sst(months=12), sst(months=30, lon=np.arange(0, 360, 12.0))):
-        chosen, space = single_for(data), data.spline.space()
-        assert eval(defaults.code(chosen), {"xs": xs}) == eval(defaults.code(space), {"xs": xs}) == chosen
-        assert data.spline.space(eval(defaults.code(space), {"xs": xs})) == space
-    assert (
-        defaults.code(sst(months=30).spline.space())
-        == '{"lat": xs.BSpline(11), "lon": xs.BSpline(15), "time": xs.Polynomial(2) + xs.Fourier(2, period=\'year\')}'
-    )
-
-
 @pytest.mark.parametrize(
     "bases",
     [
@@ -380,15 +369,6 @@ def test_the_line_of_a_bare_fit_asks_for_it_again() -> None:
     assert field.code().endswith(", fine=True)")
     again = eval(f"data.spline.{field.code()}", {"xs": xs, "data": data})
     np.testing.assert_array_equal(again.predict(), field.predict())
-
-
-def test_the_plan_shows_the_line() -> None:
-    data = sst(months=30)
-    plan = data.spline.plan(fine=False)
-    line = f"fit({defaults.code(single_for(data))})"
-    assert line in repr(plan) and line.replace('"', "&quot;").replace("'", "&#x27;") in plan._repr_html_()
-    assert plan.coefficients == {"lat": 11, "lon": 15, "time": 7}
-    assert 'fit({"lat": xs.BSpline(6)})' in repr(data.spline.plan(lat=6))
 
 
 # ---- holders --------------------------------------------------------------------------------------------------------

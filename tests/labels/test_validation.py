@@ -232,18 +232,6 @@ def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
     np.testing.assert_allclose(np.sum(replicates**2), data.values.var(ddof=1) / 20, rtol=1e-10)
 
 
-def test_parts_without_observations_of_a_member_do_not_count_in_it(product: xr.DataArray) -> None:
-    late = product.isel(lat=8, lon=20).where(product.time.dt.year != 2000)
-    both = xr.concat([product.isel(lat=8, lon=20), late], "member").transpose("time", "member")
-    replicates = jackknife_replicates(both.spline.fit(time=SEASONS, penalty=1e-3, holder="time.year"), "sst")
-    alone = late.sel(time=slice("2001", None)).spline
-    space = both.spline.space(time=SEASONS)
-    expected = jackknife_replicates(alone.fit(space, penalty=1e-3, holder="time.year"), "sst")
-    assert replicates.shape == (4, 3, 2)
-    np.testing.assert_array_equal(replicates[:, 0, 1], 0.0)
-    np.testing.assert_allclose(replicates[:, 1:, 1], expected, atol=1e-9)
-
-
 def test_a_selection_has_its_own_replicates_and_influence(product: xr.DataArray) -> None:
     field = product.spline.fit(BASES, penalty=0.1, holder="time.year")
     trend = field.select(time=xs.Polynomial)

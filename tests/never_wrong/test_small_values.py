@@ -87,15 +87,6 @@ def test_one_text_gives_one_epoch(start: str) -> None:
         np.testing.assert_allclose(lazy, data.spline.fit(space, penalty=1e-6).predict(), atol=1e-12)
 
 
-def test_labels_come_back_from_fine_times() -> None:
-    space = wave(1000).spline.space(time=200)
-    axis, time = space.axis("time"), wave(1000).time.values
-    np.testing.assert_array_equal(axis.to_label(space.to_float("time", time)), time)
-    assert axis.text(float(space.to_float("time", time[3]))) == "2024-03-05T12:34:56.789003"
-    knots = wave(1000).spline.fit(time=200, penalty=0).coefficients.time_basis
-    assert abs(float(knots.mean()) - START.astype(np.int64) / 1e9) < 1  # seconds since 1970, as ever
-
-
 def test_a_period_too_short_for_its_times_is_refused() -> None:
     space = xs.Space({"time": xs.Fourier(3, "1ms")})
     with pytest.raises(

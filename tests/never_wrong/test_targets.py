@@ -313,32 +313,6 @@ def test_a_longitude_goes_on_from_the_nearer_end() -> None:
 # ---- mask= ----------------------------------------------------------------------------------------------------------
 
 
-def test_land_stays_land_to_the_knot_cell() -> None:
-    data = sst(months=12)
-    field = data.spline.fit({"lat": 12, "lon": 16, "time": SEASONS}, penalty=1e-2)
-    everywhere, masked = field.predict(), field.predict(mask="data")
-    observed = data.notnull()
-    assert masked.where(observed).notnull().equals(observed), "all of the sea is there"
-    cells = [
-        np.searchsorted(f.edges, data[n], side="right")
-        for n, f in zip(("lat", "lon"), field.space.features, strict=False)
-    ]
-    cells = [np.minimum(c, f.cells) for c, f in zip(cells, field.space.features, strict=False)]
-    for i, j in np.argwhere(~observed.any("time").values):
-        same = np.ix_(cells[0] == cells[0][i], cells[1] == cells[1][j])
-        # A label on a knot belongs to two cells: only what lies inside one tells.
-        if not observed.any("time").values[same].any():
-            near = np.abs(field.space.features[0].edges - float(data.lat[i])).min() < 1e-9
-            assert near or np.isnan(masked[:, i, j]).all()
-    assert 0 < float(np.isnan(masked).mean()) < float(np.isnan(data).mean())
-    xr.testing.assert_identical(masked.drop_attrs(), everywhere.where(masked.notnull()).drop_attrs())
-    assert masked.attrs["units"] == "degC"
-    wider = field.predict(mask=1)
-    assert wider.notnull().sum() > masked.notnull().sum() and wider.where(masked.notnull()).equals(masked)
-    xr.testing.assert_identical(field.predict(mask=100).drop_attrs(), everywhere.drop_attrs())
-    xr.testing.assert_identical(field.predict(mask=0).drop_attrs(), masked.drop_attrs())
-
-
 def test_every_door_takes_a_mask_and_lazy_results_do() -> None:
     data = sst(months=12)
     field = data.spline.fit({"lat": 12, "lon": 16, "time": SEASONS}, penalty=1e-2)

@@ -16,7 +16,7 @@ from xspline.solve.smoothing.criteria import Reml
 from xspline.solve.smoothing.fit import Model, centred
 from xspline.solve.smoothing.probes import Estimated
 from xspline.spaces import Axis, BSpline, Space
-from xspline.sums import Gram, Sums
+from xspline.sums import Sums
 
 
 def cube(*sizes: int) -> Space:
@@ -86,24 +86,3 @@ def test_a_strength_that_makes_no_difference_has_the_score_of_the_exact_choice()
     assert ours.at_bounds == {"a": "upper"} or ours.error["a"] > 0.5
     model = Model(space, centred(sums, space), SingleOrder(space, space.names, 2))
     assert abs(Reml(model, logs(ours, space)).value - exact.score) < 0.2
-
-
-def test_gcv_and_several_systems_are_not_estimated() -> None:
-    space, sums = waves(cube(6, 6, 6))
-    with pytest.raises(ValueError, match="solver='iterative' does not know the inverse"):
-        choose(sums, space, "gcv", solver="iterative")
-    several = sums.gram.terms[0][0]
-    batch = Gram(
-        ((type(several)(several.axes, several.window, several.pairs[..., None] * np.array([1.0, 2.0]), 1),),),
-        1,
-    )
-    doubled = Sums(
-        sums.window,
-        batch,
-        np.stack([sums.moment, 2 * sums.moment], axis=-1),
-        *(np.stack([x, 2 * x], axis=-1) for x in (sums.power, sums.weight)),
-        np.stack([sums.count] * 2, axis=-1),
-        np.zeros(2),
-    )
-    with pytest.raises(ValueError, match="solver='iterative' does not know the inverse"):
-        choose(doubled, space, Roughness("reml"), solver="iterative")

@@ -114,18 +114,3 @@ def test_reml_says_whether_there_are_events() -> None:
     assert np.std(truth) == pytest.approx(0.1, rel=0.15)
     assert np.std(events_of(case, c)) > 0.3
     np.testing.assert_allclose(c[2:4], [1.0, 0.0], atol=0.2)
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_solvers_agree(kind: str, structure: str) -> None:
-    """Coefficients, traces and log-determinants are those of dense matrices."""
-    case, gram = case_of(kind, structure)
-    space, names = case.space, case.space.names
-    penalty = Roughness(dict.fromkeys(names, 1e-3), 2) + Roughness({"t": 1e-2}, 0)
-    expected = case.expected(penalty)
-    for solver in ("banded", "dissection", "dense"):
-        found = solve(case.sums(gram), space, penalty, solver=solver)
-        np.testing.assert_allclose(
-            found.coefficients.ravel(), expected.ravel(), rtol=0, atol=1e-9 * np.abs(expected).max()
-        )
-        np.testing.assert_allclose(found.factorisation.edf(), case.edf(penalty), rtol=1e-8)

@@ -19,16 +19,15 @@ from tests.solve.cases import (
     space_of,
     spaces,
     weights_of,
-    with_multiplicity,
 )
-from xspline.solve import ConvergenceError, Penalty, Ridge, Roughness, factorise, solve
+from xspline.solve import ConvergenceError, Penalty, Roughness, factorise, solve
 from xspline.solve.direct.solver import Direct
 from xspline.solve.kronecker.pcg import FastDiagonal, KroneckerSum
 from xspline.solve.kronecker.product import product_of
 from xspline.solve.parallel import on_cores
 from xspline.solve.select import candidates
 from xspline.spaces import Axis, BSpline, Space
-from xspline.sums import Gram, Sums
+from xspline.sums import Gram
 
 from .test_solvers import penalties, well_posed
 
@@ -119,23 +118,6 @@ def test_gaps_along_a_coordinate_are_filled_by_roughness(gap: tuple[float, float
     ours = system_of(space, gram, penalty).solve(rhs).ravel()
     expected = Direct(gram, penalty.gram(space), space.frame, dense=False).solve(rhs).ravel()
     assert close(case.phi @ ours, case.phi @ expected, 1e-8)
-
-
-def test_members_that_differ_by_a_multiplicity_are_solved() -> None:
-    space = cube(7, 8)
-    v = np.array([[1.0, 0.0, 3.0], [3.0, 1.0, 0.5]])
-    rng = np.random.default_rng(0)
-    case, gram = with_multiplicity(*grid(space, rng, (2, 3)), np.where(v > 0, v, 1.0))
-    _, empty = with_multiplicity(*grid(space, np.random.default_rng(0), (2, 3)), v)
-    penalty = roughness(space, Ridge(1.0).gram(space), 1e-2)
-    rhs = rng.normal(size=(*space.shape, 2, 3))
-    ours, expected = (factorise(empty, penalty.gram(space), space, s) for s in ("spectral", "banded"))
-    np.testing.assert_array_equal(ours.determined, v > 0)
-    assert np.isnan(ours.solve(rhs)[..., 0, 1]).all() and np.isnan(ours.edf()[0, 1])
-    keep = (Ellipsis, v > 0)
-    assert close(ours.solve(rhs)[keep], expected.solve(rhs)[keep], 1e-8)
-    assert close(ours.edf()[v > 0], expected.edf()[v > 0], 1e-2)
-    assert isinstance(case.sums(gram), Sums)
 
 
 def test_a_solve_has_the_same_bits_on_any_number_of_threads() -> None:

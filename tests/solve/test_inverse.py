@@ -140,26 +140,6 @@ def test_members_with_gaps_of_their_own(kinds: tuple[str, ...], members: int) ->
         check(factorise(gram, penalty.gram(space), space, solver), case, penalty)
 
 
-@pytest.mark.parametrize("members", [4, 60])
-def test_members_that_are_not_determined_are_missing(members: int) -> None:
-    space = space_of("cubic")
-    case, _ = gaps(space, np.random.default_rng(1), (members,))
-    w = np.ones(case.w.shape)
-    w[3:, 2] = 0
-    case = Case(space, case.coordinates, case.y, w)
-    for solver in ("banded", "dissection", "dense"):
-        found = factorise(case.general(), Gram(()), space, solver)
-        rng = np.random.default_rng(0)
-        values = [
-            found.logdet()[None],
-            found.inverse_pairs(),
-            found.apply_inverse_sqrt(rng.normal(size=(5, members))),
-        ]
-        for value in [*values, found.traces([Ridge(1.0).gram(space)]), found.edf()[None]]:
-            missing = np.isnan(value).reshape(-1, members)
-            assert missing[:, 2].all() and not np.delete(missing, 2, axis=1).any()
-
-
 @given(rng=rngs, size=st.integers(1, 200), width=st.integers(1, 60))
 def test_the_selected_inverse_of_a_band(rng: np.random.Generator, size: int, width: int) -> None:
     """Panels, the window that slides, and coefficients of very different scales."""

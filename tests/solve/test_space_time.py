@@ -31,7 +31,7 @@ from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events
 
-from .cases import Case, gaps, on, product, with_multiplicity
+from .cases import Case, gaps, on, product
 from .test_family import dense_reml, gram_of
 
 TIMES: dict[str, Basis] = {
@@ -275,21 +275,3 @@ def test_what_is_missing_is_named() -> None:
         SpaceTime(Sobolev({1: 1.0}))
     with pytest.raises(ValueError, match="the roughness of one coordinate, here of all B-splines"):
         SpaceTime(Sobolev({1: 1.0}), Roughness(1.0))
-
-
-def test_members_that_differ_by_a_multiplicity_are_solved() -> None:
-    case, gram = case_of("line, events", (3,))
-    v = np.array([1.0, 0.5, 3.0])
-    case, gram = with_multiplicity(case, gram, v)
-    family = family_of(gram, case.space)
-    penalty = family.penalty(rho_of(family, 0))
-    solution = solve(case.sums(gram, 0.7), case.space, penalty)
-    assert solution.factorisation.choice.name == "separable"
-    expected = case.expected(penalty)
-    np.testing.assert_allclose(
-        solution.coefficients.reshape(expected.shape), expected, atol=1e-8 * np.abs(expected).max()
-    )
-    np.testing.assert_allclose(solution.factorisation.edf(), case.edf(penalty), rtol=1e-8)
-    rho = rho_of(family, 1)
-    ours = Reml(model_of(case, gram, family), rho).value
-    np.testing.assert_allclose(ours, dense_reml(case, family, rho), rtol=1e-8)

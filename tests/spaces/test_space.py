@@ -190,26 +190,6 @@ def test_difference_of_learned_domains_says_how_to_agree(
     assert code is not None and eval(code[1], {"xs": xs}) == Space({"x": agreed})
 
 
-@pytest.mark.parametrize(
-    "theirs", [Fourier(1, 3.0), BSpline(8, 2), BSpline(knots=[0, 1, 2], period=2)], ids=repr
-)
-def test_difference_in_more_than_the_domain_proposes_this_space(theirs: Basis) -> None:
-    a, b = Space({"lon": 8}, extents={"lon": (0, 5)}), Space({"lon": theirs}, extents={"lon": (0, 4)})
-    assert a.difference(b).endswith(f"with space = {a.code()}")
-    whole = Space({"lon": 8}, extents={"lon": (0, 360)})
-    assert whole.axes["lon"][1].period == 360.0 and whole.from_data == ("lon",)
-    assert whole.difference(a).endswith(f"with space = {whole.code()}")
-    assert a.difference(whole).endswith(f"with space = {whole.code()}")
-
-
-def test_repr_and_html_show_every_coordinate() -> None:
-    text, html = repr(sst()), sst()._repr_html_()
-    assert text.splitlines()[0] == "Space 13 × 23 × 7 = 2093 coefficients"
-    assert "lat      13  BSpline(13, domain=(-30.0, 30.0))" in text and sst().digest[:12] in text
-    assert "<td>13</td><td>BSpline(13, domain=(-30.0, 30.0))</td>" in html and sst().digest in html
-    assert "&lt;b&gt;" in Space({"<b>": BSpline(5, domain=(0, 1))})._repr_html_()
-
-
 # --- longitudes
 
 

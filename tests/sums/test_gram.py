@@ -88,16 +88,6 @@ def test_round_trip_through_arrays(frame, rng, batch):
     assert again.partitions == gram.partitions
 
 
-def test_equality_is_of_bits():
-    frame, rng = frame_of((LOCAL, 5, 2)), np.random.default_rng(3)
-    factor = random_factor(rng, frame, (0,))
-    gram = Gram(((factor,),))
-    other = Factor(factor.axes, factor.window, np.nextafter(factor.pairs, 9), factor.key)
-    assert not gram.equals(Gram(((other,),)))
-    assert not gram.equals(Gram(((factor,), (factor,))))
-    assert not Gram(((factor,), (factor,))).equals(gram)
-
-
 def test_grams_that_do_not_fit_are_refused():
     frame, rng = frame_of((LOCAL, 3, 1), (LOCAL, 3, 1)), np.random.default_rng(0)
     a, b, both = (random_factor(rng, frame, axes) for axes in [(0,), (1,), (0, 1)])

@@ -142,17 +142,6 @@ def test_equal_factors_need_equal_keys_to_merge():
 # Multiplicities over batch axes
 
 
-def test_multiplicities_merge_where_the_rest_agrees():
-    rng = np.random.default_rng(0)
-    frame = frame_of((LOCAL, 8, 3))
-    time = random_factor(rng, frame, (0,), (1,))
-    first, second = (Factor((), (), rng.random(5), digest_key(name)) for name in "ab")
-    merged = Gram.merge([Gram(((time, first),), 1), Gram(((time, second),), 1)], frame)
-    assert merged.partitions == (((0,), ()),)
-    assert merged.terms[0][0] is time
-    np.testing.assert_array_equal(merged.terms[0][1].pairs, first.pairs + second.pairs)
-
-
 # Multiplying out
 
 
@@ -175,18 +164,6 @@ def whole(rng, frame, axes):
     while factor.window != tuple((0, frame.sizes[a]) for a in axes):
         factor = random_factor(rng, frame, axes)
     return factor
-
-
-def test_only_what_differs_is_multiplied_out():
-    rng, frame = np.random.default_rng(0), frame_of((LOCAL, 5, 3), (LOCAL, 5, 3), (LOCAL, 9, 3))
-    time = random_factor(rng, frame, (2,))
-    grid = Gram(((whole(rng, frame, (0,)), whole(rng, frame, (1,)), time),))
-    masked = Gram(((whole(rng, frame, (0, 1)), time),))
-    merged = Gram.merge([grid, masked], frame)
-    assert merged.partitions == (((0, 1), (2,)),)
-    assert merged.terms[0][1] is time
-    assert close(merged.to_dense(frame), total([grid, masked], frame))
-    assert Gram.merge([masked, grid], frame).terms[0][0].key == merged.terms[0][0].key
 
 
 @given(rngs)
