@@ -51,22 +51,6 @@ def test_withheld_values_are_a_tenth_and_the_same_again(plane: sets.Problem) -> 
         assert 0.08 < float(held.sum() / plane.data.notnull().sum()) < 0.13
 
 
-def test_blocks_are_withheld_whole(plane: sets.Problem) -> None:
-    held = sets.withheld(plane.data, "blocks", {"lat": 4, "lon": 5})
-    share = held.where(plane.data.notnull()).coarsen(lat=4, lon=5).mean()
-    assert set(np.unique(share)) == {0.0, 1.0}
-
-
-def test_scattered_observations_have_blocks_of_their_coordinates() -> None:
-    rng = np.random.default_rng(1)
-    lat, lon = rng.uniform(0, 10, (2, 500))
-    data = xr.DataArray(np.ones(500), {"lat": ("obs", lat), "lon": ("obs", lon)}, ("obs",))
-    held = sets.withheld(data, "blocks", {"lat": 2.0, "lon": 2.0})
-    cell = (lat - lat.min()) // 2 * 5 + (lon - lon.min()) // 2
-    assert 0.08 < float(held.mean()) < 0.13
-    assert all(len(set(held.to_numpy()[cell == c])) == 1 for c in np.unique(cell))
-
-
 @pytest.mark.parametrize(
     "name", ["linear in lat and lon", "RBF of 30 neighbours", "trend and climatology per pixel"]
 )
@@ -75,23 +59,6 @@ def test_peers_find_a_plane(plane: sets.Problem, name: str) -> None:
     error = got - plane.truth.to_numpy()
     assert got.shape == plane.truth.shape
     assert np.nanmax(abs(error)) < (1.5 if "RBF" in name else 1e-8)  # a sum of cones is no plane
-
-
-def test_gaps_of_a_peer_come_from_the_nearest(plane: sets.Problem) -> None:
-    """The row says how many, so that the error is over the same values everywhere."""
-    row = contest.interpolated("linear in time", plane)
-    assert 0 < row.filled < 0.2 and "from the nearest" in row.cells()[0] and row.rmse < 1
-
-
-def test_error_bars_of_some_places_are_those_of_their_errors(plane: sets.Problem) -> None:
-    """RMSE is over all places; coverage over those that have an error bar, always the same ones."""
-    some = plane.some(40)
-    assert len(set(some)) == 40 and np.array_equal(some, plane.some(40))
-    assert np.array_equal(plane.some(10**6), np.arange(plane.truth.size))
-    error = np.zeros(plane.truth.size)
-    error[some] = 3.0
-    row = scores.Row.of("bare fit()", error, np.ones(40), some)
-    assert row.coverage == 0 and row.rmse == pytest.approx(3 * np.sqrt(40 / error.size))
 
 
 def test_the_verdict_is_against_the_best_by_hand_and_rbf(plane: sets.Problem) -> None:
@@ -105,15 +72,6 @@ def test_the_verdict_is_against_the_best_by_hand_and_rbf(plane: sets.Problem) ->
     assert (cells["set"], cells["withheld"], cells["seed"]) == ("plane", "random", 3)
     assert (cells["bare RMSE"], cells["best by hand"], cells["over it"]) == ("1.2", "a", "+20.0%")
     assert (cells["within 3 %"], cells["bare / RBF"]) == ("NO", "0.800")
-
-
-def test_nino_is_the_mean_of_its_region() -> None:
-    """5S-5N, 170W-120W, without what is not there."""
-    lat, lon = np.arange(-10.0, 11, 2), np.arange(0.0, 360, 2)
-    inside = (abs(lat) <= 5)[:, None] & ((lon >= 190) & (lon <= 240))
-    sst = xr.DataArray(np.where(inside, 3.0, 7.0), {"lat": lat, "lon": lon}, ("lat", "lon"))
-    sst[5, 100] = np.nan
-    assert float(contest.region_mean(sst)) == pytest.approx(3)
 
 
 @pytest.mark.parametrize("degree", [1, 3])

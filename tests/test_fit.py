@@ -90,14 +90,6 @@ def test_weights_are_those_of_the_dense_definition(
     assert int(field.summary()["count"]) == int(seen)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", ">f4", "float16"])
-def test_any_dtype_is_accumulated_in_float64(product: xr.DataArray, dtype: str) -> None:
-    data = product.astype(dtype)
-    field = data.spline.fit(BASES, penalty=0.1)
-    assert worst(field.predict(), dense_prediction(data, field.space, 0.1), where=product) < EXACT
-    assert field.predict().dtype == np.float64
-
-
 def test_packed_integers_on_disk(product: xr.DataArray, tmp_path) -> None:
     encoding = {"sst": {"dtype": "int16", "scale_factor": 0.01, "add_offset": 20.0, "_FillValue": -32768}}
     product.to_dataset().to_netcdf(tmp_path / "packed.nc", encoding=encoding)
@@ -255,17 +247,6 @@ def test_longitudes_and_latitudes_as_they_come() -> None:
     np.testing.assert_allclose(a.predict(lon=0.0), a.predict(lon=360.0), rtol=1e-12)
 
 
-def test_a_pacific_cut_by_the_date_line_is_one_arc() -> None:
-    data = sst(months=24)
-    shifted = data.assign_coords(lon=("lon", ((data.lon.values + 180) % 360) - 180, data.lon.attrs)).sortby(
-        "lon"
-    )
-    a, b = (d.spline.fit(BASES, penalty=0.1) for d in (data, shifted))
-    assert a.space == b.space
-    back = b.predict().assign_coords(lon=np.mod(shifted.lon.values, 360)).sortby("lon")
-    assert worst(back, a.predict(), where=data) < EXACT
-
-
 def test_a_duplicated_seam_counts_as_two_observations_of_one_meridian() -> None:
     lon = np.linspace(0.0, 360.0, 25)
     data = sst(months=12, lon=lon)
@@ -300,14 +281,6 @@ def test_datetime_resolutions_and_standard_cftime_are_one_time() -> None:
     stamps = [cftime.DatetimeGregorian(*t.timetuple()[:6]) for t in as_cftime.to_pydatetime()]
     spaces.append(data.assign_coords(time=stamps).spline.space(time=SEASONS))
     assert len({s.digest for s in spaces}) == 1
-
-
-def test_timedelta_coordinate() -> None:
-    data = sst(months=24).isel(lat=5, lon=20)
-    data = data.assign_coords(time=data.time - data.time[0])
-    field = data.spline.fit(time=xs.BSpline(spacing="180D"), penalty=0)
-    assert field.space.axes["time"][0].kind == "timedelta"
-    assert np.isfinite(field.predict()).all()
 
 
 def test_scalar_coordinate_is_a_group_of_one_value() -> None:

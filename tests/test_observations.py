@@ -73,25 +73,6 @@ def test_withheld_moorings_are_predicted_better_than_by_their_season(
     assert scores["one fit of B-splines"] < 0.85 * scores["climatology"]
 
 
-def test_the_moorings_against_a_gridded_product(
-    tao: xr.DataArray, climatology: xs.Field, anomaly: xs.Field, data_dir: Path
-) -> None:
-    with xr.open_dataset(data_dir / "ersst_v5_2010_2020.nc") as opened:
-        ersst = opened.sst.load()
-    sst = tao[(tao.time >= ersst.time[0]) & (tao.time < ersst.time[-1])]
-    season = climatology.predict(sst)
-    columns = xr.Dataset({"reports": sst, "season": season, "field": season + anomaly.predict(sst)})
-    table = columns.to_dataframe().assign(
-        time=sst.time.values.astype("datetime64[M]").astype("datetime64[ns]")
-    )
-    means = table.groupby(["mooring", "time"]).mean().reset_index().to_xarray()
-    apart = means[list(columns)] - ersst.interp({name: means[name] for name in ("lat", "lon", "time")})
-    for kind, chosen in (("fitted", means.withheld == 0), ("withheld", means.withheld == 1)):
-        scores = {name: rmse(apart[name][chosen]) for name in columns}
-        print(f"TAO against ERSST 2010 to 2020, {kind} moorings, {int(chosen.sum())} months: {scores}")
-        assert scores["field"] < 0.65 * scores["season"]
-
-
 # ---- a curvilinear ocean model --------------------------------------------------------------------------------------
 
 ICE = {"latitude": 60, "longitude": 90, "time": xs.Fourier(3, period="year")}

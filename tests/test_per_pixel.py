@@ -44,9 +44,15 @@ def least_squares(field: xs.Field, data: xr.DataArray) -> np.ndarray:
     return out
 
 
-@pytest.mark.parametrize("chunks", [None, {"time": -1, "lat": 4}, {"time": 17, "lon": 5}])
-@pytest.mark.parametrize("dims", [("time", "lat", "lon"), ("lat", "lon", "time"), ("lon", "time", "lat")])
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(
+    ("dims", "dtype", "chunks"),
+    [
+        (("time", "lat", "lon"), "f4", None),
+        (("time", "lat", "lon"), "f8", {"time": 17, "lon": 5}),
+        (("lat", "lon", "time"), "f8", {"time": -1, "lat": 4}),
+        (("lon", "time", "lat"), "f4", {"time": 17, "lon": 5}),
+    ],
+)
 @pytest.mark.parametrize("gaps", ["none", "land", "random"])
 def test_coefficients_of_least_squares(
     gaps: str, dtype: str, dims: tuple[str, ...], chunks: dict[str, int] | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -56,13 +55,6 @@ def test_merged_field_needs_a_target(holders: list[xs.Statistics], product: xr.D
         worst(merged.predict(product), product.spline.fit(BASES, penalty=0.1).predict(), where=product)
         < 1e-12
     )
-
-
-def test_the_same_part_twice_is_refused(holders: list[xs.Statistics]) -> None:
-    with pytest.raises(
-        ValueError, match=r"part 'west' \([0-9a-f]{12}\) is there twice; each holder counts once"
-    ):
-        holders[0] + holders[1] + holders[0]
 
 
 def test_subtracting_a_part_that_was_never_added_is_refused(holders: list[xs.Statistics]) -> None:
@@ -119,20 +111,6 @@ def test_another_variable_is_refused(product: xr.DataArray, holders: list[xs.Sta
         holders[0] + 1.5
 
 
-def test_no_data_is_zero_not_an_error(product: xr.DataArray, holders: list[xs.Statistics]) -> None:
-    space = holders[0].space
-    nothing = product.where(False).spline.statistics(space, holder="cloudy")
-    empty = product.isel(time=slice(0, 0)).spline.statistics(space, holder="asleep")
-    assert nothing.count == empty.count == 0
-    merged = xs.merge([*holders, nothing, empty])
-    np.testing.assert_array_equal(merged.solve(0.1).coefficients, xs.merge(holders).solve(0.1).coefficients)
-
-
-def test_merge_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one Statistics"):
-        xs.merge([])
-
-
 @pytest.mark.parametrize("kind", ["zarr", "nc"])
 def test_files_round_trip(holders: list[xs.Statistics], tmp_path: Path, kind: str) -> None:
     both = holders[0] + holders[1]
@@ -142,47 +120,6 @@ def test_files_round_trip(holders: list[xs.Statistics], tmp_path: Path, kind: st
     assert same_bits(both, again)
     assert again.holders == ("west", "middle")
     assert same_bits(again - holders[1], holders[0])
-
-
-def test_files_of_batches_and_datasets_round_trip(tmp_path: Path) -> None:
-    data = sst(months=24, gaps=0.2).to_dataset()
-    data["sal"] = sst(months=24, seed=3)
-    s = data.spline.statistics(data.spline.space(time=SEASONS), holder="a")
-    s.to_netcdf(tmp_path / "s.nc")
-    again = xs.open_statistics(tmp_path / "s.nc")
-    a, b = (x.solve().predict(data) for x in (s, again))
-    xr.testing.assert_equal(a.drop_attrs(), b.drop_attrs())
-    assert list(again.variables) == ["sst", "sal"] and again._is_dataset
-
-
-def test_field_files_round_trip(product: xr.DataArray, tmp_path: Path) -> None:
-    field = product.spline.fit(BASES, penalty=xs.Ridge(0.1) + xs.Roughness({"lat": 1e-3}))
-    field.to_zarr(tmp_path / "fit.zarr")
-    field.to_netcdf(tmp_path / "fit.nc")
-    for name in ("fit.zarr", "fit.nc"):
-        again = xs.open_field(tmp_path / name)
-        xr.testing.assert_equal(again.predict(), field.predict())
-        assert again.space == field.space and again.penalty == field.penalty
-        np.testing.assert_allclose(again.summary()["edf"], field.summary()["edf"])
-        assert again.predict().attrs["units"] == "degC"
-
-
-def test_damaged_later_and_foreign_files_are_refused(holders: list[xs.Statistics], tmp_path: Path) -> None:
-    dataset = holders[0].to_dataset()
-    name = next(n for n in dataset if str(n).endswith("moment"))
-    dataset.assign({name: dataset[name] * 2}).to_netcdf(tmp_path / "changed.nc")
-    with pytest.raises(ValueError, match=r"part 'west' has digest .* the file was changed or damaged"):
-        xs.open_statistics(tmp_path / "changed.nc")
-    meta = json.loads(dataset.attrs["xspline"]) | {"schema": 99}
-    dataset.assign_attrs(xspline=json.dumps(meta)).to_netcdf(tmp_path / "later.nc")
-    with pytest.raises(ValueError, match="schema version 99 and this xspline reads up to 3; upgrade"):
-        xs.open_statistics(tmp_path / "later.nc")
-    sst(months=2).to_netcdf(tmp_path / "foreign.nc")
-    with pytest.raises(ValueError, match="not a file of xspline statistics"):
-        xs.open_statistics(tmp_path / "foreign.nc")
-    holders[0].to_netcdf(tmp_path / "statistics.nc")
-    with pytest.raises(ValueError, match="holds statistics, not a field"):
-        xs.open_field(tmp_path / "statistics.nc")
 
 
 def test_reprs_say_what_is_inside(holders: list[xs.Statistics]) -> None:

@@ -37,8 +37,8 @@ from tests.execution.cases import (
 )
 from tests.products import SEASONS, sst
 from xspline import execution
-from xspline.execution import LIMITS, HolderCodes, Source
-from xspline.execution.checkpoint import batches, kept_level, load, replacing, save
+from xspline.execution import HolderCodes, Source
+from xspline.execution.checkpoint import load, save
 from xspline.sums import HolderSums, Sums
 
 BIG = (60, 14, 12)
@@ -70,15 +70,6 @@ def sources(form: str) -> dict[str, Source]:
     [
         ("blocks", "grid"),
         ("regions", "holders"),
-        *(
-            pytest.param(form, what, marks=pytest.mark.slow)
-            for form, what in (
-                ("blocks", "holders"),
-                ("blocks", "batch"),
-                ("regions", "grid"),
-                ("regions", "batch"),
-            )
-        ),
     ],
 )
 def test_same_bits_written_and_read_again(tmp_path: Path, form: str, what: str) -> None:
@@ -104,19 +95,6 @@ def test_several_sources_and_files_that_are_missing(tmp_path: Path) -> None:
     assert digests(sums(again, SPACE, checkpoint=tmp_path)) == expected
     assert 0 < len(again[0].values.reads) < 48
     assert sorted(tmp_path.glob("*.npz")) == files
-
-
-def test_one_level_of_the_tree_is_kept_in_some_tens_of_files() -> None:
-    steps = ((16, 1, 1), (16, 1, 1), (16, 1, 1))
-    assert kept_level((4000, 1, 1), steps) == 2
-    assert kept_level((48, 1, 1), ((48, 1, 1),)) == 0
-    assert kept_level((3, 1, 1), ((3, 1, 1),)) == 0
-    assert kept_level((1, 9, 9), ()) == 0
-    most = LIMITS.checkpoint_files
-    for n in (1, LIMITS.checkpoint_sums, most, most + 1, 4096):
-        files = list(batches(list(range(n))))
-        assert len(files) <= most
-        assert [k for file in files for k in file] == list(range(n))
 
 
 def test_after_an_interrupt_only_the_rest_is_read(tmp_path: Path) -> None:
@@ -145,25 +123,6 @@ def test_after_an_interrupt_only_the_rest_is_read(tmp_path: Path) -> None:
     assert kept >= 5
     assert len(rest.reads) <= len(whole.reads) - kept
     assert not list(tmp_path.glob(".new-*"))
-
-
-@pytest.mark.parametrize("form", ["blocks", "regions"])
-def test_other_data_another_space_other_blocks_share_a_directory(tmp_path: Path, form: str) -> None:
-    def source(y: np.ndarray, chunks: tuple[int, ...] = (3, 7, 6), shift: float = 0.0) -> Source:
-        data = chunked(y, chunks) if form == "blocks" else Array(y, chunks)
-        return Source(data, tuple(x + shift for x in positions(BIG)), (), GRID, "sst")
-
-    y = values(BIG)
-    other = xs.Space({**{n: b for n, (_, b) in SPACE.axes.items()}, "a": xs.BSpline(9, domain=(0.0, 1.0))})
-    for given, where in (
-        (source(y), SPACE),
-        (source(y), other),
-        (source(y + 1), SPACE),
-        (source(y.astype("f4")), SPACE),
-        (source(y[:, :, ::-1], (6, 7, 6)), SPACE),
-        (source(y, shift=1e-6), SPACE),
-    ):
-        assert digests(sums([given], where, checkpoint=tmp_path)) == digests(sums([given], where))
 
 
 def test_a_damaged_file_is_named_and_computed_again_once_deleted(tmp_path: Path) -> None:
@@ -240,13 +199,6 @@ def test_two_runs_at_once_give_the_same_bits(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(run, range(2))) == [expected, expected]
     assert not list(tmp_path.glob(".new-*"))
-
-
-def test_a_run_that_ends_leaves_what_another_is_writing(tmp_path: Path) -> None:
-    with replacing(tmp_path / "0-000.npz") as unfinished:
-        unfinished.write_bytes(b"half of it")
-        sums([sources("regions")["grid"]], SPACE, checkpoint=tmp_path)
-        assert unfinished.exists()
 
 
 # A client that is killed

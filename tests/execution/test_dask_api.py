@@ -89,11 +89,6 @@ def test_embedded_blocks_are_computed_from_tasks_and_from_values() -> None:
 # The client
 
 
-def test_without_a_cluster_there_is_no_client() -> None:
-    with dask.config.set(scheduler="synchronous"):
-        assert active_client() is None
-
-
 @pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler:UserWarning")  # of old Dask
 def test_the_client_is_the_one_that_dask_computes_with(client: Client) -> None:
     assert active_client() is client, changed("the client from get_scheduler")
@@ -141,8 +136,3 @@ def test_a_killed_worker_is_explained_with_the_plan() -> None:
         pytest.raises(WorkerMemoryError, match=r"(?s)fewer threads, or use smaller chunks.*memory a thread"),
     ):
         sums([source], SPACE, limits=limits(3000))
-
-
-def test_other_errors_go_through() -> None:
-    with pytest.raises(ValueError, match="as it was"), cluster_errors_explained():
-        raise ValueError("as it was")

@@ -12,9 +12,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask.system import CPU_COUNT
 from distributed import Client, Scheduler, SpecCluster, Worker, get_task_stream
-from distributed.system import MEMORY_LIMIT
 
 from tests.duck import Duck
 from tests.execution.cases import (
@@ -23,7 +21,6 @@ from tests.execution.cases import (
     PLANE,
     SHAPE,
     Array,
-    Endless,
     Flaky,
     assert_same,
     chunked,
@@ -46,14 +43,10 @@ from xspline.execution import (
     sums,
     to_device,
 )
-from xspline.execution.cuts import cuts_of, read_of
 from xspline.execution.device.gpu import on_gpu_workers
 from xspline.execution.source import is_dask
-from xspline.kernels import Group, Layout
 
 STEPS = limits(8000, gpu_step_bytes=8000)
-
-PLANES = Layout((Group((0,), (0,)), Group((1,), (1,))))
 
 SPACE = space()
 
@@ -72,11 +65,6 @@ def test_unknown_devices_are_refused_everywhere(device: str) -> None:
     for call in calls:
         with pytest.raises(ValueError, match=r"device='.*' is not known; leave it out .* or pass 'cuda'"):
             call()
-
-
-def test_without_a_device_arrays_stay_where_they_are() -> None:
-    x = np.ones(3)
-    assert to_device(x, None) is x
 
 
 def test_without_cupy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,12 +118,6 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> Moved:
     return shapes
 
 
-def test_a_solve_may_use_what_the_container_grants() -> None:
-    """Dask reads the limits of a container; the system knows the whole machine."""
-    here = resources(None)
-    assert (here.cores, here.memory, here.gpu) == (CPU_COUNT, MEMORY_LIMIT, None)
-
-
 @pytest.mark.parametrize("gpus", [None, 0])
 def test_without_a_gpu_the_error_says_so(monkeypatch: pytest.MonkeyPatch, gpus: int | None) -> None:
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(gpus))
@@ -181,14 +163,6 @@ def test_values_come_back_from_the_gpu(moved: Moved) -> None:
     np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_what_is_in_memory_moves_at_once(moved: Moved) -> None:
-    weights = np.random.default_rng(0).random(SHAPE[1:])
-    source = grid(values().astype(">f4"), weights=(((1, 2), weights),))
-    result, expected = (sums([source], SPACE, device=device)[0] for device in ("cuda", None))
-    assert sorted(moved) == [SHAPE[1:], SHAPE]
-    assert_same(result, expected, SPACE)
-
-
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
 def test_masked_entries_stay_missing(moved: Moved, dtype: str) -> None:
     data = np.ma.masked_greater(np.nan_to_num(100 * values()).astype(dtype), 50)
@@ -228,13 +202,6 @@ def test_a_read_that_fails_on_its_way_to_a_gpu_is_named(moved: Moved, tmp_path: 
     with pytest.raises(PermissionError, match="failed") as caught:
         sums([source], SPACE, device="cuda")
     assert any("while reading sst[0:30, 0:14, 0:12]" in note for note in caught.value.__notes__)
-
-
-def test_small_reads_are_joined_further_for_a_gpu() -> None:
-    source = grid(Endless((4000, 100, 120), (1, 100, 120)))
-    assert [read_of(source, cuts_of(source), d)[0] for d in (None, "cuda")] == [174, 200]
-    blocks = Source(da.ones((40_000, 12_000), chunks=(1, 12_000)), positions((40_000, 12_000)), (), PLANES)
-    assert [read_of(blocks, cuts_of(blocks), d)[0] for d in (None, "cuda")] == [21, 699]
 
 
 @pytest.mark.parametrize("declared", [True, False])

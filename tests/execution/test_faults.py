@@ -220,7 +220,8 @@ def test_same_bits_when_nannies_restart_workers(store: Path, traps: Traps, clien
     assert fits == [expected]
 
 
-@pytest.mark.parametrize("form", ["chunks", pytest.param("regions", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
 def test_same_bits_when_reads_fail_in_passing(store: Path, traps: Traps, client: Client, form: str) -> None:
     expected = undisturbed(store, form)
     for key in (FIRST, MIDDLE, LAST):
@@ -246,9 +247,7 @@ def where(request: pytest.FixtureRequest) -> Iterator[None]:
     [
         ("threads", "regions", "reset", ConnectionResetError),
         ("workers", "chunks", "forbid", PermissionError),
-        pytest.param("threads", "chunks", "forbid", PermissionError, marks=pytest.mark.slow),
         pytest.param("workers", "chunks", "reset", ConnectionResetError, marks=pytest.mark.slow),
-        pytest.param("workers", "regions", "forbid", PermissionError, marks=pytest.mark.slow),
     ],
     indirect=["where"],
 )
@@ -268,9 +267,7 @@ def test_reads_that_fail_for_good_are_named(
     [
         ("threads", "chunks", b""),
         ("workers", "regions", b"garbage" * 9),
-        pytest.param("threads", "regions", b"garbage" * 9, marks=pytest.mark.slow),
         pytest.param("workers", "chunks", b"garbage" * 9, marks=pytest.mark.slow),
-        pytest.param("workers", "regions", b"", marks=pytest.mark.slow),
     ],
     indirect=["where"],
 )

@@ -31,7 +31,6 @@ from tests.execution.cases import (
 )
 from tests.execution.test_reduce import summed, tasks_of
 from xspline.execution import LIMITS, Source, lazy_sums, plan
-from xspline.kernels import Group, Layout
 
 
 def leaves_of(source: Source, where: Any = SPACE) -> Counter[str]:
@@ -92,13 +91,6 @@ def test_blocks_of_other_kinds_are_joined_as_they_are() -> None:
     assert_same(summed(grid(mixed)), summed(grid(expected)), SPACE)
 
 
-def test_files_side_by_side_are_grouped() -> None:
-    parts = [chunked(values()[i : i + 1], (1, 7, 6)) for i in range(SHAPE[0])]
-    source = grid(da.concatenate(parts))
-    assert leaves_of(source)["xspline-blocks"] > 0
-    assert_same(summed(source), summed(grid()), SPACE)
-
-
 def test_blocks_that_others_make_or_need_are_not_held_back() -> None:
     """A task that waits for many blocks would keep all of them."""
     small = chunked(values(), (1, 7, 6))
@@ -123,12 +115,6 @@ def test_blocks_that_workers_hold_stay_where_they_are() -> None:
         assert_same(summed(grid(here)), expected, SPACE)
 
 
-def test_a_weight_by_the_block_keeps_its_blocks() -> None:
-    weight = da.ones(SHAPE, chunks=(1, 7, 6))
-    source = grid(chunked(values(), (1, 7, 6)), weights=(((0, 1, 2), weight),))
-    assert leaves_of(source)["xspline-block"] == 120
-
-
 def test_groups_take_small_weights_batches_and_scattered_points() -> None:
     weight = np.linspace(1, 2, SHAPE[0])
     source = grid(chunked(values(), (1, 7, 6)), weights=(((0,), weight),))
@@ -143,15 +129,6 @@ def test_groups_take_small_weights_batches_and_scattered_points() -> None:
     points = [Source(data, tuple(x), (), OBS) for data in (chunked(np.sin(x[0]), 5), np.sin(x[0]))]
     assert leaves_of(points[0], PLANE)["xspline-blocks"] > 0
     assert_same(summed(points[0], PLANE), summed(points[1], PLANE), PLANE)
-
-
-@pytest.mark.parametrize("scheduler", [pytest.param("synchronous", marks=pytest.mark.slow), "threads"])
-def test_same_bits_whatever_runs_them(scheduler: str) -> None:
-    source = grid(chunked(values(), (1, 7, 6)))
-    expected = summed(source).digest()
-    for workers in (1, 3):
-        with dask.config.set(scheduler=scheduler, num_workers=workers):
-            assert summed(source).digest() == expected
 
 
 def test_a_read_of_a_group_is_tried_again_and_named(tmp_path: Path) -> None:
@@ -170,13 +147,3 @@ def test_a_read_of_a_group_is_tried_again_and_named(tmp_path: Path) -> None:
             re.match(r"while reading sst\[\d+:\d+, (0:7|7:14), (0:6|6:12)\]", n)
             for n in caught.value.__notes__
         )
-
-
-def test_what_waits_does_not_grow_with_the_blocks() -> None:
-    """Sums of ever more blocks of one space need no more memory in the plan."""
-    layout = Layout((Group((0,), (0,)), Group((1,), (1,))))
-    planned = []
-    for blocks in (5_000, 40_000):
-        array = da.ones((100 * blocks, 40), chunks=(100, 40))
-        planned.append(plan(Source(array, positions(array.shape), (), layout), PLANE).memory_bytes)
-    assert max(planned) <= 1.05 * planned[0]

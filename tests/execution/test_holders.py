@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import array_api_strict as strict
 import dask
 import numpy as np
 import pytest
@@ -120,14 +119,6 @@ def test_a_block_of_several_holders_is_computed_once() -> None:
     assert len(calls) == 6
 
 
-@pytest.mark.parametrize("gaps", ["none", "static"])
-def test_sums_of_every_holder_stay_products_of_factors(gaps: str) -> None:
-    for data in (chunked(values(gaps=gaps), (7, 14, 12)), Array(values(gaps=gaps), (7, 14, 12))):
-        (by_holder,) = sums([with_holders(grid(data), 0, YEARS)], SPACE)
-        assert {len(own.gram.terms) for own in by_holder.values()} == {1}
-        assert all(len(own.gram.partitions[0]) > 1 for own in by_holder.values())
-
-
 @pytest.mark.parametrize("read", [1, pytest.param(8 * 2**20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", FORMS)
 def test_batch_members_of_every_holder(form: str, read: int) -> None:
@@ -160,24 +151,6 @@ def test_curvilinear_grids_and_weights(form: str, axis: int) -> None:
     source = Source(FORMS[form](y, (4, 5, 6)), (lat, lon, t), (((0, 1), w),), layout)
     source = with_holders(source, axis, np.arange(y.shape[axis]) % 3)
     assert_own(sums([source], where)[0], source, where)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_labels_along_a_pooled_axis(form: str) -> None:
-    layout = Layout((Group((0,), (0,)), Group((1,), ()), Group((2,), ())))
-    source = Source(FORMS[form](values(gaps="none"), (7, 5, 4)), positions(SHAPE)[:1], (), layout)
-    source = with_holders(source, 1, np.arange(14) % 3)
-    assert_own(sums([source], LINE)[0], source, LINE)
-
-
-@pytest.mark.parametrize("codes", [YEARS, SEASONS], ids=["years", "seasons"])
-def test_rows_of_holders_are_taken_in_the_namespace_of_the_array(codes: np.ndarray) -> None:
-    """As arrays on a device are: rows are taken there."""
-    source = grid(values())
-    elsewhere = replace(source, values=strict.asarray(source.values))
-    (by_holder,), (expected,) = (sums([with_holders(each, 0, codes)], SPACE) for each in (elsewhere, source))
-    for code, own in by_holder.items():
-        assert_same(own, expected[code], SPACE, 1e-13)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -236,11 +209,6 @@ def test_no_data_have_zero_sums_for_every_holder(form: str, shape: tuple[int, ..
     )
     assert sorted(by_holder) == sorted(set(codes))
     assert all(own.count == 0 and not own.gram.terms for own in by_holder.values())
-
-
-def test_a_chunk_of_no_length() -> None:
-    source = with_holders(grid(chunked(values(), ((10, 0, 20), (14,), (12,)))), 0, YEARS)
-    assert_own(sums([source], SPACE)[0], source, SPACE)
 
 
 @pytest.mark.parametrize("form", ["dask", "reader"])

@@ -30,8 +30,6 @@ from tests.execution.cases import (
 from tests.execution.memory import peak_of
 from xspline.execution import Plan, Source, lazy_sums, plan, sums
 from xspline.execution.dask_api import Task
-from xspline.execution.planning import components
-from xspline.kernels import Group, Layout
 from xspline.solve import Resources
 from xspline.solve.select import candidates
 from xspline.spaces import BSpline, Space
@@ -93,15 +91,6 @@ def test_bytes_of_g_are_those_found(gaps: str, chunks: tuple[int, ...]) -> None:
     assert result.nbytes <= row.statistics_bytes <= 2 * result.nbytes + 4096
 
 
-def test_masks_cost_more_the_less_they_separate() -> None:
-    by_mask = rows(plan(grid(), SPACE))
-    assert by_mask["none"].gram_bytes < by_mask["static"].gram_bytes < by_mask["any"].gram_bytes
-    assert by_mask["none"].solver == "spectral"
-    assert by_mask["static"].solver == "separable"
-    assert by_mask["any"].solver in ("banded", "dense")
-    assert all(row.reason and row.solver_bytes > 0 for row in by_mask.values())
-
-
 def test_a_solve_that_does_not_fit_is_said() -> None:
     huge = Space({name: BSpline(70, domain=(0.0, 1.0)) for name in "abc"})
     small = Resources(cores=2, memory=2.0**30)
@@ -111,27 +100,6 @@ def test_a_solve_that_does_not_fit_is_said() -> None:
     assert by_mask["any"].solver == "none"
     assert "GiB" in by_mask["any"].reason
     assert by_mask["none"].solver == "spectral"
-
-
-TIME = Space({"time": BSpline(6, domain=("2000-01-01", "2001-01-01"))})
-
-
-def test_factors_of_g_follow_from_the_mask() -> None:
-    assert components("none", grid(), SPACE) == [((0,), False), ((1,), False), ((2,), False)]
-    assert components("static", grid(), SPACE) == [((0,), False), ((1, 2), False)]
-    assert components("any", grid(), SPACE) == [((0, 1, 2), True)]
-    weighted = grid(weights=(((0, 1), np.ones(SHAPE[:2])),))
-    assert components("none", weighted, SPACE) == [((0, 1), False), ((2,), False)]
-    members = Source(values(), positions(SHAPE)[:1], (), BATCH)
-    assert components("none", members, TIME) == [((), True), ((0,), False)]
-    assert components("any", members, TIME) == [((0,), True)]
-
-
-def test_the_time_coordinate_is_what_a_static_mask_leaves_apart() -> None:
-    where = Space({"lat": BSpline(5, domain=(0.0, 1.0)), **{n: b for n, (_, b) in TIME.axes.items()}})
-    layout = Layout((Group((0,), (0,)), Group((2,), (1,))), (1,))
-    source = Source(values(), (positions(SHAPE)[0], np.linspace(9.5e8, 9.7e8, SHAPE[2])), (), layout)
-    assert components("static", source, where) == [((0,), True), ((1,), False)]
 
 
 def test_a_plan_counts_independent_fits() -> None:

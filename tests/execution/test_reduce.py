@@ -11,7 +11,6 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.delayed import Delayed
-from dask.sizeof import sizeof
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,9 +31,8 @@ from tests.execution.cases import (
     positions,
     values,
 )
-from xspline.execution import LIMITS, Source, compute, lazy_sums, sums
+from xspline.execution import Source, compute, lazy_sums, sums
 from xspline.execution.dask_api import Task
-from xspline.execution.source import Opaque
 from xspline.kernels import Group, Layout
 from xspline.spaces import BSpline, Space
 from xspline.sums import Sums
@@ -81,11 +79,6 @@ def test_regions_of_a_store_give_the_sums_of_the_whole(
     assert sum(np.prod([s.stop - s.start for s in box]) for box in reader.reads) == np.prod(SHAPE)
 
 
-def test_regions_keep_a_grid_one_product() -> None:
-    sums_of_regions = summed(grid(Array(values(gaps="none"), (3, 4, 5))), limits=limits(1))
-    assert len(sums_of_regions.gram.terms) == 1
-
-
 WEIGHTS = {
     "one axis": ((1,), np.linspace(1.0, 2.0, SHAPE[1])),
     "two axes": ((0, 2), np.random.default_rng(1).random((SHAPE[0], SHAPE[2]))),
@@ -101,13 +94,6 @@ WEIGHTS = {
         ("dask", "large"),
         ("reader", "memory"),
         ("reader", "reader"),
-        *(
-            pytest.param(tier, form, marks=pytest.mark.slow)
-            for tier in ("memory", "dask", "reader")
-            for form in ("memory", "dask", "reader", "large")
-            if (tier, form)
-            not in [("memory", "dask"), ("dask", "large"), ("reader", "memory"), ("reader", "reader")]
-        ),
     ],
 )
 def test_weights_in_every_form(weight: tuple[tuple[int, ...], np.ndarray], form: str, tier: str) -> None:
@@ -194,17 +180,6 @@ def test_no_data_have_zero_sums(shape: tuple[int, ...], form: str) -> None:
     assert batch.batch == shape[1:]
 
 
-def test_a_chunk_of_no_length() -> None:
-    y = values()
-    assert_same(summed(grid(chunked(y, ((10, 0, 20), (14,), (12,))))), summed(grid(y)), SPACE)
-
-
-def test_blocks_without_a_value_add_nothing() -> None:
-    y = values()
-    y[:15] = np.nan
-    assert_same(summed(grid(chunked(y, (5, 14, 12)))), summed(grid(y)), SPACE)
-
-
 def test_unknown_chunks_are_refused() -> None:
     x = da.from_array(np.arange(20.0), chunks=5)
     source = Source(x[x > 3], (np.arange(16.0),), (), Layout((Group((0,), (0,)),)), "obs")
@@ -237,11 +212,6 @@ def test_one_array_in_two_sources() -> None:
     first, second = sums([grid(data + 0), heavy], SPACE)
     assert_same(first, summed(grid()), SPACE)
     assert_same(second, summed(grid(weights=(((0, 1, 2), values()),))), SPACE)
-
-
-def test_in_memory_computes_nothing() -> None:
-    with counted_computes(allowed=0):
-        summed(grid())
 
 
 def test_lazy_sums_compute_nothing_until_asked() -> None:
@@ -300,36 +270,8 @@ def test_ten_thousand_chunks_take_little_more_tasks_and_seconds(data: Callable[[
     assert seconds < 3
 
 
-def test_a_weight_in_blocks_keeps_one_task_a_chunk() -> None:
-    array = da.ones((400, 20, 20), chunks=(4, 4, 4))
-    weight = da.ones((20, 20), chunks=(4, 4))
-    source = Source(array, positions(array.shape), (((1, 2), weight),), grid().layout)
-    assert tasks_of(lazy_sums(source, SPACE)) <= 1.1 * 2500 + 25
-
-
 def test_ten_thousand_stored_chunks_take_some_tens_of_tasks() -> None:
     source = Source(
         Endless((10_000, 720, 1440), (1, 720, 1440)), positions((10_000, 720, 1440)), (), grid().layout
     )
     assert 24 <= tasks_of(lazy_sums(source, SPACE)) < 100
-
-
-def test_large_parts_travel_by_the_block() -> None:
-    """Nothing larger than that is in what every task shares."""
-    n = LIMITS.whole_bytes  # eight times as many bytes
-    source = Source(da.zeros(n, chunks=n // 8), (np.linspace(0, 1, n),), (), Layout((Group((0,), (0,)),)))
-    (graph,) = [dict(lazy_sums(source, LINE).dask)]
-    recipe = next(node for key, node in graph.items() if str(key).startswith("xspline-recipe"))
-    assert recipe.value.source.coordinates == (None,)
-
-
-def test_dask_is_told_sizes_without_looking_inside() -> None:
-    class Loud:
-        shape, dtype, chunks = (10**6,), np.dtype("f8"), None
-
-        def read(self, slices: Any) -> Any:
-            raise AssertionError("asking for the size read the data")
-
-    result = summed(grid())
-    assert sizeof(result) == result.nbytes
-    assert sizeof(Opaque(Loud())) < 1000

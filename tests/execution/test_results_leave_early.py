@@ -100,16 +100,6 @@ def test_results_leave_while_others_are_made(client: Client, tmp_path: Path, exp
     assert run.digest == expected
 
 
-@pytest.mark.simulation
-def test_same_bits_when_a_worker_dies_before_the_last(tmp_path: Path, expected: str) -> None:
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
-        (tmp_path / "kill").touch()
-        run = Run(tmp_path)
-        (tmp_path / "go").touch()
-        run.join()
-    assert run.digest == expected
-
-
 @pytest.mark.parametrize(
     "how", ["closed", *(pytest.param(how, marks=pytest.mark.simulation) for how in ("restarted", "stopped"))]
 )

@@ -133,12 +133,6 @@ def test_a_chunk_that_may_not_be_read_is_not_tried_again(
     assert set(store.tries.values()) == {1}
 
 
-def test_regions_are_read_again_on_threads(tmp_path: Path) -> None:
-    reader = Flaky(values(), tmp_path, 2, ConnectionResetError)
-    assert_same(summed(grid(reader)), summed(grid()), SPACE)
-    assert reader.most_tries == 3
-
-
 def test_regions_give_up_after_three_tries(tmp_path: Path) -> None:
     reader = Flaky(values(), tmp_path, 9, TimeoutError)
     with pytest.raises(TimeoutError, match=r"read .* failed"):
@@ -151,32 +145,3 @@ def test_regions_are_read_again_on_workers(tmp_path: Path, client: Client) -> No
     expected = summed(grid())
     assert_same(summed(grid(reader)), expected, SPACE)
     assert reader.most_tries == 3
-
-
-def test_a_lasting_error_runs_once_on_workers(tmp_path: Path, client: Client) -> None:
-    reader = Flaky(values(), tmp_path, 9, FileNotFoundError)
-    with pytest.raises(FileNotFoundError, match=r"read .* failed"):
-        summed(grid(reader))
-    assert reader.most_tries == 1
-
-
-def test_dask_blocks_on_workers(tmp_path: Path, client: Client) -> None:
-    """The block's own task is tried again too."""
-    reader = Flaky(values(), tmp_path, 2, TimeoutError)
-    data = da.from_array(_Indexed(reader), chunks=(10, 14, 12), asarray=False)
-    assert_same(summed(grid(data)), summed(grid()), SPACE)
-    assert reader.most_tries == 3
-
-
-class _Indexed:
-    """What xarray hands to Dask: something with a shape that is read when it is indexed."""
-
-    def __init__(self, reader: Flaky) -> None:
-        self.reader = reader
-        self.shape, self.dtype, self.ndim = reader.shape, reader.dtype, len(reader.shape)
-
-    def __getitem__(self, slices: tuple[slice, ...]) -> np.ndarray:
-        return self.reader.read(slices)
-
-    def __dask_tokenize__(self) -> str:
-        return str(self.reader.directory)

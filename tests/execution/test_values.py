@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import dask
-import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-import zarr
 from distributed import Client
 
 from tests.execution.cases import (
@@ -26,7 +24,7 @@ from tests.execution.cases import (
     values,
 )
 from tests.execution.memory import peak_of
-from tests.execution.test_device import Moved, moved
+from tests.execution.test_device import moved
 from xspline.execution import compute, deferred, evaluate, lazy_sums
 from xspline.execution.dask_api import Task
 from xspline.kernels import Group, Layout, evaluate_pairs
@@ -41,11 +39,6 @@ COEFFICIENTS = np.random.default_rng(0).normal(size=SPACE.shape)
 
 def whole(orders: tuple[int, ...] = (0, 0, 0)) -> np.ndarray:
     return evaluate(COEFFICIENTS, positions(SHAPE), GRID, SPACE, orders, SHAPE)
-
-
-def test_values_are_in_memory_where_no_chunks_are_given() -> None:
-    with counted_computes(allowed=0):
-        assert isinstance(whole(), np.ndarray)
 
 
 @pytest.mark.parametrize("chunks", [5, (7, 5, -1), ((10, 20), (14,), (6, 6)), "auto"])
@@ -75,24 +68,6 @@ def test_blocks_of_forms_give_the_whole(chunks: Any, orders: tuple[int, ...]) ->
     np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
 
 
-def test_forms_of_lazy_pairs_at_chunked_points() -> None:
-    layout, x = Layout((Group((0,), (0, 1, 2)),)), tuple(np.random.default_rng(2).random((3, 100)))
-    expected = evaluate(pairs_of(), x, layout, SPACE, (0, 0, 0), (100,), pairs=True)
-    given = (chunked(pairs_of(), 4), tuple(chunked(a, 40) for a in x))
-    with counted_computes(allowed=0):
-        lazy = evaluate(*given, layout, SPACE, (0, 0, 0), (100,), pairs=True)
-    assert lazy.chunks == ((40, 40, 20),)
-    np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
-
-
-def test_pairs_travel_once() -> None:
-    lazy = evaluate(
-        pairs_of(), positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE, pairs=True, chunks=(10, 14, 12)
-    )
-    (optimised,) = dask.optimize(lazy[3:5])
-    assert sum(isinstance(node, Task) for node in dict(optimised.dask).values()) <= 2
-
-
 @pytest.mark.parametrize("extent", [1, 14])
 def test_members_of_pairs_are_cut_with_their_block(extent: int) -> None:
     line = Space({"t": BSpline(6, domain=(0.0, 1.0))})
@@ -105,35 +80,11 @@ def test_members_of_pairs_are_cut_with_their_block(extent: int) -> None:
     np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
 
 
-def test_pairs_move_to_the_device_inside_their_task(moved: Moved) -> None:
-    given = (pairs_of(), positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE)
-    lazy = evaluate(*given, pairs=True, chunks=(10, 14, 12), device="cuda")
-    assert not moved
-    expected = evaluate(*given, pairs=True)
-    np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
-    assert moved == [pairs_of().shape] * 3
-
-
-def test_forms_on_an_unknown_device_are_refused() -> None:
-    with pytest.raises(ValueError, match="device='gpu' is not known"):
-        evaluate(pairs_of(), positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE, pairs=True, device="gpu")
-
-
 def test_a_slice_evaluates_only_its_blocks() -> None:
     lazy = evaluate(COEFFICIENTS, positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE, chunks=(10, 14, 12))[3:5]
     (optimised,) = dask.optimize(lazy)
     assert sum(isinstance(node, Task) for node in dict(optimised.dask).values()) <= 2
     np.testing.assert_allclose(lazy.compute(), whole()[3:5], rtol=1e-13, atol=1e-13)
-
-
-def test_coefficients_travel_once() -> None:
-    """Blocks share one node of coefficients and one of everything else."""
-    lazy = evaluate(COEFFICIENTS, positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE, chunks=2)
-    (optimised,) = dask.optimize(lazy)
-    graph = dict(optimised.dask)
-    tasks = [node for node in graph.values() if isinstance(node, Task)]
-    assert len(tasks) == lazy.npartitions
-    assert len({frozenset(task.dependencies) for task in tasks}) == 1
 
 
 def test_chunked_coordinates_make_the_result_lazy() -> None:
@@ -191,12 +142,6 @@ def test_scalar_and_empty_targets() -> None:
     assert empty.compute().shape == (0, 14, 12)
 
 
-def test_outside_the_domain_is_nan() -> None:
-    x = (np.array([-0.5, 0.5, 1.5]), *(p[:2] for p in positions(SHAPE)[1:]))
-    lazy = evaluate(COEFFICIENTS, x, GRID, SPACE, (0, 0, 0), (3, 2, 2), chunks=1)
-    np.testing.assert_array_equal(np.isnan(lazy.compute())[:, 0, 0], [True, False, True])
-
-
 def test_lazy_coefficients_give_the_same_values() -> None:
     lazy = evaluate(chunked(COEFFICIENTS, 4), positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE)
     np.testing.assert_allclose(lazy.compute(), whole(), rtol=1e-13, atol=1e-13)
@@ -221,15 +166,6 @@ def test_deferred_waits_for_its_parts() -> None:
     np.testing.assert_allclose(
         field_values, evaluate(expected, positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE), rtol=1e-12
     )
-
-
-def test_a_target_is_written_by_the_workers(tmp_path: Path, client: Client) -> None:
-    shape = (64, 200, 200)
-    lazy = evaluate(COEFFICIENTS, positions(shape), GRID, SPACE, (0, 0, 0), shape, chunks=(8, 200, 200))
-    target = zarr.create_array(tmp_path / "out.zarr", shape=shape, chunks=(8, 200, 200), dtype="f8")
-    da.store(lazy, target, lock=False)
-    expected = evaluate(COEFFICIENTS, positions(shape), GRID, SPACE, (0, 0, 0), shape)
-    np.testing.assert_allclose(target[:], expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.slow

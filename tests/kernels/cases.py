@@ -30,7 +30,6 @@ EVENTS = Space(
     }
 )
 LAT, LON, TIME = 0, 1, 2
-LENGTHS = {LAT: 8, LON: 12, TIME: 6}
 
 
 @dataclass(frozen=True)

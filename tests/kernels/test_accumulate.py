@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import reference
-from tests.kernels.cases import CASES, EVENTS, LAT, LON, MASKS, SPACE, TIME, WEIGHTS, block, grid, variants
+from tests.kernels.cases import CASES, EVENTS, MASKS, SPACE, WEIGHTS, block, grid, variants
 from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.spaces import BSpline, Fourier, Polynomial, Space
 from xspline.sums import Sums
@@ -51,12 +51,6 @@ def test_sums_of_unions_in_cells_are_those_of_the_rows(name: str) -> None:
 def test_any_slab(name: str, mask: str, weight: str, slab: int, seed: int) -> None:
     built, layout = block(name, mask, weight, seed=seed)
     check(built, layout, slab=slab)
-
-
-def test_slabs_do_not_change_the_structure() -> None:
-    built, layout = block("grid", "static")
-    partitions = {accumulate(built, layout, SPACE, slab=n).gram.partitions for n in (1, 7, 100, 10**6)}
-    assert partitions == {(((LAT, LON), (TIME,)),)}
 
 
 @pytest.mark.parametrize(
@@ -138,22 +132,6 @@ def test_reference_can_be_given_and_has_one_entry_per_batch_axis() -> None:
     assert sums.reference.item() == 12.5
 
 
-def test_space_without_constant_is_not_centred() -> None:
-    class Without(Space):
-        has_constant = False
-
-    bases = {"x": BSpline(5, domain=(0.0, 1.0)), "y": Polynomial(1, domain=(0.0, 1.0))}
-    built = Block(np.full((4, 4), 7.0), (np.linspace(0, 1, 4), np.linspace(0, 1, 4)))
-    assert accumulate(built, grid(0, 1), Space(bases)).reference == 7.0
-    assert accumulate(built, grid(0, 1), Without(bases)).reference == 0.0
-
-
-def test_reference_too_large_for_float32() -> None:
-    built, layout = block("grid")
-    sums = accumulate(replace(built, values=built.values * 1e40), layout, SPACE)
-    assert sums.reference == built.values.flat[0] * 1e40
-
-
 # Windows
 
 
@@ -197,15 +175,6 @@ def test_tally_of_labels_outside_and_missing() -> None:
     assert sums.tally.missing == 12 + 1 + 6 * 12 and sums.tally.unlabelled == 6 * 12
     assert sums.tally.outside == 5 * 12
     assert sums.count == 6 * 8 * 12 - 13 - 6 * 12 - 5 * 12
-
-
-def test_tally_of_nothing_inside() -> None:
-    built, layout = block("observations")
-    lat, lon, t = built.coordinates
-    sums = accumulate(replace(built, coordinates=(lat + 100.0, lon, t)), layout, SPACE)
-    assert sums.tally.outside == 200
-    assert sums.count == 0
-    assert sums.gram.terms == ()
 
 
 @pytest.mark.parametrize("slab", [20, 10**6])
@@ -293,13 +262,6 @@ def part(built: Block, layout: Layout, axis: int, span: tuple[int, int | None]) 
         tuple((a, cut(w, a)) for a, w in built.weights),
         tuple(span[0] if a == axis else 0 for a in range(ndim)),
     )
-
-
-def test_an_empty_block_is_zero() -> None:
-    built, layout = block("batch first")
-    sums = accumulate(part(built, layout, 1, (0, 0)), layout, SPACE)
-    assert sums.count.tolist() == [0, 0, 0]
-    assert sums.gram.terms == ()
 
 
 # Shapes

@@ -6,13 +6,10 @@ import math
 import tracemalloc
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import reference
-from tests.kernels.cases import CASES, LAT, LON, SPACE, TIME, block, grid
-from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
+from tests.kernels.cases import CASES, LAT, LON, SPACE, TIME, grid
 from xspline.kernels import Block, accumulate, evaluate
 from xspline.kernels.walk import slab_axes_of, slab_boxes
 
@@ -35,27 +32,6 @@ def test_slabs_tile_the_block(name: str, limit: int, rows_limit: int) -> None:
             rows = np.arange(math.prod(lengths)).reshape(lengths)[tuple(box.slices[a] for a in axis.axes)]
             np.testing.assert_array_equal(rows.ravel(), np.arange(first, first + count))
     assert (seen == 1).all()
-
-
-def test_no_slabs_of_an_empty_block() -> None:
-    case = CASES["grid"]
-    assert not list(slab_boxes((6, 0, 12), slab_axes_of(case.layout), 100, 100))
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_groups_longer_than_the_tables_of_features(name: str) -> None:
-    built, layout = block(name, "random", "pair")
-    found = accumulate(built, layout, SPACE, slab=100, slab_rows=5)
-    centre = float(np.max(found.reference, initial=-np.inf))
-    reference.assert_equal(found, reference.sums(built, layout, SPACE, centre), SPACE)
-
-
-@pytest.mark.parametrize("name", EVALUABLE)
-def test_evaluation_of_long_groups(name: str) -> None:
-    case, rng = EVALUABLE[name], np.random.default_rng(0)
-    coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
-    expected = reference.evaluate(coefficients, coordinates, case.layout, SPACE)
-    reference.close(evaluate(coefficients, coordinates, case.layout, SPACE, slab=100, slab_rows=5), expected)
 
 
 def test_memory_does_not_grow_with_the_block() -> None:

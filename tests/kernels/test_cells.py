@@ -15,7 +15,6 @@ from tests.kernels.cases import pairwise
 from tests.kernels.test_accumulate import check, part
 from tests.kernels.test_engines import assert_same, moved
 from xspline.kernels import Block, Group, Layout, accumulate
-from xspline.kernels.compiled import by_cell as loops
 from xspline.kernels.engines import ArrayApiEngine, CompiledEngine, Engine, choose_engine
 from xspline.kernels.points.cells import CellSizes
 from xspline.kernels.rows import function_values, locate
@@ -85,11 +84,11 @@ def goes_by_cells(built: Block, layout: Layout, space: Space, engine: Engine | N
     return Walk(built, layout, space, choose_engine(built.values, engine), 10**6).cells(0) is not None
 
 
-@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", SPACES)
-def test_every_kind_of_basis(name: str, weighted: bool, device: Device) -> None:
+def test_every_kind_of_basis(name: str, device: Device) -> None:
+    """Every second one with weights."""
     built, layout = observations(SPACES[name])
-    if weighted:
+    if list(SPACES).index(name) % 2:
         rng = np.random.default_rng(1)
         weight = np.where(rng.random(800) < 0.1, 0.0, rng.uniform(0.5, 2.0, 800))
         built = replace(built, weights=(((0,), weight),))
@@ -111,14 +110,6 @@ def test_few_rows_in_a_cell(name: str, device: Device) -> None:
     for block, engine in zip((built, moved(built, device)), engines, strict=True):
         assert goes_by_cells(block, layout, SPACES[name], engine)
         assert_same(accumulate(block, layout, SPACES[name], engine=engine), by_rows)
-
-
-def test_which_way_depends_on_rows_per_cell() -> None:
-    space = SPACES["three cubics"]
-    assert goes_by_cells(*observations(space, 8 * CellSizes().rows_per_cell), space)
-    assert not goes_by_cells(*observations(space, 8 * CellSizes().rows_per_cell - 1), space)
-    wide = Space({"a": Fourier(40, period=1.0), "b": BSpline(5, domain=UNIT)})
-    assert not goes_by_cells(*observations(wide), wide)
 
 
 @pytest.mark.parametrize("name", ["three cubics", "uneven", "repeated", "circle", "uneven circle"])
@@ -158,17 +149,6 @@ def test_slabs_that_cut_cells(slab: int, device: Device) -> None:
     sums = check(built, layout, space, engine=CompiledEngine(sizes=sizes))
     tiles = ArrayApiEngine(device.xp, device.device, sizes=sizes)
     assert_same(accumulate(moved(built, device), layout, space, engine=tiles), sums)
-
-
-def test_window_of_a_region() -> None:
-    space = Space({"a": BSpline(40, domain=UNIT), "b": BSpline(36, domain=UNIT, period=1.0)})
-    rng = np.random.default_rng(0)
-    coordinates = (rng.uniform(0.4, 0.5, 400), (rng.uniform(-0.05, 0.06, 400)) % 1.0)
-    built = Block(rng.normal(size=400), coordinates)
-    assert goes_by_cells(built, WHOLE[2], space)
-    sums = check(built, WHOLE[2], space)
-    assert_same(accumulate(built, WHOLE[2], space, engine="namespace"), sums)
-    assert sums.window[0] == (14, 8)
 
 
 @settings(max_examples=10)
@@ -221,16 +201,6 @@ def test_every_layout(name: str, weight: str, mask: str, device: Device) -> None
     assert_same(accumulate(moved(built, device), layout, space), sums)
 
 
-@pytest.mark.parametrize("dtype", ["f4", ">f4", "i2"])
-def test_dtypes_strides_and_masked_arrays(dtype: str) -> None:
-    built, layout = observations(PLACE)
-    values = np.repeat(np.nan_to_num(built.values, nan=5.0), 2).astype(dtype)[::2]
-    check(replace(built, values=values), layout, PLACE)
-    masked = np.ma.masked_invalid(built.values)
-    sums = accumulate(replace(built, values=masked), layout, PLACE)
-    assert sums.count == np.isfinite(built.values).sum()
-
-
 def test_bad_weights_stay_out(device: Device) -> None:
     built, layout = observations(PLACE)
     weight = np.ones(800)
@@ -240,11 +210,3 @@ def test_bad_weights_stay_out(device: Device) -> None:
     assert_same(accumulate(moved(replace(built, weights=(((0,), weight),)), device), layout, PLACE), sums)
     excluded = replace(built, weights=(((0,), np.where(weight == 1.0, 1.0, 0.0)),))
     reference.assert_equal(sums, reference.sums(excluded, layout, PLACE, float(sums.reference)), PLACE)
-
-
-def test_one_specialisation() -> None:
-    for name in ("three cubics", "uneven circle", "waves last"):
-        accumulate(*observations(SPACES[name]), SPACES[name])
-    if hasattr(loops.locate, "signatures"):
-        for kernel in (loops.locate, loops.series, loops.add_cells, loops.sort_rows):
-            assert len(kernel.signatures) == 1

@@ -13,7 +13,7 @@ from tests.kernels.cases import MASKS, SPACE
 from tests.kernels.test_engines import assert_same
 from tests.kernels.test_sweep import SWEPT, built, walk
 from xspline.kernels import accumulate
-from xspline.kernels.device.cuda import CudaSweeper, Tiling
+from xspline.kernels.device.cuda import CudaSweeper
 from xspline.kernels.passes import sums_of
 from xspline.kernels.sweep import CompiledSweeper, Sweep
 from xspline.sums import Sums
@@ -55,14 +55,6 @@ def test_any_tiles_groups_and_slabs(name: str) -> None:
 def test_more_tiles_than_a_launch_has_blocks() -> None:
     expected = accumulate(*built("lat, lon, time", "random", "f4"), SPACE, engine="namespace")
     assert_same(swept("lat, lon, time", "random", "f4", tile_rows=(1, 1), grid=2), expected)
-
-
-def test_tiles_of_a_long_axis_own_all_its_coefficients() -> None:
-    block, layout = built("lat, lon, time", "random", "f4")
-    rows = Sweep.of(walk(block, layout)).rows
-    tiling = Tiling.of(rows, 10, CudaSweeper.tile_rows, CudaSweeper.held_sums)
-    assert rows.sorted.ends.size > 1
-    np.testing.assert_array_equal(np.unique(tiling.owner), np.arange(rows.extent))
 
 
 @pytest.mark.parametrize("name", ["time, lat, lon", "lat, lon, time"])

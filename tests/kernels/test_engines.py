@@ -12,15 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from array_api_compat import numpy as namespace
 
 from tests import reference
 from tests.devices import Device, StandIn
 from tests.kernels.cases import CASES, SPACE, Case, block, variants
 from tests.kernels.test_evaluate import EVALUABLE, coefficients_for
 from xspline.kernels import Block, accumulate, evaluate
-from xspline.kernels.compiled import contraction
-from xspline.kernels.engines import ArrayApiEngine
 from xspline.sums import Sums
 
 
@@ -63,16 +60,6 @@ def test_sums_on_a_device_are_those_on_the_host(name: str, device: Device) -> No
         assert_same(accumulate(moved(built, device), layout, SPACE), accumulate(built, layout, SPACE))
 
 
-@pytest.mark.parametrize("name", ["grid", "one of each", "batch last"])
-def test_one_product_for_all_cells_or_one_for_each(name: str) -> None:
-    built, layout = block(name, "random", "first axis")
-    engines = (
-        ArrayApiEngine(namespace, "cpu", sweeps=False, short_box=short)
-        for short in (0, ArrayApiEngine.short_box)
-    )
-    assert_same(*(accumulate(built, layout, SPACE, engine=engine) for engine in engines))
-
-
 def test_tallies_of_a_device(device: Device) -> None:
     built, layout = block("grid", "random")
     values = built.values.copy()
@@ -85,14 +72,6 @@ def test_tallies_of_a_device(device: Device) -> None:
     assert_same(sums, accumulate(built, layout, SPACE))
     assert sums.tally.infinity == (3, 4, 5)
     assert sums.tally.bad_weight == (2, 0, 0)
-
-
-def test_weights_on_the_host_beside_values_on_a_device(device: Device) -> None:
-    built, layout = block("grid", "random", "pair")
-    assert_same(
-        accumulate(replace(built, values=device.put(built.values)), layout, SPACE),
-        accumulate(built, layout, SPACE),
-    )
 
 
 def assert_engines_agree(function: Callable[..., Any], array: np.ndarray, case: Case, device: Device) -> None:
@@ -150,13 +129,3 @@ for name in ("one of each", "scalar place", "time × stations", "all scalar"):
         [sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_one_specialisation_per_kernel() -> None:
-    for name in ("grid", "observations", "batch last"):
-        for dtype in ("f8", ">f4", "i2"):
-            built, layout = block(name, dtype=dtype)
-            accumulate(replace(built, values=np.asfortranarray(built.values)), layout, SPACE)
-    if hasattr(contraction.scatter, "signatures"):
-        assert len(contraction.scatter.signatures) == 1
-        assert len(contraction.scatter_products.signatures) == 1

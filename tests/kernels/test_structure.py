@@ -39,20 +39,6 @@ def test_a_static_mask_separates_from_time() -> None:
     assert partition(*with_mask("grid", land)) == ((LAT, LON), (TIME,))
 
 
-def test_missing_months_and_rows_separate() -> None:
-    months, rows = np.array([1, 0, 1, 1, 0, 1], dtype=bool), np.arange(8) > 2
-    assert partition(*with_mask("grid", months[:, None, None] & rows[:, None])) == SEPARATE
-
-
-def test_polar_night_joins_latitude_and_time() -> None:
-    night = np.random.default_rng(0).random((6, 8, 1)) < 0.6
-    assert partition(*with_mask("grid", night)) == ((LAT, TIME), (LON,))
-
-
-def test_random_gaps_leave_one_factor() -> None:
-    assert partition(*block("grid", "random")) == ((LAT, LON, TIME),)
-
-
 def test_static_mask_of_a_snapshot() -> None:
     """One time step tells nothing about time: its factor is still its own, and agrees from step to step."""
     land = np.random.default_rng(0).random((1, 8, 12)) < 0.6
@@ -77,10 +63,6 @@ def test_stations_and_curvilinear_grids_separate() -> None:
     assert partition(*block("curvilinear")) == ((LAT, LON), (TIME,))
     assert partition(*block("scalar time")) == SEPARATE
     assert partition(*block("observations")) == ((LAT, LON, TIME),)
-
-
-def test_no_observations_no_terms() -> None:
-    assert accumulate(*block("grid", "none"), SPACE).gram.terms == ()
 
 
 def test_groups_separate_in_any_combination() -> None:
@@ -111,20 +93,7 @@ def test_weights_join_what_they_span(axes: tuple[int, ...], expected: Partition)
     assert partition(replace(built, weights=((axes, weight),)), layout) == expected
 
 
-def test_weights_and_mask_join_together() -> None:
-    rng = np.random.default_rng(0)
-    built, layout = with_mask("grid", np.broadcast_to(rng.random((8, 12)) < 0.6, (6, 8, 12)))
-    weights = (((0, 1), rng.uniform(1, 2, (6, 8))),)
-    assert partition(replace(built, weights=weights), layout) == ((LAT, LON, TIME),)
-
-
 # Batch and pooled dimensions
-
-
-def test_batch_that_is_full_is_shared() -> None:
-    gram = accumulate(*block("batch last"), SPACE).gram
-    assert gram.partitions == (SEPARATE,)
-    assert gram.batch == (1,)
 
 
 def test_per_pixel_batch_with_land() -> None:
@@ -140,21 +109,10 @@ def test_per_pixel_batch_with_land() -> None:
     np.testing.assert_array_equal(sums.count, 9 * land)
 
 
-def test_batch_members_with_their_own_gaps() -> None:
-    gram = accumulate(*block("batch first", "random"), SPACE).gram
-    assert gram.partitions == (((LAT, LON, TIME),),)
-    assert gram.batch == (3,)
-
-
 def test_pooled_dimension_is_a_multiplicity() -> None:
     gram = accumulate(*block("pooled last"), SPACE).gram
     assert gram.partitions == ((*SEPARATE, ()),)
     assert gram.terms[0][-1].pairs == 2.0
-
-
-def test_repeats_that_miss_join_the_place_they_miss() -> None:
-    missing = np.random.default_rng(0).random((3, 8, 1, 1)) < 0.6
-    assert partition(*with_mask("pooled first", missing)) == SEPARATE
 
 
 # Keys
@@ -184,11 +142,6 @@ def test_keys_do_not_depend_on_the_order_of_dimensions() -> None:
     built, layout = block("grid", "static")
     turned = replace(built, values=built.values.transpose(2, 0, 1))
     assert keys(turned, grid(LON, TIME, LAT)) == keys(built, layout)
-
-
-def test_key_of_one_factor_tells_masks_apart() -> None:
-    one, other = (keys(*block("grid", "random", seed=seed)) for seed in (0, 1))
-    assert one[LAT, LON, TIME] != other[LAT, LON, TIME]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -8,18 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from array_api_compat import is_cupy_array
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.devices import Device
-from tests.kernels.cases import FLOATS, LAT, LON, MASKS, SPACE, TIME, block, grid, masked
+from tests.kernels.cases import FLOATS, LAT, LON, MASKS, SPACE, TIME, grid, masked
 from tests.kernels.test_engines import assert_same, moved
 from xspline.kernels import Block, Group, Layout, accumulate
 from xspline.kernels.compiled import contraction
 from xspline.kernels.engines import choose_engine
-from xspline.kernels.separation import LineSeparation, Projections
 from xspline.kernels.sweep import Sweep
-from xspline.kernels.walk import SlabBox, Walk, slab_axes_of
+from xspline.kernels.walk import Walk
 
 SWEPT = {
     "time, lat, lon": (grid(TIME, LAT, LON), (5, 22, 300)),  # more columns than a tile
@@ -90,20 +87,6 @@ def test_any_type_of_values_in_any_order_of_memory(dtype: str) -> None:
         assert len(contraction.sweep.signatures) <= 2  # float32 and float64
 
 
-def test_blocks_that_are_not_swept() -> None:
-    data, layout = built("time, lat, lon", "random")
-    lat, lon, t = data.coordinates
-    others = [
-        replace(data, weights=(((1,), np.ones(lat.size)),)),
-        replace(data, coordinates=(lat + 20.0, lon, t)),
-        replace(data, coordinates=(lat, np.where(lon > 300, np.nan, lon), t)),
-        replace(data, values=np.ma.masked_invalid(data.values)),
-    ]
-    assert all(Sweep.of(walk(other, layout)) is None for other in others)
-    for name in ("observations", "all scalar", "one of each", "stations × time"):
-        assert Sweep.of(walk(*block(name))) is None
-
-
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e200])
 def test_infinities_and_overflow_are_left_to_the_slabs(value: float) -> None:
     data, layout = built("time, lat, lon", "random")
@@ -112,59 +95,3 @@ def test_infinities_and_overflow_are_left_to_the_slabs(value: float) -> None:
     with np.errstate(over="ignore"):
         tally = accumulate(data, layout, SPACE).tally
     assert tally.infinity == ((2, 3, 4) if np.isinf(value) else None)
-
-
-def test_reference_is_the_first_finite_value_of_the_data() -> None:
-    data, layout = built("lat, lon, time", dtype="f4")
-    data.values[0, :3] = np.nan
-    assert accumulate(data, layout, SPACE).reference == data.values[0, 3, 0]
-    assert accumulate(replace(data, reference=3.0), layout, SPACE).reference == 3.0
-
-
-@settings(max_examples=60)
-@given(
-    name=st.sampled_from(sorted(SWEPT)),
-    split=st.sampled_from(("none", "first", "last", "product", "almost", "random")),
-    seed=st.integers(0, 2**31),
-)
-def test_digests_and_counts_find_the_same_components(name: str, split: str, seed: int) -> None:
-    layout, shape = SWEPT[name]
-    slab_axes, rng = slab_axes_of(layout), np.random.default_rng(seed)
-    lengths = tuple(axis.length(shape) for axis in slab_axes)
-    index = next(i for i, axis in enumerate(slab_axes) if len(axis.axes) == 1 and not axis.is_batch)
-    valid = _mask(split, lengths, rng)
-    if not valid.any():
-        return
-    counted = Projections(slab_axes, lengths, np, "cpu")
-    counted.add(valid, SlabBox((), tuple((0, n) for n in lengths)), False)
-    words = rng.integers(-(2**63), 2**63, [n if i == index else 1 for i, n in enumerate(lengths)])
-    digest = np.sum(np.where(valid, words, 0), axis=index, keepdims=True)
-    count = np.sum(valid, axis=index, keepdims=True)
-    lines = LineSeparation(slab_axes, index, count, digest, lambda at: valid[at])
-    total = int(np.count_nonzero(valid))
-    assert lines.components(total, []) == counted.components(total, [])
-    components = lines.components(total, [])
-    if len(components) > 1:
-        for component in components:
-            np.testing.assert_array_equal(lines.mask(component), counted.mask(component))
-
-
-def _mask(split: str, lengths: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """A validity that separates, does not, or fails to by one entry."""
-
-    def part(kept: set[int]) -> np.ndarray:
-        return rng.random([n if i in kept else 1 for i, n in enumerate(lengths)]) < 0.7
-
-    axes = set(range(len(lengths)))
-    made = {
-        "none": lambda: part(set()) | True,
-        "first": lambda: part({0}) & part(axes - {0}),
-        "last": lambda: part({max(axes)}) & part(axes - {max(axes)}),
-        "product": lambda: np.logical_and.reduce(np.broadcast_arrays(*(part({i}) for i in axes))),
-        "almost": lambda: part({0}) & part(axes - {0}),
-        "random": lambda: part(axes),
-    }[split]()
-    made = np.array(np.broadcast_to(made, lengths))
-    if split == "almost":
-        made.flat[rng.integers(made.size)] ^= True
-    return made

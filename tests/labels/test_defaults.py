@@ -78,18 +78,6 @@ def test_moorings(data_dir: Path) -> None:
     assert chosen["lat"] == xs.BSpline(8) and chosen["lon"] == xs.BSpline(9)
 
 
-def test_a_season_of_observations_of_a_sea(data_dir: Path) -> None:
-    with xr.open_dataset(data_dir / "adt_mediterranean_2005_q2.nc") as opened:
-        chosen = single_for(opened.adt)
-        space = opened.adt.spline.space()
-    assert list(chosen) == ["latitude", "longitude", "time"]
-    cells = [basis.count - 3 for basis in chosen.values()]
-    supported = [128 // 2, 344 // 2, 91 // 2]
-    shares = [k / n for k, n in zip(cells, supported, strict=True)]
-    assert max(shares) - min(shares) < 0.02  # one factor for all
-    assert 9_000 < space.size <= 10_000  # what three coordinates get in ten seconds; labels support 562,800
-
-
 def test_a_curvilinear_ocean_with_a_calendar_of_its_own(data_dir: Path) -> None:
     dates = xr.coders.CFDatetimeCoder(use_cftime=True)
     for decoded in (True, "all"):  # "all" makes coordinates of bounds and areas, too
@@ -322,47 +310,7 @@ def test_any_calendar_has_its_own_year(calendar: str) -> None:
     assert single_for(zeros(("time",), {"time": time[:20]})) == {"time": xs.BSpline(13)}
 
 
-def test_too_many_coefficients_are_scaled_down_evenly() -> None:
-    coords = {n: np.linspace(0, 60, 200) for n in ("lat", "lon")} | {
-        "depth": np.arange(20.0),
-        "time": days(800),
-    }
-    sizes = {dim: len(labels) for dim, labels in coords.items()}
-    data = xr.DataArray(dask.array.zeros(tuple(sizes.values())), coords, tuple(coords))
-    chosen = single_for(data)
-    cells = [chosen[name].count - 3 for name in ("lat", "lon")]
-    assert cells[0] == cells[1] < 200 // 2 and chosen["time"] == SEASONS
-    assert chosen["depth"] == xs.BSpline(4)  # one cell, of the ten that its labels support
-    chosen = defaults.single_for(data, smooth=False).bases  # without a penalty
-    assert chosen == {"lat": xs.BSpline(23), "lon": xs.BSpline(23), "depth": xs.BSpline(5), "time": SEASONS}
-    few = {**coords, "depth": np.arange(3.0)}
-    few_levels = data[:, :, :3].assign_coords(depth=few["depth"])
-    assert defaults.single_for(few_levels, smooth=False).bases["depth"] == xs.BSpline(4)
-
-
 # ---- the coarse field of a bare fit ---------------------------------------------------------------------------------
-
-
-def test_a_coarse_field_without_years_is_the_mean() -> None:
-    for data in (
-        sst(months=12),
-        zeros(("lat", "lon"), {"lat": np.arange(9.0), "lon": np.arange(0, 360, 2.0)}),
-    ):
-        assert coarse_for(data) == dict.fromkeys(single_for(data), xs.Polynomial(0))
-
-
-def test_season_and_trend_may_differ_from_place_to_place() -> None:
-    """A function for every fourth label, at most 300 of all other coordinates together, in their proportions."""
-    assert coarse_for(sst(months=30)) == {
-        "lat": xs.BSpline(4),
-        "lon": xs.BSpline(6),
-        "time": SEASON_AND_TREND,
-    }
-    labels = {"lat": np.linspace(-88, 88, 89), "lon": np.arange(0, 360, 2.0), "time": days(48, 31)}
-    coarse = coarse_for(zeros(tuple(labels), labels))
-    counts = {name: coarse[name].count for name in ("lat", "lon")}
-    assert 270 < counts["lat"] * counts["lon"] <= 300 + sum(counts.values()) / 2  # both are rounded
-    assert counts["lon"] / counts["lat"] == pytest.approx(45 / 22, rel=0.05)
 
 
 # ---- nothing is read but labels -------------------------------------------------------------------------------------
@@ -389,24 +337,7 @@ def test_chunked_labels_are_computed_once_and_values_never() -> None:
     assert space.shape == (8, 8, 8)
 
 
-def test_many_repeated_positions_are_all_counted() -> None:
-    """Labels are counted in a part first, which may hold few of them."""
-    lat = np.repeat(np.linspace(0, 1, 60), 3000)
-    assert single_for(zeros(("obs",), {"lat": ("obs", lat)})) == {"lat": xs.BSpline(33)}
-
-
 # ---- the code that asks for it --------------------------------------------------------------------------------------
-
-
-def test_code_of_bases_and_of_the_space_they_give() -> None:
-    for data in (sst(months=30), sst(months=12), sst(months=30, lon=np.arange(0, 360, 12.0))):
-        chosen, space = single_for(data), data.spline.space()
-        assert eval(defaults.code(chosen), {"xs": xs}) == eval(defaults.code(space), {"xs": xs}) == chosen
-        assert data.spline.space(eval(defaults.code(space), {"xs": xs})) == space
-    assert (
-        defaults.code(sst(months=30).spline.space())
-        == '{"lat": xs.BSpline(11), "lon": xs.BSpline(15), "time": xs.Polynomial(2) + xs.Fourier(2, period=\'year\')}'
-    )
 
 
 @pytest.mark.parametrize(
@@ -438,15 +369,6 @@ def test_the_line_of_a_bare_fit_asks_for_it_again() -> None:
     assert field.code().endswith(", fine=True)")
     again = eval(f"data.spline.{field.code()}", {"xs": xs, "data": data})
     np.testing.assert_array_equal(again.predict(), field.predict())
-
-
-def test_the_plan_shows_the_line() -> None:
-    data = sst(months=30)
-    plan = data.spline.plan(fine=False)
-    line = f"fit({defaults.code(single_for(data))})"
-    assert line in repr(plan) and line.replace('"', "&quot;").replace("'", "&#x27;") in plan._repr_html_()
-    assert plan.coefficients == {"lat": 11, "lon": 15, "time": 7}
-    assert 'fit({"lat": xs.BSpline(6)})' in repr(data.spline.plan(lat=6))
 
 
 # ---- holders --------------------------------------------------------------------------------------------------------

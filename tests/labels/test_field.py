@@ -182,14 +182,6 @@ def test_laplacian_on_the_sphere_two_ways() -> None:
     assert got.attrs["units"] == "m-2"
 
 
-def test_area_of_the_sphere_is_the_integral_of_one() -> None:
-    from xspline.labels.derivatives import cos_lat
-
-    lat = xr.DataArray(np.linspace(-89.95, 89.95, 1800), dims="lat")
-    area = 2 * np.pi * xs.EARTH_RADIUS**2 * float(cos_lat(lat).sum()) * np.deg2rad(0.1)
-    np.testing.assert_allclose(area, 4 * np.pi * xs.EARTH_RADIUS**2, rtol=1e-6)
-
-
 def test_the_eastward_derivative_is_missing_at_the_poles() -> None:
     u, _ = globe()
     gradient = u.gradient(geometry="sphere")
@@ -230,14 +222,6 @@ def unlabelled_globe(units: str) -> xs.Field:
     )
 
 
-def test_derivatives_along_a_coordinate_without_units_have_none() -> None:
-    field = unlabelled_globe("")
-    for result in (field.derivative(lat=1), field.gradient().dsst_dlon, field.derivative(lat=1, lon=1)):
-        assert "units" not in result.attrs
-    assert field.gradient(geometry="sphere").dsst_dlat.attrs["units"] == "degC m-1"
-    assert "units" not in field.laplacian(dims="lat").attrs
-
-
 @pytest.mark.parametrize("units", ["", "degrees"])
 def test_a_laplacian_in_the_plane_refuses_latitude_and_longitude(units: str) -> None:
     field = unlabelled_globe(units)
@@ -265,11 +249,6 @@ def test_a_space_made_by_hand_takes_units_from_the_data(product: xr.DataArray) -
     assert field.space == space
     assert field.derivative(lon=1).attrs["units"] == "degC degrees_east-1"
     assert field.gradient(geometry="sphere").dsst_dlon.attrs["units"] == "degC m-1"
-
-
-def test_coefficients_of_a_dataset_are_called_like_its_variables(product: xr.DataArray) -> None:
-    field = product.to_dataset().spline.fit(BASES, penalty=1e-3)
-    assert list(field.coefficients) == ["sst"]
 
 
 def test_a_selection_survives_compute_and_files(product: xr.DataArray, tmp_path: Path) -> None:

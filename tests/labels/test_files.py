@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +19,6 @@ WRITERS = {
     "fit.zarr": (lambda what, path, **kw: what.to_zarr(path, **kw), xs.open_statistics),
     "fit.nc": (lambda what, path, **kw: what.to_netcdf(path, **kw), xs.open_statistics),
 }
-Writer = Callable[..., None]
 
 
 @pytest.fixture(scope="module")

@@ -150,10 +150,6 @@ def test_infinities_are_named_where_they_are(form: xr.DataArray) -> None:
         bad.spline.statistics(form.spline.space(BASES), holder="time.year")
 
 
-def test_the_plan_counts_the_parts(product: xr.DataArray) -> None:
-    assert product.chunk(time=7).spline.plan(BASES, holder="time.year").holders == 3
-
-
 # Errors
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import dask.array
@@ -12,7 +11,7 @@ import pytest
 import xarray as xr
 
 import xspline as xs
-from xspline.labels.read import defaults, sizes
+from xspline.labels.read import defaults
 
 
 def counts(data: xr.DataArray | xr.Dataset, **arguments: Any) -> dict[str, int]:
@@ -45,20 +44,6 @@ def test_a_circle_has_no_ends() -> None:
     assert counts(grid(lon=np.arange(0, 360, 2.0))) == {"lon": 90}
 
 
-def test_a_small_grid_and_that_of_a_satellite_image() -> None:
-    assert counts(grid(x=10, y=10)) == {"x": 8, "y": 8}
-    assert counts(grid(lat=300, lon=500), seconds=20) == {"lat": 153, "lon": 253}
-
-
-def test_flight_lines_get_a_function_for_every_second_reading_in_square_cells() -> None:
-    rng = np.random.default_rng(0)
-    along, line = np.tile(np.linspace(0, 300, 400), 95), np.repeat(np.linspace(0, 200, 95), 400)
-    noisy = {"easting": along, "northing": line + rng.normal(0, 0.1, line.size)}
-    chosen = counts(points(**noisy))
-    assert 0.45 < math.prod(chosen.values()) / line.size < 0.53
-    assert (chosen["easting"] - 3) / (chosen["northing"] - 3) == pytest.approx(1.5, rel=0.02)
-
-
 def test_cells_are_square_on_the_sphere_but_not_where_units_differ() -> None:
     lat, lon = np.random.default_rng(0).uniform(0, 1, (2, 9000))
     chosen = counts(
@@ -69,66 +54,7 @@ def test_cells_are_square_on_the_sphere_but_not_where_units_differ() -> None:
     assert chosen["lat"] == chosen["depth"]
 
 
-def test_repeated_positions_and_few_labels_bound_scattered_counts() -> None:
-    rng = np.random.default_rng(0)
-    stations, reports = rng.uniform(0, 10, (2, 50)), rng.integers(0, 50, 20_000)
-    lat, lon = stations[:, reports]
-    assert (
-        math.prod(n - 3 for n in counts(points(lat=lat, lon=lon)).values()) <= 100
-    )  # two cells for each of 50
-    lat = np.round(rng.uniform(0, 3, 20_000))
-    assert counts(points(lat=lat, lon=lon))["lat"] == 5  # four latitudes
-
-
-def test_a_curvilinear_grid_gets_a_cell_for_every_second_label_of_both_dimensions() -> None:
-    y, x = np.meshgrid(np.linspace(0, 40, 80), np.linspace(0, 60, 120), indexing="ij")
-    angle = math.radians(30)
-    coords = {
-        "lat": (("j", "i"), x * math.sin(angle) + y * math.cos(angle)),
-        "lon": (("j", "i"), x * math.cos(angle) - y * math.sin(angle)),
-    }
-    chosen = counts(xr.DataArray(np.zeros(y.shape), coords, ("j", "i"), "u"))
-    assert math.prod(n - 3 for n in chosen.values()) / y.size == pytest.approx(0.25, rel=0.03)
-
-
-def test_many_positions_are_told_by_a_sample() -> None:
-    rng = np.random.default_rng(0)
-    lat, lon = rng.uniform(0, 40, (2, 1_200_000))
-    few = rng.integers(0, 10, (2, lat.size))
-    assert counts(points(lat=lat, lon=lon), seconds=1e9)["lat"] > 700
-    assert max(counts(points(lat=few[0] * 1.0, lon=few[1] * 1.0)).values()) == 8
-
-
 # ---- the budget
-
-
-LARGE: dict[str, tuple[xr.DataArray, int]] = {  # and how many systems there are
-    "line": (grid(x=1000).expand_dims(member=10_000), 10_000),
-    "plane": (grid(lat=720, lon=1440), 1),
-    "box": (grid(time=91, lat=128, lon=344), 1),
-    "batch": (grid(lat=100, lon=100).expand_dims(member=1000), 1000),
-}
-
-
-@pytest.mark.parametrize("case", LARGE)
-@pytest.mark.parametrize("seconds", [3.0, 30.0, 300.0])
-def test_all_cells_shrink_by_one_factor_to_what_there_is_time_for(case: str, seconds: float) -> None:
-    """Time grows as the number of coefficients, its power 3/2 and its square in one, two and three coordinates."""
-    data, systems = LARGE[case]
-    chosen = counts(data, seconds=seconds)
-    time_power = {1: 1.0, 2: 1.5, 3: 2.0}[len(chosen)]
-    most = sizes.TEN_SECONDS[len(chosen)] * (seconds / 10 / systems) ** (1 / time_power)
-    supported = {name: data.sizes[name] // 2 for name in chosen}
-    most = min(most, math.prod(n + 3 for n in supported.values()))
-    assert 0.8 * most < math.prod(chosen.values()) <= 1.001 * most
-    factors = [((chosen[name] - 3.5) / n, (chosen[name] - 2.5) / n) for name, n in supported.items()]
-    assert max(low for low, _ in factors) <= min(high for _, high in factors)
-
-
-def test_several_variables_share_the_budget() -> None:
-    data = grid(lat=720, lon=1440)
-    both = xr.Dataset({"u": data, "v": data, "area": data.isel(lat=0)})
-    assert counts(both) == counts(data, seconds=5)
 
 
 def test_a_ridge_and_no_penalty_keep_few_functions() -> None:
@@ -186,18 +112,6 @@ def test_an_image_with_few_values_is_fitted() -> None:
         assert float(np.sqrt(((own.predict() - data) ** 2).mean())) < 0.05
 
 
-def test_masks_labels_that_lack_and_positions_in_a_row() -> None:
-    x = np.linspace(0, 1, 20)
-    assert counts(xr.DataArray(np.eye(20) > 0, {"a": x, "b": x}, ("a", "b"), "u")) == {"a": 13, "b": 13}
-    lat, lon = np.random.default_rng(0).random((2, 50))
-    lat[0] = np.nan
-    assert counts(points(lat=lat, lon=lon)) == {"lat": 8, "lon": 8}
-    assert counts(points(lat=np.repeat([0.0, 1.0], 25), lon=np.repeat([0.0, 1.0], 25))) == {
-        "lat": 4,
-        "lon": 4,
-    }
-
-
 def test_repeated_scattered_observations_are_fitted() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.uniform(0, 1, (2, 200))
@@ -207,10 +121,3 @@ def test_repeated_scattered_observations_are_fitted() -> None:
     field = data.spline.fit(fine=False)
     assert 100 < field.space.size <= 300 and float(field.summary()["rmse"]) < 0.02
     assert float(data.spline.fit().summary()["rmse"]) < 0.02
-
-
-def test_the_contest_s_image(data_dir: Path) -> None:
-    with xr.open_dataset(data_dir / "modis_lst_gaps.nc") as opened:
-        assert counts(opened) == counts(opened.train, seconds=5)  # two variables
-        assert counts(opened.train, seconds=20) == {"lat": 153, "lon": 253}
-        assert 0.95 * 36_000 < math.prod(counts(opened.train).values()) <= 36_000

@@ -115,6 +115,7 @@ def test_gaps_that_change_a_little_cost_no_events(maps: xr.DataArray) -> None:
     assert float(abs(ours / exact - 1).mean()) < 0.05
 
 
+@pytest.mark.slow
 def test_a_bare_fit_fills_a_tenth_that_is_missing(maps: xr.DataArray) -> None:
     """Values about the wave and the season, errors about the noise of 0.2, in the share that they say."""
     maps = maps[:30, ::2, ::2]

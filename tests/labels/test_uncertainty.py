@@ -171,13 +171,6 @@ def test_the_trend_alone_has_its_own_error(field: xs.Field, product: xr.DataArra
     np.testing.assert_allclose(errors, dense, rtol=1e-8)
 
 
-def test_draws_agree_with_the_exact_errors(field: xs.Field) -> None:
-    exact, drawn = field.stderr(GRID), field.stderr(GRID, method="draws")
-    off = np.abs(drawn / exact - 1)
-    own = drawn.attrs["relative_error"]
-    assert own == pytest.approx(0.025) and float(off.max()) < scatter.FIVE * own
-
-
 def test_samples_are_fields_along_a_dimension(field: xs.Field) -> None:
     draws = field.sample(400, seed=1)
     values = draws.predict(GRID)

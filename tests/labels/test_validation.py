@@ -114,10 +114,6 @@ def assert_refits(
     [
         ("time.year", 0.1),
         ("lon", xs.Roughness(1e-4) + xs.Ridge(1e-6)),
-        pytest.param("time.month", 0.1, marks=pytest.mark.slow),
-        pytest.param("time.year", xs.Roughness(1e-4) + xs.Ridge(1e-6), marks=pytest.mark.slow),
-        pytest.param("time.month", xs.Roughness(1e-4) + xs.Ridge(1e-6), marks=pytest.mark.slow),
-        pytest.param("lon", 0.1, marks=pytest.mark.slow),
     ],
 )
 def test_scores_are_those_of_refits_on_a_grid(product: xr.DataArray, holder: str, penalty: Any) -> None:
@@ -135,18 +131,6 @@ def test_scores_are_those_of_refits_of_scattered_holders(holders: int, clustered
         with pytest.raises(xs.SingularSystemError, match="no observations"):
             replace(field.statistics, parts=field.statistics.parts[:1]).solve(0)
     assert_refits(field.cross_validate(), field, data, data.owner)
-
-
-def test_scores_are_weighted() -> None:
-    data = scattered(4)
-    w = xr.DataArray(np.random.default_rng(1).gamma(2.0, size=data.size), dims="obs")
-    field = data.spline.fit(xs.Space(PLANE), penalty=1e-3, holder="owner", weights=w)
-    scores = field.cross_validate()
-    for holder, refit in zip(scores.holder.values, refits(field), strict=True):
-        mine = data.owner.values.astype(str) == holder
-        error = (data - refit.predict(data))[mine]
-        expected = np.sqrt((w[mine] * error**2).sum() / w[mine].sum())
-        np.testing.assert_allclose(scores.rmse.sel(holder=holder), expected, rtol=1e-10)
 
 
 def test_labels_and_merged_statistics_say_the_same(product: xr.DataArray) -> None:
@@ -181,33 +165,6 @@ def test_variables_of_a_dataset_have_scores_each(product: xr.DataArray) -> None:
             data[name].spline.fit(data.spline.space(BASES), penalty=0.1, holder="time.year").cross_validate()
         )
         xr.testing.assert_allclose(scores.sel(variable=name).drop_vars("variable"), alone, rtol=1e-9)
-
-
-def test_scores_are_labelled(product: xr.DataArray) -> None:
-    scores = product.spline.fit(BASES, penalty=0.1, holder="time.year").cross_validate()
-    assert list(scores.holder.values) == ["2000", "2001", "2002"]
-    assert scores.attrs["penalty"] == "Ridge(0.1)"
-    assert scores.influence.units == "degC" and "units" not in scores["count"].attrs
-    assert all("long_name" in v.attrs for v in scores.data_vars.values())
-
-
-def test_an_empty_part_changes_nothing(product: xr.DataArray) -> None:
-    data = product.where(product.time.dt.year != 2001)
-    scores = data.spline.fit(BASES, penalty=0.1, holder="time.year").cross_validate()
-    empty = scores.sel(holder="2001")
-    assert empty["count"] == 0 and np.isnan(empty.rmse) and empty.influence < 1e-10
-
-
-def test_influence_leaves_out_places_without_observations(product: xr.DataArray) -> None:
-    """There the field is what a weak penalty makes of it."""
-    bases = {"lat": 12, "lon": 20, "time": SEASONS}
-    east = product.where(product.lon > 180)
-    field = east.spline.fit(bases, penalty=xs.Roughness(1e-6) + xs.Ridge(1e-6), holder="time.year")
-    scores = field.cross_validate()
-    assert_refits(scores, field, east, east.time.dt.year)
-    at = greville(field.space)
-    for score, refit in zip(scores.influence, refits(field), strict=True):
-        assert float(score) < 0.3 * float(abs(refit.predict(**at) - field.predict(**at)).max())
 
 
 # Parts that cannot be spared
@@ -265,14 +222,6 @@ def test_a_lazy_field_is_computed_first(product: xr.DataArray) -> None:
 # The jackknife
 
 
-def test_replicates_are_those_of_refits(product: xr.DataArray) -> None:
-    field = product.spline.fit(BASES, penalty=0.1, holder="time.year")
-    left = np.stack([refit.fits["sst"].coefficients for refit in refits(field)], axis=3)
-    np.testing.assert_allclose(leave_out_fits(field)["sst"], left, rtol=1e-9, atol=1e-9)
-    expected = np.sqrt(2 / 3) * (left - left.mean(axis=3, keepdims=True))
-    np.testing.assert_allclose(jackknife_replicates(field, "sst"), expected, atol=1e-9)
-
-
 def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
     """One observation a part: the variance of the mean is s²/n (Efron 1982, section 3.1)."""
     rng = np.random.default_rng(0)
@@ -281,27 +230,6 @@ def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
     replicates = jackknife_replicates(field, "field")
     assert replicates.shape == (1, 20)
     np.testing.assert_allclose(np.sum(replicates**2), data.values.var(ddof=1) / 20, rtol=1e-10)
-
-
-def test_parts_without_observations_of_a_member_do_not_count_in_it(product: xr.DataArray) -> None:
-    late = product.isel(lat=8, lon=20).where(product.time.dt.year != 2000)
-    both = xr.concat([product.isel(lat=8, lon=20), late], "member").transpose("time", "member")
-    replicates = jackknife_replicates(both.spline.fit(time=SEASONS, penalty=1e-3, holder="time.year"), "sst")
-    alone = late.sel(time=slice("2001", None)).spline
-    space = both.spline.space(time=SEASONS)
-    expected = jackknife_replicates(alone.fit(space, penalty=1e-3, holder="time.year"), "sst")
-    assert replicates.shape == (4, 3, 2)
-    np.testing.assert_array_equal(replicates[:, 0, 1], 0.0)
-    np.testing.assert_allclose(replicates[:, 1:, 1], expected, atol=1e-9)
-
-
-def test_a_member_that_some_part_cannot_leave_has_no_replicates(product: xr.DataArray) -> None:
-    single = product.isel(lat=8, lon=20)
-    both = xr.concat([single, single.where(single.time.dt.year == 2000)], "member").transpose(
-        "time", "member"
-    )
-    replicates = jackknife_replicates(both.spline.fit(time=SEASONS, penalty=1e-3, holder="time.year"), "sst")
-    assert np.isfinite(replicates[..., 0]).all() and np.isnan(replicates[:, 0, 1]).all()
 
 
 def test_a_selection_has_its_own_replicates_and_influence(product: xr.DataArray) -> None:

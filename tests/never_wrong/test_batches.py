@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -46,14 +44,6 @@ def test_nearly_equal_masks_share_a_factorisation(data: xr.DataArray) -> None:
     assert "systems" not in factorised(one_mask(data), y=24, x=48)
 
 
-def test_twenty_days_of_sea_level_share_a_factorisation(data_dir: Path) -> None:
-    with xr.open_dataset(data_dir / "adt_mediterranean_2005_q2.nc") as product:
-        adt = product.adt.isel(time=slice(DAYS)).load()
-    assert len({mask.tobytes() for mask in np.isnan(adt.values)}) == 5
-    said = factorised(adt, latitude=30, longitude=75)
-    assert "5 systems differ in few gaps or weights, and 1 are factorised" in said
-
-
 @pytest.mark.parametrize(
     "chunks", [None, {"time": 7}, {"time": 3, "y": 20, "x": 31}], ids=["in memory", "by time", "across"]
 )
@@ -74,35 +64,6 @@ def test_each_day_is_the_fit_of_its_own_data(data: xr.DataArray, chunks: dict[st
             np.testing.assert_allclose(found.values, expected.values, rtol=0, atol=1e-10 * scale)
 
 
-def test_the_smoothing_is_that_of_separate_factorisations(data: xr.DataArray) -> None:
-    """The criterion adds up the days; what it chooses does not depend on how their systems are solved."""
-    some = data[::7]
-    field = some.spline.fit(y=20, x=30, penalty=xs.Roughness("reml"))
-    assert "are factorised" in field.summary().attrs["solver"]
-    scores = []
-    for step in (0.9, 1.0, 1.1):
-        penalty = xs.Roughness({name: x * step for name, x in field.penalty.strength.items()})
-        scores.append(_reml(some, penalty, y=20, x=30))
-    assert scores[1] < min(scores[0], scores[2])
-
-
-def _reml(data: xr.DataArray, penalty: xs.Roughness, **bases: int) -> float:
-    """Σ over the days of (n − M)/2 log D + ½ log|A| − ½ log|Λ|₊, each day on its own, from dense matrices."""
-    total = 0.0
-    for day in data:
-        field = day.spline.fit(bases, penalty=penalty)
-        space, sums = field.space, field.statistics.total("u")
-        matrix = penalty.gram(space).to_dense(space.frame)
-        c = field.coefficients.values.ravel() - float(sums.reference)
-        deviance = float(field.summary().rmse) ** 2 * float(sums.weight) + c @ matrix @ c
-        eigenvalues = np.linalg.eigvalsh(matrix)
-        rank = len(matrix) - 4  # lines along both coordinates have no roughness
-        determinant = np.linalg.slogdet(sums.gram.to_dense(space.frame) + matrix)[1]
-        total += (float(sums.count) - 4) / 2 * np.log(deviance) + determinant / 2
-        total -= np.sum(np.log(eigenvalues[-rank:])) / 2
-    return total
-
-
 def test_a_day_without_the_only_place_of_a_coefficient_is_not_determined() -> None:
     """One place decides whether a day has a fit: no correction of another day's says otherwise."""
     rng, n = np.random.default_rng(1), 36
@@ -114,24 +75,3 @@ def test_a_day_without_the_only_place_of_a_coefficient_is_not_determined() -> No
     known = np.isfinite(field.coefficients).all(("y_basis", "x_basis"))
     np.testing.assert_array_equal(known, [True, False, False, True])
     np.testing.assert_allclose(field.predict()[0], values[0], atol=1e-9)
-
-
-@pytest.mark.filterwarnings("ignore:u. .* standard deviations away:xspline.FitWarning")
-def test_runs_that_lack_whole_blocks_are_each_the_fit_of_their_own_data() -> None:
-    """Blocks that a run lacks are multiplicities of shared factors, by which systems are sorted, not by runs."""
-    rng, n = np.random.default_rng(0), 70
-    x = np.linspace(0, 1, n)
-    values = np.sin(6 * x) * np.cos(5 * x)[:, None] + 0.05 * rng.normal(size=(8, n, n))
-    values[:, rng.random((n, n)) < 0.1] = np.nan
-    values[:, 68, 4:] = values[:, 69, 3:] = np.nan
-    values[:, 68:, :3] = rng.normal(size=(8, 2, 3))
-    values[2, :40] = values[3, 68:] = values[5, 68:] = np.nan
-    data = xr.DataArray(values, {"y": x, "x": x}, ("run", "y", "x"), "u")
-    bases = dict.fromkeys("yx", xs.BSpline(knots=(np.arange(-3, 35) / 31).tolist()))
-    penalty = xs.Roughness(1e-6)
-    field = data.chunk(run=8, y=(40, 28, 2)).spline.fit(bases, penalty=penalty)
-    assert "3 systems differ in few gaps or weights, and 2 are factorised" in field.summary().attrs["solver"]
-    for run in range(8):
-        alone = data[run].spline.fit(bases, penalty=penalty)
-        scale = float(np.abs(alone.coefficients).max())
-        np.testing.assert_allclose(field.coefficients[..., run], alone.coefficients, atol=1e-9 * scale)

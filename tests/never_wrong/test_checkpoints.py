@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -82,14 +81,6 @@ def test_other_weights_and_positions_in_memory(tmp_path: Path) -> None:
     for weights in (altered(np.ones(400)), np.ones(400)):
         given = xr.DataArray(weights, {"t": T}, "t")
         assert_as_without(series(V), tmp_path, weights=given, **bases)
-
-
-def test_other_holders(tmp_path: Path) -> None:
-    for codes in (np.repeat(["a", "b"], 200), np.tile(["a", "b"], 200)):
-        holder = xr.DataArray(codes, {"t": T}, "t")
-        field = series(V).spline.fit(t=20, penalty=0.1, holder=holder, checkpoint=tmp_path)
-        plain = series(V).spline.fit(t=20, penalty=0.1, holder=holder)
-        assert [p.digest for p in field.statistics.parts] == [p.digest for p in plain.statistics.parts]
 
 
 def test_another_order_in_memory_is_other_data(tmp_path: Path) -> None:
@@ -169,15 +160,6 @@ def test_a_rewritten_store(tmp_path: Path, form: str) -> None:
     assert_as_without(stored(tmp_path, form), tmp_path / "kept")
 
 
-def test_a_file_that_was_replaced_while_it_was_open(tmp_path: Path) -> None:
-    write(tmp_path, V, "netcdf")
-    with xr.open_dataset(tmp_path / "v.nc", chunks={"t": 10}) as opened:
-        opened.v[:3].load()
-        write(tmp_path, altered(V), "netcdf")
-        opened.v.spline.fit(t=20, penalty=0.1, checkpoint=tmp_path / "kept")
-    assert_as_without(stored(tmp_path, "netcdf"), tmp_path / "kept")
-
-
 @pytest.mark.parametrize("form", ["lazy", "chunked"])
 def test_a_rewritten_chunk_of_a_store(tmp_path: Path, form: str) -> None:
     write(tmp_path, V, form)
@@ -213,45 +195,6 @@ def test_a_selection_and_a_scale_of_a_store(tmp_path: Path, form: str) -> None:
         assert_as_without(whole * 2, tmp_path / "kept")
 
 
-def test_a_file_that_a_task_reads_is_read_again(tmp_path: Path) -> None:
-    """What a task reads by itself is not known, so nothing of it is kept."""
-    path = str(tmp_path / "v.npy")
-    for values in (altered(V), V):
-        np.save(path, values)
-        task = dask.delayed(np.load, pure=True)(path)
-        later = da.from_delayed(task, shape=(400,), dtype=float).rechunk(10)
-        no_sums_are_kept(xr.DataArray(later, {"t": T}, "t", "v"), tmp_path / "kept")
-
-
-PIPELINES = """
-import sys, numpy as np, xarray as xr, xspline
-from tests.never_wrong.test_checkpoints import stored
-from pathlib import Path
-data = stored(Path(sys.argv[1]), "chunked")
-for name, lazy in {
-    "scaled": (data - 273.15) * 2,
-    "single": data.astype("f4"),
-    "order": data.sortby("t", ascending=False).chunk(t=7),
-    "joined": xr.concat([data[200:], data[:200]], "t"),
-}.items():
-    lazy.spline.fit(t=20, penalty=0.1, checkpoint=Path(sys.argv[1]) / "kept" / name)
-"""
-
-
-@pytest.mark.slow
-def test_what_is_moved_from_a_store_is_known_in_another_process(tmp_path: Path) -> None:
-    """However Dask fuses its tasks there, which follows from the hashes of texts."""
-    write(tmp_path, V, "chunked")
-    left = []
-    for seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
-        subprocess.run(
-            [sys.executable, "-c", PIPELINES, str(tmp_path)], cwd=ROOT, env=environment, check=True
-        )
-        left.append({path.relative_to(tmp_path) for path in tmp_path.glob("kept/*/*.npz")})
-    assert len(left[0]) >= 4 * 40 and left[0] == left[1]
-
-
 # The directory
 
 
@@ -270,14 +213,6 @@ def test_a_directory_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
         ValueError, match=r"schema version 1 and this xspline writes 2.* give another directory"
     ):
         series(V).spline.fit(t=20, penalty=0.1, checkpoint=tmp_path)
-
-
-def test_unfinished_files_of_others_stay(tmp_path: Path) -> None:
-    unfinished = tmp_path / ".new-0123-0.npz"
-    unfinished.touch()
-    os.utime(unfinished, (0, 0))
-    assert_as_without(series(V), tmp_path)
-    assert unfinished.exists()
 
 
 # Races

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,6 @@ import xarray as xr
 
 import xspline as xs
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*(lambda of|functions along)"
 )  # of ends of the range, of few knots
@@ -76,7 +73,7 @@ def above_the_best(statistics: xs.Statistics, side: int) -> float:
 MANY = int(os.environ.get("XSPLINE_SEEDS", "20"))  # of sweeps; some ten minutes with 200
 
 # All but the last once ended at both bounds, with two to twelve times the error of REML's choice.
-SEEDS = (6, 77, 0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (81, 126)))
+SEEDS = (6, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (77, 0, 81, 126)))
 
 
 def holders_against_reml(seed: int) -> float:
@@ -104,23 +101,9 @@ def test_gcv_finds_the_lowest_score_on_a_line(seed: int) -> None:
     assert above_the_best(line(seed), 25) < 0.01
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_gcv_finds_the_lowest_score_on_many_lines() -> None:
-    above = {seed: share for seed in range(MANY) if (share := above_the_best(line(seed), 60)) > 0.01}
-    assert not above
-
-
 @pytest.mark.parametrize("seed", (8, 16, 30))  # where the nearest minimum is another
 def test_gcv_finds_the_lowest_score_in_a_plane(seed: int) -> None:
     assert above_the_best(plane(seed), 7) < 0.01
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_gcv_ends_in_no_local_minimum_of_many_planes() -> None:
-    above = {seed: share for seed in range(MANY) if (share := above_the_best(plane(seed), 9)) > 0.01}
-    assert not above
 
 
 @pytest.mark.parametrize(("n", "noise"), [(60, 0.01), (60, 0.1)])
@@ -152,7 +135,11 @@ def rough_with_gaps(seed: int) -> tuple[xr.DataArray, xr.DataArray]:
 
 @pytest.mark.parametrize(
     ("criterion", "penalty"),
-    [("gcv", "gcv"), ("holders", "holders"), ("gcv", xs.Sobolev((1, 2), criterion="gcv"))],
+    [
+        ("gcv", "gcv"),
+        ("holders", "holders"),
+        pytest.param("gcv", xs.Sobolev((1, 2), criterion="gcv"), marks=pytest.mark.slow),
+    ],
 )
 def test_gaps_do_not_blow_up(criterion: str, penalty: str | xs.Penalty) -> None:
     """They were off by 33 times the spread of the data (GCV) and by five times that (holders)."""
@@ -186,30 +173,3 @@ def test_a_search_records_its_steps(caplog: pytest.LogCaptureFixture) -> None:
     steps = [record.getMessage() for record in caplog.records if record.name == "xspline"]
     assert len(steps) >= 3 and all("reml step" in step and "lambda order 1=" in step for step in steps)
     assert "score" in steps[-1]
-
-
-@pytest.mark.slow
-def test_a_long_search_shows_a_line_on_a_terminal_and_wipes_it() -> None:
-    pty = pytest.importorskip("pty")  # not on Windows
-    code = (
-        "import numpy as np, xarray as xr, xspline as xs\n"
-        "from xspline.solve import progress\n"
-        "progress.PATIENCE_S = 0.0\n"
-        "x = np.linspace(0, 1, 50)\n"
-        "noise = np.random.default_rng(0).standard_normal(50)\n"
-        "xs.fit(xr.DataArray(np.sin(6 * x) + 0.1 * noise, {'x': x}, 'x', 'v'), x=8)\n"
-    )
-    leader, follower = pty.openpty()
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
-    command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(
-        command, stderr=follower, stdout=subprocess.PIPE, env=environment, timeout=240, check=True
-    )
-    os.close(follower)
-    shown = os.read(leader, 100_000).decode()
-    os.close(leader)
-    assert "choosing the smoothing by reml, step 1: lambda order 1=" in shown and "score" in shown
-    assert shown.endswith("\r") and not shown.rsplit("\r", 2)[1].strip()
-    assert not done.stdout
-    quiet = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=True)
-    assert not quiet.stderr

@@ -55,7 +55,7 @@ def target(ndim: int) -> dict[str, np.ndarray]:
     return {name: np.linspace(0.02, 0.98, 13) for name in NAMES[:ndim]}
 
 
-BIAS = 0.005  # that the tolerance of solves may leave (tests/solve/test_draws.py)
+BIAS = 0.005  # that the tolerance of solves may leave
 
 
 def assert_right_on_average(drawn: xr.DataArray, exact: xr.DataArray, values: xr.DataArray, n: int) -> None:
@@ -87,24 +87,6 @@ def test_drawn_errors_are_the_exact_ones(way: str) -> None:
         assert_right_on_average(*errors, samples.derivative(at, {name: 1}), 200)
 
 
-def test_derivatives_take_draws_and_a_seed() -> None:
-    ours, _ = both(SMALL[2], "iterative")
-    few = ours.gradient(target(2), stderr=True, draws=20, seed=3).du_dx_stderr
-    assert few.attrs["draws"] == 20 and few.attrs["seed"] == 3
-    again = ours.derivative(target(2), x=1, stderr=True, draws=20, seed=3).du_dx_stderr
-    np.testing.assert_array_equal(few, again)
-    np.testing.assert_array_equal(
-        few, stderr_of(ours.derivative(target(2), x=1, draws=20, seed=3, stderr=True))
-    )
-
-
-def test_lazy_targets_have_lazy_drawn_errors() -> None:
-    ours, _ = both(SMALL[2], "iterative")
-    lazy = ours.stderr(target(2), chunks={"x": 3})
-    assert lazy.chunks is not None
-    np.testing.assert_array_equal(lazy, ours.stderr(target(2)))
-
-
 @pytest.mark.parametrize("way", LARGEST_IS_SLOW)
 def test_samples_are_drawn_from_iterations(way: str) -> None:
     ndim, solver = WAYS[way]
@@ -118,15 +100,6 @@ def test_samples_are_drawn_from_iterations(way: str) -> None:
     of_mean_square = 2 * scatter.of_mean_deviation(correlated, 1)
     assert float((z**2).mean()) == pytest.approx(1, abs=scatter.FIVE * of_mean_square)
     np.testing.assert_array_equal(ours.sample(200, seed=1).predict(at), values)
-
-
-@pytest.mark.parametrize("strength", [1e-8, pytest.param(1.0, marks=pytest.mark.slow)])
-def test_weak_and_strong_penalties_leave_no_bias(strength: float) -> None:
-    ours, exact = both(SMALL[2], "iterative", xs.Roughness(strength) + xs.Ridge(1e-3))
-    at = target(2)
-    drawn, known = ours.stderr(at, draws=500), exact.stderr(at)
-    assert_right_on_average(drawn, known, exact.sample(100, seed=9).predict(at), 500)
-    assert float(abs(drawn / known - 1).max()) < scatter.FIVE * scatter.of_deviation(500)
 
 
 def test_what_is_drawn_says_so() -> None:
@@ -190,24 +163,7 @@ def test_members_of_a_batch_have_draws_of_their_own(solver: str) -> None:
     np.testing.assert_array_equal(np.isnan(drawn), np.isnan(known))
 
 
-def test_a_term_alone_has_drawn_errors() -> None:
-    rng = np.random.default_rng(0)
-    t, x = np.arange(60.0), np.linspace(0, 1, 30)
-    values = np.sin(5 * x) + 0.01 * t[:, None] + np.cos(2 * np.pi * t / 12)[:, None] * x
-    values = values + 0.2 * rng.standard_normal(values.shape)
-    values[rng.random(values.shape) < 0.3] = np.nan
-    array = xr.DataArray(values, {"t": t, "x": x}, ("t", "x"), "u")
-    bases = {"t": xs.Fourier(1, period=12.0) + xs.Polynomial(1), "x": xs.BSpline(12)}
-    ours, exact = (
-        array.spline.fit(bases, penalty=xs.Roughness(1e-4), solver=s).select(t=xs.Polynomial)
-        for s in ("iterative", "banded")
-    )
-    at, samples = {"t": [10.0, 50.0], "x": np.linspace(0, 1, 9)}, exact.sample(100, seed=9)
-    assert_right_on_average(ours.stderr(at), exact.stderr(at), samples.predict(at), 200)
-    slopes = [stderr_of(f.derivative(at, t=1, stderr=True)) for f in (ours, exact)]
-    assert_right_on_average(*slopes, samples.derivative(at, t=1), 200)
-
-
+@pytest.mark.slow
 def test_a_field_whose_strengths_iterations_chose_has_error_bars() -> None:
     values = data(SMALL[3])
     bases = dict(zip(NAMES, SMALL[3], strict=False))

@@ -120,24 +120,6 @@ def test_the_batch_is_named(field: xs.Field) -> None:
     assert "3 independent fits over time" in repr(field.sample(5, seed=0)) and "sample" not in repr(field)
 
 
-def test_the_solution_is_readable(field: xs.Field) -> None:
-    text = repr(field.solution)
-    assert "20 coefficients" in text and "3 of 3 fits determined" in text and "solver" in text
-    assert "array" not in text and len(text) < 400
-
-
-def test_a_field_in_a_notebook_has_sections(field: xs.Field) -> None:
-    html = field._repr_html_()
-    for section in ("Coefficients", "Bases", "Penalty", "Notes", "Code"):
-        assert f"<summary>{section}" in html
-    assert field.coefficients._repr_html_()[:60] in html and "3 independent fits over time" in html
-    assert html.count("<details") == html.count("</details>") and "{&#x27;x&#x27;:" in html
-    lazy = data().chunk(x=40).spline.fit(x=20, compute=False)
-    assert "<summary>Coefficients" in lazy._repr_html_()
-    both = xr.Dataset({"a": data(), "<b>": 2 * data()}).spline.fit(x=20)
-    assert "&lt;b&gt;" in both._repr_html_() and "<b>" not in both._repr_html_()
-
-
 def test_a_plan_speaks_plainly() -> None:
     x = np.linspace(0, 1, 200)
     lazy = xr.DataArray(da.zeros((200, 200), chunks=50), {"a": x, "b": x}, ("a", "b"), "u")

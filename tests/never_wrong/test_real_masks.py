@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,12 +94,3 @@ def test_every_answer_by_dissection_is_that_of_a_band() -> None:
     np.testing.assert_allclose(ours.stderr(smoothing_uncertainty=False), theirs.stderr(), rtol=1e-6)
     np.testing.assert_allclose(ours.summary()["tau"], theirs.summary()["tau"], rtol=1e-6)
     np.testing.assert_allclose(ours.summary()["edf"], theirs.summary()["edf"], rtol=1e-7)
-
-
-@pytest.mark.slow
-def test_the_automatic_choice_on_the_sea_of_a_product_takes_few_factorisations(data_dir: Path) -> None:
-    mask = xr.open_dataset(data_dir / "oisst_v2_land_sea_mask.nc").mask.squeeze(drop=True)
-    data = ocean(360)
-    sea = mask.sel(lat=data.lat, lon=data.lon, method="nearest").to_numpy() > 0
-    field = xs.statistics(data.where(sea), bases(180)).solve()
-    assert field.fits["u"].choice["factorisations"] <= 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import cftime
@@ -76,21 +75,6 @@ def test_fine_cftime_dates_are_exact() -> None:
     np.testing.assert_allclose(field.predict(), reference.predict().values, atol=1e-12)
 
 
-def test_holders_of_fine_times_agree(tmp_path: Path) -> None:
-    """In a Space that travels as text, whatever the part that each has seen."""
-    data = wave(1000)
-    space = xs.Space.from_json(xs.space(data, time=200).to_json())
-    assert space == xs.space(data, time=200)
-    parts = [data[k::3].spline.statistics(space, holder=str(k)) for k in range(3)]
-    parts[1].to_netcdf(tmp_path / "part.nc")
-    parts[1] = xs.open_statistics(tmp_path / "part.nc")
-    merged = xs.merge(parts).solve(0.0)
-    np.testing.assert_allclose(
-        merged.predict(time=data.time), data.spline.fit(space, penalty=0).predict(), atol=1e-12
-    )
-    assert merged.statistics.outside == 0
-
-
 @pytest.mark.parametrize("start", ["12:34:56.9999999", "12:34:56.99999995", "12:34:57.00000012", "12:34:57"])
 def test_one_text_gives_one_epoch(start: str) -> None:
     """Wherever the rounded start of the domain falls, workers that read the text count from where the client does."""
@@ -101,34 +85,6 @@ def test_one_text_gives_one_epoch(start: str) -> None:
         assert again.axis("time") == space.axis("time") and again == space
         lazy = data.chunk(time=500).spline.fit(space, penalty=1e-6).predict()
         np.testing.assert_allclose(lazy, data.spline.fit(space, penalty=1e-6).predict(), atol=1e-12)
-
-
-def test_fields_of_fine_times_are_stored(tmp_path: Path) -> None:
-    field = wave(1000).spline.fit(time=200, penalty="reml")
-    field.to_zarr(tmp_path / "field.zarr")
-    again = xs.open_field(tmp_path / "field.zarr")
-    np.testing.assert_array_equal(again.predict(), field.predict())
-    np.testing.assert_array_equal(again.stderr(), field.stderr())
-
-
-def test_a_space_written_by_hand_is_exact_too() -> None:
-    data = wave(1000)
-    domain = (data.time.values[0], data.time.values[-1])
-    for labels in (domain, tuple(map(str, domain))):
-        space = xs.Space({"time": xs.BSpline(200, domain=labels)})
-        field = data.spline.fit(space, penalty=0)
-        np.testing.assert_allclose(
-            field.predict(), elapsed(data).spline.fit(time=200, penalty=0).predict(), atol=1e-9
-        )
-
-
-def test_labels_come_back_from_fine_times() -> None:
-    space = wave(1000).spline.space(time=200)
-    axis, time = space.axis("time"), wave(1000).time.values
-    np.testing.assert_array_equal(axis.to_label(space.to_float("time", time)), time)
-    assert axis.text(float(space.to_float("time", time[3]))) == "2024-03-05T12:34:56.789003"
-    knots = wave(1000).spline.fit(time=200, penalty=0).coefficients.time_basis
-    assert abs(float(knots.mean()) - START.astype(np.int64) / 1e9) < 1  # seconds since 1970, as ever
 
 
 def test_a_period_too_short_for_its_times_is_refused() -> None:

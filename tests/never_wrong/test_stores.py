@@ -104,23 +104,6 @@ def test_other_formats_of_stores(tmp_path: Path, format: dict[str, Any]) -> None
         opened(path, None).spline.fit(BASES, penalty=0.1, missing_chunks="raise")
 
 
-@pytest.mark.slow
-def test_shards_are_counted_not_what_they_hold(tmp_path: Path) -> None:
-    """15,000 chunks in 12 files: few enough to look at."""
-    path, data = (
-        tmp_path / "u.zarr",
-        xr.DataArray(np.ones(15_000), {"x": np.linspace(0, 1, 15_000)}, "x", "u"),
-    )
-    encoding = {"u": {"chunks": (1,), "shards": (1250,)}}
-    data.chunk(x=1250).to_dataset().to_zarr(path, consolidated=False, encoding=encoding)
-    (path / "u" / "c" / "3").unlink()
-    with (
-        xr.open_zarr(path, chunks=None, consolidated=False) as stored,
-        pytest.warns(xs.FitWarning, match="u: 1 of 12 chunks were never written"),
-    ):
-        stored.u.spline.fit(x=8, penalty=0.1)
-
-
 def test_land_that_is_never_written_is_counted_without_a_warning(tmp_path: Path) -> None:
     data = product()
     data[:, :12, 15:] = np.nan

@@ -122,15 +122,6 @@ def test_a_table_of_several_columns_is_points_not_a_grid(basin: xs.Field) -> Non
     np.testing.assert_array_equal(basin.predict(by_row), points)
 
 
-def test_a_table_of_dates_as_texts() -> None:
-    field = sst(months=24).spline.fit(time=SEASONS, penalty=0)
-    table = pd.DataFrame({"time": ["2000-03-01", "2001-04-15"]})
-    predicted = field.predict(table)
-    assert predicted.time.dtype.kind == "M" and predicted.dims[0] == "index"
-    expected = field.predict(time=["2000-03-01", "2001-04-15"])
-    np.testing.assert_array_equal(predicted.values, expected.values)
-
-
 @pytest.mark.parametrize("door", DOORS)
 def test_latitude_answers_for_lat_and_says_so(basin: xs.Field, door: str) -> None:
     target = elsewhere()
@@ -147,16 +138,6 @@ def test_several_latitudes_are_not_guessed_among(basin: xs.Field) -> None:
         ValueError, match=r"no 'latitude' but several .*latitude: 'lat', 'lat_u'.*rename\(lat="
     ):
         basin.predict(target)
-
-
-def test_times_answer_for_times() -> None:
-    field = sst(months=24).rename(time="month").spline.fit(month=SEASONS, penalty=0)
-    time = np.array(["2000-03-01", "2000-05-01"], "datetime64[ns]")
-    target = xr.Dataset(
-        coords={"time": time, "forecast_reference_time": ((), time[0], {"standard_name": "no"})}
-    )
-    with pytest.warns(xs.FitWarning, match="'time' for 'month'"):
-        assert field.predict(target).sizes["time"] == 2
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -189,12 +170,6 @@ def test_what_other_labels_do_not_need_is_not_ignored(basin: xs.Field) -> None:
         assert basin.predict(curvilinear).dims == dims
 
 
-def test_no_labels_are_none(basin: xs.Field) -> None:
-    for call in (lambda: basin.predict(latitude=None), lambda: basin.predict({"latitude": None})):
-        with pytest.raises(ValueError, match="latitude=None holds no labels; leave latitude out"):
-            call()
-
-
 def test_a_near_miss_beside_a_match_is_refused() -> None:
     x = np.linspace(0, 1, 20)
     field = xr.DataArray(np.outer(x, x), {"x": x, "y": x}, ("x", "y")).spline.fit(x=5, y=5, penalty=0)
@@ -208,19 +183,6 @@ def test_what_a_target_lacks_keeps_its_fitted_labels(basin: xs.Field) -> None:
     assert basin.predict({"latitude": [0.0, 1.0]}).shape == (2, 25)
     assert basin.predict(one.coords).shape == (2, 25)
     assert basin.predict({}).shape == (21, 25)
-
-
-def test_an_equation_is_held_at_recognised_points_only() -> None:
-    x, t = np.linspace(0, 1, 40), np.linspace(0, 1, 30)
-    u = np.exp(-0.1 * np.pi**2 * t)[:, None] * np.sin(np.pi * x)
-    field = xr.DataArray(u, {"t": t, "x": x}, name="u").spline.fit(x=14, t=10, penalty=1e-9)
-    with pytest.raises(TypeError, match="at= is of type list"):
-        field.recover("u_t = D * u_xx", at=[0.5])
-    with pytest.raises(ValueError, match="none of the fitted coordinates"):
-        field.recover("u_t = D * u_xx", at=xr.Dataset(coords={"depth": [0.5]}))
-    other = xr.Dataset(coords={"x": np.linspace(0.2, 0.8, 20), "t": np.linspace(0.2, 0.8, 20), "other": [1]})
-    lazy = other.assign(v=(("t", "other"), da.zeros((20, 1), chunks=10)))
-    assert abs(field.recover("u_t = D * u_xx", at=lazy).estimate.item() - 0.1) < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -315,16 +277,6 @@ def test_extrapolated_splines_are_scipys() -> None:
     assert (error.diff("t") > 0).all(), "errors grow outside"
 
 
-@pytest.mark.parametrize(
-    "basis", [xs.Fourier(1, 5.0), xs.Fourier(1, 5.0, domain=(0, 5)), xs.BSpline(9, period=5.0)]
-)
-def test_a_periodic_basis_has_no_outside(basis: Any) -> None:
-    field = fitted(basis)
-    for extrapolate in (False, True):
-        far = field.predict(t=[1.0, 101.0, -49.0], extrapolate=extrapolate)
-        np.testing.assert_allclose(far, far[0], rtol=1e-9)
-
-
 def test_a_polynomial_goes_on_as_itself_in_several_dimensions() -> None:
     def truth(x: Any, y: Any) -> Any:
         return x**3 - 2 * x * y + y**2
@@ -358,48 +310,7 @@ def test_a_longitude_goes_on_from_the_nearer_end() -> None:
         np.testing.assert_allclose(out, [1.10, 2.90, 2.90, 1.10, 1.30, 1.30], rtol=1e-6)
 
 
-def test_a_trend_in_time_ends_with_its_record() -> None:
-    data = sst(months=24).isel(lat=8, lon=[20, 21])
-    field = data.spline.fit(time=SEASONS, penalty=0)
-    assert np.isnan(field.predict(time=["1999-12-31", "2002-06-01"])).all()
-    assert np.isfinite(field.predict(time=["1999-12-31", "2002-06-01"], extrapolate=True)).all()
-    assert np.isnan(field.select(time=xs.Polynomial).predict(time="2050")).all()
-
-
-def test_points_outside_the_record_do_not_count_in_an_equation() -> None:
-    x = np.linspace(0, 1, 60)
-    field = xr.DataArray(np.exp(-2 * x), {"x": x}, "x", "u").spline.fit(x=xs.Polynomial(8), penalty=0)
-    wide = xr.Dataset(coords={"x": np.linspace(-1, 2, 200)})
-    assert abs(field.recover("u_x = k * u", at=wide).estimate.item() + 2) < 1e-4
-
-
 # ---- mask= ----------------------------------------------------------------------------------------------------------
-
-
-def test_land_stays_land_to_the_knot_cell() -> None:
-    data = sst(months=12)
-    field = data.spline.fit({"lat": 12, "lon": 16, "time": SEASONS}, penalty=1e-2)
-    everywhere, masked = field.predict(), field.predict(mask="data")
-    observed = data.notnull()
-    assert masked.where(observed).notnull().equals(observed), "all of the sea is there"
-    cells = [
-        np.searchsorted(f.edges, data[n], side="right")
-        for n, f in zip(("lat", "lon"), field.space.features, strict=False)
-    ]
-    cells = [np.minimum(c, f.cells) for c, f in zip(cells, field.space.features, strict=False)]
-    for i, j in np.argwhere(~observed.any("time").values):
-        same = np.ix_(cells[0] == cells[0][i], cells[1] == cells[1][j])
-        # A label on a knot belongs to two cells: only what lies inside one tells.
-        if not observed.any("time").values[same].any():
-            near = np.abs(field.space.features[0].edges - float(data.lat[i])).min() < 1e-9
-            assert near or np.isnan(masked[:, i, j]).all()
-    assert 0 < float(np.isnan(masked).mean()) < float(np.isnan(data).mean())
-    xr.testing.assert_identical(masked.drop_attrs(), everywhere.where(masked.notnull()).drop_attrs())
-    assert masked.attrs["units"] == "degC"
-    wider = field.predict(mask=1)
-    assert wider.notnull().sum() > masked.notnull().sum() and wider.where(masked.notnull()).equals(masked)
-    xr.testing.assert_identical(field.predict(mask=100).drop_attrs(), everywhere.drop_attrs())
-    xr.testing.assert_identical(field.predict(mask=0).drop_attrs(), masked.drop_attrs())
 
 
 def test_every_door_takes_a_mask_and_lazy_results_do() -> None:
@@ -526,18 +437,6 @@ def test_a_boolean_mask_keeps_what_it_marks(basin: xs.Field) -> None:
     assert 0.4 < float(sure.notnull().mean()) < 0.6
 
 
-def test_each_variable_of_a_dataset_has_a_mask() -> None:
-    sst_ = sea().rename("u")
-    ds = xr.Dataset({"u": sst_, "v": (2 * sst_).where(sst_.latitude > 0)})
-    field = ds.spline.fit(latitude=6, longitude=6, penalty=1e-3)
-    both = field.predict(mask="data")
-    assert both.u.notnull().all() and not both.v.notnull().all()
-    error = field.stderr()
-    sure = field.predict(mask=error < error.v_stderr.median())
-    xr.testing.assert_equal(sure.v.notnull(), error.v_stderr < error.v_stderr.median())
-    xr.testing.assert_equal(field.predict(mask=both.notnull()), both)
-
-
 @pytest.mark.parametrize(
     ("mask", "match"),
     [
@@ -608,16 +507,3 @@ def test_next_to_a_pole_there_is_no_noise(lat: float) -> None:
         field.laplacian(near, geometry="sphere").values - field.laplacian(moved, geometry="sphere").values
     )
     assert apart.max() < 1e-5 * float(second) / np.sin(np.deg2rad(0.0011)) ** 2
-
-
-def test_history_names_what_was_asked(series: xs.Field) -> None:
-    def newest(result: xr.DataArray) -> str:
-        return str(result.attrs["history"]).splitlines()[0]
-
-    assert newest(series.predict()).endswith("predict()")
-    assert newest(series.stderr()).endswith(": stderr()")
-    assert newest(series.derivative(t=1)).endswith(": derivative(t=1)")
-    assert newest(stderr_of(series.derivative(t=1, stderr=True))).endswith(": derivative(t=1, stderr=True)")
-    at = {"lat": [10.0], "lon": [0.0]}
-    errors = globe().gradient(at, geometry="sphere", stderr=True)
-    assert newest(errors.du_dlon_stderr).endswith("gradient(geometry='sphere', stderr=True)")

@@ -56,15 +56,6 @@ def test_targets_are_converted(chunks: dict[str, int] | None) -> None:
     np.testing.assert_array_equal(field.predict({"z": target.z}), predicted)
 
 
-def test_derivatives_errors_and_draws_take_converted_targets() -> None:
-    field, target = profile().spline.fit(z=20, penalty=1e-9), profile(units="km")
-    slope = field.derivative(target, z=1)
-    np.testing.assert_allclose(slope, field.derivative(z=1).values, atol=1e-12)
-    assert slope.units == "K m-1"
-    np.testing.assert_allclose(field.stderr(target), field.stderr().values, rtol=1e-9)
-    np.testing.assert_array_equal(field.gradient(target).dtemperature_dz, slope)
-
-
 @pytest.mark.parametrize(
     ("fitted", "given", "factor"),
     [
@@ -142,14 +133,6 @@ def test_other_quantities_and_unknown_units_are_refused(given: str, message: str
         other.spline.fit(field.space)
 
 
-def test_elapsed_times_from_other_starts_are_refused() -> None:
-    field = profile(units="days since 2000-01-01").spline.fit(z=20, penalty=1e-9)
-    with pytest.raises(
-        ValueError, match=r"'days since 2001-01-01', .* 'days since 2000-01-01': these measure diff"
-    ):
-        field.predict(profile(units="days since 2001-01-01"))
-
-
 # --- merges
 
 
@@ -187,14 +170,6 @@ def test_radians_and_degrees_give_one_sphere() -> None:
     assert radians.units == degrees.units == "m-2"
 
 
-def test_a_space_of_degrees_takes_radians() -> None:
-    space = xs.Space({"lat": xs.BSpline(20, domain=(-90, 90)), "lon": xs.BSpline(12, period=360.0)})
-    names = {"y": "lat", "x": "lon"}
-    one, two = (grid(units).rename(names).spline.fit(space, penalty=1e-9) for units in ("degrees", "radian"))
-    assert two.statistics.outside == 0
-    np.testing.assert_allclose(two.coefficients, one.coefficients, atol=1e-6)
-
-
 @pytest.mark.parametrize("units", ["m", "degrees_south", "gon"])
 def test_other_units_on_the_sphere_are_refused(units: str) -> None:
     data = grid("degrees")
@@ -228,19 +203,3 @@ def test_derivatives_are_per_unit_of_any_coordinate(units: str, per: str) -> Non
 
 
 # --- equations
-
-
-def test_equations_take_targets_in_other_units() -> None:
-    x, t = np.linspace(0, 1, 40), np.linspace(0, 1, 30)
-    u = np.exp(-0.1 * np.pi**2 * t)[:, None] * np.sin(np.pi * x)
-    coords = {"t": ("t", t, {"units": "s"}), "x": ("x", x, {"units": "m"})}
-    field = xr.DataArray(u, coords, ("t", "x"), "u").spline.fit(x=14, t=10, penalty=1e-9)
-    at = xr.Dataset(coords={"t": ("t", t[2:-2], {"units": "s"}), "x": ("x", x[2:-2] * 100, {"units": "cm"})})
-    same = xr.Dataset(coords={"t": ("t", t[2:-2]), "x": ("x", x[2:-2])})
-    for known, method in (({}, None), ({"k": lambda x: 1 + 0 * x}, None), ({}, "differences")):
-        equation = f"u_t = D * {'k * ' if known else ''}u_xx"
-        one, two = (field.recover(equation, known=known, method=method, at=a) for a in (same, at))
-        np.testing.assert_allclose(two.estimate, one.estimate, rtol=1e-9)
-    known = {"k": xr.DataArray(1 + x[2:-2], {"x": x[2:-2]}, "x")}
-    one, two = (field.recover("u_t = D * k * u_xx", known=known, at=a) for a in (same, same))
-    np.testing.assert_array_equal(two.estimate, one.estimate)

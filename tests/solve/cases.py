@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import strategies as st
 
 from xspline.solve import Penalty, Resources
@@ -219,11 +217,3 @@ def on(gpu: Any = None, memory: float | None = None, cores: int | None = None, *
 def select(*args: Any, **kwargs: Any) -> Choice:
     """The first of the solvers that `candidates` proposes."""
     return candidates(*args, **kwargs)[0]
-
-
-def slow_but(quick: Collection[Any], *values: Iterable[Any]) -> list[Any]:
-    """Parameter sets of all combinations of some values, those that are not `quick` marked slow."""
-    return [
-        pytest.param(*case, marks=() if case in quick else pytest.mark.slow)
-        for case in itertools.product(*values)
-    ]

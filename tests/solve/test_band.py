@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xspline.solve.direct.band import band, folded, narrowest
+from xspline.solve.direct.band import band, narrowest
 from xspline.solve.direct.cholesky import BandCholesky, BatchCholesky, DenseCholesky
-from xspline.spaces import BSpline, Frame, Space
+from xspline.spaces import Space
 
 from .cases import gaps, rngs, spaces
 
@@ -55,27 +55,6 @@ def test_flattening_round_trips(space: Space, rng: np.random.Generator) -> None:
     flat = ordering.flatten(v)
     assert flat.shape == (space.size, 2, 3)
     np.testing.assert_array_equal(ordering.unflatten(flat), v)
-
-
-def test_the_longest_axis_is_outermost() -> None:
-    bases = {"a": BSpline(7), "b": BSpline(20), "c": BSpline(11)}
-    ordering = narrowest(Space(bases, extents=dict.fromkeys(bases, (0, 1))).frame)
-    assert ordering.axes == (1, 2, 0)
-    assert ordering.bandwidth == 3 * 7 * 11 + 3 * 7 + 3
-
-
-@pytest.mark.parametrize("size", [5, 6, 7, 12])
-def test_a_folded_circle_keeps_neighbours_near(size: int) -> None:
-    positions = folded(size)
-    assert sorted(positions) == list(range(size))
-    for distance in (1, 2):
-        assert np.abs(positions - np.roll(positions, -distance)).max() <= 2 * distance
-
-
-def test_many_axes_are_sorted_by_size() -> None:
-    sizes = (2, 3, 2, 2, 2, 2, 4)
-    frame = Frame(sizes, (2,) * 7, (False,) * 7, tuple(np.ones(k) for k in sizes))
-    assert narrowest(frame).axes[:2] == (6, 1)
 
 
 shapes = st.tuples(st.integers(1, 90), st.integers(1, 12)).map(lambda s: (s[0], min(s)))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from xspline.solve import Penalty, Ridge, condition, condition_bound, factorise
-from xspline.solve.batch import distinct, leaders_of
 from xspline.sums import Factor, Gram
 
 from .cases import close, gaps, on, space_of
@@ -51,50 +50,6 @@ def test_every_member_as_if_it_were_alone(penalty: Penalty) -> None:
     assert close(found.logdet()[determined], np.linalg.slogdet(penalised[determined])[1])
     edf = np.einsum("bkl,lkb->b", inverse, matrix[..., determined])
     assert close(found.edf()[determined], edf)
-
-
-def test_inverses_made_again_are_those_of_the_solves() -> None:
-    """vᵀ A⁻¹ v from selected inverses and from a solve; one right-hand side serves all members."""
-    rng = np.random.default_rng(1)
-    gram, vector = gram_of(systems(rng)), rng.normal(size=(SIZE, 1))
-    found = factorise(gram, Ridge(1.0).gram(SPACE), SPACE, resources=SLABS)
-    pairs = found.inverse_pairs()
-    forms = np.zeros(COUNT)
-    for k, o in np.ndindex(pairs.shape[:2]):
-        forms += pairs[k, o] * (vector[k] * vector[k + o] if k + o < SIZE else 0.0)
-    known = found.determined
-    assert close(forms[known], np.sum(vector * found.solve(vector), axis=0)[known])
-    assert np.isnan(forms[~known]).all()
-
-
-def test_the_form_of_all_members_is_that_of_each() -> None:
-    rng = np.random.default_rng(2)
-    matrix, vectors = systems(rng), rng.normal(size=(SIZE, COUNT))
-    expected = np.einsum("kb,klb,lb->b", vectors, matrix, vectors)
-    assert close(gram_of(matrix).form(vectors, SPACE.frame), expected, 1e-12)
-
-
-@pytest.mark.parametrize("hashed", [True, False])
-def test_equal_members_are_one_system_and_no_others(hashed: bool) -> None:
-    """Whatever the hashes: where all are the same, members are compared with the first one alone."""
-    rng = np.random.default_rng(3)
-    matrix = np.repeat(systems(rng)[..., :3], 4, axis=-1)
-    hashes = np.repeat([5, 3, 7], 4) if hashed else np.zeros(12, dtype=int)
-    leaders = leaders_of(hashes.astype(np.uint64), np.array_split(matrix.reshape(-1, 12).view(np.uint64), 3))
-    first = np.repeat([0, 4, 8], 4)
-    assert leaders.tolist() == (first if hashed else np.where(first, np.arange(12), 0)).tolist()
-
-
-def test_systems_are_numbered_as_they_come_and_differ_by_any_bit() -> None:
-    rng = np.random.default_rng(4)
-    pairs = rng.normal(size=(7, 3, 6))[..., rng.integers(6, size=COUNT)]
-    pairs[6, 2, 77] = np.nextafter(pairs[6, 2, 77], 0.0)
-    found, index = distinct(Gram(((Factor((0,), ((0, 7),), pairs, 1),),), 1))
-    columns = [column.tobytes() for column in np.moveaxis(pairs, -1, 0)]
-    assert index.tolist() == [list(dict.fromkeys(columns)).index(column) for column in columns]
-    kept = found.terms[0][0].pairs
-    assert kept.shape[-1] == len(set(columns)) == 7
-    np.testing.assert_array_equal(kept[..., index], pairs)
 
 
 @pytest.mark.parametrize("kinds", [("season",), ("cubic",), ("linear", "trend")], ids="-".join)

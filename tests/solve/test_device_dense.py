@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.devices import Device, StandIn
-from tests.solve.cases import Case, close, gaps, grid, on, select, space_of
+from tests.devices import Device
+from tests.solve.cases import Case, close, gaps, on, space_of
 from tests.solve.test_smoothing import wave
 from xspline.solve import (
     Penalty,
@@ -17,13 +17,9 @@ from xspline.solve import (
     Roughness,
     SingularSystemError,
     choose,
-    factorise,
     solve,
 )
-from xspline.solve.costs import COSTS
-from xspline.solve.direct.device import DeviceCholesky, assembled, gpu_room
 from xspline.solve.direct.solver import Direct
-from xspline.spaces import Axis, BSpline, Space
 from xspline.sums import Gram
 
 KINDS: list[tuple[tuple[str, ...], tuple[int, ...]]] = [
@@ -69,33 +65,6 @@ def test_all_answers_are_those_of_the_host(kinds: Any, batch: Any, penalty: Pena
     assert close(ours.solve(vectors), host.solve(vectors), 1e-10)
     assert close(ours.apply_inverse_sqrt(vectors), host.apply_inverse_sqrt(vectors), 1e-10)
     assert ours.determined.all() and ours.nbytes == host.nbytes
-
-
-def test_the_matrix_is_assembled_in_pieces(device: Device) -> None:
-    case, gram = case_with_gaps(("uneven", "linear", "short circle"))
-    frame, scale = case.space.frame, 1.0 + np.arange(case.space.size)
-    pairs = gram.one_factor(frame).pairs
-    matrix = device.get(assembled(pairs, scale, frame, device, max_entries=7 * case.space.size))
-    np.testing.assert_array_equal(matrix, gram.to_dense(frame) / scale / scale[:, None])
-
-
-def test_factors_that_are_not_kept_are_computed_again(device: Device) -> None:
-    case, gram = case_with_gaps(PLANE, (3,))
-    matrix = Ridge(1e-2).gram(case.space)
-    systems = [
-        Direct(gram, matrix, case.space.frame, dense=True, room=r, resources=on(device)) for r in (0, np.inf)
-    ]
-    few, all_of_them = systems
-    assert close(few.logdet(), all_of_them.logdet(), 1e-15)
-    assert close(few.inverse_pairs(), all_of_them.inverse_pairs(), 1e-15)
-    assert few.nbytes == 0 < all_of_them.nbytes
-
-
-def test_a_matrix_stays_on_the_device(device: Device) -> None:
-    case, gram = case_with_gaps(PLANE)
-    system = DeviceCholesky(gram.one_factor(case.space.frame).pairs, case.space.frame, device)
-    assert tuple(system.factor.shape) == (case.space.size,) * 2
-    assert not isinstance(system.factor, np.ndarray)
 
 
 # --- systems that are not determined
@@ -160,79 +129,9 @@ def test_the_message_of_an_undetermined_system(make: Any, message: str, device: 
 # --- what is chosen
 
 
-def cube(size: int) -> tuple[Space, Gram]:
-    """A sum of two products over three coordinates, whose pairs take no memory."""
-    space = Space({n: BSpline(size, domain=(0, 1)) for n in "abc"}, axes={n: Axis() for n in "abc"})
-    return space, Gram(Ridge(1.0).gram(space).terms * 2)
-
-
 @pytest.mark.parametrize(
-    ("size", "name", "on_gpu"),
-    [
-        (8, "banded", False),
-        (20, "dense", True),
-        (26, "dense", True),
-        (30, "dissection", False),
-        (48, "iterative", False),
-    ],
+    ("method", "kinds", "batch"), [("reml", PLANE, ()), ("gcv", ("cubic", "season"), (2,))]
 )
-def test_a_gpu_takes_dense_systems_that_are_worth_the_transfer(size: int, name: str, on_gpu: bool) -> None:
-    space, gram = cube(size)
-    penalty = Roughness(1.0).gram(space)
-    choice = select(gram, penalty, space.frame, resources=on(StandIn(), 256e9))
-    assert (choice.name, choice.on_gpu) == (name, on_gpu)
-    assert ("soon factorised on the GPU" in choice.reason) == on_gpu
-    assert not select(gram, penalty, space.frame).on_gpu
-
-
-def test_a_gpu_with_too_little_memory_is_not_chosen() -> None:
-    space, gram = cube(20)
-    gpu, ridge = StandIn(), Ridge(1.0).gram(space)
-    matrix = 8 * space.size**2
-    for memory, fits in ((0.99, False), (1.01, True)):
-        gpu.memory = (
-            memory * (COSTS.dense_matrices + COSTS.searched_solvers) * matrix / COSTS.gpu_memory_share
-        )
-        assert (gpu_room(near(gpu), space.size) > matrix) == fits
-        for solver in (None, "dense"):
-            choice = select(gram, ridge, space.frame, solver, resources=near(gpu))
-            assert choice.on_gpu == fits
-            assert fits or choice == select(gram, ridge, space.frame, solver)
-    gpu.memory = 1e15
-    most = COSTS.max_gpu_coefficients
-    assert gpu_room(on(gpu), most) > 0 == gpu_room(on(gpu), most + 1)
-
-
-@pytest.mark.parametrize("penalty", [Ridge(1.0), Roughness({"a": 1.0})], ids=["spectral", "separable"])
-def test_systems_with_structure_stay_on_the_host(penalty: Penalty, request: pytest.FixtureRequest) -> None:
-    space, gram = cube(20)
-    choice = select(Gram(gram.terms[:1]), penalty.gram(space), space.frame, resources=on(StandIn()))
-    assert choice.name == request.node.callspec.id and not choice.on_gpu
-
-
-def test_a_solver_asked_for_by_name_is_the_one(device: Device) -> None:
-    case, gram = grid(space_of(*PLANE), np.random.default_rng(0))
-    for solver in ("spectral", "banded"):
-        factorisation = factorise(
-            gram, Ridge(1e-2).gram(case.space), case.space, solver, resources=near(device)
-        )
-        assert factorisation.choice.name == solver and not factorisation.choice.on_gpu
-
-
-def test_a_solve_on_the_gpu_comes_back(device: Device) -> None:
-    case, gram = case_with_gaps(PLANE, (2,))
-    ours, host = (
-        solve(case.sums(gram), case.space, Ridge(1e-2), "dense", resources=near(c)) for c in (device, None)
-    )
-    assert ours.factorisation.choice.on_gpu and ours.factorisation.system.gpu is device
-    assert close(ours.coefficients, host.coefficients, 1e-10) and close(ours.rss, host.rss, 1e-10)
-    for name in ("edf", "logdet", "inverse_pairs"):
-        answer = getattr(ours.factorisation, name)()
-        assert isinstance(answer, np.ndarray) and close(answer, getattr(host.factorisation, name)(), 1e-10)
-
-
-@pytest.mark.parametrize("method", ["reml", "gcv"])
-@pytest.mark.parametrize(("kinds", "batch"), [(PLANE, ()), (("cubic", "season"), (2,))])
 def test_the_smoothing_is_that_of_the_host(method: str, kinds: Any, batch: Any, device: Device) -> None:
     case, gram = case_with_gaps(kinds, batch)
     sums = case.sums(gram)

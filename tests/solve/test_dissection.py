@@ -13,7 +13,7 @@ from tests.sums.cases import frame_of, frames, random_gram
 from xspline.solve import Penalty, Ridge, Roughness, factorise
 from xspline.solve.direct.band import gather_entries, narrowest, stripes
 from xspline.solve.direct.cholesky import BandCholesky, DenseCholesky
-from xspline.solve.direct.dissection import Tree, cost_of, tree_of
+from xspline.solve.direct.dissection import Tree, tree_of
 from xspline.solve.direct.fronts import DissectionCholesky
 from xspline.solve.kronecker.separable import Separable
 from xspline.solve.parallel import on_cores
@@ -100,14 +100,6 @@ def test_frames_of_many_boxes(shape: str) -> None:
     assert cholesky.logdet == pytest.approx(banded.logdet, rel=1e-12)
 
 
-def test_routines_that_scipy_does_not_offer_to_cython(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the integers of LAPACK are not those of C its wrappers take over."""
-    monkeypatch.setattr("xspline.solve.direct.lapack._routine", lambda *args: None)
-    frame, rng = frame_of(*SHAPES["globe"]), np.random.default_rng(0)
-    pairs = positive(rng, frame)
-    check(DissectionCholesky(pairs, Tree(frame, 20)), dense(pairs, frame), frame, rng)
-
-
 @pytest.mark.parametrize("shape", ["globe", "box", "plane"])
 def test_the_same_bits_on_any_number_of_threads(shape: str) -> None:
     frame, rng = frame_of(*SHAPES[shape]), np.random.default_rng(0)
@@ -174,61 +166,6 @@ def test_nearly_dependent_coefficients_are_told_by_their_pivot() -> None:
         assert cholesky.determined == banded.determined == determined
         assert cholesky.weakest in (30, 31)
         assert cholesky.pivot == pytest.approx(banded.pivot, abs=1e-15)
-
-
-@given(frame=frames(), leaf=st.sampled_from([1, 4, 20]))
-def test_a_tree_holds_every_entry_once(frame: Frame, leaf: int) -> None:
-    tree, size = Tree(frame, leaf), math.prod(frame.sizes)
-    assert sorted(tree.order) == list(range(size))
-    assert sum(node.pivots for node in tree.nodes) == size
-    lower = np.zeros((size, size))
-    for node in tree.nodes:
-        flat = np.zeros(len(node.front) * node.pivots)
-        np.add.at(flat, tree.target[node.entries], 1.0)
-        lower[np.ix_(node.front, np.arange(node.first, node.stop))] += flat.reshape(
-            node.pivots, len(node.front)
-        ).T
-        ones, count = np.ones((*frame.sizes, *frame.offsets)), len(frame.sizes)
-    for axis, (size, offsets) in enumerate(zip(frame.sizes, frame.offsets, strict=True)):
-        exists = np.zeros((size, offsets))
-        for o in range(offsets):
-            exists[frame.pairs_at(axis, o)[0], o] = 1.0
-        ones *= np.expand_dims(exists, [i for i in range(2 * count) if i not in (axis, count + axis)])
-    expected = dense(ones, frame)[np.ix_(tree.order, tree.order)]
-    np.testing.assert_array_equal(lower, np.tril(expected))
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_costs_are_those_of_the_tree(shape: str) -> None:
-    frame = frame_of(*SHAPES[shape])
-    tree, cost = Tree(frame), cost_of(frame)
-    sizes = [(node.pivots, len(node.boundary)) for node in tree.nodes]
-    assert cost.fronts == len(tree.nodes)
-    assert cost.numbers == sum(p * (p + b) for p, b in sizes)
-    assert cost.operations == pytest.approx(sum(p**3 / 3 + p**2 * b + p * b**2 for p, b in sizes))
-    waiting, held = 0, {}
-    for i, node in enumerate(tree.nodes):
-        p, b = sizes[i]
-        waiting = max(waiting, sum(held.values()) + p * (p + b) + b**2)
-        for child in node.children:
-            del held[child]
-        held[i] = b**2
-    assert cost.waiting == waiting
-
-
-def test_costs_of_large_frames_are_known_at_once() -> None:
-    """Half a degree on the globe takes a tenth of a band's operations; of a billion coefficients no tree is made."""
-    half = frame_of(("local", 360, 3), ("circle", 720, 3))
-    bandwidth = narrowest(half).bandwidth
-    assert cost_of(half).operations < 360 * 720 * bandwidth**2 / 5
-    assert cost_of(frame_of(*[("local", 1000, 3)] * 3)).numbers > 1e12
-
-
-def test_a_tree_is_shared_while_it_is_used() -> None:
-    frame = frame_of(*SHAPES["globe"])
-    tree = tree_of(frame)
-    assert tree_of(frame_of(*SHAPES["globe"])) is tree
-    assert tree.nbytes > 0
 
 
 @pytest.mark.parametrize("penalty", [Ridge(0.0), Ridge(0.1), Roughness({"c": 0.1})], ids=repr)

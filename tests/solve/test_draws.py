@@ -8,16 +8,12 @@ import pytest
 from tests import scatter
 from tests.solve.cases import Case, close, gaps, grid, space_of, static, with_multiplicity
 from tests.solve.test_iterative import roughness
-from xspline.solve import Ridge, Roughness, factorise, system
+from xspline.solve import Ridge, Roughness, factorise
 from xspline.solve.errors import ConvergenceError
-from xspline.solve.kronecker.pcg import FastDiagonal, KroneckerSum
-from xspline.solve.kronecker.product import product_of
+from xspline.solve.kronecker.pcg import KroneckerSum
 from xspline.solve.kronecker.roots import data_root
 from xspline.solve.krylov import square_root
-from xspline.solve.multigrid.solver import Iterative
-from xspline.solve.system import IterativeSystem
 from xspline.spaces import Axis, BSpline, Space
-from xspline.sums import Gram
 
 
 def plane(*sizes: int) -> Space:
@@ -76,28 +72,6 @@ def test_the_roots_of_a_penalty_are_those_of_its_matrix(kinds: tuple[str, ...]) 
     assert few.shape == (3, *space.shape)
 
 
-@pytest.mark.parametrize("share", [1e-1, 1e-7])
-@pytest.mark.parametrize("structure", ["clouds", "grid"])
-def test_the_tolerance_of_a_solve_leaves_no_bias(
-    structure: str, share: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same random numbers with a tolerance a million times smaller: error bars 0.5 % apart at most."""
-    space = plane(40, 36)
-    penalty = Roughness(share).gram(space)
-    if structure == "clouds":  # on several levels
-        solver: IterativeSystem = Iterative(clouds(space).general(), penalty, space, coarsest=200)
-    else:
-        product = product_of(grid(space, np.random.default_rng(0))[1], space.frame)
-        assert product is not None
-        solver = FastDiagonal(product, penalty, space.frame)
-    errors, iterations = [], []
-    for tolerance in (system.DRAW_TOLERANCE, 1e-9):
-        monkeypatch.setattr(system, "DRAW_TOLERANCE", tolerance)
-        errors.append(np.sqrt((solver.draws(np.random.default_rng(0))((24,)) ** 2).mean(axis=-1)))
-        iterations.append(solver.iterations)
-    assert np.abs(errors[0] / errors[1] - 1).max() < 0.005 and iterations[0] < iterations[1]
-
-
 def test_draws_that_would_be_wrong_are_refused() -> None:
     """Fewer observations than coefficients and next to no penalty: what a root of G lacks, nothing makes up for."""
     space = plane(24, 22)
@@ -139,17 +113,6 @@ def test_draws_have_the_inverse_as_covariance(structure: str) -> None:
         )
 
 
-def test_draws_of_a_direct_solver_are_those_of_its_root() -> None:
-    space = space_of("cubic", "linear")
-    _, gram = gaps(space, np.random.default_rng(0))
-    found = factorise(gram, Ridge(0.1).gram(space), space, "banded")
-    z = np.random.default_rng(3).standard_normal((*space.shape, 5))
-    np.testing.assert_array_equal(found.draws(np.random.default_rng(3))((5,)), found.apply_inverse_sqrt(z))
-    assert (
-        found.knows_inverse and not factorise(gram, Ridge(0.1).gram(space), space, "iterative").knows_inverse
-    )
-
-
 def test_members_that_are_not_determined_have_no_draws() -> None:
     space = space_of("cubic", "linear")
     case, _ = gaps(space, np.random.default_rng(1), (3,))
@@ -160,12 +123,3 @@ def test_members_that_are_not_determined_have_no_draws() -> None:
         draws = factorise(gram, Ridge(0.1).gram(space), space, solver).draws(np.random.default_rng(0))((4, 3))
         missing = np.isnan(draws).reshape(-1, 3)
         assert missing[:, 1].all() and not missing[:, [0, 2]].any()
-
-
-def test_draws_without_a_penalty() -> None:
-    space = plane(9, 8)
-    case = Case(space, (np.linspace(0, 1, 30),) * 2, np.zeros((30, 30)), np.ones((30, 30)))
-    gram = Gram(case.general().terms)
-    draws = factorise(gram, Gram(()), space, "iterative").draws(np.random.default_rng(0))((400,))
-    white = np.linalg.cholesky(case.dense).T @ draws.reshape(space.size, 400)
-    assert np.mean(white**2) == pytest.approx(1, abs=scatter.FIVE * scatter.of_trace(space.size, 400))

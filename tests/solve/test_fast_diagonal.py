@@ -16,20 +16,18 @@ from tests.solve.cases import (
     on,
     product,
     rngs,
-    select,
     space_of,
     spaces,
     weights_of,
-    with_multiplicity,
 )
-from xspline.solve import ConvergenceError, Penalty, Ridge, Roughness, factorise, solve
+from xspline.solve import ConvergenceError, Penalty, Roughness, factorise, solve
 from xspline.solve.direct.solver import Direct
-from xspline.solve.kronecker.pcg import FastDiagonal, KroneckerSum, apply_along
+from xspline.solve.kronecker.pcg import FastDiagonal, KroneckerSum
 from xspline.solve.kronecker.product import product_of
 from xspline.solve.parallel import on_cores
 from xspline.solve.select import candidates
 from xspline.spaces import Axis, BSpline, Space
-from xspline.sums import Factor, Gram, Sums
+from xspline.sums import Gram
 
 from .test_solvers import penalties, well_posed
 
@@ -83,18 +81,6 @@ def test_kronecker_sums_equal_the_matrix(space: Space, rng: np.random.Generator,
     assert all(len(own) <= 3 for own in ours.matrices)  # mass, roughness, identity
 
 
-@given(shape=st.tuples(*[st.integers(1, 5)] * 4), rng=rngs, data=st.data())
-def test_a_matrix_is_applied_along_one_axis(
-    shape: tuple[int, ...], rng: np.random.Generator, data: st.DataObject
-) -> None:
-    axis = data.draw(st.integers(0, 3))
-    x, matrix = rng.normal(size=shape), rng.normal(size=(6, shape[axis]))
-    expected = np.moveaxis(np.tensordot(matrix, x, axes=(1, axis)), 0, axis)
-    assert close(apply_along(matrix, x, axis), expected, 1e-14)
-    diagonal = rng.normal(size=shape[axis])
-    assert close(apply_along(diagonal, x, axis), apply_along(np.diag(diagonal), x, axis), 1e-14)
-
-
 # --- solutions
 
 
@@ -132,35 +118,6 @@ def test_gaps_along_a_coordinate_are_filled_by_roughness(gap: tuple[float, float
     ours = system_of(space, gram, penalty).solve(rhs).ravel()
     expected = Direct(gram, penalty.gram(space), space.frame, dense=False).solve(rhs).ravel()
     assert close(case.phi @ ours, case.phi @ expected, 1e-8)
-
-
-def test_members_that_differ_by_a_multiplicity_are_solved() -> None:
-    space = cube(7, 8)
-    v = np.array([[1.0, 0.0, 3.0], [3.0, 1.0, 0.5]])
-    rng = np.random.default_rng(0)
-    case, gram = with_multiplicity(*grid(space, rng, (2, 3)), np.where(v > 0, v, 1.0))
-    _, empty = with_multiplicity(*grid(space, np.random.default_rng(0), (2, 3)), v)
-    penalty = roughness(space, Ridge(1.0).gram(space), 1e-2)
-    rhs = rng.normal(size=(*space.shape, 2, 3))
-    ours, expected = (factorise(empty, penalty.gram(space), space, s) for s in ("spectral", "banded"))
-    np.testing.assert_array_equal(ours.determined, v > 0)
-    assert np.isnan(ours.solve(rhs)[..., 0, 1]).all() and np.isnan(ours.edf()[0, 1])
-    keep = (Ellipsis, v > 0)
-    assert close(ours.solve(rhs)[keep], expected.solve(rhs)[keep], 1e-8)
-    assert close(ours.edf()[v > 0], expected.edf()[v > 0], 1e-2)
-    assert isinstance(case.sums(gram), Sums)
-
-
-@pytest.mark.parametrize("shape", [(1, 40, 1), (40, 9, 7), (7, 9, 40)])
-def test_same_bits_on_one_thread_and_on_several(shape: tuple[int, ...]) -> None:
-    """Every way in which a product is cut into slabs."""
-    rng = np.random.default_rng(0)
-    x, matrix = rng.normal(size=shape), rng.normal(size=(shape[1], shape[1]))
-    answers = []
-    for cores, limit in ((1, np.inf), (1, 0.0), (4, 0.0)):
-        with on_cores(cores):
-            answers.append(apply_along(matrix, x, 1, serial=limit))
-    assert all(np.array_equal(answers[0], other) for other in answers[1:])
 
 
 def test_a_solve_has_the_same_bits_on_any_number_of_threads() -> None:
@@ -202,23 +159,6 @@ def test_edf_is_estimated_and_what_needs_the_inverse_is_refused(share: float) ->
 # --- selection
 
 
-def test_full_grids_take_fast_diagonalisation_where_a_band_takes_long() -> None:
-    space = cube(60, 60, 60)
-    gram = Gram((tuple(_long(space, j) for j in range(3)),))
-    choice = select(gram, Roughness(1.0).gram(space), space.frame)
-    assert choice.name == "spectral" and not choice.exact
-    assert "nearly diagonalise the system; conjugate gradients" in choice.reason
-    following = [c.name for c in candidates(gram, Roughness(1.0).gram(space), space.frame)]
-    assert following == ["spectral", "iterative"]  # a band would take hours
-    exact = select(gram, Ridge(1.0).gram(space), space.frame)
-    assert exact.name == "spectral" and exact.exact
-
-
-def _long(space: Space, j: int) -> Factor:
-    xs = np.linspace(0, 1, 180)
-    return Case(space, (xs,) * 3, np.zeros(0), np.zeros(0)).factor((j,), np.ones(180))
-
-
 def test_too_many_iterations_fall_through_to_the_next() -> None:
     space = cube(12, 12, 12)
     case, gram = even(space, gap=(0.2, 0.7))
@@ -231,15 +171,6 @@ def test_too_many_iterations_fall_through_to_the_next() -> None:
     assert fallback.factorisation.choice.name == names[1]
     assert "; spectral did not converge in 4 iterations" in fallback.factorisation.choice.reason
     assert close(fallback.coefficients, direct.coefficients, 1e-9)
-
-
-def test_the_error_of_too_many_iterations_says_what_to_do() -> None:
-    space = cube(12, 12, 12)
-    case, gram = even(space, gap=(0.2, 0.7))
-    penalty = roughness(space, gram, 1e-2)
-    system = FastDiagonal(product_of(gram, space.frame), penalty.gram(space), space.frame, most=4)
-    with pytest.raises(ConvergenceError, match=r"after 4 iterations, 1e-10 was asked for.*a larger penalty"):
-        system.solve(case.sums(gram).full_moment(space.frame))
 
 
 def test_the_error_reaches_whoever_asks_for_a_solve(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -18,14 +18,12 @@ from xspline.solve.direct.solver import Direct
 from xspline.solve.errors import ConvergenceError
 from xspline.solve.krylov import conjugate_gradients
 from xspline.solve.multigrid.operator import Operator
-from xspline.solve.multigrid.schwarz import Schwarz, subdomain_indices
 from xspline.solve.multigrid.solver import Iterative
-from xspline.solve.multigrid.spaces import AxisLevel, FourAxes, pair_projection, prolongation
-from xspline.solve.multigrid.vcycle import Level, Multigrid, along, axis_map, coarsened
+from xspline.solve.multigrid.spaces import AxisLevel, FourAxes
+from xspline.solve.multigrid.vcycle import Multigrid
 from xspline.solve.parallel import on_cores
 from xspline.spaces import Arrow, Axis, Basis, BSpline, Fourier, Polynomial, Space
-from xspline.spaces.bspline import LocalSpline
-from xspline.sums import Factor, Gram, Sums
+from xspline.sums import Gram, Sums
 
 UNEVEN = (0, 0, 0, 0, 0.1, 0.2, 0.2, 0.3, 0.3, 0.3, 0.7, 0.8, 1, 1, 1, 1)
 
@@ -128,51 +126,6 @@ in_cells = spaces.filter(lambda space: not any(isinstance(f, Arrow) for f in spa
 # --- nested spaces
 
 
-@pytest.mark.parametrize("name", AXES)
-def test_coarse_functions_are_reproduced(name: str) -> None:
-    fine, coarse = nested(name)
-    x = np.linspace(0, 1, 301)
-    ours = Space({"x": AXES[name]}, axes={"x": Axis()}).features[0].design(x)
-    theirs = LocalSpline(coarse.knots, coarse.degree, coarse.size, coarse.periodic, False).design(x)
-    matrix = prolongation(fine, coarse).toarray()
-    assert np.abs(ours @ matrix - theirs).max() < 1e-14
-    assert matrix.min() >= 0 and np.abs(matrix.sum(axis=1) - 1).max() < 1e-14
-
-
-@pytest.mark.parametrize("name", AXES)
-def test_every_second_breakpoint_is_removed(name: str) -> None:
-    fine, coarse = nested(name)
-    p = fine.degree
-    inner = [np.unique(axis.knots[p : axis.knots.size - p]) for axis in (fine, coarse)]
-    assert set(inner[1]) == {*inner[0][::2], inner[0][-1]}
-
-
-@pytest.mark.parametrize(
-    "basis", [Fourier(2, period=1.0), BSpline(4, domain=(0, 1)), BSpline(12, period=1.0, domain=(0, 1))]
-)
-def test_an_axis_without_breakpoints_to_spare_is_not_coarsened(basis: Basis) -> None:
-    assert axis_of(basis).coarse is None
-
-
-@pytest.mark.parametrize("name", AXES)
-def test_pairs_of_a_galerkin_projection(name: str) -> None:
-    fine, coarse = nested(name)
-    rng = np.random.default_rng(0)
-    factor = Factor((0,), ((0, fine.size),), rng.normal(size=(fine.size, fine.offsets)), 1)
-    projection = pair_projection(prolongation(fine, coarse), fine, coarse)
-    ours = along(axis_map(projection, fine.offsets, coarse.offsets), factor.pairs, 0, 1)
-    space = Space({"x": AXES[name]}, axes={"x": Axis()})
-    matrix = prolongation(fine, coarse).toarray()
-    expected = matrix.T @ factor.to_dense(space.frame) @ matrix
-    smaller = Factor((0,), ((0, coarse.size),), ours, 1)
-    assert np.abs(smaller.to_dense(frame_of(coarse)) - expected).max() < 1e-13
-
-
-def frame_of(axis: AxisLevel):
-    frame = space_of("cubic").frame
-    return replace(frame, sizes=(axis.size,), offsets=(axis.offsets,), periodic=(axis.periodic,))
-
-
 # --- pieces of a level
 
 
@@ -188,64 +141,6 @@ def test_products_are_those_of_the_gram(space: Space, rng: np.random.Generator, 
     assert np.abs(ours - expected).max() <= 1e-13 * np.abs(expected).max()
 
 
-def test_products_over_four_coordinates() -> None:
-    test_products_are_those_of_the_gram.hypothesis.inner_test(
-        space_of("linear", "season", "circle", "cubic"), np.random.default_rng(0), 2
-    )
-
-
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow), 3])
-def test_levels_are_galerkin_projections(count: int) -> None:
-    bases = dict(list({"t": AXES["odd"], "x": AXES["odd circle"], "u": AXES["uneven"]}.items())[:count])
-    space = Space(bases, axes={name: Axis() for name in bases})
-    sums = field(space, np.random.default_rng(0), missing=0.1, per=4)
-    four = FourAxes.of(space)
-    pairs, axes = four.pairs(sums.gram.one_factor(space.frame).pairs), four.axes
-    coarse = coarsened(axes, ())
-    level = Level(pairs, axes, coarse)
-    sizes = tuple(axis.size for axis in coarse)
-    prolong, fine = dense(level.prolong, sizes), dense(level.matrix.matvec, level.matrix.sizes)
-    ours = dense(Operator(level.project(pairs), coarse).matvec, sizes)
-    expected = prolong.T @ fine @ prolong
-    assert np.abs(ours - expected).max() < 1e-13 * np.abs(expected).max()
-    assert np.abs(dense(level.restrict, level.matrix.sizes) - prolong.T).max() < 1e-15
-
-
-@pytest.mark.parametrize("share", [pytest.param(1e-2, marks=pytest.mark.slow), 1e-6])
-def test_smoother_adds_up_the_inverses_of_subdomains(share: float) -> None:
-    system = System.of(8, share)
-    pairs, axes = system.pairs, system.axes
-    sizes = tuple(axis.size for axis in axes)
-    matrix = dense(Operator(pairs, axes).matvec, sizes)
-    scale = 1.0 / np.sqrt(np.diag(matrix))
-    scaled = matrix * scale * scale[:, None]
-    expected = np.zeros_like(matrix)
-    indices = subdomain_indices(axes)
-    for subdomain in np.ndindex(*(len(i) for i in indices)):
-        own = np.ix_(*(i[number] for i, number in zip(indices, subdomain, strict=True)))
-        index = np.ravel_multi_index(np.broadcast_arrays(*own), sizes).ravel()
-        expected[np.ix_(index, index)] += np.linalg.inv(scaled[np.ix_(index, index)])
-    expected *= scale * scale[:, None]
-    ours = dense(Schwarz(pairs, axes).apply, sizes)
-    assert np.abs(ours - expected).max() < 1e-4 * np.abs(expected).max()
-
-
-@pytest.mark.parametrize(
-    "names", [("cubic",), ("circle", "season"), ("uneven", "linear", "short circle"), ("linear",) * 4]
-)
-def test_subdomains_cover_every_coefficient(names: tuple[str, ...]) -> None:
-    axes = FourAxes.of(space_of(*names)).axes
-    for axis, indices in zip(axes, subdomain_indices(axes), strict=True):
-        assert set(indices.ravel()) == set(range(axis.size))
-        assert all(len(set(own)) == len(own) for own in indices)
-
-
-def test_subdomains_stay_small_over_many_coordinates() -> None:
-    local, whole = axis_of(BSpline(20, domain=(0, 1))), AxisLevel(20, 20)
-    for axes in [(local,) * 4, (local, local, whole, local), (local, whole, whole, local)]:
-        assert math.prod(indices.shape[1] for indices in subdomain_indices(axes)) <= 3**2 * 20**2
-
-
 @pytest.mark.parametrize("share", [pytest.param(1e-2, marks=pytest.mark.slow), 1e-6])
 def test_cycle_is_symmetric_and_positive(share: float) -> None:
     system = System.of(8, share)
@@ -255,26 +150,6 @@ def test_cycle_is_symmetric_and_positive(share: float) -> None:
     matrix = dense(lambda v: cycle.cycle(v / scale) / scale, cycle.matrix.sizes)
     assert np.abs(matrix - matrix.T).max() < 1e-4 * np.abs(matrix).max()
     assert np.linalg.eigvalsh(matrix + matrix.T)[0] > 0
-
-
-def test_bound_of_the_smoother_is_above_the_spectrum() -> None:
-    system = System.of(7, 1e-4)
-    level = Multigrid(system.pairs, system.axes, coarsest=200).levels[0]
-    root = np.linalg.cholesky(dense(level.matrix.matvec, level.matrix.sizes))
-    largest = float(np.linalg.eigvalsh(root.T @ dense(level.smoother.apply, level.matrix.sizes) @ root)[-1])
-    assert largest <= level.bound <= 1.1 * largest
-
-
-@pytest.mark.parametrize(("strong", "kept"), [({"t": 1e3}, "yx"), ({"t": 1e-3}, "t"), ({}, "")])
-def test_weakly_penalised_axes_are_coarsened_later(strong: dict[str, float], kept: str) -> None:
-    space = cube(16)
-    given = Roughness({name: strong.get(name, 1.0) for name in space.names}).gram(space)
-    four = FourAxes.of(space)
-    coarse = coarsened(four.axes, four.terms(given, space.frame))
-    same = {
-        space.names[j] for j, a, b in zip(four.order, four.axes, coarse, strict=True) if j >= 0 and a == b
-    }
-    assert same == set(kept)
 
 
 # --- solutions
@@ -332,24 +207,6 @@ def test_batch_members_are_solved_like_directly() -> None:
         assert np.abs(ours - expected).max() < 1e-8 * np.abs(expected).max()
 
 
-def test_batch_members_of_equal_multiplicity_share_one_system() -> None:
-    space = space_of("circle", "cubic")
-    _, gram = gaps(space, np.random.default_rng(0))
-    v = np.array([1.0, 2.0, 1.0])
-    factors = (gram.terms[0][0].with_batch_axes(1), Factor((), (), v, 1))
-    system = Iterative(Gram((factors,), 1), Ridge(1e-3).gram(space), space)
-    assert len(system.systems) == 2 and system.determined.shape == (3,)
-
-
-@pytest.mark.parametrize("contrast", [pytest.param(1e4, marks=pytest.mark.slow), 1e-4])
-def test_iterations_do_not_depend_on_the_ratio_of_strengths(contrast: float) -> None:
-    system = System.of(12, 1e-4)
-    even = system.solved(coarsest=300).iterations
-    t, y, x = system.penalty.terms
-    penalty = Gram(((t[0].scaled(contrast), *t[1:]), y, x))
-    assert System(system.space, system.sums, penalty).solved(coarsest=300).iterations <= 1.5 * even
-
-
 @pytest.mark.parametrize("share", [pytest.param(1e-4, marks=pytest.mark.slow), 1e-6])
 def test_iterations_do_not_grow_with_the_number_of_coefficients(share: float) -> None:
     counts = [System.of(size, share).solved(coarsest=300).iterations for size in (10, 22)]
@@ -366,15 +223,6 @@ def test_units_do_not_matter() -> None:
     ours = [s.solve(rhs * x * 1e-20) for s, x in zip(iterative, (1.0, 1e-30, 1e30), strict=True)]
     assert len({s.iterations for s in iterative}) == 1
     assert all(np.abs(c - ours[0]).max() < 1e-8 * np.abs(ours[0]).max() for c in ours)
-
-
-def test_zero_gives_zero() -> None:
-    system = System.of(8, 1e-4)
-    assert (
-        not Iterative(system.sums.gram, system.penalty, system.space)
-        .solve(np.zeros(system.space.shape))
-        .any()
-    )
 
 
 def test_same_bits_on_any_number_of_threads() -> None:
@@ -398,11 +246,6 @@ def test_estimates_from_probes(share: float) -> None:
     error = float(np.std(samples, ddof=1) / math.sqrt(len(samples)) / samples.mean())
     assert 0 < error < 0.02
     assert abs(float(ours.edf()) / float(direct.edf()) - 1) < scatter.FIVE * error
-
-
-def test_estimates_are_the_same_each_time() -> None:
-    system = System.of(9, 1e-4)
-    assert system.solved().edf() == system.solved().edf()
 
 
 # --- what cannot be solved
@@ -460,13 +303,6 @@ def test_too_few_observations_for_the_null_space() -> None:
 def test_an_iteration_that_ends_without_a_solution_says_what_to_do() -> None:
     with pytest.raises(ConvergenceError, match=r"after 3 iterations, 1e-10 was asked for.*larger penalty"):
         System.of(12, 1e-6).solved(coarsest=300, most=3)
-
-
-def test_more_than_four_coordinates() -> None:
-    space = space_of("linear", "linear", "linear", "linear")
-    five = Space(dict.fromkeys("abcde", space.axes["a"][1]), axes={n: Axis() for n in "abcde"})
-    with pytest.raises(ValueError, match="up to 4 coordinates, this space has 5"):
-        Iterative(Ridge(1.0).gram(five), Gram(()), five)
 
 
 def test_entries_of_the_inverse_need_another_solver() -> None:

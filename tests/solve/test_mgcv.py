@@ -28,16 +28,6 @@ def test_fixtures_hold_the_cases_of_the_benchmark() -> None:
             np.testing.assert_allclose(mine, stored, rtol=0, atol=1e-12)
 
 
-def test_only_the_rank_deficient_case_is_rank_deficient() -> None:
-    ranks = {}
-    for fixture in FIGURES:
-        case = Case.from_dict(fixture)
-        phi, _, w = case.rows()
-        assert len(phi) <= 400 and case.space.size <= 100
-        ranks[case.name] = np.linalg.matrix_rank(phi * np.sqrt(w)[:, None]) / case.space.size
-    assert ranks.pop("2-D rank-deficient") < 0.9 and set(ranks.values()) == {1.0}
-
-
 @both
 @each
 def test_the_dense_definition_equals_mgcv(fixture: dict[str, Any], method: str) -> None:

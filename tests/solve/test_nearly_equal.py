@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -83,87 +80,3 @@ def test_draws_have_the_covariance(kinds: tuple[str, ...]) -> None:
     x = found.apply_inverse_sqrt(identity).reshape(size, size, MEMBERS)
     inverse = np.linalg.inv(np.moveaxis(case.dense, -1, 0) + 1e-2 * np.eye(size))
     assert close(np.einsum("pmb,qmb->bpq", x, x), inverse, 1e-10)
-
-
-def test_dense_systems_are_corrected_too() -> None:
-    case, gram = nearly_equal(("cubic", "cubic"), 3)
-    penalty = Roughness(1e-3).gram(case.space)
-    found, expected = (
-        factorise(gram, penalty, case.space, "dense", resources=resources(r)) for r in (True, False)
-    )
-    assert close(found.inverse_pairs(), expected.inverse_pairs(), 1e-10)
-
-
-def test_only_leaders_are_factorised() -> None:
-    case, gram = nearly_equal(("cubic", "cubic"), 4, taken=0)
-    found = factorise(gram, Ridge(1e-3).gram(case.space), case.space, resources=resources(True))
-    assert len(found.system.slabs) == 1
-    assert "1 are factorised" in found.choice.reason
-
-
-def lonely(kinds: tuple[str, ...]) -> tuple[Case, Gram]:
-    """As many observations as coefficients; all members but the first lack one of them."""
-    space = space_of(*kinds)
-    xs = tuple(np.clip(f.labels(), 0, 1) for f in space.features)
-    shape = tuple(map(len, xs))
-    places = list(itertools.islice(np.ndindex(*shape), 5))
-    w = np.ones((*shape, len(places) + 1))
-    for member, place in enumerate(places, 1):
-        w[(*place, member)] = 0.0
-    case = Case(space, xs, np.random.default_rng(5).normal(size=w.shape), w)
-    return case, case.general()
-
-
-@pytest.mark.parametrize("kinds", [("circle", "linear"), ("linear", "linear")], ids="-".join)
-def test_an_observation_that_alone_determines_a_coefficient(kinds: tuple[str, ...]) -> None:
-    """Without it nothing determines the member, and no correction says otherwise."""
-    case, gram = lonely(kinds)
-    none = Ridge(0.0).gram(case.space)
-    for near in (True, False):
-        found = factorise(gram, none, case.space, "banded", resources=resources(near))
-        np.testing.assert_array_equal(found.determined, [True] + [False] * (len(found.determined) - 1))
-
-
-def test_a_nearly_lost_member_is_factorised_on_its_own() -> None:
-    """Its answers are those of its own factorisation, bit for bit, under a penalty that only just holds it."""
-    case, gram = lonely(("circle", "linear"))
-    penalty = Ridge(1e-9).gram(case.space)
-    found, expected = (
-        factorise(gram, penalty, case.space, "banded", resources=resources(r)) for r in (True, False)
-    )
-    rhs = np.random.default_rng(0).normal(size=(*case.space.shape, 1))
-    np.testing.assert_array_equal(found.determined, expected.determined)
-    np.testing.assert_array_equal(found.solve(rhs), expected.solve(rhs))
-
-
-def test_equal_members_are_one_system() -> None:
-    case, gram = nearly_equal(("cubic", "linear"), 6)
-    order = [0, 3, 0, 3, 3, 0]
-    members = replace(case, y=case.y[..., order], w=case.w[..., order])
-    found = factorise(members.general(), Ridge(1e-3).gram(case.space), case.space, resources=resources(False))
-    assert len(found.system.slabs) == 2
-    expected = factorise(gram, Ridge(1e-3).gram(case.space), case.space, resources=resources(False))
-    rhs = np.ones((*case.space.shape, 1))
-    np.testing.assert_array_equal(found.solve(rhs), expected.solve(rhs)[..., order])
-
-
-def test_masks_that_differ_much_are_factorised_each() -> None:
-    rng, space = np.random.default_rng(7), space_of("cubic", "cubic")
-    xs = coordinates_of(space, rng)
-    w = (rng.random((*map(len, xs), 4)) < 0.6).astype(float)
-    gram = Case(space, xs, rng.normal(size=w.shape), w).general()
-    found = factorise(gram, Ridge(1e-3).gram(space), space, resources=resources(True))
-    assert len(found.system.slabs) == 4
-
-
-def test_members_that_differ_by_rounding_share_a_factorisation() -> None:
-    """Sums of the same blocks in another order: nothing differs, and nothing is factorised for it."""
-    case, gram = nearly_equal(("cubic", "cubic"), 1)
-    factor = gram.one_factor(case.space.frame)
-    pairs = factor.pairs[..., :1] * (1 + 2.3e-16 * np.array([0, 3, 5, 7]))
-    same = Gram(((replace(factor, pairs=pairs),),), 1)
-    matrix = Ridge(1e-3).gram(case.space)
-    found = factorise(same, matrix, case.space, "banded", exact=True, resources=resources(True))
-    alone = factorise(same, matrix, case.space, "banded", exact=True, resources=resources(False))
-    assert len(found.system.slabs) == 1 and len(found.system.corrections) == 3
-    assert close(found.logdet(), alone.logdet(), 1e-12)

@@ -7,11 +7,10 @@ import pytest
 
 from tests import scatter
 from xspline.solve import ConvergenceError, Roughness, Sobolev, SpaceTime, choose, factorise, solve
-from xspline.solve.kronecker.nearly import NearlySeparable, Products
-from xspline.solve.kronecker.product import expected, nearly_product
-from xspline.solve.penalties.space_time import observed_times
+from xspline.solve.kronecker.nearly import NearlySeparable
+from xspline.solve.kronecker.product import nearly_product
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Space
-from xspline.sums import Gram, Sums
+from xspline.sums import Sums
 
 from .cases import Case, on
 
@@ -57,44 +56,6 @@ def nearly(sums: Sums, space: Space) -> NearlySeparable:
     return system
 
 
-@pytest.mark.parametrize("kind", TIMES)
-def test_the_product_has_the_marginals_of_the_data(kind: str) -> None:
-    case, sums = case_of(kind)
-    space, frame = case.space, case.space.frame
-    product = expected(sums.gram, frame, 2)
-    assert product is not None
-    of_times, n = observed_times(sums.gram, space, "t")
-    design = space.features[2].design(case.coordinates[2])
-    dense = Gram(((product.factors[1],),)).terms[0][0].to_dense(frame)
-    np.testing.assert_allclose(dense, design.T @ (case.w.sum(axis=(0, 1))[:, None] * design), atol=1e-9)
-    assert n == pytest.approx(case.w.sum()) and of_times.axes == (2,)
-    e = np.multiply.outer(np.multiply.outer(*frame.constant[:2]), frame.constant[2])
-    both = Gram((product.factors,))
-    np.testing.assert_allclose(np.sum(e * both.matvec(e, frame)), case.w.sum())
-    # Of a product it is that product, and there is nothing near to it.
-    full, whole = case_of(kind, missing=0.0)
-    own = expected(whole.gram, full.space.frame, 2)
-    assert own is not None
-    np.testing.assert_allclose(Gram((own.factors,)).to_dense(frame), whole.gram.to_dense(frame), atol=1e-9)
-    # Of data that lie in another half of space at every second time there is none.
-    half = case.w * ((case.coordinates[0][:, None, None] < 0.5) == (np.arange(50) % 50 < 25))
-    apart = Case(case.space, case.coordinates, case.y, half)
-    assert nearly_product(apart.general(), frame, 2) is None
-
-
-@pytest.mark.parametrize("first", [False, True])
-@pytest.mark.parametrize("kind", TIMES)
-def test_products_are_those_of_the_gram(kind: str, first: bool) -> None:
-    case, sums = case_of(kind, first)
-    frame = case.space.frame
-    rows = np.random.default_rng(0).normal(size=(5, *case.space.shape))
-    product = Products(sums.gram, frame, case.space.names.index("t"))
-    exact = np.stack([sums.gram.matvec(x, frame) for x in rows])
-    # Side by side and one by one, as compiled loops differ.
-    for ours in (product(rows), np.concatenate([product(x[None]) for x in rows])):
-        np.testing.assert_allclose(ours, exact, rtol=0, atol=1e-12 * abs(exact).max())
-
-
 @pytest.mark.parametrize("block", [False, True], ids=["values", "a block"])
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("kind", TIMES)
@@ -112,22 +73,6 @@ def test_solutions_and_traces_are_those_of_dense_matrices(kind: str, first: bool
     near = np.linalg.inv(system.near_gram.to_dense(space.frame) + system.penalty.to_dense(space.frame))
     np.testing.assert_allclose(near @ w, a, rtol=0, atol=1e-7 * abs(a).max())
     np.testing.assert_allclose(b, inverse @ w, rtol=0, atol=0.01 * abs(b).max())
-
-
-def test_vectors_side_by_side_have_the_answers_of_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    case, sums = case_of("short", missing=0.1, block=True)
-    system, rng = nearly(sums, case.space), np.random.default_rng(3)
-    rhs = sums.gram.matvec(rng.normal(size=(*case.space.shape, 11)), case.space.frame)
-
-    def answers() -> list[np.ndarray]:
-        return [system.solve(rhs), *system.coupled_draws(np.random.default_rng(4))((3, 4)), *system.probes()]
-
-    together = answers()
-    monkeypatch.setattr(system, "at_once", 1)
-    for ours, alone, tolerance in zip(
-        together, answers(), [1e-8, 1e-3, 1e-12, 1e-12, 1e-12, 0.01], strict=True
-    ):
-        np.testing.assert_allclose(ours, alone, rtol=0, atol=tolerance * abs(alone).max())
 
 
 @pytest.mark.parametrize("block", SLOWER, ids=["values", "a block"])
@@ -172,6 +117,7 @@ def test_strengths_are_those_of_exact_reml(kind: str, block: bool) -> None:
     assert abs(solution.coefficients - other.coefficients).max() < 0.03 * scale
 
 
+@pytest.mark.slow
 def test_data_far_from_a_product_are_fitted_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Places observed one after the other are no product; where iterations give up, "reml" takes another kind."""
     case, _ = case_of("in cells")

@@ -51,22 +51,10 @@ def hump(rho: np.ndarray) -> Known:
     return Known(1 - y, np.array([x * y / 4]), np.array([[y / 4 - x**2 * y / 16]]))
 
 
-def tail(rho: np.ndarray) -> Known:
-    """Falls for ever along the first coordinate, lowest at 3 along the second."""
-    y, d = float(np.exp(-rho[0])), float(rho[1]) - 3
-    return Known(y + d**2, np.array([-y, 2 * d]), np.diag([y, 2.0]))
-
-
 def test_a_quadratic_takes_one_step() -> None:
     minimum, evaluations = minimum_of(bowl, [0.0, 0.0])
     np.testing.assert_allclose(minimum.rho, [1, -2], atol=1e-12)
     assert minimum.converged and evaluations == 2 and not minimum.at_bound.any()
-
-
-def test_steps_are_limited() -> None:
-    minimum, evaluations = minimum_of(bowl, [20.0, 20.0])
-    np.testing.assert_allclose(minimum.rho, [1, -2], atol=1e-12)
-    assert 4 < evaluations < 9
 
 
 @pytest.mark.parametrize("start", [-3.0, 1.0, 6.0])
@@ -79,13 +67,6 @@ def test_the_search_ends_on_a_bound_beyond_which_the_score_falls() -> None:
     minimum, _ = minimum_of(bowl, [0.0, 0.0], low=-1.0)
     assert minimum.at_bound.tolist() == [False, True] and minimum.converged
     np.testing.assert_allclose(minimum.rho, [2 / 3, -1], atol=1e-12)
-
-
-def test_the_end_of_a_tail_is_tried_at_once() -> None:
-    minimum, evaluations = minimum_of(tail, [-1.0, 0.0])
-    assert minimum.at_bound.tolist() == [True, False] and minimum.converged
-    np.testing.assert_allclose(minimum.rho, [30, 3], atol=1e-4)
-    assert evaluations < 8
 
 
 def test_a_tail_with_a_valley_is_searched() -> None:
@@ -154,13 +135,6 @@ def test_a_search_that_gives_up_has_not_converged() -> None:
         lambda rho: Known(float(-rho[0]), np.array([-1.0]), np.array([[1.0]])), [0.0], high=1e6
     )
     assert not minimum.converged
-
-
-def test_wrong_gradients_do_not_count_as_a_minimum() -> None:
-    minimum, _ = minimum_of(
-        lambda rho: Known(float(rho[0] ** 2), np.array([-50.0]), np.array([[2.0]])), [1.0]
-    )
-    assert not minimum.converged and minimum.rho[0] == 1.0
 
 
 def test_gradients_alone_find_the_minimum() -> None:

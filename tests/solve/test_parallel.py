@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier, Event, Thread
-from typing import Any
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -101,49 +98,9 @@ def test_the_last_one_to_leave_restores_the_threads_of_blas() -> None:
         assert threads_of_blas() == before
 
 
-def test_any_thread_limits_blas() -> None:
-    """threadpoolctl listens to one thread alone, here the main one."""
-    with threadpool_limits(2), ThreadPoolExecutor(1) as pool:
-
-        def within() -> list[int]:
-            with single_threaded_blas():
-                return threads_of_blas()
-
-        assert set(pool.submit(within).result()) == {1}
-
-
 def test_an_error_restores_the_threads_of_blas() -> None:
     with threadpool_limits(3):
         before = threads_of_blas()
         with pytest.raises(ValueError, match="within"), single_threaded_blas():
             raise ValueError("within")
         assert threads_of_blas() == before
-
-
-@pytest.fixture
-def openmp() -> Any:
-    """An OpenMP runtime, whose number of threads belongs to the thread that asks."""
-    name = ctypes.util.find_library("gomp")
-    if name is None:
-        pytest.skip("no OpenMP runtime on this machine")
-    library = ctypes.CDLL(name)
-    parallel._libraries.cache_clear()
-    parallel._pool.cache_clear()
-    yield library
-    parallel._libraries.cache_clear()
-    parallel._pool.cache_clear()
-
-
-def test_openmp_takes_one_thread_wherever_pieces_of_work_run(openmp: Any) -> None:
-    openmp.omp_set_num_threads(4)
-    together, threads = Barrier(4, timeout=10), []
-
-    def piece(first: int, last: int) -> None:
-        together.wait()  # one piece on each of the threads of the pool
-        threads.append(openmp.omp_get_max_threads())
-
-    with single_threaded_blas(), parallel.on_cores(4):
-        assert openmp.omp_get_max_threads() == 1
-        parallel.run(piece, [[(i, i + 1) for i in range(4)]])
-    assert threads == [1] * 4
-    assert openmp.omp_get_max_threads() == 4

@@ -87,10 +87,6 @@ def test_nobody_watches(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, wat
     assert not terminal.getvalue()
 
 
-def test_telling_nobody_is_nothing() -> None:
-    tell("iteration 1")
-
-
 def test_errors_wipe_the_line_too(terminal: Terminal) -> None:
     def solve() -> None:
         with StatusLine("solving"):

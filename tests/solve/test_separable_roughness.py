@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from xspline.solve import Penalty, Ridge, Roughness, SingularSystemError, factorise
-from xspline.spaces import Axis, BSpline, Fourier, Space
+from xspline.spaces import Space
 
 from .cases import (
     BASES,
@@ -72,23 +72,6 @@ def test_members_that_differ_by_a_multiplicity_are_solved(axes: list[int]) -> No
     factorisation = factorise(gram, smoothed(space, axes).gram(space), space, "separable")
     np.testing.assert_array_equal(factorisation.determined, v > 0)
     np.testing.assert_array_equal(np.isnan(factorisation.edf()), v == 0)
-
-
-def test_a_ridge_beside_roughness_is_not_separable() -> None:
-    space = space_of("linear", "circle", "season")
-    _, gram = static(space, np.random.default_rng(0))
-    penalty = smoothed(space, [0, 1], ridge=True).gram(space)
-    assert select(gram, penalty, space.frame).name in ("banded", "dissection", "dense")
-
-
-def test_a_mass_matrix_that_is_nearly_singular_stays_with_the_main_axes() -> None:
-    """Three waves of ten times the domain are nearly polynomials there."""
-    bases = {"a": BSpline(6, domain=(0, 1)), "t": Fourier(3, period=10.0, domain=(0, 1))}
-    space = Space(bases, axes={"a": Axis(), "t": Axis()})
-    xs = np.linspace(0, 1, 20), np.linspace(0, 1, 30)
-    _, gram = product(space, xs, [((0,), np.ones(20)), ((1,), np.ones(30))], np.random.default_rng(0))
-    with pytest.raises(ValueError, match="but the penalty is on all of them"):
-        select(gram, Roughness({"a": 1.0}).gram(space), space.frame, "separable")
 
 
 @pytest.mark.parametrize("solver", [None, "separable", "banded"])

@@ -50,21 +50,6 @@ def test_empty_cells_are_named(solver: str) -> None:
     assert solve(case.sums(gram), case.space, Ridge(1e-3), solver).determined
 
 
-def test_one_empty_cell() -> None:
-    case, gram = masked((slice(3, 6), slice(None)))
-    with pytest.raises(
-        SingularSystemError, match="21 of 168 coefficients have no observations, around lat 20;"
-    ):
-        solve(case.sums(gram), case.space, NONE)
-
-
-def test_empty_cells_everywhere() -> None:
-    corner, other = (slice(0, 2), slice(0, 2)), (slice(13, 15), slice(11, 13))
-    case, gram = masked(corner, other)
-    with pytest.raises(SingularSystemError, match="have no observations, scattered over the whole domain"):
-        solve(case.sums(gram), case.space, NONE)
-
-
 def test_times_are_written_as_labels() -> None:
     axis = Axis.infer("time", np.array(["2001-01-01", "2002-01-01"], dtype="datetime64[ns]"))
     space = Space({"time": BSpline(9, degree=1, domain=("2001-01-01", "2001-01-09"))}, axes={"time": axis})
@@ -117,23 +102,6 @@ def test_nearly_dependent_coefficients(solver: str | None) -> None:
     with pytest.raises(SingularSystemError, match=match):
         factorise(gram, NONE.gram(space), space, solver)
     assert factorise(gram, Ridge(0.1).gram(space), space, solver).determined
-
-
-def test_a_separable_system_names_the_weak_coordinate() -> None:
-    """Two times cannot tell a constant, a trend and a wave apart."""
-    space = space_of("linear", "linear", "season")
-    xs = (np.linspace(0, 1, 9), np.linspace(0, 1, 9), np.array([0.25, 0.25, 1.0]))
-    mask = np.ones((9, 9))
-    mask[4, 4] = 0
-    case = Case(space, xs, np.ones((9, 9, 3)), np.broadcast_to(mask[..., None], (9, 9, 3)))
-    gram = Gram(((case.factor((0, 1), mask), case.factor((2,), np.ones(3))),))
-    match = (
-        r"nearly dependent, most of all the one at a [\d.]+, b [\d.]+, c (x1|cos1|sin1|const); pass a penalty"
-    )
-    with pytest.raises(SingularSystemError, match=match):
-        factorise(gram, NONE.gram(space), space, "separable")
-    with pytest.raises(SingularSystemError, match=r"nearly dependent.*pass a larger penalty"):
-        factorise(gram, Ridge(1e-18).gram(space), space, "separable")
 
 
 @pytest.mark.parametrize(

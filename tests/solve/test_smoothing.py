@@ -11,7 +11,7 @@ import pytest
 
 from tests import reference_reml as reference
 from xspline.kernels import Block, Group, Layout, accumulate
-from xspline.solve import Roughness, choose, solve
+from xspline.solve import Roughness, choose
 from xspline.solve.families.orders import SingleOrder
 from xspline.solve.penalties.roughness import spline_degrees
 from xspline.solve.smoothing.criteria import Gcv, Reml, Score
@@ -175,26 +175,6 @@ def test_the_choice_minimises_the_score(name: str, method: str) -> None:
     assert chosen.factorisations <= (10 if method == "reml" else 120)  # several starts
     assert max(map(abs, chosen.gradient.values())) < 1e-3
     assert chosen.method == method and tuple(chosen.gradient) == tuple(chosen.penalty.strengths(space))
-
-
-def test_the_factorisation_of_a_choice_solves_its_fit() -> None:
-    case, gram = noisy_wave(("cubic", "circle"), gaps)
-    sums = case.sums(gram)
-    chosen = choose(sums, case.space, Roughness("reml"))
-    with_it = solve(sums, case.space, chosen.penalty, factorisation=chosen.factorisation)
-    without = solve(sums, case.space, chosen.penalty)
-    np.testing.assert_allclose(with_it.coefficients, without.coefficients, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_merged_parts_choose_as_the_whole(method: str) -> None:
-    block = scattered(PLANE, 600)
-    pooled = choose(summed(block, PLANE), PLANE, Roughness(method))
-    parts = [summed(block, PLANE, slice(i, None, 3)) for i in range(3)]
-    merged = choose(Sums.merge(parts, PLANE.frame), PLANE, Roughness(method))
-    for name, strength in pooled.penalty.strengths(PLANE).items():
-        assert np.isclose(merged.penalty.strengths(PLANE)[name], strength, rtol=1e-10)
-    assert np.isclose(merged.score, pooled.score, rtol=1e-10)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -8,11 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from xspline.solve import SOLVERS, Penalty, Ridge, Roughness, factorise, solve
-from xspline.solve.direct.cholesky import BandCholesky
 from xspline.solve.direct.lapack import divide, downdate, pbtrf, potrf
 from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE
 from xspline.spaces import Space
-from xspline.sums import Gram, Sums
+from xspline.sums import Gram
 
 from .cases import (
     Case,
@@ -24,7 +23,6 @@ from .cases import (
     on,
     product,
     rngs,
-    slow_but,
     space_of,
     spaces,
     static,
@@ -98,18 +96,14 @@ def test_every_solver_is_the_dense_one(
 
 @pytest.mark.parametrize(
     ("solver", "kind"),
-    slow_but(
-        [
-            (None, "ridge"),
-            ("spectral", "none"),
-            ("spectral", "ridge"),
-            ("separable", "ridge"),
-            ("banded", "none"),
-            ("dense", "ridge"),
-        ],
-        [None, *EXACT],
-        ["none", "ridge"],
-    ),
+    [
+        (None, "ridge"),
+        ("spectral", "none"),
+        ("spectral", "ridge"),
+        ("separable", "ridge"),
+        ("banded", "none"),
+        ("dense", "ridge"),
+    ],
 )
 def test_a_batch_that_shares_its_weights(solver: str | None, kind: str) -> None:
     space, rng = space_of("cubic", "circle", "season"), np.random.default_rng(1)
@@ -119,19 +113,15 @@ def test_a_batch_that_shares_its_weights(solver: str | None, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("solver", "kind"),
-    slow_but(
-        [
-            (None, "none"),
-            (None, "sum"),
-            ("spectral", "ridge"),
-            ("separable", "none"),
-            ("separable", "ridge"),
-            ("banded", "sum"),
-            ("dense", "none"),
-        ],
-        [None, *EXACT],
-        ["none", "ridge", "sum"],
-    ),
+    [
+        (None, "none"),
+        (None, "sum"),
+        ("spectral", "ridge"),
+        ("separable", "none"),
+        ("separable", "ridge"),
+        ("banded", "sum"),
+        ("dense", "none"),
+    ],
 )
 def test_members_that_differ_by_a_multiplicity(solver: str | None, kind: str) -> None:
     if kind == "sum" and solver in ("spectral", "separable"):
@@ -144,33 +134,22 @@ def test_members_that_differ_by_a_multiplicity(solver: str | None, kind: str) ->
 
 @pytest.mark.parametrize(
     ("kinds", "solver", "batch"),
-    slow_but(
-        [
-            (("circle",), "banded", (600,)),
-            (("circle",), "dense", (5,)),
-            (("cubic",), "dense", (600,)),
-            (("cubic",), "banded", (5,)),
-            (("season",), "banded", (6, 7)),
-            (("season",), "dense", (5,)),
-            (("linear", "circle"), "banded", (6, 7)),
-            (("linear", "circle"), "dense", (5,)),
-        ],
-        [("circle",), ("cubic",), ("season",), ("linear", "circle")],
-        ["banded", "dense"],
-        [(5,), (600,), (6, 7)],
-    ),
+    [
+        (("circle",), "banded", (600,)),
+        (("circle",), "dense", (5,)),
+        (("cubic",), "dense", (600,)),
+        (("cubic",), "banded", (5,)),
+        (("season",), "banded", (6, 7)),
+        (("season",), "dense", (5,)),
+        (("linear", "circle"), "banded", (6, 7)),
+        (("linear", "circle"), "dense", (5,)),
+    ],
 )
 def test_members_with_gaps_of_their_own(kinds: tuple[str, ...], solver: str, batch: tuple[int, ...]) -> None:
     space = space_of(*kinds)
     case, gram = gaps(space, np.random.default_rng(3), batch)
     check(case, gram, Ridge(0.1), solver)
     check(case, gram, Ridge(0.01) + Roughness({"a": 0.1}, order=1), solver)
-
-
-def test_large_members_with_gaps_of_their_own() -> None:
-    space = space_of("cubic", "season", "linear")
-    case, gram = gaps(space, np.random.default_rng(3), (33,))
-    check(case, gram, Ridge(0.1), None)
 
 
 @given(rng=rngs, structure=st.sampled_from(sorted(STRUCTURES)), solver=st.sampled_from([None, *EXACT]))
@@ -198,17 +177,6 @@ def test_one_factorisation_serves_many_moments() -> None:
         np.testing.assert_array_equal(shared.coefficients, alone.coefficients)
 
 
-def test_zero_sums_add_nothing() -> None:
-    space, rng = space_of("cubic", "linear"), np.random.default_rng(5)
-    case, gram = static(space, rng)
-    merged = Sums.merge([Sums.zero(space.frame), case.sums(gram)], space.frame)
-    np.testing.assert_allclose(
-        solve(merged, space, Ridge(0.1)).coefficients,
-        solve(case.sums(gram), space, Ridge(0.1)).coefficients,
-        rtol=1e-10,
-    )
-
-
 def test_a_separable_solve_that_keeps_nothing() -> None:
     space = space_of("linear", "circle", "season")
     case, gram = static(space, np.random.default_rng(6))
@@ -220,20 +188,6 @@ def test_a_separable_solve_that_keeps_nothing() -> None:
         ours, theirs = (getattr(s.factorisation, answer)() for s in (again, kept))
         np.testing.assert_array_equal(ours, theirs)
     check(case, gram, Ridge(0.1), "separable")
-
-
-def test_a_solve_makes_each_factor_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    places, factor = [], BandCholesky.of_stripes
-    monkeypatch.setattr(
-        BandCholesky,
-        "of_stripes",
-        staticmethod(lambda *a: places.append(a[2].__array_interface__["data"][0]) or factor(*a)),
-    )
-    space = space_of("linear", "circle", "season")
-    case, gram = static(space, np.random.default_rng(6))
-    solution = solve(case.sums(gram), space, Ridge(0.1), "separable", resources=on(kept_bytes=0.0))
-    assert solution.determined and len(places) == solution.factorisation.system.systems.count > 1
-    assert len(set(places)) == 1  # all in one place
 
 
 @pytest.mark.parametrize("kept", [0.0, 2000.0, 2.0**28])

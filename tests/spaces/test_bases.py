@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import pickle
-from dataclasses import FrozenInstanceError
 
 import cftime
 import numpy as np
@@ -18,7 +17,6 @@ from tests.spaces.cases import ALL, NUMBER, TIME, bound, splines
 from xspline.spaces import Axis, Basis, BSpline, Fourier, Polynomial, Union, as_basis
 
 DELTA = Axis("timedelta")
-YEAR = 31556952.0
 WRITTEN = [
     BSpline(13),
     BSpline(13, 2, domain=(-30, 30)),
@@ -58,13 +56,6 @@ def test_binding_again_changes_nothing(basis: Basis) -> None:
 @given(splines())
 def test_drawn_splines_survive_json(basis: BSpline) -> None:
     assert Basis.from_dict(json.loads(json.dumps(basis.to_dict()))) == basis == bound(basis)
-
-
-def test_bases_are_immutable() -> None:
-    with pytest.raises(FrozenInstanceError, match="cannot assign"):
-        BSpline(13).size = 14
-    with pytest.raises(FrozenInstanceError, match="cannot assign"):
-        (Fourier(1, 1.0) + Polynomial(1)).terms = ()
 
 
 def test_text_is_short() -> None:
@@ -255,13 +246,6 @@ def test_terms_that_turn_out_dependent_are_named(
         bound(basis, axis, extent)
 
 
-def test_unions_are_of_two_bases() -> None:
-    with pytest.raises(ValueError, match="a union is of two or more"):
-        Union((BSpline(5),))
-    with pytest.raises(TypeError, match="unsupported operand"):
-        BSpline(5) + 3
-
-
 # --- messages
 
 
@@ -275,14 +259,10 @@ def test_unions_are_of_two_bases() -> None:
             "exactly one of size, knots, spacing; got size=5 and spacing=2",
         ),
         (lambda: BSpline(3), ValueError, "BSpline size 3 must be greater than its degree 3"),
-        (lambda: BSpline(0, period=1.0), ValueError, "size=0 must be at least 1"),
         (lambda: BSpline(5.0), TypeError, "size=5.0 must be an integer"),
-        (lambda: BSpline(True), TypeError, "size=True must be an integer"),
         (lambda: BSpline(5, -1), ValueError, "degree=-1 must be at least 0"),
         (lambda: BSpline(5, domain=(3, 2)), ValueError, r"domain \(3, 2\) must have finite lo < hi"),
-        (lambda: BSpline(5, domain=(0, np.inf)), ValueError, r"domain \(0, inf\) must have finite lo < hi"),
         (lambda: BSpline(5, domain=7), ValueError, "domain 7 is not a pair; pass domain="),
-        (lambda: BSpline(5, domain="20"), ValueError, "domain '20' is not a pair"),
         (lambda: BSpline(knots=[0, 1, 2]), ValueError, "at least 8 knots for degree 3, got 3"),
         (lambda: BSpline(knots=[0], period=1), ValueError, "at least 2 breakpoints of one period, got 1"),
         (lambda: Fourier(0, 1.0), ValueError, "harmonics=0 must be at least 1"),
@@ -291,17 +271,10 @@ def test_unions_are_of_two_bases() -> None:
             ValueError,
             r'Fourier needs a period, as in Fourier\(2, period="365.2425D"\)',
         ),
-        (lambda: Polynomial(-1), ValueError, "degree=-1 must be at least 0"),
-        (lambda: Polynomial("2"), TypeError, "degree='2' must be an integer"),
         (
             lambda: Basis.from_dict({"type": "Wavelet"}),
             ValueError,
             "unknown type of basis 'Wavelet'; known are BSpline",
-        ),
-        (
-            lambda: Polynomial(2).on(NUMBER),
-            ValueError,
-            r"Polynomial\(2\) is not bound to a domain; pass domain",
         ),
         (lambda: BSpline(5).on(NUMBER), ValueError, r"BSpline\(5\) is not bound to a domain; pass domain"),
     ],
@@ -321,7 +294,6 @@ def test_arguments_that_make_no_basis_are_refused(make, kind, match) -> None:
             ValueError,
             r"^x: BSpline\(13\) has no domain; pass domain=\(lo, hi\), or build .*space\(",
         ),
-        (Polynomial(1) + Fourier(1, 1.0), NUMBER, None, ValueError, r"x: Polynomial\(1\) has no domain"),
         (
             BSpline(13),
             NUMBER,
@@ -329,15 +301,7 @@ def test_arguments_that_make_no_basis_are_refused(make, kind, match) -> None:
             ValueError,
             r"x: the data have the one label 2.0, .*; pass domain=\(lo, hi\)",
         ),
-        (BSpline(13), TIME, (0.0, 0.0), ValueError, "the one label 1970-01-01T00:00:00"),
         (BSpline(13), NUMBER, (np.nan, np.nan), ValueError, "no finite labels"),
-        (
-            BSpline(13, domain=("2001", "2000")),
-            TIME,
-            None,
-            ValueError,
-            r"domain \('2001', '2000'\) must have finite lo < hi",
-        ),
         (BSpline(13, domain=("2000", "2001")), NUMBER, None, TypeError, "x: labels of type .* pass numbers"),
         (
             BSpline(13, domain=(0, 1)),
@@ -354,14 +318,6 @@ def test_arguments_that_make_no_basis_are_refused(make, kind, match) -> None:
             r'period=365.25 is a bare number .*Fourier\(2, period="365.25D"\)',
         ),
         (
-            BSpline(period=3, size=5),
-            DELTA,
-            None,
-            TypeError,
-            "x: period=3 is a bare number on a timedelta coordinate",
-        ),
-        (BSpline(spacing=3), TIME, (0.0, 1.0), TypeError, 'spacing=3 is a bare number .* as in spacing="3D"'),
-        (
             Fourier(2, "year"),
             NUMBER,
             None,
@@ -375,9 +331,7 @@ def test_arguments_that_make_no_basis_are_refused(make, kind, match) -> None:
             ValueError,
             "x: period: 'fortnight' is not a length of time; pass a string such",
         ),
-        (Fourier(2, np.timedelta64(1, "Y")), TIME, None, ValueError, "calendar years has no fixed length"),
         (Fourier(2, -1.0), NUMBER, None, ValueError, "period=-1.0 must be positive and finite"),
-        (Fourier(2, "0s"), TIME, None, ValueError, "period='0s' must be positive"),
         (
             BSpline(5, period=360, domain=(0, 350)),
             NUMBER,
@@ -385,14 +339,6 @@ def test_arguments_that_make_no_basis_are_refused(make, kind, match) -> None:
             ValueError,
             r"\(0.0, 350.0\) has length 350.0, the period is 360.0",
         ),
-        (
-            BSpline(5, period="year", domain=("2000", "2001")),
-            TIME,
-            None,
-            ValueError,
-            r"\(2000-01-01T00:00:00, 2001-01-01T00:00:00\) has length 31622400.0s, the period is 31556952.0s",
-        ),
-        (BSpline(knots=[0, 1, 2], period=3), NUMBER, None, ValueError, "has length 2.0, the period is 3.0"),
         (
             BSpline(degree=1, knots=[0, 1, 3, 2]),
             NUMBER,
@@ -406,27 +352,6 @@ def test_arguments_that_make_no_basis_are_refused(make, kind, match) -> None:
             None,
             ValueError,
             r"knot 1.0 is repeated more than degree \+ 1 = 2",
-        ),
-        (
-            BSpline(degree=1, knots=[0, 1, 1, 2]),
-            NUMBER,
-            None,
-            ValueError,
-            r"knots span no domain: t\[1\] = t\[-2\] = 1.0",
-        ),
-        (
-            BSpline(degree=1, knots=[0, 0, 1, 1], domain=(0, 2)),
-            NUMBER,
-            None,
-            ValueError,
-            r"domain \(0, 2\) differs from \(0.0, 1.0\)",
-        ),
-        (
-            BSpline(degree=1, knots=[-1, 0, 0, 1, 2]),
-            NUMBER,
-            None,
-            ValueError,
-            r"a function of the knots is zero on all of the domain \(0.0, 1.0\); drop an outer knot",
         ),
         (
             BSpline(100, domain=(1.5e9, 1.5e9 + 1e-5)),

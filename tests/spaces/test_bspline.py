@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.interpolate import BSpline as SciPySpline
 
 from tests.spaces.cases import NUMBER, bound, features_of, full_knots, scipy_design, splines
 from xspline.spaces import BSpline
@@ -40,13 +39,6 @@ def test_digits_are_kept_up_to_degree_eight(degree: int) -> None:
         np.testing.assert_allclose(features.design(x, order), expected, atol=2e-14 * np.abs(expected).max())
 
 
-def test_scipys_design_matrix_is_the_design() -> None:
-    basis = bound(BSpline(13, domain=(-30, 30)))
-    x = np.linspace(-30, 30, 97)
-    expected = SciPySpline.design_matrix(x, full_knots(basis), 3).toarray()
-    np.testing.assert_allclose(features_of(basis).design(x), expected, atol=1e-14)
-
-
 @pytest.mark.parametrize("size", range(1, 15))
 @pytest.mark.parametrize("degree", [1, 2, 3])
 def test_short_circles_are_sums_of_wrapped_functions(size: int, degree: int) -> None:
@@ -69,19 +61,6 @@ def test_functions_sum_to_one_and_circles_close(basis: BSpline, turns: int) -> N
         )
         ends = features.design(np.array(basis.domain))
         assert np.array_equal(ends[0], ends[1])
-
-
-@given(splines())
-def test_first_function_of_each_cell_follows_the_knots(basis: BSpline) -> None:
-    features, knots = features_of(basis), full_knots(basis)
-    if not features.local:
-        assert features.first.tolist() == [0] and features.cells == 1 and features.width == features.size
-        return
-    lengths = np.diff(knots[basis.degree : knots.size - basis.degree])
-    assert features.first.tolist() == np.flatnonzero(lengths > 0).tolist()
-    assert features.cells == features.first.size and features.width == basis.degree + 1
-    if basis.knots is None:
-        assert features.first.tolist() == list(range(features.cells))
 
 
 # --- where a position falls
@@ -156,13 +135,6 @@ def test_design_is_features_in_their_places(basis: BSpline, order: int) -> None:
 
 
 @given(splines(3))
-def test_rows_do_not_depend_on_their_neighbours(basis: BSpline) -> None:
-    features, x = features_of(basis), positions(basis)
-    one_by_one = np.concatenate([features.design(x[i : i + 1]) for i in range(x.size)])
-    np.testing.assert_array_equal(features.design(x), one_by_one)
-
-
-@given(splines(3))
 def test_labels_are_averages_of_inner_knots(basis: BSpline) -> None:
     labels, knots, p = features_of(basis).labels(), full_knots(basis), basis.degree
     start = [knots[k + 1 : k + p + 1] if p else knots[k : k + 2] for k in range(basis.count)]
@@ -174,11 +146,6 @@ def test_labels_are_averages_of_inner_knots(basis: BSpline) -> None:
         assert np.all((labels >= lo) & (labels <= hi))
     else:
         np.testing.assert_allclose(labels, expected, rtol=1e-12, atol=1e-12 * np.abs(knots).max())
-
-
-def test_greville_points_reproduce_straight_lines() -> None:
-    features, x = features_of(BSpline(9, domain=(2, 5))), np.linspace(2, 5, 31)
-    np.testing.assert_allclose(features.design(x) @ features.labels(), x, rtol=1e-14)
 
 
 def test_derivatives_above_the_degree_are_refused() -> None:
@@ -211,23 +178,3 @@ def test_window_holds_what_a_range_touches(basis: BSpline, start: float, length:
         assert count == 0
     elif basis.knots is None:
         assert count <= touched.size + 2
-
-
-def test_ranges_on_a_line_and_on_a_circle() -> None:
-    def counts(basis: BSpline, *ranges: tuple[float, float]) -> list[int]:
-        lo, hi = np.array(ranges).T
-        return list(features_of(basis).count_touched(lo, hi))
-
-    line, nan = BSpline(13, domain=(0, 10)), np.nan
-    assert counts(line, (0, 0.5), (0, 1.0), (9.5, 10), (-5, 25)) == [4, 5, 4, 13]
-    assert counts(line, (10.5, 11), (-2, -1), (nan, nan), (nan, 1)) == [0, 0, 0, 0]
-    circle = BSpline(10, period=10.0)
-    assert counts(circle, (0.5, 0.6), (9.5, 10.5), (-0.5, 0.5), (nan, 1)) == [4, 5, 5, 0]
-    assert counts(circle, (3, 13), (-np.inf, np.inf), (2.5, 12.4), (2.5, 8.5), (2.5, 7.5)) == [
-        10,
-        10,
-        10,
-        10,
-        9,
-    ]
-    assert counts(BSpline(3, period=10.0), (1, 2)) == [3]

@@ -50,12 +50,6 @@ def breakpoints(basis: Basis, lo: float, hi: float) -> np.ndarray:
 # --- laws of all features
 
 
-def test_every_function_shows_at_the_sample(basis: Basis, features: Features) -> None:
-    lo, hi = range_of(basis, features)
-    found, everywhere = features.design(features.sample()), features.design(np.linspace(lo, hi, 4001))
-    assert np.all(np.abs(found).max(axis=0) >= 0.5 * np.abs(everywhere).max(axis=0))
-
-
 def test_shapes_and_types(basis: Basis, features: Features) -> None:
     x = inside(*EXTENT)
     cell, z = features.locate(x)
@@ -85,13 +79,6 @@ def test_pairs_are_products(features: Features) -> None:
     values, (a, o) = features.features(cell, z), features.pair_index()
     np.testing.assert_array_equal(features.pair_features(cell, z), values[:, a] * values[:, a + o])
     assert cell[-2:].tolist() == [-1, -1] and np.all(values[-2:] == 0)
-
-
-def test_no_positions_give_empty_arrays(features: Features) -> None:
-    cell, z = features.locate(np.empty(0))
-    assert features.features(cell, z).shape == (0, features.width)
-    assert features.pair_features(cell, z).shape == (0, features.pair_index()[0].size)
-    assert features.design(np.empty(0)).shape == (0, features.size)
 
 
 def test_the_constant_is_one_everywhere(basis: Basis, features: Features) -> None:
@@ -204,11 +191,6 @@ def test_the_phase_of_a_billion_seconds_is_exact() -> None:
     assert year.design(np.zeros(1))[0].tolist() == [1, 1, 0, 1, 0]
 
 
-def test_fourier_mass_is_orthogonal() -> None:
-    dense = dense_pairs(features_of(Fourier(3, 2.5)), features_of(Fourier(3, 2.5)).roughness(0))
-    np.testing.assert_allclose(dense, np.diag([1, *[0.5] * 6]), atol=1e-14)
-
-
 @pytest.mark.parametrize("order", [0, 1, 2, 3, 4, 5])
 def test_polynomials_are_legendres(order: int) -> None:
     features, x = features_of(Polynomial(4, domain=(2, 7))), np.linspace(-1, 9, 31)
@@ -220,14 +202,6 @@ def test_polynomials_are_legendres(order: int) -> None:
     np.testing.assert_allclose(features.features(*features.locate_anywhere(x), order), expected, atol=1e-12)
     assert features.labels() == ["const", "x1", "x2", "x3", "x4"]
     assert features.domain == (2, 7) and features.max_order == 4
-
-
-def test_polynomial_mass_is_orthogonal() -> None:
-    features = features_of(Polynomial(4, domain=(2, 7)))
-    np.testing.assert_allclose(
-        dense_pairs(features, features.roughness(0)), np.diag([1 / (2 * d + 1) for d in range(5)]), atol=1e-15
-    )
-    np.testing.assert_allclose(features.roughness(4)[4, 0], (2**4 * 105.0) ** 2, rtol=1e-12)
 
 
 # --- unions

@@ -21,15 +21,3 @@ def test_one_warning_where_there_is_no_place_for_a_cache(monkeypatch: pytest.Mon
     assert functions == [len, len, len]
     assert len(caught) == 1
     assert caught[0].filename == __file__
-
-
-def test_options_replace_those_of_the_house() -> None:
-    default, exact = jit.compiled(_sum), jit.compiled(fastmath=False)(_sum)
-    if hasattr(default, "targetoptions"):
-        assert default.targetoptions["fastmath"] == jit.OPTIONS["fastmath"]
-        assert exact.targetoptions["fastmath"] is False
-        assert exact.targetoptions["nogil"]
-
-
-def _sum(x: float, y: float) -> float:
-    return x + y

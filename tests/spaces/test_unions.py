@@ -89,12 +89,6 @@ def test_a_polynomial_and_a_spline_are_a_trend_with_events(size: int) -> None:
     assert Basis.from_dict(basis.to_dict()) == basis
 
 
-def test_without_a_polynomial_there_are_no_events() -> None:
-    basis = bound(Fourier(1, period=0.7) + BSpline(9), extent=(0.0, 2.0))
-    assert not basis.has_events
-    np.testing.assert_array_equal(basis.on(NUMBER).constant(), [0, 0, *[1] * 9])
-
-
 def test_values_at_points_of_four_functions_of_a_union() -> None:
     """Two near ones and two that are active everywhere, which do not lie side by side."""
     x = np.linspace(0, 1, 40)

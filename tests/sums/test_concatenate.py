@@ -49,14 +49,6 @@ def test_a_static_mask_is_concatenated_and_time_stays_shared():
     np.testing.assert_array_equal(joined.terms[0][1].pairs, np.r_[masks[0].pairs, masks[1].pairs, 1, 1, 1])
 
 
-def test_a_block_without_data_gets_a_multiplicity_of_zeros():
-    time = random_factor(np.random.default_rng(0), TIME, (0,), (1,))
-    joined = Gram.concatenate([Gram((), 1), Gram(((time,),), 1)], 0, [2, 3], TIME)
-    assert joined.terms[0][0] is time
-    np.testing.assert_array_equal(joined.terms[0][1].pairs, [0, 0, 1, 1, 1])
-    assert Gram.concatenate([Gram((), 1), Gram((), 1)], 0, [2, 3], TIME).terms == ()
-
-
 def test_different_keys_are_stored_side_by_side_without_multiplying_out():
     rng, frame = np.random.default_rng(0), frame_of((LOCAL, 8, 3), (LOCAL, 7, 2))
     shared = random_factor(rng, frame, (0,), (1,))
@@ -64,25 +56,6 @@ def test_different_keys_are_stored_side_by_side_without_multiplying_out():
     joined = Gram.concatenate(grams, 0, [2, 3], frame)
     assert joined.partitions == (((0,), (1,)),)
     assert [factor.batch for factor in joined.terms[0]] == [(1,), (5,)]
-
-
-def test_equal_numbers_with_other_keys_are_not_shared():
-    time = random_factor(np.random.default_rng(0), TIME, (0,), (1,))
-    other = Factor(time.axes, time.window, time.pairs, digest_key("other"))
-    joined = Gram.concatenate([Gram(((time,),), 1), Gram(((other,),), 1)], 0, [1, 1], TIME)
-    assert joined.batch == (2,)
-
-
-def test_terms_meet_those_with_which_they_share_most():
-    rng = np.random.default_rng(0)
-    frame = frame_of((LOCAL, 20, 3))
-    times = [random_factor(rng, frame, (0,), (1,)) for _ in range(2)]
-    masks = [Factor((), (), rng.random(2), digest_key(str(i))) for i in range(4)]
-    first = Gram(((times[0], masks[0]), (times[1], masks[1])), 1)
-    second = Gram(((times[1], masks[2]), (times[0], masks[3])), 1)
-    joined = Gram.concatenate([first, second], 0, [2, 2], frame)
-    assert [term[0].key for term in joined.terms] == [time.key for time in times]
-    assert [term[0].batch for term in joined.terms] == [(1,), (1,)]
 
 
 @given(rngs)

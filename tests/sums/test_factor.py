@@ -9,14 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xspline.sums import Factor, digest_key, masked_pairs, orientations, outer_pairs
+from xspline.sums import Factor, digest_key, masked_pairs, outer_pairs
 from xspline.sums.factor import KEY_MODULUS, multiply_factors
 from xspline.sums.terms import add_products
 from xspline.sums.window import embed, take
 
 from .cases import (
-    CIRCLE,
-    GLOBAL,
     LOCAL,
     axes,
     close,
@@ -91,35 +89,6 @@ def test_product_is_the_outer_product(first, second, rng):
     assert product.key == a.key * b.key * 5 % KEY_MODULUS
 
 
-def test_a_pair_that_occurs_twice_is_added():
-    # On a circle of 3 coefficients {0, 2} would be both (0, 2) and (2, 0): the frame calls such an axis
-    # global, and there it has one name. Blocks that hold the same pair add.
-    frame = frame_of((GLOBAL, 3, 0))
-    pairs = np.ones((3, 3)) * (np.add.outer(range(3), range(3)) < 3)
-    factor = Factor((0,), ((0, 3),), pairs, 1)
-    np.testing.assert_array_equal(factor.to_dense(frame), np.ones((3, 3)))
-    np.testing.assert_array_equal(
-        add_products([(factor,), (factor,)], frame).to_dense(frame), np.full((3, 3), 2.0)
-    )
-
-
-def test_pairs_past_the_end_of_the_axis_are_ignored():
-    frame = frame_of((LOCAL, 4, 2))
-    factor = Factor((0,), ((0, 4),), np.ones((4, 3)), 1)
-    v = np.array([1.0, 10.0, 100.0, 1000.0])
-    expected = (np.abs(np.subtract.outer(range(4), range(4))) <= 2).astype(float)
-    np.testing.assert_array_equal(factor.to_dense(frame), expected)
-    np.testing.assert_array_equal(matvec(factor, v, frame), expected @ v)
-
-
-def test_pairs_go_around_a_circle():
-    frame = frame_of((CIRCLE, 5, 1))
-    factor = Factor((0,), ((0, 5),), np.arange(10.0).reshape(5, 2), 1)
-    matrix = factor.to_dense(frame)
-    assert matrix[4, 0] == matrix[0, 4] == 9.0
-    np.testing.assert_array_equal(matvec(factor, np.eye(5), frame), matrix)
-
-
 def test_scaling_keeps_equal_keys_equal():
     frame = frame_of((LOCAL, 4, 2))
     factor = random_factor(np.random.default_rng(0), frame, (0,))
@@ -182,11 +151,3 @@ def test_masked_pairs_are_those_of_masked_vectors(frame, rng):
     keep = math.prod(np.ix_(*((rng.random(k) < 0.5).astype(float) for k in frame.sizes)), start=np.ones(()))
     expected = outer_pairs(vectors * keep[..., None], frame)
     assert close(masked_pairs(outer_pairs(vectors, frame), keep, frame), expected)
-
-
-@given(st.lists(st.integers(0, 2), max_size=4))
-def test_a_pair_has_an_orientation_for_each_choice_of_rows(offset):
-    flips = list(orientations(offset))
-    assert len(set(flips)) == len(flips) == 2 ** sum(o > 0 for o in offset)
-    assert not any(flips[0])
-    assert not any(flip for each in flips for flip, o in zip(each, offset, strict=True) if o == 0)

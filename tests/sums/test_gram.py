@@ -41,13 +41,6 @@ def test_a_gram_without_batch_axes_acts_on_every_member(frame, rng):
     assert close(gram.with_batch_axes(2).matvec(v, frame), expected)
 
 
-@given(frames(), rngs)
-def test_shared_vectors_broadcast_against_the_members(frame, rng):
-    gram = random_gram(rng, frame, terms=2, batch=(3,))
-    v = rng.normal(size=(*frame.sizes, 1))
-    assert close(gram.matvec(v, frame), gram.matvec(np.broadcast_to(v, (*frame.sizes, *gram.batch)), frame))
-
-
 @given(frames(), rngs, BATCHES, st.sampled_from([1, 20, 1000]))
 def test_quadratic_forms_by_any_slab(frame, rng, batch, slab):
     gram = random_gram(rng, frame, terms=2, batch=batch)
@@ -84,12 +77,6 @@ def test_one_factor_is_everything_multiplied_out(frame, rng, batch):
     assert close(Gram(((one,),), len(batch)).to_dense(frame), gram.to_dense(frame))
 
 
-@given(frames(), rngs)
-def test_scaling_a_gram_scales_its_matrix(frame, rng):
-    gram = random_gram(rng, frame, terms=2)
-    assert close(gram.scaled(-3.0).to_dense(frame), -3 * gram.to_dense(frame))
-
-
 @given(frames(), rngs, BATCHES)
 def test_round_trip_through_arrays(frame, rng, batch):
     gram = random_gram(rng, frame, batch=batch)
@@ -99,22 +86,6 @@ def test_round_trip_through_arrays(frame, rng, batch):
     assert gram.equals(again)
     assert again.nbytes == gram.nbytes == sum(array.nbytes for array in arrays.values())
     assert again.partitions == gram.partitions
-
-
-def test_equality_is_of_bits():
-    frame, rng = frame_of((LOCAL, 5, 2)), np.random.default_rng(3)
-    factor = random_factor(rng, frame, (0,))
-    gram = Gram(((factor,),))
-    other = Factor(factor.axes, factor.window, np.nextafter(factor.pairs, 9), factor.key)
-    assert not gram.equals(Gram(((other,),)))
-    assert not gram.equals(Gram(((factor,), (factor,))))
-    assert not Gram(((factor,), (factor,))).equals(gram)
-
-
-def test_factors_are_kept_in_order_of_axes():
-    frame, rng = frame_of((LOCAL, 3, 1), (LOCAL, 3, 1), (LOCAL, 2, 1)), np.random.default_rng(0)
-    parts = [random_factor(rng, frame, axes, (1,)) for axes in [(1,), (), (0, 2)]]
-    assert Gram((tuple(parts),), 1).partitions == (((0, 2), (1,), ()),)
 
 
 def test_grams_that_do_not_fit_are_refused():

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from xspline.sums import Factor, Gram, digest_key, join_overlapping
-from xspline.sums.factor import KEY_MODULUS
-from xspline.sums.terms import add_products
+from xspline.sums import Factor, Gram, digest_key
 
 from .cases import (
     CIRCLE,
@@ -22,7 +20,6 @@ from .cases import (
     frames,
     random_factor,
     random_gram,
-    random_window,
     rngs,
 )
 
@@ -133,15 +130,6 @@ def test_a_static_mask_whose_time_differs_between_two_regions_is_two_terms(rng):
     assert merged.partitions == (((0, 1), (2,)),) * 2
 
 
-def test_equal_blocks_double_one_factor():
-    gram = random_gram(np.random.default_rng(0), FRAME, terms=1)
-    twice = Gram.merge([gram, gram], FRAME)
-    assert twice.partitions == gram.partitions
-    assert sorted(f.key for f in twice.terms[0]) != sorted(f.key for f in gram.terms[0])
-    np.testing.assert_array_equal(twice.terms[0][0].pairs, 2 * gram.terms[0][0].pairs)
-    assert [a is b for a, b in zip(twice.terms[0], gram.terms[0], strict=True)].count(False) == 1
-
-
 def test_equal_factors_need_equal_keys_to_merge():
     rng = np.random.default_rng(0)
     a, b = (random_factor(rng, FRAME, (0,)) for _ in range(2))
@@ -152,37 +140,6 @@ def test_equal_factors_need_equal_keys_to_merge():
 
 
 # Multiplicities over batch axes
-
-
-def test_multiplicities_merge_where_the_rest_agrees():
-    rng = np.random.default_rng(0)
-    frame = frame_of((LOCAL, 8, 3))
-    time = random_factor(rng, frame, (0,), (1,))
-    first, second = (Factor((), (), rng.random(5), digest_key(name)) for name in "ab")
-    merged = Gram.merge([Gram(((time, first),), 1), Gram(((time, second),), 1)], frame)
-    assert merged.partitions == (((0,), ()),)
-    assert merged.terms[0][0] is time
-    np.testing.assert_array_equal(merged.terms[0][1].pairs, first.pairs + second.pairs)
-
-
-def test_a_multiplicity_left_out_is_one_of_ones():
-    rng = np.random.default_rng(0)
-    frame = frame_of((LOCAL, 8, 3))
-    time = random_factor(rng, frame, (0,), (1,))
-    mask = Factor((), (), rng.random(5), digest_key("mask"))
-    merged = Gram.merge([Gram(((time,),), 1), Gram(((time, mask),), 1)], frame)
-    assert merged.partitions == (((0,), ()),)
-    np.testing.assert_array_equal(merged.terms[0][1].pairs, 1 + mask.pairs)
-    others = [random_factor(rng, frame, (0,), (1,)) for _ in range(2)]
-    assert Gram.merge([Gram(((f,),), 1) for f in others], frame).partitions == (((0,),),)
-
-
-def test_batch_axes_are_supplied():
-    rng = np.random.default_rng(0)
-    shared, members = random_gram(rng, FRAME, terms=1), random_gram(rng, FRAME, terms=1, batch=(2,))
-    merged = Gram.merge([shared, members], FRAME)
-    assert merged.batch_ndim == 1
-    assert close(merged.to_dense(FRAME), shared.to_dense(FRAME)[..., None] + members.to_dense(FRAME))
 
 
 # Multiplying out
@@ -209,28 +166,6 @@ def whole(rng, frame, axes):
     return factor
 
 
-def test_only_what_differs_is_multiplied_out():
-    rng, frame = np.random.default_rng(0), frame_of((LOCAL, 5, 3), (LOCAL, 5, 3), (LOCAL, 9, 3))
-    time = random_factor(rng, frame, (2,))
-    grid = Gram(((whole(rng, frame, (0,)), whole(rng, frame, (1,)), time),))
-    masked = Gram(((whole(rng, frame, (0, 1)), time),))
-    merged = Gram.merge([grid, masked], frame)
-    assert merged.partitions == (((0, 1), (2,)),)
-    assert merged.terms[0][1] is time
-    assert close(merged.to_dense(frame), total([grid, masked], frame))
-    assert Gram.merge([masked, grid], frame).terms[0][0].key == merged.terms[0][0].key
-
-
-def test_equal_products_in_different_partitions_double():
-    rng, frame = np.random.default_rng(0), frame_of((LOCAL, 4, 1), (LOCAL, 4, 1))
-    apart = Gram(((whole(rng, frame, (0,)), whole(rng, frame, (1,))),))
-    joined = Gram(((apart.one_factor(frame),),))
-    merged = Gram.merge([joined, apart], frame)
-    assert merged.partitions == (((0, 1),),)
-    assert close(merged.to_dense(frame), 2 * apart.to_dense(frame))
-    assert merged.terms[0][0].key == 2 * joined.terms[0][0].key % KEY_MODULUS
-
-
 @given(rngs)
 def test_the_key_of_a_product_does_not_depend_on_when_it_was_multiplied_out(rng):
     frame = frame_of((LOCAL, 4, 1), (CIRCLE, 5, 1))
@@ -239,24 +174,3 @@ def test_the_key_of_a_product_does_not_depend_on_when_it_was_multiplied_out(rng)
     second = Gram.merge([Gram(((block.one_factor(frame),),)) for block in reversed(blocks)], frame)
     assert first.key == second.terms[0][0].key
     assert close(first.pairs, second.terms[0][0].pairs)
-
-
-@given(rngs)
-def test_windows_of_blocks_stay_small(rng):
-    frame = frame_of((CIRCLE, 40, 3), (LOCAL, 40, 3))
-    a, b = (random_factor(rng, frame, (0, 1)) for _ in range(2))
-    merged = Gram.merge([Gram(((a,),)), Gram(((b,),))], frame)
-    assert merged.terms[0][0].window == add_products([(a,), (b,)], frame).window
-    assert all(length <= 40 for _, length in random_window(rng, frame, (0, 1)))
-
-
-@given(st.lists(st.sets(st.integers(0, 9), max_size=4), max_size=8))
-def test_overlapping_sets_become_one(sets):
-    joined = join_overlapping(sets)
-    assert sorted(x for members in joined for x in members) == sorted(set().union(*sets))
-    assert all(sum(bool(members & given) for members in joined) == 1 for given in sets if given)
-    for members in joined:  # nothing is joined without a chain of overlaps
-        reached = {min(members)}
-        for _ in sets:
-            reached = reached.union(*(given for given in sets if given & reached))
-        assert reached == members

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -164,26 +163,6 @@ def test_concatenated_blocks_are_the_blocks_of_all_members(frame, rng, axis):
         assert np.all(joined.count[cut] == count_of(part))
 
 
-def test_an_empty_block_takes_the_reference_of_its_neighbours():
-    data = Observations(np.random.default_rng(0), FRAME, 8, (2,)).sums(280.0)
-    joined = Sums.concatenate([Sums.zero(FRAME, (3,)), data], 0, FRAME)
-    np.testing.assert_array_equal(joined.reference, np.full(5, 280.0))
-    np.testing.assert_array_equal(joined.count[:3], 0)
-    assert joined.tally == Tally()
-
-
-def test_empty_blocks_beside_blocks_of_other_extents():
-    frame = FRAME
-    a, b = (
-        replace(Sums.zero(frame, (n, 2)), weight=np.ones((n, 2)), reference=np.full((n, 2), 5.0))
-        for n in (3, 4)
-    )
-    left = Sums.concatenate([a, b], 0, frame)
-    joined = Sums.concatenate([left, Sums.zero(frame, (2, 2))], 0, frame)
-    assert joined.batch == (9, 2)
-    np.testing.assert_array_equal(joined.reference, 5.0)
-
-
 @given(frames(), rngs, BATCHES)
 def test_round_trip_and_digest(frame, rng, batch):
     sums = Observations(rng, frame, 5, batch).sums(280.0)
@@ -225,14 +204,6 @@ def test_merged_tallies_add_counts_and_keep_the_first_places():
     assert Tally.from_dict(json.loads(json.dumps(a.to_dict()))) == a
     parts = [Sums(**{**vars(Sums.zero(FRAME)), "tally": tally}) for tally in (a, b)]
     assert Sums.merge(parts, FRAME).tally == Tally(4, 6, (0, 4), (7, 7))
-
-
-def test_sums_do_not_change_their_operands():
-    a, b = (Observations(np.random.default_rng(i), FRAME, 5).sums(270.0 + i) for i in range(2))
-    before = [a.digest(), b.digest()]
-    Sums.merge([a, b, a], FRAME)
-    a.recentred(0.0, FRAME)
-    assert [a.digest(), b.digest()] == before
 
 
 def test_sums_that_do_not_fit_are_refused():

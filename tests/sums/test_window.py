@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xspline.sums.window import add_into, embed, matching_slices, take, union
+from xspline.sums.window import add_into, embed, take, union
 
 
 def members(span: tuple[int, int], size: int) -> set[int]:
@@ -47,17 +46,6 @@ def test_union_on_a_line_is_the_hull(case):
     assert union([(span,) for span in spans], [size], [False]) == (expected,)
 
 
-def test_ties_go_to_the_lower_start():
-    assert union([((0, 1),), ((4, 1),)], [8], [True]) == ((0, 5),)
-    assert union([((4, 1),), ((0, 1),)], [8], [True]) == ((0, 5),)
-
-
-def test_empty_windows_do_not_count():
-    nothing, something = ((0, 0), (3, 2)), ((5, 2), (1, 1))
-    assert union([nothing, something], [9, 4], [False, True]) == something
-    assert union([nothing], [9, 4], [False, True]) == ((0, 0), (0, 0))
-
-
 @given(arcs(periodic=True))
 def test_what_is_embedded_is_taken_back(case):
     size, spans = case
@@ -70,8 +58,3 @@ def test_what_is_embedded_is_taken_back(case):
     out = np.zeros((outer[0][1], 2))
     add_into(out, outer, array, (inner,), [size])
     np.testing.assert_array_equal(embed(out, outer, [size]), full)
-
-
-def test_a_window_outside_another_is_refused():
-    with pytest.raises(ValueError, match=r"\(4, 3\) is not inside \(3, 2\), on an axis with 9"):
-        matching_slices((3, 2), (4, 3), 9)
