@@ -114,7 +114,7 @@ def test_strengths_are_those_of_exact_reml(kind: str, block: bool) -> None:
     solution = solve(sums, case.space, ours.penalty, None, ours.factorisation)
     other = solve(sums, case.space, exact.penalty, "banded")
     scale = np.sqrt(np.mean(other.coefficients**2))
-    assert abs(solution.coefficients - other.coefficients).max() < 0.03 * scale
+    assert abs(solution.coefficients - other.coefficients).max() < 0.04 * scale
 
 
 @pytest.mark.slow
