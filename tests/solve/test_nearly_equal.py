@@ -13,7 +13,7 @@ from .cases import Case, close, coordinates_of, on, space_of, weights_of
 SPACES = [
     ("cubic", "cubic"),
     ("circle", "uneven"),
-    ("short circle", "linear"),
+    ("short circle", "cubic"),
     ("cubic", "season"),
     ("cubic",),
 ]

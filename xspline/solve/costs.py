@@ -79,8 +79,6 @@ class CostModel:
         a quarter of its width, since a solve for each of them has to cost less than a factorisation. Chosen.
     update_bytes : float
         Bytes of the solves for such differences that are kept. Chosen.
-    compared_systems : int
-        Factorised systems that another one is compared with. Chosen.
     flops_per_second, column_flops_per_second : float
         Flops of LAPACK in a second of one core, and those of solves with some dozens of columns, which wait for
         memory. Measured: choices by REML with bands, P = 50 to 11,008 (Xeon, 2.5 GHz); so are the next three.
@@ -147,7 +145,6 @@ class CostModel:
     min_update_flops: float = 2e6
     max_update_rank: int = 64
     update_bytes: float = 2**29
-    compared_systems: int = 4
     flops_per_second: float = 2.2e10
     column_flops_per_second: float = 2.5e9
     pairs_per_second: float = 4.5e6

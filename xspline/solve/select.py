@@ -16,7 +16,7 @@ from xspline.solve.direct.dissection import cost_of, dissection_operations, diss
 from xspline.solve.direct.near import Near, near
 from xspline.solve.direct.solver import side_by_side
 from xspline.solve.errors import TooLargeError
-from xspline.solve.kronecker.product import Product, nearly_split, product_of, ridge_of, split, subframe
+from xspline.solve.kronecker.product import Product, nearly_split, product_of, ridge_of, split
 from xspline.solve.multigrid.schwarz import inverse_costs
 from xspline.solve.multigrid.spaces import MAX_AXES
 from xspline.solve.parallel import Resources
@@ -150,7 +150,7 @@ class _Structure:
         """Number of systems that a direct solver factorises, and of right-hand sides by which it answers for others."""
         if self.near is None:
             return self.systems, 0
-        return len(self.near.leaders), sum(len(change.signs) for change in self.near.changes.values())
+        return len(self.near.factorised), sum(len(change.signs) for change in self.near.changes.values())
 
     @cached_property
     def has_ridge(self) -> bool:
@@ -241,7 +241,7 @@ class _Structure:
         parts = None if self.product is None else split(self.product, self.penalty, frame)
         if parts is None:
             return None
-        ordering = narrowest(subframe(frame, parts.axes))
+        ordering = narrowest(frame.along(parts.axes))
         others = [math.prod(frame.sizes[axis] for axis in group.axes) for group in parts.others]
         systems = math.prod(others) * self.systems if self.penalty.terms else 1
         cut = dissects(ordering.frame, self.resources.costs)

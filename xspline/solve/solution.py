@@ -13,8 +13,7 @@ from scipy.special import ndtri, stdtrit
 
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.device import gpu_room
-from xspline.solve.direct.low_rank import LowRank
-from xspline.solve.direct.near import near
+from xspline.solve.direct.near import LowRank, near
 from xspline.solve.direct.solver import Direct
 from xspline.solve.errors import ConvergenceError, nothing_determined
 from xspline.solve.kronecker.nearly import NearlySeparable

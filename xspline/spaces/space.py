@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, NoReturn, TypeAlias
 
@@ -62,6 +62,15 @@ class Frame:
             return slice(j + 1, size), np.full(size - j - 1, j)
         start = m if offset else 0
         return slice(start, max(size - offset, start)), np.arange(start + offset, size)
+
+    def along(self, axes: Sequence[int]) -> Frame:
+        """The frame of some of the coefficient axes."""
+        own = {
+            f.name: tuple(getattr(self, f.name)[j] for j in axes)
+            for f in fields(self)
+            if getattr(self, f.name)
+        }
+        return replace(self, **own)
 
 
 class Space:

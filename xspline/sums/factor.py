@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ from xspline.spaces import Frame
 from xspline.sums.window import Array, Window, embed, lengths, whole
 
 KEY_MODULUS = 1 << 128
+Place: TypeAlias = tuple[slice | int, ...]
+Index: TypeAlias = tuple[NDArray[np.int64], ...]
 
 
 def digest_key(*parts: bytes | str | NDArray[Any]) -> int:
@@ -196,18 +198,10 @@ class Factor:
     def to_dense(self, frame: Frame) -> Array:
         """The matrix, [K.., K.., b..]."""
         sizes = self.sizes(frame)
-        everywhere = self.full(frame)
+        pairs = self.full(frame).pairs
         out = np.zeros((*sizes, *sizes, *self.batch))
-        positions = range(len(sizes))
-        for offset in np.ndindex(*self.offsets):
-            members = [frame.pairs_at(axis, o) for axis, o in zip(self.axes, offset, strict=True)]
-            block = everywhere.pairs[tuple(span for span, _ in members) + offset]
-            first = np.ix_(*(np.arange(k)[span] for (span, _), k in zip(members, sizes, strict=True)))
-            second = np.ix_(*(partners for _, partners in members))
-            for flips in orientations(offset):
-                i = tuple(second[a] if flips[a] else first[a] for a in positions)
-                j = tuple(first[a] if flips[a] else second[a] for a in positions)
-                out[i + j] += block
+        for place, rows, columns in matrix_entries(frame.along(self.axes)):
+            out[rows + columns] += pairs[place]
         return out
 
     def _tails(self, frame: Frame) -> tuple[int, ...]:
@@ -261,6 +255,35 @@ def orientations(offset: Sequence[int]) -> Iterator[tuple[bool, ...]]:
         all False.
     """
     return itertools.product(*((False, True) if o else (False,) for o in offset))
+
+
+def matrix_entries(frame: Frame, *, once: bool = False) -> Iterator[tuple[Place, Index, Index]]:
+    """Where a pair array has its numbers, and which entries of the matrix these stand for.
+
+    Parameters
+    ----------
+    frame : Frame
+    once : bool
+        Whether only one of an entry and its transpose is wanted.
+
+    Yields
+    ------
+    place : tuple of slice or int
+        Pairs of one offset in an array [K.., O..].
+    rows, columns : tuple of ndarray
+        Their entries in one orientation: indices along each axis, which broadcast.
+    """
+    for offset in np.ndindex(*frame.offsets):
+        both = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]
+        place = (*(span for span, _ in both), *offset)
+        pairs = [(np.arange(k)[span], second) for k, (span, second) in zip(frame.sizes, both, strict=True)]
+        along = next((axis for axis, o in enumerate(offset) if o), None)
+        for flips in orientations(offset):
+            if once and along is not None and flips[along]:
+                continue
+            rows = np.ix_(*(pair[flip] for pair, flip in zip(pairs, flips, strict=True)))
+            columns = np.ix_(*(pair[not flip] for pair, flip in zip(pairs, flips, strict=True)))
+            yield place, rows, columns
 
 
 def outer(arrays: Sequence[Array], axes: Sequence[Sequence[int]], copies: int = 1) -> Array:

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xspline.spaces import Frame
-from xspline.sums.factor import orientations
+from xspline.sums.factor import Index, matrix_entries, orientations
 
 Array = NDArray[np.float64]
-Index: TypeAlias = tuple[NDArray[np.int64], ...]
+Integers: TypeAlias = NDArray[np.int64]
 Slices: TypeAlias = tuple[slice, ...]
 MAX_PERMUTED = 6  # axes up to which all orders are tried: 720
 
@@ -242,27 +242,39 @@ def _on_a_line(ordering: Ordering, axis: int) -> tuple[Places, Places]:
 def gather_entries(entries: Callable[[Index, Index], Array], frame: Frame) -> Array:
     """Pair form, [K.., O..], of a symmetric matrix whose entries at rows and columns, indices by axis, a call gives."""
     out = np.zeros((*frame.sizes, *frame.offsets))
-    key = frame.sizes, frame.offsets, frame.periodic, frame.everywhere
-    for place, rows, columns in _rows_and_columns(*key):
+    for place, rows, columns in matrix_entries(frame):
         out[place] += entries(rows, columns)
     return out
 
 
-@functools.lru_cache(maxsize=8)  # needed again at every strength that is tried
-def _rows_and_columns(
-    sizes: tuple[int, ...], offsets: tuple[int, ...], periodic: tuple[bool, ...], everywhere: tuple[int, ...]
-) -> tuple[tuple[tuple[slice | int, ...], Index, Index], ...]:
-    """Of each offset vector and orientation: where pairs are in an array of them, and their rows and columns."""
-    frame, places = Frame(sizes, offsets, periodic, (), everywhere), []
-    for offset in np.ndindex(*offsets):
-        both = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]
-        place = tuple(span for span, _ in both) + offset
-        for flips in orientations(offset):
-            pairs = [(np.arange(k)[span], second) for k, (span, second) in zip(sizes, both, strict=True)]
-            ends = [pair[::-1] if flip else pair for pair, flip in zip(pairs, flips, strict=True)]
-            rows, columns = (np.ix_(*side) for side in zip(*ends, strict=True))
-            places.append((place, rows, columns))
-    return tuple(places)
+def pair_places(
+    a: Integers, b: Integers, size: int, offsets: int, periodic: bool, strides: tuple[int, int] | None = None
+) -> tuple[Integers, NDArray[np.bool_]]:
+    """Where the pair of two coefficients of an axis lies in a flat pair array, and whether the first is a.
+
+    Parameters
+    ----------
+    a, b : ndarray of int
+        Coefficients; their shapes broadcast.
+    size, offsets : int
+        K and O of the axis, which has no functions that are active everywhere.
+    periodic : bool
+    strides : tuple of int, optional
+        Of coefficients and of offsets in the array; if they are not given, those of an array of this axis alone.
+
+    Returns
+    -------
+    places, is_first : ndarray
+        A place is −1 where there is no pair.
+    """
+    stride, offset_stride = strides or (offsets, 1)
+    ahead, behind = b - a, a - b
+    if periodic:
+        ahead, behind = ahead % size, behind % size
+    forward = (ahead >= 0) & (ahead < offsets)
+    backward = (behind >= 0) & (behind < offsets)
+    places = np.where(forward, a * stride + ahead * offset_stride, b * stride + behind * offset_stride)
+    return np.where(forward | backward, places, -1), forward
 
 
 def band_operations(ordering: Ordering) -> float:

@@ -9,17 +9,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.direct.band import Index, Ordering, gather_entries
+from xspline.solve.direct.band import Ordering, gather_entries, pair_places
 from xspline.solve.direct.cholesky import Cholesky, Which, unit_scale
 from xspline.solve.parallel import DeviceArray, Gpu, Resources
-
-if TYPE_CHECKING:
-    from xspline.spaces import Frame
+from xspline.spaces import Frame
+from xspline.sums.factor import Index
 
 HostArray: TypeAlias = NDArray[np.float64]
 
@@ -96,7 +95,11 @@ def assembled(
     xp, size, count = gpu.xp, len(scale), len(frame.sizes)
     flat, columns = gpu.put(np.ascontiguousarray(pairs).reshape(-1)), gpu.put(scale)
     strides = [math.prod(pairs.shape[axis + 1 :]) for axis in range(2 * count)]
-    tables = [_pair_table(frame, axis, strides[axis], strides[count + axis]) for axis in range(count)]
+    own = zip(frame.sizes, frame.offsets, frame.periodic, strides[:count], strides[count:], strict=True)
+    tables = []
+    for k, offsets, periodic, *steps in own:
+        first, second = np.indices((k, k))
+        tables.append(pair_places(first, second, k, offsets, periodic, (steps[0], steps[1]))[0])
     out = xp.empty((size, size), dtype=xp.float64, device=flat.device)
     step = max(1, max_entries // size)
     for low in range(0, size, step):
@@ -109,21 +112,6 @@ def assembled(
         block = xp.reshape(_entries_at(flat, places, xp), (len(rows), size))
         out[low : low + len(rows), :] = block / columns / gpu.put(scale[rows, None])
     return out
-
-
-def _pair_table(frame: Frame, axis: int, stride: int, offset_stride: int) -> NDArray[np.int64]:
-    """Where along one axis of a flat pair array the pair of any two coefficients lies, [K, K]; −1 where it has none."""
-    size, offsets = frame.sizes[axis], frame.offsets[axis]
-    first, second = np.indices((size, size))
-    ahead, behind = second - first, first - second
-    if frame.periodic[axis]:
-        ahead, behind = ahead % size, behind % size
-    forward = (ahead >= 0) & (ahead < offsets)
-    backward = (behind >= 0) & (behind < offsets)
-    place = np.where(
-        forward, first * stride + ahead * offset_stride, second * stride + behind * offset_stride
-    )
-    return np.where(forward | backward, place, -1)
 
 
 def _entries_at(flat: DeviceArray, places: Sequence[DeviceArray], xp: Any) -> DeviceArray:

@@ -29,7 +29,7 @@ from scipy import sparse
 from xspline.solve.costs import CostModel
 from xspline.solve.direct.band import band_operations, narrowest
 from xspline.spaces import Frame
-from xspline.sums.factor import orientations
+from xspline.sums import matrix_entries
 
 Index = NDArray[np.integer]
 LEAF = 96  # coefficients of a box that is not cut: fewer make more fronts, which take time by number
@@ -389,18 +389,13 @@ def _pairs(frame: Frame, number: Index) -> Iterator[tuple[Index, Index, Index]]:
     """Entries of the lower triangle: flat index in a pair array [K.., O..]; column and row, as they are eliminated."""
     extents = (*frame.sizes, *frame.offsets)
     places = np.arange(math.prod(extents)).reshape(extents)
-    for offset in np.ndindex(*frame.offsets):
-        both = [frame.pairs_at(axis, o) for axis, o in enumerate(offset)]
-        source = places[tuple(span for span, _ in both) + offset].ravel()
-        along = next((axis for axis, o in enumerate(offset) if o), None)
-        for flips in orientations(offset):
-            if along is None or not flips[along]:  # an entry and its transpose
-                pairs = [
-                    (np.arange(k)[span], other) for k, (span, other) in zip(frame.sizes, both, strict=True)
-                ]
-                ends = [pair[::-1] if flip else pair for pair, flip in zip(pairs, flips, strict=True)]
-                first, second = (number[np.ix_(*side)].ravel() for side in zip(*ends, strict=True))
-                yield _small(source), _small(np.minimum(first, second)), _small(np.maximum(first, second))
+    for place, rows, columns in matrix_entries(frame, once=True):
+        first, second = number[rows].ravel(), number[columns].ravel()
+        yield (
+            _small(places[place].ravel()),
+            _small(np.minimum(first, second)),
+            _small(np.maximum(first, second)),
+        )
 
 
 def _small(index: Index) -> Index:

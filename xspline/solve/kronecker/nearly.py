@@ -10,8 +10,8 @@ which differ where G does, so that variances are those of M and the mean of x² 
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
@@ -26,7 +26,7 @@ from xspline.solve.krylov import TOLERANCE, conjugate_gradients, inverse_root, p
 from xspline.solve.system import CoupledDraw, Draw, IterativeSystem
 from xspline.spaces import Frame
 from xspline.sums import Gram
-from xspline.sums.factor import orientations
+from xspline.sums.factor import Place, matrix_entries
 
 ROUGHLY = 1e-2  # relative residual of what probes of the two systems differ by, which is little
 
@@ -77,15 +77,15 @@ def _places(frame: Frame, axes: Sequence[int]) -> NDArray[np.int64]:
 
     Of (k, k + a) and (l, l + b) these are (k, l) with (k + a, l + b), (k, l + b) with (k + a, l), and both exchanged.
     """
-    sizes, offsets = (tuple(x[j] for j in axes) for x in (frame.sizes, frame.offsets))
-    out = np.full((*sizes, *offsets, 2 ** len(sizes), 2), -1, dtype=np.int64)
-    for offset in np.ndindex(*offsets):
-        pairs = [frame.pairs_at(j, o) for j, o in zip(axes, offset, strict=True)]
-        ends = [(np.arange(k)[first], second) for k, (first, second) in zip(sizes, pairs, strict=True)]
-        for (q, flip), way in itertools.product(enumerate(orientations(offset)), (0, 1)):
-            rows = np.ix_(*(e[second ^ way] for e, second in zip(ends, flip, strict=True)))
-            out[(*(first for first, _ in pairs), *offset, q, way)] = np.ravel_multi_index(rows, sizes)
-    return out.reshape(math.prod(sizes), math.prod(offsets), -1, 2)
+    own = frame.along(axes)
+    out = np.full((*own.sizes, *own.offsets, 2 ** len(axes), 2), -1, dtype=np.int64)
+    numbers: Counter[Place] = Counter()  # how many entries of each offset there are so far
+    for place, rows, columns in matrix_entries(own):
+        offset = place[len(axes) :]
+        for side, indices in enumerate((rows, columns)):
+            out[(*place, numbers[offset], side)] = np.ravel_multi_index(indices, own.sizes)
+        numbers[offset] += 1
+    return out.reshape(math.prod(own.sizes), math.prod(own.offsets), -1, 2)
 
 
 class NearlySeparable(IterativeSystem):

@@ -84,7 +84,7 @@ def _independent(gram: Gram, frame: Frame, axis: int) -> tuple[Product | None, f
         return None, 0.0
     pairs = gram.one_factor(frame).pairs.reshape(*frame.sizes, *frame.offsets)
     # [K, O] of each axis: what sums the pairs of functions up to those of the constant.
-    whole = [outer_pairs(frame.constant[j][:, None], subframe(frame, (j,))) for j in axes]
+    whole = [outer_pairs(frame.constant[j][:, None], frame.along((j,))) for j in axes]
     places = np.tensordot(pairs, whole[axis], axes=((axis, len(axes) + axis), (0, 1)))
     along, others = pairs, [j for j in axes if j != axis]
     for j in reversed(others):
@@ -217,7 +217,7 @@ def _agree(terms: Sequence[Term], group: AxisGroup, frame: Frame) -> bool:
         return False
     pivot = 1.0  # the smallest, relative, of the mass matrices
     for factor in group.mass:
-        ordering = narrowest(subframe(frame, factor.axes))
+        ordering = narrowest(frame.along(factor.axes))
         pivot *= BandCholesky(band(factor.pairs[..., None], ordering)[..., 0]).pivot
     return pivot > LEAST_PIVOT  # an inverse that is not exact enough is none to build on
 
@@ -298,7 +298,7 @@ def alone(factors: Sequence[Factor], axes: Sequence[int]) -> Gram:
 
 def dense_of(factors: Sequence[Factor], axes: Sequence[int], frame: Frame) -> Array:
     """The matrix of a product of factors without batch axes, over its own axes: [P, P]."""
-    return alone(factors, axes).to_dense(subframe(frame, axes))
+    return alone(factors, axes).to_dense(frame.along(axes))
 
 
 def ridge_of(penalty: Gram) -> float | None:
@@ -313,15 +313,3 @@ def ridge_of(penalty: Gram) -> float | None:
                 return None
         total += math.prod(float(factor.diagonal().flat[0]) for factor in term)
     return total
-
-
-def subframe(frame: Frame, axes: Sequence[int]) -> Frame:
-    """The frame of some of the coefficient axes."""
-    return replace(
-        frame,
-        sizes=tuple(frame.sizes[j] for j in axes),
-        offsets=tuple(frame.offsets[j] for j in axes),
-        periodic=tuple(frame.periodic[j] for j in axes),
-        constant=tuple(frame.constant[j] for j in axes),
-        everywhere=tuple(frame.everywhere[j] for j in axes),
-    )

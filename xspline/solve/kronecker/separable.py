@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.direct.dissection import dissects
 from xspline.solve.direct.solver import Direct
-from xspline.solve.kronecker.product import AxisGroup, Split, alone, dense_of, subframe, within
+from xspline.solve.kronecker.product import AxisGroup, Split, alone, dense_of, within
 from xspline.solve.kronecker.spectral import Eigen, eigen, eigenvalues, pencil, rotate
 from xspline.solve.parallel import Resources
 from xspline.solve.system import DirectSystem
@@ -56,13 +56,13 @@ class Separable(DirectSystem):
         self, split: Split, frame: Frame, room: float = math.inf, resources: Resources | None = None
     ) -> None:
         self.room, self.resources = room, resources
-        self.frame, self.own = frame, subframe(frame, split.axes)
+        self.frame, self.own = frame, frame.along(split.axes)
         self.axes, self.others = split.axes, [block.axes for block in split.others]
         self.order = [axis for axes in (*self.others, self.axes) for axis in axes]  # main axes last
         self.parts = [
             self._eigen(block, i == 0 and bool(split.beside.terms)) for i, block in enumerate(split.others)
         ]
-        self.pairs = [p.pairs(subframe(frame, b)) for p, b in zip(self.parts, self.others, strict=True)]
+        self.pairs = [p.pairs(frame.along(b)) for p, b in zip(self.parts, self.others, strict=True)]
         self.values, self._deficit, self._place = eigenvalues(self.parts)
         v = split.multiplicity
         self.penalised, self.penalty, self.beside = bool(split.penalty.terms), split.penalty, split.beside
@@ -197,7 +197,7 @@ class Separable(DirectSystem):
         for (i, term), traces in zip(split, self.systems.traces(mains) if mains else (), strict=True):
             squares = np.ones(1)  # t_kᵀ S t_k of the eigenvectors t_k of the other factors, [M]
             for axes, pairs in zip(self.others, self.pairs, strict=True):
-                own = alone(within(term, axes), axes).one_factor(subframe(self.frame, axes)).pairs
+                own = alone(within(term, axes), axes).one_factor(self.frame.along(axes)).pairs
                 squares = np.multiply.outer(squares, own.ravel() @ pairs.reshape(own.size, -1)).ravel()
             out[i] += np.sum(traces / self.divisors * squares, axis=-1)
         for i, term in whole:

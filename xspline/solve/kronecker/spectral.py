@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from xspline.solve.direct.cholesky import Array, tolerance, unit_scale
-from xspline.solve.kronecker.product import Product, balanced, dense_of, subframe
+from xspline.solve.kronecker.product import Product, balanced, dense_of
 from xspline.solve.system import DirectSystem, columns_of
 from xspline.spaces import Frame
 from xspline.sums import Gram, outer_pairs
@@ -140,7 +140,7 @@ class Spectral(DirectSystem):
         self.frame, self.ridge, self.multiplicity = frame, ridge, product.multiplicity
         matrices = [dense_of((f,), f.axes, frame) for f in product.factors]
         self.parts = [eigen(matrix, np.eye(len(matrix)) if ridge else None) for matrix in matrices]
-        self.pairs = [part.pairs(subframe(frame, (j,))) for j, part in enumerate(self.parts)]
+        self.pairs = [part.pairs(frame.along((j,))) for j, part in enumerate(self.parts)]
         self.values, self._deficit, self._place = eigenvalues(self.parts)
         self.distinct, index = np.unique(self.multiplicity, return_inverse=True)
         self.index = index.reshape(self.multiplicity.shape)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from xspline.solve.multigrid.spaces import pair_places
+from xspline.solve.direct.band import pair_places
 from xspline.solve.parallel import WORTH_THREADS, rounds_of, run
 
 if TYPE_CHECKING:
@@ -113,7 +113,10 @@ def subdomain_pairs(indices: FourArrays, axes: Sequence[AxisLevel], shape: Seque
     [subdomains, width, width]; −1 where there is no pair.
     """
     strides = [math.prod(shape[axis + 1 :]) for axis in range(8)]
-    a, b, c, d = map(pair_places, indices, axes, strides[:4], strides[4:])
+    a, b, c, d = (
+        pair_places(i[:, :, None], i[:, None, :], axis.size, axis.offsets, axis.periodic, steps)[0]
+        for i, axis, steps in zip(indices, axes, zip(strides[:4], strides[4:], strict=True), strict=True)
+    )
     return a, b, c, d
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from xspline.solve.direct.band import pair_places
 from xspline.spaces import Basis, BSpline, Space
 from xspline.spaces.bspline import LocalSpline, periodic_knots
 from xspline.sums import Factor, Gram, Sums
@@ -142,7 +143,7 @@ def pair_projection(prolong: sparse.csr_array, fine: AxisLevel, coarse: AxisLeve
     for i in range(columns.shape[1]):
         for j in range(columns.shape[1]):
             c, d = columns[k, i], columns[second, j]
-            row, forward = _pair_place(c, d, coarse, coarse.offsets, 1)
+            row, forward = pair_places(c, d, coarse.size, coarse.offsets, coarse.periodic)
             # Off the diagonal of M either orientation counts, once; c = d is reached by both.
             keep = (row >= 0) & ((o > 0) | forward)
             w = values[k, i] * values[second, j] * np.where((o > 0) & (c == d), 2.0, 1.0)
@@ -153,23 +154,6 @@ def pair_projection(prolong: sparse.csr_array, fine: AxisLevel, coarse: AxisLeve
     entries = (np.concatenate(weights), (np.concatenate(rows), np.concatenate(sources)))
     shape = (coarse.size * coarse.offsets, fine.size * fine.offsets)
     return sparse.coo_array(entries, shape=shape).tocsr()
-
-
-def _pair_place(
-    a: Integers, b: Integers, axis: AxisLevel, stride: int, offset_stride: int
-) -> tuple[Integers, NDArray[np.bool_]]:
-    """Where the pair of two coefficients lies in a pair array, −1 where there is none, and whether a is its first."""
-    ahead = (b - a) % axis.size if axis.periodic else b - a
-    behind = (a - b) % axis.size if axis.periodic else a - b
-    forward = (ahead >= 0) & (ahead < axis.offsets)
-    backward = (behind >= 0) & (behind < axis.offsets)
-    place = np.where(forward, a * stride + ahead * offset_stride, b * stride + behind * offset_stride)
-    return np.where(forward | backward, place, -1), forward
-
-
-def pair_places(indices: Integers, axis: AxisLevel, stride: int, offset_stride: int) -> Integers:
-    """Where the pairs of coefficients of a set lie in the pair array, −1 for none: [sets, n, n] of [sets, n]."""
-    return _pair_place(indices[:, :, None], indices[:, None, :], axis, stride, offset_stride)[0]
 
 
 def sparse_along(
