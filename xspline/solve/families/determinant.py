@@ -8,7 +8,7 @@ T = ⊗T_j diagonalises all S_j at once (`Spectrum`):
 The null space is the same for all λ > 0, so log|Λ|₊ = Σ_{d > 0} log d plus a constant: with N the columns of T where d
 is 0, it is log|⊗M_j| + log|NᵀN| (a minor of the inverse is the complementary minor over the determinant).
 
-Terms of several orders along one axis have no common eigenvectors. There Λ is factorised (`Pinned`). Its null space
+Terms of several orders along one axis have no common eigenvectors. There Λ is factorised (`pinned`). Its null space
 are the constants e, which one entry δ on the diagonal at k takes away: |Λ + δ e_k e_kᵀ| = δ times the minor without k,
 and log|Λ|₊ is that minor's logarithm plus log |e|² / e_k² (Kirchhoff's theorem for e = 1).
 """
@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import linalg
@@ -213,22 +213,6 @@ def _of_cells(features: Features, order: int) -> int:
 # --- by factorisation
 
 
-class Determinant(Protocol):
-    """A log-determinant and its derivatives by the logarithms of the terms' strengths."""
-
-    @property
-    def value(self) -> float:
-        """log|Λ|₊."""
-
-    @property
-    def gradient(self) -> Array:
-        """[T]."""
-
-    @property
-    def hessian(self) -> Array:
-        """[T, T]; it may rest on a few draws."""
-
-
 class Known(NamedTuple):
     """A determinant that is known with its derivatives."""
 
@@ -243,14 +227,15 @@ class Factorised:
     Parameters
     ----------
     factorisation : Factorisation
-    terms : sequence of Gram
-        λ_tS_t.
+    penalty : Gram
+        Its terms are λ_tS_t.
     frame : Frame
     wiggly : callable
         v, [K.., rest..], and the number of a term to the part of v that it sees.
     resources : Resources
-    exact : int
-        P² times the number of systems up to which `hessian_traces` are exact; it takes P solves a system.
+    exact : int, optional
+        P² times the number of systems up to which `hessian_traces` are exact, which takes P solves a system; that of
+        REML if it is not given.
     steering : bool
         Whether nothing but the length of a search hangs on `hessian_traces`: fewer draws do in large problems.
     """
@@ -258,16 +243,22 @@ class Factorised:
     def __init__(
         self,
         factorisation: Factorisation,
-        terms: Sequence[Gram],
+        penalty: Gram,
         frame: Frame,
         wiggly: Callable[[Array, int], Array],
         resources: Resources,
-        exact: int = 0,
+        exact: int | None = None,
         steering: bool = False,
     ) -> None:
-        self.factorisation, self.terms, self.frame, self._wiggly = factorisation, terms, frame, wiggly
-        self.size, self.count = math.prod(frame.sizes), len(frame.sizes)
-        self.resources, self.limit, self.steering = resources, exact, steering
+        self.factorisation = factorisation
+        self.terms = [Gram((term,)) for term in penalty.terms]
+        self.frame = frame
+        self.size = math.prod(frame.sizes)
+        self.count = len(frame.sizes)
+        self.resources = resources
+        self.limit = resources.costs.exact_reml_entries if exact is None else exact
+        self.steering = steering
+        self._wiggly = wiggly
 
     @cached_property
     def traces(self) -> Array:
@@ -334,7 +325,75 @@ def products(a: Array, b: Array) -> Array:
     return np.asarray(np.einsum("pi...,pj...->ij...", a, b))
 
 
-class Pinned:
+class OfFactors(NamedTuple):
+    """A determinant by factorisation: log|Λ|₊ = copies · log|A| + constant.
+
+    Parameters
+    ----------
+    system : Factorised
+        A = Λ + δ e_k e_kᵀ.
+    copies : int
+    constant : float
+    """
+
+    system: Factorised
+    copies: int
+    constant: float
+
+    @property
+    def value(self) -> float:
+        return self.copies * float(self.system.factorisation.logdet()) + self.constant
+
+    @property
+    def gradient(self) -> Array:
+        return self.copies * self.system.traces
+
+    @property
+    def hessian(self) -> Array:
+        t, u, _ = self.system.hessian_traces
+        return np.asarray(self.copies * (np.diag(t) - u))
+
+
+Determinant: TypeAlias = Known | OfFactors
+"""log|Λ|₊ as `value`; `gradient` [T] and `hessian` [T, T] by the logarithms of the terms' strengths.
+
+The Hessian may rest on a few draws.
+"""
+
+
+class Pin(NamedTuple):
+    """One entry, 1, on the diagonal of a matrix, which takes the constant out of its null space.
+
+    Parameters
+    ----------
+    place : tuple of int
+        k.
+    factors : tuple of Factor
+        The entry as a product over the axes.
+    log_squares : float
+        log |e|² / e_k² of the constant e.
+    """
+
+    place: tuple[int, ...]
+    factors: tuple[Factor, ...]
+    log_squares: float
+
+    @staticmethod
+    def of(frame: Frame, axes: Sequence[int]) -> Pin:
+        """In the middle of some axes."""
+        place = tuple(frame.sizes[j] // 2 for j in axes)
+        factors, log_squares = [], 0.0
+        for j, k in zip(axes, place, strict=True):
+            pairs, e = np.zeros((frame.sizes[j], frame.offsets[j])), frame.constant[j]
+            pairs[k, 0] = 1.0
+            factors.append(Factor((j,), ((0, len(pairs)),), pairs, digest_key(str(j), "pin")))
+            log_squares += math.log(float(np.sum(e**2)) / float(e[k]) ** 2)
+        return Pin(place, tuple(factors), log_squares)
+
+
+def pinned(
+    space: Space, own: Space, penalty: Penalty, wiggly: Callable[[Array, int], Array], resources: Resources
+) -> OfFactors:
     """log|Λ|₊ of a penalty whose null space are the functions that are constant along all smoothed coordinates.
 
     Parameters
@@ -352,51 +411,14 @@ class Pinned:
     SingularSystemError
         Its strengths are too far apart for float64.
     """
-
-    def __init__(
-        self,
-        space: Space,
-        own: Space,
-        penalty: Penalty,
-        wiggly: Callable[[Array, int], Array],
-        resources: Resources,
-    ) -> None:
-        matrix, frame = penalty.gram(own), own.frame
-        place = tuple(k // 2 for k in frame.sizes)
-        pin = float(matrix.diagonal(frame)[place])
-        entries = [np.zeros((k, o)) for k, o in zip(frame.sizes, frame.offsets, strict=True)]
-        for pairs, k in zip(entries, place, strict=True):
-            pairs[k, 0] = 1.0
-        factors = [
-            Factor((j,), ((0, len(pairs)),), pairs, digest_key(str(j), "pin"))
-            for j, pairs in enumerate(entries)
-        ]
-        gram = Gram(((factors[0].scaled(pin), *factors[1:]),))
-        factorisation = factorise(gram, matrix, own, exact=True, resources=resources)
-        terms = [Gram((term,)) for term in matrix.terms]
-        self._system = Factorised(
-            factorisation, terms, frame, wiggly, resources, resources.costs.exact_reml_entries, steering=True
-        )
-        self._copies = space.size // own.size
-        others = [axis_spectrum(space, j, 0) for j, name in enumerate(space.names) if name not in own.names]
-        masses = sum(self._copies / len(axis.values) * axis.log_mass for axis in others)
-        squares = math.prod(
-            float(np.sum(e**2)) / float(e[k]) ** 2 for e, k in zip(frame.constant, place, strict=True)
-        )
-        self._constant = (own.size - 1) * masses + self._copies * (math.log(squares) - math.log(pin))
-
-    @cached_property
-    def value(self) -> float:
-        """log|Λ|₊."""
-        return self._copies * float(self._system.factorisation.logdet()) + self._constant
-
-    @cached_property
-    def gradient(self) -> Array:
-        """By the logarithms of the terms' strengths, [T]."""
-        return self._copies * self._system.traces
-
-    @cached_property
-    def hessian(self) -> Array:
-        """Its second derivatives, [T, T]."""
-        t, u, _ = self._system.hessian_traces
-        return self._copies * (np.diag(t) - u)
+    matrix, frame = penalty.gram(own), own.frame
+    pin = Pin.of(frame, range(len(frame.sizes)))
+    entry = float(matrix.diagonal(frame)[pin.place])
+    gram = Gram((pin.factors,)).scaled(entry)
+    factorisation = factorise(gram, matrix, own, exact=True, resources=resources)
+    system = Factorised(factorisation, matrix, frame, wiggly, resources, steering=True)
+    copies = space.size // own.size
+    others = [axis_spectrum(space, j, 0) for j, name in enumerate(space.names) if name not in own.names]
+    masses = sum(copies / len(axis.values) * axis.log_mass for axis in others)
+    constant = (own.size - 1) * masses + copies * (pin.log_squares - math.log(entry))
+    return OfFactors(system, copies, constant)

@@ -4,7 +4,7 @@ It has strengths of the orders of derivatives and a metric in space, and of roug
 
 log|Λ|₊ comes mode by mode of time: with Tᵀ G_t T = diag(γ) and Tᵀ Λ_t T = diag(r) it is that of γ_k/n Λ_x + r_k M_x,
 summed, less 2 P_x log|T|. The m modes of season and trend, where r is 0, leave constants in space free; there one entry
-δ on the diagonal takes these away, as in `Pinned`. With T_0 these modes it is log|T_0ᵀT_0| more.
+δ on the diagonal takes these away, as in `pinned`. With T_0 these modes it is log|T_0ᵀT_0| more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from xspline.solve.direct.cholesky import Array
 from xspline.solve.errors import SingularSystemError
 from xspline.solve.families.base import BEYOND, WEAKEST, Bounds, Family
-from xspline.solve.families.determinant import Factorised, axis_spectrum
+from xspline.solve.families.determinant import Factorised, OfFactors, Pin, axis_spectrum
 from xspline.solve.families.orders import bounds_of_orders, design_of_orders, several_orders
 from xspline.solve.kronecker.product import (
     AxisGroup,
@@ -39,7 +39,7 @@ from xspline.solve.penalties.sobolev import Sobolev, multi_indices
 from xspline.solve.penalties.space_time import SpaceTime, observed_times, without
 from xspline.solve.system import Choice, Factorisation
 from xspline.spaces import Frame, Space
-from xspline.sums import Factor, Gram, digest_key
+from xspline.sums import Gram
 from xspline.sums.integrals import with_events
 
 
@@ -115,8 +115,8 @@ class SpaceTimes(Family):
         in_space = Sobolev(dict(zip(self.orders, numbers, strict=False)), metric)
         return SpaceTime(in_space, time).at(self.times, self.weight)
 
-    def log_determinant(self, rho: Array, resources: Resources) -> ByModes:
-        return ByModes(self, rho, resources)
+    def log_determinant(self, rho: Array, resources: Resources) -> OfFactors:
+        return by_modes(self, rho, resources)
 
     def bounds(self, typical: float, weight: float) -> Bounds:
         start, upper = self._limits(typical, weight)
@@ -146,60 +146,31 @@ class SpaceTimes(Family):
         return at_bounds
 
 
-class ByModes:
-    """log|Λ|₊ of a `SpaceTime` penalty and its derivatives, by modes of time.
+def by_modes(family: SpaceTimes, rho: Array, resources: Resources) -> OfFactors:
+    """log|Λ|₊ of a `SpaceTime` penalty, by modes of time.
 
     Raises
     ------
     SingularSystemError
         Its strengths are too far apart for float64.
     """
-
-    def __init__(self, family: SpaceTimes, rho: Array, resources: Resources) -> None:
-        space, own, frame = family.space, family.own, family.space.frame
-        matrix, place = family.penalty(rho).gram(space), tuple(k // 2 for k in own.shape)
-        product = Product((*_pins(space, family.axis, place), family.times), np.ones(()))
-        parts = split(product, matrix, frame)
-        if parts is None or not parts.beside.terms:
-            raise SingularSystemError("season, trend and events are not told apart at these strengths")
-        system = _PinnedModes(parts, frame, family.null, place, resources)
-        if not system.determined.all():
-            raise SingularSystemError("the log-determinant of the penalty has no value at these strengths")
-        choice = Choice("separable", "log-determinant", 0, 0.0)
-        self._system = Factorised(
-            Factorisation(choice, system, system.determined),
-            [Gram((term,)) for term in matrix.terms],
-            frame,
-            family.wiggly,
-            resources,
-            resources.costs.exact_reml_entries,
-            steering=True,
-        )
-        (times,) = parts.others
-        data, rough = (dense_of(factors, times.axes, frame) for factors in (times.factors, times.mass))
-        still = family.still
-        along = np.linalg.slogdet(still.T @ still)[1]
-        along -= np.linalg.slogdet(still.T @ balanced(data, rough)[0] @ still)[1]
-        squares = math.prod(
-            float(np.sum(e**2)) / float(e[k]) ** 2 for e, k in zip(own.frame.constant, place, strict=True)
-        )
-        self._constant = float(along) + family.null * (math.log(squares) - math.log(system.pin))
-
-    @cached_property
-    def value(self) -> float:
-        """log|Λ|₊."""
-        return float(self._system.factorisation.logdet()) + self._constant
-
-    @cached_property
-    def gradient(self) -> Array:
-        """By the logarithms of the terms' strengths, [T]."""
-        return self._system.traces
-
-    @cached_property
-    def hessian(self) -> Array:
-        """Its second derivatives, [T, T]."""
-        t, u, _ = self._system.hessian_traces
-        return np.asarray(np.diag(t) - u)
+    space, frame = family.space, family.space.frame
+    matrix = family.penalty(rho).gram(space)
+    pin = Pin.of(frame, [j for j in range(len(frame.sizes)) if j != family.axis])
+    parts = split(Product((*pin.factors, family.times), np.ones(())), matrix, frame)
+    if parts is None or not parts.beside.terms:
+        raise SingularSystemError("season, trend and events are not told apart at these strengths")
+    modes = _PinnedModes(parts, frame, family.null, pin.place, resources)
+    if not modes.determined.all():
+        raise SingularSystemError("the log-determinant of the penalty has no value at these strengths")
+    factorisation = Factorisation(Choice("separable", "log-determinant", 0, 0.0), modes, modes.determined)
+    system = Factorised(factorisation, matrix, frame, family.wiggly, resources, steering=True)
+    (times,) = parts.others
+    data, rough = (dense_of(factors, times.axes, frame) for factors in (times.factors, times.mass))
+    still = family.still
+    along = np.linalg.slogdet(still.T @ still)[1]
+    along -= np.linalg.slogdet(still.T @ balanced(data, rough)[0] @ still)[1]
+    return OfFactors(system, 1, float(along) + family.null * (pin.log_squares - math.log(modes.pin)))
 
 
 class _PinnedModes(Separable):
@@ -242,17 +213,6 @@ class _PinnedModes(Separable):
         self.pin = float(self.beside.diagonal(self.own)[self.place]) * float(times.values.max())
         pinned = np.isin(np.arange(times.values.size), self.still)
         return np.asarray(v[..., None] * np.where(pinned, self.pin, 0.0))
-
-
-def _pins(space: Space, axis: int, place: Sequence[int]) -> list[Factor]:
-    """A product over all axes but one that has one entry, 1, on the diagonal."""
-    others = [j for j in range(len(space.shape)) if j != axis]
-    factors = []
-    for j, k in zip(others, place, strict=True):
-        pairs = np.zeros((space.shape[j], space.offsets[j]))
-        pairs[k, 0] = 1.0
-        factors.append(Factor((j,), ((0, len(pairs)),), pairs, digest_key(str(j), "pin")))
-    return factors
 
 
 def space_times(gram: Gram, space: Space, names: Sequence[str], requested: SpaceTime) -> SpaceTimes:

@@ -13,10 +13,10 @@ from xspline.solve.families.base import BEYOND, WEAKEST, Bounds, Family
 from xspline.solve.families.determinant import (
     Determinant,
     Known,
-    Pinned,
     Spectrum,
     axis_spectrum,
     nullity,
+    pinned,
     spectrum,
 )
 from xspline.solve.parallel import Resources
@@ -107,7 +107,7 @@ class SeveralOrders(Family):
         return Sobolev(orders, dict(zip(self.names, [1.0, *numbers[len(orders) :]], strict=True)))
 
     def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
-        return Pinned(self.space, self.alone, self.penalty(rho), self.wiggly_alone, resources)
+        return pinned(self.space, self.alone, self.penalty(rho), self.wiggly_alone, resources)
 
     def bounds(self, typical: float, weight: float) -> Bounds:
         start, upper = self._limits(typical, weight)

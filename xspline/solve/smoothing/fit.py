@@ -27,7 +27,7 @@ from xspline.solve.parallel import Resources
 from xspline.solve.solution import factorise
 from xspline.solve.system import Factorisation
 from xspline.spaces import Space
-from xspline.sums import Gram, Sums
+from xspline.sums import Sums
 
 SMALLEST = 1e-290  # a residual sum of squares that may be divided by
 ROUNDING = 2e-15  # of the power of the data: what a residual sum of squares loses
@@ -133,8 +133,7 @@ class PenalisedFit(Factorised):
             exact=self.exact_solver,
             resources=model.resources,
         )
-        terms = [Gram((term,)) for term in penalty.terms]
-        super().__init__(self.traced, terms, frame, model.family.wiggly, model.resources, exact, steering)
+        super().__init__(self.traced, penalty, frame, model.family.wiggly, model.resources, exact, steering)
         self.c = self.solving.solve(model.sums.full_moment(frame), self.tolerance)
 
     @property
