@@ -1,4 +1,4 @@
-"""Compiled loops of the iterative solver: products with pair arrays, changes of level, blocks of coefficients.
+"""Compiled loops of the iterative solver: products with pair arrays, blocks of coefficients.
 
 All loops are sequential and release the interpreter's lock: what runs at the same time is chosen by the caller so that
 no two write to one place.
@@ -28,20 +28,6 @@ class Links(NamedTuple):
     start: Integers
     target: Integers
     source: Integers
-
-
-class SparseMap(NamedTuple):
-    """A sparse map of the entries (coefficient, offset) of an axis to `size` times `offsets` entries.
-
-    Row (c, q) of its matrix, flat, has the entries i with start[row] <= i < start[row + 1].
-    """
-
-    start: Integers
-    coefficient: Integers
-    offset: Integers
-    weight: Floats
-    size: int
-    offsets: int
 
 
 # "reassoc" besides: sums may be added in another order, without which dot products (`four_products`) take no vector
@@ -97,25 +83,6 @@ def multiply(bands: Floats, links: Links, x: Floats, y: Floats, first: int, last
                             bands[e, o, k + w] * x[m, b, k + w + o]
                             + bands[e, o, k + w - o] * x[m, b, k + w - o]
                         )
-
-
-@loop
-def combine(x: Floats, axis_map: SparseMap, y: Floats, first: int, last: int) -> None:
-    """y[a, c, b, q] = Σ weight[i] x[a, coefficient[i], b, offset[i]] over start[c, q] <= i < start[c, q + 1].
-
-    Arrays are [before, K, between, O, after]; rows c of `start`, flat over (c, q), from `first` to `last`.
-    """
-    start, coefficient, offset, weight, _, offsets = axis_map
-    before, _, between, _, after = y.shape
-    for a in range(before):
-        for c in range(first, last):
-            for b in range(between):
-                for q in range(offsets):
-                    row = c * offsets + q
-                    for i in range(start[row], start[row + 1]):
-                        k, o, w = coefficient[i], offset[i], weight[i]
-                        for r in range(after):
-                            y[a, c, b, q, r] += w * x[a, k, b, o, r]
 
 
 @loop

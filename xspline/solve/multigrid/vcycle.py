@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,6 @@ from scipy import sparse
 
 from xspline.solve.direct.band import band, narrowest
 from xspline.solve.direct.cholesky import BandCholesky
-from xspline.solve.multigrid import compiled
 from xspline.solve.multigrid.operator import Operator
 from xspline.solve.multigrid.schwarz import Schwarz
 from xspline.solve.multigrid.spaces import (
@@ -29,7 +27,7 @@ from xspline.solve.multigrid.spaces import (
     prolongation,
     sparse_along,
 )
-from xspline.solve.parallel import WORTH_THREADS, ranges, run, single_threaded_blas
+from xspline.solve.parallel import single_threaded_blas
 from xspline.spaces import Frame
 
 Array: TypeAlias = NDArray[np.float64]
@@ -39,63 +37,31 @@ WEAK = 1.0 / 12.0  # strength of an axis, relative to the strongest, below which
 BETAS = (1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000)  # optimal for four steps
 
 
-def axis_map(matrix: sparse.csr_array, offsets: int, out_offsets: int) -> compiled.SparseMap:
-    """A matrix as indices and weights for a compiled loop; its rows and columns count the offsets fastest."""
-    coefficient, offset = np.divmod(matrix.indices.astype(np.int64), offsets)
-    start, size = matrix.indptr.astype(np.int64), matrix.shape[0] // out_offsets
-    return compiled.SparseMap(start, coefficient, offset, matrix.data, size, out_offsets)
-
-
-def along(matrix: compiled.SparseMap, array: Array, axis: int, offset_axis: int | None = None) -> Array:
-    """Apply a map to an axis of an array, or to an axis of coefficients and that of their offsets as one."""
-    shape = list(array.shape)
-    last = axis if offset_axis is None else offset_axis
-    between, after = math.prod(shape[axis + 1 : last]), math.prod(shape[last + 1 :])
-    source = array.reshape(-1, shape[axis], between, 1 if offset_axis is None else shape[last], after)
-    out = np.zeros((len(source), matrix.size, between, matrix.offsets, after))
-
-    def piece(a: int, b: int) -> None:
-        compiled.combine(source, matrix, out, a, b)
-
-    run(piece, [ranges(matrix.size)], split=out.size > WORTH_THREADS)
-    shape[axis] = matrix.size
-    if offset_axis is not None:
-        shape[offset_axis] = matrix.offsets
-    return out.reshape(shape)
-
-
-@dataclass(frozen=True, eq=False)
-class AxisTransfer:
+class AxisTransfer(NamedTuple):
     """The change from an axis to its coarse one.
 
     Parameters
     ----------
     axis : int
         Which of the four.
-    prolong, restrict, project : SparseMap
-        P, Pᵀ and M ↦ Pᵀ M P on pairs, as `along` takes them.
-    projection : csr_array, [K_c O_c, K O]
-        The last one as a matrix.
+    offsets : int
+        Those of the coarse one.
+    prolong : csr_array, [K, K_c]
+        P.
+    project : csr_array, [K_c O_c, K O]
+        M ↦ Pᵀ M P on pairs.
     """
 
     axis: int
-    prolong: compiled.SparseMap
-    restrict: compiled.SparseMap
-    project: compiled.SparseMap
-    projection: sparse.csr_array
+    offsets: int
+    prolong: sparse.csr_array
+    project: sparse.csr_array
 
     @staticmethod
     def of(axis: int, fine: AxisLevel, coarse: AxisLevel) -> AxisTransfer:
         """Between two nested axes."""
         matrix = prolongation(fine, coarse)
-        projection = pair_projection(matrix, fine, coarse)
-        return AxisTransfer(
-            axis,
-            axis_map(matrix, 1, 1),
-            axis_map(matrix.T.tocsr(), 1, 1),
-            axis_map(projection, fine.offsets, coarse.offsets),
-            projection,
-        )
+        return AxisTransfer(axis, coarse.offsets, matrix, pair_projection(matrix, fine, coarse))
 
 
 class Level:
@@ -123,12 +89,13 @@ class Level:
     def project(self, pairs: Array) -> Array:
         """Pairs of Pᵀ A P from those of A."""
         for transfer in self.transfers:
-            pairs = along(transfer.project, pairs, transfer.axis, transfer.axis + 4)
-        return pairs
+            axis = transfer.axis
+            pairs = sparse_along(transfer.project, pairs, axis, axis + 4, transfer.offsets)
+        return np.ascontiguousarray(pairs)
 
     def project_terms(self, terms: PenaltyTerms) -> PenaltyTerms:
         """The penalty of the coarse level."""
-        projections = {transfer.axis: transfer.projection for transfer in self.transfers}
+        projections = {transfer.axis: transfer.project for transfer in self.transfers}
         return [
             [sparse_along(projections[j], f, 0, 1) if j in projections else f for j, f in enumerate(term)]
             for term in terms
@@ -137,14 +104,14 @@ class Level:
     def restrict(self, r: Array) -> Array:
         """Pᵀ r, [m, K..]."""
         for transfer in self.transfers:
-            r = along(transfer.restrict, r, transfer.axis + 1)
-        return r
+            r = sparse_along(transfer.prolong.T, r, transfer.axis + 1)
+        return np.ascontiguousarray(r)
 
     def prolong(self, x: Array) -> Array:
         """P x, [m, K..]."""
         for transfer in self.transfers:
-            x = along(transfer.prolong, x, transfer.axis + 1)
-        return x
+            x = sparse_along(transfer.prolong, x, transfer.axis + 1)
+        return np.ascontiguousarray(x)
 
     def smooth(self, r: Array) -> Array:
         """The correction x of the residual r of four steps: a polynomial in B A, symmetric in the product of A."""
