@@ -49,20 +49,46 @@ def conjugate_gradients(
     ------
     ConvergenceError
     """
+
+    def correct(r: Array, share: Array, left: int) -> tuple[Array, int]:
+        return descend(matvec, precondition, r, share * norm_of(r), left)
+
+    return refined(lambda x: rhs - matvec(x), correct, rhs, tolerance, most)
+
+
+def refined(
+    residual: LinearMap,
+    correct: Callable[[Array, Array, int], tuple[Array, int]],
+    rhs: Array,
+    tolerance: float,
+    most: int,
+) -> tuple[Array, int, float]:
+    """Solutions that runs of iterations correct until their true residuals, b − A x, are small enough.
+
+    Parameters
+    ----------
+    residual : callable
+        x to b − A x.
+    correct : callable
+        A residual [m, ..], by how much of its size it has to fall at least, [m], and the most iterations, to a
+        correction of x and the iterations that it took.
+    rhs, tolerance, most
+        As of `conjugate_gradients`, and so are the results and the error.
+    """
     norm = norm_of(rhs)
     norm[norm == 0] = 1.0
-    x, r, count, worst = np.zeros_like(rhs), rhs, 0, 1.0
+    x, r, count, worst = np.zeros_like(rhs), rhs, 0, np.ones(len(rhs))
     for _ in range(RESTARTS):
-        last = worst
-        step, iterations = descend(matvec, precondition, r, tolerance * norm, most - count)
+        last = float(worst.max())
+        step, iterations = correct(r, np.minimum(tolerance / np.maximum(worst, tolerance), 1.0), most - count)
         x, count = x + step, count + iterations
-        r = rhs - matvec(x)
-        worst = float(np.max(norm_of(r) / norm))
-        if worst <= tolerance:
-            return x, count, worst
-        if not worst < last / 2 or count >= most:
+        r = residual(x)
+        worst = norm_of(r) / norm
+        if (worst <= tolerance).all():
+            return x, count, float(worst.max())
+        if not worst.max() < last / 2 or count >= most:
             break
-    raise stalled(math.prod(rhs.shape[1:]), worst, count, tolerance)
+    raise stalled(math.prod(rhs.shape[1:]), float(worst.max()), count, tolerance)
 
 
 def stalled(size: int, residual: float, iterations: int, tolerance: float) -> ConvergenceError:

@@ -25,13 +25,12 @@ from xspline.solve.kronecker.product import Product, dense_of
 from xspline.solve.krylov import (
     MAX_ITERATIONS,
     PROBE_TOLERANCE,
-    RESTARTS,
     TOLERANCE,
     LinearMap,
     descend,
     norm_of,
     probes,
-    stalled,
+    refined,
     times,
 )
 from xspline.solve.parallel import WORTH_THREADS, ranges, run, single_threaded_blas
@@ -138,7 +137,7 @@ def apply_kronecker(matrices: Sequence[Array], x: Array) -> Array:
     return x
 
 
-def apply_along(matrix: Array, x: Array, axis: int, serial: int = WORTH_THREADS) -> Array:
+def apply_along(matrix: Array, x: Array, axis: int, serial: float = WORTH_THREADS) -> Array:
     """A matrix [K', K], or a diagonal [K], times one axis of x; the same slabs on any number of threads.
 
     Up to `serial` numbers take one thread.
@@ -237,24 +236,19 @@ class FastDiagonal(PerturbedSystem):
     def _solve_rows(self, rows: Array, which: NDArray[np.intp], tolerance: float) -> Array:
         """A⁻¹ rows, [m, K..]: the residual is that of the coefficients, whatever rounding does to other coordinates."""
         v = self.distinct[which]
-        norm = norm_of(rows)
-        norm[norm == 0] = 1.0
-        x, r, count, worst = np.zeros_like(rows), rows, 0, np.ones(len(rows))
         transposed = [t.T for t in self.rotations]
-        for _ in range(RESTARTS):
-            last = float(worst.max())
+
+        def residual(x: Array) -> Array:
+            return rows - times(v, self.data.matvec(x)) - self.penalty.matvec(x)
+
+        def correct(r: Array, share: Array, left: int) -> tuple[Array, int]:
             rotated = apply_kronecker(transposed, r)
             # The residual in these coordinates is not quite that of the coefficients.
-            goal = 0.3 * np.minimum(tolerance / worst, 1.0) * norm_of(rotated)
-            step, iterations = descend(*self._steps(v), rotated, goal, self.most - count)
-            x, count = x + apply_kronecker(self.rotations, step), count + iterations
-            r = rows - times(v, self.data.matvec(x)) - self.penalty.matvec(x)
-            worst = norm_of(r) / norm
-            if (worst <= tolerance).all() or not worst.max() < last / 2 or count >= self.most:
-                break
-        self._record(count, float(worst.max()))
-        if not (worst <= tolerance).all():
-            raise stalled(rows[0].size, float(worst.max()), count, tolerance)
+            step, iterations = descend(*self._steps(v), rotated, 0.3 * share * norm_of(rotated), left)
+            return apply_kronecker(self.rotations, step), iterations
+
+        x, iterations, worst = refined(residual, correct, rows, tolerance, self.most)
+        self._record(iterations, worst)
         return x
 
     def _perturbations(self, rng: np.random.Generator) -> Callable[[NDArray[np.intp]], Array]:
