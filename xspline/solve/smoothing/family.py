@@ -17,7 +17,7 @@ from xspline.solve.penalties.sobolev import Sobolev
 from xspline.solve.penalties.space_time import SpaceTime
 from xspline.solve.select import ITERATIVE, NEARLY_SEPARABLE, candidates
 from xspline.solve.system import Choice
-from xspline.spaces import Space
+from xspline.spaces import Frame, Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events
 
@@ -72,26 +72,25 @@ def family_for(
             return by_modes
     if method == "reml" and (wide := several_orders(space, names)) is not None:
         with suppress(ValueError):
-            if (
-                solver_for(gram, wide, method, solver, resources).operations
-                <= resources.costs.max_exact_reml_flops
-            ):
+            choice = solver_for(gram, wide, method, solver, resources)
+            if choice.operations <= resources.costs.max_exact_reml_flops:
                 return wide
     return single
 
 
 def _by_modes(gram: Gram, other: Family, solver: str | None, resources: Resources) -> SpaceTimes | None:
-    """The family that splits by modes of time; None where there is none, or another is searched sooner by far."""
-    space, costs = other.space, resources.costs
+    """Return the family that splits by modes of time; None where there is none, or another is searched much sooner."""
+    frame = other.space.frame
     with suppress(ValueError):  # some structure is missing
-        modes = space_times(gram, space, other.names, SpaceTime())
+        modes = space_times(gram, other.space, other.names, SpaceTime())
         choice = solver_for(gram, modes, "reml", solver, resources)
         if choice.name not in ("separable", NEARLY_SEPARABLE):  # modes would save nothing
             return None
+        if choice.operations <= resources.costs.max_exact_reml_flops:
+            return modes
         with suppress(ValueError):  # the other one is too large
             rival = solver_for(gram, other, "reml", solver, resources)
-            own, theirs = (_worth(c.seconds(space.frame, 1, costs), c, resources) for c in (choice, rival))
-            if choice.operations > costs.max_exact_reml_flops and theirs < own:
+            if _seconds_of(rival, frame, resources) < _seconds_of(choice, frame, resources):
                 return None
         return modes
     return None
@@ -124,73 +123,98 @@ def choice_for(
 
 
 def solver_for(gram: Gram, family: Family, method: str, solver: str | None, resources: Resources) -> Choice:
-    """The solver of a search: one that knows the inverse; for REML one that iterates, where that would take minutes."""
-    matrix, frame = family.unit.gram(family.space), family.space.frame
-    single = (
-        method == "reml" and int(distinct(gram)[1].max(initial=0)) == 0 and isinstance(family, SingleOrder)
-    )
+    """Return the solver of a search for the strengths of a family.
 
-    def iterating(name: str | None) -> Choice | None:
-        """The first that does, if it is worth it or asked for, and there is one system only."""
-        with suppress(ValueError):
-            proposed = candidates(gram, matrix, frame, name, resources=resources) if single else []
-            held = resources.costs.searched_solvers
-            return next((replace(c, nbytes=held * c.nbytes) for c in proposed if not c.exact), None)
-        return None
+    It is one that knows the inverse. For REML it is one that iterates, where the other would take minutes.
 
+    Parameters
+    ----------
+    gram : Gram
+    family : Family
+    method : {"reml", "gcv", "holders"}
+    solver, resources
+        See `candidates`.
+    """
+    matrix, frame, costs = family.unit.gram(family.space), family.space.frame, resources.costs
     if isinstance(family, SpaceTimes) and (nearly := _nearly(gram, matrix, family, solver, resources)):
         return nearly
+    estimable = method == "reml" and isinstance(family, SingleOrder)
+    estimable = estimable and int(distinct(gram)[1].max(initial=0)) == 0  # probes are those of one system
+
+    def iterating(name: str | None) -> Choice | None:
+        """Return the first solver that iterates, if it is worth it or was asked for by name."""
+        with suppress(ValueError):
+            proposed = candidates(gram, matrix, frame, name, resources=resources) if estimable else []
+            choice = next((choice for choice in proposed if not choice.exact), None)
+            if choice is not None:
+                return replace(choice, nbytes=costs.searched_solvers * choice.nbytes, searched=True)
+        return None
+
     iterative = iterating(solver)
     try:
-        exact = candidates(gram, matrix, frame, solver, exact=True, resources=resources)[0]
-        if isinstance(family, SeveralOrders):  # Λ is factorised too
-            alone = family.unit.gram(family.alone)
-            own = candidates(alone, Gram(()), family.alone.frame, exact=True, resources=resources)[0]
-            nbytes, operations = exact.nbytes + own.nbytes, exact.operations + own.operations
-            inverse = exact.searching + own.searching - operations
-            exact = replace(exact, nbytes=nbytes, operations=operations, inverse=inverse, searches=2.0)
-        if isinstance(family, SpaceTimes) and exact.name == "separable":  # Λ mode by mode as G + Λ is
-            inverse, operations = 2 * (exact.searching - exact.operations), 2 * exact.operations
-            exact = replace(
-                exact, nbytes=2 * exact.nbytes, operations=operations, inverse=inverse, searches=3.0
-            )
+        exact = _exact(gram, matrix, family, solver, resources)
     except ValueError as error:
         if iterative is None and solver is None:  # one solve would fit in memory, the search does not
             iterative = iterating(ITERATIVE)
         if iterative is None:
             raise
-        refusal = error.cause if isinstance(error, TooLargeError) else ""
-        return replace(iterative, memory_refusal=refusal, searched=True)
-    exact = replace(exact, searched=True)
-    if exact.operations <= resources.costs.max_exact_reml_flops:
+        return replace(iterative, memory_refusal=error.cause if isinstance(error, TooLargeError) else "")
+    if exact.operations <= costs.max_exact_reml_flops:
         return exact
     if iterative is None and solver is None:
         # One solve is faster by a factorisation; a search may be faster by iterations.
-        other = iterating(ITERATIVE)
-        choices = [exact] if other is None else [exact, replace(other, searched=True)]
-        return min(choices, key=lambda c: _worth(c.seconds(frame, 1, resources.costs), c, resources))
-    return exact if iterative is None else replace(iterative, searched=True)
+        choices = [exact, iterating(ITERATIVE) or exact]
+        return min(choices, key=lambda choice: _seconds_of(choice, frame, resources))
+    return iterative or exact
+
+
+def _exact(gram: Gram, matrix: Gram, family: Family, solver: str | None, resources: Resources) -> Choice:
+    """Return the solver that knows the inverse of G + Λ, with what log|Λ|₊ costs beside it."""
+    choice = candidates(gram, matrix, family.space.frame, solver, exact=True, resources=resources)[0]
+    nbytes = choice.nbytes
+    operations = choice.operations
+    inverse = choice.searching - choice.operations
+    searches = 1.0
+    if isinstance(family, SeveralOrders):  # Λ is factorised as G + Λ is, over the smoothed coordinates
+        alone = family.unit.gram(family.alone)
+        own = candidates(alone, Gram(()), family.alone.frame, exact=True, resources=resources)[0]
+        nbytes += own.nbytes
+        operations += own.operations
+        inverse += own.searching - own.operations
+        searches = 2.0
+    if isinstance(family, SpaceTimes) and choice.name == "separable":  # Λ falls into modes as G + Λ does
+        nbytes *= 2
+        operations *= 2
+        inverse *= 2
+        searches = 3.0
+    return replace(
+        choice, nbytes=nbytes, operations=operations, inverse=inverse, searches=searches, searched=True
+    )
 
 
 def _nearly(
     gram: Gram, matrix: Gram, family: Family, solver: str | None, resources: Resources
 ) -> Choice | None:
-    """The solver where G is nearly a product: one that knows the inverse, if that is sooner; None where it is not."""
+    """Return the solver where G is nearly a product; None where it is not.
+
+    That is one which knows the inverse, where it is sooner, or where iterations would take many steps.
+    """
     frame, costs = family.space.frame, resources.costs
     if solver not in (None, NEARLY_SEPARABLE) or nearly_split(gram, matrix, frame) is None:
         return None
-    choices = [candidates(gram, matrix, frame, NEARLY_SEPARABLE, resources=resources)[0]]
+    choices = candidates(gram, matrix, frame, NEARLY_SEPARABLE, resources=resources)[:1]
     if solver is None:
         with suppress(ValueError):
             choices += candidates(gram, matrix, frame, exact=True, resources=resources)[:1]
-    searched = [replace(choice, searched=True, searches=3.0) for choice in choices]
-    if searched[-1].exact and searched[-1].operations <= costs.max_exact_reml_flops:
-        if nearly_split(gram, matrix, frame, VERY_NEARLY) is None:  # iterations would take many steps
-            return searched[-1]
+    *_, last = searched = [replace(choice, searched=True, searches=3.0) for choice in choices]
+    if last.exact and last.operations <= costs.max_exact_reml_flops:
+        if nearly_split(gram, matrix, frame, VERY_NEARLY) is None:
+            return last
     return min(searched, key=lambda choice: choice.seconds(frame, 1, costs))
 
 
-def _worth(seconds: float, choice: Choice, resources: Resources) -> float:
-    """Seconds of a search, less what exact answers are worth."""
+def _seconds_of(choice: Choice, frame: Frame, resources: Resources) -> float:
+    """Return about how long a search takes, less the time that exact answers are worth."""
     costs = resources.costs
-    return seconds - costs.iterative_handicap_flops / costs.flops_per_second if choice.exact else seconds
+    worth = costs.iterative_handicap_flops / costs.flops_per_second if choice.exact else 0.0
+    return choice.seconds(frame, 1, costs) - worth
