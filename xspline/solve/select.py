@@ -107,7 +107,7 @@ def candidates(
 
 @dataclass(frozen=True, eq=False)
 class _Structure:
-    """What a choice looks at.
+    """What is known of a system, and what each solver would cost.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class _Structure:
 
     @cached_property
     def systems(self) -> int:
-        """Number of different systems."""
+        """The number of different systems."""
         return int(distinct(self.gram)[1].max(initial=0)) + 1
 
     @cached_property
@@ -147,7 +147,7 @@ class _Structure:
 
     @property
     def factorised(self) -> tuple[int, int]:
-        """Number of systems that a direct solver factorises, and of right-hand sides by which it answers for others."""
+        """How many systems a direct solver factorises, and by how many right-hand sides it answers for the others."""
         if self.near is None:
             return self.systems, 0
         return len(self.near.factorised), sum(len(change.signs) for change in self.near.changes.values())
@@ -176,7 +176,7 @@ class _Structure:
         return "weights or gaps differ within the batch"
 
     def band_bytes(self, systems: int, ordering: Ordering) -> int:
-        """Of bands and of the pairs of their inverses, as far as they are kept, and of those in the making."""
+        """Return the bytes of bands and pairs of their inverses, of those that are kept and those in the making."""
         size, frame, spans = ordering.size, ordering.frame, ordering.spans
         band = 8 * size * (ordering.bandwidth + 1)
         pairs, stripes = (
@@ -191,7 +191,7 @@ class _Structure:
         return self.kept_bytes(systems, band + 2 * pairs) + working + self.search_bytes(size)
 
     def dissection_bytes(self, systems: int, frame: Frame) -> int:
-        """Of the factors of as many systems and of the pairs of their inverses, as far as they are kept."""
+        """Return the same of systems by nested dissection."""
         cost, size = cost_of(frame), math.prod(frame.sizes)
         pairs = 8 * size * math.prod(frame.offsets)
         entries = size * (math.prod(2 * o - 1 for o in frame.offsets) + 1) // 2
@@ -204,18 +204,18 @@ class _Structure:
         )
 
     def kept_bytes(self, systems: int, nbytes: int) -> int:
-        """Of the factorisations and inverses that are kept, so many bytes a system; one system always is."""
+        """Return the bytes of what is kept, of so many bytes a system; one system always is kept."""
         return self.held * int(min(systems * nbytes, max(self.kept, nbytes)))
 
     def search_bytes(self, size: int) -> int:
-        """Of the draws that second derivatives are estimated from, and their images for each term of the penalty."""
+        """Return the bytes of draws from which second derivatives are estimated, and of their images by each term."""
         draws = self.resources.costs.draws(size) if self.held > 1 else 0
         return 8 * size * draws * (4 + 4 * len(self.penalty.terms))
 
-    # --- what each solver of `SOLVERS` proposes, if it takes the system
+    # --- what each solver of `SOLVERS` proposes; None where it does not take the system
 
     def spectral(self) -> Choice | None:
-        """Eigenvectors that diagonalise the system; with roughness they do not decouple it but leave little."""
+        """Propose eigenvectors that diagonalise the system, or with roughness leave little beside the diagonal."""
         product, sizes, costs = self.product, self.frame.sizes, self.resources.costs
         if product is None or any(len(f.axes) != 1 for f in product.factors):
             return None
@@ -260,7 +260,7 @@ class _Structure:
         return Choice("separable", reason, nbytes, operations)
 
     def nearly_separable(self) -> Choice | None:
-        """The solver of the product that is expected, in iterations."""
+        """Propose iterations with the solver of the product that G nearly is."""
         if (nearly := nearly_split(self.gram, self.penalty, self.frame)) is None:
             return None
         near, costs = replace(self, product=nearly[0]).separable(), self.resources.costs
@@ -296,7 +296,7 @@ class _Structure:
         return Choice("dissection", f"{self.general_reason}; {cut}", nbytes, operations, inverse=inverse)
 
     def dense(self) -> Choice:
-        """A full matrix; on a GPU if it fits there and is worth the transfer."""
+        """Propose a full matrix, on a GPU if it fits there and is worth the transfer."""
         size, (systems, columns), costs = self.ordering.size, self.factorised, self.resources.costs
         reason = f"a bandwidth of {self.ordering.bandwidth} is wide for {size} coefficients"
         nbytes = (

@@ -23,10 +23,12 @@ from xspline.spaces import Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events
 
-WEAKEST = np.log(1e-10)  # of the start: the penalty is that share of the diagonal of G
-STIFFEST_EVENTS = 1e3  # of events so much less
-STIFFEST = 1e4  # Σw times this: the roughest function that a penalty still lets through is that much shrunk
-BEYOND = 5.0  # in the logarithm of a term's strength: above where it makes no more difference
+WEAKEST = np.log(
+    1e-10
+)  # the lower bound from the start: there the penalty is that share of the diagonal of G
+STIFFEST_EVENTS = 1e3  # the upper bound of terms of events alone is that much lower
+STIFFEST = 1e4  # at the upper bound the roughest function that a penalty lets through is shrunk by this
+BEYOND = 5.0  # a score exists so far, in the logarithm of a term's strength, above its upper bound
 
 
 class Bounds(NamedTuple):
@@ -36,9 +38,9 @@ class Bounds(NamedTuple):
     ----------
     start, lower, upper : ndarray, [J]
     even : ndarray, [T]
-        At which each term weighs as much as the data.
+        There each term weighs as much as the data.
     most : ndarray, [T]
-        Beyond which there is no score: products of ρ within their bounds would take a term to where its rounding errors
+        Beyond these there is no score: products of ρ within their bounds would take a term to where its rounding errors
         reach the constant.
     """
 
@@ -61,11 +63,11 @@ class Family(ABC):
     Attributes
     ----------
     parameters : tuple of str
-        What exp(ρ) are.
+        The names of exp(ρ).
     design : ndarray, [T, J]
         D.
     alphas : tuple of tuple of int
-        Of each term the order of its derivative along each smoothed coordinate.
+        Each term has the order of its derivative along each smoothed coordinate.
     null : int
         M, the dimension of the null space of Λ.
     log_null : float
@@ -83,19 +85,19 @@ class Family(ABC):
 
     @abstractmethod
     def on(self, space: Space, gram: Gram) -> Family:
-        """The same family on another space with the same coordinates, where the statistics have another G."""
+        """Return the same family on another space with the same coordinates, where the statistics have another G."""
 
     @abstractmethod
     def penalty(self, rho: Array) -> Penalty:
-        """Λ(ρ); its Gram has the terms in their order."""
+        """Return Λ(ρ), whose Gram has the terms in their order."""
 
     @abstractmethod
     def log_determinant(self, rho: Array, resources: Resources) -> Determinant:
-        """log|Λ|₊."""
+        """Return log|Λ|₊ at ρ with its derivatives."""
 
     @abstractmethod
     def bounds(self, typical: float, weight: float) -> Bounds:
-        """Where a search starts, and beyond which a strength makes no difference.
+        """Return where a search starts, and the bounds beyond which a strength makes no difference.
 
         At the start penalty and data weigh the same on the diagonal of A. At the upper bound the roughest function
         that a penalty lets through is shrunk by `STIFFEST`, were the observations spread evenly: G = Σw ⊗M; but no
@@ -104,18 +106,18 @@ class Family(ABC):
         Parameters
         ----------
         typical : float
-            Sum of the diagonal of G.
+            The sum of the diagonal of G.
         weight : float
             Σw.
         """
 
     @abstractmethod
     def stopped(self, sides: Mapping[str, str]) -> dict[str, str]:
-        """Coordinates that are smoothed as little or as much as makes a difference, by the bounds that ρ is at."""
+        """Return the coordinates that are smoothed as little or as much as makes a difference, by the bounds of ρ."""
 
     @cached_property
     def unit(self) -> Penalty:
-        """With ρ = 0."""
+        """The penalty at ρ = 0."""
         return self.penalty(np.zeros(len(self.parameters)))
 
     @cached_property
@@ -136,11 +138,11 @@ class Family(ABC):
         return np.asarray((alphas / alphas.sum(axis=1, keepdims=True)).T)
 
     def wiggly(self, v: Array, term: int) -> Array:
-        """What a term sees of v, [K.., rest..]; the rest is larger and would leave its rounding errors."""
+        """Return what a term sees of v, [K.., rest..]; the rest is larger and would leave its rounding errors."""
         return self._wiggly(v, term, self.space)
 
     def wiggly_alone(self, v: Array, term: int) -> Array:
-        """The same of functions of the smoothed coordinates alone."""
+        """Return the same for functions of the smoothed coordinates alone."""
         return self._wiggly(v, term, self.alone)
 
     def _wiggly(self, v: Array, term: int, space: Space) -> Array:
@@ -151,7 +153,7 @@ class Family(ABC):
         return v
 
     def _limits(self, typical: float, weight: float) -> tuple[Array, Array]:
-        """Log-strengths of terms where they weigh as much as the data, and where they are as large as may be: [T]."""
+        """Return the log-strengths at which terms weigh as much as the data, and the largest ones: [T] each."""
         space, frame = self.space, self.space.frame
         rough, softest = [], []
         for alpha, term in zip(self.alphas, self.unit.gram(space).terms, strict=True):

@@ -35,7 +35,7 @@ from xspline.spaces import Arrow, Features, Frame, Global, Space
 from xspline.sums import Factor, Gram, digest_key
 from xspline.sums.integrals import roughness, with_events
 
-SLAB = 2**23  # numbers of one array of draws
+SLAB = 2**23  # numbers that one array of draws has at most: 64 MiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,15 +47,15 @@ class AxisSpectrum:
     vectors : ndarray, [K, K]
         T.
     values : ndarray, [K]
-        r, ascending; exactly 0 where a function has no roughness, everywhere on an axis that is not smoothed.
+        r, ascending. It is exactly 0 where a function has no roughness, and everywhere on an axis that is not smoothed.
     smooth : ndarray, [K, m]
-        N, the functions of no roughness, NᵀMN = I; empty on an axis that is not smoothed.
+        N, the functions without roughness, with NᵀMN = I; there are none on an axis that is not smoothed.
     projection : ndarray, [m, K]
         NᵀM.
     log_mass, log_null : float
-        log|M|, and log|NᵀN| of all functions of no roughness.
+        log|M|, and log|NᵀN| of all functions without roughness.
     free : int
-        Number of functions of season and trend, which come first, in a union with a B-spline.
+        How many functions of season and trend there are in a union with a B-spline. They come first.
     """
 
     vectors: Array
@@ -68,16 +68,16 @@ class AxisSpectrum:
 
     @property
     def null(self) -> int:
-        """Number of functions of no roughness."""
+        """The number of functions without roughness."""
         return int(np.sum(self.values == 0))
 
     @property
     def events(self) -> Array:
-        """Eigenvalues of the mass of the B-spline alone, [K]: 1, of season and trend 0."""
+        """The eigenvalues of the mass of the B-spline alone, [K]: 0 for season and trend, and 1."""
         return (np.arange(len(self.values)) >= self.free).astype(np.float64)
 
     def wiggly(self, v: Array, axis: int) -> Array:
-        """v − N NᵀM v along an axis of v: what is left has the same roughness, without rounding errors of the rest."""
+        """Return v − N NᵀM v along an axis of v: it has the same roughness, without rounding errors of the rest."""
         flat = np.tensordot(self.smooth, np.tensordot(self.projection, v, axes=(1, axis)), axes=(1, 0))
         return v - np.moveaxis(flat, 0, axis)
 
@@ -89,11 +89,11 @@ class Spectrum:
     Parameters
     ----------
     axes : dict of int to AxisSpectrum
-        Of each smoothed axis, one S_j each.
+        The spectrum of each smoothed axis, which has one S_j.
     values : ndarray, [J, R]
-        r_j(k_j) at all products of functions of the smoothed axes where not all are 0.
+        r_j(k_j) for all products of functions of the smoothed axes for which not all of them are 0.
     copies : int
-        How often each occurs: the size of the axes that are not smoothed.
+        How often each of them occurs, which is the size of the axes that are not smoothed.
     constant : float
         log|Λ|₊ − Σ log d.
     null : int
@@ -110,7 +110,7 @@ class Spectrum:
     log_null: float
 
     def at(self, rho: Array) -> tuple[float, Array, Array]:
-        """log|Λ|₊, its gradient [J] and its second derivatives [J, J] by ρ = log λ."""
+        """Return log|Λ|₊, its gradient [J] and its second derivatives [J, J] by ρ = log λ."""
         top = float(np.max(rho))
         shares = np.exp(rho - top)[:, None] * self.values
         total = np.sum(shares, axis=0)
@@ -121,7 +121,7 @@ class Spectrum:
 
 
 def spectrum(space: Space, names: Sequence[str], order: int, events: Sequence[str] = ()) -> Spectrum:
-    """Of the roughness of some coordinates of a space, as `Roughness` measures it; and of events, of order 0."""
+    """Return the spectrum of `Roughness` of some coordinates, and of the mass of events."""
     axes = [axis_spectrum(space, j, order if n in names else 0) for j, n in enumerate(space.names)]
     smoothed = {j: axis for j, axis in enumerate(axes) if space.names[j] in names}
     grids = list(np.broadcast_arrays(*np.ix_(*(axis.values for axis in smoothed.values()))))
@@ -142,7 +142,7 @@ def spectrum(space: Space, names: Sequence[str], order: int, events: Sequence[st
 
 
 def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
-    """Of the derivatives of an order along axis j; order 0 for an axis that is not smoothed."""
+    """Return the spectrum of the derivatives of an order along axis j; the order is 0 where that is not smoothed."""
     name = space.names[j]
     return _spectrum_of(Space({name: space.basis(name)}, axes={name: space.axis(name)}), order)
 
@@ -151,7 +151,7 @@ def axis_spectrum(space: Space, j: int, order: int) -> AxisSpectrum:
     maxsize=64
 )  # needed again at each level, for each variable and holder, and beside other axes
 def _spectrum_of(space: Space, order: int) -> AxisSpectrum:
-    """Of the derivatives of an order along the only axis of a space."""
+    """Return the spectrum of the derivatives of an order along the only axis of a space."""
     j = 0  # of that axis
     mass, rough = (dense_of((roughness(space, j, m),), (j,), space.frame) for m in (0, order))
     log_mass, nothing = float(np.linalg.slogdet(mass)[1]), np.zeros((len(mass), 0))
@@ -184,14 +184,14 @@ def _spectrum_of(space: Space, order: int) -> AxisSpectrum:
 
 
 def nullity(space: Space, j: int, order: int) -> int:
-    """How many functions along axis j have no roughness of an order; of splines in cells without eigenvalues."""
+    """Return how many functions along axis j have no roughness of an order; splines in cells need no eigenvalues."""
     if not space.features[j].local:
         return axis_spectrum(space, j, order).null
     return _of_cells(space.features[j], order)
 
 
 def _nullity(features: Features, order: int, values: Array) -> int:
-    """The same by eigenvalues, where the basis is not made of cells; it is small, and they are at rounding level."""
+    """Return the same from eigenvalues, where the basis is not made of cells: it is small, and 0 shows as rounding."""
     if isinstance(features, Arrow):
         features = features.spline
     if features.local:
@@ -200,7 +200,7 @@ def _nullity(features: Features, order: int, values: Array) -> int:
 
 
 def _of_cells(features: Features, order: int) -> int:
-    """Polynomials of degree < order on each cell, tied at the knots.
+    """Return how many polynomials of degree < order there are, one set on each cell, tied at the knots.
 
     They are counted: rounding errors of the eigenvalues of a fine spline exceed the smallest that is not 0.
     """
@@ -214,7 +214,7 @@ def _of_cells(features: Features, order: int) -> int:
 
 
 class Known(NamedTuple):
-    """A determinant that is known with its derivatives."""
+    """A log-determinant that is known with its derivatives."""
 
     value: float
     gradient: Array
@@ -231,13 +231,13 @@ class Factorised:
         Its terms are λ_tS_t.
     frame : Frame
     wiggly : callable
-        v, [K.., rest..], and the number of a term to the part of v that it sees.
+        A function of v, [K.., rest..], and the number of a term that returns the part of v which the term sees.
     resources : Resources
     exact : int, optional
         P² times the number of systems up to which `hessian_traces` are exact, which takes P solves a system; that of
         REML if it is not given.
     steering : bool
-        Whether nothing but the length of a search hangs on `hessian_traces`: fewer draws do in large problems.
+        Whether only the length of a search depends on `hessian_traces`: then large problems take fewer draws.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class Factorised:
         return self.factorisation.traces(self.terms)
 
     def apply_penalties(self, v: Array) -> Array:
-        """λ_tS_tv of vectors [K.., rest..]: [P, T, rest..].
+        """Return λ_tS_tv of vectors [K.., rest..]: [P, T, rest..].
 
         The part of v that a penalty ignores is taken out first: it is the larger part, and λ would blow up its rounding
         errors.
@@ -275,25 +275,25 @@ class Factorised:
         return np.stack([self.flat(image) for image in images], axis=1)
 
     def apply_inverse(self, v: Array) -> Array:
-        """A⁻¹v of vectors [P, rest.., b..]."""
+        """Return A⁻¹v of vectors [P, rest.., b..]."""
         return self.flat(self.factorisation.solve(self.shaped(v)))
 
     def flat(self, v: Array) -> Array:
-        """[K.., rest..] to [P, rest..]."""
+        """Reshape [K.., rest..] to [P, rest..]."""
         return v.reshape(self.size, *v.shape[self.count :])
 
     def shaped(self, v: Array) -> Array:
-        """[P, rest..] to [K.., rest..]."""
+        """Reshape [P, rest..] to [K.., rest..]."""
         return v.reshape(*self.frame.sizes, *v.shape[1:])
 
     @cached_property
     def hessian_traces(self) -> tuple[Array, Array, Array]:
         """t_i, u_ij, and Σ_k tr(A⁻¹λ_iS_iA⁻¹λ_kS_kA⁻¹λ_jS_j): [T, b..] and twice [T, T, b..].
 
-        All from the same x: where these are draws, what is left of t − u has no more error than its size allows.
+        All come from the same x: where these are draws, t − u has no more error than its size allows.
         """
         t = u = v = np.zeros(())
-        # Columns z, [K.., m, b..], of which the sum of zzᵀ is the identity, or is that on average.
+        # The sum of zzᵀ over the columns z, [K.., m, b..], is the identity, or is that on average.
         batch, size = self.factorisation.determined.shape, self.size
         systems = math.prod(batch)
         count = size if self.exact else max(2, self.resources.costs.draws(size, self.steering) // systems)
@@ -321,12 +321,12 @@ class Factorised:
 
 
 def products(a: Array, b: Array) -> Array:
-    """a_iᵀb_j of vectors [P, J, rest..]: [J, J, rest..]."""
+    """Return a_iᵀb_j of vectors [P, J, rest..]: [J, J, rest..]."""
     return np.asarray(np.einsum("pi...,pj...->ij...", a, b))
 
 
 class OfFactors(NamedTuple):
-    """A determinant by factorisation: log|Λ|₊ = copies · log|A| + constant.
+    """A log-determinant by factorisation: log|Λ|₊ = copies · log|A| + constant.
 
     Parameters
     ----------
@@ -380,7 +380,7 @@ class Pin(NamedTuple):
 
     @staticmethod
     def of(frame: Frame, axes: Sequence[int]) -> Pin:
-        """In the middle of some axes."""
+        """Return the pin in the middle of some axes."""
         place = tuple(frame.sizes[j] // 2 for j in axes)
         factors, log_squares = [], 0.0
         for j, k in zip(axes, place, strict=True):
@@ -394,13 +394,13 @@ class Pin(NamedTuple):
 def pinned(
     space: Space, own: Space, penalty: Penalty, wiggly: Callable[[Array, int], Array], resources: Resources
 ) -> OfFactors:
-    """log|Λ|₊ of a penalty whose null space are the functions that are constant along all smoothed coordinates.
+    """Return log|Λ|₊ of a penalty under which only functions that are constant along all smoothed coordinates are free.
 
     Parameters
     ----------
     space : Space
     own : Space
-        Of the coordinates that are smoothed; along the others all terms have mass matrices.
+        The space of the smoothed coordinates alone. Along the others all terms have mass matrices.
     penalty : Penalty
     wiggly : callable
         See `Factorised`.
@@ -409,7 +409,7 @@ def pinned(
     Raises
     ------
     SingularSystemError
-        Its strengths are too far apart for float64.
+        The strengths are too far apart for float64.
     """
     matrix, frame = penalty.gram(own), own.frame
     pin = Pin.of(frame, range(len(frame.sizes)))

@@ -50,15 +50,15 @@ class SpaceTimes(Family):
     ----------
     space : Space
     names : sequence of str
-        All of its coordinates.
+        All coordinates of the space.
     along : str
-        That of time.
+        The coordinate that is time.
     orders : sequence of int
-        In space; the first is 1.
+        The orders of derivatives in space, of which the first is 1.
     order : int
-        In time.
+        The order of derivatives in time.
     gram : Gram
-        G, with a factor of its own along time.
+        G, which has a factor of its own along time.
     """
 
     def __init__(
@@ -147,12 +147,12 @@ class SpaceTimes(Family):
 
 
 def by_modes(family: SpaceTimes, rho: Array, resources: Resources) -> OfFactors:
-    """log|Λ|₊ of a `SpaceTime` penalty, by modes of time.
+    """Return log|Λ|₊ of a `SpaceTime` penalty, by modes of time.
 
     Raises
     ------
     SingularSystemError
-        Its strengths are too far apart for float64.
+        The strengths are too far apart for float64.
     """
     space, frame = family.space, family.space.frame
     matrix = family.penalty(rho).gram(space)
@@ -174,23 +174,23 @@ def by_modes(family: SpaceTimes, rho: Array, resources: Resources) -> OfFactors:
 
 
 class _PinnedModes(Separable):
-    """Modes of Λ alone; those of season and trend have one entry more on the diagonal.
+    """The modes of Λ alone, where those of season and trend have one entry more on the diagonal.
 
     Parameters
     ----------
     split : Split
-        Of that entry, 1, and the penalty.
+        The split of that entry, 1, and the penalty.
     frame : Frame
     null : int
-        How many modes these are: those with the least roughness.
+        How many modes get the entry: those with the least roughness.
     place : tuple of int
-        Where the entry is.
+        The coefficient in space that the entry belongs to.
     resources : Resources
 
     Attributes
     ----------
     pin : float
-        The entry.
+        The entry as it is added.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class _PinnedModes(Separable):
 
 
 def space_times(gram: Gram, space: Space, names: Sequence[str], requested: SpaceTime) -> SpaceTimes:
-    """The family of a penalty whose strengths are to be chosen.
+    """Return the family of a `SpaceTime` penalty whose strengths are to be chosen.
 
     Raises
     ------
@@ -253,13 +253,13 @@ def space_times(gram: Gram, space: Space, names: Sequence[str], requested: Space
 
 
 def times_of(space: Space) -> tuple[str, ...]:
-    """Coordinates that may be time: those with events, or by their labels."""
+    """Return the coordinates that may be time: those with events, else those whose labels say so."""
     axes = {name: space.axis(name) for name in space.names}
     return with_events(space) or tuple(n for n, axis in axes.items() if "time" in (axis.role, axis.kind))
 
 
 def _time(space: Space) -> str:
-    """The coordinate that is time."""
+    """Return the only coordinate that may be time."""
     told = times_of(space)
     if len(told) != 1:
         which = f"{', '.join(told)} may be" if told else "none is known to be"

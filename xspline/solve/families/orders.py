@@ -26,7 +26,7 @@ from xspline.spaces import Space
 from xspline.sums import Gram
 from xspline.sums.integrals import with_events
 
-WIDEST = 14.0  # in log m_j from a metric in which all coordinates count the same on the diagonal
+WIDEST = 14.0  # log m_j goes so far from a metric in which all coordinates count the same on the diagonal
 
 
 class SingleOrder(Family):
@@ -48,7 +48,7 @@ class SingleOrder(Family):
 
     @cached_property
     def spectrum(self) -> Spectrum:
-        """Eigenvalues of all terms."""
+        """The eigenvalues of all terms."""
         return spectrum(self.space, self.names, self.order, self.events)
 
     @cached_property
@@ -126,7 +126,7 @@ class SeveralOrders(Family):
 def bounds_of_orders(
     orders: Sequence[int], alphas: Sequence[Sequence[int]], design: Array, start: Array, upper: Array
 ) -> tuple[Array, Array, Array]:
-    """Start and bounds of strengths of orders and a metric, [J] each, from those of their terms, [T]."""
+    """Return start and bounds of strengths of orders and a metric, [J] each, from those of their terms, [T]."""
     pure = np.array([max(alpha) == sum(alpha) for alpha in alphas])
     first = np.array([tuple(alpha) == tuple(alphas[0]) for alpha in alphas])
     own = np.array([sum(alpha) == orders[0] for alpha in alphas]) & pure
@@ -145,17 +145,17 @@ def bounds_of_orders(
 
 
 def design_of_orders(orders: Sequence[int], alphas: Sequence[Sequence[int]]) -> Array:
-    """D of strengths of orders and a metric, whose first coordinate counts 1, [T, J]."""
+    """Return D for strengths of orders and a metric in which the first coordinate counts 1, [T, J]."""
     return np.array([[*(float(sum(alpha) == k) for k in orders), *alpha[1:]] for alpha in alphas])
 
 
 def smoothed(space: Space, method: str) -> tuple[str, ...]:
-    """Coordinates with a B-spline, which are smoothed.
+    """Return the coordinates with a B-spline, which are smoothed.
 
     Raises
     ------
     ValueError
-        An unknown method, no B-spline, or one of degree 0.
+        The method is unknown, there is no B-spline, or one has degree 0.
     """
     if method not in AUTOMATIC:
         raise ValueError(
@@ -179,7 +179,7 @@ def smoothed(space: Space, method: str) -> tuple[str, ...]:
 def several_orders(
     space: Space, names: Sequence[str], orders: Sequence[int] = (1, 2)
 ) -> SeveralOrders | None:
-    """The penalties of several orders on a space; None where it has no such derivatives or falls apart at a knot."""
+    """Return the penalties of several orders; None where the space has no such derivatives or falls apart at a knot."""
     degrees = spline_degrees(space)
     if min(degrees[name] for name in names) < max(orders):
         return None

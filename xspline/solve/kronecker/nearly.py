@@ -178,7 +178,7 @@ class NearlySeparable(IterativeSystem):
         return a, np.moveaxis(w, 0, -1), a + self.solve(rest, ROUGHLY)
 
     def edf_samples(self) -> Sequence[Array]:
-        """Those of M less bᵀΛa − aᵀΛa, [probes]."""
+        """Return the degrees of freedom of M less bᵀΛa − aᵀΛa, [probes]."""
         a, _, b = self.probes()
         lost = np.sum((b - a) * self.penalty.matvec(a, self.frame), axis=tuple(range(len(self.frame.sizes))))
         return [float(self.near.edf()) - lost]

@@ -252,7 +252,7 @@ class FastDiagonal(PerturbedSystem):
         return x
 
     def _perturbations(self, rng: np.random.Generator) -> Callable[[NDArray[np.intp]], Array]:
-        """Of multiplicities v the roots √v G^½ and those of the terms of the penalty."""
+        """Draw with the roots √v G^½, v the multiplicities, and with those of the terms of the penalty."""
 
         def rows(which: NDArray[np.intp]) -> Array:
             data = self.data.perturbations(len(which), rng)

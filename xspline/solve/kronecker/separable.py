@@ -77,11 +77,11 @@ class Separable(DirectSystem):
         self.positive, self.multiplicity = positive, v
 
     def _multiples(self, v: Array) -> Array:
-        """What F weighs in each system, [b.., M]."""
+        """Return what F weighs in each system, [b.., M]."""
         return np.asarray(v[..., None] * self.values.ravel())
 
     def _eigen(self, block: AxisGroup, pair: bool) -> Eigen:
-        """Of the factors of G on a group of axes beside those of the penalty."""
+        """Diagonalise the factors of G on a group of axes beside those of the penalty."""
         own = dense_of(block.factors, block.axes, self.frame)
         other = dense_of(block.mass, block.axes, self.frame) if block.mass else None
         return pencil(own, other) if pair and other is not None else eigen(own, other)

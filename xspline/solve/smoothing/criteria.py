@@ -23,7 +23,9 @@ from xspline.solve.smoothing.newton import Point
 from xspline.sums import Sums
 
 Mask = NDArray[np.bool_]
-VAGUE = 10.0  # variance of a normal prior of log λ, a factor of 24: where the likelihood is flat it alone bounds λ
+VAGUE = (
+    10.0  # variance of a normal prior of log λ, a factor of 24, which bounds λ where the likelihood is flat
+)
 
 
 class Score(Point):
@@ -44,7 +46,7 @@ class Score(Point):
 
     @property
     def design(self) -> Array:
-        """D: from derivatives by the logarithms of the terms' strengths to those by ρ, [T, J]."""
+        """D takes derivatives by the logarithms of the terms' strengths to those by ρ, [T, J]."""
         return self.model.family.design
 
     @property
@@ -53,14 +55,14 @@ class Score(Point):
         """The score as it is defined, and its gradient."""
 
     def covariance(self, free: Mask) -> Array | None:
-        """Of the logarithms of the terms' strengths given the data, [T, T], where the score is a likelihood.
+        """Return that of the logarithms of the terms' strengths given the data, [T, T]; None without a likelihood.
 
         Those ρ_j that are not free have no share in it.
         """
         return None
 
     def total(self, x: Array) -> Array:
-        """Sum over the members that count, [.., b..] to [..]; batch extents of 1 are shared."""
+        """Return the sum over the members that count, [.., b..] to [..]; batch extents of 1 are shared."""
         full = np.broadcast_to(x, (*x.shape[: x.ndim - self.included.ndim], *self.included.shape))
         return np.asarray(full[..., self.included].sum(axis=-1))
 
@@ -99,7 +101,7 @@ class OfFit(Score):
 
 
 def same_members(determined: Mask, included: Mask | None) -> Mask:
-    """The batch members that count: those determined here, or those that counted elsewhere if all of them are."""
+    """Return the members that count: those determined here, or those that counted elsewhere if all of them are."""
     if included is None:
         return determined
     if (included & ~determined).any():
@@ -126,7 +128,7 @@ class Reml(OfFit):
 
     @cached_property
     def value(self) -> float | None:
-        """V."""
+        """V, the score."""
         degrees, fit = self._degrees, self.fit
         profile = degrees * (1 + np.log(2 * np.pi * self._deviance / degrees))
         return float(self.total(profile + fit.factorisation.logdet() - self.determinant.value)) / 2
@@ -148,14 +150,14 @@ class Reml(OfFit):
 
     @cached_property
     def gradient(self) -> Array:
-        """∂V/∂ρ, as exact as the traces of the fit."""
+        """∂V/∂ρ, which is as exact as the traces of the fit."""
         shrunk = self._degrees / self._deviance * self.fit.q + self.fit.traces
         by_term = self.total(shrunk) - self.included.sum() * self.determinant.gradient
         return np.asarray(self.design.T @ by_term) / 2
 
     @cached_property
     def hessian(self) -> Array:
-        """∂²V/∂ρ²; exact where u is."""
+        """∂²V/∂ρ², which is exact where u is."""
         fit, deviance = self.fit, self._deviance
         share, w = fit.q / deviance, products(fit.penalty_times_c, fit.coefficient_derivatives)
         curved = diagonal(share) - 2 * w / deviance - share[:, None] * share
@@ -165,7 +167,7 @@ class Reml(OfFit):
         return np.asarray(self.design.T @ by_terms @ self.design) / 2
 
     def covariance(self, free: Mask) -> Array:
-        """D (∂²V/∂ρ² + D₁ᵀD₁/VAGUE)⁻¹ Dᵀ: the normal approximation of the posterior of ρ (Wood, Pya and Säfken 2016).
+        """Return D (∂²V/∂ρ² + D₁ᵀD₁/VAGUE)⁻¹ Dᵀ, from the normal posterior of ρ (Wood, Pya and Säfken 2016).
 
         D₁ are the terms of derivatives along one coordinate alone: the prior is one of their log-strengths, so that no
         coordinate is special. Where V curves downwards or is flat the prior alone is left.
@@ -182,12 +184,12 @@ class Reml(OfFit):
 
     @cached_property
     def noise(self) -> float:
-        """Rounding errors of V: those of D."""
+        """The rounding errors of V, which are those of D."""
         return float(self.total(self._degrees * ROUNDING * self.model.sums.power / self._deviance)) / 2
 
     @property
     def score(self) -> tuple[float, Array]:
-        """V, NaN where it is not known, and its gradient."""
+        """V, which is NaN where it is not known, and its gradient."""
         return math.nan if self.value is None else self.value, self.gradient
 
     @cached_property
@@ -208,12 +210,12 @@ class NearReml(Reml):
 
     @property
     def score(self) -> tuple[float, Array]:
-        """NaN, as V of the product is no likelihood of the data, and the gradient."""
+        """NaN, since V of the product is no likelihood of the data, and the gradient."""
         return math.nan, self.gradient
 
 
 class Logarithm(Score):
-    """A score v > 0 by (n/2) log v, which has the units of a log-likelihood: what is flat for one score is for all."""
+    """A score v > 0, searched as (n/2) log v, which has the units of a log-likelihood: one tolerance serves all."""
 
     @property
     @abstractmethod
@@ -268,7 +270,7 @@ class Gcv(OfFit, Logarithm):
 
     @cached_property
     def value(self) -> float:
-        """(n/2) log V; needs no derivatives."""
+        """(n/2) log V, which needs no derivatives."""
         return self.observations / 2 * math.log(self.total(self.n * self.fit.rss / self._left**2))
 
     @cached_property
@@ -290,7 +292,7 @@ class Gcv(OfFit, Logarithm):
 
     @cached_property
     def rounding(self) -> float:
-        """That of rss."""
+        """The rounding errors of V, which are those of rss."""
         return float(self.total(self.n * ROUNDING * self.model.sums.power / self._left**2))
 
     @cached_property
@@ -353,5 +355,5 @@ class Holders(Logarithm):
 
     @property
     def rounding(self) -> float:
-        """Those of the squared errors."""
+        """The rounding errors of the score, which are those of the squared errors."""
         return ROUNDING * float(self._totals[3] / self._totals[4])

@@ -31,7 +31,7 @@ def family_for(
     solver: str | None = None,
     resources: Resources | None = None,
 ) -> Family:
-    """The family that a penalty is chosen from.
+    """Return the family that a penalty is chosen from.
 
     "reml" chooses among `SpaceTime` penalties where there is a coordinate of season, trend and events, and statistics
     have a factor of its own; else among `Sobolev` penalties of the orders 1 and 2 where a solver that knows the inverse
@@ -103,7 +103,7 @@ def choice_for(
     solver: str | None = None,
     resources: Resources | None = None,
 ) -> Choice:
-    """The solver of a fit with a penalty, or with one whose strengths a criterion chooses.
+    """Return the solver of a fit with a penalty, or with one whose strengths a criterion chooses.
 
     Parameters
     ----------

@@ -29,8 +29,8 @@ from xspline.solve.system import Factorisation
 from xspline.spaces import Space
 from xspline.sums import Sums
 
-SMALLEST = 1e-290  # a residual sum of squares that may be divided by
-ROUNDING = 2e-15  # of the power of the data: what a residual sum of squares loses
+SMALLEST = 1e-290  # the least residual sum of squares, so that it may be divided by
+ROUNDING = 2e-15  # a residual sum of squares loses that share of the power of the data
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,17 +57,17 @@ class Model:
 
     @property
     def observations(self) -> int:
-        """Their number, the largest of any batch member."""
+        """The number of observations, the largest of any batch member."""
         return int(self.sums.count.max(initial=0))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Coordinates that are smoothed."""
+        """The coordinates that are smoothed."""
         return self.family.names
 
 
 def centred(sums: Sums, space: Space) -> Sums:
-    """Sums about the mean of each batch member, where the space has the constant.
+    """Return the sums about the mean of each batch member, where the space has the constant.
 
     Rounding errors of s − 2hᵀc + cᵀGc are relative to s, which is least about the mean.
     """
@@ -81,7 +81,7 @@ def centred(sums: Sums, space: Space) -> Sums:
 
 
 def observed_parts(model: Model, method: str, parts: Sequence[Sums]) -> list[Sums]:
-    """The parts that "holders" predicts; raises where there is too little to choose by."""
+    """Return the parts that "holders" predicts; raise ValueError where there is too little to choose by."""
     observations, null = model.observations, model.family.null
     if 0 < observations <= null:
         raise ValueError(
@@ -113,7 +113,7 @@ class PenalisedFit(Factorised):
     exact_solver : bool
         Whether only a solver that knows the inverse will do.
     solving : Factorisation
-        What c is solved with: of G + Λ, whatever traces and determinants are taken of.
+        The factorisation of G + Λ that c is solved with, whatever traces and determinants are taken of.
     c : ndarray, [K.., b..]
         Coefficients of the field minus the reference; NaN for members that are not determined.
     """
@@ -138,12 +138,12 @@ class PenalisedFit(Factorised):
 
     @property
     def traced(self) -> Factorisation:
-        """What traces and determinants are taken of."""
+        """The factorisation that traces and determinants are taken of."""
         return self.solving
 
     @cached_property
     def rss(self) -> Array:
-        """Weighted residual sum of squares, [b..]; not below its rounding errors."""
+        """The weighted residual sum of squares, [b..], which is not below its rounding errors."""
         sums = self.model.sums
         absolute = sums.reference**2 * sums.weight * np.finfo(np.float64).eps ** 2
         floor = 4 * ROUNDING * sums.power + absolute + SMALLEST
@@ -165,7 +165,7 @@ class PenalisedFit(Factorised):
         return np.asarray(np.einsum("p...,pj...->j...", self.flat(self.c), self.penalty_times_c))
 
     def loss(self, other: Sums, residual: Array | None = None) -> tuple[Array, Array]:
-        """Derivatives of s − 2hᵀc + cᵀGc of sums with the reference of the fit: [T, b..] and [T, T, b..].
+        """Return the derivatives of s − 2hᵀc + cᵀGc of sums with the reference of the fit: [T, b..] and [T, T, b..].
 
         Gc − h may be given, [P, b..].
         """
@@ -198,5 +198,5 @@ class NearFit(PenalisedFit):
 
 
 def diagonal(v: Array) -> Array:
-    """[T, b..] to [T, T, b..]."""
+    """Put [T, b..] on the diagonal of [T, T, b..]."""
     return np.eye(len(v)).reshape(len(v), len(v), *(1 for _ in v.shape[1:])) * v

@@ -108,7 +108,7 @@ def minimise(
     near: float = NEAR,
     enough: float = 1e-5 * RISE,
 ) -> State[P]:
-    """The minimum of a score within bounds.
+    """Return the minimum of a score within bounds.
 
     Parameters
     ----------
@@ -153,17 +153,17 @@ def minimise(
 
 
 def _ends(point: Point, step: Array, near: float, enough: float) -> bool:
-    """Whether a step is not worth taking."""
+    """Return whether a step is not worth taking."""
     return bool(np.max(np.abs(step)) < near) or _gain(point, step) < enough + DOUBT * point.noise
 
 
 def _gain(point: Point, step: Array) -> float:
-    """Twice what a step of Newton's method promises."""
+    """Return twice what a step of Newton's method promises."""
     return abs(float(point.gradient @ step))
 
 
 def _newton_step(state: State[P], hessian: Array) -> tuple[Array, float]:
-    """Newton's step of the coordinates that are free, and its length where the score curves downwards.
+    """Return Newton's step of the coordinates that are free, and its length where the score curves downwards.
 
     Where it would cross a bound it ends there, and the others go where the score is lowest given that.
     """
@@ -187,9 +187,9 @@ def _newton_step(state: State[P], hessian: Array) -> tuple[Array, float]:
 
 
 def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian: Array) -> State[P]:
-    """The search at a place where the score is lower: the bounds along tails, else a part of the step.
+    """Return the search at a place where the score is lower: on the bounds along tails, else after a part of the step.
 
-    Where there is none the point stays; bounds may have drawn closer.
+    Where there is no such place the point stays, and bounds may have drawn closer.
     """
     gradient, curvature = state.point.gradient, np.diagonal(hessian)
     # Coordinates along which the score falls as C exp(−|ρ|) does, with little left to fall.
@@ -213,7 +213,7 @@ def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian
 
 
 def _tried(score: Callable[[Array], P], state: State[P], rho: Array) -> State[P]:
-    """The search at another place; where there is no score it stays, and the bounds draw closer."""
+    """Return the search at another place; where there is no score it stays, and the bounds draw closer."""
     trial = np.clip(rho, state.lower, state.upper)
     try:
         point = score(trial)
@@ -231,7 +231,7 @@ def _tried(score: Callable[[Array], P], state: State[P], rho: Array) -> State[P]
 
 
 def _is_better(state: State[P], trial: State[P]) -> bool:
-    """Whether the score does not rise; without a value, whether the trial does not end far uphill."""
+    """Return whether the score does not rise; without a value, whether the trial does not end far uphill."""
     point, other, moved = state.point, trial.point, trial.rho - state.rho
     if other is point:
         return False

@@ -23,7 +23,7 @@ from xspline.solve.smoothing.criteria import Mask, Reml
 from xspline.solve.smoothing.fit import PenalisedFit
 from xspline.solve.smoothing.newton import LONGEST
 
-HESSIAN_TOLERANCE = 1e-3  # relative residual of its solves
+HESSIAN_TOLERANCE = 1e-3  # the relative residual at which solves for the Hessian end
 
 
 class ProbedFit(PenalisedFit):
@@ -32,7 +32,7 @@ class ProbedFit(PenalisedFit):
     exact_solver = False
 
     def apply_inverse(self, v: Array) -> Array:
-        """A⁻¹v of vectors [P, rest.., b..], roughly: all that are solved for here are parts of the Hessian."""
+        """Return A⁻¹v of vectors [P, rest.., b..], roughly, since the solutions are only parts of the Hessian."""
         return self.flat(self.factorisation.solve(self.shaped(v), tolerance=HESSIAN_TOLERANCE))
 
     @cached_property
@@ -90,19 +90,19 @@ class ProbedFit(PenalisedFit):
 
 
 class Estimated(Reml):
-    """The gradient of REML, and a Hessian; no value."""
+    """The gradient of REML and a Hessian, without a value."""
 
     fit: ProbedFit
     fit_type = ProbedFit
 
     @property
     def value(self) -> None:
-        """None: log|A| is not known."""
+        """There is none, since log|A| is not known."""
         return None
 
     @cached_property
     def scatter(self) -> Array:
-        """Covariance of the gradient that the probes leave, [J, J]."""
+        """The covariance that the probes leave in the gradient, [J, J]."""
         samples = self.fit.samples
         return np.atleast_2d(np.cov(samples.T)) / len(samples) * (int(self.included.sum()) / 2) ** 2
 
@@ -115,15 +115,15 @@ class Estimated(Reml):
         return super().noise + float(deviations @ np.minimum(steps, LONGEST))
 
     def covariance(self, free: Mask) -> Array:
-        """Of the logarithms of the strengths given the data, with what the probes leave open."""
+        """Return that of the logarithms of the strengths given the data, with what the probes leave open."""
         return np.asarray(super().covariance(free) + self.design @ self._of_probes(free) @ self.design.T)
 
     def error(self, free: Mask) -> Array:
-        """Standard errors that the probes leave in log λ_j of the coordinates that are free; 0 of others: [J]."""
+        """Return the standard errors that the probes leave in log λ_j, [J]; 0 where a coordinate is not free."""
         return np.sqrt(np.diag(self._of_probes(free)))
 
     def _of_probes(self, free: Mask) -> Array:
-        """Covariance that the probes leave in ρ, [J, J]; 0 of coordinates that are not free."""
+        """Return the covariance that the probes leave in ρ, [J, J]; it is 0 where a coordinate is not free."""
         out = np.zeros((len(free), len(free)))
         if free.any():
             square = np.ix_(free, free)

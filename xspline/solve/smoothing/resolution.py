@@ -60,7 +60,7 @@ class Resolution:
 
 
 def resolution(fit: PenalisedFit, point: Score) -> Resolution:
-    """Of a fit at the chosen strengths, the mean over the batch members that counted.
+    """Return the resolution of a fit at the chosen strengths, the mean over the batch members that counted.
 
     The penalty along j takes t_j = tr(A⁻¹λ_jS_j) of the coefficients (of mixed derivatives each coordinate its share),
     and all of them leave edf = P − Σt_j. Of what the others leave, edf + t_j, the share edf / (edf + t_j) passes j.
@@ -140,7 +140,7 @@ class GapError:
 
 
 def gap_error(model: Model, point: Score) -> GapError:
-    """Of a fit to all the data of a model at the strengths of a score: ∫ σ̂²φᵀA⁻¹φ over knot cells without data."""
+    """Return ∫ σ̂²φᵀA⁻¹φ over knot cells without data, of a fit to all data at the strengths of a score."""
     fit = point.fit if isinstance(point, OfFit) else PenalisedFit(model, point.rho)
     space, sums, included = model.space, model.sums, point.included
     inside = [slice(1, None, 2) if isinstance(f, LocalSpline) else slice(None) for f in space.features]
