@@ -225,10 +225,8 @@ def _add_source(
         for travels, (_, array) in zip(whole, source.auxiliary, strict=True)
     ]
     slim = source.with_arrays(Opaque(source.values) if stored else None, shared)
-    blocks, read = (
-        cuts if stored else Cuts.of_chunks(source.values.chunks),
-        read_of(source, cuts, device, limits),
-    )
+    blocks = cuts if stored else Cuts.of_chunks(source.values.chunks)
+    read = read_of(source, cuts, device, limits)
     whole_recipe = _Recipe(slim, space, cuts, read, blocks, device, limits)
     recipe = add_data(graph, "recipe", whole_recipe)
     large = []  # of the arrays that come by the block: the keys of their blocks, by the index along their own axes

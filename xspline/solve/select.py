@@ -179,10 +179,8 @@ class _Structure:
         """Return the bytes of bands and pairs of their inverses, of those that are kept and those in the making."""
         size, frame, spans = ordering.size, ordering.frame, ordering.spans
         band = 8 * size * (ordering.bandwidth + 1)
-        pairs, stripes = (
-            8 * size * math.prod(frame.offsets),
-            4 * size * (math.prod(2 * s + 1 for s in spans) + 1),
-        )
+        pairs = 8 * size * math.prod(frame.offsets)
+        stripes = 4 * size * (math.prod(2 * s + 1 for s in spans) + 1)
         # A single band is factorised where it is kept; of several some may be in the making beside those that are. What
         # an inverse takes besides is a window of two bandwidths, its stripes, and pairs in either order.
         making = side_by_side(systems, ordering, self.resources)

@@ -152,10 +152,8 @@ def _entries(pairs: Array, rows: NDArray[np.int64], frame: Frame) -> Array:
     """Rows and columns of the matrix of a pair array [K.., O..]: [n, n]."""
     count = len(frame.sizes)
     strides = [math.prod(pairs.shape[axis + 1 :]) for axis in range(2 * count)]
-    exists, flat = (
-        np.ones((len(rows), len(rows)), dtype=bool),
-        np.zeros((len(rows), len(rows)), dtype=np.int64),
-    )
+    exists = np.ones((len(rows), len(rows)), dtype=bool)
+    flat = np.zeros((len(rows), len(rows)), dtype=np.int64)
     for axis, k in enumerate(np.unravel_index(rows, frame.sizes)):
         size, offsets, periodic = frame.sizes[axis], frame.offsets[axis], frame.periodic[axis]
         steps = strides[axis], strides[count + axis]
