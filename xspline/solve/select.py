@@ -24,7 +24,8 @@ from xspline.solve.system import Choice
 from xspline.spaces import Frame
 from xspline.sums import Gram
 
-ITERATIVE, NEARLY_SEPARABLE = "iterative", "nearly_separable"
+ITERATIVE = "iterative"
+NEARLY_SEPARABLE = "nearly_separable"
 SOLVERS = {
     "spectral": "G is one product of single-coordinate factors (a full grid): direct with a ridge or no penalty, else "
     "the eigenvectors precondition conjugate gradients",
@@ -80,7 +81,8 @@ def candidates(
             f"unknown solver {solver!r}: choose one of {', '.join(SOLVERS)}, or None for the best"
         )
     resources = resources or Resources.here()
-    costs, kept = resources.costs, resources.bytes_kept(exact)
+    costs = resources.costs
+    kept = resources.bytes_kept(exact)
     # Whoever needs the inverse searches for the smoothing, and holds the solvers of several strengths at a time.
     held = costs.searched_solvers if exact else 1
     structure = _Structure(gram, product_of(gram, frame), penalty, frame, kept, held, resources)
@@ -177,7 +179,9 @@ class _Structure:
 
     def band_bytes(self, systems: int, ordering: Ordering) -> int:
         """Return the bytes of bands and pairs of their inverses, of those that are kept and those in the making."""
-        size, frame, spans = ordering.size, ordering.frame, ordering.spans
+        size = ordering.size
+        frame = ordering.frame
+        spans = ordering.spans
         band = 8 * size * (ordering.bandwidth + 1)
         pairs = 8 * size * math.prod(frame.offsets)
         stripes = 4 * size * (math.prod(2 * s + 1 for s in spans) + 1)
@@ -190,7 +194,8 @@ class _Structure:
 
     def dissection_bytes(self, systems: int, frame: Frame) -> int:
         """Return the same of systems by nested dissection."""
-        cost, size = cost_of(frame), math.prod(frame.sizes)
+        cost = cost_of(frame)
+        size = math.prod(frame.sizes)
         pairs = 8 * size * math.prod(frame.offsets)
         entries = size * (math.prod(2 * o - 1 for o in frame.offsets) + 1) // 2
         # Beside L: pairs, index arrays of the entries and their sorting, what waits for its parents, one more L.
@@ -214,10 +219,13 @@ class _Structure:
 
     def spectral(self) -> Choice | None:
         """Propose eigenvectors that diagonalise the system, or with roughness leave little beside the diagonal."""
-        product, sizes, costs = self.product, self.frame.sizes, self.resources.costs
+        product = self.product
+        sizes = self.frame.sizes
+        costs = self.resources.costs
         if product is None or any(len(f.axes) != 1 for f in product.factors):
             return None
-        size, operations = math.prod(sizes), _eigen_operations(sizes)
+        size = math.prod(sizes)
+        operations = _eigen_operations(sizes)
         eigenvectors = 2 * sum(k * k for k in sizes)
         if self.has_ridge:
             reason = "the eigenvectors of a factor for each coordinate diagonalise the system"
@@ -229,7 +237,8 @@ class _Structure:
             "the eigenvectors of data and roughness along each coordinate nearly diagonalise the system; conjugate "
             "gradients do the rest"
         )
-        vectors, products = costs.iterative_vectors, (len(terms) + 2) * 2 * sum(sizes)
+        vectors = costs.iterative_vectors
+        products = (len(terms) + 2) * 2 * sum(sizes)
         operations += costs.expected_iterations * size * (products + costs.flop_penalty * vectors)
         nbytes = 8 * (eigenvectors + vectors * size)
         return Choice("spectral", reason, nbytes, self.systems * operations, exact=False)
@@ -261,7 +270,8 @@ class _Structure:
         """Propose iterations with the solver of the product that G nearly is."""
         if (nearly := nearly_split(self.gram, self.penalty, self.frame)) is None:
             return None
-        near, costs = replace(self, product=nearly[0]).separable(), self.resources.costs
+        near = replace(self, product=nearly[0]).separable()
+        costs = self.resources.costs
         if near is None:
             return None
         products = math.prod(self.frame.sizes) * math.prod(2 * o - 1 for o in self.frame.offsets)
@@ -284,7 +294,8 @@ class _Structure:
         return Choice("banded", reason, nbytes, operations, inverse=inverse)
 
     def dissection(self) -> Choice:
-        frame, fronts = self.frame, cost_of(self.frame).fronts
+        frame = self.frame
+        fronts = cost_of(self.frame).fronts
         cut = f"nested dissection of {self.ordering.size} coefficients takes {fronts} small matrices"
         systems, columns = self.factorised
         operations = systems * dissection_operations(frame, self.resources.costs)
@@ -313,7 +324,9 @@ class _Structure:
         return replace(choice, reason=reason, operations=operations, on_gpu=True)
 
     def iterative(self) -> Choice | None:
-        frame, systems, costs = self.frame, self.systems, self.resources.costs
+        frame = self.frame
+        systems = self.systems
+        costs = self.resources.costs
         if len(frame.sizes) > MAX_AXES or any(frame.everywhere):
             return None
         axes = list(zip(frame.sizes, frame.offsets, frame.periodic, strict=True))

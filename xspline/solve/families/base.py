@@ -81,7 +81,8 @@ class Family(ABC):
     log_null: float
 
     def __init__(self, space: Space, names: Sequence[str]) -> None:
-        self.space, self.names = space, tuple(names)
+        self.space = space
+        self.names = tuple(names)
 
     @abstractmethod
     def on(self, space: Space, gram: Gram) -> Family:
@@ -154,8 +155,10 @@ class Family(ABC):
 
     def _limits(self, typical: float, weight: float) -> tuple[Array, Array]:
         """Return the log-strengths at which terms weigh as much as the data, and the largest ones: [T] each."""
-        space, frame = self.space, self.space.frame
-        rough, softest = [], []
+        space = self.space
+        frame = self.space.frame
+        rough = []
+        softest = []
         for alpha, term in zip(self.alphas, self.unit.gram(space).terms, strict=True):
             along = dict(zip(self.names, alpha, strict=True))
             rough.append(float(Gram((term,)).diagonal(frame).sum()))

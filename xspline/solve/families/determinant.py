@@ -129,10 +129,12 @@ def spectrum(space: Space, names: Sequence[str], order: int, events: Sequence[st
     log_nulls = [axis.log_null for axis in axes]
     for name in events:  # their season and trend are all that costs nothing
         j = space.names.index(name)
-        place, free = list(smoothed).index(j), axes[j].vectors[:, : axes[j].free]
+        place = list(smoothed).index(j)
+        free = axes[j].vectors[:, : axes[j].free]
         along = np.expand_dims(axes[j].events, [i for i in range(len(smoothed)) if i != place])
         grids.append(np.broadcast_to(along, grids[0].shape))
-        nulls[j], log_nulls[j] = axes[j].free, float(np.linalg.slogdet(free.T @ free)[1])
+        nulls[j] = axes[j].free
+        log_nulls[j] = float(np.linalg.slogdet(free.T @ free)[1])
     values = np.array([grid.ravel() for grid in grids])
     null = math.prod(nulls)
     log_null = float(sum(null / n * log for n, log in zip(nulls, log_nulls, strict=True)))
@@ -154,16 +156,19 @@ def _spectrum_of(space: Space, order: int) -> AxisSpectrum:
     """Return the spectrum of the derivatives of an order along the only axis of a space."""
     j = 0  # of that axis
     mass, rough = (dense_of((roughness(space, j, m),), (j,), space.frame) for m in (0, order))
-    log_mass, nothing = float(np.linalg.slogdet(mass)[1]), np.zeros((len(mass), 0))
+    log_mass = float(np.linalg.slogdet(mass)[1])
+    nothing = np.zeros((len(mass), 0))
     if not order:
         weights, vectors = np.linalg.eigh(mass)
         return AxisSpectrum(
             vectors / np.sqrt(weights), np.zeros(len(mass)), nothing, nothing.T, log_mass, -log_mass
         )
-    features, free = space.features[j], 0
+    features = space.features[j]
+    free = 0
     if isinstance(features, Global) and features.events:
         free = features.size - features.events
-    values, vectors = np.zeros(len(mass)), np.zeros(mass.shape)
+    values = np.zeros(len(mass))
+    vectors = np.zeros(mass.shape)
     if free:  # season and trend do not mix with those of a B-spline that have no roughness either
         weights, own = np.linalg.eigh(mass[:free, :free])
         vectors[:free, :free] = own / np.sqrt(weights)
@@ -294,10 +299,12 @@ class Factorised:
         """
         t = u = v = np.zeros(())
         # The sum of zzᵀ over the columns z, [K.., m, b..], is the identity, or is that on average.
-        batch, size = self.factorisation.determined.shape, self.size
+        batch = self.factorisation.determined.shape
+        size = self.size
         systems = math.prod(batch)
         count = size if self.exact else max(2, self.resources.costs.draws(size, self.steering) // systems)
-        step, rng = max(1, SLAB // (size * systems * len(self.terms))), np.random.default_rng(0)
+        step = max(1, SLAB // (size * systems * len(self.terms)))
+        rng = np.random.default_rng(0)
         for start in range(0, count, step):
             m = min(step, count - start)
             if self.exact:
@@ -382,9 +389,11 @@ class Pin(NamedTuple):
     def of(frame: Frame, axes: Sequence[int]) -> Pin:
         """Return the pin in the middle of some axes."""
         place = tuple(frame.sizes[j] // 2 for j in axes)
-        factors, log_squares = [], 0.0
+        factors = []
+        log_squares = 0.0
         for j, k in zip(axes, place, strict=True):
-            pairs, e = np.zeros((frame.sizes[j], frame.offsets[j])), frame.constant[j]
+            pairs = np.zeros((frame.sizes[j], frame.offsets[j]))
+            e = frame.constant[j]
             pairs[k, 0] = 1.0
             factors.append(Factor((j,), ((0, len(pairs)),), pairs, digest_key(str(j), "pin")))
             log_squares += math.log(float(np.sum(e**2)) / float(e[k]) ** 2)
@@ -411,7 +420,8 @@ def pinned(
     SingularSystemError
         The strengths are too far apart for float64.
     """
-    matrix, frame = penalty.gram(own), own.frame
+    matrix = penalty.gram(own)
+    frame = own.frame
     pin = Pin.of(frame, range(len(frame.sizes)))
     entry = float(matrix.diagonal(frame)[pin.place])
     gram = Gram((pin.factors,)).scaled(entry)

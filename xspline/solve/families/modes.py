@@ -65,11 +65,15 @@ class SpaceTimes(Family):
         self, space: Space, names: Sequence[str], along: str, orders: Sequence[int], order: int, gram: Gram
     ) -> None:
         super().__init__(space, names)
-        self.along, self.orders, self.order = along, tuple(orders), order
+        self.along = along
+        self.orders = tuple(orders)
+        self.order = order
         self.times, self.weight = observed_times(gram, space, along)
         self.events = along in with_events(space)
-        self.own, self.axis = without(space, along), space.names.index(along)
-        place, count = self.names.index(along), len(self.names)
+        self.own = without(space, along)
+        self.axis = space.names.index(along)
+        place = self.names.index(along)
+        count = len(self.names)
         in_space = [alpha for k in orders for alpha in multi_indices(count - 1, k)]
         self.in_space = len(in_space)  # terms
         in_time = [(0,) * place + (k,) + (0,) * (count - 1 - place) for k in (order, 0)[: 1 + self.events]]
@@ -78,7 +82,8 @@ class SpaceTimes(Family):
         self.parameters = (*(f"order {k}" for k in orders), *others[1:], along)
         if self.events:
             self.parameters += (f"events along {along}",)
-        first, second = design_of_orders(orders, in_space), np.eye(len(in_time))
+        first = design_of_orders(orders, in_space)
+        second = np.eye(len(in_time))
         self.design = np.block(
             [
                 [first, np.zeros((len(first), len(second)))],
@@ -105,7 +110,8 @@ class SpaceTimes(Family):
         return SpaceTimes(space, self.names, self.along, self.orders, self.order, gram)
 
     def penalty(self, rho: Array) -> SpaceTime:
-        numbers, count = [float(x) for x in np.exp(rho)], len(self.orders)
+        numbers = [float(x) for x in np.exp(rho)]
+        count = len(self.orders)
         others = [name for name in self.names if name != self.along]
         metric = dict(zip(others, [1.0, *numbers[count:]], strict=False))
         in_time = numbers[count + len(others) - 1 :]
@@ -154,7 +160,8 @@ def by_modes(family: SpaceTimes, rho: Array, resources: Resources) -> OfFactors:
     SingularSystemError
         The strengths are too far apart for float64.
     """
-    space, frame = family.space, family.space.frame
+    space = family.space
+    frame = family.space.frame
     matrix = family.penalty(rho).gram(space)
     pin = Pin.of(frame, [j for j in range(len(frame.sizes)) if j != family.axis])
     parts = split(Product((*pin.factors, family.times), np.ones(())), matrix, frame)
@@ -196,16 +203,20 @@ class _PinnedModes(Separable):
     def __init__(
         self, split: Split, frame: Frame, null: int, place: tuple[int, ...], resources: Resources
     ) -> None:
-        self.null, self.place, self.pin = null, place, 1.0
+        self.null = null
+        self.place = place
+        self.pin = 1.0
         super().__init__(split, frame, resources.bytes_kept(True), resources)
 
     def _eigen(self, block: AxisGroup, pair: bool) -> Eigen:
         own = super()._eigen(block, pair)
         if own.rough is None:
             return own
-        values, rough = own.values.copy(), own.rough.copy()
+        values = own.values.copy()
+        rough = own.rough.copy()
         self.still = np.argsort(rough, kind="stable")[: self.null]
-        values[self.still], rough[self.still] = values.max(), 0.0
+        values[self.still] = values.max()
+        rough[self.still] = 0.0
         return replace(own, values=values, rough=rough)
 
     def _multiples(self, v: Array) -> Array:
@@ -225,13 +236,15 @@ def space_times(gram: Gram, space: Space, names: Sequence[str], requested: Space
         B-spline; degrees too low for the orders in space, or straight lines without a cost there; season and trend that
         the observed times do not determine.
     """
-    along, plain = _time(space), [name for name in space.names if name not in names]
+    along = _time(space)
+    plain = [name for name in space.names if name not in names]
     if plain or len(space.names) < 2:
         why = f"{plain[0]!r} has no B-spline" if plain else f"there is none beside {along!r}"
         raise ValueError(
             f"a SpaceTime penalty smooths all coordinates, of which one is time, and {why}; pass penalty='reml'"
         )
-    own, orders = without(space, along), tuple(requested.space.orders)
+    own = without(space, along)
+    orders = tuple(requested.space.orders)
     if 1 not in orders or several_orders(own, own.names, orders) is None:
         degrees = ", ".join(f"{name} {degree}" for name, degree in spline_degrees(own).items())
         raise ValueError(
@@ -241,8 +254,10 @@ def space_times(gram: Gram, space: Space, names: Sequence[str], requested: Space
     order = min(
         max(p.order for p in requested.time.parts if isinstance(p, Roughness)), spline_degrees(space)[along]
     )
-    family, frame = SpaceTimes(space, names, along, orders, order, gram), space.frame
-    matrix, product = family.unit.gram(space), product_of(gram, frame)
+    family = SpaceTimes(space, names, along, orders, order, gram)
+    frame = space.frame
+    matrix = family.unit.gram(space)
+    product = product_of(gram, frame)
     apart = product is not None and split(product, matrix, frame) is not None
     if not apart and nearly_split(gram, matrix, frame) is None:
         raise ValueError(

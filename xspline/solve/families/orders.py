@@ -136,7 +136,8 @@ def bounds_of_orders(
     for values, choose in ((start, np.mean), (upper, np.max)):
         moved = values - design[:, len(orders) :] @ metric
         ends.append([choose(moved[(design[:, k] > 0) & pure]) for k in range(len(orders))])
-    low, high = np.array(ends[0]), np.maximum(np.array(ends[1]), np.array(ends[0]) + 1.0)
+    low = np.array(ends[0])
+    high = np.maximum(np.array(ends[1]), np.array(ends[0]) + 1.0)
     return (
         np.concatenate([low - math.log(len(low)), metric]),
         np.concatenate([low + WEAKEST, metric - WIDEST]),

@@ -125,7 +125,8 @@ def choose(
     SingularSystemError
         Nothing is determined.
     """
-    resources, method = resources or Resources.here(), criterion_of(requested) or ""
+    resources = resources or Resources.here()
+    method = criterion_of(requested) or ""
     names = smoothed(space, method)
     if not sums.has_weight:
         raise nothing_determined(space, np.zeros((*space.shape, 1), dtype=np.bool_))
@@ -159,8 +160,12 @@ def choose(
 
 def _chosen(problem: Problem, minimum: State[Score], gaps: float) -> Smoothing:
     """Describe the choice that a search has ended with."""
-    model, bounds, family = problem.model, problem.bounds, problem.model.family
-    rho, point, at_bound = minimum.rho, minimum.point, minimum.at_bound
+    model = problem.model
+    bounds = problem.bounds
+    family = problem.model.family
+    rho = minimum.rho
+    point = minimum.point
+    at_bound = minimum.at_bound
     value, gradient = point.score
     fit = point.fit if isinstance(point, OfFit) else PenalisedFit(model, rho)
     factorisation = fit.solving
@@ -216,7 +221,8 @@ class Problem:
 
     def levels(self) -> list[Problem]:
         """Return this problem and coarser ones, down to one whose factorisation is quick."""
-        costs, levels = self.model.resources.costs, [self]
+        costs = self.model.resources.costs
+        levels = [self]
         while levels[-1].operations > costs.coarse_start_flops:
             coarser = levels[-1].coarser()
             if coarser is None:
@@ -257,7 +263,9 @@ class Problem:
 
     def search(self, start: Array, near: float) -> State[Score]:
         """Return the minimum that Newton's method reaches from a start; steps shorter than `near` end it."""
-        family, score, bounds = self.model.family, self.scores, self.bounds
+        family = self.model.family
+        score = self.scores
+        bounds = self.bounds
         excess = np.max(family.design @ start - bounds.most)
         if excess > 0:  # of a start from a problem with other bounds
             start = start - excess * family.overall
@@ -276,14 +284,17 @@ class Problem:
         alone = gap_error(self.model, minimum.point)
         if not alone.undetermined:
             return minimum, 0.0
-        likely, upper, along = self._likely(), self.bounds.upper, self.model.family.overall
+        likely = self._likely()
+        upper = self.bounds.upper
+        along = self.model.family.overall
         point = minimum.point if likely is None else self.scores(likely)
         error = gap_error(self.model, point)
         while (point.rho < upper).any():
             with suppress(SingularSystemError):
                 higher = self.scores(np.minimum(point.rho + along, upper))
                 if (lower := gap_error(self.model, higher)).expected < error.expected:
-                    point, error = higher, lower
+                    point = higher
+                    error = lower
                     continue
             break
         return replace(minimum, rho=point.rho, point=point), alone.over_spread
@@ -318,7 +329,8 @@ class Problem:
     @cached_property
     def _without_each(self) -> list[tuple[Model, Sums]]:
         """The model without each part, and that part about the same reference."""
-        model, frame = self.model, self.model.space.frame
+        model = self.model
+        frame = self.model.space.frame
         rests = [replace(model, sums=centred(x, model.space)) for x in leave_one_out(self.parts, frame)]
         return [(r, p.recentred(r.sums.reference, frame)) for r, p in zip(rests, self.parts, strict=True)]
 
@@ -327,7 +339,9 @@ class Problem:
 
         Where no coarser space tells, these are the ones of the model.
         """
-        costs, names, space = self.model.resources.costs, self.model.names, self.model.space
+        costs = self.model.resources.costs
+        names = self.model.names
+        space = self.model.space
         scores: dict[int, float] = {}
         problem = self.coarser()
         while problem is not None and not scores:
@@ -347,7 +361,8 @@ class Problem:
 
     def coarser(self) -> Problem | None:
         """Return the problem with every second breakpoint removed; None where no coordinate has one to spare."""
-        space, names = self.model.space, self.model.names
+        space = self.model.space
+        names = self.model.names
         coarse = coarser(self.model.sums, space, names)
         if coarse is None:
             return None
@@ -383,8 +398,10 @@ class Problem:
     @cached_property
     def bounds(self) -> Bounds:
         """A place to start at, and bounds beyond which a strength makes no difference."""
-        model, frame = self.model, self.model.space.frame
-        sums, axes = model.sums, tuple(range(len(frame.sizes)))
+        model = self.model
+        frame = self.model.space.frame
+        sums = model.sums
+        axes = tuple(range(len(frame.sizes)))
         data, weight = np.broadcast_arrays(sums.gram.diagonal(frame).sum(axis=axes), sums.weight)
         return model.family.bounds(float(np.mean(data[weight > 0])), float(np.mean(weight[weight > 0])))
 
@@ -393,7 +410,8 @@ class _Scores:
     """The scores of a problem, of the same batch members everywhere; counts them and tells the progress."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem, self.progress = problem, Progress(problem.model.family.parameters)
+        self.problem = problem
+        self.progress = Progress(problem.model.family.parameters)
         self.factorisations = 0
         self._included: Mask | None = None
 

@@ -87,7 +87,8 @@ class OfFit(Score):
     steering = False  # whether `hessian_traces` enter nothing but the Hessian
 
     def __init__(self, model: Model, rho: Array, included: Mask | None = None) -> None:
-        self.model, self.rho = model, rho
+        self.model = model
+        self.rho = rho
         self.fit = self.fit_type(model, rho, self.exact, self.steering)
         self.n = np.asarray(model.sums.count, dtype=np.float64)
         batch = np.broadcast_shapes(model.sums.batch, model.sums.gram.batch)
@@ -129,7 +130,8 @@ class Reml(OfFit):
     @cached_property
     def value(self) -> float | None:
         """V, the score."""
-        degrees, fit = self._degrees, self.fit
+        degrees = self._degrees
+        fit = self.fit
         profile = degrees * (1 + np.log(2 * np.pi * self._deviance / degrees))
         return float(self.total(profile + fit.factorisation.logdet() - self.determinant.value)) / 2
 
@@ -143,7 +145,9 @@ class Reml(OfFit):
         """
         if ((self.n > 0) & ~self.included).any():
             return math.nan
-        sums, null, log_null = self.model.sums, self.model.family.null, self.model.family.log_null
+        sums = self.model.sums
+        null = self.model.family.null
+        log_null = self.model.family.log_null
         variance = sums.power / np.where(sums.weight > 0, sums.weight, 1.0)
         prior = null * np.log(2 * np.pi * np.maximum(variance, SMALLEST)) + log_null
         return float((self.value or 0.0) + self.total(np.broadcast_to(prior, self.included.shape)) / 2)
@@ -158,8 +162,10 @@ class Reml(OfFit):
     @cached_property
     def hessian(self) -> Array:
         """∂²V/∂ρ², which is exact where u is."""
-        fit, deviance = self.fit, self._deviance
-        share, w = fit.q / deviance, products(fit.penalty_times_c, fit.coefficient_derivatives)
+        fit = self.fit
+        deviance = self._deviance
+        share = fit.q / deviance
+        w = products(fit.penalty_times_c, fit.coefficient_derivatives)
         curved = diagonal(share) - 2 * w / deviance - share[:, None] * share
         t, u, _ = fit.hessian_traces
         second = self._degrees * curved + diagonal(t) - u
@@ -276,7 +282,9 @@ class Gcv(OfFit, Logarithm):
     @cached_property
     def derivatives(self) -> tuple[float, Array, Array]:
         """V, ∂V/∂ρ and ∂²V/∂ρ²."""
-        fit, n, left = self.fit, self.n, self._left
+        fit = self.fit
+        n = self.n
+        left = self._left
         first, second = fit.loss(self.model.sums, -fit.penalty_times_c.sum(axis=1))  # h − Gc = Λc
         # Derivatives of edf, as good as u is.
         t, u, v = fit.hessian_traces
@@ -287,7 +295,8 @@ class Gcv(OfFit, Logarithm):
         cross = first[:, None] * edf
         curved = second + 2 * (cross + cross.swapaxes(0, 1) + fit.rss * edf2) / left
         curved = n * (curved + 6 * fit.rss * edf[:, None] * edf / left**2) / left**2
-        slope, curved = self.total(slope), self.total(curved)
+        slope = self.total(slope)
+        curved = self.total(curved)
         return float(self.total(value)), self.design.T @ slope, self.design.T @ curved @ self.design
 
     @cached_property
@@ -326,8 +335,10 @@ class Holders(Logarithm):
     def __init__(
         self, model: Model, pairs: Sequence[tuple[Model, Sums]], rho: Array, included: Mask | None = None
     ) -> None:
-        self.model, self.rho = model, rho
-        determined, sums = np.zeros((), dtype=np.int64), []
+        self.model = model
+        self.rho = rho
+        determined = np.zeros((), dtype=np.int64)
+        sums = []
         for i, (rest, part) in enumerate(pairs):
             try:
                 fit = PenalisedFit(rest, rho)

@@ -45,7 +45,8 @@ def family_for(
     solver, resources
         See `candidates`.
     """
-    method, resources = criterion_of(requested) or "", resources or Resources.here()
+    method = criterion_of(requested) or ""
+    resources = resources or Resources.here()
     names = smoothed(space, method)
     if isinstance(requested, Sobolev):
         requested.metric(space)  # has these derivatives
@@ -114,7 +115,8 @@ def choice_for(
     resources : Resources, optional
         See `candidates`.
     """
-    method, resources = criterion_of(penalty), resources or Resources.here()
+    method = criterion_of(penalty)
+    resources = resources or Resources.here()
     if method is None and isinstance(penalty, Penalty):
         matrix = penalty.bound(gram, space).gram(space)
         return candidates(gram, matrix, space.frame, solver, resources=resources)[0]
@@ -135,7 +137,9 @@ def solver_for(gram: Gram, family: Family, method: str, solver: str | None, reso
     solver, resources
         See `candidates`.
     """
-    matrix, frame, costs = family.unit.gram(family.space), family.space.frame, resources.costs
+    matrix = family.unit.gram(family.space)
+    frame = family.space.frame
+    costs = resources.costs
     if isinstance(family, SpaceTimes) and (nearly := _nearly(gram, matrix, family, solver, resources)):
         return nearly
     estimable = method == "reml" and isinstance(family, SingleOrder)
@@ -199,7 +203,8 @@ def _nearly(
 
     That is one which knows the inverse, where it is sooner, or where iterations would take many steps.
     """
-    frame, costs = family.space.frame, resources.costs
+    frame = family.space.frame
+    costs = resources.costs
     if solver not in (None, NEARLY_SEPARABLE) or nearly_split(gram, matrix, frame) is None:
         return None
     choices = candidates(gram, matrix, frame, NEARLY_SEPARABLE, resources=resources)[:1]

@@ -82,7 +82,8 @@ def centred(sums: Sums, space: Space) -> Sums:
 
 def observed_parts(model: Model, method: str, parts: Sequence[Sums]) -> list[Sums]:
     """Return the parts that "holders" predicts; raise ValueError where there is too little to choose by."""
-    observations, null = model.observations, model.family.null
+    observations = model.observations
+    null = model.family.null
     if 0 < observations <= null:
         raise ValueError(
             f"penalty={method!r} needs more observations than the {null} functions that have no roughness, and "
@@ -122,7 +123,9 @@ class PenalisedFit(Factorised):
     tolerance: float | None = None  # relative residual of c, where that is iterated
 
     def __init__(self, model: Model, rho: Array, exact: int = 0, steering: bool = False) -> None:
-        self.model, self.rho, frame = model, rho, model.space.frame
+        self.model = model
+        self.rho = rho
+        frame = model.space.frame
         penalty = model.family.penalty(rho).gram(model.space)
         self.solving = factorise(
             model.sums.gram,
@@ -169,11 +172,13 @@ class PenalisedFit(Factorised):
 
         Gc − h may be given, [P, b..].
         """
-        g, x = other.gram.with_batch_axes(other.batch_ndim), self.coefficient_derivatives
+        g = other.gram.with_batch_axes(other.batch_ndim)
+        x = self.coefficient_derivatives
         if residual is None:
             residual = self.flat(g.matvec(self.c, self.frame) - other.full_moment(self.frame))
         pull = self.apply_penalties(self.shaped(self.apply_inverse(residual)))
-        along, across = np.einsum("p...,pj...->j...", residual, x), products(pull, x)
+        along = np.einsum("p...,pj...->j...", residual, x)
+        across = products(pull, x)
         curved = self.flat(g.matvec(self.shaped(x), self.frame))
         return -2 * along, 2 * (products(x, curved) + across + across.swapaxes(0, 1) - diagonal(along))
 

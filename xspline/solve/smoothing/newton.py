@@ -96,7 +96,8 @@ class State(Generic[P]):
     def at_bound(self) -> NDArray[np.bool_]:
         """Coordinates on a bound, beyond which the score falls or is flat."""
         g = self.point.gradient
-        low, high = self.rho <= self.lower, self.rho >= self.upper
+        low = self.rho <= self.lower
+        high = self.rho >= self.upper
         return np.asarray((low & (g > -RISE)) | (high & (g < RISE)))
 
 
@@ -124,7 +125,8 @@ def minimise(
     """
     rho = np.clip(start, lower, upper)
     state = State(rho, score(rho), lower, upper, np.zeros(len(rho), dtype=bool))
-    hessian, correction = state.point.hessian, np.zeros((len(rho), len(rho)))
+    hessian = state.point.hessian
+    correction = np.zeros((len(rho), len(rho)))
     for _ in range(STEPS):
         step, downhill = _newton_step(state, hessian)
         if _ends(state.point, step, near, enough):
@@ -143,7 +145,8 @@ def minimise(
                 return replace(state, converged=True)
             # The mean of two Hessians is made to agree with the gradients at both, by the least change (Powell 1970).
             # Hessians may come from random draws; then it is this that makes the last steps short.
-            length, after = moved @ moved, state.point
+            length = moved @ moved
+            after = state.point
             mean = (before.point.hessian + after.hessian) / 2 + correction
             wrong = (after.gradient - before.point.gradient - mean @ moved) / length
             correction = correction + (np.outer(wrong, moved) + np.outer(moved, wrong))
@@ -167,8 +170,11 @@ def _newton_step(state: State[P], hessian: Array) -> tuple[Array, float]:
 
     Where it would cross a bound it ends there, and the others go where the score is lowest given that.
     """
-    free, step, downhill = ~state.at_bound, np.zeros(len(state.rho)), 0.0
-    nearest, farthest = state.lower - state.rho, state.upper - state.rho
+    free = ~state.at_bound
+    step = np.zeros(len(state.rho))
+    downhill = 0.0
+    nearest = state.lower - state.rho
+    farthest = state.upper - state.rho
     while free.any():
         values, vectors = np.linalg.eigh(hessian[np.ix_(free, free)])
         least = max(1e-7 * np.abs(values).max(), np.finfo(np.float64).tiny)
@@ -191,7 +197,8 @@ def _advanced(score: Callable[[Array], P], state: State[P], step: Array, hessian
 
     Where there is no such place the point stays, and bounds may have drawn closer.
     """
-    gradient, curvature = state.point.gradient, np.diagonal(hessian)
+    gradient = state.point.gradient
+    curvature = np.diagonal(hessian)
     # Coordinates along which the score falls as C exp(−|ρ|) does, with little left to fall.
     length = np.abs(gradient) / np.where(curvature > 0, curvature, np.inf)
     tail = (length > 0.6) & (length < 1.7) & (np.abs(gradient) < TAIL) & ~state.tried & ~state.at_bound
@@ -221,7 +228,8 @@ def _tried(score: Callable[[Array], P], state: State[P], rho: Array) -> State[P]
             return replace(state, rho=trial, point=point)
     except SingularSystemError:
         pass
-    middle, distance = (state.rho + trial) / 2, np.abs(trial - state.rho)
+    middle = (state.rho + trial) / 2
+    distance = np.abs(trial - state.rho)
     far = distance >= 0.5 * np.max(distance)
     return replace(
         state,
@@ -232,7 +240,9 @@ def _tried(score: Callable[[Array], P], state: State[P], rho: Array) -> State[P]
 
 def _is_better(state: State[P], trial: State[P]) -> bool:
     """Return whether the score does not rise; without a value, whether the trial does not end far uphill."""
-    point, other, moved = state.point, trial.point, trial.rho - state.rho
+    point = state.point
+    other = trial.point
+    moved = trial.rho - state.rho
     if other is point:
         return False
     if point.value is None or other.value is None:

@@ -47,7 +47,9 @@ class ProbedFit(PenalisedFit):
         That system is ḡM + Λ = T⁻ᵀ diag(ḡ + Σ_j d_j) T⁻¹ with ḡ = tr G / tr M, and d_j are λ_j times the eigenvalues of
         S_j.
         """
-        model, space, count = self.model, self.model.space, self.count
+        model = self.model
+        space = self.model.space
+        count = self.count
         family = model.family
         if not isinstance(family, SingleOrder):
             raise TypeError("terms of several orders have no common eigenvectors")
@@ -80,7 +82,8 @@ class ProbedFit(PenalisedFit):
         """t_j, u_ij, both from the same probes; what REML does not need is not computed."""
         count = max(1, self.probed[0].shape[-1] // 8)  # the Hessian only steers
         a, _, b = (x[..., :count] for x in self.probed)
-        right, left = self.apply_penalties(a), self.apply_penalties(b)
+        right = self.apply_penalties(a)
+        left = self.apply_penalties(b)
         u = products(left, self.apply_inverse(right)).mean(axis=-1)
         t = np.einsum("pm,pjm->j", self.flat(b), right) / b.shape[-1]
         return self._with_batch_axes(t), self._with_batch_axes((u + u.T) / 2), np.zeros(())

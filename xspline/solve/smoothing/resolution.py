@@ -69,7 +69,9 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
     observations spread evenly. A field that the space resolves leaves its finest functions to the noise; one that the
     space cuts off fills them. Roughness is that of the highest derivative: polynomials below it have none.
     """
-    model, space, included = fit.model, fit.model.space, point.included
+    model = fit.model
+    space = fit.model.space
+    included = point.included
     degrees = spline_degrees(space)
     sums = model.sums
     taken = model.family.shares @ point.total(fit.traces) / max(int(included.sum()), 1)
@@ -87,13 +89,16 @@ def resolution(fit: PenalisedFit, point: Score) -> Resolution:
         x = np.moveaxis(np.asarray(solved).reshape(moved.shape), 0, j)
     power = np.mean(x**2 * left * weight / rss, axis=-1)  # over that of noise, [K..]
     visible = bool(np.any(rss > NEGLIGIBLE * spread + TINY * mean**2 * weight + 2 * SMALLEST))
-    functions, limited, full = {}, [], []
+    functions = {}
+    limited = []
+    full = []
     for name, t in zip(model.names, taken.tolist(), strict=True):
         j = space.names.index(name)
         size = space.shape[j]
         functions[name] = size * edf / max(edf + t, 1e-300)
         finest = np.take(power, np.argsort(spectra[j].values)[-max(size // 4, 1) :], axis=j)
-        share, height = functions[name] / size, finest.mean()
+        share = functions[name] / size
+        height = finest.mean()
         if visible and finest.sum() > SEEN * left.mean() and n.mean() > 2 * space.size:
             if share > CROWDED and height > ABOVE_NOISE:
                 limited.append(name)
@@ -142,7 +147,9 @@ class GapError:
 def gap_error(model: Model, point: Score) -> GapError:
     """Return ∫ σ̂²φᵀA⁻¹φ over knot cells without data, of a fit to all data at the strengths of a score."""
     fit = point.fit if isinstance(point, OfFit) else PenalisedFit(model, point.rho)
-    space, sums, included = model.space, model.sums, point.included
+    space = model.space
+    sums = model.sums
+    included = point.included
     inside = [slice(1, None, 2) if isinstance(f, LocalSpline) else slice(None) for f in space.features]
     gap = ~observed_cells(sums.gram, space)[tuple(inside)]
     widths = [
