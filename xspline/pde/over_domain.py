@@ -14,7 +14,8 @@ from scipy.special import stdtrit
 from xspline.labels import evaluation
 from xspline.labels.field import Field
 from xspline.pde.profile.axes import Array, Unsuitable
-from xspline.pde.profile.estimate import IMPROBABLE, Profile, profile
+from xspline.pde.profile.estimate import Profile, profile
+from xspline.pde.profile.information import IMPROBABLE
 from xspline.pde.profile.problem import EquationProblem, member, problem_of
 from xspline.pde.results import (
     ENOUGH,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from xspline.pde.profile.gauss_newton import (
     ConstrainedLeastSquares,
     SearchResult,
 )
-from xspline.pde.profile.information import reaches, unsettled
+from xspline.pde.profile.information import IMPROBABLE, NEGLIGIBLE, lacking, reaches, unsettled
 from xspline.pde.profile.normal_equations import solve_information
 from xspline.pde.profile.problem import EquationProblem, refined
 from xspline.pde.profile.weak import WeakEstimate, weak_estimate
@@ -26,12 +26,6 @@ from xspline.solve import SingularSystemError, choose, solve
 from xspline.solve.multigrid.spaces import AxisLevel
 from xspline.spaces import BSpline, Space
 
-IMPROBABLE = (
-    1e-3  # probability of an F ratio, below which an equation is not adequate: 1 false alarm in 1,000 fits
-)
-NEGLIGIBLE = (
-    1e-5  # of the standard deviation of the data: a smaller misfit is seen in data without noise alone
-)
 SLIGHT = 10.0  # F ratio: a negligible misfit below it changes constants by less than the knots do
 SIGNIFICANT = 5.0  # standard errors: constants and changes of them that are larger are no noise
 DEAR = 1e10  # operations of a factorisation, some 3 s: a search starts in a nested space then
@@ -106,14 +100,18 @@ def profile(problem: EquationProblem) -> Profile:
     covariance = search.covariance(result.step, result.rss)
     stderr = np.sqrt(np.diag(covariance))
     vague = [*unsettled(search, result)]
-    doubts = [*vague, *inadequate(search, result.rss, adequacy, probability, halved.rss)]
+    missing = lacking(search, result, [] if vague else problem.low_terms, halved.resolution)
+    named = missing.doubts
+    doubts = [*vague, *inadequate(search, result.rss, adequacy, probability, halved.rss, named)]
     if not vague:
         doubts += _unresolved(problem, search, result, halved.change, stderr)
+    doubts = doubts or [*named]
     if doubts:
         covariance = np.full(covariance.shape, np.nan)
         remarks = [f"errors are withheld: {doubt}" for doubt in doubts]
     else:
-        remarks = [*_coarse(problem, halved.resolution, stderr), *_not_halved(problem.space)]
+        coarse = _coarse(problem, halved.resolution, stderr)
+        remarks = [*coarse, *_not_halved(problem.space), *missing.remarks]
     below, above, hidden = reaches(search, result, covariance)
     factor = float(stdtrit(max(search.data.count - search.freedom, 1), (1 + LEVEL) / 2))
     errors = np.sqrt(np.diag(covariance))
@@ -125,8 +123,8 @@ def profile(problem: EquationProblem) -> Profile:
     return Profile(
         tau,
         covariance + unresolved,
-        tau - np.hypot(below * errors, factor * halved.resolution),
-        tau + np.hypot(above * errors, factor * halved.resolution),
+        tau - missing.below - np.hypot(below * errors, factor * halved.resolution),
+        tau + missing.above + np.hypot(above * errors, factor * halved.resolution),
         halved.resolution,
         search.sigma(result.rss),
         adequacy,
@@ -332,9 +330,14 @@ def _with_half(
 
 
 def inadequate(
-    search: ConstrainedLeastSquares, rss: float, adequacy: float, probability: float, coarse_rss: float
+    search: ConstrainedLeastSquares,
+    rss: float,
+    adequacy: float,
+    probability: float,
+    coarse_rss: float,
+    missing: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield that the constrained field misses the data by more than noise, and what may be the reason."""
+    """Yield that the constrained field misses the data by more than noise, and the reason, such as what is `missing`."""
     free = search.data.free
     power = search.data.power
     if free is None or not probability < IMPROBABLE:
@@ -352,7 +355,8 @@ def inadequate(
             + "knots still make a difference, so use more, or a higher degree, where the field changes fast"
         )
     else:
-        yield text + "more knots would not help: a term or a source is missing, or a known is wrong"
+        why = missing or ("more knots would not help: a term or a source is missing, or a known is wrong",)
+        yield text + why[0]
 
 
 def _unresolved(

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from xspline.pde.profile.axes import Array
 from xspline.pde.profile.gauss_newton import CLOSE, FEW, ConstrainedLeastSquares, SearchResult
-from xspline.pde.profile.normal_equations import PART, TINY, directions
+from xspline.pde.profile.normal_equations import PART, TINY, directions, solve_information
 from xspline.pde.results import LEVEL, ROUGH
 from xspline.pde.text.equation import Power
+from xspline.pde.text.low_terms import LowTerm
 
 HIDDEN = 0.05  # of the information on a constant: a larger share that noise in the field adds makes errors too small
+IMPROBABLE = (
+    1e-3  # probability of an F or score, below which an equation is not adequate: 1 false alarm in 1,000 fits
+)
+NEGLIGIBLE = (
+    1e-5  # of the standard deviation of the data: a smaller misfit is seen in data without noise alone
+)
 WIDEST = 30.0  # standard errors: an interval that has no end so far out has none
 
 
@@ -99,6 +107,69 @@ def noise_added(search: ConstrainedLeastSquares, result: SearchResult) -> Array:
     seen = [np.diag(search.information(step, x)) for y in apart.T for x in (y, -y)]
     own = np.diag(search.information(step, np.zeros(data.order.size)))
     return np.asarray(np.mean(seen, axis=0) / own - 1.0)
+
+
+class Lacking(NamedTuple):
+    """What is said of terms that the equations lack.
+
+    Parameters
+    ----------
+    doubts, remarks : tuple of str
+        Of a term that is there beyond doubt, for which errors are withheld, and of one that may be.
+    below, above : ndarray, [k]
+        By how much intervals have to be longer to hold the constants that there are with a term that may be.
+    """
+
+    doubts: tuple[str, ...]
+    remarks: tuple[str, ...]
+    below: Array
+    above: Array
+
+
+def lacking(
+    search: ConstrainedLeastSquares,
+    result: SearchResult,
+    terms: Sequence[Sequence[LowTerm]],
+    resolution: Array,
+) -> Lacking:
+    """Return what scores say of terms that the equations lack, each compared with noise.
+
+    A term whose score is improbable for the largest of so many is there. One that would be significant by itself may
+    be there: intervals are then the hull of those without and with it. What moves no constant by more than the knots
+    do, or is negligible beside the data, says nothing.
+    """
+    nothing = np.zeros(len(result.step.tau))
+    every = [term for own in terms for term in own]
+    left = search.data.count - search.freedom
+    if not every or left <= 1:
+        return Lacking((), (), nothing, nothing)
+    scores = search.scores(result.step, terms)
+    told = np.flatnonzero((scores.share > NEGLIGIBLE) & (scores.information > 0))
+    squares = scores.constant[told] ** 2 * scores.information[told]
+    moved = (np.abs(scores.shift[:, told]) > resolution[:, None]).any(axis=0)
+    seen = moved & (squares > NEGLIGIBLE**2 * search.data.power)
+    sigma = search.sigma(result.rss)
+    z = np.sqrt(squares[seen]) / sigma
+    told = told[seen]
+    factor = float(stdtrit(left, (1 + LEVEL) / 2))
+    if not (z > factor).any():
+        return Lacking((), (), nothing, nothing)
+    largest = int(np.argmax(z))
+    term = every[told[largest]]
+    size = scores.constant[told[largest]]
+    text = f"{term.text} with {term.constant} = {size:.3g} +- {abs(size) / z[largest]:.2g} (z = {z[largest]:.1f})"
+    if 2 * len(every) * stdtr(left, -z[largest]) < IMPROBABLE:
+        doubt = f"a term is missing: the data ask for {text}; add it, or look for another one like it: {term.code}"
+        return Lacking((doubt,), (), nothing, nothing)
+    own = told[z > factor]
+    variance = sigma**2 * np.diag(solve_information(result.step.information, np.eye(len(nothing))))
+    error = np.sqrt(variance)[:, None]
+    # The error of the term adds to those of the constants that move with it.
+    wider = factor * (np.hypot(error, scores.shift[:, own] / z[z > factor]) - error)
+    below = np.maximum(wider - scores.shift[:, own], 0.0).max(axis=1)
+    above = np.maximum(wider + scores.shift[:, own], 0.0).max(axis=1)
+    remark = f"the data do not rule out {text}, and intervals are long enough for it too; compare {term.code}"
+    return Lacking((), (remark,), below, above)
 
 
 def reaches(

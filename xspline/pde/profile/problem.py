@@ -21,7 +21,8 @@ from xspline.pde.profile.normal_equations import TINY, BandOrder
 from xspline.pde.profile.scaled_sums import ScaledSums
 from xspline.pde.profile.weak import WeakEstimate, weak_estimate
 from xspline.pde.text.equation import Equation, Power
-from xspline.pde.text.symbols import Names
+from xspline.pde.text.low_terms import LowTerm, low_terms
+from xspline.pde.text.symbols import Names, arguments_code
 from xspline.solve import Penalty, Resources, TooLargeError, solve
 from xspline.solve.multigrid.spaces import AxisLevel, coarser, prolongation
 from xspline.solve.smoothing.fit import centred
@@ -55,6 +56,8 @@ class EquationProblem:
         Returns what is known at the nodes of the coordinates of a space, by name.
     ridge : float, optional
         The ridge of the search. None stands for the ridge that the data need, which takes a factorisation.
+    low_terms : sequence of sequences of LowTerm
+        What each equation may lack.
     """
 
     space: Space
@@ -67,6 +70,7 @@ class EquationProblem:
     equations: tuple[Equation, ...]
     known_at: Callable[[Space, Sequence[ProjectedCoordinate]], Mapping[str, Any]]
     ridge: float | None = None
+    low_terms: Sequence[Sequence[LowTerm]] = ()
 
     @cached_property
     def constraints(self) -> Constraints:
@@ -230,8 +234,18 @@ def problem_of(
         {n: member(part.sums[n].recentred(centres[n], space.frame), index) for n in variables}
         for part in held
     ]
+    lacking = low_terms(equations, names, arguments_code(given, names.dims, names.vary))
     return EquationProblem(
-        space, sums, coefficients, sigma, penalties, parts, apply_inverse, tuple(equations), known_at
+        space,
+        sums,
+        coefficients,
+        sigma,
+        penalties,
+        parts,
+        apply_inverse,
+        tuple(equations),
+        known_at,
+        low_terms=lacking,
     )
 
 

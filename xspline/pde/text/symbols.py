@@ -155,6 +155,7 @@ class Names:
     batch : coordinates that are not fitted.
     numbers : known names whose values are numbers.
     vary : the functions of each constant that varies, as the caller gave them.
+    dims : the letters that the caller gave.
     """
 
     space: Space
@@ -164,6 +165,7 @@ class Names:
     batch: frozenset[str]
     numbers: frozenset[str] = frozenset()
     vary: Mapping[str, Any] = field(default_factory=dict)
+    dims: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -215,7 +217,7 @@ class Names:
         others = {a: name for a, name in meanings.items() if a not in dims and name not in dims.values()}
         values = known if isinstance(known, Mapping) else {}
         numbers = frozenset(name for name, value in values.items() if isinstance(value, Number))
-        names = cls(space, stems, {**dims, **others}, given, frozenset(map(str, batch)), numbers)
+        names = cls(space, stems, {**dims, **others}, given, frozenset(map(str, batch)), numbers, dims=dims)
         return replace(names, vary=names._checked(vary or {}))
 
     def _checked(self, vary: Mapping[str, Any]) -> Mapping[str, Any]:
