@@ -67,3 +67,16 @@ def test_the_field_of_an_equation_that_lacks_a_term_has_no_error_bars() -> None:
     with pytest.warns(UserWarning, match=r"a term is missing: the data ask for k with k = "):
         field = xs.constrain(data, "u_t = D*u_xx")
     assert field.stderr().isnull().all()
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-6, 1e-3])
+def test_of_one_mode_only_a_combination_is_told(noise: float) -> None:
+    x = np.linspace(0, 6, 50)
+    t = np.linspace(0, 2, 30)
+    u = np.exp(-0.1 * t)[:, None] * np.sin(x) + noise * np.random.default_rng(0).standard_normal((30, 50))
+    found = xs.recover(xr.DataArray(u, {"t": t, "x": x}, name="u"), "u_t = a*u_xx + b*u")
+    assert np.isnan(found.stderr).all() and np.isnan(found.lower).all()
+    assert "do not tell a and b apart (only b - a, about -0.1" in found.attrs["checks"]
+    more = u + 0.3 * np.exp(-0.4 * t)[:, None] * np.sin(2 * x)
+    found = xs.recover(xr.DataArray(more, {"t": t, "x": x}, name="u"), "u_t = a*u_xx + b*u")
+    assert (abs(found.estimate - [0.1, 0.0]) < 4 * found.stderr).all()

@@ -99,7 +99,7 @@ def profile(problem: EquationProblem) -> Profile:
     adequacy, probability = adequacy_of(search, result.rss)
     covariance = search.covariance(result.step, result.rss)
     stderr = np.sqrt(np.diag(covariance))
-    vague = [*unsettled(search, result)]
+    vague = [*unsettled(search, result, halved.of_field)]
     missing = lacking(search, result, [] if vague else problem.low_terms, halved.resolution)
     named = missing.doubts
     doubts = [*vague, *inadequate(search, result.rss, adequacy, probability, halved.rss, named)]

@@ -28,8 +28,10 @@ NEGLIGIBLE = (
 WIDEST = 30.0  # standard errors: an interval that has no end so far out has none
 
 
-def unsettled(search: ConstrainedLeastSquares, result: SearchResult) -> Iterator[str]:
-    """Yield why there is no estimate to speak of."""
+def unsettled(
+    search: ConstrainedLeastSquares, result: SearchResult, of_field: Array | None = None
+) -> Iterator[str]:
+    """Yield why there is no estimate to speak of; `of_field` is what knots leave of an error of the field, [P, d]."""
     if search.data.count <= search.freedom:
         yield (
             f"{search.data.count} observations are no more than the {search.freedom} degrees of freedom that the "
@@ -38,13 +40,15 @@ def unsettled(search: ConstrainedLeastSquares, result: SearchResult) -> Iterator
         return
     stderr = search.stderr(result.step, result.rss)
     if np.isinf(stderr).any():
-        yield _apart(search, np.isinf(stderr))
+        values, vectors, scale = directions(result.step.information)
+        along = vectors[:, 0] / scale if np.sum(values <= TINY) == 1 else None
+        yield _apart(search, result, np.isinf(stderr), along)
         return
-    share, direction = noise_told(search, result)
+    share, direction = noise_told(search, result, of_field)
     own = np.abs(direction) > PART * np.linalg.norm(direction)
     # Where the field tells less of a constant that varies, its own errors say so.
     if share > 0.5 and len({p.constant for p in _powers(search, own)}) > 1:
-        yield _apart(search, own)
+        yield _apart(search, result, own, direction)
     elif not (result.converged and np.isfinite(stderr).all()):
         yield (
             f"the search did not converge in {result.steps} steps, and what it saw last is no estimate; see the weak "
@@ -56,22 +60,45 @@ def _powers(search: ConstrainedLeastSquares, own: NDArray[np.bool_]) -> list[Pow
     return [p for p, mine in zip(search.constraints.parameters, own, strict=True) if mine]
 
 
-def _apart(search: ConstrainedLeastSquares, untold: NDArray[np.bool_]) -> str:
-    """Return which constants the data tell together only."""
+def _apart(
+    search: ConstrainedLeastSquares, result: SearchResult, untold: NDArray[np.bool_], along: Array | None
+) -> str:
+    """Return which constants the data tell together only, and what they tell if these move `along` one direction."""
     names = list(
         dict.fromkeys(str(p) if "[" not in p.parameter else p.constant for p in _powers(search, untold))
     )
     if len(names) == 1:
         return f"the field does not tell {names[0]} everywhere; give it fewer functions in vary=, or observe more of it"
+    combined = ""
+    if along is not None and len(names) == np.sum(untold):
+        combined = f" (only {' and '.join(_determined(search, result, untold, along))})"
     return (
-        f"the data do not tell {', '.join(names[:-1])} and {names[-1]} apart: a combination of their terms is zero, or "
-        "noise, everywhere in this field; leave out one of them, pass one in known=, or observe a field in which the "
-        "terms differ, such as one of more waves"
+        f"the data do not tell {', '.join(names[:-1])} and {names[-1]} apart{combined}: a combination of their terms "
+        "is zero, or noise, everywhere in this field; leave out one of them, pass one in known=, or observe a field in "
+        "which the terms differ, such as one of more waves"
     )
 
 
-def noise_told(search: ConstrainedLeastSquares, result: SearchResult) -> tuple[float, Array]:
+def _determined(
+    search: ConstrainedLeastSquares, result: SearchResult, untold: NDArray[np.bool_], along: Array
+) -> Iterator[str]:
+    """Yield the combinations of two constants that stay where both move along a direction."""
+    first, *others = np.flatnonzero(untold).tolist()
+    powers = search.constraints.parameters
+    tau = result.state.tau
+    for other in others:
+        ratio = along[other] / along[first]
+        size = "" if f"{abs(ratio):.2g}" == "1" else f"{abs(ratio):.2g}*"
+        sign = "-" if ratio > 0 else "+"
+        yield f"{powers[other]} {sign} {size}{powers[first]}, about {tau[other] - ratio * tau[first]:.4g}"
+
+
+def noise_told(
+    search: ConstrainedLeastSquares, result: SearchResult, of_field: Array | None = None
+) -> tuple[float, Array]:
     """Return the largest share of noise in what tells a combination of constants, and the combination.
+
+    What the knots leave of an error of the field, `of_field`, tells as little as noise does.
 
     Terms of a field with errors differ where those of the true field are the same. All information comes from the
     field's terms; the part of it that one draw of the field's errors would give is compared with the whole. The
@@ -88,6 +115,8 @@ def noise_told(search: ConstrainedLeastSquares, result: SearchResult) -> tuple[f
     if values[0] > 0.5 or values[0] <= TINY:
         return 0.0, np.zeros(count)
     noise = search.information(step, search.draws(result, 1)[:, 0], alone=True)
+    for error in () if of_field is None else of_field.T:
+        noise += search.information(step, error, alone=True)
     root = vectors / np.sqrt(values)
     shares, combinations = np.linalg.eigh(root.T @ (noise / np.outer(scale, scale)) @ root)
     return float(shares[-1]), root @ combinations[:, -1]
