@@ -10,6 +10,7 @@ import xarray as xr
 
 import xspline as xs
 from benchmarks.constants.missing import FAMILIES, RIGHT, Family
+from tests.pde.cases import burgers, grid, sampled
 
 FAMILY = {family.term: family for family in FAMILIES}
 
@@ -80,3 +81,24 @@ def test_of_one_mode_only_a_combination_is_told(noise: float) -> None:
     more = u + 0.3 * np.exp(-0.4 * t)[:, None] * np.sin(2 * x)
     found = xs.recover(xr.DataArray(more, {"t": t, "x": x}, name="u"), "u_t = a*u_xx + b*u")
     assert (abs(found.estimate - [0.1, 0.0]) < 4 * found.stderr).all()
+
+
+@pytest.mark.filterwarnings("ignore:u. .* functions along 'x' are in use")
+def test_knots_that_do_not_resolve_a_front_print_a_line_that_does() -> None:
+    at = grid(140, 60, 6.0, 1.0)
+    data = sampled(lambda x, t: burgers(x, t, 0.02), at)
+    found = xs.recover(data, "u_t + u*u_x = nu*u_xx")
+    assert "use more knots, most along 'x'" in found.attrs["checks"]
+    line = found.attrs["checks"].rpartition("changes fast: ")[2].partition("; ")[0]
+    finer = eval(f"data.spline.{line}", {"data": data, "xs": xs})
+    assert abs(finer.estimate - 0.02) < abs(found.estimate - 0.02) / 5
+    assert np.isnan(finer.stderr) or abs(finer.estimate - 0.02) < 4 * finer.stderr
+
+
+def test_a_degree_that_is_too_low_is_the_one_cause_that_is_told() -> None:
+    at = grid(140, 60, 6.0, 1.0)
+    field = sampled(lambda x, t: burgers(x, t, 0.02), at).spline.fit(x=60, t=20, penalty=1e-9)
+    with pytest.warns(UserWarning, match="degree 3; for derivatives of order 2, degree 4"):
+        checks = field.recover("u_t + u*u_x = nu*u_xx").attrs["checks"]
+    assert checks.startswith("errors are withheld: 'x' has B-splines of degree 3")
+    assert checks.count("'x' has B-splines of degree 3") == 1 and "more knots" not in checks

@@ -21,7 +21,7 @@ from xspline.pde.profile.information import IMPROBABLE, NEGLIGIBLE, lacking, rea
 from xspline.pde.profile.normal_equations import solve_information
 from xspline.pde.profile.problem import EquationProblem, refined
 from xspline.pde.profile.weak import WeakEstimate, weak_estimate
-from xspline.pde.results import LEVEL, ROUGH
+from xspline.pde.results import ENOUGH, LEVEL, ROUGH, low_degrees
 from xspline.solve import SingularSystemError, choose, solve
 from xspline.solve.multigrid.spaces import AxisLevel
 from xspline.spaces import BSpline, Space
@@ -104,8 +104,10 @@ def profile(problem: EquationProblem) -> Profile:
     named = missing.doubts
     doubts = [*vague, *inadequate(search, result.rss, adequacy, probability, halved.rss, named)]
     if not vague:
-        doubts += _unresolved(problem, search, result, halved.change, stderr)
+        doubts += _unresolved(problem, search, result, halved, stderr)
     doubts = doubts or [*named]
+    if doubts and not vague:  # the degree is the first cause there can be
+        doubts = low_degrees(problem.equations, problem.space, ENOUGH) or doubts
     if doubts:
         covariance = np.full(covariance.shape, np.nan)
         remarks = [f"errors are withheld: {doubt}" for doubt in doubts]
@@ -261,12 +263,15 @@ class HalvedKnots(NamedTuple):
         The largest residual sum of squares.
     of_field : ndarray, [P, coordinates]
         What the knots leave of an error of the field's coefficients.
+    coarsest : str
+        The coordinate whose knots change the constants most.
     """
 
     change: Array
     resolution: Array
     rss: float
     of_field: Array
+    coarsest: str = ""
 
 
 def _halved(
@@ -285,18 +290,21 @@ def _halved(
         return HalvedKnots(change, resolution, worst, of_field)
     coefficients = search.data.with_reference(result.state.row)
     orders = problem.constraints.orders
+    units = np.sqrt(np.maximum(np.diag(result.step.information), 0.0))
+    moved: dict[str, float] = {}
     for axis, name in enumerate(problem.space.names):
         other = _with_half(problem, name, coefficients, tau, nested)
         # The error goes with the knots' distance to the power of degree + 1 − order.
         rate = 2.0 ** (problem.space.features[axis].offsets - orders[name]) - 1
         own = np.abs(other.tau - tau)
+        moved[name] = float(np.max(own * units, initial=0.0))
         change = change + own
         resolution = resolution + own / rate
         worst = max(worst, other.rss)
         there = refined(other.coefficients, other.space, problem.space)
         apart = {v: (c - there[v]) / (rate * search.data.scale[v]) for v, c in coefficients.items()}
         of_field[:, axis] = search.data.order.flatten(apart)
-    return HalvedKnots(change, resolution, worst, of_field)
+    return HalvedKnots(change, resolution, worst, of_field, max(moved, key=lambda name: moved[name]))
 
 
 def _with_half(
@@ -337,7 +345,7 @@ def inadequate(
     coarse_rss: float,
     missing: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield that the constrained field misses the data by more than noise, and the reason, such as what is `missing`."""
+    """Yield that the constrained field misses the data by more than noise, and why, such as what is `missing`."""
     free = search.data.free
     power = search.data.power
     if free is None or not probability < IMPROBABLE:
@@ -363,7 +371,7 @@ def _unresolved(
     problem: EquationProblem,
     search: ConstrainedLeastSquares,
     result: SearchResult,
-    change: Array,
+    halved: HalvedKnots,
     stderr: Array,
 ) -> Iterator[str]:
     """Yield the constants that half the knots change by more than any rate of convergence explains.
@@ -373,12 +381,18 @@ def _unresolved(
     """
     units = np.sqrt(np.maximum(np.diag(result.step.information), 0.0))
     largest = float(np.max(np.abs(result.state.tau) * units, initial=0.0))
-    for power, own, error, unit in zip(problem.parameters, change, stderr, units, strict=True):
+    line = problem.finer(halved.coarsest) if halved.coarsest else ""
+    if line:
+        advice = f"use more knots, most along {halved.coarsest!r}, where it changes fast: {line}"
+    else:
+        advice = (
+            f"a higher degree helps, or more observations along {halved.coarsest!r} where it changes fast"
+        )
+    for power, own, error, unit in zip(problem.parameters, halved.change, stderr, units, strict=True):
         seen = own * unit > NEGLIGIBLE * math.sqrt(search.data.power)
         if seen and own * unit > ROUGH * largest and own > SIGNIFICANT * error:
             yield (
-                f"half the knots change {power} by {own:.2g}, so these do not resolve the field yet; use more knots, "
-                "or a higher degree, where it changes fast"
+                f"half the knots change {power} by {own:.2g}, so these do not resolve the field yet; {advice}"
             )
 
 

@@ -168,9 +168,9 @@ def lacking(
     do, or is negligible beside the data, says nothing.
     """
     nothing = np.zeros(len(result.step.tau))
-    every = [term for own in terms for term in own]
+    candidates = [term for own in terms for term in own]
     left = search.data.count - search.freedom
-    if not every or left <= 1:
+    if not candidates or left <= 1:
         return Lacking((), (), nothing, nothing)
     scores = search.scores(result.step, terms)
     told = np.flatnonzero((scores.share > NEGLIGIBLE) & (scores.information > 0))
@@ -184,10 +184,10 @@ def lacking(
     if not (z > factor).any():
         return Lacking((), (), nothing, nothing)
     largest = int(np.argmax(z))
-    term = every[told[largest]]
+    term = candidates[told[largest]]
     size = scores.constant[told[largest]]
     text = f"{term.text} with {term.constant} = {size:.3g} +- {abs(size) / z[largest]:.2g} (z = {z[largest]:.1f})"
-    if 2 * len(every) * stdtr(left, -z[largest]) < IMPROBABLE:
+    if 2 * len(candidates) * stdtr(left, -z[largest]) < IMPROBABLE:
         doubt = f"a term is missing: the data ask for {text}; add it, or look for another one like it: {term.code}"
         return Lacking((doubt,), (), nothing, nothing)
     own = told[z > factor]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -57,11 +58,17 @@ def low_terms(equations: Sequence[Equation], names: Names, arguments: str) -> li
                 continue
             term = constant if text == "1" else f"{constant}*{text}"
             texts = [e.text + (f" + {term}" if i == j else "") for j, e in enumerate(equations)]
-            asked = repr(texts[0] if len(texts) == 1 else texts).replace("'", '"')
             factors = tuple(m for m in meanings if isinstance(m, Value))
-            own.append(LowTerm(term, factors, constant, f"recover({asked}{arguments})"))
+            own.append(LowTerm(term, factors, constant, recover_code(texts, arguments)))
         out.append(own)
     return out
+
+
+def recover_code(texts: Sequence[str], arguments: str) -> str:
+    """Return the method of a field that asks for the constants of equations."""
+    return (
+        f"recover({json.dumps(texts[0] if len(texts) == 1 else list(texts), ensure_ascii=False)}{arguments})"
+    )
 
 
 def _constants() -> Iterator[str]:

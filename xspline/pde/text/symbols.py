@@ -204,7 +204,7 @@ class Names:
                 raise unknown_name(str(name), "fitted coordinate", space.names)
         if twice := [name for name, n in collections.Counter(dims.values()).items() if n > 1]:
             raise ValueError(f"dims={dict(dims)} names {twice[0]!r} twice; give each coordinate one letter")
-        # Letters mean what `dims` says, then names of one letter, then time, longitude and latitude.
+        # Letters mean what `dims` says, then names of one letter, then roles; x is the only one left.
         roles = {}
         for name in space.names:
             axis = space.axis(name)
@@ -214,6 +214,9 @@ class Names:
             matching = [name for name in space.names if roles[name] == role]
             if letter not in meanings and len(matching) == 1:
                 meanings[letter] = matching[0]
+        left = [n for n in space.names if n not in {*meanings.values(), *dims.values()}]
+        if len(left) == 1 and "x" not in {*meanings, *dims}:  # the one that is left, whatever its name
+            meanings["x"] = left[0]
         others = {a: name for a, name in meanings.items() if a not in dims and name not in dims.values()}
         values = known if isinstance(known, Mapping) else {}
         numbers = frozenset(name for name, value in values.items() if isinstance(value, Number))
@@ -252,6 +255,8 @@ class Names:
                 legend = (
                     ", ".join(f"{letter} for {name!r}" for letter, name in self.letters.items()) or "none"
                 )
+                if letter := next((a for a, c in self.letters.items() if c == suffix), ""):
+                    raise ValueError(f"{name}: the derivative along {suffix!r} is written {stem}_{letter}")
                 where = f"{strangers[0]!r}, which is no coordinate here" if strangers else "no coordinate"
                 raise ValueError(
                     f"{name} is a derivative along {where}; the letters are {legend}; pass "
