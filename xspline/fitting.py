@@ -471,13 +471,30 @@ def _fit_for(
     dims : the coordinate of each letter.
     """
     default = defaults.single_for(data).bases
-    names = dict.fromkeys([*default, *_durations(data, default, text, dims)])
+    extra = [*_asked(data, default, text, dims), *_durations(data, default, text, dims)]
+    names = dict.fromkeys([*default, *extra])
     trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in names}, penalty=0, compute=False)
     # Season and trend are no test functions: such times get as many cells as their labels support.
     given = {n: b.size for n, b in default.items() if isinstance(b, BSpline) and b.size}
     cells = {n: given.get(n, data[n].size // 2) for n in names}
     bases = bases_for(trial.space, cells, read(trial))
     return fit(data, bases, weights=weights, holder=holder), f"fit({defaults.code(bases)})"
+
+
+def _requested(
+    data: Data, default: Iterable[str], equation: str, dims: Mapping[str, str] | None
+) -> list[str]:
+    """Return the dimensions that `dims` or an equation names beside those that are fitted anyway, whatever they are.
+
+    A name of one letter stands for itself; x is also the only number that is left.
+    """
+    numbers = [str(n) for n, c in data.coords.items() if c.dims == (n,) and c.dtype.kind in "iuf"]
+    left = [n for n in numbers if n not in default]
+    letters = set("".join(re.findall(r"_([A-Za-z]+)", equation)))
+    extra = [n for n in left if n in (dims or {}).values() or n in letters]
+    taken = {*numbers, *(dims or {})} & {"x"} or any(axis_of(data[n]).role == "longitude" for n in default)
+    others = [n for n in left if n not in extra]
+    return [*extra, *others] if "x" in letters and not taken and len(others) == 1 else extra
 
 
 def _durations(

@@ -14,7 +14,8 @@ from scipy.special import stdtrit
 from xspline.labels import evaluation
 from xspline.labels.field import Field
 from xspline.pde.profile.axes import Array, Unsuitable
-from xspline.pde.profile.estimate import IMPROBABLE, Profile, profile
+from xspline.pde.profile.estimate import Profile, profile
+from xspline.pde.profile.information import IMPROBABLE
 from xspline.pde.profile.problem import EquationProblem, member, problem_of
 from xspline.pde.results import (
     ENOUGH,
@@ -100,7 +101,7 @@ def over_domain(
             "a term of this field was selected, so that it is no fit of the data; ask the whole field"
         )
     _check_powers(equations)
-    for remark_of_space in low_degrees(equations, field, ENOUGH):
+    for remark_of_space in low_degrees(equations, field.space, ENOUGH):
         warn(remark_of_space)
     powers = list(dict.fromkeys(power for equation in equations for power in equation.terms))
     members = [
@@ -213,7 +214,9 @@ def _dataset(
     described: dict[Hashable, Any] = {
         key: (*variable, {"long_name": LONG_NAMES[key]}) for key, variable in variables.items()
     }
-    checks = [*_checks(members, powers, raw), *of_the_space(equations, field, ENOUGH), *remarks, remark]
+    checks = _checks(members, powers, raw)
+    space = [text for text in of_the_space(equations, field, ENOUGH) if not any(text in c for c in checks)]
+    checks += [*space, *remarks, remark]
     for varying in {n: v for e in equations for n, v in e.varying.items()}.values():
         unit = derived.get(varying.parameter(varying.indices[0]), "")
         functions, labels, said = varying_variables(varying, powers, raw, covariance, factor, unit, batch)

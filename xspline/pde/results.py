@@ -11,6 +11,7 @@ import numpy as np
 from xspline.pde.text import unit_powers
 from xspline.pde.text.equation import Equation, Power
 from xspline.pde.text.symbols import CoordinateSymbol, Fitted, KnownSymbol, Shape, Value, Varying
+from xspline.spaces import Space
 
 LONG_NAMES = {
     "estimate": "least-squares estimate",
@@ -184,9 +185,9 @@ def highest_orders(equations: Sequence[Equation]) -> dict[str, int]:
     return highest
 
 
-def low_degrees(equations: Sequence[Equation], field: Fitted, more: int) -> list[str]:
+def low_degrees(equations: Sequence[Equation], space: Space, more: int) -> list[str]:
     """Return the coordinates whose degree exceeds the order of a derivative by less than `more`, and what to write."""
-    remarks, space = [], field.space
+    remarks = []
     for name, order in highest_orders(equations).items():
         features = space.features[space.names.index(name)]
         if features.local and features.max_order is not None and features.max_order < order + more:
@@ -213,4 +214,4 @@ def of_the_space(equations: Sequence[Equation], field: Fitted, more: int) -> lis
                 f"derivatives along {name!r} are per {axis.units or 'degree'} and not per metre: the metric of the "
                 f"sphere is left out"
             )
-    return [*remarks, *low_degrees(equations, field, more)]
+    return [*remarks, *low_degrees(equations, field.space, more)]

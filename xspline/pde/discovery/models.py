@@ -15,8 +15,9 @@ import numpy as np
 
 from xspline.pde.discovery.subsets import CLEAR, Parabola, Subset, size_cost
 from xspline.pde.profile.axes import Array
-from xspline.pde.profile.estimate import NEGLIGIBLE, SIGNIFICANT, found_from
+from xspline.pde.profile.estimate import SIGNIFICANT, found_from
 from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares, SearchResult
+from xspline.pde.profile.information import NEGLIGIBLE
 from xspline.pde.profile.problem import EquationProblem
 
 SEVERAL = 4  # sets that are fitted at a time, and terms of the largest set that a search starts from

@@ -20,8 +20,9 @@ from xspline.pde.physics.constrained import ConstrainedSystem, EquationField
 from xspline.pde.physics.prior import EquationPrior
 from xspline.pde.profile.axes import Array
 from xspline.pde.profile.constraint import Constraints
-from xspline.pde.profile.estimate import IMPROBABLE, NEGLIGIBLE, SLIGHT, adequacy_of
+from xspline.pde.profile.estimate import SLIGHT, adequacy_of
 from xspline.pde.profile.gauss_newton import ConstrainedLeastSquares, GaussNewtonStep, Unknowns
+from xspline.pde.profile.information import IMPROBABLE, NEGLIGIBLE
 from xspline.pde.profile.problem import order_of
 from xspline.pde.profile.scaled_sums import ScaledSums
 from xspline.pde.results import ENOUGH, of_the_space, units_of_names

@@ -81,11 +81,15 @@ class Constraint:
         """Return what each name of the equation is at the nodes."""
         values = dict(self.known)
         for name, value in self.fields.items():
-            array = coefficients[value.variable]
-            for axis, order in enumerate(self.orders(value)):
-                array = _along(self.coordinates[axis].values(order), array, axis)
-            values[name] = array
+            values[name] = self.derivative(coefficients, value)
         return values
+
+    def derivative(self, coefficients: Mapping[str, Array], value: Value) -> Array:
+        """Return a variable, or a derivative of it, at the nodes."""
+        array = coefficients[value.variable]
+        for axis, order in enumerate(self.orders(value)):
+            array = _along(self.coordinates[axis].values(order), array, axis)
+        return array
 
     def project(self, values: Any) -> Array:
         """Return the integrals of values at the nodes with all test functions, [I..]."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,21 +17,15 @@ from xspline.pde.profile.gauss_newton import (
     ConstrainedLeastSquares,
     SearchResult,
 )
-from xspline.pde.profile.information import reaches, unsettled
+from xspline.pde.profile.information import IMPROBABLE, NEGLIGIBLE, lacking, reaches, unsettled
 from xspline.pde.profile.normal_equations import solve_information
 from xspline.pde.profile.problem import EquationProblem, refined
 from xspline.pde.profile.weak import WeakEstimate, weak_estimate
-from xspline.pde.results import LEVEL, ROUGH
+from xspline.pde.results import ENOUGH, LEVEL, ROUGH, low_degrees
 from xspline.solve import SingularSystemError, choose, solve
 from xspline.solve.multigrid.spaces import AxisLevel
 from xspline.spaces import BSpline, Space
 
-IMPROBABLE = (
-    1e-3  # probability of an F ratio, below which an equation is not adequate: 1 false alarm in 1,000 fits
-)
-NEGLIGIBLE = (
-    1e-5  # of the standard deviation of the data: a smaller misfit is seen in data without noise alone
-)
 SLIGHT = 10.0  # F ratio: a negligible misfit below it changes constants by less than the knots do
 SIGNIFICANT = 5.0  # standard errors: constants and changes of them that are larger are no noise
 DEAR = 1e10  # operations of a factorisation, some 3 s: a search starts in a nested space then
@@ -105,15 +99,21 @@ def profile(problem: EquationProblem) -> Profile:
     adequacy, probability = adequacy_of(search, result.rss)
     covariance = search.covariance(result.step, result.rss)
     stderr = np.sqrt(np.diag(covariance))
-    vague = [*unsettled(search, result)]
-    doubts = [*vague, *inadequate(search, result.rss, adequacy, probability, halved.rss)]
+    vague = [*unsettled(search, result, halved.of_field)]
+    missing = lacking(search, result, [] if vague else problem.low_terms, halved.resolution)
+    named = missing.doubts
+    doubts = [*vague, *inadequate(search, result.rss, adequacy, probability, halved.rss, named)]
     if not vague:
-        doubts += _unresolved(problem, search, result, halved.change, stderr)
+        doubts += _unresolved(problem, search, result, halved, stderr)
+    doubts = doubts or [*named]
+    if doubts and not vague:  # the degree is the first cause there can be
+        doubts = low_degrees(problem.equations, problem.space, ENOUGH) or doubts
     if doubts:
         covariance = np.full(covariance.shape, np.nan)
         remarks = [f"errors are withheld: {doubt}" for doubt in doubts]
     else:
-        remarks = [*_coarse(problem, halved.resolution, stderr), *_not_halved(problem.space)]
+        coarse = _coarse(problem, halved.resolution, stderr)
+        remarks = [*coarse, *_not_halved(problem.space), *missing.remarks]
     below, above, hidden = reaches(search, result, covariance)
     factor = float(stdtrit(max(search.data.count - search.freedom, 1), (1 + LEVEL) / 2))
     errors = np.sqrt(np.diag(covariance))
@@ -125,8 +125,8 @@ def profile(problem: EquationProblem) -> Profile:
     return Profile(
         tau,
         covariance + unresolved,
-        tau - np.hypot(below * errors, factor * halved.resolution),
-        tau + np.hypot(above * errors, factor * halved.resolution),
+        tau - missing.below - np.hypot(below * errors, factor * halved.resolution),
+        tau + missing.above + np.hypot(above * errors, factor * halved.resolution),
         halved.resolution,
         search.sigma(result.rss),
         adequacy,
@@ -263,12 +263,15 @@ class HalvedKnots(NamedTuple):
         The largest residual sum of squares.
     of_field : ndarray, [P, coordinates]
         What the knots leave of an error of the field's coefficients.
+    coarsest : str
+        The coordinate whose knots change the constants most.
     """
 
     change: Array
     resolution: Array
     rss: float
     of_field: Array
+    coarsest: str = ""
 
 
 def _halved(
@@ -287,18 +290,21 @@ def _halved(
         return HalvedKnots(change, resolution, worst, of_field)
     coefficients = search.data.with_reference(result.state.row)
     orders = problem.constraints.orders
+    units = np.sqrt(np.maximum(np.diag(result.step.information), 0.0))
+    moved: dict[str, float] = {}
     for axis, name in enumerate(problem.space.names):
         other = _with_half(problem, name, coefficients, tau, nested)
         # The error goes with the knots' distance to the power of degree + 1 − order.
         rate = 2.0 ** (problem.space.features[axis].offsets - orders[name]) - 1
         own = np.abs(other.tau - tau)
+        moved[name] = float(np.max(own * units, initial=0.0))
         change = change + own
         resolution = resolution + own / rate
         worst = max(worst, other.rss)
         there = refined(other.coefficients, other.space, problem.space)
         apart = {v: (c - there[v]) / (rate * search.data.scale[v]) for v, c in coefficients.items()}
         of_field[:, axis] = search.data.order.flatten(apart)
-    return HalvedKnots(change, resolution, worst, of_field)
+    return HalvedKnots(change, resolution, worst, of_field, max(moved, key=lambda name: moved[name]))
 
 
 def _with_half(
@@ -332,9 +338,14 @@ def _with_half(
 
 
 def inadequate(
-    search: ConstrainedLeastSquares, rss: float, adequacy: float, probability: float, coarse_rss: float
+    search: ConstrainedLeastSquares,
+    rss: float,
+    adequacy: float,
+    probability: float,
+    coarse_rss: float,
+    missing: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Yield that the constrained field misses the data by more than noise, and what may be the reason."""
+    """Yield that the constrained field misses the data by more than noise, and why, such as what is `missing`."""
     free = search.data.free
     power = search.data.power
     if free is None or not probability < IMPROBABLE:
@@ -352,14 +363,15 @@ def inadequate(
             + "knots still make a difference, so use more, or a higher degree, where the field changes fast"
         )
     else:
-        yield text + "more knots would not help: a term or a source is missing, or a known is wrong"
+        why = missing or ("more knots would not help: a term or a source is missing, or a known is wrong",)
+        yield text + why[0]
 
 
 def _unresolved(
     problem: EquationProblem,
     search: ConstrainedLeastSquares,
     result: SearchResult,
-    change: Array,
+    halved: HalvedKnots,
     stderr: Array,
 ) -> Iterator[str]:
     """Yield the constants that half the knots change by more than any rate of convergence explains.
@@ -369,12 +381,18 @@ def _unresolved(
     """
     units = np.sqrt(np.maximum(np.diag(result.step.information), 0.0))
     largest = float(np.max(np.abs(result.state.tau) * units, initial=0.0))
-    for power, own, error, unit in zip(problem.parameters, change, stderr, units, strict=True):
+    line = problem.finer(halved.coarsest) if halved.coarsest else ""
+    if line:
+        advice = f"use more knots, most along {halved.coarsest!r}, where it changes fast: {line}"
+    else:
+        advice = (
+            f"a higher degree helps, or more observations along {halved.coarsest!r} where it changes fast"
+        )
+    for power, own, error, unit in zip(problem.parameters, halved.change, stderr, units, strict=True):
         seen = own * unit > NEGLIGIBLE * math.sqrt(search.data.power)
         if seen and own * unit > ROUGH * largest and own > SIGNIFICANT * error:
             yield (
-                f"half the knots change {power} by {own:.2g}, so these do not resolve the field yet; use more knots, "
-                "or a higher degree, where it changes fast"
+                f"half the knots change {power} by {own:.2g}, so these do not resolve the field yet; {advice}"
             )
 
 

@@ -20,6 +20,7 @@ from xspline.pde.profile.normal_equations import (
     solve_information,
 )
 from xspline.pde.profile.scaled_sums import ScaledSums
+from xspline.pde.text.low_terms import LowTerm
 from xspline.solve.direct.cholesky import BandCholesky
 
 # λ tr JᵀJ over tr G, and what takes its place where rounding leaves no factorisation. Multipliers make the equations
@@ -109,6 +110,27 @@ class SearchResult:
     rss: float
     converged: bool
     steps: int
+
+
+class Scores(NamedTuple):
+    """What a step says of terms that the equations lack, each by itself beside the constants: all are [terms].
+
+    Parameters
+    ----------
+    constant : ndarray
+        The constant that a term would have.
+    information : ndarray
+        The inverse variance of this constant times σ².
+    share : ndarray
+        The part of the information that the constants of the equations leave to it.
+    shift : ndarray, [k, terms]
+        How the other constants would move with it.
+    """
+
+    constant: Array
+    information: Array
+    share: Array
+    shift: Array
 
 
 class _Linearised(NamedTuple):
@@ -428,6 +450,39 @@ class ConstrainedLeastSquares:
             told += own
             coupling += coupled
         return told - coupling.T @ step.factor.solve(coupling)
+
+    def scores(self, step: GaussNewtonStep, terms: Sequence[Sequence[LowTerm]]) -> Scores:
+        """Return what the end of a search says of terms that each equation lacks (Rao 1948), from its factorisation.
+
+        A term is a constant more, which is zero so far: its score is the slope of the objective, less what coefficients
+        and constants absorb of it.
+        """
+        parts = self._linearised(step.at)
+        coefficients = self.data.with_reference(step.at.row)
+        by_row, by_tau = self._slopes(parts, step.strengths, step.at)
+        slopes = list[float]()
+        told = list[float]()
+        with_tau = list[Array]()
+        coupling = list[Array]()
+        for part, strength, own in zip(parts, step.strengths, terms, strict=True):
+            for term in own:
+                factors = (part.constraint.derivative(coefficients, value) for value in term.factors)
+                row = -part.constraint.project(math.prod(factors, start=np.ones(())))
+                slopes.append(-strength * float(np.sum(row * part.pulled)))
+                told.append(strength * float(np.sum(row**2)))
+                with_tau.append(strength * np.tensordot(part.by_parameter, row, row.ndim))
+                coupling.append(self._pulled_back(part.constraint, part.values, step.at.tau, strength * row))
+        both = np.stack(coupling, axis=1)
+        answer = step.factor.solve(np.column_stack([by_row, both]))
+        by_tau -= step.coupling.T @ answer[:, 0]
+        shared = np.stack(with_tau, axis=1) - step.coupling.T @ answer[:, 1:]
+        moves = solve_information(step.information, np.column_stack([by_tau, shared]))
+        alone = np.array(told) - np.sum(both * answer[:, 1:], axis=0)
+        information = alone - np.sum(shared * moves[:, 1:], axis=0)
+        score = np.array(slopes) - both.T @ answer[:, 0] - shared.T @ moves[:, 0]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            constant = score / information
+            return Scores(constant, information, information / alone, -moves[:, 1:] * constant)
 
 
 def _with_multipliers(state: Unknowns, residuals: list[Array]) -> Unknowns:

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from xspline.pde.profile.axes import Array
 from xspline.pde.profile.gauss_newton import CLOSE, FEW, ConstrainedLeastSquares, SearchResult
-from xspline.pde.profile.normal_equations import PART, TINY, directions
+from xspline.pde.profile.normal_equations import PART, TINY, directions, solve_information
 from xspline.pde.results import LEVEL, ROUGH
 from xspline.pde.text.equation import Power
+from xspline.pde.text.low_terms import LowTerm
 
 HIDDEN = 0.05  # of the information on a constant: a larger share that noise in the field adds makes errors too small
+IMPROBABLE = (
+    1e-3  # probability of an F or score, below which an equation is not adequate: 1 false alarm in 1,000 fits
+)
+NEGLIGIBLE = (
+    1e-5  # of the standard deviation of the data: a smaller misfit is seen in data without noise alone
+)
 WIDEST = 30.0  # standard errors: an interval that has no end so far out has none
 
 
-def unsettled(search: ConstrainedLeastSquares, result: SearchResult) -> Iterator[str]:
-    """Yield why there is no estimate to speak of."""
+def unsettled(
+    search: ConstrainedLeastSquares, result: SearchResult, of_field: Array | None = None
+) -> Iterator[str]:
+    """Yield why there is no estimate to speak of; `of_field` is what knots leave of an error of the field, [P, d]."""
     if search.data.count <= search.freedom:
         yield (
             f"{search.data.count} observations are no more than the {search.freedom} degrees of freedom that the "
@@ -30,13 +40,15 @@ def unsettled(search: ConstrainedLeastSquares, result: SearchResult) -> Iterator
         return
     stderr = search.stderr(result.step, result.rss)
     if np.isinf(stderr).any():
-        yield _apart(search, np.isinf(stderr))
+        values, vectors, scale = directions(result.step.information)
+        along = vectors[:, 0] / scale if np.sum(values <= TINY) == 1 else None
+        yield _apart(search, result, np.isinf(stderr), along)
         return
-    share, direction = noise_told(search, result)
+    share, direction = noise_told(search, result, of_field)
     own = np.abs(direction) > PART * np.linalg.norm(direction)
     # Where the field tells less of a constant that varies, its own errors say so.
     if share > 0.5 and len({p.constant for p in _powers(search, own)}) > 1:
-        yield _apart(search, own)
+        yield _apart(search, result, own, direction)
     elif not (result.converged and np.isfinite(stderr).all()):
         yield (
             f"the search did not converge in {result.steps} steps, and what it saw last is no estimate; see the weak "
@@ -48,22 +60,45 @@ def _powers(search: ConstrainedLeastSquares, own: NDArray[np.bool_]) -> list[Pow
     return [p for p, mine in zip(search.constraints.parameters, own, strict=True) if mine]
 
 
-def _apart(search: ConstrainedLeastSquares, untold: NDArray[np.bool_]) -> str:
-    """Return which constants the data tell together only."""
+def _apart(
+    search: ConstrainedLeastSquares, result: SearchResult, untold: NDArray[np.bool_], along: Array | None
+) -> str:
+    """Return which constants the data tell together only, and what they tell if these move `along` one direction."""
     names = list(
         dict.fromkeys(str(p) if "[" not in p.parameter else p.constant for p in _powers(search, untold))
     )
     if len(names) == 1:
         return f"the field does not tell {names[0]} everywhere; give it fewer functions in vary=, or observe more of it"
+    combined = ""
+    if along is not None and len(names) == np.sum(untold):
+        combined = f" (only {' and '.join(_determined(search, result, untold, along))})"
     return (
-        f"the data do not tell {', '.join(names[:-1])} and {names[-1]} apart: a combination of their terms is zero, or "
-        "noise, everywhere in this field; leave out one of them, pass one in known=, or observe a field in which the "
-        "terms differ, such as one of more waves"
+        f"the data do not tell {', '.join(names[:-1])} and {names[-1]} apart{combined}: a combination of their terms "
+        "is zero, or noise, everywhere in this field; leave out one of them, pass one in known=, or observe a field in "
+        "which the terms differ, such as one of more waves"
     )
 
 
-def noise_told(search: ConstrainedLeastSquares, result: SearchResult) -> tuple[float, Array]:
+def _determined(
+    search: ConstrainedLeastSquares, result: SearchResult, untold: NDArray[np.bool_], along: Array
+) -> Iterator[str]:
+    """Yield the combinations of two constants that stay where both move along a direction."""
+    first, *others = np.flatnonzero(untold).tolist()
+    powers = search.constraints.parameters
+    tau = result.state.tau
+    for other in others:
+        ratio = along[other] / along[first]
+        size = "" if f"{abs(ratio):.2g}" == "1" else f"{abs(ratio):.2g}*"
+        sign = "-" if ratio > 0 else "+"
+        yield f"{powers[other]} {sign} {size}{powers[first]}, about {tau[other] - ratio * tau[first]:.4g}"
+
+
+def noise_told(
+    search: ConstrainedLeastSquares, result: SearchResult, of_field: Array | None = None
+) -> tuple[float, Array]:
     """Return the largest share of noise in what tells a combination of constants, and the combination.
+
+    What the knots leave of an error of the field, `of_field`, tells as little as noise does.
 
     Terms of a field with errors differ where those of the true field are the same. All information comes from the
     field's terms; the part of it that one draw of the field's errors would give is compared with the whole. The
@@ -80,6 +115,8 @@ def noise_told(search: ConstrainedLeastSquares, result: SearchResult) -> tuple[f
     if values[0] > 0.5 or values[0] <= TINY:
         return 0.0, np.zeros(count)
     noise = search.information(step, search.draws(result, 1)[:, 0], alone=True)
+    for error in () if of_field is None else of_field.T:
+        noise += search.information(step, error, alone=True)
     root = vectors / np.sqrt(values)
     shares, combinations = np.linalg.eigh(root.T @ (noise / np.outer(scale, scale)) @ root)
     return float(shares[-1]), root @ combinations[:, -1]
@@ -99,6 +136,69 @@ def noise_added(search: ConstrainedLeastSquares, result: SearchResult) -> Array:
     seen = [np.diag(search.information(step, x)) for y in apart.T for x in (y, -y)]
     own = np.diag(search.information(step, np.zeros(data.order.size)))
     return np.asarray(np.mean(seen, axis=0) / own - 1.0)
+
+
+class Lacking(NamedTuple):
+    """What is said of terms that the equations lack.
+
+    Parameters
+    ----------
+    doubts, remarks : tuple of str
+        Of a term that is there beyond doubt, for which errors are withheld, and of one that may be.
+    below, above : ndarray, [k]
+        By how much intervals have to be longer to hold the constants that there are with a term that may be.
+    """
+
+    doubts: tuple[str, ...]
+    remarks: tuple[str, ...]
+    below: Array
+    above: Array
+
+
+def lacking(
+    search: ConstrainedLeastSquares,
+    result: SearchResult,
+    terms: Sequence[Sequence[LowTerm]],
+    resolution: Array,
+) -> Lacking:
+    """Return what scores say of terms that the equations lack, each compared with noise.
+
+    A term whose score is improbable for the largest of so many is there. One that would be significant by itself may
+    be there: intervals are then the hull of those without and with it. What moves no constant by more than the knots
+    do, or is negligible beside the data, says nothing.
+    """
+    nothing = np.zeros(len(result.step.tau))
+    candidates = [term for own in terms for term in own]
+    left = search.data.count - search.freedom
+    if not candidates or left <= 1:
+        return Lacking((), (), nothing, nothing)
+    scores = search.scores(result.step, terms)
+    told = np.flatnonzero((scores.share > NEGLIGIBLE) & (scores.information > 0))
+    squares = scores.constant[told] ** 2 * scores.information[told]
+    moved = (np.abs(scores.shift[:, told]) > resolution[:, None]).any(axis=0)
+    seen = moved & (squares > NEGLIGIBLE**2 * search.data.power)
+    sigma = search.sigma(result.rss)
+    z = np.sqrt(squares[seen]) / sigma
+    told = told[seen]
+    factor = float(stdtrit(left, (1 + LEVEL) / 2))
+    if not (z > factor).any():
+        return Lacking((), (), nothing, nothing)
+    largest = int(np.argmax(z))
+    term = candidates[told[largest]]
+    size = scores.constant[told[largest]]
+    text = f"{term.text} with {term.constant} = {size:.3g} +- {abs(size) / z[largest]:.2g} (z = {z[largest]:.1f})"
+    if 2 * len(candidates) * stdtr(left, -z[largest]) < IMPROBABLE:
+        doubt = f"a term is missing: the data ask for {text}; add it, or look for another one like it: {term.code}"
+        return Lacking((doubt,), (), nothing, nothing)
+    own = told[z > factor]
+    variance = sigma**2 * np.diag(solve_information(result.step.information, np.eye(len(nothing))))
+    error = np.sqrt(variance)[:, None]
+    # The error of the term adds to those of the constants that move with it.
+    wider = factor * (np.hypot(error, scores.shift[:, own] / z[z > factor]) - error)
+    below = np.maximum(wider - scores.shift[:, own], 0.0).max(axis=1)
+    above = np.maximum(wider + scores.shift[:, own], 0.0).max(axis=1)
+    remark = f"the data do not rule out {text}, and intervals are long enough for it too; compare {term.code}"
+    return Lacking((), (remark,), below, above)
 
 
 def reaches(

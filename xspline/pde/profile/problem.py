@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,11 +21,12 @@ from xspline.pde.profile.normal_equations import TINY, BandOrder
 from xspline.pde.profile.scaled_sums import ScaledSums
 from xspline.pde.profile.weak import WeakEstimate, weak_estimate
 from xspline.pde.text.equation import Equation, Power
-from xspline.pde.text.symbols import Names
+from xspline.pde.text.low_terms import LowTerm, low_terms, recover_code
+from xspline.pde.text.symbols import Names, arguments_code
 from xspline.solve import Penalty, Resources, TooLargeError, solve
 from xspline.solve.multigrid.spaces import AxisLevel, coarser, prolongation
 from xspline.solve.smoothing.fit import centred
-from xspline.spaces import Space
+from xspline.spaces import BSpline, Space
 from xspline.sums import Factor, Gram, Sums
 
 BANDS = 2.5  # bands that a search holds: 1.1 to 2.2 by `python -m benchmarks constants --tables cost`
@@ -55,6 +56,12 @@ class EquationProblem:
         Returns what is known at the nodes of the coordinates of a space, by name.
     ridge : float, optional
         The ridge of the search. None stands for the ridge that the data need, which takes a factorisation.
+    low_terms : sequence of sequences of LowTerm
+        What each equation may lack.
+    call : str
+        The method of a field that asks for the constants.
+    labels : mapping of str to int
+        How many labels there are along the coordinates of a grid.
     """
 
     space: Space
@@ -67,6 +74,9 @@ class EquationProblem:
     equations: tuple[Equation, ...]
     known_at: Callable[[Space, Sequence[ProjectedCoordinate]], Mapping[str, Any]]
     ridge: float | None = None
+    low_terms: Sequence[Sequence[LowTerm]] = ()
+    call: str = ""
+    labels: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def constraints(self) -> Constraints:
@@ -118,6 +128,19 @@ class EquationProblem:
         if ridge is None:
             ridge = 0.0 if data.free is not None else TINY
         return ConstrainedLeastSquares(data, self.constraints, ridge)
+
+    def finer(self, name: str) -> str:
+        """Return the line of code that has twice the functions along a coordinate; empty beyond its labels."""
+        own = self.space.basis(name)
+        if not isinstance(own, BSpline):
+            return ""
+        size = self.space.features[self.space.names.index(name)].size
+        more = min(2 * size, self.labels.get(name, 2 * size))
+        if more <= size:
+            return ""
+        bases = {n: replace(own, size=more) if n == name else self.space.basis(n) for n in self.space.names}
+        listed = ", ".join(f'"{n}": {basis.code("xs.")}' for n, basis in bases.items())
+        return f"fit({{{listed}}}).{self.call}"
 
     def coarsened(self, names: Collection[str], coefficients: Mapping[str, Array]) -> EquationProblem | None:
         """Return the same problem with every second knot of some coordinates, to start near some coefficients.
@@ -230,8 +253,20 @@ def problem_of(
         {n: member(part.sums[n].recentred(centres[n], space.frame), index) for n in variables}
         for part in held
     ]
+    arguments = arguments_code(given, names.dims, names.vary)
     return EquationProblem(
-        space, sums, coefficients, sigma, penalties, parts, apply_inverse, tuple(equations), known_at
+        space,
+        sums,
+        coefficients,
+        sigma,
+        penalties,
+        parts,
+        apply_inverse,
+        tuple(equations),
+        known_at,
+        low_terms=low_terms(equations, names, arguments),
+        call=recover_code([equation.text for equation in equations], arguments),
+        labels={n: c.size for n, c in (field.statistics._fitted or {}).items() if c.dims == (n,)},
     )
 
 

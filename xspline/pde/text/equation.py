@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import keyword
 import math
 import re
 from collections.abc import Mapping
@@ -102,12 +103,17 @@ def parse(text: str, names: Names, *, with_parameters: bool = True) -> Equation:
     if len(sides) != 2:
         count = "no '='" if len(sides) == 1 else f"{len(sides) - 1} signs '='"
         raise ValueError(f"the equation {text!r} has {count}; write for example 'u_t = D * u_xx'")
+    for whole, stem, letter in re.findall(r"([d∂](\w+)\s*/\s*[d∂]([A-Za-z])\b)", text):
+        if stem in names.stems and letter in names.letters:
+            raise ValueError(f"{whole!r} in the equation {text!r} is a derivative, written {stem}_{letter}")
     trees = []
     for side in sides:
         try:
             trees.append(ast.parse(_WRITTEN.sub(r")['_\1']", side.strip()), mode="eval").body)
         except (SyntaxError, ValueError) as error:
-            reason = getattr(error, "msg", error) if side.strip() else "one side is empty"
+            reason = (
+                (_spelt(side) or str(getattr(error, "msg", error))) if side.strip() else "one side is empty"
+            )
             raise ValueError(f"cannot read {side.strip()!r} in the equation {text!r}: {reason}") from None
     reader = _Reader(names)
     on_left, on_right = (reader.read(tree) for tree in trees)
@@ -143,6 +149,18 @@ def parse(text: str, names: Names, *, with_parameters: bool = True) -> Equation:
     differences = {p: expression.difference(on_right.get(p), on_left.get(p)) for p in powers}
     terms = {power: factor for power, factor in differences.items() if factor is not None}
     return Equation(text, response, terms, reader.symbols)
+
+
+def _spelt(side: str) -> str:
+    """Return how something written as on paper is written here; empty where nothing is known."""
+    if reserved := next((w for w in re.findall(r"[A-Za-z_]\w*", side) if keyword.iskeyword(w)), ""):
+        return f"{reserved!r} is a word of Python; call the parameter something else, such as {reserved[:3]}"
+    if braces := re.search(r"(\w*_)\{(\w*)\}", side):
+        return f"{braces[0]!r} is written {braces[1]}{braces[2]}"
+    if product := re.search(r"([\w.)]+)\s+([^\W_]\w*|\()|\b(\d+\.?\d*)([A-Za-z_(]\w*)", side):
+        first, second = product[1] or product[3], product[2] or product[4]
+        return f"{product[0]!r} is a product, written {first}*{second}"
+    return ""
 
 
 class _Reader:

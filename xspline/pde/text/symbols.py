@@ -155,6 +155,7 @@ class Names:
     batch : coordinates that are not fitted.
     numbers : known names whose values are numbers.
     vary : the functions of each constant that varies, as the caller gave them.
+    dims : the letters that the caller gave.
     """
 
     space: Space
@@ -164,6 +165,7 @@ class Names:
     batch: frozenset[str]
     numbers: frozenset[str] = frozenset()
     vary: Mapping[str, Any] = field(default_factory=dict)
+    dims: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -202,7 +204,7 @@ class Names:
                 raise unknown_name(str(name), "fitted coordinate", space.names)
         if twice := [name for name, n in collections.Counter(dims.values()).items() if n > 1]:
             raise ValueError(f"dims={dict(dims)} names {twice[0]!r} twice; give each coordinate one letter")
-        # Letters mean what `dims` says, then names of one letter, then time, longitude and latitude.
+        # Letters mean what `dims` says, then names of one letter, then roles; x is the only one left.
         roles = {}
         for name in space.names:
             axis = space.axis(name)
@@ -212,10 +214,13 @@ class Names:
             matching = [name for name in space.names if roles[name] == role]
             if letter not in meanings and len(matching) == 1:
                 meanings[letter] = matching[0]
+        left = [n for n in space.names if n not in {*meanings.values(), *dims.values()}]
+        if len(left) == 1 and "x" not in {*meanings, *dims}:  # the one that is left, whatever its name
+            meanings["x"] = left[0]
         others = {a: name for a, name in meanings.items() if a not in dims and name not in dims.values()}
         values = known if isinstance(known, Mapping) else {}
         numbers = frozenset(name for name, value in values.items() if isinstance(value, Number))
-        names = cls(space, stems, {**dims, **others}, given, frozenset(map(str, batch)), numbers)
+        names = cls(space, stems, {**dims, **others}, given, frozenset(map(str, batch)), numbers, dims=dims)
         return replace(names, vary=names._checked(vary or {}))
 
     def _checked(self, vary: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -250,6 +255,8 @@ class Names:
                 legend = (
                     ", ".join(f"{letter} for {name!r}" for letter, name in self.letters.items()) or "none"
                 )
+                if letter := next((a for a, c in self.letters.items() if c == suffix), ""):
+                    raise ValueError(f"{name}: the derivative along {suffix!r} is written {stem}_{letter}")
                 where = f"{strangers[0]!r}, which is no coordinate here" if strangers else "no coordinate"
                 raise ValueError(
                     f"{name} is a derivative along {where}; the letters are {legend}; pass "

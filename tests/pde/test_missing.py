@@ -1,0 +1,104 @@
+"""An equation that lacks a term, or whose constants are only told together, gives no confident wrong constants."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xspline as xs
+from benchmarks.constants.missing import FAMILIES, RIGHT, Family
+from tests.pde.cases import burgers, grid, sampled
+
+FAMILY = {family.term: family for family in FAMILIES}
+
+
+def of_printed_line(data: xr.DataArray, checks: str) -> xr.Dataset:
+    """Run the line that the checks print, as it is, after the accessor."""
+    line = re.search(r"recover\(.*?\)(?=;|$)", checks)
+    assert line is not None
+    result: xr.Dataset = eval(f"data.spline.{line[0]}", {"data": data, "xs": xs})
+    return result
+
+
+@pytest.mark.parametrize(("term", "size"), [("u", -0.05), ("u_x", 0.05), ("1", 0.05), ("u*u", 0.05)])
+def test_the_missing_term_is_named_and_the_interval_withheld(term: str, size: float) -> None:
+    data = FAMILY[term].observed(size, 0.05, 1)
+    found = xs.recover(data, "u_t = D*u_xx")
+    assert np.isnan(found.lower) and np.isnan(found.stderr)
+    text = "k" if term == "1" else f"k*{term}"
+    assert f"ask for {text} with k = " in found.attrs["checks"]
+    both = of_printed_line(data, found.attrs["checks"])
+    assert (abs(both.estimate - [0.1, size]) < 3 * both.stderr).all()
+
+
+def test_a_term_that_may_be_there_widens_the_interval() -> None:
+    data = FAMILY["u"].observed(-0.01, 0.05, 0)
+    found = xs.recover(data, "u_t = D*u_xx")
+    assert "the data do not rule out k*u with k = " in found.attrs["checks"]
+    assert abs(found.estimate - 0.1) > 2 * found.stderr
+    assert found.lower < 0.1 < found.upper
+
+
+@pytest.mark.parametrize("family", [FAMILY[RIGHT], FAMILY["u"]], ids=["right", "decay"])
+def test_wrong_intervals_are_rare(family: Family) -> None:
+    sizes = family.sizes[:3]
+    draws = [(k, seed) for k in sizes for seed in range(12 // len(sizes))]
+    found = [xs.recover(family.observed(k, 0.05, seed), "u_t = D*u_xx") for k, seed in draws]
+    wrong = [not f.lower <= 0.1 <= f.upper for f in found if np.isfinite(f.lower)]
+    assert sum(wrong) <= 1
+    if family.term == RIGHT:
+        assert len(wrong) == len(draws)
+
+
+def test_the_line_has_what_is_known_and_all_equations() -> None:
+    data = FAMILY["1"].observed(0.1, 0.05, 1).to_dataset()
+    data["v"] = FAMILY["u"].observed(-0.2, 0.05, 2)
+    found = xs.recover(data, ["u_t = D*u_xx + S", "v_t = D*v_xx + k*v"], known={"S": 0.0})
+    assert "ask for k1 with k1 = " in found.attrs["checks"]
+    both = of_printed_line(data, found.attrs["checks"])
+    assert list(both.parameter.values) == ["D", "k1", "k"]
+    assert (abs(both.estimate - [0.1, 0.1, -0.2]) < 3 * both.stderr).all()
+
+
+def test_the_field_of_an_equation_that_lacks_a_term_has_no_error_bars() -> None:
+    data = FAMILY["1"].observed(0.1, 0.05, 1)
+    with pytest.warns(UserWarning, match=r"a term is missing: the data ask for k with k = "):
+        field = xs.constrain(data, "u_t = D*u_xx")
+    assert field.stderr().isnull().all()
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-6, 1e-3])
+def test_of_one_mode_only_a_combination_is_told(noise: float) -> None:
+    x = np.linspace(0, 6, 50)
+    t = np.linspace(0, 2, 30)
+    u = np.exp(-0.1 * t)[:, None] * np.sin(x) + noise * np.random.default_rng(0).standard_normal((30, 50))
+    found = xs.recover(xr.DataArray(u, {"t": t, "x": x}, name="u"), "u_t = a*u_xx + b*u")
+    assert np.isnan(found.stderr).all() and np.isnan(found.lower).all()
+    assert "do not tell a and b apart (only b - a, about -0.1" in found.attrs["checks"]
+    more = u + 0.3 * np.exp(-0.4 * t)[:, None] * np.sin(2 * x)
+    found = xs.recover(xr.DataArray(more, {"t": t, "x": x}, name="u"), "u_t = a*u_xx + b*u")
+    assert (abs(found.estimate - [0.1, 0.0]) < 4 * found.stderr).all()
+
+
+@pytest.mark.filterwarnings("ignore:u. .* functions along 'x' are in use")
+def test_knots_that_do_not_resolve_a_front_print_a_line_that_does() -> None:
+    at = grid(140, 60, 6.0, 1.0)
+    data = sampled(lambda x, t: burgers(x, t, 0.02), at)
+    found = xs.recover(data, "u_t + u*u_x = nu*u_xx")
+    assert "use more knots, most along 'x'" in found.attrs["checks"]
+    line = found.attrs["checks"].rpartition("changes fast: ")[2].partition("; ")[0]
+    finer = eval(f"data.spline.{line}", {"data": data, "xs": xs})
+    assert abs(finer.estimate - 0.02) < abs(found.estimate - 0.02) / 5
+    assert np.isnan(finer.stderr) or abs(finer.estimate - 0.02) < 4 * finer.stderr
+
+
+def test_a_degree_that_is_too_low_is_the_one_cause_that_is_told() -> None:
+    at = grid(140, 60, 6.0, 1.0)
+    field = sampled(lambda x, t: burgers(x, t, 0.02), at).spline.fit(x=60, t=20, penalty=1e-9)
+    with pytest.warns(UserWarning, match="degree 3; for derivatives of order 2, degree 4"):
+        checks = field.recover("u_t + u*u_x = nu*u_xx").attrs["checks"]
+    assert checks.startswith("errors are withheld: 'x' has B-splines of degree 3")
+    assert checks.count("'x' has B-splines of degree 3") == 1 and "more knots" not in checks
