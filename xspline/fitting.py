@@ -471,7 +471,7 @@ def _fit_for(
     dims : the coordinate of each letter.
     """
     default = defaults.single_for(data).bases
-    extra = [*_asked(data, default, text, dims), *_durations(data, default, text, dims)]
+    extra = [*_requested(data, default, text, dims), *_durations(data, default, text, dims)]
     names = dict.fromkeys([*default, *extra])
     trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in names}, penalty=0, compute=False)
     # Season and trend are no test functions: such times get as many cells as their labels support.

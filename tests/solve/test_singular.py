@@ -65,7 +65,7 @@ def test_no_observations_at_all() -> None:
     space = space_of("cubic", "season")
     for penalty in (NONE, Ridge(1.0)):
         with pytest.raises(
-            SingularSystemError, match=r"there are no observations: .* the space: a 0 to 1, b unbounded"
+            SingularSystemError, match=r"there are no observations: .* the space: a 0 to 1, b 0 to 1"
         ):
             solve(Sums.zero(space.frame), space, penalty)
     with pytest.raises(SingularSystemError, match="there are no observations"):

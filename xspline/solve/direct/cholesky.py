@@ -27,6 +27,7 @@ Array = NDArray[np.float64]
 Which = NDArray[np.int64]  # number of the system that each column belongs to
 # Columns that a selected inverse takes at once: as many as the band is wide, within these limits.
 PANEL = 32, 256
+FEW = 16  # right-hand sides, from which they are taken together: LAPACK takes one after the other
 
 
 def tolerance(size: int) -> float:
@@ -111,11 +112,20 @@ class BandCholesky(Cholesky):
         return BandCholesky(out, scale)
 
     def solve(self, rhs: Array, which: Which | None = None) -> Array:
-        x, _ = lapack.dpbtrs(self.factor.T, rhs / self.scale[:, None], lower=1)
+        x = rhs / self.scale[:, None]
+        if x.shape[1] < FEW:
+            x, _ = lapack.dpbtrs(self.factor.T, x, lower=1)
+        else:
+            _forward(self.factor, x)
+            _backward(self.factor, x)
         return np.asarray(x / self.scale[:, None])
 
     def apply_inverse_sqrt(self, z: Array, which: Which | None = None) -> Array:
-        x, _ = lapack.dtbtrs(self.factor.T, z, uplo="L", trans="T")
+        if z.shape[1] < FEW:
+            x, _ = lapack.dtbtrs(self.factor.T, z, uplo="L", trans="T")
+        else:
+            x = z.copy()
+            _backward(self.factor, x)
         return np.asarray(x / self.scale[:, None])
 
     def inverse_pairs(self, ordering: Ordering) -> Array:
@@ -187,6 +197,33 @@ class DenseCholesky(Cholesky):
         inverse /= self.scale[:, None]
         cells = inverse.reshape(*ordering.frame.sizes, *ordering.frame.sizes)
         return gather_entries(lambda rows, columns: cells[rows + columns], ordering.frame)[..., None]
+
+
+# --- one band by panels of columns
+
+
+def _forward(factor: Array, x: Array) -> None:
+    """x becomes L⁻¹ x, [P, m], for the band [P, u + 1] of L, a panel of columns at a time."""
+    for start, stop in _panels(factor):
+        columns = _columns(factor[start:stop])
+        here, below = stop - start, x[stop : start + len(columns)]
+        x[start:stop], _ = lapack.dtrtrs(columns[:here], x[start:stop], lower=1)
+        below -= columns[here : here + len(below)] @ x[start:stop]
+
+
+def _backward(factor: Array, x: Array) -> None:
+    """x becomes L⁻ᵀ x, [P, m]."""
+    for start, stop in reversed(_panels(factor)):
+        columns = _columns(factor[start:stop])
+        here, below = stop - start, x[stop : start + len(columns)]
+        rest = x[start:stop] - columns[here : here + len(below)].T @ below
+        x[start:stop], _ = lapack.dtrtrs(columns[:here], rest, lower=1, trans=1)
+
+
+def _panels(factor: Array) -> list[tuple[int, int]]:
+    size, width = factor.shape
+    panel = min(max(width - 1, PANEL[0]), PANEL[1])
+    return [(start, min(start + panel, size)) for start in range(0, size, panel)]
 
 
 def _columns(band: Array) -> Array:
