@@ -73,7 +73,7 @@ REFUSED: dict[str, tuple[Callable[[xr.DataArray], Any], type[Exception], str]] =
     "a number for bases": (
         lambda d: d.spline.fit(13),
         TypeError,
-        r"space=13 is no Space: it is an argument, .* goes into a mapping, fit\(\{.space.: 13\}\)",
+        "space has to be a Space or a mapping of coordinate names to bases, not int",
     ),
     "a pooled dimension that is fitted": (
         lambda d: d.assign_coords(y=("lat", np.arange(17.0))).spline.fit({"y": 6, "lat": None}),

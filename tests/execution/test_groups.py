@@ -91,17 +91,6 @@ def test_blocks_of_other_kinds_are_joined_as_they_are() -> None:
     assert_same(summed(grid(mixed)), summed(grid(expected)), SPACE)
 
 
-def test_blocks_that_others_make_or_need_are_not_held_back() -> None:
-    """A task that waits for many blocks would keep all of them."""
-    small = chunked(values(), (1, 7, 6))
-    for array in (
-        small.rechunk((2, 3, 5)),
-        da.overlap.overlap(small, 1, "none").map_blocks(lambda b: b[:1, :7, :6]),
-    ):
-        assert array.npartitions > LIMITS.regions
-        assert leaves_of(Source(array, positions(array.shape), (), grid().layout))["xspline-blocks"] == 0
-
-
 @pytest.mark.usefixtures("client")
 def test_blocks_that_workers_hold_stay_where_they_are() -> None:
     expected = summed(grid())

@@ -68,18 +68,6 @@ def test_blocks_of_forms_give_the_whole(chunks: Any, orders: tuple[int, ...]) ->
     np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("extent", [1, 14])
-def test_members_of_pairs_are_cut_with_their_block(extent: int) -> None:
-    line = Space({"t": BSpline(6, domain=(0.0, 1.0))})
-    layout, shape = Layout((Group((0,), (0,)),), (1, 2)), (30, 14, 12)
-    pairs = np.random.default_rng(3).normal(size=(6, 4, extent, 12))
-    full = np.ascontiguousarray(np.broadcast_to(pairs, (6, 4, 14, 12)))
-    given = (positions(shape)[:1], layout, line, (1,), shape)
-    expected = evaluate(full, *given, pairs=True)
-    lazy = evaluate(pairs, *given, pairs=True, chunks=(11, 5, 5))
-    np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
-
-
 def test_a_slice_evaluates_only_its_blocks() -> None:
     lazy = evaluate(COEFFICIENTS, positions(SHAPE), GRID, SPACE, (0, 0, 0), SHAPE, chunks=(10, 14, 12))[3:5]
     (optimised,) = dask.optimize(lazy)

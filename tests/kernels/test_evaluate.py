@@ -127,23 +127,6 @@ def test_any_number_of_functions(functions: int, order: tuple[int, int]) -> None
     reference.close(values, reference.evaluate(coefficients, coordinates, layout, space))
 
 
-@pytest.mark.parametrize(
-    ("out", "match"),
-    [
-        (np.empty((6, 8, 13)), r"the result has shape \(6, 8, 12\), out has \(6, 8, 13\)"),
-        (np.empty((6, 8, 12), order="F"), "out must be C-contiguous"),
-        (np.empty((6, 8, 12), "i4"), "out must be .* float32 or float64"),
-        (np.empty((6, 8, 12), ">f8"), "out must be .* native"),
-        (np.broadcast_to(np.zeros(12), (6, 8, 12)), "out must be .* that can be written"),
-    ],
-)
-def test_an_array_that_cannot_be_written_is_refused(out: np.ndarray, match: str) -> None:
-    case, rng = CASES["grid"], np.random.default_rng(0)
-    coefficients, coordinates = coefficients_for(case, rng), case.coordinates(rng)
-    with pytest.raises(ValueError, match=match):
-        evaluate(coefficients, coordinates, case.layout, SPACE, out=out)
-
-
 # Laws
 
 

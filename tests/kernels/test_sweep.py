@@ -85,13 +85,3 @@ def test_any_type_of_values_in_any_order_of_memory(dtype: str) -> None:
         assert_same(accumulate(replace(data, values=values), layout, SPACE), expected)
     if hasattr(contraction.sweep, "signatures"):
         assert len(contraction.sweep.signatures) <= 2  # float32 and float64
-
-
-@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e200])
-def test_infinities_and_overflow_are_left_to_the_slabs(value: float) -> None:
-    data, layout = built("time, lat, lon", "random")
-    data.values[2, 3, 4] = value
-    assert Sweep(walk(data, layout), 1).result() is None
-    with np.errstate(over="ignore"):
-        tally = accumulate(data, layout, SPACE).tally
-    assert tally.infinity == ((2, 3, 4) if np.isinf(value) else None)

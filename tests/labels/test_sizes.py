@@ -110,14 +110,3 @@ def test_an_image_with_few_values_is_fitted() -> None:
     assert field.space.shape == (23, 23) and np.isfinite(field.coefficients).all()
     for own in (field, few.spline.fit()):
         assert float(np.sqrt(((own.predict() - data) ** 2).mean())) < 0.05
-
-
-def test_repeated_scattered_observations_are_fitted() -> None:
-    rng = np.random.default_rng(0)
-    a, b = rng.uniform(0, 1, (2, 200))
-    twice = np.tile(np.arange(200), 2)
-    values = np.sin(4 * a + b)[twice] + rng.normal(0, 0.01, 400)
-    data = xr.DataArray(values, {"x": ("p", a[twice]), "y": ("p", b[twice])}, "p", "u")
-    field = data.spline.fit(fine=False)
-    assert 100 < field.space.size <= 300 and float(field.summary()["rmse"]) < 0.02
-    assert float(data.spline.fit().summary()["rmse"]) < 0.02

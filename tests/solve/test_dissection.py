@@ -20,7 +20,7 @@ from xspline.solve.parallel import on_cores
 from xspline.spaces import Frame
 from xspline.sums import Factor
 
-from .cases import close, gaps, on, rngs, space_of, static
+from .cases import close, on, rngs, space_of, static
 
 SHAPES = {
     "plane": (("local", 24, 3), ("local", 21, 3)),
@@ -181,17 +181,3 @@ def test_systems_behind_a_static_mask_are_dissected_where_that_is_cheaper(penalt
     assert close(ours.solve(moment), theirs.solve(moment), 1e-9)
     assert close(ours.inverse_pairs(), theirs.inverse_pairs(), 1e-9)
     assert close(ours.logdet(), theirs.logdet(), 1e-12) and close(ours.edf(), theirs.edf(), 1e-10)
-
-
-@pytest.mark.parametrize("kept", [0.0, math.inf])
-def test_members_of_a_batch_with_masks_of_their_own(kept: float) -> None:
-    """Factors that are not kept are made again."""
-    space = space_of("linear", "short circle", "trend")
-    case, gram = gaps(space, np.random.default_rng(0), (3,))
-    matrix = Ridge(0.1).gram(space)
-    ours = factorise(gram, matrix, space, "dissection", resources=on(kept_bytes=kept))
-    theirs = factorise(gram, matrix, space, "banded")
-    moment = case.sums(gram).full_moment(space.frame)
-    assert close(ours.solve(moment), theirs.solve(moment), 1e-11)
-    assert close(ours.inverse_pairs(), theirs.inverse_pairs(), 1e-11)
-    assert close(ours.logdet(), theirs.logdet(), 1e-12) and close(ours.edf(), theirs.edf(), 1e-12)
