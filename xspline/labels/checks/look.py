@@ -213,7 +213,7 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         return {}
     each = max(WITHHELD // len(members), 1)
     rng = np.random.default_rng(0)
-    usual, suspects, places, count = [], [], [], 0
+    usual, suspects, places, beyond, count = [], [], [], [], 0
     for member in members:
         values = member.pyramid.values[: member.pyramid.count]
         own = rng.permutation(values.size)[:MOST]
@@ -221,13 +221,15 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         furthest = own[np.argsort(-apart(member.pyramid.trees[0], values, own), kind="stable")[:each]]
         suspects.append(member.withheld(furthest))
         places.append(member.coordinates[furthest])
+        beyond.append(np.abs(values[furthest] - values.mean()) > 3 * values.std())
         usual.append((member.coordinates[own[:each]], member.withheld(own[:each])))
     largest = np.abs(np.concatenate(suspects))
     u, at = np.concatenate([errors for _, errors in usual]), np.concatenate([x for x, _ in usual])
     known = np.isfinite(u)
     if known.sum() < FEWEST or not np.isfinite(largest).any():
         return {}
-    worst = np.concatenate(places)[int(np.nanargmax(largest))]
+    farthest = int(np.nanargmax(largest))
+    worst = np.concatenate(places)[farthest]
     labels = [
         f"{name}={label_text(np.asarray(space.axis(name).to_label(np.array([x]))).ravel()[0])}"
         for name, x in zip(space.names, worst, strict=True)
@@ -236,7 +238,7 @@ def _of_neighbours(fine: Fine, space: Space) -> dict[str, Any]:
         **assumptions.tails(u[known], largest[np.isfinite(largest)], count),
         "is_whole": count == sum(member.pyramid.count for member in members),
         "at": f"that at {', '.join(labels)}",
-        "matters": True,
+        "matters": bool(np.concatenate(beyond)[farthest]),
         "repeated": sum(
             assumptions.repeated(m.coordinates, m.pyramid.values[: m.pyramid.count]) for m in members
         ),
