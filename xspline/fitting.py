@@ -104,7 +104,7 @@ def fit(
         a directory, and changed data are computed again. What a function of yours or ``dask.delayed`` makes could
         have changed in ways that nobody sees: nothing of it is kept, with a :class:`FitWarning`. Write such data
         to a store first and fit that, or keep ``xs.statistics(part, space).to_zarr(path)`` of each part and add these
-        up with :func:`merge`. Nothing is removed: delete the directory when it is no longer needed.
+        up with ``xs.merge``. Nothing is removed: delete the directory when it is no longer needed.
     missing_chunks
         What happens where chunks of the data or weights were never written to their Zarr store, and so are read as its
         fill value: "warn" (:class:`FitWarning`, unless the same ones are missing at all times, as over land), "raise",
