@@ -97,12 +97,16 @@ def test_robust_chunks_do_not_matter() -> None:
     np.testing.assert_allclose(parts, whole, rtol=0, atol=1e-9)
 
 
-def test_robust_fits_of_weighted_data_keep_weights() -> None:
-    weights = xr.DataArray(np.where(X < 5, 1.0, 4.0), {"x": X}, "x")
-    data = series(noise() / np.sqrt(weights.values))
-    field = spoilt(data, 5).spline.fit(x=20, weights=weights, robust=True)
-    clean = data.spline.fit(x=20, weights=weights)
-    np.testing.assert_allclose(field.predict(), clean.predict(), atol=0.03)
+@pytest.mark.parametrize("bases", KINDS, ids=["single", "bare"])
+@pytest.mark.parametrize("unit", [1.0, 1e-6])
+def test_robust_fits_of_weighted_data_keep_weights(bases: Mapping[str, Any], unit: float) -> None:
+    """In whatever unit: weights are relative precisions."""
+    weights = xr.DataArray(unit * np.where(X < 5, 1.0, 4.0), {"x": X}, "x")
+    data = series(noise() / np.sqrt(weights.values / unit))
+    field = spoilt(data, 5).spline.fit(weights=weights, robust=True, **bases)
+    clean = data.spline.fit(weights=weights, **bases)
+    assert int(field.summary()["count"]) == X.size - 5
+    np.testing.assert_allclose(field.predict(), clean.predict(), atol=0.04)
 
 
 def test_a_robust_fit_is_computed() -> None:

@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from xspline.residuals.assumptions import MEDIAN
+
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 #: Nearest observations of each that it is compared with.
 AROUND = 16
-#: Times the median size of a normal distribution that its standard deviation is.
-PER_MEDIAN = 1.4826
 
 
 def tree_of(scaled: Array) -> cKDTree:
@@ -50,5 +50,5 @@ def apart(tree: cKDTree, values: Array, own: Index | None = None) -> Array:
     known = np.isfinite(around).any(axis=1)
     local = np.zeros(own.size)
     local[known] = np.nanmedian(around[known], axis=1)
-    scale = PER_MEDIAN * np.maximum(usual, local)
+    scale = np.maximum(usual, local) / MEDIAN
     return np.where(scale > 0, distance[own] / np.where(scale > 0, scale, 1.0), 0.0)

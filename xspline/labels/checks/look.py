@@ -126,11 +126,6 @@ class Sample:
         """The values that are fitted, [n]."""
         return np.asarray(self.data.values)[self.used].astype(np.float64)
 
-    @property
-    def points(self) -> Array:
-        """The coordinates of the observations that are fitted, [n, d]."""
-        return np.stack([x[self.used] for x in self.along.values()], axis=1)
-
     def standardised(self) -> Array:
         """Return residuals over their median size, each independent fit by its own; NaN where there are too few."""
         axes = tuple(i for i, dim in enumerate(self.data.dims) if dim not in self.batch)

@@ -157,12 +157,16 @@ def _contradicted(fit: Fit, observed: Observations, marked: Array) -> Array:
     sample = Sample.of(replace(fit, fine=None), observed, {dim: slice(None) for dim in observed.data.dims})
     wrong = np.zeros(marked.shape, bool)
     members = iter(fit.fine.members if fit.fine is not None else ())
-    for where, points, values in _members(sample, fit.space, marked & sample.used):
+    kept = _members(sample, fit.space, sample.used & ~marked)
+    left_out = _members(sample, fit.space, sample.used & marked)
+    for (others, _, _), (where, points, values) in zip(kept, left_out, strict=True):
         member = next(members)
         if member is None or not len(values):
             continue
         predicted = member.predict(points, {}, with_variance=True)
-        expected = np.sqrt(predicted.variance + member.noise / sample.root[where] ** 2)
+        # The noise is that of an observation of mean weight.
+        weights = sample.root[where] ** 2 / np.mean(sample.root[others] ** 2)
+        expected = np.sqrt(predicted.variance + member.noise / weights)
         wrong[where] = np.abs(values - predicted.mean) > SUSPICIOUS * expected
     return wrong
 
