@@ -404,7 +404,8 @@ def discover(
     """Find which terms the equation of data has, among candidates, in a space that suits both.
 
     The space is that of :func:`recover` for the equation that has all candidates. For another one write
-    ``fit(data, x=..., t=...).discover(response)``.
+    ``fit(data, x=..., t=...).discover(response)``. Candidates of a Dataset hold its other variables too: pass
+    ``data[["u", "v"]]`` for some of them. Where no `terms` are given, all coordinates of one letter are fitted.
 
     Parameters
     ----------
@@ -439,10 +440,15 @@ def discover(
         names = Names.of(trial, dims, checked_known(known))
         return [candidates_of(names, response, terms, order, power).equation]
 
-    letters = " ".join([str(response), *map(str, terms or ())])
+    letters = " ".join([str(response), *map(str, terms or _derivatives_along_all(data))])
     field, line = _fit_for(data, read, letters, dims, weights, holder)
     models = field.discover(response, terms=terms, order=order, power=power, known=known, dims=dims)
     return models.assign_attrs(space=line)
+
+
+def _derivatives_along_all(data: Data) -> list[str]:
+    """Return derivatives as candidates have them: along each dimension of one letter, and along what x stands for."""
+    return [f"u_{name}" for name in dict.fromkeys((*map(str, data.dims), "x")) if len(name) == 1]
 
 
 def _check_is_data(data: Any, name: str, equation: Any) -> None:
