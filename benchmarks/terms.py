@@ -1,9 +1,9 @@
 """Which terms an equation has: exact solutions with noise, each equation among 16 to 20 candidates.
 
 A set is right where the equation that is claimed has all terms of the true one and no other. Candidates are u^a ∂ᵏu, a
-from 0 to 3 and k from 0 to 3 (4 for Kuramoto and Sivashinsky's equation); of waves also those with u_t. Schrödinger's cubic
-equation is one of two real variables, among 28 candidates of both. Of noise alone no equation is right. With ``--raw``
-the space is the one that ``xs.discover(data, "u_t")`` chooses from the data.
+from 0 to 3 and k from 0 to 3 (4 for Kuramoto and Sivashinsky's equation); of waves also those with u_t. Schrödinger's
+cubic equation is one of two real variables, among 28 candidates of both. Of noise alone no equation is right. With
+``--raw`` the space is the one that ``xs.discover(data, "u_t")`` chooses from the data.
 """
 
 from __future__ import annotations

@@ -131,11 +131,14 @@ def test_two_variables() -> None:
 
 @pytest.mark.parametrize(
     ("response", "right"),
-    [("u_t", {"u**2*v", "v**3", "v_xx"}), ("v_t", {"v**2*u", "u**3", "u_xx"})],
+    [
+        ("u_t", {"u**2*v", "v**3", "v_xx"}),
+        pytest.param("v_t", {"v**2*u", "u**3", "u_xx"}, marks=pytest.mark.slow),
+    ],
 )
 def test_two_variables_without_a_list_of_terms(response: str, right: set[str]) -> None:
     """Of raw data: the cubic Schrödinger equation, as its real and imaginary part."""
-    data = waves.schrodinger().noisy(0.02, 0).isel(x=slice(None, None, 2), t=slice(None, None, 2))
+    data = waves.schrodinger().noisy(0.02, 0).isel(t=slice(None, None, 2))
     found = xs.discover(data, response, order=2)
     assert found.sizes["term"] == 22 and found.attrs["equation"] != "none"
     assert terms_of(found) == right
