@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -46,8 +46,6 @@ from xspline.solve import as_penalty, penalises_roughness
 from xspline.solve.errors import warn
 from xspline.spaces import Basis, BSpline, Space, as_basis
 from xspline.spaces.basis import coordinate_in_errors
-
-Answer = TypeVar("Answer")
 
 TRIAL = 12  # functions of a space in which the names of an equation are looked up, of the highest degree
 
@@ -305,8 +303,8 @@ def recover(
     Along each coordinate a B-spline of two degrees more than the highest derivative of the equation, with as many knot
     cells as :func:`fit` without bases would take functions, or fewer where the normal equations of the constants would
     be larger than 200 MB. Where errors are withheld because the knots of a coordinate do not resolve the field, as at a
-    shock, that coordinate has twice as many, up to one function a label.
-    For another space write ``fit(data, x=..., t=...).recover(equation)``.
+    shock, that coordinate has twice as many, up to one function a label. For another space write
+    ``fit(data, x=..., t=...).recover(equation)``.
 
     Parameters
     ----------
@@ -336,13 +334,17 @@ def recover(
     """
     _check_is_data(data, "recover", equation)
 
-    def read(trial: Field[Data]) -> Sequence[Equation]:
-        return equations_of(trial, equation, known=known, vary=vary, dims=dims)
-
-    def ask(field: Field[Data]) -> xr.Dataset:
-        return field.recover(equation, known=known, vary=vary, dims=dims, method=method)
-
-    constants, line = _asked_in_a_space(data, read, ask, str(equation), dims, weights, holder)
+    read = {"known": known, "vary": vary, "dims": dims}
+    constants, line = _answered(
+        data,
+        "recover",
+        equation,
+        weights,
+        holder,
+        lambda f: equations_of(f, equation, **read),
+        method=method,
+        **read,
+    )
     return constants.assign_attrs(space=line)
 
 
@@ -389,13 +391,10 @@ def constrain(
     """
     _check_is_data(data, "constrain", equation)
 
-    def read(trial: Field[Data]) -> Sequence[Equation]:
-        return equations_of(trial, equation, known=known, vary=vary, dims=dims)
-
-    def ask(field: Field[Data]) -> Field[Data]:
-        return field.constrain(equation, known=known, vary=vary, dims=dims)
-
-    return _asked_in_a_space(data, read, ask, str(equation), dims, weights, holder)[0]
+    read = {"known": known, "vary": vary, "dims": dims}
+    return _answered(
+        data, "constrain", equation, weights, holder, lambda f: equations_of(f, equation, **read), **read
+    )[0]
 
 
 def discover(
@@ -449,18 +448,9 @@ def discover(
         names = Names.of(trial, dims, checked_known(known))
         return [candidates_of(names, response, terms, order, power).equation]
 
-    letters = " ".join([str(response), *map(str, terms or _derivatives_along_all(data))])
-
-    def ask(field: Field[Data]) -> xr.Dataset:
-        return field.discover(response, terms=terms, order=order, power=power, known=known, dims=dims)
-
-    models, line = _asked_in_a_space(data, read, ask, letters, dims, weights, holder)
+    arguments = {"terms": terms, "order": order, "power": power, "known": known, "dims": dims}
+    models, line = _answered(data, "discover", response, weights, holder, read, **arguments)
     return models.assign_attrs(space=line)
-
-
-def _derivatives_along_all(data: Data) -> list[str]:
-    """Return derivatives as candidates have them: along each dimension of one letter, and along what x stands for."""
-    return [f"u_{name}" for name in dict.fromkeys((*map(str, data.dims), "x")) if len(name) == 1]
 
 
 def _check_is_data(data: Any, name: str, equation: Any) -> None:
@@ -471,16 +461,16 @@ def _check_is_data(data: Any, name: str, equation: Any) -> None:
     check_kind(data)
 
 
-def _asked_in_a_space(
+def _answered(
     data: Data,
-    read: Callable[[Field[Data]], Sequence[Equation]],
-    ask: Callable[[Field[Data]], Answer],
-    text: str,
-    dims: Mapping[str, str] | None,
+    what: str,
+    text: str | Sequence[str],
     weights: xr.DataArray | None,
     holder: Any,
-) -> tuple[Answer, str]:
-    """Return what is asked of a field in a space that suits equations, and the line of code of the field.
+    read: Callable[[Field[Data]], Sequence[Equation]],
+    **arguments: Any,
+) -> tuple[Any, str]:
+    """Return what a method of a field says in a space that suits equations, and the line of code of the field.
 
     Where an answer is `limited_by` the knots of a coordinate, there are twice as many of it, as far as its labels and
     memory allow. Warnings are those of the last field.
@@ -488,13 +478,15 @@ def _asked_in_a_space(
     Parameters
     ----------
     data, weights, holder : as for :func:`fit`.
+    what, text, arguments : a method of the field and its arguments; durations are those whose letter the text has.
     read : returns the equations with the meaning that their names have in a field.
-    ask : returns the answer of a field: constants, or what has them.
-    text : the equations, in which letters of durations are looked up.
-    dims : the coordinate of each letter.
     """
+    # Where nobody lists terms, candidates are derivatives along each dimension of one letter, and what x stands for.
+    along_all = [f"u_{n}" for n in (*data.dims, "x") if len(str(n)) == 1] if what == "discover" else []
+    written = " ".join([str(text), *map(str, arguments.get("terms") or along_all)])
+    dims = arguments["dims"]
     default = defaults.single_for(data).bases
-    extra = [*_requested(data, default, text, dims), *_durations(data, default, text, dims)]
+    extra = [*_requested(data, default, written, dims), *_durations(data, default, written, dims)]
     names = dict.fromkeys([*default, *extra])
     trial = fit(data, {n: BSpline(TRIAL, TRIAL - 1) for n in names}, penalty=0, compute=False)
     equations = read(trial)
@@ -505,8 +497,8 @@ def _asked_in_a_space(
     while True:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            answer = ask(fit(data, bases, weights=weights, holder=holder))
-            constants: Any = getattr(answer, "constants", answer)
+            answer = getattr(fit(data, bases, weights=weights, holder=holder), what)(text, **arguments)
+            constants = getattr(answer, "constants", answer)
         finer = bases
         if name := constants.attrs.get("limited_by", ""):
             cells = {**cells, name: min(2 * cells[name], data[name].size - bases[name].degree)}

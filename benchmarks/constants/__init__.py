@@ -12,7 +12,8 @@ with 5 % noise and splines of degree 5 that are not periodic: CPU seconds of ``r
 factorisations of all searches, peak memory of the process and what it held before.
 
 Where an equation lacks a term, the constant is wrong: of diffusion with one term more, asked as ``u_t = D*u_xx``, an
-interval that is given should hold the D of the field all the same.
+interval that is given should hold the D of the field all the same: at most 7 % of the draws of any row are given and
+wrong, and of right equations (that lack nothing) at most 5 % are withheld. Data go to ``xs.recover`` as they are.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def run(args: argparse.Namespace) -> None:
             row(*cells)
     if "missing" in args.tables:
         header(*missing.HEAD)
-        for cells in missing.rows(args.only, 4 if args.quick else min(args.replicates, 50)):
+        count, levels = (4, (0.05,)) if args.quick else (min(args.replicates, 50), missing.LEVELS)
+        for cells in missing.rows(args.only, count, levels):
             row(*cells)
 
 

@@ -72,18 +72,18 @@ def squared(x: np.ndarray, t: np.ndarray, k: float, d: float = 0.1) -> np.ndarra
 
 FAMILIES = (
     Family(RIGHT, (0.0,), lambda x, t, k: modes(x, t)),
-    Family("u", (-0.01, -0.02, -0.05, -0.2), lambda x, t, k: modes(x, t) * np.exp(k * t)),
+    Family("u", (-0.01, -0.02, -0.05, -0.1, -0.2), lambda x, t, k: modes(x, t) * np.exp(k * t)),
     Family("u_x", (0.02, 0.1), lambda x, t, k: modes(x + k * t, t)),
     Family("1", (0.01, 0.1), lambda x, t, k: modes(x, t) + k * t),
     Family("u*u", (0.01, 0.05), squared),
 )
 
 
-def rows(only: str, count: int) -> Iterator[tuple[object, ...]]:
+def rows(only: str, count: int, levels: tuple[float, ...] = LEVELS) -> Iterator[tuple[object, ...]]:
     """Yield a row for each family, size and noise, from the mean over draws."""
     for family in (f for f in FAMILIES if only in f.term):
         for k in family.sizes:
-            for noise in LEVELS:
+            for noise in levels:
                 start = time.process_time()
                 given = []
                 named = 0
