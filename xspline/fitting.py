@@ -19,7 +19,8 @@ from xspline.labels.errors import (
 )
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
-from xspline.labels.fine.residuals import BYTES_PER_VALUE, MOST_VALUES, fine_costs, fine_of, windows_in
+from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, fine_costs, windows_in
+from xspline.labels.fine.tiles import can_be_tiled, fine_field
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
 from xspline.labels.read.cf import axis_of
@@ -164,7 +165,7 @@ def fit(
         computed = _statistics(data, agreed, own, holder, device, compute, checkpoint, missing_chunks)
         field = Field.from_statistics(computed, penalty, solver, execution.present(device), warns=not looks)
         if windows and neighbours:
-            field = field._with_fine({o.name: fine_of(o, field.fits[o.name], windows) for o in own})
+            field = field._with_fine({o.name: fine_field(o, field.fits[o.name], windows) for o in own})
         return field
 
     if robust:
@@ -188,28 +189,34 @@ def _walk(
     """Return what `_read` does, and the windows of the data that the choice of a fine field looks at; 0 without one."""
     check_kind(data)
     bare = space is None and all(basis is None for basis in bases.values()) and penalty is None
-    if fine:
+    asked = bool(fine)
+    if asked:
         _check_fine(compute, holder)
     elif fine is None:
-        fine = bare and compute and holder is None and _fits_in(data)
+        fine = bare and compute and holder is None
     smooth = penalises_roughness(penalty)
-    agreed, observed = _read(
-        data, space, bases, weights, holder, seconds, smooth, default_labels=True, coarse=fine and bare
-    )
+
+    def read(coarse: bool) -> tuple[Space, list[Observations]]:
+        return _read(data, space, bases, weights, holder, seconds, smooth, default_labels=True, coarse=coarse)
+
+    agreed, observed = read(bool(fine and bare))
+    if fine and not asked and not _fits_in(observed):
+        fine, (agreed, observed) = False, read(False)
     budget = defaults.checked_seconds(SECONDS if seconds is None else seconds)
     return agreed, observed, windows_in(budget) if fine else 0
 
 
-def _fits_in(data: Data) -> bool:
-    """Return whether a bare fit has a fine field, which very many values do without; warn where they do."""
-    variables = [data] if isinstance(data, xr.DataArray) else data.data_vars.values()
-    if sum(v.size for v in variables if v.dtype.kind in "iuf") <= MOST_VALUES:
+def _fits_in(observed: list[Observations]) -> bool:
+    """Return whether a bare fit has a fine field, which very many values on no grid do without; warn where they do."""
+    many = [o for o in observed if o.data.size > MOST_VALUES and not can_be_tiled(o)]
+    if not many:
         return True
+    data = many[0].data
     warn(
-        f"a single field is fitted: the data have {data.nbytes / 2**30:.1f} GiB in more than {MOST_VALUES:,} "
-        "values, too many for a fine field beside it. Fit a part of them, fit means over some labels (data.coarsen), "
-        f"or say fine=True, which takes about {BYTES_PER_VALUE} bytes of memory a value; fine=False fits the single "
-        "field without this warning"
+        f"a single field is fitted: {many[0].name} has {data.nbytes / 2**30:.1f} GiB in more than {MOST_VALUES:,} "
+        "values, too many for a fine field unless they are on a grid. Fit a part of them, or means over some "
+        f"labels (data.coarsen), or say fine=True, which takes about {BYTES_PER_VALUE} bytes of memory a value; "
+        "fine=False fits the single field without this warning"
     )
     return False
 

@@ -1,0 +1,371 @@
+"""The fine field of a grid that is not in memory: each tile of places reads the observations around it.
+
+What all tiles share is small: the covariance, which boxes of the grid tell, and means over cells that are nine times
+as wide as one observation needs, or more. A tile adds what lies around it, so that values do not depend on tiles.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from xspline.execution import boxes as tasks
+from xspline.kriging import nearby
+from xspline.kriging.nearby import DENSE, NEIGHBOURS, SANDWICHED, TAKEN, Box, Nearby
+from xspline.kriging.places import Places
+from xspline.kriging.pyramid import WIDER, Grid, Level, Pyramid, coarser, metric_of
+from xspline.labels import evaluation
+from xspline.labels.fine.field import Array, Fine
+from xspline.labels.fine.in_memory import MOST_VALUES, fine_of, places_of, rounding, step_of
+from xspline.labels.fit import Fit
+from xspline.labels.read.coordinates import floats
+from xspline.labels.read.observations import Observations
+from xspline.labels.read.targets import Target, target_chunks
+from xspline.spaces import Space
+
+#: Boxes of labels that tell the covariance, and labels in each beside those around it.
+BOXES, LABELS = 16, 4000
+#: Labels of a tile of places that are asked for at once.
+TILE = 1_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """What a coarse field leaves of observations on a grid, in chunks.
+
+    Attributes
+    ----------
+    residual : DataArray, of Dask
+    weights : DataArray, of Dask, with the same dimensions and chunks; None where all are equal.
+    labels : for each dimension of the data its labels as floats.
+    order : for each coordinate of the space, the number of its dimension.
+    places : how coordinates become places.
+    """
+
+    residual: xr.DataArray
+    weights: xr.DataArray | None
+    labels: tuple[Array, ...]
+    order: tuple[int, ...]
+    places: Places
+
+    @property
+    def along(self) -> tuple[Array, ...]:
+        """The labels of each coordinate of the space."""
+        return tuple(self.labels[axis] for axis in self.order)
+
+    def part(self, index: Sequence[Any]) -> tuple[Any, Any, tuple[Array, ...]]:
+        """Return values, weights and labels of some entries along each dimension; the first two are lazy."""
+        own = dict(zip(self.residual.dims, index, strict=True))
+        weights = None if self.weights is None else self.weights.isel(own).data
+        return (
+            self.residual.isel(own).data,
+            weights,
+            tuple(x[i] for x, i in zip(self.labels, index, strict=True)),
+        )
+
+    def between(self, lower: Array, upper: Array) -> tuple[Any, ...]:
+        """Return which entries along each dimension lie between some coordinates, around the globe where it is one."""
+        index: list[Any] = [slice(None)] * len(self.labels)
+        for j, axis in enumerate(self.order):
+            x, low, high = self.labels[axis], lower[j], upper[j]
+            if j == self.places.longitude and self.places.is_round:
+                circle = 360.0 / self.places.degrees
+                inside = np.mod(x - low, circle) <= high - low
+            else:
+                inside = (x >= low) & (x <= high)
+            chosen = np.flatnonzero(inside)
+            is_run = chosen.size and chosen[-1] - chosen[0] + 1 == chosen.size
+            index[axis] = slice(int(chosen[0]), int(chosen[-1]) + 1) if is_run else chosen
+        return tuple(index)
+
+    def blocks(self) -> list[tuple[slice, ...]]:
+        """Return the entries of each chunk."""
+        chunks: Any = self.residual.data.chunks
+        ends = [np.cumsum((0, *sizes)) for sizes in chunks]
+        runs = [[slice(int(a), int(b)) for a, b in itertools.pairwise(e)] for e in ends]
+        return list(itertools.product(*runs))
+
+
+@dataclass(frozen=True, eq=False)
+class Tiled(Fine):
+    """The fine field of observations that are read where they are needed.
+
+    Attributes
+    ----------
+    stored : the observations.
+    far : coarse levels of all of them.
+    """
+
+    stored: Stored
+    far: tuple[Level, ...]
+
+    @property
+    def member(self) -> Nearby:
+        """The covariance, with the observations of a box."""
+        assert self.first is not None
+        return self.first
+
+    def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Raise ValueError: the observations stay where they are."""
+        raise ValueError(
+            "the fine field of data that are not in memory reads its observations where they are stored, and is in no "
+            "file: write what it predicts, as in field.predict(stderr=True).to_zarr(path), or fit a single field, "
+            "fit(..., fine=False), and write that"
+        )
+
+    def _apply(
+        self, function: Any, space: Space, target: Target, batch: Mapping[Hashable, int], types: list[type]
+    ) -> tuple[xr.DataArray, ...]:
+        columns = [column.compute() for column in self._columns(space, target)]
+        sizes = {dim: n for column in columns for dim, n in column.sizes.items()}
+        dims, shape = tuple(sizes), tuple(sizes.values())
+        own = _InTile(function, self.names, len(types))
+        member = self.member
+        slim = replace(
+            member, pyramid=member.pyramid.emptied(), coordinates=member.coordinates[:0], sampled=None
+        )
+        shared = tasks.once((slim, self.far))
+        spread = [column.variable.set_dims(dims, shape=shape).data for column in columns]
+        if target.chunks is None:
+            out = self._of_tiles(own, shared, spread)
+        else:
+            out = self._of_chunks(own, shared, spread, target.chunk_sizes(dims, shape))
+        parts = [out[k].astype(kind) for k, kind in enumerate(types)]
+        return tuple(xr.DataArray(part, dims=dims) for part in parts)
+
+    def _of_tiles(self, own: _InTile, shared: Any, columns: Sequence[Array]) -> Array:
+        """Return results in memory, [k, ...], of places by tiles of coordinates."""
+        points = np.stack([column.ravel() for column in columns], axis=1)
+        side = TILE ** (1 / len(columns))
+        first = np.array([x.min() for x in self.stored.along])
+        steps = np.array([step_of(x) for x in self.stored.along])
+        known = np.isfinite(points).all(axis=1)
+        tile = np.full(points.shape, -1.0)
+        tile[known] = np.floor((points[known] - first) / (side * steps))
+        _, number = np.unique(tile, axis=0, return_inverse=True)
+        order = np.argsort(number.ravel(), kind="stable")
+        groups = np.split(order, np.cumsum(np.bincount(number.ravel()))[:-1]) if order.size else []
+        parts = tasks.computed(own, [self._arguments(shared, list(points[group].T)) for group in groups])
+        out = np.full((own.results, len(points)), np.nan)
+        for group, part in zip(groups, parts, strict=True):
+            out[:, group] = part
+        return out.reshape(own.results, *columns[0].shape)
+
+    def _of_chunks(self, own: _InTile, shared: Any, columns: Sequence[Array], chunks: Any) -> Any:
+        """Return lazy results, [k, ...], in chunks."""
+
+        def arguments(box: tuple[slice, ...]) -> tuple[Any, ...]:
+            return self._arguments(shared, [np.array(column[box]) for column in columns])
+
+        return tasks.lazy(own, arguments, own.results, columns[0].shape, chunks)
+
+    def _arguments(self, shared: Any, columns: list[Array]) -> tuple[Any, ...]:
+        """Return what a function in a tile is called with, for some places."""
+        p, places = self.member.pyramid, self.stored.places
+        known = np.all([np.isfinite(column) for column in columns], axis=0)
+        if not known.any():
+            index: tuple[Any, ...] = (slice(0, 0),) * len(self.stored.labels)
+        else:
+            ranges = np.array([(column[known].min(), column[known].max()) for column in columns])
+            margin = _margin(p.reach, p.grid, places.coordinates)
+            index = self.stored.between(*places.around(ranges[:, 0], ranges[:, 1], margin))
+        return shared, columns, *self.stored.part(index), self.stored.order
+
+
+@dataclass(frozen=True)
+class _InTile:
+    """A function of a fine field at the places of a tile."""
+
+    function: Callable[..., Any]
+    names: tuple[str, ...]
+    results: int
+
+    def __call__(
+        self,
+        shared: tuple[Nearby, tuple[Level, ...]],
+        columns: list[Array],
+        values: Array,
+        weights: Array | None,
+        labels: tuple[Array, ...],
+        order: tuple[int, ...],
+    ) -> Array:
+        first, far = shared
+        known = np.all([np.isfinite(column) for column in columns], axis=0)
+        at = first.places(np.stack([column[known] for column in columns], axis=1))
+        observations, _ = _observations(first.places, values, weights, labels, order)
+        p = first.pyramid
+        levels = _levels(observations, p.grid, _nearer(far, at, p.grid, p.reach))
+        member = replace(first, pyramid=Pyramid.of(levels, p.grid, p.reach, p.spread))
+        out = self.function(Fine((member,), self.names), *columns, np.zeros((), int))
+        return np.stack(out if isinstance(out, tuple) else (out,)).astype(float)
+
+
+def _levels(observations: Level, grid: Grid, far: Sequence[Level]) -> list[Level]:
+    """Return all levels around some observations."""
+    return [observations, observations.grouped(grid, 1), *far]
+
+
+def _nearer(far: Sequence[Level], at: Array, grid: Grid, reach: float) -> list[Level]:
+    """Return coarse levels without those cells of the second that are neighbours of none of some places."""
+    if not far or far[0].values.size <= SANDWICHED:
+        return list(far)
+    margin = (WIDER * reach + WIDER**2) * grid.metric
+    return [far[0].within(at.min(axis=0) - margin, at.max(axis=0) + margin), *far[1:]]
+
+
+def _margin(reach: float, grid: Grid, dimensions: int) -> Array:
+    """Return how far the observations lie that a place may have as neighbours, along each axis of the places.
+
+    Beside the reach that is a block of places, and the parts of cells that lie beyond.
+    """
+    return np.asarray((reach + 2 * WIDER + nearby.block_width(dimensions)) * grid.metric)
+
+
+def _observations(
+    places: Places, values: Array, weights: Array | None, labels: Sequence[Array], order: Sequence[int]
+) -> tuple[Level, Array]:
+    """Return the observations among values [n1, ...] as items, and their coordinates [n, d]."""
+    used = np.isfinite(values)
+    if weights is not None:
+        used &= weights > 0
+    index = np.nonzero(used)
+    points = np.stack([labels[axis][index[axis]] for axis in order], axis=1)
+    own = np.ones(len(points)) if weights is None else np.asarray(weights[index], np.float64)
+    return Level.of(places(points), np.asarray(values[index], np.float64), own), points
+
+
+def _cells(
+    grid: Grid, places: Places, values: Array, weights: Array | None, labels: Any, order: Any
+) -> Level:
+    """Return the means over cells of the second level of a chunk."""
+    return _observations(places, values, weights, labels, order)[0].grouped(grid, 2)
+
+
+def _joined(grid: Grid, parts: Sequence[Level]) -> Level:
+    return Level.joined(parts).grouped(grid, 2)
+
+
+def fine_field(observed: Observations, fit: Fit, windows: int) -> Fine:
+    """Return the fine field of what a fit leaves of its observations, which are read in tiles where they are many."""
+    many = observed.data.size > MOST_VALUES and can_be_tiled(observed)
+    return tiled_of(observed, fit, windows) if many else fine_of(observed, fit, windows)
+
+
+def can_be_tiled(observed: Observations) -> bool:
+    """Return whether the observations are on a grid of all dimensions, so that boxes of labels are boxes of places."""
+    arrangement = observed.arrangement
+    spans = arrangement.spans
+    return not arrangement.batch and not arrangement.pooled and all(len(span) == 1 for span in spans)
+
+
+def tiled_of(observed: Observations, fit: Fit, windows: int) -> Fine:
+    """Return the fine field of what a fit leaves of observations for which `can_be_tiled` is true.
+
+    The data are read twice: some boxes, and all for the coarse levels.
+    """
+    stored = _stored(observed, fit)
+    near = _sampled(stored, observed.data)
+    points = [points for _, points, _ in near]
+    known, first = np.unique(np.concatenate(points), axis=0, return_index=True)  # boxes may overlap
+    if len(known) <= DENSE:
+        return Fine((None,), fit.space.names)
+    values = np.concatenate([items.values for items, _, _ in near])[first]
+    places = stored.places
+    metric = metric_of(places(known), values, places.links, is_round=places.is_round)
+    grid = Grid(metric, places(np.array([[x.min() for x in stored.along]]))[0])
+    far = coarser(grid, _second_level(stored, grid), len(NEIGHBOURS), SANDWICHED)
+    boxes = _boxes(stored, grid, far, points)
+    steps = np.array([step_of(x) for x in stored.along])
+    rng = np.random.default_rng(0)
+    sampled = np.stack([rng.choice(x, TAKEN) for x in stored.along], axis=1)
+    least = rounding(np.concatenate([raw for _, _, raw in near]))
+    member = nearby.fit_boxes(boxes, places, steps, least, windows, sampled)
+    return Tiled((member,), fit.space.names, stored, tuple(far))
+
+
+def _stored(observed: Observations, fit: Fit) -> Stored:
+    """Return what a fit leaves of its observations, lazily."""
+    data, space, arrangement = observed.data, fit.space, observed.arrangement
+    if data.chunks is None:
+        data = data.chunk(target_chunks(data) or "auto")
+    coordinates = {name: c.compute() for name, c in observed.coordinates.items()}
+    chunks = dict(target_chunks(data) or {})
+    target = Target(coordinates, xr.Dataset(), chunks, False, None)
+    coarse = evaluation.evaluate(fit, target, {}, None)
+    bare = data.drop_vars(data.coords).astype(np.float64)
+    residual = (bare - coarse.drop_vars(coarse.coords)).transpose(*data.dims)
+    weights = None
+    if observed.weights is not None:
+        own = observed.weights.drop_vars(observed.weights.coords)
+        mean = float((fit.total.weight / np.maximum(fit.total.count, 1)).ravel()[0])
+        weights = (xr.ones_like(residual) * own / mean).transpose(*data.dims).chunk(chunks)
+    spans = dict(zip(arrangement.names, arrangement.spans, strict=True))
+    labels, order = [np.zeros(0)] * data.ndim, []
+    for name in space.names:
+        axis = data.dims.index(spans[name][0])
+        x = space.within(floats(coordinates[name], name, space, spans[name], data.sizes), name)
+        labels[axis] = np.asarray(x)
+        order.append(axis)
+    return Stored(residual, weights, tuple(labels), tuple(order), places_of(space))
+
+
+def _sampled(stored: Stored, data: xr.DataArray) -> list[tuple[Level, Array, Array]]:
+    """Return the observations of boxes of labels at random: as items, their coordinates, and their values."""
+    rng = np.random.default_rng(0)
+    shape = stored.residual.shape
+    side = round(LABELS ** (1 / len(shape)))
+    starts = rng.integers(0, np.maximum(np.array(shape) - side, 1), (3 * BOXES, len(shape)))
+    index = [tuple(slice(int(a), int(a) + side) for a in start) for start in starts]
+    lazy = [
+        (*stored.part(own), data.isel(dict(zip(data.dims, own, strict=True))).chunk().data) for own in index
+    ]
+    out = []
+    for values, weights, labels, raw in tasks.computed(_as_they_are, lazy):
+        items, points = _observations(stored.places, values, weights, labels, stored.order)
+        if len(points):
+            out.append((items, points, raw[np.isfinite(raw)]))
+    return out
+
+
+def _second_level(stored: Stored, grid: Grid) -> Level:
+    """Return the means over cells of the second level, of all observations."""
+    cells = functools.partial(_cells, grid, stored.places)
+    join = functools.partial(_joined, grid)
+    level: Level = tasks.reduced(cells, [(*stored.part(own), stored.order) for own in stored.blocks()], join)
+    return level
+
+
+def _as_they_are(*parts: Any) -> tuple[Any, ...]:
+    return parts
+
+
+def _boxes(stored: Stored, grid: Grid, far: Sequence[Level], points: Sequence[Array]) -> list[Box]:
+    """Return boxes around observations at random, with all neighbours that these may have."""
+    rng = np.random.default_rng(0)
+    reach = nearby.reach_of(stored.places.coordinates)
+    margin = _margin(reach, grid, stored.places.coordinates)
+    half = np.array([step_of(x) for x in stored.along]) * LABELS ** (1 / len(stored.labels)) / 2
+    chosen = rng.permutation(len(points))[:BOXES]
+    ranges = [(centre - half, centre + half) for centre in (rng.choice(points[i]) for i in chosen)]
+    lazy = [stored.part(stored.between(*stored.places.around(*own, margin))) for own in ranges]
+    pyramids, coordinates, inner = [], [], []
+    for (lower, upper), part in zip(ranges, tasks.computed(_as_they_are, lazy), strict=True):
+        values, weights, labels = part
+        items, own = _observations(stored.places, values, weights, labels, stored.order)
+        inside = np.all((own >= lower) & (own <= upper), axis=1)
+        pyramids.append(_levels(items, grid, _nearer(far, items.places[inside], grid, reach)))
+        coordinates.append(own)
+        inner.append(np.flatnonzero(inside))
+    # The spread of the first level is that of all boxes.
+    first = Level.joined([levels[1] for levels in pyramids]).spread
+    spread = np.stack([np.zeros_like(first), first, *(level.spread for level in far)])
+    return [
+        Box(Pyramid.of(levels, grid, reach, spread), *rest)
+        for levels, *rest in zip(pyramids, coordinates, inner, strict=True)
+    ]
