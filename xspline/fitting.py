@@ -19,8 +19,8 @@ from xspline.labels.errors import (
 )
 from xspline.labels.field import Field
 from xspline.labels.field_base import FieldBase
-from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, fine_costs, windows_in
-from xspline.labels.fine.tiles import can_be_tiled, fine_field
+from xspline.labels.fine.in_memory import BYTES_PER_VALUE, MOST_VALUES, windows_in
+from xspline.labels.fine.tiles import can_be_tiled, fine_costs, fine_field, is_large
 from xspline.labels.fit import planned
 from xspline.labels.read import defaults, stores
 from xspline.labels.read.cf import axis_of
@@ -114,8 +114,9 @@ def fit(
         Where bases are chosen: about how long one core may take for that choice, 10 if you do not say.
     fine
         Whether a fine field is added: what the bases leave of the data, predicted from each place's neighbours. None is
-        True where there are neither bases nor a penalty nor holders, the coefficients are computed, and the data have
-        at most five million values.
+        True where there are neither bases nor a penalty nor holders and the coefficients are computed. Of more than
+        five million values on a grid, those around a place are read when it is predicted; elsewhere so many values get
+        no fine field, with a warning.
     robust
         Whether gross errors are kept from the field: large residuals count less, in up to ten passes over the data, or,
         beside a fine field, observations that all neighbours contradict are left out. ``summary()`` counts the rest.
@@ -156,6 +157,11 @@ def fit(
     if robust and not compute:
         raise ValueError(
             "a robust fit weighs residuals, which it has to compute: leave out compute=False, or robust=True"
+        )
+    if robust and windows and any(map(is_large, observed)):
+        raise ValueError(
+            f"robust=True looks at all observations, and there are more than {MOST_VALUES:,}: look at a part of them, "
+            "or fit(..., fine=False, robust=True), which passes over all of them"
         )
     # Residuals of data that are out of memory would take another pass: field.check(data) makes it.
     in_memory = all(isinstance(o.data.variable._data, np.ndarray) for o in observed)
@@ -208,7 +214,7 @@ def _walk(
 
 def _fits_in(observed: list[Observations]) -> bool:
     """Return whether a bare fit has a fine field, which very many values on no grid do without; warn where they do."""
-    many = [o for o in observed if o.data.size > MOST_VALUES and not can_be_tiled(o)]
+    many = [o for o in observed if is_large(o) and not can_be_tiled(o)]
     if not many:
         return True
     data = many[0].data

@@ -206,21 +206,25 @@ class Nearby:
             out[order] = np.concatenate(part)
         return Predicted(mean, variance, trust)
 
+    @property
+    def _sandwiched(self) -> int:
+        """The level in whose cells errors are added up; of all observations only the coarse ones are known."""
+        return self.pyramid.level_of(SANDWICHED, 0 if self.sampled is None else 2)
+
     def cell_means(self, functions: Callable[[Array], Array]) -> Array:
         """Return the means of functions [n, P] of coordinates over the cells of `error_root`, as [m, P].
 
         Of many observations of a cell some are taken at random; where they are not in memory, labels near its middle.
         """
-        p, level = self.pyramid, self.pyramid.level_of(SANDWICHED)
+        p, level = self.pyramid, self._sandwiched
         if level == 0:
             return functions(self.coordinates)
-        if len(self.coordinates) != p.count:
+        if self.sampled is not None:
             centres = p.places[p.starts[level] : p.starts[level + 1]] / p.metric
-            number = max(len(self.coordinates) // len(centres), 1)
-            near = cKDTree(self.places(self.coordinates) / p.metric).query(centres, np.arange(1, number + 1))[
-                1
-            ]
-            return np.asarray(functions(self.coordinates)[near].mean(axis=1))
+            number = max(len(self.sampled) // len(centres), 1)
+            tree = cKDTree(self.places(self.sampled) / p.metric)
+            near = tree.query(centres, np.arange(1, number + 1))[1]
+            return np.asarray(functions(self.sampled)[near].mean(axis=1))
         shuffled = np.random.default_rng(0).permutation(p.count)
         own = p.cell_of_observations(level)[shuffled]
         order = np.argsort(own, kind="stable")
@@ -271,14 +275,14 @@ class Nearby:
         )
 
     def error_root(self) -> tuple[Array, Array]:
-        """Return R [m, m], lower, and weights [m]: the mean errors in the cells of `sampled` have the covariance R Rᵀ.
+        """Return R [m, m], lower, and weights [m]: the mean errors in some cells have the covariance R Rᵀ.
 
         Errors are all that a coarse field leaves: the fine field and noise. They are as long as 95 % take, of the few
         degrees of freedom that small data leave.
         """
         from xspline.kriging import compiled
 
-        p, level = self.pyramid, self.pyramid.level_of(SANDWICHED)
+        p, level = self.pyramid, self._sandwiched
         own = slice(p.starts[level], p.starts[level + 1])
         places, levels, counts = p.places[own], p.levels[own], p.counts[own]
         total = np.zeros((len(counts), len(counts)))

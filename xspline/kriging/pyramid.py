@@ -211,10 +211,10 @@ class Pyramid:
         second = slice(self.starts[2], self.starts[3])
         return np.asarray(self.grid.cells(self.places[second], level)[own])
 
-    def level_of(self, most: int) -> int:
-        """Return the first level of so many items at most, or the last."""
-        sizes = np.diff(self.starts)
-        return int(np.argmax(sizes <= most)) if (sizes <= most).any() else len(sizes) - 1
+    def level_of(self, most: int, lowest: int = 0) -> int:
+        """Return the first level of so many items at most, or the last, from some level on."""
+        few = np.diff(self.starts)[lowest:] <= most
+        return lowest + (int(np.argmax(few)) if few.any() else few.size - 1)
 
     @property
     def nbytes(self) -> int:

@@ -21,6 +21,7 @@ from xspline.kriging.nearby import DENSE, NEIGHBOURS, SANDWICHED, TAKEN, Box, Ne
 from xspline.kriging.places import Places
 from xspline.kriging.pyramid import WIDER, Grid, Level, Pyramid, coarser, metric_of
 from xspline.labels import evaluation
+from xspline.labels.fine import in_memory
 from xspline.labels.fine.field import Array, Fine
 from xspline.labels.fine.in_memory import MOST_VALUES, fine_of, places_of, rounding, step_of
 from xspline.labels.fit import Fit
@@ -31,6 +32,9 @@ from xspline.spaces import Space
 
 #: Boxes of labels that tell the covariance, and labels in each beside those around it.
 BOXES, LABELS = 16, 4000
+#: Seconds of one core for each value, and bytes of an observation of a box or of a cell: a store of 10⁸ values takes 57
+#: CPU seconds and 0.7 GB in all, one of 6·10⁶ 15 and 0.4 (`python -m benchmarks large`).
+SECONDS_PER_VALUE, BYTES_PER_ITEM = 4e-7, 100
 #: Labels of a tile of places that are asked for at once.
 TILE = 1_000_000
 
@@ -56,8 +60,8 @@ class Stored:
 
     @property
     def along(self) -> tuple[Array, ...]:
-        """The labels of each coordinate of the space."""
-        return tuple(self.labels[axis] for axis in self.order)
+        """The labels of each coordinate of the space that lie in its domain."""
+        return tuple(self.labels[axis][np.isfinite(self.labels[axis])] for axis in self.order)
 
     def part(self, index: Sequence[Any]) -> tuple[Any, Any, tuple[Array, ...]]:
         """Return values, weights and labels of some entries along each dimension; the first two are lazy."""
@@ -131,11 +135,11 @@ class Tiled(Fine):
             member, pyramid=member.pyramid.emptied(), coordinates=member.coordinates[:0], sampled=None
         )
         shared = tasks.once((slim, self.far))
-        spread = [column.variable.set_dims(dims, shape=shape).data for column in columns]
+        spread = [column.variable.set_dims(dims).transpose(*dims).data for column in columns]
         if target.chunks is None:
-            out = self._of_tiles(own, shared, spread)
+            out = self._of_tiles(own, shared, np.broadcast_arrays(*spread))
         else:
-            out = self._of_chunks(own, shared, spread, target.chunk_sizes(dims, shape))
+            out = self._of_chunks(own, shared, spread, shape, target.chunk_sizes(dims, shape))
         parts = [out[k].astype(kind) for k, kind in enumerate(types)]
         return tuple(xr.DataArray(part, dims=dims) for part in parts)
 
@@ -157,22 +161,28 @@ class Tiled(Fine):
             out[:, group] = part
         return out.reshape(own.results, *columns[0].shape)
 
-    def _of_chunks(self, own: _InTile, shared: Any, columns: Sequence[Array], chunks: Any) -> Any:
-        """Return lazy results, [k, ...], in chunks."""
+    def _of_chunks(
+        self, own: _InTile, shared: Any, columns: Sequence[Array], shape: tuple[int, ...], chunks: Any
+    ) -> Any:
+        """Return lazy results, [k, ...], in chunks; columns broadcast against each other."""
 
         def arguments(box: tuple[slice, ...]) -> tuple[Any, ...]:
-            return self._arguments(shared, [np.array(column[box]) for column in columns])
+            parts = []
+            for column in columns:
+                cut = tuple(slice(None) if n == 1 else s for n, s in zip(column.shape, box, strict=True))
+                parts.append(column[cut].copy())
+            return self._arguments(shared, parts)
 
-        return tasks.lazy(own, arguments, own.results, columns[0].shape, chunks)
+        return tasks.lazy(own, arguments, own.results, shape, chunks)
 
     def _arguments(self, shared: Any, columns: list[Array]) -> tuple[Any, ...]:
         """Return what a function in a tile is called with, for some places."""
         p, places = self.member.pyramid, self.stored.places
-        known = np.all([np.isfinite(column) for column in columns], axis=0)
-        if not known.any():
+        known = [column[np.isfinite(column)] for column in columns]
+        if not all(x.size for x in known):
             index: tuple[Any, ...] = (slice(0, 0),) * len(self.stored.labels)
         else:
-            ranges = np.array([(column[known].min(), column[known].max()) for column in columns])
+            ranges = np.array([(x.min(), x.max()) for x in known])
             margin = _margin(p.reach, p.grid, places.coordinates)
             index = self.stored.between(*places.around(ranges[:, 0], ranges[:, 1], margin))
         return shared, columns, *self.stored.part(index), self.stored.order
@@ -196,11 +206,16 @@ class _InTile:
         order: tuple[int, ...],
     ) -> Array:
         first, far = shared
-        known = np.all([np.isfinite(column) for column in columns], axis=0)
-        at = first.places(np.stack([column[known] for column in columns], axis=1))
+        spread = np.broadcast_arrays(*columns)
+        known = np.all([np.isfinite(column) for column in spread], axis=0)
+        at = first.places(np.stack([column[known] for column in spread], axis=1))
         observations, _ = _observations(first.places, values, weights, labels, order)
         p = first.pyramid
-        levels = _levels(observations, p.grid, _nearer(far, at, p.grid, p.reach))
+        levels = _levels(
+            observations,
+            p.grid,
+            _nearer(far, at, p.grid, p.reach, first.places.coordinates) if len(at) else far,
+        )
         member = replace(first, pyramid=Pyramid.of(levels, p.grid, p.reach, p.spread))
         out = self.function(Fine((member,), self.names), *columns, np.zeros((), int))
         return np.stack(out if isinstance(out, tuple) else (out,)).astype(float)
@@ -211,11 +226,11 @@ def _levels(observations: Level, grid: Grid, far: Sequence[Level]) -> list[Level
     return [observations, observations.grouped(grid, 1), *far]
 
 
-def _nearer(far: Sequence[Level], at: Array, grid: Grid, reach: float) -> list[Level]:
+def _nearer(far: Sequence[Level], at: Array, grid: Grid, reach: float, dimensions: int) -> list[Level]:
     """Return coarse levels without those cells of the second that are neighbours of none of some places."""
     if not far or far[0].values.size <= SANDWICHED:
         return list(far)
-    margin = (WIDER * reach + WIDER**2) * grid.metric
+    margin = (WIDER * reach + nearby.block_width(dimensions)) * grid.metric
     return [far[0].within(at.min(axis=0) - margin, at.max(axis=0) + margin), *far[1:]]
 
 
@@ -253,15 +268,33 @@ def _joined(grid: Grid, parts: Sequence[Level]) -> Level:
 
 def fine_field(observed: Observations, fit: Fit, windows: int) -> Fine:
     """Return the fine field of what a fit leaves of its observations, which are read in tiles where they are many."""
-    many = observed.data.size > MOST_VALUES and can_be_tiled(observed)
+    many = is_large(observed) and can_be_tiled(observed)
     return tiled_of(observed, fit, windows) if many else fine_of(observed, fit, windows)
+
+
+def fine_costs(observed: Observations, windows: int) -> tuple[float, int]:
+    """Return the seconds of one core, and the bytes of memory, that the fine field of so many values takes about."""
+    if not (is_large(observed) and can_be_tiled(observed)):
+        return in_memory.fine_costs(observed, windows)
+    count, number = int(observed.data.size), observed.data.ndim
+    seconds = count * SECONDS_PER_VALUE + windows / in_memory.WINDOWS_PER_SECOND / 2
+    # A label is taken to be as wide as one observation needs.
+    margin = nearby.reach_of(number) + 2 * WIDER + nearby.block_width(number)
+    boxes = BOXES * (LABELS ** (1 / number) + 2 * margin) ** number
+    return seconds, int(BYTES_PER_ITEM * (boxes + count / WIDER ** (2 * number)))
+
+
+def is_large(observed: Observations) -> bool:
+    """Return whether there are more values than a fine field keeps in memory."""
+    return observed.data.size > MOST_VALUES
 
 
 def can_be_tiled(observed: Observations) -> bool:
     """Return whether the observations are on a grid of all dimensions, so that boxes of labels are boxes of places."""
     arrangement = observed.arrangement
-    spans = arrangement.spans
-    return not arrangement.batch and not arrangement.pooled and all(len(span) == 1 for span in spans)
+    dims = [dim for span in arrangement.spans for dim in span]
+    is_grid = len(set(dims)) == len(dims) == len(arrangement.spans)
+    return is_grid and not arrangement.batch and not arrangement.pooled
 
 
 def tiled_of(observed: Observations, fit: Fit, windows: int) -> Fine:
@@ -359,7 +392,9 @@ def _boxes(stored: Stored, grid: Grid, far: Sequence[Level], points: Sequence[Ar
         values, weights, labels = part
         items, own = _observations(stored.places, values, weights, labels, stored.order)
         inside = np.all((own >= lower) & (own <= upper), axis=1)
-        pyramids.append(_levels(items, grid, _nearer(far, items.places[inside], grid, reach)))
+        pyramids.append(
+            _levels(items, grid, _nearer(far, items.places[inside], grid, reach, stored.places.coordinates))
+        )
         coordinates.append(own)
         inner.append(np.flatnonzero(inside))
     # The spread of the first level is that of all boxes.
