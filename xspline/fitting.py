@@ -195,10 +195,10 @@ def _walk(
     """Return what `_read` does, and the windows of the data that the choice of a fine field looks at; 0 without one."""
     check_kind(data)
     bare = space is None and all(basis is None for basis in bases.values()) and penalty is None
-    asked = bool(fine)
-    if asked:
+    by_default = fine is None
+    if fine:
         _check_fine(compute, holder)
-    elif fine is None:
+    elif by_default:
         fine = bare and compute and holder is None
     smooth = penalises_roughness(penalty)
 
@@ -206,7 +206,7 @@ def _walk(
         return _read(data, space, bases, weights, holder, seconds, smooth, default_labels=True, coarse=coarse)
 
     agreed, observed = read(bool(fine and bare))
-    if fine and not asked and not _fits_in(observed):
+    if fine and by_default and not _fits_in(observed):
         fine, (agreed, observed) = False, read(False)
     budget = defaults.checked_seconds(SECONDS if seconds is None else seconds)
     return agreed, observed, windows_in(budget) if fine else 0

@@ -10,12 +10,12 @@ import functools
 import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import xarray as xr
 
-from xspline.execution import boxes as tasks
+from xspline import execution
 from xspline.kriging import nearby
 from xspline.kriging.nearby import DENSE, NEIGHBOURS, SANDWICHED, TAKEN, Box, Nearby
 from xspline.kriging.places import Places
@@ -112,8 +112,7 @@ class Tiled(Fine):
     @property
     def member(self) -> Nearby:
         """The covariance, with the observations of a box."""
-        assert self.first is not None
-        return self.first
+        return cast("Nearby", self.members[0])
 
     def to_arrays(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Raise ValueError: the observations stay where they are."""
@@ -134,7 +133,7 @@ class Tiled(Fine):
         slim = replace(
             member, pyramid=member.pyramid.emptied(), coordinates=member.coordinates[:0], sampled=None
         )
-        shared = tasks.once((slim, self.far))
+        shared = execution.once((slim, self.far))
         spread = [column.variable.set_dims(dims).transpose(*dims).data for column in columns]
         if target.chunks is None:
             out = self._of_tiles(own, shared, np.broadcast_arrays(*spread))
@@ -155,7 +154,7 @@ class Tiled(Fine):
         _, number = np.unique(tile, axis=0, return_inverse=True)
         order = np.argsort(number.ravel(), kind="stable")
         groups = np.split(order, np.cumsum(np.bincount(number.ravel()))[:-1]) if order.size else []
-        parts = tasks.computed(own, [self._arguments(shared, list(points[group].T)) for group in groups])
+        parts = execution.computed(own, [self._arguments(shared, list(points[group].T)) for group in groups])
         out = np.full((own.results, len(points)), np.nan)
         for group, part in zip(groups, parts, strict=True):
             out[:, group] = part
@@ -173,7 +172,7 @@ class Tiled(Fine):
                 parts.append(column[cut].copy())
             return self._arguments(shared, parts)
 
-        return tasks.lazy(own, arguments, own.results, shape, chunks)
+        return execution.in_chunks(own, arguments, own.results, shape, chunks)
 
     def _arguments(self, shared: Any, columns: list[Array]) -> tuple[Any, ...]:
         """Return what a function in a tile is called with, for some places."""
@@ -359,7 +358,7 @@ def _sampled(stored: Stored, data: xr.DataArray) -> list[tuple[Level, Array, Arr
         (*stored.part(own), data.isel(dict(zip(data.dims, own, strict=True))).chunk().data) for own in index
     ]
     out = []
-    for values, weights, labels, raw in tasks.computed(_as_they_are, lazy):
+    for values, weights, labels, raw in execution.computed(_as_they_are, lazy):
         items, points = _observations(stored.places, values, weights, labels, stored.order)
         if len(points):
             out.append((items, points, raw[np.isfinite(raw)]))
@@ -370,7 +369,9 @@ def _second_level(stored: Stored, grid: Grid) -> Level:
     """Return the means over cells of the second level, of all observations."""
     cells = functools.partial(_cells, grid, stored.places)
     join = functools.partial(_joined, grid)
-    level: Level = tasks.reduced(cells, [(*stored.part(own), stored.order) for own in stored.blocks()], join)
+    level: Level = execution.reduced(
+        cells, [(*stored.part(own), stored.order) for own in stored.blocks()], join
+    )
     return level
 
 
@@ -388,7 +389,7 @@ def _boxes(stored: Stored, grid: Grid, far: Sequence[Level], points: Sequence[Ar
     ranges = [(centre - half, centre + half) for centre in (rng.choice(points[i]) for i in chosen)]
     lazy = [stored.part(stored.between(*stored.places.around(*own, margin))) for own in ranges]
     pyramids, coordinates, inner = [], [], []
-    for (lower, upper), part in zip(ranges, tasks.computed(_as_they_are, lazy), strict=True):
+    for (lower, upper), part in zip(ranges, execution.computed(_as_they_are, lazy), strict=True):
         values, weights, labels = part
         items, own = _observations(stored.places, values, weights, labels, stored.order)
         inside = np.all((own >= lower) & (own <= upper), axis=1)
