@@ -1,4 +1,4 @@
-"""Values of a field, as lazy as their target, and any functions of boxes of arrays: each task computes its own block."""
+"""Values of a field, as lazy as their target, and functions of boxes of arrays: each task computes its own block."""
 
 from __future__ import annotations
 
